@@ -1,0 +1,1 @@
+//! Workloads and comparisons; the only place that knows another engine.

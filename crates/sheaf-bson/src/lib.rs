@@ -1,0 +1,1 @@
+//! Raw BSON values, their one comparison order, dotted paths, KeyString.

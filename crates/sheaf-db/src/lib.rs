@@ -1,0 +1,1 @@
+//! The database without a network: catalog, indexes, plan execution, writes.

@@ -1,0 +1,1 @@
+//! What a query means, and which plans could answer it; no storage.

@@ -1,0 +1,1 @@
+//! MongoDB's wire protocol: frames in, frames out, compression, error codes.

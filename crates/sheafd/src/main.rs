@@ -1,0 +1,2 @@
+//! The server's entry point.
+fn main() {}

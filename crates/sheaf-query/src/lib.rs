@@ -1,1 +1,17 @@
-//! What a query means, and which plans could answer it; no storage.
+//! What a query means, and which plans could answer it.
+//!
+//! Pure: no storage, no sessions, no clock. Bytes of a filter, sort,
+//! projection, update or pipeline go in; typed, normalised forms and candidate
+//! plans come out. What reads data lives above, in `sheaf-db`.
+//!
+//! ```text
+//! filter ──parse──> MatchExpression ──normalize──> CanonicalQuery ─┐
+//!                                                                  ├─> planner ─> [QuerySolution]
+//!                              catalog ──────────> [IndexEntry] ───┘
+//! ```
+
+pub mod canonical;
+pub mod matcher;
+pub mod planner;
+pub mod projection;
+pub mod sort;

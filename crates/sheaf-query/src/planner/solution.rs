@@ -1,0 +1,141 @@
+//! A plan as data: what the executor turns into stages and explain prints.
+
+use std::sync::Arc;
+
+use crate::matcher::MatchExpression;
+use crate::planner::bounds::IndexBounds;
+use crate::planner::index_entry::IndexEntry;
+use crate::projection::Projection;
+use crate::sort::SortPattern;
+
+/// One candidate plan, whole.
+#[derive(Debug, Clone)]
+pub struct QuerySolution {
+    /// The stage that gives results.
+    pub root: SolutionNode,
+    /// A stage reads all its input before its first result.
+    pub has_blocking_stage: bool,
+}
+
+/// A stage of a plan. The variant's name is its explain name.
+#[derive(Debug, Clone)]
+pub enum SolutionNode {
+    /// Nothing can match.
+    Eof,
+    /// COLLSCAN: every record, in record order.
+    CollScan {
+        /// 1 or -1.
+        direction: i8,
+        /// Applied to every record.
+        filter: Option<Arc<MatchExpression>>,
+    },
+    /// IXSCAN: gives record ids and keys in key order.
+    IndexScan(IndexScanNode),
+    /// FETCH: reads the record, then filters.
+    Fetch {
+        /// What the bounds below could not decide.
+        filter: Option<Arc<MatchExpression>>,
+        /// Gives record ids.
+        child: Box<SolutionNode>,
+    },
+    /// SORT: blocking; keeps `limit` (limit + skip) entries when that is known.
+    Sort {
+        /// By what.
+        pattern: Arc<SortPattern>,
+        /// Top-k when given.
+        limit: Option<u64>,
+        /// Input; may lie below FETCH when the key holds the sort fields.
+        child: Box<SolutionNode>,
+    },
+    /// SORT_MERGE: children sorted by `pattern`, merged.
+    SortMerge {
+        /// Order of every child.
+        pattern: Arc<SortPattern>,
+        /// Drop record ids seen before.
+        dedup: bool,
+        /// In scan order.
+        children: Vec<SolutionNode>,
+    },
+    /// OR: union of children, de-duplicated by record id.
+    Or {
+        /// Drop record ids seen before.
+        dedup: bool,
+        /// Applied to what passes (on keys when the children are scans).
+        filter: Option<Arc<MatchExpression>>,
+        /// One a branch.
+        children: Vec<SolutionNode>,
+    },
+    /// LIMIT.
+    Limit {
+        /// At least 1.
+        limit: u64,
+        /// Input.
+        child: Box<SolutionNode>,
+    },
+    /// SKIP.
+    Skip {
+        /// How many are dropped.
+        skip: u64,
+        /// Input.
+        child: Box<SolutionNode>,
+    },
+    /// PROJECTION_COVERED, PROJECTION_SIMPLE or PROJECTION_DEFAULT.
+    Projection {
+        /// Which of the three.
+        kind: ProjectionKind,
+        /// The projection, shared with the query.
+        projection: Arc<Projection>,
+        /// Input.
+        child: Box<SolutionNode>,
+    },
+    /// RETURN_KEY: the index key instead of the document.
+    ReturnKey {
+        /// Input.
+        child: Box<SolutionNode>,
+    },
+    /// COUNT_SCAN: counts the keys of one contiguous range.
+    CountScan(IndexScanNode),
+    /// DISTINCT_SCAN: one key for each distinct prefix of `fields` fields.
+    DistinctScan {
+        /// Range and direction.
+        scan: IndexScanNode,
+        /// How many leading fields make the prefix.
+        fields: usize,
+    },
+    /// AND_SORTED: children in record order.
+    AndSorted {
+        /// All scans.
+        children: Vec<SolutionNode>,
+    },
+    /// AND_HASH.
+    AndHash {
+        /// All scans.
+        children: Vec<SolutionNode>,
+    },
+}
+
+/// A walk over one index.
+#[derive(Debug, Clone)]
+pub struct IndexScanNode {
+    /// Which index.
+    pub index: Arc<IndexEntry>,
+    /// What to walk, in scan order.
+    pub bounds: IndexBounds,
+    /// 1 forward, -1 backward.
+    pub direction: i8,
+    /// What the key decides beyond the bounds (tightness InexactCovered).
+    pub filter: Option<Arc<MatchExpression>>,
+    /// Give every record once (the index is multikey).
+    pub dedup: bool,
+}
+
+/// How a projection is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProjectionKind {
+    /// Built from the index key; no document is read.
+    Covered,
+    /// Inclusion or exclusion of top-level fields.
+    Simple,
+    /// Everything else.
+    Default,
+}

@@ -1,0 +1,1 @@
+//! Projections: parsed once, analysed for the planner, applied to raw bytes.

@@ -1,1 +1,24 @@
 //! Ordered byte keys with snapshots and atomic batches, and the engines behind that trait.
+//!
+//! ```text
+//!   sheaf-db
+//!      │  WriteUnitOfWork: snapshot + own writes + locks       unit.rs
+//!      ▼
+//!   Storage ── StorageEngine ──┬── MemoryEngine                memory.rs (the specification)
+//!                              └── RedbEngine                  disk/redb.rs (durable)
+//! ```
+//!
+//! Keys and values are bytes; what they mean is known above. An engine knows batches and snapshots
+//! only; locks, conflicts and reading one's own writes are built once, above all engines.
+
+mod batch;
+mod engine;
+mod error;
+mod memory;
+
+pub use batch::{KeyRanges, KeyWrite, TableFate, TableWrites, WriteBatch};
+pub use engine::{
+    CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
+};
+pub use error::{Result, StorageError};
+pub use memory::MemoryEngine;

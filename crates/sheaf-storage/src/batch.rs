@@ -1,0 +1,357 @@
+//! A set of writes to any number of tables, applied all together or not at all.
+//!
+//! The operations are given in any order and read back as if they had been carried out in that
+//! order, but they are kept in the form in which engines want them and in which a unit of work can
+//! read its own writes: for each table first what happens to the table itself, then the ranges
+//! that are emptied, then the keys, sorted.
+//!
+//! ```text
+//!   put(7, "b", 1)  delete_range(7, "a".."c")  put(7, "b", 2)  delete(7, "x")
+//!
+//!   table 7:  fate Kept   ranges ["a", "c")   keys {b: Put 2, x: Delete}
+//! ```
+//!
+//! Invariant: applying fate, then ranges, then keys gives what the sequence of calls would have
+//! given. A range therefore removes from `keys` what it covers, and a drop forgets both.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::engine::TableId;
+use crate::error::{Result, StorageError};
+
+/// What a batch does to one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyWrite {
+    /// The key has this value from now on.
+    Put(Bytes),
+    /// The key is gone, if it was there.
+    Delete,
+}
+
+/// What a batch does to a table as a whole, before its ranges and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TableFate {
+    /// The table must exist and keeps its entries.
+    #[default]
+    Kept,
+    /// The table must not exist, and is created.
+    Created,
+    /// The table must exist, and is dropped. It has neither ranges nor keys.
+    Dropped,
+    /// The table must exist, and is replaced by an empty one.
+    Replaced,
+}
+
+/// Ranges of keys, sorted, not empty, neither overlapping nor touching.
+///
+/// The upper end is exclusive; `None` is the end of the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRanges(BTreeMap<Bytes, Option<Bytes>>);
+
+impl KeyRanges {
+    /// Adds `[lo, hi)`, joined with the ranges that it overlaps or touches. An empty range adds nothing.
+    pub fn add(&mut self, lo: Bytes, hi: Option<Bytes>) {
+        if hi.as_ref().is_some_and(|hi| *hi <= lo) {
+            return;
+        }
+        let (mut lo, mut hi) = (lo, hi);
+        // A range that begins before us and reaches us.
+        if let Some((before_lo, before_hi)) = self.0.range(..lo.clone()).next_back()
+            && before_hi.as_ref().is_none_or(|end| *end >= lo)
+        {
+            lo = before_lo.clone();
+        }
+        // Every range that begins inside us or where we end.
+        while let Some((next_lo, next_hi)) = self.0.range(lo.clone()..).next() {
+            if hi.as_ref().is_some_and(|hi| next_lo > hi) {
+                break;
+            }
+            hi = match (hi, next_hi.clone()) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                _ => None,
+            };
+            let next_lo = next_lo.clone();
+            self.0.remove(&next_lo);
+        }
+        self.0.insert(lo, hi);
+    }
+
+    /// The range that covers `key`, if one does: its lower end, and its upper end (exclusive).
+    pub fn covering(&self, key: &[u8]) -> Option<(&Bytes, Option<&Bytes>)> {
+        let (lo, hi) = self
+            .0
+            .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back()?;
+        match hi {
+            Some(hi) if hi.as_ref() <= key => None,
+            hi => Some((lo, hi.as_ref())),
+        }
+    }
+
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, Option<&Bytes>)> {
+        self.0.iter().map(|(lo, hi)| (lo, hi.as_ref()))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a batch does to one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableWrites {
+    fate: TableFate,
+    ranges: KeyRanges,
+    keys: BTreeMap<Bytes, KeyWrite>,
+}
+
+impl TableWrites {
+    /// What happens to the table as a whole, before the rest.
+    pub fn fate(&self) -> TableFate {
+        self.fate
+    }
+
+    /// The ranges that are emptied, before the keys are written.
+    pub fn ranges(&self) -> &KeyRanges {
+        &self.ranges
+    }
+
+    /// The keys written, ascending.
+    pub fn keys(&self) -> &BTreeMap<Bytes, KeyWrite> {
+        &self.keys
+    }
+
+    /// Whether an entry that was in the table before the batch is still to be seen through it, as
+    /// far as the table's fate and the ranges tell (`keys` may still replace or delete it).
+    pub fn keeps(&self, key: &[u8]) -> bool {
+        self.fate == TableFate::Kept && self.ranges.covering(key).is_none()
+    }
+}
+
+/// A set of writes to any number of tables. See the module's head for the order of operations.
+///
+/// A clone is cheap and shares the tables' writes until either side changes them.
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    tables: BTreeMap<TableId, Arc<TableWrites>>,
+    operations: u64,
+    bytes: u64,
+    /// The first operation that contradicts an earlier one of the same batch, such as a put into a
+    /// table that the batch has dropped. Reported by `apply`.
+    contradiction: Option<StorageError>,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Gives `key` the value, whether or not it has one.
+    pub fn put(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
+        self.write(
+            table,
+            Bytes::copy_from_slice(key),
+            KeyWrite::Put(value.into()),
+        );
+    }
+
+    /// Removes `key`, if it is there.
+    pub fn delete(&mut self, table: TableId, key: &[u8]) {
+        self.write(table, Bytes::copy_from_slice(key), KeyWrite::Delete);
+    }
+
+    /// Removes the keys in `[lo, hi)`; `None` is the end of the table.
+    pub fn delete_range(&mut self, table: TableId, lo: &[u8], hi: Option<&[u8]>) {
+        self.count(lo.len() + hi.map_or(0, <[u8]>::len));
+        if let Some(writes) = self.writable(table) {
+            if hi.is_some_and(|hi| hi <= lo) {
+                return;
+            }
+            let upper = hi.map_or(Bound::Unbounded, Bound::Excluded);
+            let covered: Vec<Bytes> = writes
+                .keys
+                .range::<[u8], _>((Bound::Included(lo), upper))
+                .map(|(key, _)| key.clone())
+                .collect();
+            for key in covered {
+                writes.keys.remove(&key);
+            }
+            writes
+                .ranges
+                .add(Bytes::copy_from_slice(lo), hi.map(Bytes::copy_from_slice));
+        }
+    }
+
+    /// Creates an empty table. It must not exist; the batch may use it at once.
+    pub fn create_table(&mut self, table: TableId) {
+        self.count(0);
+        match self.tables.entry(table) {
+            btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(Arc::new(TableWrites {
+                    fate: TableFate::Created,
+                    ..TableWrites::default()
+                }));
+            }
+            btree_map::Entry::Occupied(mut occupied) => {
+                if occupied.get().fate == TableFate::Dropped {
+                    Arc::make_mut(occupied.get_mut()).fate = TableFate::Replaced;
+                } else {
+                    self.contradiction
+                        .get_or_insert(StorageError::TableExists(table));
+                }
+            }
+        }
+    }
+
+    /// Drops a table with all that it holds. It must exist. The catalog's table cannot be dropped.
+    pub fn drop_table(&mut self, table: TableId) {
+        self.count(0);
+        if table == TableId::CATALOG {
+            self.contradiction
+                .get_or_insert(StorageError::NoSuchTable(table));
+            return;
+        }
+        match self.tables.entry(table) {
+            btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(Arc::new(TableWrites {
+                    fate: TableFate::Dropped,
+                    ..TableWrites::default()
+                }));
+            }
+            btree_map::Entry::Occupied(mut occupied) => match occupied.get().fate {
+                TableFate::Created => {
+                    occupied.remove();
+                }
+                TableFate::Dropped => {
+                    self.contradiction
+                        .get_or_insert(StorageError::NoSuchTable(table));
+                }
+                TableFate::Kept | TableFate::Replaced => {
+                    *occupied.get_mut() = Arc::new(TableWrites {
+                        fate: TableFate::Dropped,
+                        ..TableWrites::default()
+                    });
+                }
+            },
+        }
+    }
+
+    /// Whether there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.contradiction.is_none()
+    }
+
+    /// How many operations were given, those included that later ones made void.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Bytes of keys and values that were given.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The writes to each table, ascending by table.
+    pub fn tables(&self) -> impl Iterator<Item = (TableId, &TableWrites)> {
+        self.tables
+            .iter()
+            .map(|(table, writes)| (*table, &**writes))
+    }
+
+    /// The writes to one table, if the batch has any.
+    pub fn table(&self, table: TableId) -> Option<&Arc<TableWrites>> {
+        self.tables.get(&table)
+    }
+
+    /// Checks the batch against the tables there are, before anything is applied.
+    /// Errors: `NoSuchTable`, `TableExists`.
+    pub fn check(&self, exists: &mut dyn FnMut(TableId) -> bool) -> Result<()> {
+        if let Some(error) = &self.contradiction {
+            return Err(error.clone());
+        }
+        for (table, writes) in self.tables() {
+            match (writes.fate, exists(table)) {
+                (TableFate::Created, true) => return Err(StorageError::TableExists(table)),
+                (TableFate::Created, false) => {}
+                (_, false) => return Err(StorageError::NoSuchTable(table)),
+                (_, true) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one key and returns what the batch did to it before.
+    pub(crate) fn write(
+        &mut self,
+        table: TableId,
+        key: Bytes,
+        write: KeyWrite,
+    ) -> Option<KeyWrite> {
+        self.count(
+            key.len()
+                + match &write {
+                    KeyWrite::Put(value) => value.len(),
+                    KeyWrite::Delete => 0,
+                },
+        );
+        self.writable(table)?.keys.insert(key, write)
+    }
+
+    /// Takes back a [`WriteBatch::write`]: `before` is what it returned.
+    pub(crate) fn unwrite(&mut self, table: TableId, key: &Bytes, before: Option<KeyWrite>) {
+        if let Some(writes) = self.tables.get_mut(&table) {
+            let writes = Arc::make_mut(writes);
+            match before {
+                Some(before) => writes.keys.insert(key.clone(), before),
+                None => writes.keys.remove(key),
+            };
+            // Nothing of the table's is left: it must not be checked for existence either.
+            if writes.fate == TableFate::Kept && writes.keys.is_empty() && writes.ranges.is_empty()
+            {
+                self.tables.remove(&table);
+            }
+        }
+    }
+
+    /// Puts back a table's writes as they were, `None` for none.
+    pub(crate) fn restore_table(&mut self, table: TableId, writes: Option<Arc<TableWrites>>) {
+        match writes {
+            Some(writes) => self.tables.insert(table, writes),
+            None => self.tables.remove(&table),
+        };
+    }
+
+    /// The totals and the contradiction, to be put back by [`WriteBatch::restore_totals`].
+    pub(crate) fn totals(&self) -> (u64, u64, Option<StorageError>) {
+        (self.operations, self.bytes, self.contradiction.clone())
+    }
+
+    /// Puts back what [`WriteBatch::totals`] gave.
+    pub(crate) fn restore_totals(&mut self, totals: (u64, u64, Option<StorageError>)) {
+        (self.operations, self.bytes, self.contradiction) = totals;
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.operations += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// The table's writes, to add to; `None` (and a contradiction) when the batch has dropped it.
+    fn writable(&mut self, table: TableId) -> Option<&mut TableWrites> {
+        let writes = self.tables.entry(table).or_default();
+        if writes.fate == TableFate::Dropped {
+            self.contradiction
+                .get_or_insert(StorageError::NoSuchTable(table));
+            return None;
+        }
+        Some(Arc::make_mut(writes))
+    }
+}

@@ -1,0 +1,219 @@
+//! What an engine is: ordered tables of byte keys, immutable snapshots, atomic batches.
+//!
+//! ```text
+//!   writers ── WriteBatch ──> apply ──> visible to snapshots taken from now on
+//!                               │
+//!                               └─ Buffered: durable within the flush interval
+//!                                  Synced:   durable when apply returns
+//!   readers ── snapshot() ──> get / cursor, for as long as they like, never blocked by writers
+//! ```
+//!
+//! Invariants, which `checked.rs` asserts over any engine:
+//!
+//! - A batch is all or nothing, across tables and together with the tables it creates and drops,
+//!   both for snapshots and after a crash.
+//! - A snapshot never changes. It sees exactly the batches whose `apply` had made them visible when
+//!   it was taken, which includes every batch whose `apply` had returned.
+//! - After a crash, what is found is a prefix of the batches in the order of their sequences, and
+//!   the prefix contains every batch that was acknowledged as durable.
+//! - Within a table, entries come in byte order of their keys, each key once. The empty key and the
+//!   empty value are a key and a value like any other.
+//!
+//! The trait knows no locks and no conflicts: two batches that put the same key both succeed and the
+//! later one wins. First-writer-wins is built above it, in [`crate::WriteUnitOfWork`], once for all
+//! engines.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::batch::WriteBatch;
+use crate::error::Result;
+
+/// Names one ordered table: a collection's records, or one index. Chosen by the caller, who does not
+/// use a number again after dropping the table (the engine would allow it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u64);
+
+impl TableId {
+    /// The table that lists the others. It exists in every engine from the start and cannot be
+    /// dropped.
+    pub const CATALOG: TableId = TableId(0);
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Orders the batches of one engine since it was opened; a later batch has a greater number.
+/// Starts again when the engine is reopened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommitSeq(pub u64);
+
+/// What `apply` promises when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Visible at once, durable within the engine's flush interval (100 ms unless configured).
+    Buffered,
+    /// Visible and on disk.
+    Synced,
+}
+
+/// An engine: tables, snapshots, batches.
+pub trait StorageEngine: Send + Sync + 'static {
+    /// A short name for logs and `serverStatus`: `memory`, `redb`.
+    fn name(&self) -> &'static str;
+
+    /// An immutable view of everything applied so far. Cheap (no table is read); it may live for
+    /// minutes, though the engine cannot give back the space of what it still sees.
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
+
+    /// Applies the batch: all of it or, on any error that `apply` reports, none of it.
+    ///
+    /// An empty batch is allowed; with `Synced` it is a [`StorageEngine::sync`].
+    /// Errors: `NoSuchTable`, `TableExists` (the batch contradicts the tables there are), `TooLarge`,
+    /// `NoSpace`, `ReadOnly`, `Io`, `Closed`. After `Io` (and only then) whether the batch will be
+    /// found after a restart is not known; until the restart it is not visible.
+    fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq>;
+
+    /// Makes everything applied so far durable. Concurrent callers share one sync.
+    fn sync(&self) -> Result<()>;
+
+    /// Fills an empty table from entries in strictly ascending order of keys, and returns how many
+    /// there were. Far faster than batches, and not atomic: while it runs, snapshots may see any
+    /// prefix of the entries, so the caller keeps the table out of its catalog until the load is
+    /// done. Durable when it returns. On an error (also one that the iterator yields) the table is
+    /// left existing and empty, unless the engine itself can no longer write.
+    ///
+    /// The caller does not write to the table meanwhile. The iterator is the place to report progress from.
+    /// Errors: `TableNotEmpty`, `OutOfOrder`, `NoSuchTable`, and those of `apply`.
+    fn bulk_load(
+        &self,
+        table: TableId,
+        entries: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<u64>;
+
+    /// Does now the housekeeping that the engine otherwise does when it sees fit: syncs, and brings
+    /// the files into the form that opens fastest and is smallest. May take long.
+    fn checkpoint(&self) -> Result<()>;
+
+    /// Counters since the engine was opened, and sizes as of now. Cheap.
+    fn stats(&self) -> EngineStats;
+
+    /// Size of a table, of the newest applied state. Cheap: nothing is walked.
+    fn table_stats(&self, table: TableId) -> Result<TableStats>;
+
+    /// The tables there are, ascending, of the newest applied state; with [`TableId::CATALOG`].
+    /// For cleaning up after a crash: a table that the catalog does not know is dropped.
+    fn tables(&self) -> Result<Vec<TableId>>;
+
+    /// Syncs and closes. Every later call answers `Closed`; snapshots and cursors that are still held
+    /// stay readable, or answer `Closed`. A second close does nothing.
+    fn close(&self) -> Result<()>;
+}
+
+/// An immutable view of all tables.
+pub trait Snapshot: Send + Sync {
+    /// The value under `key`, or `None`.
+    ///
+    /// The bytes may point into the engine's cache and pin a page and the snapshot: what is kept for
+    /// long, or kept in great numbers, is better copied.
+    /// Errors: `NoSuchTable`, `Corrupt`, `Io`, `Closed`.
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// A cursor over the table, not yet positioned. It keeps the snapshot alive by itself.
+    fn cursor(&self, table: TableId) -> Result<Box<dyn Cursor>>;
+
+    /// How many entries the table has. Constant time on an engine's own snapshot; on a unit of
+    /// work's reader it costs a look-up for each own write.
+    fn len(&self, table: TableId) -> Result<u64>;
+
+    /// Whether the table exists in this view.
+    fn contains_table(&self, table: TableId) -> Result<bool>;
+}
+
+/// A position in a table, moved in either direction. Reusable: any number of seeks, in any order.
+///
+/// ```text
+///            seek_for_prev(k)   seek(k)
+///                    │            │
+///   ...  a    c      f      |k    m     q  ...
+///                    ├─ prev ◄──►─┤ next
+/// ```
+///
+/// Every move answers whether the cursor now stands on an entry. Where it does not (past either end,
+/// or after an error) the cursor is not `valid`, and `next` and `prev` answer `false` until the next
+/// seek. A step does not allocate.
+///
+/// Errors of every move: `Corrupt`, `Io`, `Closed`.
+pub trait Cursor: Send {
+    /// Moves to the first entry whose key is >= `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+    /// Moves to the last entry whose key is <= `key`.
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool>;
+    /// Moves to the table's first entry.
+    fn seek_first(&mut self) -> Result<bool>;
+    /// Moves to the table's last entry.
+    fn seek_last(&mut self) -> Result<bool>;
+    /// Moves to the entry with the next greater key.
+    fn next(&mut self) -> Result<bool>;
+    /// Moves to the entry with the next smaller key.
+    fn prev(&mut self) -> Result<bool>;
+    /// The entry's key; empty when not `valid`.
+    fn key(&self) -> &[u8];
+    /// The entry's value; empty when not `valid`.
+    fn value(&self) -> &[u8];
+    /// The entry's value, to keep beyond the next move. See [`Snapshot::get`] on what it may pin.
+    fn value_bytes(&self) -> Bytes;
+    /// Whether the cursor stands on an entry.
+    fn valid(&self) -> bool;
+}
+
+/// Counters since the engine was opened, and sizes as of now. `None` where the engine does not know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// Batches applied.
+    pub commits: u64,
+    /// Keys put and deleted by those batches (a range or a table dropped counts as one).
+    pub operations: u64,
+    /// Bytes of keys and values that callers gave to be written.
+    pub bytes_logged: u64,
+    /// Bytes that the engine wrote to its files.
+    pub bytes_written: u64,
+    /// Bytes that the engine read from its files (not from its cache).
+    pub bytes_read: u64,
+    /// Calls that forced files to disk.
+    pub syncs: u64,
+    /// Engine transactions that applied at least one batch; `commits / groups` is the mean group.
+    pub groups: u64,
+    /// The most batches that shared one engine transaction.
+    pub group_max: u64,
+    /// Size of the engine's files, in bytes.
+    pub file_bytes: Option<u64>,
+    /// Part of `file_bytes` that is free for reuse.
+    pub file_free_bytes: Option<u64>,
+    /// Memory that the engine's cache holds, in bytes.
+    pub cache_bytes: Option<u64>,
+    /// Snapshots alive, those included that only a cursor still holds.
+    pub open_snapshots: u64,
+    /// Age of the oldest of them.
+    pub oldest_snapshot_age: Option<Duration>,
+}
+
+/// Size of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Entries, exact.
+    pub entries: u64,
+    /// Sum of the keys' lengths in bytes, exact.
+    pub key_bytes: u64,
+    /// Sum of the values' lengths in bytes, exact.
+    pub value_bytes: u64,
+    /// An estimate of the bytes on disk, the engine's own overhead included; 0 for an engine
+    /// without files.
+    pub disk_bytes: u64,
+}

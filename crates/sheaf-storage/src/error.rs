@@ -1,0 +1,185 @@
+//! What can go wrong below the document layer.
+//!
+//! Three kinds, and the caller treats each differently:
+//!
+//! ```text
+//!   passing   WriteConflict, LockTimeout     retry the unit on a fresh snapshot, or give up
+//!   caller's  NoSuchTable, TableExists, ..   a programming error or a race with a drop
+//!   ours      Corrupt, Io, NoSpace, ReadOnly the operation fails; nothing is dropped silently
+//! ```
+//!
+//! Errors are cloned, because a group of commits that shared one write or one sync shares its
+//! failure.
+
+use std::fmt;
+use std::io;
+
+use crate::TableId;
+
+/// The crate's result.
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
+/// Why a storage operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// Another unit of work holds the key, or has committed a version of it that this unit's
+    /// snapshot does not see. Nothing was written; retry the unit on a fresh snapshot.
+    WriteConflict,
+    /// The key's holder did not finish within the limit that the caller was ready to wait.
+    LockTimeout {
+        /// How long the caller waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// What is on disk is not what was written. Never retried.
+    Corrupt {
+        /// The file, or the part of it, that is damaged.
+        file: String,
+        /// What was found.
+        detail: String,
+    },
+    /// The operating system refused a read, a write or a sync.
+    Io {
+        /// What was being done.
+        context: String,
+        /// The system's classification.
+        kind: io::ErrorKind,
+        /// The system's message.
+        message: String,
+    },
+    /// The disk or the quota is full: the write was refused. See `ReadOnly` for what follows.
+    NoSpace {
+        /// What was being done.
+        context: String,
+    },
+    /// The engine no longer accepts writes; reads go on where they can. Reopening the engine, once
+    /// the cause is gone, ends the state.
+    ReadOnly {
+        /// The first failure, which caused it.
+        why: String,
+    },
+    /// The file was written by a newer version of this program.
+    NewerFormat {
+        /// The format version in the file.
+        found: u64,
+        /// The newest version that this program reads.
+        supported: u64,
+    },
+    /// The file is of another engine, or of no engine at all.
+    WrongFormat {
+        /// What was found instead.
+        detail: String,
+    },
+    /// The file is open in another process.
+    InUse {
+        /// The file.
+        file: String,
+    },
+    /// The table does not exist (or no longer: it may have been dropped since).
+    NoSuchTable(TableId),
+    /// The table to create exists.
+    TableExists(TableId),
+    /// A bulk load needs an empty table.
+    TableNotEmpty(TableId),
+    /// A bulk load met a key that is not greater than the one before it.
+    OutOfOrder {
+        /// How many entries were taken before the disorder.
+        position: u64,
+    },
+    /// A key or value is longer than the engine can keep.
+    TooLarge {
+        /// Length in bytes of what was refused.
+        bytes: u64,
+        /// The most that the engine takes, in bytes.
+        limit: u64,
+    },
+    /// The engine has been closed.
+    Closed,
+}
+
+impl StorageError {
+    /// Whether a retry of the whole unit of work on a fresh snapshot may succeed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, StorageError::WriteConflict)
+    }
+
+    /// An I/O error with what was being done; a full disk becomes [`StorageError::NoSpace`].
+    pub fn io(context: impl Into<String>, error: &io::Error) -> StorageError {
+        let context = context.into();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                StorageError::NoSpace { context }
+            }
+            kind => StorageError::Io {
+                context,
+                kind,
+                message: error.to_string(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StorageError::WriteConflict => f.write_str(
+                "write conflict: another operation changed the same record; retry the operation",
+            ),
+            StorageError::LockTimeout { waited_ms } => write!(
+                f,
+                "the record stayed locked by another operation for {waited_ms} ms; retry later or \
+                 end that operation"
+            ),
+            StorageError::Corrupt { file, detail } => {
+                write!(f, "{file} is damaged: {detail}; restore it from a backup")
+            }
+            StorageError::Io {
+                context, message, ..
+            } => write!(f, "{context}: {message}"),
+            StorageError::NoSpace { context } => {
+                write!(
+                    f,
+                    "{context}: no space left; free disk space or raise the quota"
+                )
+            }
+            StorageError::ReadOnly { why } => write!(
+                f,
+                "the storage engine refuses writes since an earlier failure ({why}); remove the \
+                 cause and restart"
+            ),
+            StorageError::NewerFormat { found, supported } => write!(
+                f,
+                "the data files have format version {found}, newer than {supported}, the newest \
+                 that this program reads; start the program version that wrote them"
+            ),
+            StorageError::WrongFormat { detail } => {
+                write!(f, "not a data file of this engine: {detail}")
+            }
+            StorageError::InUse { file } => {
+                write!(
+                    f,
+                    "{file} is open in another process; stop that process first"
+                )
+            }
+            StorageError::NoSuchTable(table) => write!(f, "no such table: {table}"),
+            StorageError::TableExists(table) => write!(f, "the table exists: {table}"),
+            StorageError::TableNotEmpty(table) => {
+                write!(f, "bulk load needs an empty table: {table}")
+            }
+            StorageError::OutOfOrder { position } => write!(
+                f,
+                "bulk load needs strictly ascending keys; entry {position} is not greater than \
+                 the one before it"
+            ),
+            StorageError::TooLarge { bytes, limit } => {
+                write!(
+                    f,
+                    "a key or value of {bytes} bytes exceeds the limit of {limit} bytes"
+                )
+            }
+            StorageError::Closed => f.write_str("the storage engine has been closed"),
+        }
+    }
+}
+
+impl std::error::Error for StorageError {}

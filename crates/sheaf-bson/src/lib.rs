@@ -1,5 +1,46 @@
 //! Raw BSON values, their one comparison order, dotted paths, KeyString.
+//!
+//! ```text
+//!   bytes ──validate──> RawDoc ──iter/get──> RawValue ──compare──> Ordering
+//!                          │                    │
+//!                    path (dotted)          keystring (memcmp == compare)
+//!                          │
+//!   DocBuilder, doc! ──> DocBuf, Value ──json──> text
+//! ```
+//!
+//! Pure: no I/O, no clock but the one that dates an [`ObjectId`], no unsafe.
+//! Reading never fails and never panics; see [`raw`] for why.
 
+#![forbid(unsafe_code)]
+
+pub mod builder;
+pub mod compare;
+pub mod decimal128;
+pub mod element_type;
+pub mod error;
 pub mod error_code;
+pub mod instant;
+pub mod json;
+mod macros;
+mod number;
+pub mod object_id;
+pub mod raw;
+pub mod raw_value;
+pub mod record_id;
+pub mod value;
 
+pub use builder::{AppendBson, ArrayBuilder, DocBuilder};
+pub use compare::{
+    FieldNames, compare_arrays, compare_docs, compare_docs_with, compare_elements, compare_values,
+    hash_value, values_equal,
+};
+pub use decimal128::Decimal128;
+pub use element_type::ElementType;
+pub use error::BsonError;
 pub use error_code::{Error, ErrorCode};
+pub use instant::{DateTime, Timestamp};
+pub use object_id::ObjectId;
+pub use raw::{RawArray, RawArrayIter, RawDoc, RawElement, RawIter};
+pub use raw_value::RawValue;
+pub use record_id::RecordId;
+pub use value::{ArrayBuf, DocBuf, Value};

@@ -1,0 +1,58 @@
+//! The one error of this crate: what is wrong with some bytes, and where.
+
+use std::fmt;
+
+/// Why some bytes, a text or a path are not what they claim to be.
+///
+/// `offset` counts bytes from the start of what was given to the failing
+/// function; `path` is the dotted path of the element, empty at the top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BsonError {
+    message: String,
+    offset: usize,
+    path: String,
+}
+
+impl BsonError {
+    /// An error at `offset`, without a path.
+    pub fn new(message: impl Into<String>, offset: usize) -> BsonError {
+        BsonError {
+            message: message.into(),
+            offset,
+            path: String::new(),
+        }
+    }
+
+    /// The same error, with the dotted path of the element it was found in.
+    pub fn with_path(mut self, path: impl Into<String>) -> BsonError {
+        self.path = path.into();
+        self
+    }
+
+    /// What is wrong, without offset and path.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Where, in bytes from the start of the input.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The dotted path of the element, empty when unknown or at the top.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for BsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {}", self.message, self.offset)?;
+        if !self.path.is_empty() {
+            write!(f, " in element with field name '{}'", self.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for BsonError {}

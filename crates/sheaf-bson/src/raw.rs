@@ -1,0 +1,362 @@
+//! Documents read in place.
+//!
+//! A `RawDoc` borrows the bytes of a document and decodes an element when it
+//! is asked for. Bytes are validated once, where they enter (socket, disk: see
+//! [`crate::validate`]); reading never fails and never panics: on malformed
+//! bytes an iteration ends early, text that is not UTF-8 reads as "", a
+//! nested frame that does not hold reads as empty.
+//!
+//! ```text
+//!  document   | len i32 | element ... | 00 |      len counts everything
+//!  element    | type | key bytes | 00 | value |
+//! ```
+//!
+//! Looking for a key compares bytes and skips values by their lengths; it
+//! neither validates nor decodes what it passes.
+
+use crate::element_type::ElementType;
+use crate::error::BsonError;
+use crate::raw_value::{RawValue, decode};
+
+/// A document in place. Cheap to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawDoc<'a> {
+    bytes: &'a [u8],
+}
+
+/// An array in place: the same bytes as a document, keys not looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawArray<'a> {
+    doc: RawDoc<'a>,
+}
+
+const EMPTY_BYTES: &[u8] = &[5, 0, 0, 0, 0];
+
+#[inline]
+fn read_len(bytes: &[u8], at: usize) -> Option<usize> {
+    let four = bytes.get(at..at.checked_add(4)?)?;
+    let len = i32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+    usize::try_from(len).ok()
+}
+
+impl<'a> RawDoc<'a> {
+    /// The document without elements.
+    pub const EMPTY: RawDoc<'static> = RawDoc { bytes: EMPTY_BYTES };
+
+    /// Checks the outer frame only: length prefix equal to `bytes.len()` and a final zero.
+    pub fn parse(bytes: &'a [u8]) -> Result<RawDoc<'a>, BsonError> {
+        match RawDoc::parse_prefix(bytes)? {
+            (doc, []) => Ok(doc),
+            _ => Err(BsonError::new(
+                "bytes follow the end of the document",
+                doc_len(bytes),
+            )),
+        }
+    }
+
+    /// Like [`RawDoc::parse`], for a document at the start of `bytes`; also gives what follows it.
+    pub fn parse_prefix(bytes: &'a [u8]) -> Result<(RawDoc<'a>, &'a [u8]), BsonError> {
+        let Some(len) = read_len(bytes, 0) else {
+            return Err(BsonError::new(
+                "not enough bytes for the length of a document",
+                0,
+            ));
+        };
+        if len < 5 {
+            return Err(BsonError::new(
+                format!("document length {len} is below the minimum of 5"),
+                0,
+            ));
+        }
+        if len > bytes.len() {
+            let message = format!(
+                "document length {len} exceeds the {} bytes there are",
+                bytes.len()
+            );
+            return Err(BsonError::new(message, 0));
+        }
+        if bytes[len - 1] != 0 {
+            return Err(BsonError::new(
+                "document does not end with a zero byte",
+                len - 1,
+            ));
+        }
+        let (own, rest) = bytes.split_at(len);
+        Ok((RawDoc { bytes: own }, rest))
+    }
+
+    /// A nested frame: empty when it does not hold.
+    #[inline]
+    pub(crate) fn nested(bytes: &'a [u8]) -> RawDoc<'a> {
+        if bytes.len() < 5 {
+            RawDoc::EMPTY
+        } else {
+            RawDoc { bytes }
+        }
+    }
+
+    /// The elements, in their order.
+    #[inline]
+    pub fn iter(self) -> RawIter<'a> {
+        RawIter {
+            rest: self.bytes.get(4..).unwrap_or(&[]),
+        }
+    }
+
+    /// The first element with this key.
+    #[inline]
+    pub fn get_element(self, key: &str) -> Option<RawElement<'a>> {
+        let wanted = key.as_bytes();
+        self.iter().find(|e| e.key_bytes() == wanted)
+    }
+
+    /// The value of the first element with this key.
+    #[inline]
+    pub fn get(self, key: &str) -> Option<RawValue<'a>> {
+        self.get_element(key).map(|e| e.value())
+    }
+
+    /// The first element.
+    #[inline]
+    pub fn first(self) -> Option<RawElement<'a>> {
+        self.iter().next()
+    }
+
+    /// The whole document, length prefix and final zero included.
+    #[inline]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The size in bytes, length prefix and final zero included.
+    #[inline]
+    pub fn len_bytes(self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is no element.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.first().is_none()
+    }
+
+    /// An owned copy.
+    pub fn to_buf(self) -> crate::DocBuf {
+        crate::DocBuf::from_vec_unchecked(self.bytes.to_vec())
+    }
+}
+
+fn doc_len(bytes: &[u8]) -> usize {
+    read_len(bytes, 0).unwrap_or(0)
+}
+
+impl<'a> IntoIterator for RawDoc<'a> {
+    type Item = RawElement<'a>;
+    type IntoIter = RawIter<'a>;
+    #[inline]
+    fn into_iter(self) -> RawIter<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> RawArray<'a> {
+    /// The array without elements.
+    pub const EMPTY: RawArray<'static> = RawArray { doc: RawDoc::EMPTY };
+
+    /// The array whose bytes are those of this document; keys do not matter.
+    #[inline]
+    pub fn from_doc(doc: RawDoc<'a>) -> RawArray<'a> {
+        RawArray { doc }
+    }
+
+    /// Checks the outer frame only, as [`RawDoc::parse`] does.
+    pub fn parse(bytes: &'a [u8]) -> Result<RawArray<'a>, BsonError> {
+        RawDoc::parse(bytes).map(RawArray::from_doc)
+    }
+
+    /// The same bytes as a document with keys "0", "1"...
+    #[inline]
+    pub fn as_doc(self) -> RawDoc<'a> {
+        self.doc
+    }
+
+    /// The values, in their order.
+    #[inline]
+    pub fn iter(self) -> RawArrayIter<'a> {
+        RawArrayIter {
+            elements: self.doc.iter(),
+        }
+    }
+
+    /// The elements with their stored keys.
+    #[inline]
+    pub fn elements(self) -> RawIter<'a> {
+        self.doc.iter()
+    }
+
+    /// The value at this position, found by walking: the key is not looked at.
+    #[inline]
+    pub fn get(self, index: usize) -> Option<RawValue<'a>> {
+        self.doc.iter().nth(index).map(|e| e.value())
+    }
+
+    /// How many values there are, found by walking.
+    #[inline]
+    pub fn count(self) -> usize {
+        self.doc.iter().count()
+    }
+
+    /// Whether there is no value.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.doc.is_empty()
+    }
+
+    /// The whole array, length prefix and final zero included.
+    #[inline]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.doc.bytes
+    }
+
+    /// The size in bytes, length prefix and final zero included.
+    #[inline]
+    pub fn len_bytes(self) -> usize {
+        self.doc.bytes.len()
+    }
+
+    /// An owned copy.
+    pub fn to_buf(self) -> crate::ArrayBuf {
+        crate::ArrayBuf::from_vec_unchecked(self.doc.bytes.to_vec())
+    }
+}
+
+impl<'a> IntoIterator for RawArray<'a> {
+    type Item = RawValue<'a>;
+    type IntoIter = RawArrayIter<'a>;
+    #[inline]
+    fn into_iter(self) -> RawArrayIter<'a> {
+        self.iter()
+    }
+}
+
+/// The elements of a document. Ends early on malformed bytes.
+#[derive(Clone, Copy)]
+pub struct RawIter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for RawIter<'a> {
+    type Item = RawElement<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<RawElement<'a>> {
+        let element = RawElement::parse_prefix(self.rest);
+        self.rest = match &element {
+            Some(e) => &self.rest[e.bytes.len()..],
+            None => &[],
+        };
+        element
+    }
+}
+
+/// The values of an array. Ends early on malformed bytes.
+#[derive(Clone, Copy)]
+pub struct RawArrayIter<'a> {
+    elements: RawIter<'a>,
+}
+
+impl<'a> Iterator for RawArrayIter<'a> {
+    type Item = RawValue<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<RawValue<'a>> {
+        self.elements.next().map(|e| e.value())
+    }
+}
+
+/// One element in place: type, key and undecoded value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RawElement<'a> {
+    /// Type byte, key, zero, value.
+    bytes: &'a [u8],
+    key_len: usize,
+    element_type: ElementType,
+}
+
+impl<'a> RawElement<'a> {
+    /// The element at the start of `bytes`, which may go on; `None` when there is no whole one.
+    #[inline]
+    pub fn parse_prefix(bytes: &'a [u8]) -> Option<RawElement<'a>> {
+        let (&type_byte, after) = bytes.split_first()?;
+        let element_type = ElementType::from_u8(type_byte)?;
+        let key_len = memchr::memchr(0, after)?;
+        let value_len = value_len(element_type, &after[key_len + 1..])?;
+        let bytes = bytes.get(..2 + key_len + value_len)?;
+        Some(RawElement {
+            bytes,
+            key_len,
+            element_type,
+        })
+    }
+
+    /// The type.
+    #[inline]
+    pub fn element_type(&self) -> ElementType {
+        self.element_type
+    }
+
+    /// The key; "" when it is not UTF-8.
+    #[inline]
+    pub fn key(&self) -> &'a str {
+        std::str::from_utf8(self.key_bytes()).unwrap_or("")
+    }
+
+    /// The key's bytes, without the final zero.
+    #[inline]
+    pub fn key_bytes(&self) -> &'a [u8] {
+        &self.bytes[1..1 + self.key_len]
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> RawValue<'a> {
+        decode(self.element_type, self.raw_value_bytes())
+    }
+
+    /// The value as it stands in the document.
+    #[inline]
+    pub fn raw_value_bytes(&self) -> &'a [u8] {
+        &self.bytes[2 + self.key_len..]
+    }
+
+    /// Type byte, key, zero and value as they stand in the document.
+    #[inline]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// The size of a value that starts at `bytes`; `None` when its lengths do not
+/// hold together. Does not promise that the bytes are all there.
+#[inline]
+pub(crate) fn value_len(element_type: ElementType, bytes: &[u8]) -> Option<usize> {
+    use ElementType::*;
+    match element_type {
+        Undefined | Null | MinKey | MaxKey => Some(0),
+        Boolean => Some(1),
+        Int32 => Some(4),
+        Double | DateTime | Timestamp | Int64 => Some(8),
+        ObjectId => Some(12),
+        Decimal128 => Some(16),
+        String | JavaScript | Symbol => read_len(bytes, 0)?.checked_add(4).filter(|&n| n >= 5),
+        Document | Array => read_len(bytes, 0).filter(|&n| n >= 5),
+        JavaScriptWithScope => read_len(bytes, 0).filter(|&n| n >= 14),
+        Binary => read_len(bytes, 0)?.checked_add(5),
+        DbPointer => read_len(bytes, 0)?.checked_add(16).filter(|&n| n >= 17),
+        Regex => {
+            let pattern = memchr::memchr(0, bytes)?;
+            let options = memchr::memchr(0, &bytes[pattern + 1..])?;
+            Some(pattern + options + 2)
+        }
+    }
+}

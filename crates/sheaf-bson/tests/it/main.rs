@@ -1,0 +1,3 @@
+//! Everything that tests sheaf-bson from outside: one binary.
+
+mod build;

@@ -15,6 +15,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::value::DocBuf;
+
 /// The number a client sees as `code`.
 ///
 /// Any `i32` is a code: `ErrorCode(40353)` for those without a constant.
@@ -342,6 +344,7 @@ struct Parts {
     code: ErrorCode,
     message: String,
     labels: Vec<Cow<'static, str>>,
+    extra: Option<DocBuf>,
 }
 
 /// A result whose error is one for a client.
@@ -354,6 +357,7 @@ impl Error {
             code,
             message: message.into(),
             labels: Vec::new(),
+            extra: None,
         }))
     }
 
@@ -368,6 +372,13 @@ impl Error {
         if !self.0.labels.contains(&label) {
             self.0.labels.push(label);
         }
+        self
+    }
+
+    /// Sets the fields of its own that the error brings to the reply, such as
+    /// `keyPattern` and `keyValue` of a `DuplicateKey`. Replaces earlier ones.
+    pub fn with_extra(mut self, extra: DocBuf) -> Self {
+        self.0.extra = Some(extra);
         self
     }
 
@@ -395,6 +406,11 @@ impl Error {
     /// The labels, in the order they were added; mostly none.
     pub fn labels(&self) -> &[Cow<'static, str>] {
         &self.0.labels
+    }
+
+    /// The fields of its own, for the reply.
+    pub fn extra(&self) -> Option<&DocBuf> {
+        self.0.extra.as_ref()
     }
 
     /// True when the label was added.

@@ -37,7 +37,7 @@ pub use compare::{
 pub use decimal128::Decimal128;
 pub use element_type::ElementType;
 pub use error::BsonError;
-pub use error_code::{Error, ErrorCode};
+pub use error_code::{Error, ErrorCode, Result};
 pub use instant::{DateTime, Timestamp};
 pub use object_id::ObjectId;
 pub use raw::{RawArray, RawArrayIter, RawDoc, RawElement, RawIter};

@@ -1,1 +1,36 @@
 //! MongoDB's wire protocol: frames in, frames out, compression, error codes.
+//!
+//! Nothing here knows a socket or what a command means. Bytes go in one side
+//! and come out the other:
+//!
+//! ```text
+//!  socket ──> FrameBuffer ──> one frame ──> Decoder ──> Message<'a>
+//!                 (partial, pipelined)       (OP_MSG, OP_QUERY, OP_COMPRESSED)
+//!
+//!  socket <── finished bytes <── ReplyWriter <── body written in place
+//! ```
+//!
+//! Invariant: no byte sequence makes this crate panic, recurse without bound,
+//! or hold more memory than a small multiple of what was really received or
+//! of [`MAX_MESSAGE_BYTES`]. What cannot be understood becomes a [`Rejection`],
+//! which says how to answer and whether the stream can be read on.
+
+mod checksum;
+pub mod command_error;
+pub mod compression;
+mod decode;
+mod frame;
+mod header;
+mod message;
+mod rejection;
+mod reply;
+
+pub use compression::{Compressor, CompressorSet};
+pub use decode::Decoder;
+pub use frame::FrameBuffer;
+pub use header::{HEADER_BYTES, Header, MAX_MESSAGE_BYTES, op};
+pub use message::{DocumentSequence, Flags, Message, Protocol};
+pub use rejection::{Answer, Rejection};
+pub use reply::ReplyWriter;
+
+pub use sheaf_bson::error_code::{self, Error, ErrorCode, label};

@@ -15,6 +15,7 @@ mod batch;
 mod engine;
 mod error;
 mod memory;
+mod unit;
 
 pub use batch::{KeyRanges, KeyWrite, TableFate, TableWrites, WriteBatch};
 pub use engine::{
@@ -22,3 +23,4 @@ pub use engine::{
 };
 pub use error::{Result, StorageError};
 pub use memory::MemoryEngine;
+pub use unit::{LockMode, LockStats, Savepoint, Storage, WriteUnitOfWork};

@@ -108,7 +108,7 @@ impl Incarnation {
     fn write(&mut self, seq: u64, oldest: u64, key: &Bytes, value: Option<Bytes>) -> bool {
         let key_len = key.len() as u64;
         let new_len = value.as_ref().map(|value| value.len() as u64);
-        let mut newest = self.rows.get_mut(key);
+        let newest = self.rows.get_mut(key);
         let old_len = newest
             .as_ref()
             .and_then(|chain| chain.last()?.1.as_ref())

@@ -1,0 +1,405 @@
+//! The unit of work: one snapshot, the unit's own writes laid over it, locks, one atomic commit.
+//!
+//! ```text
+//!   begin ─ snapshot ─┬─ lock(key) ─ read ─ put / delete ─┬─ commit ─ visible ─ locks gone ─ durable
+//!                     │      savepoint ... rollback_to    │
+//!                     └── reader(): snapshot + own writes └─ drop: nothing happened
+//! ```
+//!
+//! All writes of the database go through here, those of a single document and those of a
+//! multi-document transaction alike. An engine's batches have no conflicts; the unit adds them: who
+//! wants to write a key locks it first, and the first writer wins.
+//!
+//! Invariant: what a unit commits rests on the state that it has read, for every key that it has locked:
+//! between its snapshot and its commit nobody else has changed such a key.
+//!
+//! A commit is visible before it is durable, and its locks are gone before the sync: others who
+//! wait for the same hot record join the same sync instead of queueing for one each.
+
+mod locks;
+mod overlay;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::batch::{KeyWrite, TableWrites, WriteBatch};
+use crate::engine::{CommitSeq, Durability, Snapshot, StorageEngine, TableId};
+use crate::error::{Result, StorageError};
+
+pub use locks::LockMode;
+use locks::{LockTable, Locked, UnitId};
+use overlay::OverlaySnapshot;
+
+/// An engine with the lock table that units of work share. Clones are the same storage.
+#[derive(Clone)]
+pub struct Storage {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Arc<dyn StorageEngine>,
+    locks: LockTable,
+}
+
+/// Counters of the lock table since the storage was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockStats {
+    /// Units open now.
+    pub open_units: u64,
+    /// Keys whose holder or last commit is known now.
+    pub known_keys: u64,
+    /// Locks refused, or obtained too late for the unit's snapshot.
+    pub conflicts: u64,
+    /// Locks that were waited for.
+    pub waits: u64,
+    /// Of those, the ones given up at their limit.
+    pub timeouts: u64,
+}
+
+impl Storage {
+    /// Puts an empty lock table above the engine. There must be one storage for an engine.
+    pub fn new(engine: Arc<dyn StorageEngine>) -> Storage {
+        Storage {
+            shared: Arc::new(Shared {
+                engine,
+                locks: LockTable::new(),
+            }),
+        }
+    }
+
+    /// The engine, for what needs no unit: statistics, syncs, bulk loads.
+    pub fn engine(&self) -> &Arc<dyn StorageEngine> {
+        &self.shared.engine
+    }
+
+    /// A view for reading only.
+    pub fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.shared.engine.snapshot()
+    }
+
+    /// Begins a unit of work.
+    pub fn begin(&self) -> Result<WriteUnitOfWork> {
+        let (unit, begin) = self.shared.locks.begin();
+        match self.shared.engine.snapshot() {
+            Ok(base) => Ok(WriteUnitOfWork {
+                storage: self.clone(),
+                unit,
+                begin,
+                base,
+                writes: Arc::default(),
+                held: Vec::new(),
+                stale: false,
+                undo: Vec::new(),
+                savepoints: 0,
+                on_commit: Vec::new(),
+                on_rollback: Vec::new(),
+                open: true,
+            }),
+            Err(error) => {
+                self.shared.locks.abandon(begin, &[]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Counters of the lock table. Walks its shards: for statistics, not for every operation.
+    pub fn lock_stats(&self) -> LockStats {
+        let locks = &self.shared.locks;
+        LockStats {
+            open_units: locks.open_units(),
+            known_keys: locks.known_keys() as u64,
+            conflicts: locks.conflicts.load(Ordering::Relaxed),
+            waits: locks.waits.load(Ordering::Relaxed),
+            timeouts: locks.timeouts.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Storage")
+            .field("engine", &self.shared.engine.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How to take back one write.
+enum Undo {
+    Key(TableId, Bytes, Option<KeyWrite>),
+    Table(TableId, Option<Arc<TableWrites>>),
+}
+
+/// A point within a unit to which its writes can be rolled back. Worth nothing in another unit.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Savepoint {
+    undo: usize,
+    on_commit: usize,
+    on_rollback: usize,
+    totals: (u64, u64, Option<StorageError>),
+}
+
+type CommitHook = Box<dyn FnOnce(CommitSeq) + Send>;
+type RollbackHook = Box<dyn FnOnce() + Send>;
+
+/// A unit of work. Dropped without a commit it leaves no trace.
+pub struct WriteUnitOfWork {
+    storage: Storage,
+    unit: UnitId,
+    begin: u64,
+    base: Arc<dyn Snapshot>,
+    writes: Arc<WriteBatch>,
+    held: Vec<Bytes>,
+    /// A lock was waited for, and its former holder committed what `base` does not see.
+    stale: bool,
+    /// Filled only while a savepoint is open.
+    undo: Vec<Undo>,
+    savepoints: usize,
+    on_commit: Vec<CommitHook>,
+    on_rollback: Vec<RollbackHook>,
+    open: bool,
+}
+
+impl WriteUnitOfWork {
+    /// Locks a key for writing. The caller locks every record that it is about to change and every
+    /// unique key that it is about to add or remove, before the write; any bytes may serve as a key.
+    /// Locking a key again does nothing.
+    ///
+    /// Errors: `WriteConflict` when another unit holds the key (and `mode` says not to wait, or this
+    /// unit holds a lock already), or has committed a version of it that this unit's snapshot does not
+    /// see. `LockTimeout` when the holder outlasted the limit.
+    ///
+    /// After a wait that ended in `WriteConflict` the unit *holds* the lock but cannot commit: either it
+    /// is dropped and the operation tried again, or, while it has not written, `refresh` makes it
+    /// current: then what was read must be read again, and nobody can come between this time.
+    pub fn lock(&mut self, table: TableId, key: &[u8], mode: LockMode) -> Result<()> {
+        if self.stale {
+            return Err(StorageError::WriteConflict);
+        }
+        let mode = if self.held.is_empty() {
+            mode
+        } else {
+            LockMode::Fail
+        };
+        let name = locks::lock_name(table, key);
+        let locks = &self.storage.shared.locks;
+        match locks.lock(self.unit, self.begin, &name, mode)? {
+            Locked::Already => Ok(()),
+            Locked::Taken => {
+                self.held.push(name);
+                Ok(())
+            }
+            Locked::Stale => {
+                self.held.push(name);
+                self.stale = true;
+                Err(StorageError::WriteConflict)
+            }
+        }
+    }
+
+    /// Takes a new snapshot in place of the unit's own, keeping the locks. Only a unit that has written
+    /// nothing can: its writes would rest on the old one. Readers taken before keep the old snapshot.
+    /// Errors: `WriteConflict` when the unit has written.
+    pub fn refresh(&mut self) -> Result<()> {
+        if !self.writes.is_empty() {
+            return Err(StorageError::WriteConflict);
+        }
+        // The locks keep their keys from changing, so the new snapshot is current for all of them.
+        // Until it is there, the unit has a begin that its snapshot does not live up to.
+        self.stale = true;
+        self.begin = self.storage.shared.locks.begin_again(self.begin);
+        self.base = self.storage.shared.engine.snapshot()?;
+        self.stale = false;
+        Ok(())
+    }
+
+    /// The value under `key` as this unit sees it.
+    pub fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
+        overlay::get(&*self.base, &self.writes, table, key)
+    }
+
+    /// The snapshot with the unit's writes up to now laid over it: for readers, cursors and plans, which
+    /// need not know that they run inside a unit. Later writes do not show in it. Cheap, but the first
+    /// write after it copies the written table's own writes if the reader is still alive.
+    pub fn reader(&self) -> Arc<dyn Snapshot> {
+        if self.writes.is_empty() {
+            self.base.clone()
+        } else {
+            Arc::new(OverlaySnapshot::new(self.base.clone(), self.writes.clone()))
+        }
+    }
+
+    /// Gives `key` the value.
+    pub fn put(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
+        self.write(table, key, KeyWrite::Put(value.into()));
+    }
+
+    /// Removes `key`, if it is there.
+    pub fn delete(&mut self, table: TableId, key: &[u8]) {
+        self.write(table, key, KeyWrite::Delete);
+    }
+
+    fn write(&mut self, table: TableId, key: &[u8], write: KeyWrite) {
+        let key = Bytes::copy_from_slice(key);
+        if self.savepoints == 0 {
+            Arc::make_mut(&mut self.writes).write(table, key, write);
+        } else {
+            let before = Arc::make_mut(&mut self.writes).write(table, key.clone(), write);
+            self.undo.push(Undo::Key(table, key, before));
+        }
+    }
+
+    /// Removes the keys in `[lo, hi)`; `None` is the end of the table. Takes no locks on them.
+    pub fn delete_range(&mut self, table: TableId, lo: &[u8], hi: Option<&[u8]>) {
+        self.change_table(table, |batch| batch.delete_range(table, lo, hi));
+    }
+
+    /// Creates an empty table, which the unit may use at once.
+    pub fn create_table(&mut self, table: TableId) {
+        self.change_table(table, |batch| batch.create_table(table));
+    }
+
+    /// Drops a table with all that it holds.
+    pub fn drop_table(&mut self, table: TableId) {
+        self.change_table(table, |batch| batch.drop_table(table));
+    }
+
+    fn change_table(&mut self, table: TableId, change: impl FnOnce(&mut WriteBatch)) {
+        if self.savepoints > 0 {
+            let before = self.writes.table(table).cloned();
+            self.undo.push(Undo::Table(table, before));
+        }
+        change(Arc::make_mut(&mut self.writes));
+    }
+
+    /// Whether the unit has written nothing that is still to be committed.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// The writes so far: for counting keys and bytes.
+    pub fn writes(&self) -> &WriteBatch {
+        &self.writes
+    }
+
+    /// Marks this point. Savepoints nest; each ends by `release`, or with the unit.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.savepoints += 1;
+        Savepoint {
+            undo: self.undo.len(),
+            on_commit: self.on_commit.len(),
+            on_rollback: self.on_rollback.len(),
+            totals: self.writes.totals(),
+        }
+    }
+
+    /// Takes back every write since the savepoint, and runs the rollback hooks registered since, the
+    /// last first. Locks stay held until the unit ends. The savepoint stays open; later ones are void,
+    /// but still want their `release`.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) {
+        if self.undo.len() > savepoint.undo {
+            let writes = Arc::make_mut(&mut self.writes);
+            for undo in self.undo.drain(savepoint.undo..).rev() {
+                match undo {
+                    Undo::Key(table, key, before) => writes.unwrite(table, &key, before),
+                    Undo::Table(table, before) => writes.restore_table(table, before),
+                }
+            }
+            writes.restore_totals(savepoint.totals.clone());
+        }
+        self.on_commit.truncate(savepoint.on_commit);
+        while self.on_rollback.len() > savepoint.on_rollback
+            && let Some(hook) = self.on_rollback.pop()
+        {
+            hook();
+        }
+    }
+
+    /// Ends a savepoint and keeps the writes. Once none is open, nothing is remembered for rolling back.
+    pub fn release(&mut self, savepoint: Savepoint) {
+        drop(savepoint);
+        self.savepoints = self.savepoints.saturating_sub(1);
+        if self.savepoints == 0 {
+            self.undo = Vec::new();
+        }
+    }
+
+    /// Runs `hook` once the commit is visible, in the order of registration, before the unit's locks are
+    /// released and before its sync. Forgotten when the unit (or the savepoint) is rolled back.
+    pub fn on_commit(&mut self, hook: impl FnOnce(CommitSeq) + Send + 'static) {
+        self.on_commit.push(Box::new(hook));
+    }
+
+    /// Runs `hook` when the unit (or the savepoint) is rolled back, the last registered first, before
+    /// the unit's locks are released. Forgotten on commit.
+    pub fn on_rollback(&mut self, hook: impl FnOnce() + Send + 'static) {
+        self.on_rollback.push(Box::new(hook));
+    }
+
+    /// Commits: all writes become visible together, and durable as `durability` says.
+    ///
+    /// A unit without writes commits without a trace (the sequence is 0 then); with `Synced` it still makes durable all that was
+    /// visible before it, so that an acknowledgement of "nothing to change" holds after a crash.
+    ///
+    /// Errors of the engine's `apply`: nothing was written and the unit is rolled back. `WriteConflict`
+    /// when a stale lock was not refreshed: likewise. An error of the sync comes after the writes
+    /// have become visible: they are not taken back, and the engine accepts no more.
+    pub fn commit(mut self, durability: Durability) -> Result<CommitSeq> {
+        if self.stale {
+            return Err(StorageError::WriteConflict);
+        }
+        let shared = self.storage.shared.clone();
+        let written = !self.writes.is_empty();
+        let seq = if !written {
+            CommitSeq::default()
+        } else {
+            let writes = std::mem::take(&mut self.writes);
+            let batch = Arc::try_unwrap(writes).unwrap_or_else(|shared| (*shared).clone());
+            shared.engine.apply(batch, Durability::Buffered)?
+        };
+        // From here on the unit is committed: nothing below may take it back.
+        self.open = false;
+        let published = written.then(|| shared.locks.publish(self.begin));
+        self.on_rollback.clear();
+        for hook in self.on_commit.drain(..) {
+            hook(seq);
+        }
+        match published {
+            Some(published) => shared.locks.release_published(&published, &self.held),
+            None => shared.locks.abandon(self.begin, &self.held),
+        }
+        if durability == Durability::Synced {
+            shared.engine.sync()?;
+        }
+        Ok(seq)
+    }
+
+    /// Rolls back. The same as dropping the unit.
+    pub fn abort(self) {}
+}
+
+impl Drop for WriteUnitOfWork {
+    fn drop(&mut self) {
+        if self.open {
+            self.on_commit.clear();
+            while let Some(hook) = self.on_rollback.pop() {
+                hook();
+            }
+            let locks = &self.storage.shared.locks;
+            locks.abandon(self.begin, &self.held);
+        }
+    }
+}
+
+impl fmt::Debug for WriteUnitOfWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteUnitOfWork")
+            .field("begin", &self.begin)
+            .field("locks", &self.held.len())
+            .field("operations", &self.writes.operations())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,326 @@
+//! Who may write what: the first writer of a key wins.
+//!
+//! A lock is on a table and any bytes that the caller agrees on with itself: the key of a record, the
+//! key of an entry in a unique index, the name of a collection.
+//!
+//! ```text
+//!   unit A  begin 7 ── lock k ── apply ── publish k: 8 ── release k
+//!   unit B  begin 7 ───────── lock k: held ──────────────── lock k: 8 > 7, conflict
+//!   unit C                                                  begin 8 ── lock k: fine
+//! ```
+//!
+//! For every key there is its holder, and the sequence of the last unit that committed under it. A
+//! unit notes the newest published sequence *before* it takes its snapshot, and a committer publishes
+//! *after* its batch has become visible and before it lets go. So when a key's sequence is not newer
+//! than the unit's begin, the snapshot is sure to hold what that committer wrote. The other way
+//! round a conflict may be reported where the snapshot already held the write: false alarms cost a
+//! retry, missed conflicts would cost an update.
+//!
+//! A key's sequence is of interest only to units that began before it was published: it is kept
+//! while one of those is open and forgotten after.
+//!
+//! Invariant: a unit waits only while it holds nothing, so no cycle of waiting units can arise.
+
+use std::collections::hash_map::{HashMap, RandomState};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::engine::TableId;
+use crate::error::{Result, StorageError};
+
+const SHARDS: usize = 64;
+
+/// What to do about a key that another unit holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Answer `WriteConflict` at once.
+    Fail,
+    /// Wait for the holder to finish, but no longer than the limit. Only a unit that holds no lock
+    /// yet waits; another one fails at once, because it could be part of a cycle.
+    Wait {
+        /// How long, at most.
+        limit: Duration,
+    },
+}
+
+/// A unit, for as long as the process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnitId(u64);
+
+/// How an attempt to lock ended.
+pub(super) enum Locked {
+    /// The unit holds the key now, and its snapshot is current for it.
+    Taken,
+    /// The unit held it before.
+    Already,
+    /// The unit waited and now holds the key, but the former holder has committed what the unit's
+    /// snapshot does not see.
+    Stale,
+}
+
+/// The name of a lock: the table's number, then the key.
+pub(super) fn lock_name(table: TableId, key: &[u8]) -> Bytes {
+    let mut name = Vec::with_capacity(8 + key.len());
+    name.extend_from_slice(&table.0.to_be_bytes());
+    name.extend_from_slice(key);
+    Bytes::from(name)
+}
+
+pub(super) struct LockTable {
+    shards: Box<[Shard]>,
+    hasher: RandomState,
+    units: Mutex<Units>,
+    /// Entries that are kept for their sequence only, in all shards.
+    retained: AtomicUsize,
+    pub(super) conflicts: AtomicU64,
+    pub(super) waits: AtomicU64,
+    pub(super) timeouts: AtomicU64,
+}
+
+#[derive(Default)]
+struct Units {
+    /// The newest sequence published.
+    published: u64,
+    last_unit: u64,
+    /// Begin sequences of the open units, and how many units have each.
+    begins: BTreeMap<u64, usize>,
+}
+
+impl Units {
+    fn enter(&mut self) -> u64 {
+        *self.begins.entry(self.published).or_default() += 1;
+        self.published
+    }
+
+    fn leave(&mut self, begin: u64) {
+        if let Some(count) = self.begins.get_mut(&begin) {
+            *count -= 1;
+            if *count == 0 {
+                self.begins.remove(&begin);
+            }
+        }
+    }
+
+    /// The sequence up to which no unit, open or yet to begin, needs to know what was published.
+    fn forgettable(&self) -> u64 {
+        self.begins.keys().next().copied().unwrap_or(self.published)
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    state: Mutex<ShardState>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct ShardState {
+    entries: HashMap<Bytes, Entry>,
+    /// Entries kept for their sequence, in order of it (an entry published again is there again).
+    retained: VecDeque<(u64, Bytes)>,
+}
+
+#[derive(Default)]
+struct Entry {
+    holder: Option<UnitId>,
+    /// Sequence of the last unit that committed under this lock; 0 when nobody needs to know.
+    published: u64,
+    waiters: u32,
+}
+
+impl LockTable {
+    pub(super) fn new() -> LockTable {
+        LockTable {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            hasher: RandomState::new(),
+            units: Mutex::default(),
+            retained: AtomicUsize::new(0),
+            conflicts: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+        }
+    }
+
+    /// Registers a unit: its name and its begin sequence. The unit's snapshot is taken after.
+    pub(super) fn begin(&self) -> (UnitId, u64) {
+        let mut units = self.units.lock();
+        units.last_unit += 1;
+        (UnitId(units.last_unit), units.enter())
+    }
+
+    /// Gives the unit a new begin sequence instead of `begin`; its new snapshot is taken after.
+    pub(super) fn begin_again(&self, begin: u64) -> u64 {
+        let mut units = self.units.lock();
+        units.leave(begin);
+        units.enter()
+    }
+
+    pub(super) fn open_units(&self) -> u64 {
+        self.units.lock().begins.values().sum::<usize>() as u64
+    }
+
+    /// How many keys the table knows, for tests of its garbage collection.
+    pub(super) fn known_keys(&self) -> usize {
+        self.shards
+            .iter()
+            .map(|shard| shard.state.lock().entries.len())
+            .sum()
+    }
+
+    /// Takes the lock for a unit that began at `begin`.
+    /// Errors: `WriteConflict` (the lock is not held then), `LockTimeout`.
+    pub(super) fn lock(
+        &self,
+        unit: UnitId,
+        begin: u64,
+        name: &Bytes,
+        mode: LockMode,
+    ) -> Result<Locked> {
+        let shard = self.shard(name);
+        let mut state = shard.state.lock();
+        let mut waiting_since = None;
+        loop {
+            // An entry that is new here is taken below: a refusal leaves none behind.
+            let entry = state.entries.entry(name.clone()).or_default();
+            match entry.holder {
+                Some(holder) if holder == unit => return Ok(Locked::Already),
+                None if entry.published <= begin => {
+                    entry.holder = Some(unit);
+                    return Ok(Locked::Taken);
+                }
+                None if waiting_since.is_some() => {
+                    entry.holder = Some(unit);
+                    self.conflicts.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Locked::Stale);
+                }
+                Some(_) if let LockMode::Wait { limit } = mode => {
+                    let since = *waiting_since.get_or_insert_with(|| {
+                        self.waits.fetch_add(1, Ordering::Relaxed);
+                        Instant::now()
+                    });
+                    let waited = since.elapsed();
+                    if waited >= limit {
+                        self.timeouts.fetch_add(1, Ordering::Relaxed);
+                        return Err(StorageError::LockTimeout {
+                            waited_ms: waited.as_millis() as u64,
+                        });
+                    }
+                    entry.waiters += 1;
+                    shard.released.wait_for(&mut state, limit - waited);
+                    if let Some(entry) = state.entries.get_mut(name) {
+                        entry.waiters -= 1;
+                    }
+                }
+                _ => {
+                    self.conflicts.fetch_add(1, Ordering::Relaxed);
+                    return Err(StorageError::WriteConflict);
+                }
+            }
+        }
+    }
+
+    /// Ends a unit that wrote nothing, or nothing that became visible.
+    pub(super) fn abandon(&self, begin: u64, held: &[Bytes]) {
+        let (forgettable, idle) = {
+            let mut units = self.units.lock();
+            units.leave(begin);
+            (units.forgettable(), units.begins.is_empty())
+        };
+        for name in held {
+            self.release(name, None, forgettable);
+        }
+        if idle {
+            self.sweep(forgettable);
+        }
+    }
+
+    /// Publishes what a unit has committed: its writes are visible already, its locks still held.
+    /// Returns the sequence to release them with.
+    pub(super) fn publish(&self, begin: u64) -> Published {
+        let mut units = self.units.lock();
+        units.published += 1;
+        units.leave(begin);
+        Published {
+            seq: units.published,
+            forgettable: units.forgettable(),
+            idle: units.begins.is_empty(),
+        }
+    }
+
+    /// Releases the locks of a unit that has published.
+    pub(super) fn release_published(&self, published: &Published, held: &[Bytes]) {
+        // Whoever begins from now on sees the writes, and nobody else is open: nobody asks.
+        let keep = (published.forgettable < published.seq).then_some(published.seq);
+        for name in held {
+            self.release(name, keep, published.forgettable);
+        }
+        if published.idle {
+            self.sweep(published.forgettable);
+        }
+    }
+
+    fn release(&self, name: &Bytes, published: Option<u64>, forgettable: u64) {
+        let shard = self.shard(name);
+        let mut state = shard.state.lock();
+        let Some(entry) = state.entries.get_mut(name) else {
+            return;
+        };
+        entry.holder = None;
+        let wake = entry.waiters > 0;
+        if let Some(seq) = published {
+            entry.published = seq;
+            state.retained.push_back((seq, name.clone()));
+            self.retained.fetch_add(1, Ordering::Relaxed);
+        } else if !wake && entry.published <= forgettable {
+            state.entries.remove(name);
+        }
+        self.forget(&mut state, forgettable);
+        drop(state);
+        if wake {
+            shard.released.notify_all();
+        }
+    }
+
+    /// Removes the entries whose sequence no open unit needs to know.
+    fn forget(&self, state: &mut MutexGuard<'_, ShardState>, forgettable: u64) {
+        while let Some((seq, _)) = state.retained.front()
+            && *seq <= forgettable
+            && let Some((seq, name)) = state.retained.pop_front()
+        {
+            self.retained.fetch_sub(1, Ordering::Relaxed);
+            if let Some(entry) = state.entries.get(&name)
+                && entry.published == seq
+                && entry.holder.is_none()
+                && entry.waiters == 0
+            {
+                state.entries.remove(&name);
+            }
+        }
+    }
+
+    /// When the last open unit ends, also the shards that nobody touches again are cleared.
+    fn sweep(&self, forgettable: u64) {
+        if self.retained.load(Ordering::Relaxed) > 0 {
+            for shard in &self.shards {
+                self.forget(&mut shard.state.lock(), forgettable);
+            }
+        }
+    }
+
+    fn shard(&self, name: &Bytes) -> &Shard {
+        let hash = self.hasher.hash_one(name);
+        &self.shards[hash as usize % SHARDS]
+    }
+}
+
+/// What [`LockTable::publish`] gave a committing unit.
+pub(super) struct Published {
+    pub(super) seq: u64,
+    forgettable: u64,
+    idle: bool,
+}

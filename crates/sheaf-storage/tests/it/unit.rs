@@ -1,0 +1,384 @@
+//! Units of work: conflicts, waiting, own writes, savepoints, hooks, and the lock table's memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use sheaf_storage::*;
+
+const T: TableId = TableId(7);
+const U: TableId = TableId(8);
+const FAIL: LockMode = LockMode::Fail;
+const WAIT: LockMode = LockMode::Wait {
+    limit: Duration::from_secs(20),
+};
+
+fn storage(entries: &[(&str, &str)]) -> Storage {
+    let storage = Storage::new(Arc::new(MemoryEngine::new()));
+    let mut unit = storage.begin().unwrap();
+    unit.create_table(T);
+    for (key, value) in entries {
+        unit.put(T, key.as_bytes(), value.as_bytes().to_vec());
+    }
+    unit.commit(Durability::Synced).unwrap();
+    storage
+}
+
+fn dump(view: &dyn Snapshot, table: TableId) -> String {
+    let mut cursor = view.cursor(table).unwrap();
+    let mut entries = Vec::new();
+    let mut found = cursor.seek_first().unwrap();
+    while found {
+        entries.push(format!(
+            "{}={}",
+            String::from_utf8_lossy(cursor.key()),
+            String::from_utf8_lossy(cursor.value())
+        ));
+        found = cursor.next().unwrap();
+    }
+    // The way back shows the same.
+    let mut back = Vec::new();
+    let mut found = cursor.seek_last().unwrap();
+    while found {
+        back.push(format!(
+            "{}={}",
+            String::from_utf8_lossy(cursor.key()),
+            String::from_utf8_lossy(cursor.value())
+        ));
+        found = cursor.prev().unwrap();
+    }
+    back.reverse();
+    assert_eq!(entries, back);
+    assert_eq!(view.len(table).unwrap(), entries.len() as u64);
+    entries.join(" ")
+}
+
+fn now(storage: &Storage) -> String {
+    dump(&*storage.snapshot().unwrap(), T)
+}
+
+#[test]
+fn the_first_writer_of_a_key_wins() {
+    let storage = storage(&[("a", "1")]);
+    let mut first = storage.begin().unwrap();
+    let mut second = storage.begin().unwrap();
+    first.lock(T, b"a", FAIL).unwrap();
+    assert_eq!(second.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
+    // Another key, and the same key of another table, are other locks.
+    second.lock(T, b"b", FAIL).unwrap();
+    second.lock(U, b"a", FAIL).unwrap();
+    first.put(T, b"a", "2");
+    first.commit(Durability::Buffered).unwrap();
+    // The holder is gone, but the snapshot of the second is older than its commit.
+    assert_eq!(second.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
+    drop(second);
+    let mut third = storage.begin().unwrap();
+    third.lock(T, b"a", FAIL).unwrap();
+    assert_eq!(third.get(T, b"a").unwrap().unwrap(), "2");
+    assert_eq!(now(&storage), "a=2");
+}
+
+#[test]
+fn a_rolled_back_holder_is_no_conflict() {
+    let storage = storage(&[("a", "1")]);
+    let mut first = storage.begin().unwrap();
+    let mut second = storage.begin().unwrap();
+    first.lock(T, b"a", FAIL).unwrap();
+    first.put(T, b"a", "2");
+    drop(first);
+    second.lock(T, b"a", FAIL).unwrap();
+    second.put(T, b"a", "3");
+    second.commit(Durability::Buffered).unwrap();
+    assert_eq!(now(&storage), "a=3");
+}
+
+#[test]
+fn a_waiter_learns_of_the_newer_version_and_can_refresh() {
+    let storage = storage(&[("a", "1")]);
+    let mut holder = storage.begin().unwrap();
+    holder.lock(T, b"a", FAIL).unwrap();
+    let (began, has_begun) = mpsc::channel();
+    let waiter = {
+        let storage = storage.clone();
+        thread::spawn(move || {
+            let mut unit = storage.begin().unwrap();
+            began.send(()).unwrap();
+            assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
+            // Held, and not to be committed on the old snapshot.
+            assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
+            unit.refresh().unwrap();
+            unit.lock(T, b"a", WAIT).unwrap();
+            assert_eq!(unit.get(T, b"a").unwrap().unwrap(), "2");
+            unit.put(T, b"a", "3");
+            unit.commit(Durability::Buffered).unwrap();
+        })
+    };
+    has_begun.recv().unwrap();
+    holder.put(T, b"a", "2");
+    holder.commit(Durability::Buffered).unwrap();
+    waiter.join().unwrap();
+    assert_eq!(now(&storage), "a=3");
+}
+
+#[test]
+fn a_stale_unit_does_not_commit() {
+    let storage = storage(&[("a", "1")]);
+    let mut holder = storage.begin().unwrap();
+    holder.lock(T, b"a", FAIL).unwrap();
+    let mut unit = storage.begin().unwrap();
+    let waiting = storage.clone();
+    let committer = thread::spawn(move || {
+        while waiting.lock_stats().waits == 0 {
+            thread::yield_now();
+        }
+        holder.put(T, b"a", "2");
+        holder.commit(Durability::Buffered).unwrap();
+    });
+    assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
+    committer.join().unwrap();
+    unit.put(T, b"a", "lost update");
+    assert_eq!(
+        unit.commit(Durability::Buffered),
+        Err(StorageError::WriteConflict)
+    );
+    assert_eq!(now(&storage), "a=2");
+}
+
+#[test]
+fn waiting_ends_at_the_limit() {
+    let storage = storage(&[]);
+    let mut holder = storage.begin().unwrap();
+    holder.lock(T, b"a", FAIL).unwrap();
+    let mut unit = storage.begin().unwrap();
+    let limit = Duration::from_millis(5);
+    assert!(matches!(
+        unit.lock(T, b"a", LockMode::Wait { limit }),
+        Err(StorageError::LockTimeout { waited_ms: 5.. })
+    ));
+    drop(holder);
+    unit.lock(T, b"a", LockMode::Wait { limit }).unwrap();
+    assert_eq!(storage.lock_stats().timeouts, 1);
+}
+
+#[test]
+fn who_holds_a_lock_does_not_wait() {
+    // Two units that want each other's key would wait for ever.
+    let storage = storage(&[]);
+    let mut first = storage.begin().unwrap();
+    let mut second = storage.begin().unwrap();
+    first.lock(T, b"a", WAIT).unwrap();
+    second.lock(T, b"b", WAIT).unwrap();
+    assert_eq!(first.lock(T, b"b", WAIT), Err(StorageError::WriteConflict));
+    assert_eq!(second.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
+}
+
+#[test]
+fn own_writes_are_read_through_the_reader() {
+    let storage = storage(&[("a", "1"), ("c", "1"), ("e", "1"), ("g", "1")]);
+    let mut unit = storage.begin().unwrap();
+    assert_eq!(dump(&*unit.reader(), T), "a=1 c=1 e=1 g=1");
+    unit.put(T, b"b", "2");
+    unit.put(T, b"c", "2");
+    unit.delete(T, b"g");
+    let reader = unit.reader();
+    assert_eq!(dump(&*reader, T), "a=1 b=2 c=2 e=1");
+    unit.delete_range(T, b"b", Some(b"e"));
+    unit.put(T, b"d", "3");
+    assert_eq!(dump(&*unit.reader(), T), "a=1 d=3 e=1");
+    assert_eq!(unit.get(T, b"b").unwrap(), None);
+    assert_eq!(unit.get(T, b"d").unwrap().unwrap(), "3");
+    // A reader shows the writes as of its own time.
+    assert_eq!(dump(&*reader, T), "a=1 b=2 c=2 e=1");
+    assert_eq!(now(&storage), "a=1 c=1 e=1 g=1");
+    unit.commit(Durability::Buffered).unwrap();
+    assert_eq!(now(&storage), "a=1 d=3 e=1");
+}
+
+#[test]
+fn tables_are_made_and_dropped_inside_a_unit() {
+    let storage = storage(&[("a", "1")]);
+    let mut unit = storage.begin().unwrap();
+    unit.create_table(U);
+    unit.put(U, b"x", "1");
+    unit.put(TableId::CATALOG, b"u", "8");
+    assert_eq!(dump(&*unit.reader(), U), "x=1");
+    assert!(unit.reader().contains_table(U).unwrap());
+    assert!(!storage.snapshot().unwrap().contains_table(U).unwrap());
+    unit.drop_table(T);
+    assert_eq!(unit.get(T, b"a"), Err(StorageError::NoSuchTable(T)));
+    unit.create_table(T);
+    assert_eq!(dump(&*unit.reader(), T), "");
+    unit.commit(Durability::Buffered).unwrap();
+    assert_eq!(now(&storage), "");
+    assert_eq!(dump(&*storage.snapshot().unwrap(), U), "x=1");
+    assert_eq!(storage.engine().tables().unwrap(), [TableId::CATALOG, T, U]);
+}
+
+#[test]
+fn a_refused_batch_rolls_the_unit_back() {
+    let storage = storage(&[("a", "1")]);
+    let rolled_back = Arc::new(AtomicU64::new(0));
+    let mut unit = storage.begin().unwrap();
+    unit.lock(T, b"a", FAIL).unwrap();
+    unit.put(T, b"a", "2");
+    unit.put(U, b"x", "no such table");
+    let seen = rolled_back.clone();
+    unit.on_rollback(move || {
+        seen.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(
+        unit.commit(Durability::Buffered),
+        Err(StorageError::NoSuchTable(U))
+    );
+    assert_eq!(rolled_back.load(Ordering::Relaxed), 1);
+    assert_eq!(now(&storage), "a=1");
+    let mut next = storage.begin().unwrap();
+    next.lock(T, b"a", FAIL).unwrap();
+}
+
+#[test]
+fn a_savepoint_takes_back_what_came_after_it() {
+    let storage = storage(&[("a", "1"), ("b", "1")]);
+    let mut unit = storage.begin().unwrap();
+    unit.put(T, b"a", "2");
+    let outer = unit.savepoint();
+    unit.put(T, b"a", "3");
+    unit.delete(T, b"b");
+    let inner = unit.savepoint();
+    unit.delete_range(T, b"", None);
+    unit.create_table(U);
+    unit.put(U, b"x", "1");
+    unit.drop_table(T);
+    unit.rollback_to(&inner);
+    assert_eq!(dump(&*unit.reader(), T), "a=3");
+    assert!(!unit.reader().contains_table(U).unwrap());
+    unit.release(inner);
+    unit.rollback_to(&outer);
+    assert_eq!(dump(&*unit.reader(), T), "a=2 b=1");
+    unit.put(T, b"c", "4");
+    unit.release(outer);
+    unit.commit(Durability::Buffered).unwrap();
+    assert_eq!(now(&storage), "a=2 b=1 c=4");
+}
+
+#[test]
+fn a_contradiction_is_taken_back_with_its_savepoint() {
+    let storage = storage(&[("a", "1")]);
+    let mut unit = storage.begin().unwrap();
+    let savepoint = unit.savepoint();
+    unit.drop_table(T);
+    unit.put(T, b"a", "into a dropped table");
+    unit.rollback_to(&savepoint);
+    unit.release(savepoint);
+    unit.put(T, b"b", "2");
+    unit.commit(Durability::Buffered).unwrap();
+    assert_eq!(now(&storage), "a=1 b=2");
+}
+
+#[test]
+fn hooks_run_once_and_in_order() {
+    let storage = storage(&[]);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let note = |what: &'static str| {
+        let log = log.clone();
+        move || log.lock().unwrap().push(what)
+    };
+    let mut unit = storage.begin().unwrap();
+    let (commit, rollback) = (note("commit 1"), note("rollback 1"));
+    unit.on_commit(move |_| commit());
+    unit.on_rollback(rollback);
+    let savepoint = unit.savepoint();
+    let (commit, rollback) = (note("commit 2"), note("rollback 2"));
+    unit.on_commit(move |_| commit());
+    unit.on_rollback(rollback);
+    unit.on_rollback(note("rollback 3"));
+    unit.rollback_to(&savepoint);
+    unit.release(savepoint);
+    unit.put(T, b"a", "1");
+    // What the hook sees: the write is visible, and the lock is still held.
+    unit.lock(T, b"a", FAIL).unwrap();
+    let (seen, other) = (log.clone(), storage.clone());
+    unit.on_commit(move |_| {
+        assert_eq!(now(&other), "a=1");
+        let mut unit = other.begin().unwrap();
+        assert_eq!(unit.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
+        seen.lock().unwrap().push("commit 3");
+    });
+    unit.commit(Durability::Buffered).unwrap();
+    assert_eq!(
+        *log.lock().unwrap(),
+        ["rollback 3", "rollback 2", "commit 1", "commit 3"]
+    );
+    let mut unit = storage.begin().unwrap();
+    unit.on_rollback(note("dropped"));
+    drop(unit);
+    assert_eq!(log.lock().unwrap().last(), Some(&"dropped"));
+}
+
+#[test]
+fn the_lock_table_forgets_what_nobody_asks_for() {
+    let storage = storage(&[]);
+    let commit = |key: u32| {
+        let mut unit = storage.begin().unwrap();
+        unit.lock(T, &key.to_be_bytes(), FAIL).unwrap();
+        unit.put(T, &key.to_be_bytes(), "x");
+        unit.commit(Durability::Buffered).unwrap();
+    };
+    (0..100).for_each(commit);
+    assert_eq!(storage.lock_stats().known_keys, 0);
+    let old = storage.begin().unwrap();
+    (0..100).for_each(commit);
+    assert_eq!(storage.lock_stats().known_keys, 100);
+    let young = storage.begin().unwrap();
+    drop(old);
+    (100..1000).for_each(commit);
+    // What the young one could ask for is kept, and what only the old one could is going.
+    let known = storage.lock_stats().known_keys;
+    assert!((900..1000).contains(&known), "{known}");
+    drop(young);
+    assert_eq!(storage.lock_stats().known_keys, 0);
+    assert_eq!(storage.lock_stats().open_units, 0);
+}
+
+#[test]
+fn increments_from_many_threads_are_all_there() {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 200;
+    let storage = storage(&[("n", "0")]);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let storage = storage.clone();
+            thread::spawn(move || {
+                for _ in 0..EACH {
+                    let mut unit = storage.begin().unwrap();
+                    loop {
+                        // Some retry the whole unit, some wait and refresh.
+                        let mode = if thread % 2 == 0 { FAIL } else { WAIT };
+                        match unit.lock(T, b"n", mode) {
+                            Ok(()) => break,
+                            Err(StorageError::WriteConflict) if thread % 4 == 1 => {
+                                unit.refresh().unwrap();
+                            }
+                            Err(StorageError::WriteConflict) => {
+                                drop(unit);
+                                thread::yield_now();
+                                unit = storage.begin().unwrap();
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    let n = unit.get(T, b"n").unwrap().unwrap();
+                    let n: u64 = std::str::from_utf8(&n).unwrap().parse().unwrap();
+                    unit.put(T, b"n", (n + 1).to_string().into_bytes());
+                    unit.commit(Durability::Buffered).unwrap();
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(now(&storage), format!("n={}", THREADS * EACH));
+    assert_eq!(storage.lock_stats().known_keys, 0);
+}

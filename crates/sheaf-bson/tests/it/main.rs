@@ -1,3 +1,5 @@
 //! Everything that tests sheaf-bson from outside: one binary.
 
 mod build;
+mod path;
+mod validate;

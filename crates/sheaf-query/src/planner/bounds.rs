@@ -1,6 +1,17 @@
 //! Intervals over BSON values, and what a scan walks: one list a field.
+//!
+//! While bounds are made, lists are ascending and their algebra is that of
+//! sets of values. The last step turns each list into the order in which the
+//! scan meets it, and from then on only scans and explain read it:
+//!
+//! ```text
+//!   {a: {$gt: 5}}  index {a: -1} forward      (5, inf.0]  ──reverse──>  [inf.0, 5)
+//! ```
 
-use sheaf_bson::{DocBuf, Value};
+use std::cmp::Ordering;
+use std::fmt;
+
+use sheaf_bson::{DocBuf, RawValue, Value, compare_values};
 
 /// A range of values in BSON order. In a list of a descending field (or a
 /// backward scan) `start` is the greater end: intervals are written in the
@@ -53,4 +64,343 @@ pub enum IndexBounds {
         /// Whether a key equal to `end` is met.
         end_inclusive: bool,
     },
+}
+
+fn cmp(a: &Value, b: &Value) -> Ordering {
+    compare_values(a.as_raw(), b.as_raw())
+}
+
+impl Interval {
+    /// A range with its brackets; it may turn out empty.
+    pub fn new(start: Value, start_inclusive: bool, end: Value, end_inclusive: bool) -> Interval {
+        Interval {
+            start,
+            end,
+            start_inclusive,
+            end_inclusive,
+        }
+    }
+
+    /// `[value, value]`.
+    pub fn point(value: Value) -> Interval {
+        Interval::new(value.clone(), true, value, true)
+    }
+
+    /// `[MinKey, MaxKey]`.
+    pub fn all() -> Interval {
+        Interval::new(Value::MinKey, true, Value::MaxKey, true)
+    }
+
+    /// Whether it holds exactly one value (1 and 1.0 being one).
+    pub fn is_point(&self) -> bool {
+        self.start_inclusive && self.end_inclusive && cmp(&self.start, &self.end).is_eq()
+    }
+
+    /// Whether it holds every value, in either direction.
+    pub fn is_full(&self) -> bool {
+        self.start_inclusive
+            && self.end_inclusive
+            && matches!(
+                (&self.start, &self.end),
+                (Value::MinKey, Value::MaxKey) | (Value::MaxKey, Value::MinKey)
+            )
+    }
+
+    /// Whether an ascending interval holds nothing.
+    pub fn is_empty(&self) -> bool {
+        match cmp(&self.start, &self.end) {
+            Ordering::Less => false,
+            Ordering::Equal => !(self.start_inclusive && self.end_inclusive),
+            Ordering::Greater => true,
+        }
+    }
+
+    /// Whether an ascending interval holds `value`.
+    pub fn contains(&self, value: RawValue<'_>) -> bool {
+        let from_start = compare_values(value, self.start.as_raw());
+        let to_end = compare_values(value, self.end.as_raw());
+        (from_start.is_gt() || from_start.is_eq() && self.start_inclusive)
+            && (to_end.is_lt() || to_end.is_eq() && self.end_inclusive)
+    }
+
+    /// The same values met from the other side.
+    pub fn reversed(self) -> Interval {
+        Interval {
+            start: self.end,
+            end: self.start,
+            start_inclusive: self.end_inclusive,
+            end_inclusive: self.start_inclusive,
+        }
+    }
+}
+
+/// Orders lower ends: at one value `[` comes before `(`.
+fn cmp_starts(a: &Interval, b: &Interval) -> Ordering {
+    cmp(&a.start, &b.start).then(b.start_inclusive.cmp(&a.start_inclusive))
+}
+
+/// Orders upper ends: at one value `)` comes before `]`.
+fn cmp_ends(a: &Interval, b: &Interval) -> Ordering {
+    cmp(&a.end, &b.end).then(a.end_inclusive.cmp(&b.end_inclusive))
+}
+
+/// Algebra of ascending, disjoint lists.
+impl OrderedIntervalList {
+    /// A list of one interval; empty if the interval is.
+    pub fn of(interval: Interval) -> OrderedIntervalList {
+        OrderedIntervalList {
+            name: String::new(),
+            intervals: if interval.is_empty() {
+                Vec::new()
+            } else {
+                vec![interval]
+            },
+        }
+    }
+
+    /// No value.
+    pub fn nothing() -> OrderedIntervalList {
+        OrderedIntervalList::default()
+    }
+
+    /// Every value.
+    pub fn all() -> OrderedIntervalList {
+        OrderedIntervalList::of(Interval::all())
+    }
+
+    /// One value.
+    pub fn point(value: Value) -> OrderedIntervalList {
+        OrderedIntervalList::of(Interval::point(value))
+    }
+
+    /// The list that covers what any of `intervals` does, in whatever order
+    /// they come. `n log n`, and linear for what is sorted already.
+    pub fn union_of(mut intervals: Vec<Interval>) -> OrderedIntervalList {
+        intervals.retain(|i| !i.is_empty());
+        intervals.sort_by(cmp_starts);
+        let mut merged: Vec<Interval> = Vec::with_capacity(intervals.len());
+        for next in intervals {
+            match merged.last_mut() {
+                Some(last) if touches(last, &next) => {
+                    if cmp_ends(last, &next).is_lt() {
+                        last.end = next.end;
+                        last.end_inclusive = next.end_inclusive;
+                    }
+                }
+                _ => merged.push(next),
+            }
+        }
+        OrderedIntervalList {
+            name: String::new(),
+            intervals: merged,
+        }
+    }
+
+    /// What either list holds.
+    pub fn union(mut self, other: OrderedIntervalList) -> OrderedIntervalList {
+        let name = std::mem::take(&mut self.name);
+        let mut intervals = self.intervals;
+        intervals.extend(other.intervals);
+        OrderedIntervalList {
+            name,
+            ..OrderedIntervalList::union_of(intervals)
+        }
+    }
+
+    /// What both lists hold.
+    pub fn intersect(&self, other: &OrderedIntervalList) -> OrderedIntervalList {
+        let mut out = Vec::new();
+        let (mut i, mut j) = (0, 0);
+        while let (Some(a), Some(b)) = (self.intervals.get(i), other.intervals.get(j)) {
+            let start = if cmp_starts(a, b).is_ge() { a } else { b };
+            let a_ends_first = cmp_ends(a, b).is_le();
+            let end = if a_ends_first { a } else { b };
+            // Compare before cloning: most pairs of two long lists do not meet.
+            let order = cmp(&start.start, &end.end);
+            if order.is_lt() || order.is_eq() && start.start_inclusive && end.end_inclusive {
+                out.push(Interval::new(
+                    start.start.clone(),
+                    start.start_inclusive,
+                    end.end.clone(),
+                    end.end_inclusive,
+                ));
+            }
+            if a_ends_first {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        OrderedIntervalList {
+            name: self.name.clone(),
+            intervals: out,
+        }
+    }
+
+    /// What the list does not hold.
+    pub fn complement(&self) -> OrderedIntervalList {
+        let mut out = Vec::with_capacity(self.intervals.len() + 1);
+        let mut start = Value::MinKey;
+        let mut start_inclusive = true;
+        for interval in &self.intervals {
+            let gap = Interval::new(
+                start,
+                start_inclusive,
+                interval.start.clone(),
+                !interval.start_inclusive,
+            );
+            if !gap.is_empty() {
+                out.push(gap);
+            }
+            start = interval.end.clone();
+            start_inclusive = !interval.end_inclusive;
+        }
+        let rest = Interval::new(start, start_inclusive, Value::MaxKey, true);
+        if !rest.is_empty() {
+            out.push(rest);
+        }
+        OrderedIntervalList {
+            name: self.name.clone(),
+            intervals: out,
+        }
+    }
+
+    /// Whether some interval of an ascending list holds `value`.
+    pub fn contains(&self, value: RawValue<'_>) -> bool {
+        let after = self
+            .intervals
+            .partition_point(|i| compare_values(i.start.as_raw(), value).is_le());
+        after > 0 && self.intervals[after - 1].contains(value)
+    }
+
+    /// The same values met from the other side.
+    pub fn reversed(self) -> OrderedIntervalList {
+        OrderedIntervalList {
+            name: self.name,
+            intervals: self
+                .intervals
+                .into_iter()
+                .rev()
+                .map(Interval::reversed)
+                .collect(),
+        }
+    }
+}
+
+/// Whether an interval starts within or right at the end of the one before it.
+fn touches(before: &Interval, next: &Interval) -> bool {
+    match cmp(&next.start, &before.end) {
+        Ordering::Less => true,
+        Ordering::Equal => next.start_inclusive || before.end_inclusive,
+        Ordering::Greater => false,
+    }
+}
+
+/// Questions that do not depend on the direction.
+impl OrderedIntervalList {
+    /// The same list under a field's name.
+    pub fn named(mut self, name: &str) -> OrderedIntervalList {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Whether it holds exactly one value.
+    pub fn is_point(&self) -> bool {
+        matches!(self.intervals.as_slice(), [only] if only.is_point())
+    }
+
+    /// Whether it holds single values only, at least one.
+    pub fn is_union_of_points(&self) -> bool {
+        !self.intervals.is_empty() && self.intervals.iter().all(Interval::is_point)
+    }
+
+    /// Whether it holds every value.
+    pub fn is_full(&self) -> bool {
+        matches!(self.intervals.as_slice(), [only] if only.is_full())
+    }
+}
+
+impl IndexBounds {
+    /// Whether the scan gives nothing, which the bounds alone can tell.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            IndexBounds::Fields(fields) => fields.iter().any(|f| f.intervals.is_empty()),
+            IndexBounds::KeyRange { .. } => false,
+        }
+    }
+
+    /// The same keys met from the other side.
+    pub fn reversed(self) -> IndexBounds {
+        match self {
+            IndexBounds::Fields(fields) => IndexBounds::Fields(
+                fields
+                    .into_iter()
+                    .map(OrderedIntervalList::reversed)
+                    .collect(),
+            ),
+            IndexBounds::KeyRange {
+                start,
+                end,
+                start_inclusive,
+                end_inclusive,
+            } => IndexBounds::KeyRange {
+                start: end,
+                end: start,
+                start_inclusive: end_inclusive,
+                end_inclusive: start_inclusive,
+            },
+        }
+    }
+}
+
+/// Strings longer than this many bytes are printed shortened, so that an
+/// explain of huge operands stays readable.
+const STRING_BYTES_MAX: usize = 160;
+const STRING_BYTES_SHOWN: usize = 70;
+
+struct End<'a>(&'a Value);
+
+impl fmt::Display for End<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::String(s) if s.len() > STRING_BYTES_MAX => {
+                let mut cut = STRING_BYTES_SHOWN;
+                while !s.is_char_boundary(cut) {
+                    cut -= 1;
+                }
+                let shown = RawValue::String(&s[..cut]).to_string();
+                write!(f, "{}...\"", shown.strip_suffix('"').unwrap_or(&shown))
+            }
+            // Bounds print a string as it is: quotes and backslashes inside are not escaped.
+            Value::String(s) => write!(f, "\"{s}\""),
+            Value::Regex { pattern, options } => write!(f, "/{pattern}/{options}"),
+            other => fmt::Display::fmt(other, f),
+        }
+    }
+}
+
+impl fmt::Display for Interval {
+    /// MongoDB's notation: `(10, inf.0]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = if self.start_inclusive { '[' } else { '(' };
+        let close = if self.end_inclusive { ']' } else { ')' };
+        write!(f, "{open}{}, {}{close}", End(&self.start), End(&self.end))
+    }
+}
+
+impl fmt::Display for OrderedIntervalList {
+    /// `a: [1, 1], (5, 9)`; `a: nothing` when empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        if self.intervals.is_empty() {
+            return f.write_str("nothing");
+        }
+        for (i, interval) in self.intervals.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{interval}")?;
+        }
+        Ok(())
+    }
 }

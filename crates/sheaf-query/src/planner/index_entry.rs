@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::path::FieldPath;
 use sheaf_bson::DocBuf;
+use sheaf_bson::path::FieldPath;
 
 use crate::matcher::MatchExpression;
 

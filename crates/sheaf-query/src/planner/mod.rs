@@ -5,5 +5,6 @@
 //! trying; the executor above runs them side by side and keeps the best.
 
 pub mod bounds;
+pub mod bounds_checker;
 pub mod index_entry;
 pub mod solution;

@@ -382,3 +382,6 @@ impl IndexBoundsChecker {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

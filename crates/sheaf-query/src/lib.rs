@@ -11,6 +11,7 @@
 //! ```
 
 pub mod canonical;
+pub mod expression;
 pub mod matcher;
 pub mod planner;
 pub mod projection;

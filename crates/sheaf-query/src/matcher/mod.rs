@@ -13,13 +13,31 @@
 //! `normalize` gives it the one form that the planner, the plan cache and
 //! `explain` see (children in a fixed order, single-child `And`/`Or` dropped,
 //! `$in` of one value an equality, ...); `matches` evaluates it on raw bytes.
+//!
+//! Inside `$elemMatch` over values the operators apply to the element itself,
+//! and their `path` is "".
 
 use std::sync::Arc;
 
-use sheaf_bson::path::FieldPath;
 use sheaf_bson::Value;
+use sheaf_bson::path::FieldPath;
 
+mod bits;
+mod compare;
+mod dependencies;
+mod evaluate;
+mod normalize;
+mod operators;
+mod parse;
 pub mod regex;
+mod serialize;
+mod type_set;
+
+pub use bits::{BitsOp, BitsTest};
+pub use dependencies::Dependencies;
+pub use evaluate::MatchDetails;
+pub use parse::{ParseContext, parse, parse_predicate};
+pub use type_set::TypeSet;
 
 /// One node of a filter. Cloning is cheap where it matters: paths and values
 /// are shared.
@@ -40,18 +58,48 @@ pub enum MatchExpression {
     /// `{path: /pattern/options}`.
     Regex(RegexMatch),
     /// `{path: {$mod: [divisor, remainder]}}`.
-    Mod { path: Arc<FieldPath>, divisor: i64, remainder: i64 },
+    Mod {
+        /// The field tested.
+        path: Arc<FieldPath>,
+        /// Never 0.
+        divisor: i64,
+        /// Compared with the truncated remainder, sign included.
+        remainder: i64,
+    },
     /// `{path: {$exists: true}}`; `false` is `Not(Exists)`.
-    Exists { path: Arc<FieldPath> },
+    Exists {
+        /// The field tested.
+        path: Arc<FieldPath>,
+    },
     /// `{path: {$type: [...]}}`.
-    Type { path: Arc<FieldPath>, types: TypeSet },
+    Type {
+        /// The field tested.
+        path: Arc<FieldPath>,
+        /// Never empty.
+        types: TypeSet,
+    },
     /// `{path: {$size: n}}`.
-    Size { path: Arc<FieldPath>, size: i64 },
+    Size {
+        /// The field tested.
+        path: Arc<FieldPath>,
+        /// Number of elements; never negative.
+        size: i64,
+    },
     /// `{path: {$elemMatch: {b: 1, ...}}}`: one element, a document, matches.
-    ElemMatchObject { path: Arc<FieldPath>, child: Box<MatchExpression> },
+    ElemMatchObject {
+        /// The array's field.
+        path: Arc<FieldPath>,
+        /// Its paths begin at the element.
+        child: Box<MatchExpression>,
+    },
     /// `{path: {$elemMatch: {$gt: 1, $lt: 5}}}`: one element satisfies every
     /// child; the children's own path is empty.
-    ElemMatchValue { path: Arc<FieldPath>, children: Vec<MatchExpression> },
+    ElemMatchValue {
+        /// The array's field.
+        path: Arc<FieldPath>,
+        /// All must hold for one element.
+        children: Vec<MatchExpression>,
+    },
     /// `$bitsAllSet` and its three relatives.
     Bits(BitsTest),
     /// `{$expr: expression}`.
@@ -85,6 +133,19 @@ pub enum ComparisonOp {
     Gte,
 }
 
+impl ComparisonOp {
+    /// `$eq`, `$lte`, ...
+    pub fn name(self) -> &'static str {
+        match self {
+            ComparisonOp::Eq => "$eq",
+            ComparisonOp::Lte => "$lte",
+            ComparisonOp::Lt => "$lt",
+            ComparisonOp::Gt => "$gt",
+            ComparisonOp::Gte => "$gte",
+        }
+    }
+}
+
 /// `$in`: equalities sorted in BSON order without duplicates, and regexes.
 #[derive(Debug, Clone)]
 pub struct In {
@@ -110,23 +171,83 @@ pub struct RegexMatch {
     pub compiled: Arc<regex::CompiledRegex>,
 }
 
-/// `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`.
-#[derive(Debug, Clone)]
-pub struct BitsTest {
-    /// The field tested.
-    pub path: Arc<FieldPath>,
-    /// Which of the four.
-    pub op: BitsOp,
-    /// Positions, sorted, no duplicates.
-    pub positions: Arc<Vec<u32>>,
+impl MatchExpression {
+    /// The filter that every document passes, `{}`.
+    pub fn all() -> MatchExpression {
+        MatchExpression::And(Vec::new())
+    }
+
+    /// The path that this node itself tests; `None` for nodes that only hold
+    /// others, for `$expr`, and for the constants.
+    pub fn path(&self) -> Option<&Arc<FieldPath>> {
+        match self {
+            MatchExpression::Comparison(c) => Some(&c.path),
+            MatchExpression::In(i) => Some(&i.path),
+            MatchExpression::Regex(r) => Some(&r.path),
+            MatchExpression::Bits(b) => Some(&b.path),
+            MatchExpression::Mod { path, .. }
+            | MatchExpression::Exists { path }
+            | MatchExpression::Type { path, .. }
+            | MatchExpression::Size { path, .. }
+            | MatchExpression::ElemMatchObject { path, .. }
+            | MatchExpression::ElemMatchValue { path, .. } => Some(path),
+            MatchExpression::And(_)
+            | MatchExpression::Or(_)
+            | MatchExpression::Nor(_)
+            | MatchExpression::Not(_)
+            | MatchExpression::Expr(_)
+            | MatchExpression::AlwaysTrue
+            | MatchExpression::AlwaysFalse => None,
+        }
+    }
+
+    /// Whether every document passes: `{}` or `{$alwaysTrue: 1}`.
+    pub fn is_trivially_true(&self) -> bool {
+        match self {
+            MatchExpression::AlwaysTrue => true,
+            MatchExpression::And(children) => children.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Whether no document passes.
+    pub fn is_trivially_false(&self) -> bool {
+        matches!(self, MatchExpression::AlwaysFalse)
+    }
 }
 
-/// Which bit test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum BitsOp {
-    AllSet,
-    AllClear,
-    AnySet,
-    AnyClear,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::{DocBuf, doc};
+
+    fn filter(doc: &DocBuf) -> MatchExpression {
+        parse(doc.as_raw(), &ParseContext::default()).unwrap()
+    }
+
+    #[test]
+    fn explain_form() {
+        let query = doc! {"r": {"$gt": 10}, "e": {"$eq": 42}};
+        let expected = doc! {"$and": [{"e": {"$eq": 42}}, {"r": {"$gt": 10}}]};
+        assert_eq!(filter(&query).normalize().serialize(), expected);
+        let query = doc! {"d": {"$elemMatch": {"p": 5}}};
+        let expected = doc! {"d": {"$elemMatch": {"p": {"$eq": 5}}}};
+        assert_eq!(filter(&query).normalize().serialize(), expected);
+    }
+
+    #[test]
+    fn matching() {
+        let query = filter(&doc! {"a": {"$gt": 3, "$lt": 5}}).normalize();
+        assert!(query.matches(doc! {"a": [1, 9]}.as_raw()).unwrap());
+        assert!(!query.matches(doc! {"a": 9}.as_raw()).unwrap());
+        let query = filter(&doc! {"a": {"$elemMatch": {"$gt": 3, "$lt": 5}}}).normalize();
+        assert!(!query.matches(doc! {"a": [1, 9]}.as_raw()).unwrap());
+        let mut details = MatchDetails::default();
+        assert!(
+            query
+                .matches_with_details(doc! {"a": [1, 4]}.as_raw(), &mut details)
+                .unwrap()
+        );
+        assert_eq!(details.array_index, Some(1));
+    }
 }

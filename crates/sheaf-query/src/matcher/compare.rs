@@ -1,0 +1,113 @@
+//! One stored value against one operand: the rules beneath `$eq`, `$lt`, ...
+//!
+//! ```text
+//!   different brackets     false, whatever the order of types says
+//!   operand MinKey         every value is above it     ($gt, $gte true)
+//!   operand MaxKey         every value is below it     ($lt, $lte true)
+//!   NaN on either side     only NaN with NaN, and not $lt, $gt
+//!   missing field          like null; not below or above anything else
+//!   stored undefined       in a bracket of its own, null does not match it
+//! ```
+//!
+//! A bracket is a rank of the order of types: all numbers, string and symbol,
+//! and every other type alone.
+
+use std::cmp::Ordering;
+
+use sheaf_bson::{RawValue, compare_values};
+
+use super::{Comparison, ComparisonOp, In, RegexMatch};
+
+impl ComparisonOp {
+    /// Whether an ordering of stored value to operand satisfies the operator.
+    fn accepts(self, order: Ordering) -> bool {
+        match self {
+            ComparisonOp::Eq => order.is_eq(),
+            ComparisonOp::Lte => order.is_le(),
+            ComparisonOp::Lt => order.is_lt(),
+            ComparisonOp::Gt => order.is_gt(),
+            ComparisonOp::Gte => order.is_ge(),
+        }
+    }
+}
+
+fn is_nan(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::Double(x) => x.is_nan(),
+        RawValue::Decimal128(d) => d.to_f64().is_nan(),
+        _ => false,
+    }
+}
+
+impl Comparison {
+    /// Whether this one value passes (`None`: the field is missing); arrays
+    /// are the caller's affair.
+    #[inline]
+    pub fn test(&self, stored: Option<RawValue<'_>>) -> bool {
+        compare(self.op, stored, self.value.as_raw())
+    }
+}
+
+/// `stored op operand`; see the head of the module.
+pub(super) fn compare(
+    op: ComparisonOp,
+    stored: Option<RawValue<'_>>,
+    operand: RawValue<'_>,
+) -> bool {
+    let stored = stored.unwrap_or(RawValue::Null);
+    let rank = stored.element_type().canonical_rank();
+    let operand_rank = operand.element_type().canonical_rank();
+    if rank != operand_rank {
+        return match operand {
+            RawValue::MinKey => op.accepts(Ordering::Greater),
+            RawValue::MaxKey => op.accepts(Ordering::Less),
+            _ => false,
+        };
+    }
+    if operand.is_number() && (is_nan(stored) || is_nan(operand)) {
+        return is_nan(stored) && is_nan(operand) && op.accepts(Ordering::Equal);
+    }
+    op.accepts(compare_values(stored, operand))
+}
+
+impl In {
+    /// Whether this one value is among those asked for (`None`: the field is
+    /// missing). Errors: a regex that exceeds its limits.
+    pub fn test(&self, stored: Option<RawValue<'_>>) -> Result<bool, sheaf_bson::Error> {
+        let value = stored.unwrap_or(RawValue::Null);
+        if self
+            .equalities
+            .binary_search_by(|candidate| compare_values(candidate.as_raw(), value))
+            .is_ok()
+        {
+            return Ok(true);
+        }
+        for regex in &self.regexes {
+            if regex.test(stored)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl RegexMatch {
+    /// Whether this one value passes: a string or symbol that matches, or a
+    /// stored regex that is the same. Errors: the match exceeds its limits.
+    pub fn test(&self, stored: Option<RawValue<'_>>) -> Result<bool, sheaf_bson::Error> {
+        match stored {
+            Some(RawValue::String(s) | RawValue::Symbol(s)) => self.compiled.is_match(s),
+            Some(RawValue::Regex { pattern, options }) => {
+                Ok(*pattern == *self.pattern && same_letters(options, &self.options))
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+/// Whether two option strings hold the same letters, in whatever order.
+fn same_letters(stored: &str, sorted: &str) -> bool {
+    stored == sorted
+        || (stored.chars().all(|c| sorted.contains(c))
+            && sorted.chars().all(|c| stored.contains(c)))
+}

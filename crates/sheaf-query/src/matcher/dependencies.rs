@@ -1,0 +1,92 @@
+//! Which fields a filter reads.
+
+use std::collections::BTreeSet;
+
+use sheaf_bson::path::is_path_prefix;
+
+use super::MatchExpression;
+
+/// Dotted paths that something reads; a path includes all that lies below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dependencies {
+    /// The paths, none a prefix of another.
+    pub paths: BTreeSet<String>,
+    /// Any field may be read (`$$ROOT`); `paths` then says nothing.
+    pub whole_document: bool,
+}
+
+impl Dependencies {
+    /// Adds a path, unless it is covered; drops those that it covers.
+    pub fn insert(&mut self, path: &str) {
+        if self.paths.iter().any(|have| is_path_prefix(have, path)) {
+            return;
+        }
+        self.paths.retain(|have| !is_path_prefix(path, have));
+        self.paths.insert(path.to_owned());
+    }
+
+    /// Adds everything that the other reads.
+    pub fn extend(&mut self, other: &Dependencies) {
+        self.whole_document |= other.whole_document;
+        for path in &other.paths {
+            self.insert(path);
+        }
+    }
+
+    /// Whether changing this path cannot change what is read: neither of the
+    /// two leads to the other.
+    pub fn is_independent_of(&self, path: &str) -> bool {
+        !self.whole_document
+            && self
+                .paths
+                .iter()
+                .all(|have| !is_path_prefix(have, path) && !is_path_prefix(path, have))
+    }
+
+    /// The first components, each once: the top-level fields that are read.
+    pub fn top_level(&self) -> BTreeSet<&str> {
+        self.paths
+            .iter()
+            .map(|path| path.split_once('.').map_or(path.as_str(), |(top, _)| top))
+            .collect()
+    }
+}
+
+impl MatchExpression {
+    /// The fields that the filter reads.
+    pub fn dependencies(&self) -> Dependencies {
+        let mut found = Dependencies::default();
+        self.add_dependencies(&mut found);
+        found
+    }
+
+    /// Whether no change of these paths can change the filter's answer.
+    pub fn is_independent_of<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> bool {
+        let reads = self.dependencies();
+        paths.into_iter().all(|path| reads.is_independent_of(path))
+    }
+
+    /// Adds the fields that the filter reads.
+    pub fn add_dependencies(&self, found: &mut Dependencies) {
+        match self {
+            MatchExpression::And(children)
+            | MatchExpression::Or(children)
+            | MatchExpression::Nor(children) => {
+                for child in children {
+                    child.add_dependencies(found);
+                }
+            }
+            MatchExpression::Not(child) => child.add_dependencies(found),
+            MatchExpression::Expr(bound) => match bound.fields() {
+                Some(fields) => fields.iter().for_each(|path| found.insert(path)),
+                None => found.whole_document = true,
+            },
+            // An $elemMatch reads whole elements, whatever it looks at in them.
+            leaf => {
+                if let Some(path) = leaf.path() {
+                    found.insert(path.dotted());
+                }
+            }
+        }
+    }
+}

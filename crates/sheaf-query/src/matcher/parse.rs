@@ -1,0 +1,291 @@
+//! From the bytes of a filter to its tree.
+//!
+//! ```text
+//!   {a: 5, $or: [...], b: {$gt: 3, $lt: 9}, c: {$elemMatch: {...}}}
+//!    │      │             └── predicate: operators under one path  (operators.rs)
+//!    │      └── logical: a list of filters
+//!    └── a value: equality; a regex: a match
+//! ```
+//!
+//! A document under a field is a list of operators when its first name begins
+//! with `$`, and a value otherwise; a DBRef (`$ref` and `$id`) is a value.
+//!
+//! Invariant: what is not known is refused by its name, and nesting is refused
+//! beyond [`DEPTH_MAX`], so no input recurses without end.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::ErrorCode;
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{Error, RawDoc, RawElement, RawValue, Value};
+
+use super::operators::parse_operators;
+use super::{Comparison, ComparisonOp, MatchExpression};
+use crate::expression::VariableScope;
+
+/// The deepest tree of predicates.
+const DEPTH_MAX: usize = 100;
+
+/// What parsing needs to know besides the filter.
+#[derive(Debug, Clone, Default)]
+pub struct ParseContext {
+    /// The variables that `$expr` may name (`let`).
+    pub variables: VariableScope,
+}
+
+/// Where in a filter the parser stands.
+#[derive(Clone, Copy)]
+pub(super) struct Level<'c> {
+    pub context: &'c ParseContext,
+    depth: usize,
+    /// Below `$elemMatch`: names there belong to elements, not to the document.
+    pub in_element: bool,
+}
+
+impl<'c> Level<'c> {
+    /// One level down. Errors: BadValue beyond the limit.
+    pub fn deeper(self) -> Result<Level<'c>, Error> {
+        if self.depth >= DEPTH_MAX {
+            return Err(Error::bad_value(format!(
+                "exceeded the maximum query tree depth of {DEPTH_MAX}; nest the filter less deeply"
+            )));
+        }
+        Ok(Level {
+            depth: self.depth + 1,
+            ..self
+        })
+    }
+
+    /// The level of an element's own fields.
+    pub fn element(self) -> Level<'c> {
+        Level {
+            in_element: true,
+            ..self
+        }
+    }
+}
+
+/// Parses a whole filter, as `find` gives it. The tree is as the user wrote
+/// it; call [`MatchExpression::normalize`] before planning.
+///
+/// Errors: BadValue for what the match language does not know or allow;
+/// NotImplemented for what sheaf does not know yet.
+pub fn parse(filter: RawDoc<'_>, context: &ParseContext) -> Result<MatchExpression, Error> {
+    let level = Level {
+        context,
+        depth: 0,
+        in_element: false,
+    };
+    parse_filter(filter, level)
+}
+
+/// Parses operators that apply to a value without a name, such as
+/// `{$gte: 3, $lt: 9}` under `$pull`; for [`MatchExpression::matches_value`].
+pub fn parse_predicate(
+    operators: RawDoc<'_>,
+    context: &ParseContext,
+) -> Result<MatchExpression, Error> {
+    let level = Level {
+        context,
+        depth: 0,
+        in_element: true,
+    };
+    Ok(conjunction(parse_operators(&no_path(), operators, level)?))
+}
+
+/// The path of operators that apply to an element or value itself: "".
+pub(super) fn no_path() -> Arc<FieldPath> {
+    Arc::new(FieldPath::parse_lenient("").expect("the empty name is a path"))
+}
+
+/// The children's conjunction; a single child stands for itself.
+pub(super) fn conjunction(mut children: Vec<MatchExpression>) -> MatchExpression {
+    match (children.len(), children.pop()) {
+        (1, Some(only)) => only,
+        (_, last) => {
+            children.extend(last);
+            MatchExpression::And(children)
+        }
+    }
+}
+
+/// A document of fields and top-level operators.
+pub(super) fn parse_filter(filter: RawDoc<'_>, level: Level<'_>) -> Result<MatchExpression, Error> {
+    let level = level.deeper()?;
+    let mut children = Vec::new();
+    for element in filter.iter() {
+        let name = element.key();
+        if name.starts_with('$') && !(level.in_element && is_dbref_field(name)) {
+            children.extend(parse_top_level(name, element, level)?);
+        } else {
+            parse_field(name, element.value(), level, &mut children)?;
+        }
+    }
+    Ok(conjunction(children))
+}
+
+/// `name: value` where name is a path.
+fn parse_field(
+    name: &str,
+    value: RawValue<'_>,
+    level: Level<'_>,
+    children: &mut Vec<MatchExpression>,
+) -> Result<(), Error> {
+    let path = field_path(name)?;
+    match value {
+        RawValue::Document(doc) if is_operators(doc) => {
+            children.extend(parse_operators(&path, doc, level)?);
+        }
+        RawValue::Regex { pattern, options } => {
+            children.push(super::operators::regex(&path, pattern, options)?);
+        }
+        _ => children.push(equality(&path, value)?),
+    }
+    Ok(())
+}
+
+/// `$and`, `$expr`, `$comment`, ...: what may stand where a field may.
+fn parse_top_level(
+    name: &str,
+    element: RawElement<'_>,
+    level: Level<'_>,
+) -> Result<Option<MatchExpression>, Error> {
+    let value = element.value();
+    Ok(Some(match name {
+        "$and" => MatchExpression::And(parse_list(name, value, level)?),
+        "$or" => MatchExpression::Or(parse_list(name, value, level)?),
+        "$nor" => MatchExpression::Nor(parse_list(name, value, level)?),
+        "$expr" => {
+            if level.in_element {
+                return Err(Error::bad_value(
+                    "$expr can only be applied to the top-level document",
+                ));
+            }
+            let bound = crate::expression::BoundExpression::parse(value, &level.context.variables)?;
+            MatchExpression::Expr(Arc::new(bound))
+        }
+        "$comment" => return Ok(None),
+        "$alwaysTrue" | "$alwaysFalse" => {
+            if value.as_i64_exact() != Some(1) {
+                return Err(Error::new(
+                    ErrorCode::FAILED_TO_PARSE,
+                    format!("{name} takes 1, not {}", sheaf_bson::json::shell(value)),
+                ));
+            }
+            if name == "$alwaysTrue" {
+                MatchExpression::AlwaysTrue
+            } else {
+                MatchExpression::AlwaysFalse
+            }
+        }
+        "$jsonSchema" | "$text" | "$sampleRate" => {
+            return Err(Error::new(
+                ErrorCode::NOT_IMPLEMENTED,
+                format!("{name} is not supported"),
+            ));
+        }
+        "$where" => {
+            return Err(Error::bad_value(
+                "$where needs server-side JavaScript, which this server does not run; use $expr",
+            ));
+        }
+        _ => {
+            return Err(Error::bad_value(format!(
+                "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider using $getField or $setField."
+            )));
+        }
+    }))
+}
+
+/// The filters of `$and`, `$or`, `$nor`.
+fn parse_list(
+    name: &str,
+    value: RawValue<'_>,
+    level: Level<'_>,
+) -> Result<Vec<MatchExpression>, Error> {
+    let RawValue::Array(array) = value else {
+        return Err(Error::bad_value(format!("{name} must be an array")));
+    };
+    let mut children = Vec::new();
+    for entry in array.iter() {
+        let RawValue::Document(filter) = entry else {
+            return Err(Error::bad_value(format!(
+                "{name} entries need to be full objects, not {}",
+                entry.type_name()
+            )));
+        };
+        children.push(parse_filter(filter, level)?);
+    }
+    if children.is_empty() {
+        return Err(Error::bad_value(format!("{name} must be a nonempty array")));
+    }
+    Ok(children)
+}
+
+/// A name as a path of components.
+pub(super) fn field_path(name: &str) -> Result<Arc<FieldPath>, Error> {
+    match FieldPath::parse_lenient(name) {
+        Ok(path) => Ok(Arc::new(path)),
+        Err(why) => Err(Error::bad_value(format!(
+            "invalid field path in a filter: {}",
+            why.message()
+        ))),
+    }
+}
+
+/// `{path: value}`, the value taken literally, whatever it is.
+pub(super) fn equality(
+    path: &Arc<FieldPath>,
+    value: RawValue<'_>,
+) -> Result<MatchExpression, Error> {
+    comparison(path, ComparisonOp::Eq, value)
+}
+
+/// `{path: {$op: value}}`.
+pub(super) fn comparison(
+    path: &Arc<FieldPath>,
+    op: ComparisonOp,
+    value: RawValue<'_>,
+) -> Result<MatchExpression, Error> {
+    match value {
+        RawValue::Undefined => Err(Error::bad_value("cannot compare to undefined")),
+        RawValue::Regex { .. } if op != ComparisonOp::Eq => Err(Error::bad_value(format!(
+            "Can't have RegEx as arg to predicate over field '{}' ({} takes a value)",
+            path.dotted(),
+            op.name()
+        ))),
+        _ => Ok(MatchExpression::Comparison(Comparison {
+            path: Arc::clone(path),
+            op,
+            value: Arc::new(Value::from(value)),
+        })),
+    }
+}
+
+fn is_dbref_field(name: &str) -> bool {
+    matches!(name, "$ref" | "$id" | "$db")
+}
+
+/// Whether a document under a field is a list of operators rather than a value.
+pub(super) fn is_operators(doc: RawDoc<'_>) -> bool {
+    starts_with_dollar(doc) && !(doc.get("$ref").is_some() && doc.get("$id").is_some())
+}
+
+fn starts_with_dollar(doc: RawDoc<'_>) -> bool {
+    doc.first()
+        .is_some_and(|e| e.key_bytes().first() == Some(&b'$'))
+}
+
+/// Whether the argument of `$elemMatch` is a list of operators on elements
+/// rather than a filter over the elements' fields.
+pub(super) fn is_element_operators(doc: RawDoc<'_>) -> bool {
+    doc.first().is_some_and(|e| {
+        let name = e.key();
+        name.starts_with('$')
+            && !is_dbref_field(name)
+            && !matches!(
+                name,
+                "$and" | "$or" | "$nor" | "$where" | "$expr" | "$comment"
+            )
+    })
+}

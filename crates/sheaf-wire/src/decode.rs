@@ -12,6 +12,7 @@
 //! message is answered and the stream goes on.
 
 use sheaf_bson::RawDoc;
+use sheaf_bson::validate::{ValidateOptions, validate_prefix};
 use smallvec::SmallVec;
 
 use crate::checksum;
@@ -24,6 +25,12 @@ use crate::{Error, ErrorCode};
 /// The longest document in a message: 16 MiB and what a command around a
 /// document of that size may add.
 const MAX_DOCUMENT_BYTES: usize = (16 << 20) + (16 << 10);
+
+/// A document may be nested 100 levels deep; the commands around it (an update
+/// in an array of updates) add a few.
+const LIMITS: ValidateOptions = ValidateOptions {
+    depth_max: 100 + 16,
+};
 
 /// More document sequences than any command has array fields.
 const MAX_SEQUENCES: usize = 16;
@@ -372,11 +379,7 @@ fn first_document(bytes: &[u8]) -> Result<(RawDoc<'_>, &[u8]), Error> {
             ),
         ));
     }
-    let (document, rest) = bytes
-        .split_at_checked(length)
-        .ok_or_else(|| invalid("a document is longer than the message around it"))?;
-    let document = RawDoc::parse(document).map_err(|e| invalid(e.to_string()))?;
-    Ok((document, rest))
+    validate_prefix(bytes, &LIMITS).map_err(|e| invalid(e.to_string()))
 }
 
 /// The string before the first zero byte, and what lies behind that byte.

@@ -1,1 +1,4 @@
 //! The server: connections, commands, sessions, log.
+
+pub mod log;
+pub mod net;

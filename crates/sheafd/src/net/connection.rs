@@ -1,0 +1,314 @@
+//! The life of one connection, on its own thread.
+//!
+//! ```text
+//!          ┌──────────────────────────────────────────────┐
+//!          v                                              │
+//!   read until a frame is whole ──> decode ──> handle ──> send
+//!          │ nothing for IDLE_AFTER      │
+//!          v                             └─ refused: answer, skip the frame
+//!   give memory back, wait
+//! ```
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sheaf_wire::{CompressorSet, Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
+
+use crate::log::{Component, Log};
+
+use super::link::{Link, poll};
+use super::service::{ConnectionHandler, Next, Service};
+use super::stack::StackPages;
+
+/// After this long without a byte a connection gives its memory back.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a client whose line we close may go on sending.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The client closed it between two messages.
+    ByClient,
+    /// The client closed it in the middle of a message.
+    Truncated,
+    /// The handler wished it so.
+    ByHandler,
+    /// The client sent what cannot be read on from.
+    Refused(Error),
+    /// The handler panicked.
+    Panicked,
+    /// The server is stopping.
+    Stopping,
+    /// The line broke.
+    Broken(io::Error),
+}
+
+/// Serves one client until one side ends it.
+pub(super) fn serve(
+    link: &Arc<Link>,
+    service: &dyn Service,
+    compressors: CompressorSet,
+    log: &Log,
+) -> Ended {
+    // Without it a blocking read would never give memory back; poll waits longer.
+    if let Err(e) = link.socket.set_read_timeout(Some(IDLE_AFTER)) {
+        return Ended::Broken(e);
+    }
+    let mut connection = Connection {
+        link,
+        log,
+        handler: service.connection(link),
+        frames: FrameBuffer::new(),
+        decoder: Decoder::new(compressors),
+        reply: ReplyWriter::new(),
+        stack: StackPages::of_this_thread(),
+    };
+    loop {
+        if let Err(ended) = connection.step() {
+            return match link.is_closed() {
+                true if !matches!(ended, Ended::Panicked) => Ended::Stopping,
+                _ => ended,
+            };
+        }
+    }
+}
+
+struct Connection<'l> {
+    link: &'l Link,
+    log: &'l Log,
+    handler: Box<dyn ConnectionHandler>,
+    frames: FrameBuffer,
+    decoder: Decoder,
+    reply: ReplyWriter,
+    stack: Option<StackPages>,
+}
+
+impl Connection<'_> {
+    /// Reads some bytes, or answers one request.
+    fn step(&mut self) -> Result<(), Ended> {
+        match self.frames.next_frame() {
+            Ok(None) => self.read(),
+            Ok(Some(length)) => self.request(length),
+            Err(rejection) => self.refuse(rejection),
+        }
+    }
+
+    fn read(&mut self) -> Result<(), Ended> {
+        loop {
+            match (&self.link.socket).read(self.frames.spare()) {
+                Ok(0) if self.frames.in_frame() => return Err(Ended::Truncated),
+                Ok(0) => return Err(Ended::ByClient),
+                Ok(n) => {
+                    self.frames.filled(n);
+                    add(&self.link.counters.bytes_in, n);
+                    return Ok(());
+                }
+                Err(e) => match e.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.wait_idle()?,
+                    _ => return Err(Ended::Broken(e)),
+                },
+            }
+        }
+    }
+
+    /// Waits without a limit for the next byte, holding as little as possible.
+    fn wait_idle(&mut self) -> Result<(), Ended> {
+        self.frames.release();
+        self.decoder.release();
+        self.reply.release();
+        self.handler.idle();
+        if let Some(stack) = &self.stack {
+            stack.release_unused();
+        }
+        match poll(&self.link.socket, libc::POLLIN, None) {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(e) => Err(Ended::Broken(e)),
+        }
+    }
+
+    /// Answers the request in the complete frame at the front.
+    fn request(&mut self, length: usize) -> Result<(), Ended> {
+        match self.answer(length) {
+            Ok(()) => {
+                self.link.counters.active.store(false, Ordering::Relaxed);
+                self.frames.consume(length);
+                self.reply.release_large();
+                Ok(())
+            }
+            Err(Unanswered::Refused(rejection)) => self.refuse(rejection),
+            Err(Unanswered::Ended(ended)) => Err(ended),
+        }
+    }
+
+    fn answer(&mut self, length: usize) -> Result<(), Unanswered> {
+        let request = self.decoder.decode(self.frames.frame(length))?;
+        let Connection {
+            link,
+            log,
+            handler,
+            reply,
+            ..
+        } = self;
+        add(&link.counters.requests, 1);
+        link.counters.active.store(true, Ordering::Relaxed);
+        let heard = !request.more_to_come();
+        reply.begin(&request);
+        let mut called = caught(|| handler.handle(&request, reply));
+        loop {
+            let next = match called {
+                Ok(Next::Exhaust) if heard && request.exhaust_allowed() && !link.is_closed() => {
+                    Next::Exhaust
+                }
+                Ok(Next::Exhaust) => Next::Reply,
+                Ok(next) => next,
+                Err(panic) => {
+                    panicked(log, &panic, request.command_name());
+                    reply.error(&Error::new(
+                        ErrorCode::INTERNAL_ERROR,
+                        format!("the server made a mistake: {panic}"),
+                    ));
+                    if heard {
+                        reply.finish();
+                        send(link, reply.bytes())?;
+                    }
+                    return Err(Ended::Panicked.into());
+                }
+            };
+            let nothing = next == Next::NoReply || next == Next::Close && reply.is_empty();
+            if heard && !nothing {
+                reply.set_more_to_come(next == Next::Exhaust);
+                reply.finish();
+                send(link, reply.bytes())?;
+            }
+            match next {
+                Next::Reply | Next::NoReply => return Ok(()),
+                Next::Close => return Err(Ended::ByHandler.into()),
+                Next::Exhaust => {
+                    reply.begin_next();
+                    called = caught(|| handler.exhaust(&request, reply));
+                }
+            }
+        }
+    }
+
+    /// Answers a frame that no command will see, and passes over it.
+    fn refuse(&mut self, rejection: Rejection) -> Result<(), Ended> {
+        add(&self.link.counters.requests, 1);
+        self.log
+            .info(Component::Network, 9_000_010, "Message refused", |attr| {
+                attr.append("remote", self.link.peer().to_string().as_str());
+                attr.append("connectionId", self.link.id() as i64);
+                attr.append("codeName", rejection.error.code_name().as_ref());
+                attr.append("error", rejection.error.message());
+            });
+        if self.reply.reject(&rejection) {
+            send(self.link, self.reply.bytes())?;
+        }
+        if rejection.close {
+            linger(self.link);
+            return Err(Ended::Refused(rejection.error));
+        }
+        self.frames.reject(&rejection);
+        Ok(())
+    }
+}
+
+/// Why a frame got no reply from the handler.
+enum Unanswered {
+    Refused(Rejection),
+    Ended(Ended),
+}
+
+impl From<Rejection> for Unanswered {
+    fn from(rejection: Rejection) -> Self {
+        Unanswered::Refused(rejection)
+    }
+}
+
+impl From<Ended> for Unanswered {
+    fn from(ended: Ended) -> Self {
+        Unanswered::Ended(ended)
+    }
+}
+
+fn send(link: &Link, bytes: &[u8]) -> Result<(), Ended> {
+    (&link.socket).write_all(bytes).map_err(Ended::Broken)?;
+    add(&link.counters.bytes_out, bytes.len());
+    Ok(())
+}
+
+/// Adds to a counter that only this thread writes.
+fn add(counter: &AtomicU64, n: usize) {
+    let sum = counter.load(Ordering::Relaxed) + n as u64;
+    counter.store(sum, Ordering::Relaxed);
+}
+
+/// Takes in for a moment what the client is still sending: to close a socket
+/// with unread bytes would reset the line, and the client lose our answer.
+fn linger(link: &Link) {
+    let end = Instant::now() + LINGER;
+    let mut sink = [0; 1024];
+    let _ = link.socket.shutdown(std::net::Shutdown::Write);
+    while Instant::now() < end {
+        let left = end.saturating_duration_since(Instant::now());
+        match poll(&link.socket, libc::POLLIN, Some(left)) {
+            Ok(true) => match (&link.socket).read(&mut sink) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            },
+            Ok(false) | Err(_) => return,
+        }
+    }
+}
+
+/// Calls, and turns a panic into its message.
+pub(super) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
+    // What the call may have left half done is the handler and the reply; the
+    // one is dropped next, the other begun anew.
+    panic::catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
+        match (
+            payload.downcast_ref::<&str>(),
+            payload.downcast_ref::<String>(),
+        ) {
+            (Some(text), _) => (*text).to_string(),
+            (_, Some(text)) => text.clone(),
+            _ => "an internal invariant does not hold".to_string(),
+        }
+    })
+}
+
+fn panicked(log: &Log, panic: &str, command: &str) {
+    log.error(
+        Component::Command,
+        9_000_011,
+        "A command failed on a broken invariant; its connection is closed",
+        |attr| {
+            attr.append("command", command);
+            attr.append("error", panic);
+        },
+    );
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::ByClient => f.write_str("the client closed the connection"),
+            Ended::Truncated => {
+                f.write_str("the client closed the connection in the middle of a message")
+            }
+            Ended::ByHandler => f.write_str("a command ended the connection"),
+            Ended::Refused(error) => write!(f, "{error}"),
+            Ended::Panicked => f.write_str("a command failed on a broken invariant"),
+            Ended::Stopping => f.write_str("the server is stopping"),
+            Ended::Broken(error) => write!(f, "{error}"),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Every open connection, what they have carried, and how many there may be.
+//!
+//! Each connection counts for itself, on its own cache line; a sum is taken
+//! only when somebody asks. What closed connections carried is kept beside.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Link;
+use super::link::Counters;
+
+/// The server's open connections.
+pub struct Connections {
+    max: usize,
+    created: AtomicU64,
+    rejected: AtomicU64,
+    open: Mutex<Open>,
+    /// Told whenever a connection is gone.
+    closed: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    links: HashMap<u64, Arc<Link>>,
+    /// What closed connections carried.
+    past: NetworkStats,
+    /// No more connections are taken.
+    stopping: bool,
+}
+
+/// `serverStatus.connections`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// Open now.
+    pub current: u64,
+    /// How many more are allowed.
+    pub available: u64,
+    /// Accepted since the start.
+    pub total_created: u64,
+    /// Refused since the start, because there were too many.
+    pub rejected: u64,
+    /// Open and handling a request now.
+    pub active: u64,
+}
+
+/// `serverStatus.network`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// Bytes received, as they came over the line.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Requests read, also those that were refused.
+    pub requests: u64,
+}
+
+impl NetworkStats {
+    fn add(&mut self, counters: &Counters) {
+        self.bytes_in += counters.bytes_in.load(Ordering::Relaxed);
+        self.bytes_out += counters.bytes_out.load(Ordering::Relaxed);
+        self.requests += counters.requests.load(Ordering::Relaxed);
+    }
+}
+
+impl Connections {
+    /// No connections, and room for this many.
+    pub fn new(max: usize) -> Arc<Connections> {
+        Arc::new(Connections {
+            max,
+            created: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            open: Mutex::default(),
+            closed: Condvar::new(),
+        })
+    }
+
+    /// How many there may be.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Counts for `serverStatus`.
+    pub fn stats(&self) -> ConnectionStats {
+        let open = self.open.lock();
+        let current = open.links.len() as u64;
+        ConnectionStats {
+            current,
+            available: (self.max as u64).saturating_sub(current),
+            total_created: self.created.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            active: open.links.values().filter(|link| link.is_active()).count() as u64,
+        }
+    }
+
+    /// Bytes and requests of all connections, open and past.
+    pub fn network(&self) -> NetworkStats {
+        let open = self.open.lock();
+        let mut sum = open.past;
+        for link in open.links.values() {
+            sum.add(&link.counters);
+        }
+        sum
+    }
+
+    /// The open connections, in no order.
+    pub fn links(&self) -> Vec<Arc<Link>> {
+        self.open.lock().links.values().cloned().collect()
+    }
+
+    /// The number of the next connection, and how many are open; `None` when
+    /// there are too many or the server is stopping.
+    pub(super) fn admit(&self) -> Option<u64> {
+        let open = self.open.lock();
+        if open.stopping {
+            return None;
+        }
+        if open.links.len() >= self.max {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.created.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Enters an admitted connection; returns how many are open with it.
+    pub(super) fn insert(&self, link: &Arc<Link>) -> usize {
+        let mut open = self.open.lock();
+        open.links.insert(link.id(), Arc::clone(link));
+        if open.stopping {
+            link.close_soon();
+        }
+        open.links.len()
+    }
+
+    /// Takes a connection out; returns how many are left.
+    pub(super) fn remove(&self, link: &Link) -> usize {
+        let mut open = self.open.lock();
+        if open.links.remove(&link.id()).is_some() {
+            open.past.add(&link.counters);
+        }
+        let left = open.links.len();
+        drop(open);
+        self.closed.notify_all();
+        left
+    }
+
+    /// Lets every connection end after what it is doing, and takes no more.
+    pub(super) fn close_soon(&self) {
+        let mut open = self.open.lock();
+        open.stopping = true;
+        for link in open.links.values() {
+            link.close_soon();
+        }
+    }
+
+    /// Ends every connection now.
+    pub(super) fn close_now(&self) {
+        for link in self.open.lock().links.values() {
+            link.close_now();
+        }
+    }
+
+    /// Waits until no connection is left. False when the time was over first.
+    pub(super) fn wait_closed(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        let mut open = self.open.lock();
+        while !open.links.is_empty() {
+            if self.closed.wait_until(&mut open, end).timed_out() {
+                return open.links.is_empty();
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,207 @@
+//! One client's end of the line, as its handler and the server see it.
+//!
+//! The connection's thread reads and writes the socket. Everybody else only
+//! looks: a long operation asks now and then whether its client still waits,
+//! the server closes the line when it stops.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+/// Who is at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A TCP client's address.
+    Tcp(SocketAddr),
+    /// A client of the unix socket at this path; it has no address of its own.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(f),
+            Peer::Unix(_) => f.write_str("anonymous unix socket"),
+        }
+    }
+}
+
+/// Whether anybody still waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// The client is there, as far as the kernel knows.
+    Open,
+    /// The client has closed its end or broken off.
+    Gone,
+    /// The server is stopping, or this connection was closed from our side.
+    Stopping,
+}
+
+/// A connection, shared between its thread and those who look at it.
+pub struct Link {
+    id: u64,
+    peer: Peer,
+    local: Option<SocketAddr>,
+    opened: Instant,
+    pub(super) socket: Socket,
+    closed: AtomicBool,
+    pub(super) counters: Counters,
+}
+
+/// What one connection has carried. Written by its thread alone.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub bytes_in: AtomicU64,
+    pub bytes_out: AtomicU64,
+    pub requests: AtomicU64,
+    /// A request is being handled.
+    pub active: AtomicBool,
+}
+
+impl Link {
+    pub(super) fn new(id: u64, peer: Peer, local: Option<SocketAddr>, socket: Socket) -> Arc<Link> {
+        Arc::new(Link {
+            id,
+            peer,
+            local,
+            opened: Instant::now(),
+            socket,
+            closed: AtomicBool::new(false),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The connection's number, from 1, in the order accepted.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The name of its operations in log lines and currentOp: `conn12`.
+    pub fn name(&self) -> String {
+        format!("conn{}", self.id)
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Our own address, as the client sees it; `None` on a unix socket.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    /// When the connection was accepted.
+    pub fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    /// True while a request of this connection is being handled.
+    pub fn is_active(&self) -> bool {
+        self.counters.active.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client still waits. One system call: for loops that run
+    /// for milliseconds between two looks, not for each document.
+    ///
+    /// A client that only closed its sending side counts as gone.
+    pub fn state(&self) -> LinkState {
+        self.wait(Duration::ZERO)
+    }
+
+    /// Waits until the client goes away, the server stops, or the time is over
+    /// (then the state is `Open`).
+    pub fn wait(&self, limit: Duration) -> LinkState {
+        let end = Instant::now().checked_add(limit);
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return LinkState::Stopping;
+            }
+            let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
+            match poll(&self.socket, libc::POLLRDHUP, Some(left)) {
+                Ok(true) if self.closed.load(Ordering::Acquire) => return LinkState::Stopping,
+                Ok(true) => return LinkState::Gone,
+                Ok(false) if left.is_zero() => return LinkState::Open,
+                Ok(false) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return LinkState::Gone,
+            }
+        }
+    }
+
+    /// Ends the connection when what it is doing is done: nothing more is
+    /// read from it, a reply under way is still sent.
+    pub fn close_soon(&self) {
+        self.closed.store(true, Ordering::Release);
+        // An error means that the client was faster.
+        let _ = self.socket.shutdown(std::net::Shutdown::Read);
+    }
+
+    /// Ends the connection now, also a reply that the client does not take.
+    pub fn close_now(&self) {
+        self.closed.store(true, Ordering::Release);
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// True once it was closed from our side.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "conn{} from {}", self.id, self.peer)
+    }
+}
+
+/// Waits for one of `events`, an error or a hang-up on the socket; `None`
+/// waits for ever. True when something came, false when the time was over.
+pub(super) fn poll(
+    socket: &impl AsRawFd,
+    events: libc::c_short,
+    limit: Option<Duration>,
+) -> io::Result<bool> {
+    let mut watched = [watch(socket, events)];
+    poll_all(&mut watched, limit)
+}
+
+/// An entry for [`poll_all`].
+pub(super) fn watch(socket: &impl AsRawFd, events: libc::c_short) -> libc::pollfd {
+    libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events,
+        revents: 0,
+    }
+}
+
+/// Waits for an event on any of these; their `revents` say which.
+pub(super) fn poll_all(watched: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<bool> {
+    let milliseconds = match limit {
+        None => -1,
+        // Rounded up, so that a wait never spins through its last millisecond.
+        Some(limit) => limit
+            .as_nanos()
+            .div_ceil(1_000_000)
+            .min(libc::c_int::MAX as u128) as libc::c_int,
+    };
+    // SAFETY: the pointer and count describe a slice that is ours for the call.
+    let ready = unsafe {
+        libc::poll(
+            watched.as_mut_ptr(),
+            watched.len() as libc::nfds_t,
+            milliseconds,
+        )
+    };
+    match ready {
+        -1 => Err(io::Error::last_os_error()),
+        ready => Ok(ready > 0),
+    }
+}

@@ -1,0 +1,31 @@
+//! Sockets and threads: from a listening address to a called handler.
+//!
+//! ```text
+//!  listener thread ── accept ──> one thread per connection
+//!                                 │  FrameBuffer → Decoder → Message
+//!                                 │  ConnectionHandler::handle(message, reply)
+//!                                 └─ ReplyWriter → socket
+//!
+//!  Connections  every open Link: counts, limits, "is my client still there?"
+//! ```
+//!
+//! One blocking thread per connection, measured against an async runtime
+//! (docs/decisions/0001-threading.md). An idle connection holds no buffer and
+//! hands back the stack pages that its last command touched.
+//!
+//! Invariant: nothing a client sends, and nothing a handler does short of
+//! aborting, ends the process or another client's connection.
+
+mod connection;
+mod connections;
+mod link;
+mod listener;
+mod server;
+mod service;
+mod stack;
+
+pub use connections::{ConnectionStats, Connections, NetworkStats};
+pub use link::{Link, LinkState, Peer};
+pub use listener::{BindError, Endpoint, Listener};
+pub use server::{NetOptions, Server};
+pub use service::{ConnectionHandler, Next, Service};

@@ -1,0 +1,259 @@
+//! Accepts connections, gives each its thread, and ends them all in order.
+//!
+//! ```text
+//!  start:  listeners ──> "listener" thread ──poll──> accept ──> "conn<n>" threads
+//!  stop:   no more accepting; each connection ends after its current reply;
+//!          the service interrupts what takes long; who is left is cut off
+//! ```
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sheaf_wire::CompressorSet;
+
+use crate::log::{self, Component, Log, Severity};
+
+use super::connection::{self, Ended};
+use super::link::{Link, poll_all, watch};
+use super::listener::Listener;
+use super::{Connections, Service};
+
+/// Address space for a connection's stack; memory only as far as it is used.
+/// Not a multiple of a huge page, so that the kernel never makes it one.
+/// Frames of unoptimised builds are several times as large.
+const STACK_BYTES: usize = if cfg!(debug_assertions) {
+    4 << 20
+} else {
+    1 << 20
+};
+
+/// How long accepting rests when the system has no descriptor or memory left.
+const REST_AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// How connections are served.
+#[derive(Clone, Debug, Default)]
+pub struct NetOptions {
+    /// Compressors that requests may come in.
+    pub compressors: CompressorSet,
+    /// Do not log connections that come and go (`--quiet`).
+    pub quiet: bool,
+}
+
+/// A running server. Dropping it without [`stop`](Server::stop) leaves its
+/// threads running.
+pub struct Server {
+    shared: Arc<Shared>,
+    listener: JoinHandle<()>,
+    /// Closing it tells the listener thread to end.
+    wake: UnixStream,
+}
+
+struct Shared {
+    service: Arc<dyn Service>,
+    connections: Arc<Connections>,
+    options: NetOptions,
+    log: Arc<Log>,
+}
+
+impl Server {
+    /// Begins to accept on these listeners.
+    ///
+    /// Errors: no thread could be started.
+    pub fn start(
+        listeners: Vec<Listener>,
+        service: Arc<dyn Service>,
+        connections: Arc<Connections>,
+        options: NetOptions,
+        log: Arc<Log>,
+    ) -> io::Result<Server> {
+        let shared = Arc::new(Shared {
+            service,
+            connections,
+            options,
+            log,
+        });
+        let (wake, woken) = UnixStream::pair()?;
+        let listening = Arc::clone(&shared);
+        let listener = std::thread::Builder::new()
+            .name("listener".into())
+            .spawn(move || {
+                log::set_context("listener");
+                accept_all(&listening, &listeners, &woken);
+            })?;
+        Ok(Server {
+            shared,
+            listener,
+            wake,
+        })
+    }
+
+    /// Stops accepting, lets operations under way end for `grace`, then cuts
+    /// off who is left. When it returns no handler exists any more, unless one
+    /// does not return from an operation for as long again.
+    pub fn stop(self, grace: Duration) {
+        drop(self.wake);
+        // It ends at once: nothing in its loop waits but the poll just woken.
+        let _ = self.listener.join();
+        let connections = &self.shared.connections;
+        connections.close_soon();
+        self.shared.service.interrupt();
+        if !connections.wait_closed(grace) {
+            connections.close_now();
+            if !connections.wait_closed(grace) {
+                self.shared.log.warning(
+                    Component::Network,
+                    9_000_012,
+                    "Connections are still busy; stopping without them",
+                    |attr| {
+                        attr.append("connections", connections.stats().current as i64);
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// The listener thread.
+fn accept_all(shared: &Arc<Shared>, listeners: &[Listener], woken: &UnixStream) {
+    let mut watched: Vec<libc::pollfd> = listeners
+        .iter()
+        .map(|listener| watch(&listener.socket, libc::POLLIN))
+        .collect();
+    watched.push(watch(woken, libc::POLLIN));
+    loop {
+        if let Err(e) = poll_all(&mut watched, None)
+            && e.kind() != io::ErrorKind::Interrupted
+        {
+            accept_failed(shared, &e);
+            continue;
+        }
+        let (woken, waiting) = match watched.split_last() {
+            Some((woken, waiting)) => (woken.revents, waiting),
+            None => return,
+        };
+        if woken != 0 {
+            return;
+        }
+        for (listener, watched) in listeners.iter().zip(waiting) {
+            if watched.revents != 0 {
+                accept_waiting(shared, listener);
+            }
+        }
+    }
+}
+
+/// Accepts every connection that waits at a listener.
+fn accept_waiting(shared: &Arc<Shared>, listener: &Listener) {
+    loop {
+        match listener.accept() {
+            Ok((socket, peer, local)) => {
+                let Some(id) = shared.connections.admit() else {
+                    refuse(shared, &peer.to_string());
+                    continue;
+                };
+                // Accepted sockets do not inherit this, and some systems differ.
+                if let Err(e) = socket.set_nonblocking(false) {
+                    accept_failed(shared, &e);
+                    continue;
+                }
+                start_connection(shared, Link::new(id, peer, local, socket));
+            }
+            Err(e) => match e.kind() {
+                io::ErrorKind::WouldBlock => return,
+                // The client has gone already.
+                io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                _ => return accept_failed(shared, &e),
+            },
+        }
+    }
+}
+
+fn accept_failed(shared: &Shared, error: &io::Error) {
+    shared.log.error(
+        Component::Network,
+        22949,
+        "Error accepting new connection",
+        |attr| {
+            attr.append("error", error.to_string().as_str());
+        },
+    );
+    std::thread::sleep(REST_AFTER_ERROR);
+}
+
+fn refuse(shared: &Shared, remote: &str) {
+    shared.log.info(
+        Component::Network,
+        22942,
+        "Connection refused because there are too many open connections",
+        |attr| {
+            attr.append("remote", remote);
+            attr.append("connectionCount", shared.connections.stats().current as i64);
+        },
+    );
+}
+
+fn start_connection(shared: &Arc<Shared>, link: Arc<Link>) {
+    let count = shared.connections.insert(&link);
+    if !shared.options.quiet {
+        shared
+            .log
+            .info(Component::Network, 22943, "Connection accepted", |attr| {
+                about(&link, count, attr);
+            });
+    }
+    let own = Arc::clone(shared);
+    let served = Arc::clone(&link);
+    let thread = std::thread::Builder::new()
+        .name(link.name())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            log::set_context(served.name());
+            // Also a handler that panics while it is made or dropped is only
+            // its own connection's misfortune.
+            let ended = connection::caught(|| {
+                connection::serve(&served, &*own.service, own.options.compressors, &own.log)
+            })
+            .unwrap_or(Ended::Panicked);
+            let left = own.connections.remove(&served);
+            log_end(&own, &served, left, &ended);
+        });
+    if let Err(e) = thread {
+        shared.connections.remove(&link);
+        accept_failed(shared, &e);
+    }
+}
+
+fn log_end(shared: &Shared, link: &Link, left: usize, ended: &Ended) {
+    if shared.options.quiet {
+        return;
+    }
+    let log = &shared.log;
+    match ended {
+        Ended::Broken(_) | Ended::Truncated => log.line(
+            Severity::Info,
+            Component::Network,
+            22989,
+            "Error sending response to client or reading its request. Ending connection",
+            |attr| {
+                about(link, left, attr);
+                attr.append("error", ended.to_string().as_str());
+            },
+        ),
+        _ => log.line(
+            Severity::Info,
+            Component::Network,
+            22944,
+            "Connection ended",
+            |attr| about(link, left, attr),
+        ),
+    }
+}
+
+fn about(link: &Link, count: usize, attr: &mut sheaf_bson::DocBuilder) {
+    attr.append("remote", link.peer().to_string().as_str());
+    attr.append("connectionId", link.id() as i64);
+    attr.append("connectionCount", count as i64);
+}

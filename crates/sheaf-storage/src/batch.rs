@@ -141,8 +141,15 @@ impl TableWrites {
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     tables: BTreeMap<TableId, Arc<TableWrites>>,
+    totals: Totals,
+}
+
+/// What is known of a batch as a whole, those operations included that later ones made void.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
     operations: u64,
     bytes: u64,
+    puts: u64,
     /// The first operation that contradicts an earlier one of the same batch, such as a put into a
     /// table that the batch has dropped. Reported by `apply`.
     contradiction: Option<StorageError>,
@@ -204,7 +211,8 @@ impl WriteBatch {
                 if occupied.get().fate == TableFate::Dropped {
                     Arc::make_mut(occupied.get_mut()).fate = TableFate::Replaced;
                 } else {
-                    self.contradiction
+                    self.totals
+                        .contradiction
                         .get_or_insert(StorageError::TableExists(table));
                 }
             }
@@ -215,7 +223,8 @@ impl WriteBatch {
     pub fn drop_table(&mut self, table: TableId) {
         self.count(0);
         if table == TableId::CATALOG {
-            self.contradiction
+            self.totals
+                .contradiction
                 .get_or_insert(StorageError::NoSuchTable(table));
             return;
         }
@@ -231,7 +240,8 @@ impl WriteBatch {
                     occupied.remove();
                 }
                 TableFate::Dropped => {
-                    self.contradiction
+                    self.totals
+                        .contradiction
                         .get_or_insert(StorageError::NoSuchTable(table));
                 }
                 TableFate::Kept | TableFate::Replaced => {
@@ -246,17 +256,22 @@ impl WriteBatch {
 
     /// Whether there is nothing to apply.
     pub fn is_empty(&self) -> bool {
-        self.tables.is_empty() && self.contradiction.is_none()
+        self.tables.is_empty() && self.totals.contradiction.is_none()
     }
 
     /// How many operations were given, those included that later ones made void.
     pub fn operations(&self) -> u64 {
-        self.operations
+        self.totals.operations
+    }
+
+    /// How many puts were given: a batch without any needs next to no space.
+    pub fn puts(&self) -> u64 {
+        self.totals.puts
     }
 
     /// Bytes of keys and values that were given.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.totals.bytes
     }
 
     /// The writes to each table, ascending by table.
@@ -274,7 +289,7 @@ impl WriteBatch {
     /// Checks the batch against the tables there are, before anything is applied.
     /// Errors: `NoSuchTable`, `TableExists`.
     pub fn check(&self, exists: &mut dyn FnMut(TableId) -> bool) -> Result<()> {
-        if let Some(error) = &self.contradiction {
+        if let Some(error) = &self.totals.contradiction {
             return Err(error.clone());
         }
         for (table, writes) in self.tables() {
@@ -295,13 +310,14 @@ impl WriteBatch {
         key: Bytes,
         write: KeyWrite,
     ) -> Option<KeyWrite> {
-        self.count(
-            key.len()
-                + match &write {
-                    KeyWrite::Put(value) => value.len(),
-                    KeyWrite::Delete => 0,
-                },
-        );
+        let value_len = match &write {
+            KeyWrite::Put(value) => {
+                self.totals.puts += 1;
+                value.len()
+            }
+            KeyWrite::Delete => 0,
+        };
+        self.count(key.len() + value_len);
         self.writable(table)?.keys.insert(key, write)
     }
 
@@ -329,26 +345,27 @@ impl WriteBatch {
         };
     }
 
-    /// The totals and the contradiction, to be put back by [`WriteBatch::restore_totals`].
-    pub(crate) fn totals(&self) -> (u64, u64, Option<StorageError>) {
-        (self.operations, self.bytes, self.contradiction.clone())
+    /// The totals, to be put back by [`WriteBatch::restore_totals`].
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals.clone()
     }
 
     /// Puts back what [`WriteBatch::totals`] gave.
-    pub(crate) fn restore_totals(&mut self, totals: (u64, u64, Option<StorageError>)) {
-        (self.operations, self.bytes, self.contradiction) = totals;
+    pub(crate) fn restore_totals(&mut self, totals: Totals) {
+        self.totals = totals;
     }
 
     fn count(&mut self, bytes: usize) {
-        self.operations += 1;
-        self.bytes += bytes as u64;
+        self.totals.operations += 1;
+        self.totals.bytes += bytes as u64;
     }
 
     /// The table's writes, to add to; `None` (and a contradiction) when the batch has dropped it.
     fn writable(&mut self, table: TableId) -> Option<&mut TableWrites> {
         let writes = self.tables.entry(table).or_default();
         if writes.fate == TableFate::Dropped {
-            self.contradiction
+            self.totals
+                .contradiction
                 .get_or_insert(StorageError::NoSuchTable(table));
             return None;
         }

@@ -74,7 +74,8 @@ pub trait StorageEngine: Send + Sync + 'static {
 
     /// Applies the batch: all of it or, on any error that `apply` reports, none of it.
     ///
-    /// An empty batch is allowed; with `Synced` it is a [`StorageEngine::sync`].
+    /// An empty batch is allowed and has the sequence of the last one; with `Synced` it is a
+    /// [`StorageEngine::sync`].
     /// Errors: `NoSuchTable`, `TableExists` (the batch contradicts the tables there are), `TooLarge`,
     /// `NoSpace`, `ReadOnly`, `Io`, `Closed`. After `Io` (and only then) whether the batch will be
     /// found after a restart is not known; until the restart it is not visible.

@@ -12,12 +12,14 @@
 //! only; locks, conflicts and reading one's own writes are built once, above all engines.
 
 mod batch;
+mod disk;
 mod engine;
 mod error;
 mod memory;
 mod unit;
 
 pub use batch::{KeyRanges, KeyWrite, TableFate, TableWrites, WriteBatch};
+pub use disk::{RedbEngine, RedbOptions};
 pub use engine::{
     CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
 };

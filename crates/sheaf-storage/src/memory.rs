@@ -185,6 +185,9 @@ impl State {
         if self.closed {
             return Err(StorageError::Closed);
         }
+        if batch.is_empty() {
+            return Ok(CommitSeq(self.seq));
+        }
         let now = self.seq;
         batch.check(&mut |table| self.table_at(table, now).is_some())?;
         let seq = self.seq + 1;

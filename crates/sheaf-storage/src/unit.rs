@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::batch::{KeyWrite, TableWrites, WriteBatch};
+use crate::batch::{KeyWrite, TableWrites, Totals, WriteBatch};
 use crate::engine::{CommitSeq, Durability, Snapshot, StorageEngine, TableId};
 use crate::error::{Result, StorageError};
 
@@ -139,7 +139,7 @@ pub struct Savepoint {
     undo: usize,
     on_commit: usize,
     on_rollback: usize,
-    totals: (u64, u64, Option<StorageError>),
+    totals: Totals,
 }
 
 type CommitHook = Box<dyn FnOnce(CommitSeq) + Send>;

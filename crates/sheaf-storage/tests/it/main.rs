@@ -1,4 +1,5 @@
 //! The crate's integration tests: one binary.
 
 mod contract;
+mod engines;
 mod unit;

@@ -1,0 +1,152 @@
+//! From a solution to stages ready to work.
+//!
+//! Keys are kept on members only where a stage above reads them: a covered
+//! projection, a sort below FETCH, RETURN_KEY. Otherwise a scan gives bare
+//! record ids and copies nothing.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
+use sheaf_storage::Snapshot;
+
+use super::collscan::CollScan;
+use super::count_scan::CountScan;
+use super::distinct_scan::DistinctScan;
+use super::eof::Eof;
+use super::fetch::Fetch;
+use super::ixscan::IndexScan;
+use super::limit::Limit;
+use super::or::Or;
+use super::projection::ProjectionStage;
+use super::return_key::ReturnKey;
+use super::skip::Skip;
+use super::sort::{Sort, SpillOptions};
+use super::sort_merge::SortMerge;
+use super::{Node, PlanStage};
+use crate::catalog::Collection;
+use crate::records::{RecordCursor, RecordReader};
+
+/// What the stages of one operation share.
+#[derive(Clone)]
+pub struct BuildContext {
+    /// The view everything is read from.
+    pub snapshot: Arc<dyn Snapshot>,
+    /// The collection as of that view.
+    pub collection: Arc<Collection>,
+    /// The query (positional projections look at its filter).
+    pub query: Arc<CanonicalQuery>,
+    /// For blocking stages.
+    pub spill: SpillOptions,
+    /// Measure every step's time (explain).
+    pub timed: bool,
+}
+
+/// Makes the stages of a solution.
+pub fn build(cx: &BuildContext, node: &SolutionNode) -> Result<Node, Error> {
+    build_node(cx, node, false)
+}
+
+fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<Node, Error> {
+    let stage: Box<dyn PlanStage> = match node {
+        SolutionNode::Eof => Box::new(Eof),
+        SolutionNode::CollScan { direction, filter } => Box::new(CollScan::new(
+            RecordCursor::new(&cx.snapshot, cx.collection.table())?,
+            *direction,
+            filter.clone(),
+        )),
+        SolutionNode::IndexScan(scan) => Box::new(IndexScan::new(cx, scan, keep_key)?),
+        SolutionNode::Fetch { filter, child } => Box::new(Fetch::new(
+            RecordReader::new(cx.snapshot.clone(), cx.collection.table()),
+            filter.clone(),
+            build_node(cx, child, keep_key)?,
+        )),
+        SolutionNode::Sort {
+            pattern,
+            limit,
+            child,
+        } => Box::new(Sort::new(
+            pattern.clone(),
+            *limit,
+            cx.spill.clone(),
+            build_node(cx, child, keep_key || !gives_document(child))?,
+        )),
+        SolutionNode::SortMerge {
+            pattern,
+            dedup,
+            children,
+        } => {
+            let children = children
+                .iter()
+                .map(|child| build_node(cx, child, keep_key || !gives_document(child)))
+                .collect::<Result<_, _>>()?;
+            Box::new(SortMerge::new(pattern.clone(), *dedup, children))
+        }
+        SolutionNode::Or {
+            dedup,
+            filter,
+            children,
+        } => {
+            let children = children
+                .iter()
+                .map(|child| build_node(cx, child, keep_key))
+                .collect::<Result<_, _>>()?;
+            Box::new(Or::new(children, *dedup, filter.clone()))
+        }
+        SolutionNode::Limit { limit, child } => {
+            Box::new(Limit::new(*limit, build_node(cx, child, keep_key)?))
+        }
+        SolutionNode::Skip { skip, child } => {
+            Box::new(Skip::new(*skip, build_node(cx, child, keep_key)?))
+        }
+        SolutionNode::Projection {
+            kind,
+            projection,
+            child,
+        } => Box::new(ProjectionStage::new(
+            *kind,
+            projection.clone(),
+            cx.query.filter.clone(),
+            build_node(
+                cx,
+                child,
+                *kind == ProjectionKind::Covered || !gives_document(child),
+            )?,
+        )),
+        SolutionNode::ReturnKey { child } => Box::new(ReturnKey::new(build_node(cx, child, true)?)),
+        SolutionNode::CountScan(scan) => Box::new(CountScan::new(cx, scan)?),
+        SolutionNode::DistinctScan { scan, fields } => {
+            Box::new(DistinctScan::new(cx, scan, *fields)?)
+        }
+        SolutionNode::AndSorted { .. } | SolutionNode::AndHash { .. } => {
+            return Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                "index intersection is not carried out yet",
+            ));
+        }
+    };
+    Ok(Node::new(stage, cx.timed))
+}
+
+/// Whether members that come out of `node` hold a document.
+fn gives_document(node: &SolutionNode) -> bool {
+    match node {
+        SolutionNode::CollScan { .. }
+        | SolutionNode::Fetch { .. }
+        | SolutionNode::Projection { .. }
+        | SolutionNode::ReturnKey { .. } => true,
+        SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. } => gives_document(child),
+        SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
+            children.iter().all(gives_document)
+        }
+        SolutionNode::Eof
+        | SolutionNode::IndexScan(_)
+        | SolutionNode::CountScan(_)
+        | SolutionNode::DistinctScan { .. }
+        | SolutionNode::AndSorted { .. }
+        | SolutionNode::AndHash { .. } => false,
+    }
+}

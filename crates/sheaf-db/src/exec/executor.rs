@@ -1,0 +1,194 @@
+//! Runs one plan to its end, a result at a time, after trying the candidates
+//! if there are several.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheaf_bson::error_code::Error;
+use sheaf_query::planner::solution::QuerySolution;
+
+use super::multi_plan::{self, Candidate, Scored, TrialBudget};
+use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, build};
+use crate::op_context::OpContext;
+
+/// Steps between two looks at deadline and kill flag.
+const WORKS_PER_INTERRUPT_CHECK: u32 = 128;
+
+/// One plan, being run.
+pub struct PlanExecutor {
+    root: Node,
+    solution: Arc<QuerySolution>,
+    /// Results of the trial, given before the plan goes on.
+    buffered: VecDeque<Member>,
+    /// All candidates of the trial, the winner among them; empty without one.
+    trial: Vec<TrialPlan>,
+    winner: usize,
+    /// The winner's steps in the trial: what the plan cache remembers.
+    trial_works: u64,
+    n_returned: u64,
+    works_to_check: u32,
+    begun: Instant,
+}
+
+/// A candidate as explain shows it.
+#[derive(Debug, Clone)]
+pub struct TrialPlan {
+    /// The plan.
+    pub solution: Arc<QuerySolution>,
+    /// Score and counters at the end of the trial.
+    pub scored: Scored,
+}
+
+/// The whole execution's figures.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutionStats {
+    /// Results given.
+    pub n_returned: u64,
+    /// The plan's stages with counters.
+    pub root: StageStats,
+}
+
+impl PlanExecutor {
+    /// Builds the candidates and picks one. `solutions` is not empty.
+    pub fn new(
+        cx: &BuildContext,
+        solutions: Vec<QuerySolution>,
+        budget: TrialBudget,
+        op: &OpContext,
+    ) -> Result<Self, Error> {
+        let begun = Instant::now();
+        let mut candidates = solutions
+            .into_iter()
+            .map(|solution| {
+                let root = build(cx, &solution.root)?;
+                Ok(Candidate::new(solution, root))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let (winner, scored) = if candidates.len() > 1 {
+            multi_plan::run(&mut candidates, budget, &mut WorkContext { op })?
+        } else {
+            (0, Vec::new())
+        };
+        let solutions: Vec<_> = candidates
+            .iter()
+            .map(|c| Arc::new(c.solution.clone()))
+            .collect();
+        let chosen = candidates.swap_remove(winner);
+        let trial: Vec<_> = solutions
+            .iter()
+            .zip(scored)
+            .map(|(solution, scored)| TrialPlan {
+                solution: solution.clone(),
+                scored,
+            })
+            .collect();
+        Ok(PlanExecutor {
+            trial_works: chosen.root.common().works,
+            root: chosen.root,
+            solution: solutions[winner].clone(),
+            buffered: chosen.results,
+            trial,
+            winner,
+            n_returned: 0,
+            works_to_check: WORKS_PER_INTERRUPT_CHECK,
+            begun,
+        })
+    }
+
+    /// Runs a cached plan for as long as its trial may take; `None` when it
+    /// has not proven itself by then and the candidates must be tried anew.
+    pub fn cached(
+        cx: &BuildContext,
+        solution: QuerySolution,
+        budget: TrialBudget,
+        op: &OpContext,
+    ) -> Result<Option<Self>, Error> {
+        let begun = Instant::now();
+        let root = build(cx, &solution.root)?;
+        let mut candidates = [Candidate::new(solution, root)];
+        multi_plan::run(&mut candidates, budget, &mut WorkContext { op })?;
+        let [chosen] = candidates;
+        if !chosen.root.is_eof() && chosen.results.len() < budget.results_max {
+            return Ok(None);
+        }
+        Ok(Some(PlanExecutor {
+            trial_works: chosen.root.common().works,
+            root: chosen.root,
+            solution: Arc::new(chosen.solution),
+            buffered: chosen.results,
+            trial: Vec::new(),
+            winner: 0,
+            n_returned: 0,
+            works_to_check: WORKS_PER_INTERRUPT_CHECK,
+            begun,
+        }))
+    }
+
+    /// The next result; `None` at the end.
+    pub fn next(&mut self, op: &OpContext) -> Result<Option<Member>, Error> {
+        if let Some(member) = self.buffered.pop_front() {
+            self.n_returned += 1;
+            return Ok(Some(member));
+        }
+        let mut cx = WorkContext { op };
+        loop {
+            self.works_to_check -= 1;
+            if self.works_to_check == 0 {
+                self.works_to_check = WORKS_PER_INTERRUPT_CHECK;
+                op.check_interrupt()?;
+            }
+            match self.root.work(&mut cx)? {
+                StageState::Advanced(member) => {
+                    self.n_returned += 1;
+                    return Ok(Some(member));
+                }
+                StageState::NeedTime => {}
+                StageState::Eof => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether the end is known to be reached: a cursor need not be kept.
+    pub fn is_eof(&self) -> bool {
+        self.buffered.is_empty() && self.root.is_eof()
+    }
+
+    /// The plan that runs.
+    pub fn solution(&self) -> &Arc<QuerySolution> {
+        &self.solution
+    }
+
+    /// Candidates of the trial in the planner's order; empty without a trial.
+    pub fn trial(&self) -> &[TrialPlan] {
+        &self.trial
+    }
+
+    /// The winner's position in [`PlanExecutor::trial`].
+    pub fn winner(&self) -> usize {
+        self.winner
+    }
+
+    /// The winner's steps in the trial.
+    pub fn trial_works(&self) -> u64 {
+        self.trial_works
+    }
+
+    /// What was read so far, cheaply.
+    pub fn counts(&self) -> super::WorkCounts {
+        self.root.counts()
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> ExecutionStats {
+        ExecutionStats {
+            n_returned: self.n_returned,
+            root: self.root.stats(),
+        }
+    }
+
+    /// When it was built.
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+}

@@ -1,0 +1,399 @@
+//! The walk of an index within bounds, by seeks.
+//!
+//! ```text
+//!   one contiguous range      seek start, next, next, ... until past the end
+//!   anything else             every key is located by the bounds checker:
+//!                             within: give; outside: seek to where it says
+//! ```
+//!
+//! Keys are compared as bytes, never decoded. `keysExamined` counts entries
+//! met (in a contiguous range: given), `seeks` moves that are not a step.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::keystring::{self, Directions, Discriminator, KeyStringBuilder};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RecordId, Value, doc, json};
+use sheaf_query::planner::bounds::IndexBounds;
+use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState, ScanBounds, SeekPoint};
+use sheaf_query::planner::explain_bounds;
+use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::planner::solution::IndexScanNode;
+use sheaf_storage::Cursor;
+
+use super::key_document::{KeyDocument, directions_of};
+use super::{BuildContext, IndexKey};
+use crate::storage_error;
+
+/// See the module.
+pub struct IndexCursor {
+    cursor: Box<dyn Cursor>,
+    index: Arc<IndexEntry>,
+    bounds: IndexBounds,
+    directions: Directions,
+    forward: bool,
+    walk: Walk,
+    next_move: Move,
+    seek_key: KeyStringBuilder,
+    /// Where each field of the current key ends (checked walks).
+    ends: Vec<usize>,
+    key_len: usize,
+    record_id: RecordId,
+    keys_examined: u64,
+    seeks: u64,
+}
+
+enum Walk {
+    /// One contiguous range; the bytes are compared with whole entry keys.
+    Range { start: Vec<u8>, end: Vec<u8> },
+    /// Everything else.
+    Checked {
+        bounds: ScanBounds<Vec<u8>>,
+        checker: IndexBoundsChecker,
+    },
+}
+
+enum Move {
+    /// Seek to the key in `seek_key`.
+    Seek,
+    /// One step.
+    Step,
+    /// At the end.
+    None,
+}
+
+impl IndexCursor {
+    /// A contiguous walk where the bounds are one range, a checked one elsewhere.
+    pub fn new(cx: &BuildContext, scan: &IndexScanNode) -> Result<Self, Error> {
+        Self::with_mode(cx, scan, true)
+    }
+
+    /// Always a checked walk: for scans that skip within a range.
+    pub fn checked(cx: &BuildContext, scan: &IndexScanNode) -> Result<Self, Error> {
+        Self::with_mode(cx, scan, false)
+    }
+
+    fn with_mode(cx: &BuildContext, scan: &IndexScanNode, contiguous: bool) -> Result<Self, Error> {
+        let directions = directions_of(&scan.index);
+        let forward = scan.direction >= 0;
+        let table = cx
+            .collection
+            .index_table(scan.index.ident)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorCode::QUERY_PLAN_KILLED,
+                    format!("index '{}' was dropped", scan.index.name),
+                )
+            })?;
+        let mut cursor = IndexCursor {
+            cursor: cx.snapshot.cursor(table).map_err(storage_error)?,
+            index: scan.index.clone(),
+            bounds: scan.bounds.clone(),
+            directions,
+            forward,
+            walk: Walk::Range {
+                start: Vec::new(),
+                end: Vec::new(),
+            },
+            next_move: Move::Seek,
+            seek_key: KeyStringBuilder::new(directions),
+            ends: Vec::new(),
+            key_len: 0,
+            record_id: RecordId(0),
+            keys_examined: 0,
+            seeks: 0,
+        };
+        cursor.prepare(contiguous);
+        Ok(cursor)
+    }
+
+    fn prepare(&mut self, contiguous: bool) {
+        let bounds = match &self.bounds {
+            IndexBounds::KeyRange {
+                start,
+                end,
+                start_inclusive,
+                end_inclusive,
+            } => {
+                let start = self.edge(start.as_ref(), *start_inclusive, true);
+                let end = self.edge(end.as_ref(), *end_inclusive, false);
+                self.walk = Walk::Range { start, end };
+                return;
+            }
+            IndexBounds::Fields(_) => {
+                let directions = self.directions;
+                let encode = |field: usize, value: &Value| {
+                    let mut out = KeyStringBuilder::new(directions.starting_at(field));
+                    out.append(value.as_raw());
+                    out.as_bytes().to_vec()
+                };
+                ScanBounds::compile(&self.bounds, |_| !self.forward, encode)
+            }
+        };
+        let Some(bounds) = bounds else {
+            self.next_move = Move::None;
+            return;
+        };
+        let mut checker = IndexBoundsChecker::default();
+        let Some(first) = checker.start(&bounds) else {
+            self.next_move = Move::None;
+            return;
+        };
+        let range = contiguous
+            .then(|| {
+                bounds.simple_range().map(|range| {
+                    let start =
+                        self.edge_of_parts(&range.start, range.start_inclusive, true);
+                    let end = self.edge_of_parts(&range.end, range.end_inclusive, false);
+                    Walk::Range { start, end }
+                })
+            })
+            .flatten();
+        match range {
+            Some(walk) => self.walk = walk,
+            None => {
+                self.seek_to(&bounds, &checker, first);
+                self.walk = Walk::Checked { bounds, checker };
+            }
+        }
+    }
+
+    /// Bytes just outside a range: before all its keys at the start of a
+    /// forward walk, after all of them at its end; the other way round backward.
+    fn edge_of_parts(&self, parts: &[&Vec<u8>], inclusive: bool, is_start: bool) -> Vec<u8> {
+        let mut key = KeyStringBuilder::new(self.directions);
+        for part in parts {
+            key.append_encoded(part);
+        }
+        // At the index's own end there is nothing to bound.
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        key.append_discriminator(self.outside(inclusive, is_start));
+        key.as_bytes().to_vec()
+    }
+
+    fn edge(&self, values: Option<&DocBuf>, inclusive: bool, is_start: bool) -> Vec<u8> {
+        let Some(values) = values else {
+            return Vec::new();
+        };
+        let mut key = KeyStringBuilder::new(self.directions);
+        for element in values.as_raw().iter() {
+            key.append(element.value());
+        }
+        key.append_discriminator(self.outside(inclusive, is_start));
+        key.as_bytes().to_vec()
+    }
+
+    fn outside(&self, inclusive: bool, is_start: bool) -> Discriminator {
+        // An inclusive start of a forward walk lies before the keys it admits.
+        if (is_start == inclusive) == self.forward {
+            Discriminator::Before
+        } else {
+            Discriminator::After
+        }
+    }
+
+    /// Makes `seek_key` the point where a checked walk goes on.
+    fn seek_to(
+        &mut self,
+        bounds: &ScanBounds<Vec<u8>>,
+        checker: &IndexBoundsChecker,
+        point: SeekPoint,
+    ) {
+        self.seek_key.clear();
+        if point.prefix_len > 0 {
+            let end = self.ends[point.prefix_len - 1];
+            self.seek_key.append_encoded(&self.cursor.key()[..end]);
+        }
+        let mut inclusive = !point.prefix_exclusive;
+        if !point.prefix_exclusive {
+            for (start, start_inclusive) in checker.suffix(bounds, point.prefix_len) {
+                self.seek_key.append_encoded(start);
+                if !start_inclusive {
+                    inclusive = false;
+                    break;
+                }
+            }
+        }
+        self.seek_key
+            .append_discriminator(self.outside(inclusive, true));
+        self.next_move = Move::Seek;
+    }
+
+    /// One move. `None`: the end. `Some(true)`: on a key within the bounds.
+    /// `Some(false)`: met a key outside them; the next move seeks.
+    pub fn advance(&mut self) -> Result<Option<bool>, Error> {
+        let found = match self.next_move {
+            Move::None => return Ok(None),
+            Move::Step if self.forward => self.cursor.next(),
+            Move::Step => self.cursor.prev(),
+            Move::Seek => {
+                self.seeks += 1;
+                let target = match &self.walk {
+                    Walk::Range { start, .. } => start.as_slice(),
+                    Walk::Checked { .. } => self.seek_key.as_bytes(),
+                };
+                match (self.forward, target.is_empty()) {
+                    (true, _) => self.cursor.seek(target),
+                    (false, false) => self.cursor.seek_for_prev(target),
+                    (false, true) => self.cursor.seek_last(),
+                }
+            }
+        };
+        if !found.map_err(storage_error)? {
+            self.next_move = Move::None;
+            return Ok(None);
+        }
+        self.next_move = Move::Step;
+        if let Walk::Range { end, .. } = &self.walk
+            && !end.is_empty()
+        {
+            let past = if self.forward {
+                self.cursor.key() > end.as_slice()
+            } else {
+                self.cursor.key() < end.as_slice()
+            };
+            if past {
+                self.next_move = Move::None;
+                return Ok(None);
+            }
+        }
+        self.keys_examined += 1;
+        let (record_id, key_len) =
+            keystring::decode_record_id(self.cursor.key()).ok_or_else(|| self.damaged())?;
+        self.record_id = record_id;
+        self.key_len = key_len;
+        let Walk::Checked { bounds, checker } = &mut self.walk else {
+            return Ok(Some(true));
+        };
+        let key = &self.cursor.key()[..key_len];
+        self.ends.clear();
+        let mut parts: smallvec::SmallVec<[&[u8]; 8]> = smallvec::SmallVec::new();
+        let mut start = 0;
+        for field in 0..bounds.fields.len() {
+            let Some(end) = keystring::field_end(key, start, self.directions.is_descending(field))
+            else {
+                return Err(self.damaged());
+            };
+            parts.push(&key[start..end]);
+            self.ends.push(end);
+            start = end;
+        }
+        match checker.check_key(bounds, parts.as_slice()) {
+            KeyState::Valid => Ok(Some(true)),
+            KeyState::Done => {
+                self.next_move = Move::None;
+                Ok(None)
+            }
+            KeyState::MustAdvance(point) => {
+                drop(parts);
+                let walk = std::mem::replace(
+                    &mut self.walk,
+                    Walk::Range {
+                        start: Vec::new(),
+                        end: Vec::new(),
+                    },
+                );
+                if let Walk::Checked { bounds, checker } = &walk {
+                    self.seek_to(bounds, checker, point);
+                }
+                self.walk = walk;
+                Ok(Some(false))
+            }
+        }
+    }
+
+    /// After a key: the next move passes over every key that begins with the
+    /// same `fields` values. Only for checked walks.
+    pub fn skip_prefix(&mut self, fields: usize) {
+        let Some(&end) = fields.checked_sub(1).and_then(|at| self.ends.get(at)) else {
+            return;
+        };
+        self.seek_key.clear();
+        self.seek_key.append_encoded(&self.cursor.key()[..end]);
+        self.seek_key.append_discriminator(if self.forward {
+            Discriminator::After
+        } else {
+            Discriminator::Before
+        });
+        self.next_move = Move::Seek;
+    }
+
+    /// The record of the current key.
+    pub fn record_id(&self) -> RecordId {
+        self.record_id
+    }
+
+    /// The current key, to keep.
+    pub fn key(&self) -> IndexKey {
+        IndexKey {
+            index: self.index.clone(),
+            key: self.cursor.key()[..self.key_len].into(),
+            type_bits: self.cursor.value().into(),
+        }
+    }
+
+    /// The current key as a document.
+    pub fn decode_into<'d>(&self, document: &'d mut KeyDocument) -> Result<RawDoc<'d>, Error> {
+        document.decode_parts(
+            &self.index,
+            &self.cursor.key()[..self.key_len],
+            self.cursor.value(),
+        )
+    }
+
+    /// Entries met.
+    pub fn keys_examined(&self) -> u64 {
+        self.keys_examined
+    }
+
+    /// Moves that were not a step.
+    pub fn seeks(&self) -> u64 {
+        self.seeks
+    }
+
+    /// `IXSCAN { a: 1, b: -1 }`.
+    pub fn summary(&self, stage: &str) -> String {
+        format!("{stage} {}", json::to_shell(self.index.key_pattern.as_raw()))
+    }
+
+    /// What explain says of the index and the walk.
+    pub fn plan_fields(&self) -> DocBuf {
+        let index = &self.index;
+        let mut out = DocBuilder::new();
+        out.append("keyPattern", index.key_pattern.as_raw());
+        out.append("indexName", index.name.as_str());
+        out.append("isMultiKey", index.multikey);
+        out.begin_document("multiKeyPaths");
+        for (field, positions) in index.fields.iter().zip(&index.multikey_paths) {
+            out.begin_array(field.path.dotted());
+            for &position in positions {
+                out.push(field.path.prefix(position + 1));
+            }
+            out.end();
+        }
+        out.end();
+        out.append("isUnique", index.unique);
+        out.append("isSparse", index.sparse);
+        out.append("isPartial", index.partial_filter.is_some());
+        out.append("indexVersion", index.version);
+        out.append("direction", if self.forward { "forward" } else { "backward" });
+        out.append(
+            "indexBounds",
+            explain_bounds::to_doc(&self.bounds, index).as_raw(),
+        );
+        out.finish()
+    }
+
+    fn damaged(&self) -> Error {
+        Error::new(
+            ErrorCode::DATA_CORRUPTION_DETECTED,
+            format!(
+                "an entry of index '{}' is not a key; run validate on the collection",
+                self.index.name
+            ),
+        )
+        .with_extra(doc! {"index": self.index.name.as_str()})
+    }
+}

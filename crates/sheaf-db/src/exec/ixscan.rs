@@ -1,0 +1,107 @@
+//! IXSCAN: record ids in key order, within bounds.
+//!
+//! The walk itself is [`IndexCursor`](super::index_cursor::IndexCursor); here
+//! are what comes after a key is found within bounds: the filter that the key
+//! alone decides, and giving every record of a multikey index once.
+
+use std::sync::Arc;
+
+use sheaf_bson::doc;
+use sheaf_bson::error_code::Error;
+use sheaf_query::matcher::MatchExpression;
+use sheaf_query::planner::solution::IndexScanNode;
+
+use super::index_cursor::IndexCursor;
+use super::key_document::KeyDocument;
+use super::{
+    BuildContext, Member, PlanStage, RecordIdSet, StageDescription, StageState, WorkContext, WorkCounts,
+};
+
+/// See the module.
+pub struct IndexScan {
+    cursor: IndexCursor,
+    filter: Option<Arc<MatchExpression>>,
+    key_document: KeyDocument,
+    seen: Option<RecordIdSet>,
+    keep_key: bool,
+    done: bool,
+    dups_tested: u64,
+    dups_dropped: u64,
+}
+
+impl IndexScan {
+    /// `keep_key`: a stage above reads values from the key.
+    pub fn new(cx: &BuildContext, scan: &IndexScanNode, keep_key: bool) -> Result<Self, Error> {
+        Ok(IndexScan {
+            cursor: IndexCursor::new(cx, scan)?,
+            filter: scan.filter.clone(),
+            key_document: KeyDocument::default(),
+            seen: scan.dedup.then(RecordIdSet::default),
+            keep_key,
+            done: false,
+            dups_tested: 0,
+            dups_dropped: 0,
+        })
+    }
+}
+
+impl PlanStage for IndexScan {
+    fn work(&mut self, _: &mut WorkContext<'_>) -> Result<StageState, Error> {
+        if self.done {
+            return Ok(StageState::Eof);
+        }
+        match self.cursor.advance()? {
+            None => {
+                self.done = true;
+                return Ok(StageState::Eof);
+            }
+            Some(false) => return Ok(StageState::NeedTime),
+            Some(true) => {}
+        }
+        let record_id = self.cursor.record_id();
+        if let Some(seen) = &mut self.seen {
+            self.dups_tested += 1;
+            if !seen.insert(record_id) {
+                self.dups_dropped += 1;
+                return Ok(StageState::NeedTime);
+            }
+        }
+        if let Some(filter) = &self.filter {
+            let key = self.cursor.decode_into(&mut self.key_document)?;
+            if !filter.matches(key)? {
+                return Ok(StageState::NeedTime);
+            }
+        }
+        Ok(StageState::Advanced(Member {
+            record_id: Some(record_id),
+            key: self.keep_key.then(|| self.cursor.key()),
+            ..Default::default()
+        }))
+    }
+
+    fn is_eof(&self) -> bool {
+        self.done
+    }
+
+    fn describe(&self) -> StageDescription {
+        StageDescription {
+            stage: "IXSCAN",
+            filter: self.filter.as_ref().map(|f| f.serialize()),
+            plan_fields: self.cursor.plan_fields(),
+            exec_fields: doc! {
+                "keysExamined": self.cursor.keys_examined() as i64,
+                "seeks": self.cursor.seeks() as i64,
+                "dupsTested": self.dups_tested as i64,
+                "dupsDropped": self.dups_dropped as i64,
+            },
+            keys_examined: self.cursor.keys_examined(),
+            seeks: self.cursor.seeks(),
+            summary: Some(self.cursor.summary("IXSCAN")),
+            ..Default::default()
+        }
+    }
+
+    fn add_counts(&self, counts: &mut WorkCounts) {
+        counts.keys_examined += self.cursor.keys_examined();
+    }
+}

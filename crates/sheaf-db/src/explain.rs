@@ -1,0 +1,222 @@
+//! explain's documents, in MongoDB's shape (explainVersion "1").
+//!
+//! A stage describes itself once ([`StageDescription`](crate::exec::StageDescription));
+//! here that becomes the two forms explain prints: the plan (`winningPlan`,
+//! `rejectedPlans`) without counters, and the execution with them.
+
+use std::time::Duration;
+
+use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::{DocBuilder, RawDoc};
+
+use crate::exec::{ExecutionStats, StageStats, TrialPlan};
+
+/// How much explain tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// The plan.
+    QueryPlanner,
+    /// And what running it counted.
+    ExecutionStats,
+    /// And what the trial of every candidate counted.
+    AllPlansExecution,
+}
+
+impl Verbosity {
+    /// By the command's word.
+    pub fn parse(word: &str) -> Result<Self, Error> {
+        match word {
+            "queryPlanner" => Ok(Verbosity::QueryPlanner),
+            "executionStats" => Ok(Verbosity::ExecutionStats),
+            "allPlansExecution" => Ok(Verbosity::AllPlansExecution),
+            _ => Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                format!(
+                    "verbosity '{word}' is not one of queryPlanner, executionStats and \
+                     allPlansExecution"
+                ),
+            )),
+        }
+    }
+}
+
+/// The facts of `queryPlanner` that are not stages.
+#[derive(Debug, Clone, Default)]
+pub struct PlannerFacts {
+    /// `db.collection`.
+    pub namespace: String,
+    /// The normalised filter.
+    pub parsed_query: sheaf_bson::DocBuf,
+    /// Eight hex digits, or empty for a plan that never had a shape.
+    pub shape_hash: String,
+    /// Eight hex digits, or empty.
+    pub plan_cache_key: String,
+    /// Time spent planning and trying.
+    pub optimization_time: Duration,
+    /// Whether the plan came from the cache.
+    pub is_cached: bool,
+}
+
+/// Appends the `queryPlanner` section.
+pub fn append_query_planner(
+    out: &mut DocBuilder,
+    facts: &PlannerFacts,
+    winner: &StageStats,
+    rejected: &[&StageStats],
+) {
+    out.begin_document("queryPlanner");
+    out.append("namespace", facts.namespace.as_str());
+    out.append("parsedQuery", facts.parsed_query.as_raw());
+    out.append("indexFilterSet", false);
+    if !facts.shape_hash.is_empty() {
+        out.append("queryHash", facts.shape_hash.as_str());
+        out.append("planCacheShapeHash", facts.shape_hash.as_str());
+    }
+    if !facts.plan_cache_key.is_empty() {
+        out.append("planCacheKey", facts.plan_cache_key.as_str());
+    }
+    out.append(
+        "optimizationTimeMillis",
+        facts.optimization_time.as_millis() as i32,
+    );
+    out.append("maxIndexedOrSolutionsReached", false);
+    out.append("maxIndexedAndSolutionsReached", false);
+    out.append("maxScansToExplodeReached", false);
+    out.append("prunedSimilarIndexes", false);
+    out.begin_document("winningPlan");
+    out.append("isCached", facts.is_cached);
+    append_plan_fields(out, winner);
+    out.end();
+    out.begin_array("rejectedPlans");
+    for plan in rejected {
+        out.push_begin_document();
+        out.append("isCached", false);
+        append_plan_fields(out, plan);
+        out.end();
+    }
+    out.end();
+    out.end();
+}
+
+/// Appends the `executionStats` section; `error` is what ended the execution early.
+pub fn append_execution_stats(
+    out: &mut DocBuilder,
+    stats: &ExecutionStats,
+    elapsed: Duration,
+    error: Option<&Error>,
+    is_cached: bool,
+    all_plans: Option<&[TrialPlan]>,
+) {
+    out.begin_document("executionStats");
+    out.append("executionSuccess", error.is_none());
+    if let Some(error) = error {
+        out.append("failed", true);
+        out.append("errorMessage", error.message());
+        out.append("errorCode", error.code().0);
+    }
+    out.append("nReturned", number(stats.n_returned));
+    out.append("executionTimeMillis", elapsed.as_millis() as i32);
+    out.append("totalKeysExamined", number(stats.root.keys_examined()));
+    out.append("totalDocsExamined", number(stats.root.docs_examined()));
+    out.begin_document("executionStages");
+    out.append("isCached", is_cached);
+    append_execution_fields(out, &stats.root);
+    out.end();
+    if let Some(plans) = all_plans {
+        out.begin_array("allPlansExecution");
+        for plan in plans {
+            out.push_begin_document();
+            append_trial(out, plan);
+            out.end();
+        }
+        out.end();
+    }
+    out.end();
+}
+
+fn append_trial(out: &mut DocBuilder, plan: &TrialPlan) {
+    let stats = &plan.scored.stats;
+    out.append("nReturned", number(plan.scored.n_returned));
+    out.append(
+        "executionTimeMillisEstimate",
+        stats.common.elapsed.as_millis() as i32,
+    );
+    out.append("totalKeysExamined", number(stats.keys_examined()));
+    out.append("totalDocsExamined", number(stats.docs_examined()));
+    out.append("score", plan.scored.score);
+    out.begin_document("executionStages");
+    append_execution_fields(out, stats);
+    out.end();
+}
+
+/// A stage and its children as part of a plan.
+pub fn append_plan_fields(out: &mut DocBuilder, stage: &StageStats) {
+    let description = &stage.description;
+    out.append("stage", description.stage);
+    if let Some(filter) = &description.filter {
+        out.append("filter", filter.as_raw());
+    }
+    append_all(out, description.plan_fields.as_raw());
+    append_children(out, stage, append_plan_fields);
+}
+
+/// A stage and its children with their counters.
+pub fn append_execution_fields(out: &mut DocBuilder, stage: &StageStats) {
+    let (description, common) = (&stage.description, &stage.common);
+    out.append("stage", description.stage);
+    if let Some(filter) = &description.filter {
+        out.append("filter", filter.as_raw());
+    }
+    out.append("nReturned", number(common.advanced));
+    out.append(
+        "executionTimeMillisEstimate",
+        common.elapsed.as_millis() as i32,
+    );
+    out.append("works", number(common.works));
+    out.append("advanced", number(common.advanced));
+    out.append("needTime", number(common.need_time));
+    // Readers keep one snapshot and never yield.
+    out.append("needYield", 0);
+    out.append("saveState", 0);
+    out.append("restoreState", 0);
+    out.append("isEOF", i32::from(common.is_eof));
+    append_all(out, description.plan_fields.as_raw());
+    append_all(out, description.exec_fields.as_raw());
+    append_children(out, stage, append_execution_fields);
+}
+
+fn append_children(
+    out: &mut DocBuilder,
+    stage: &StageStats,
+    append: fn(&mut DocBuilder, &StageStats),
+) {
+    match stage.description.children.as_slice() {
+        [] => {}
+        [child] if !stage.description.many => {
+            out.begin_document("inputStage");
+            append(out, child);
+            out.end();
+        }
+        children => {
+            out.begin_array("inputStages");
+            for child in children {
+                out.push_begin_document();
+                append(out, child);
+                out.end();
+            }
+            out.end();
+        }
+    }
+}
+
+fn append_all(out: &mut DocBuilder, doc: RawDoc<'_>) {
+    out.extend(doc);
+}
+
+/// Counters print as int where they fit, as MongoDB's do.
+fn number(n: u64) -> sheaf_bson::RawValue<'static> {
+    match i32::try_from(n) {
+        Ok(n) => sheaf_bson::RawValue::Int32(n),
+        Err(_) => sheaf_bson::RawValue::Int64(n as i64),
+    }
+}

@@ -1,0 +1,439 @@
+//! Queries: from a canonical query to a running plan.
+//!
+//! ```text
+//!   CanonicalQuery ──> by _id alone? ──> express
+//!        │ no
+//!        ├──> planner ──> one solution ────────────────> run it
+//!        │        └─ several ──> plan cache? ──proven──> run it (watched: 10 x works)
+//!        │                           └─ no, or too dear ──> trial ──> winner, remembered
+//! ```
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheaf_bson::error_code::Error;
+use sheaf_bson::{DocBuilder, RawDoc};
+use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
+use sheaf_query::shape;
+
+use crate::catalog::ReadView;
+use crate::exec::express;
+use crate::exec::multi_plan::TrialBudget;
+use crate::exec::sort::SpillOptions;
+use crate::exec::{BuildContext, Doc, Member, PlanExecutor, StageStats, WorkCounts};
+use crate::explain::{self, PlannerFacts, Verbosity};
+use crate::op_context::OpContext;
+use crate::plan_cache::{REPLAN_FACTOR, signature};
+
+/// What the server's parameters and the command say about running a query.
+#[derive(Debug, Clone)]
+pub struct QueryOptions {
+    /// Blocking stages may write temporary files.
+    pub allow_disk_use: bool,
+    /// Bytes a blocking stage may hold.
+    pub sort_memory_bytes_max: usize,
+    /// Folder of temporary files.
+    pub temp_dir: PathBuf,
+    /// Refuse collection scans.
+    pub no_table_scan: bool,
+    /// `internalQueryMaxScansToExplode`.
+    pub scans_to_explode_max: usize,
+    /// `internalQueryPlanEvaluationWorks`.
+    pub evaluation_works: u64,
+    /// `internalQueryPlanEvaluationCollFraction`.
+    pub evaluation_collection_fraction: f64,
+    /// `internalQueryPlanEvaluationMaxResults`.
+    pub evaluation_results_max: usize,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        QueryOptions {
+            allow_disk_use: true,
+            sort_memory_bytes_max: 100 << 20,
+            temp_dir: std::env::temp_dir(),
+            no_table_scan: false,
+            scans_to_explode_max: 200,
+            evaluation_works: 10_000,
+            evaluation_collection_fraction: 0.3,
+            evaluation_results_max: 101,
+        }
+    }
+}
+
+/// What gives documents: a find, an aggregation, a listing.
+pub trait ResultSource: Send {
+    /// The next document; `None` at the end.
+    fn next(&mut self, op: &OpContext) -> Result<Option<Doc>, Error>;
+    /// Whether the end is known to be reached.
+    fn is_exhausted(&self) -> bool;
+    /// What was read so far.
+    fn counts(&self) -> WorkCounts {
+        WorkCounts::default()
+    }
+    /// Which plan it is, for the log; cheap to take.
+    fn plan(&self) -> PlanDigest {
+        PlanDigest::default()
+    }
+}
+
+/// A plan in brief, turned into text only when somebody reads it.
+#[derive(Debug, Clone, Default)]
+pub struct PlanDigest {
+    kind: DigestKind,
+    /// The plan came from the plan cache.
+    pub from_cache: bool,
+    /// A cached plan was given up for this one.
+    pub replanned: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+enum DigestKind {
+    #[default]
+    None,
+    Express,
+    Solution(Arc<QuerySolution>),
+}
+
+impl PlanDigest {
+    /// The express path.
+    pub fn express() -> Self {
+        PlanDigest {
+            kind: DigestKind::Express,
+            ..Default::default()
+        }
+    }
+
+    /// A planned query.
+    pub fn solution(solution: &Arc<QuerySolution>) -> Self {
+        PlanDigest {
+            kind: DigestKind::Solution(solution.clone()),
+            ..Default::default()
+        }
+    }
+
+    /// `IXSCAN { a: 1 }`, `COLLSCAN`, `EXPRESS_IXSCAN { _id: 1 }`; `None` where nothing was planned.
+    pub fn summary(&self) -> Option<String> {
+        match &self.kind {
+            DigestKind::None => None,
+            DigestKind::Express => Some(express::PLAN_SUMMARY.into()),
+            DigestKind::Solution(solution) => Some(planner::plan_summary(&solution.root)),
+        }
+    }
+
+    /// Whether a blocking sort is part of it.
+    pub fn has_sort_stage(&self) -> bool {
+        matches!(&self.kind, DigestKind::Solution(s) if s.has_blocking_stage)
+    }
+}
+
+/// A find, running.
+pub struct Find {
+    state: State,
+    show_record_id: bool,
+}
+
+enum State {
+    Express(express::Found, Option<(Member, bool)>),
+    Plan(Box<PlanExecutor>, PlanDigest),
+}
+
+/// Starts a find. A collection that does not exist gives nothing.
+pub fn find(
+    view: &ReadView,
+    op: &OpContext,
+    query: Arc<CanonicalQuery>,
+    options: &QueryOptions,
+) -> Result<Find, Error> {
+    let show_record_id = query.show_record_id && query.projection.is_none();
+    if let Some(collection) = &view.collection
+        && let Some(id) = planner::express_id(&query)
+    {
+        let mut found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        let member = match found.record.take() {
+            Some((record_id, bytes)) => {
+                let mut doc = Doc::Shared(bytes);
+                if let Some(projection) = &query.projection {
+                    let mut out = DocBuilder::new();
+                    projection.apply(doc.as_raw(), None, Some(record_id.0), &mut out)?;
+                    doc = Doc::Owned(out.finish_into());
+                }
+                Some((
+                    Member {
+                        record_id: Some(record_id),
+                        doc: Some(doc),
+                        ..Default::default()
+                    },
+                    true,
+                ))
+            }
+            None => None,
+        };
+        return Ok(Find {
+            state: State::Express(found, member),
+            show_record_id,
+        });
+    }
+    let (executor, digest) = start(view, op, &query, options)?;
+    Ok(Find {
+        state: State::Plan(Box::new(executor), digest),
+        show_record_id,
+    })
+}
+
+/// Picks a plan and starts it: for finds, and for the commands that look for
+/// the records they change.
+pub fn start(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+) -> Result<(PlanExecutor, PlanDigest), Error> {
+    let Some(collection) = &view.collection else {
+        let executor = nothing(view, op, query, options)?;
+        let digest = PlanDigest::solution(executor.solution());
+        return Ok((executor, digest));
+    };
+    let cx = build_context(view, query, options, false);
+    let solutions = plan(view, query, options)?;
+    let budget = budget(view, query, options)?;
+    if solutions.len() == 1 {
+        let executor = PlanExecutor::new(&cx, solutions, budget, op)?;
+        let digest = PlanDigest::solution(executor.solution());
+        return Ok((executor, digest));
+    }
+    let cache = collection.plan_cache();
+    let key = shape::plan_cache_key(query, collection.indexes());
+    let mut replanned = false;
+    if let Some(cached) = cache.active(key)
+        && let Some(solution) = solutions
+            .iter()
+            .find(|s| signature(&s.root) == cached.signature)
+    {
+        let watched = TrialBudget {
+            works_max: cached.works.saturating_mul(REPLAN_FACTOR).max(1),
+            ..budget
+        };
+        if let Some(executor) = PlanExecutor::cached(&cx, solution.clone(), watched, op)? {
+            let digest = PlanDigest {
+                from_cache: true,
+                ..PlanDigest::solution(executor.solution())
+            };
+            return Ok((executor, digest));
+        }
+        cache.deactivate(key);
+        replanned = true;
+    }
+    let executor = PlanExecutor::new(&cx, solutions, budget, op)?;
+    cache.record(
+        key,
+        signature(&executor.solution().root),
+        executor.trial_works(),
+    );
+    let digest = PlanDigest {
+        replanned,
+        ..PlanDigest::solution(executor.solution())
+    };
+    Ok((executor, digest))
+}
+
+/// explain of a find: the plan, and from `executionStats` on, the plan run to its end.
+pub fn explain(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+    namespace: &str,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let mut facts = PlannerFacts {
+        namespace: namespace.to_owned(),
+        parsed_query: query.filter.serialize(),
+        ..Default::default()
+    };
+    if let Some(collection) = &view.collection
+        && let Some(id) = planner::express_id(query)
+    {
+        let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        let mut stats = express::describe(collection.id_index(), &found);
+        if let Some(projection) = &query.projection {
+            let mut fields = DocBuilder::from_doc(stats.description.plan_fields.as_raw());
+            fields.append("projection", projection.transform_by().as_raw());
+            stats.description.plan_fields = fields.finish();
+        }
+        facts.optimization_time = begun.elapsed();
+        explain::append_query_planner(out, &facts, &stats, &[]);
+        if verbosity >= Verbosity::ExecutionStats {
+            let execution = crate::exec::ExecutionStats {
+                n_returned: stats.common.advanced,
+                root: stats,
+            };
+            let all = (verbosity == Verbosity::AllPlansExecution).then_some(&[][..]);
+            explain::append_execution_stats(out, &execution, begun.elapsed(), None, false, all);
+        }
+        return Ok(());
+    }
+    let mut executor = match &view.collection {
+        None => nothing(view, op, query, options)?,
+        Some(collection) => {
+            facts.shape_hash = shape::shape_hash(query);
+            facts.plan_cache_key = format!(
+                "{:08X}",
+                shape::plan_cache_key(query, collection.indexes()) as u32
+            );
+            let cx = build_context(view, query, options, true);
+            let solutions = plan(view, query, options)?;
+            PlanExecutor::new(&cx, solutions, budget(view, query, options)?, op)?
+        }
+    };
+    facts.optimization_time = begun.elapsed();
+    let rejected: Vec<StageStats> = executor
+        .trial()
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != executor.winner())
+        .map(|(_, plan)| plan.scored.stats.clone())
+        .collect();
+    let rejected: Vec<&StageStats> = rejected.iter().collect();
+    explain::append_query_planner(out, &facts, &executor.stats().root, &rejected);
+    if verbosity >= Verbosity::ExecutionStats {
+        let error = loop {
+            match executor.next(op) {
+                Ok(Some(_)) => {}
+                Ok(None) => break None,
+                Err(e) => break Some(e),
+            }
+        };
+        op.check_interrupt()?;
+        let all = (verbosity == Verbosity::AllPlansExecution).then(|| executor.trial());
+        explain::append_execution_stats(
+            out,
+            &executor.stats(),
+            begun.elapsed(),
+            error.as_ref(),
+            false,
+            all,
+        );
+    }
+    Ok(())
+}
+
+fn nothing(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+) -> Result<PlanExecutor, Error> {
+    let solution = QuerySolution {
+        root: SolutionNode::Eof,
+        has_blocking_stage: false,
+    };
+    let cx = build_context(view, query, options, false);
+    PlanExecutor::new(&cx, vec![solution], budget(view, query, options)?, op)
+}
+
+/// The planner's candidates; never empty.
+pub fn plan(
+    view: &ReadView,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+) -> Result<Vec<QuerySolution>, Error> {
+    let indexes = match &view.collection {
+        Some(collection) => collection.indexes(),
+        None => &[],
+    };
+    planner::plan(
+        query,
+        &PlannerParams {
+            no_table_scan: options.no_table_scan,
+            max_scans_to_explode: options.scans_to_explode_max,
+            ..PlannerParams::new(indexes)
+        },
+    )
+}
+
+fn build_context(
+    view: &ReadView,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+    timed: bool,
+) -> BuildContext {
+    BuildContext {
+        snapshot: view.snapshot.clone(),
+        collection: view.collection.clone(),
+        query: query.clone(),
+        spill: SpillOptions {
+            memory_bytes_max: options.sort_memory_bytes_max,
+            allow_disk_use: options.allow_disk_use,
+            dir: options.temp_dir.clone(),
+        },
+        timed,
+    }
+}
+
+fn budget(
+    view: &ReadView,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+) -> Result<TrialBudget, Error> {
+    let records = view.record_count()?;
+    let fraction = (records as f64 * options.evaluation_collection_fraction) as u64;
+    let wanted = query
+        .limit
+        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    Ok(TrialBudget {
+        works_max: options.evaluation_works.max(fraction),
+        results_max: options.evaluation_results_max.min(wanted),
+    })
+}
+
+impl ResultSource for Find {
+    fn next(&mut self, op: &OpContext) -> Result<Option<Doc>, Error> {
+        let member = match &mut self.state {
+            State::Express(_, member) => member.take().map(|(member, _)| member),
+            State::Plan(executor, _) => executor.next(op)?,
+        };
+        let Some(member) = member else {
+            return Ok(None);
+        };
+        let doc = member
+            .doc
+            .unwrap_or_else(|| Doc::Owned(RawDoc::EMPTY.as_bytes().to_vec()));
+        match member.record_id {
+            Some(record_id) if self.show_record_id => {
+                let mut out = DocBuilder::from_doc(doc.as_raw());
+                out.append("$recordId", record_id.0);
+                Ok(Some(Doc::Owned(out.finish_into())))
+            }
+            _ => Ok(Some(doc)),
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        match &self.state {
+            State::Express(_, member) => member.is_none(),
+            State::Plan(executor, _) => executor.is_eof(),
+        }
+    }
+
+    fn counts(&self) -> WorkCounts {
+        match &self.state {
+            State::Express(found, _) => WorkCounts {
+                keys_examined: found.keys_examined,
+                docs_examined: found.docs_examined,
+            },
+            State::Plan(executor, _) => executor.counts(),
+        }
+    }
+
+    fn plan(&self) -> PlanDigest {
+        match &self.state {
+            State::Express(..) => PlanDigest::express(),
+            State::Plan(_, digest) => digest.clone(),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Records: a collection's documents under their record ids.
+//!
+//! ```text
+//!   table of the collection:  record id, 8 bytes big endian  ->  the document's bytes
+//! ```
+//!
+//! Record ids are positive, so their big-endian bytes order as they do.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheaf_bson::error_code::Error;
+use sheaf_bson::RecordId;
+use sheaf_storage::{Cursor, Snapshot, TableId};
+
+use crate::storage_error;
+
+/// The key of a record.
+#[inline]
+pub fn record_key(id: RecordId) -> [u8; 8] {
+    (id.0 as u64).to_be_bytes()
+}
+
+/// The record id of a key; `None` when it is not one.
+#[inline]
+pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
+    let bytes: [u8; 8] = key.try_into().ok()?;
+    Some(RecordId(u64::from_be_bytes(bytes) as i64))
+}
+
+/// Reads single records of one collection as of one snapshot.
+#[derive(Clone)]
+pub struct RecordReader {
+    snapshot: Arc<dyn Snapshot>,
+    table: TableId,
+}
+
+impl RecordReader {
+    /// Reads `table` through `snapshot`.
+    pub fn new(snapshot: Arc<dyn Snapshot>, table: TableId) -> Self {
+        RecordReader { snapshot, table }
+    }
+
+    /// The record, or `None`.
+    #[inline]
+    pub fn get(&self, id: RecordId) -> Result<Option<Bytes>, Error> {
+        self.snapshot
+            .get(self.table, &record_key(id))
+            .map_err(storage_error)
+    }
+}
+
+/// Walks the records of one collection in either direction.
+pub struct RecordCursor {
+    cursor: Box<dyn Cursor>,
+}
+
+impl RecordCursor {
+    /// Not positioned yet.
+    pub fn new(snapshot: &Arc<dyn Snapshot>, table: TableId) -> Result<Self, Error> {
+        Ok(RecordCursor {
+            cursor: snapshot.cursor(table).map_err(storage_error)?,
+        })
+    }
+
+    /// To the first record.
+    pub fn first(&mut self) -> Result<bool, Error> {
+        self.cursor.seek_first().map_err(storage_error)
+    }
+
+    /// To the last record.
+    pub fn last(&mut self) -> Result<bool, Error> {
+        self.cursor.seek_last().map_err(storage_error)
+    }
+
+    /// To the next record.
+    #[inline]
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<bool, Error> {
+        self.cursor.next().map_err(storage_error)
+    }
+
+    /// To the previous record.
+    #[inline]
+    pub fn prev(&mut self) -> Result<bool, Error> {
+        self.cursor.prev().map_err(storage_error)
+    }
+
+    /// The record's id.
+    #[inline]
+    pub fn record_id(&self) -> RecordId {
+        record_id_of(self.cursor.key()).unwrap_or(RecordId(0))
+    }
+
+    /// The document's bytes, until the next move.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.cursor.value()
+    }
+
+    /// The document's bytes, to keep.
+    #[inline]
+    pub fn value_bytes(&self) -> Bytes {
+        self.cursor.value_bytes()
+    }
+}

@@ -1,0 +1,176 @@
+//! Filling one batch of a cursor's reply, and keeping what is left.
+
+use std::time::Duration;
+
+use sheaf_bson::{DocBuf, DocBuilder, Error};
+use sheaf_db::exec::Doc;
+use sheaf_db::{Namespace, OpContext, ResultSource};
+
+use super::context::CommandContext;
+use crate::session::cursors::ClientCursor;
+
+/// Documents in a first batch whose size the client left open.
+pub const FIRST_BATCH_DEFAULT: u64 = 101;
+
+/// A batch ends before it would grow past this.
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How a batch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// Documents in it.
+    pub count: u64,
+    /// Nothing is left.
+    pub exhausted: bool,
+}
+
+/// Appends documents to the array begun in `out` until the batch is full or
+/// the source at its end. At least one document goes in, however large.
+pub fn fill(
+    source: &mut dyn ResultSource,
+    pending: &mut Option<Doc>,
+    op: &OpContext,
+    batch_size: Option<u64>,
+    out: &mut DocBuilder,
+) -> Result<Batch, Error> {
+    let start = out.current_len();
+    let mut count = 0;
+    while batch_size.is_none_or(|max| count < max) {
+        let doc = match pending.take() {
+            Some(doc) => doc,
+            None => match source.next(op)? {
+                Some(doc) => doc,
+                None => {
+                    return Ok(Batch {
+                        count,
+                        exhausted: true,
+                    });
+                }
+            },
+        };
+        if count > 0 && out.current_len() - start + doc.len() > BATCH_BYTES_MAX {
+            *pending = Some(doc);
+            break;
+        }
+        out.push_document_bytes(doc.as_bytes());
+        count += 1;
+    }
+    Ok(Batch {
+        count,
+        exhausted: pending.is_none() && source.is_exhausted(),
+    })
+}
+
+/// What a command that opens a cursor says about it.
+pub struct CursorSettings {
+    /// What is read.
+    pub namespace: Namespace,
+    /// What the reply calls it.
+    pub reply_namespace: String,
+    /// `batchSize`.
+    pub batch_size: Option<u64>,
+    /// Close after the first batch.
+    pub single_batch: bool,
+    /// Never close for being idle.
+    pub no_timeout: bool,
+}
+
+/// Writes `cursor: {firstBatch, id, ns}` and keeps the source when something is left.
+pub fn reply_with_cursor(
+    cx: &mut CommandContext<'_>,
+    mut source: Box<dyn ResultSource>,
+    settings: CursorSettings,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let mut pending = None;
+    out.begin_document("cursor");
+    out.begin_array("firstBatch");
+    let batch_size = settings.batch_size.unwrap_or(FIRST_BATCH_DEFAULT);
+    let op = cx.op.clone();
+    let filled = fill(&mut *source, &mut pending, &op, Some(batch_size), out);
+    account(cx, &*source, sheaf_db::exec::WorkCounts::default());
+    let batch = filled?;
+    out.end();
+    cx.report.n_returned = Some(batch.count);
+    let exhausted = batch.exhausted || settings.single_batch;
+    let id = if exhausted {
+        0
+    } else {
+        cx.server.cursors.open(ClientCursor {
+            source,
+            namespace: settings.namespace,
+            reply_namespace: settings.reply_namespace.clone(),
+            originating_command: originating_command(cx),
+            lsid: cx.generic.lsid.map(|lsid| lsid.to_buf()),
+            no_timeout: settings.no_timeout,
+            max_time_left: time_left(cx),
+            pending,
+            batches: 1,
+            n_returned: batch.count,
+        })?
+    };
+    cx.report.cursor_id = (id != 0).then_some(id);
+    cx.report.cursor_exhausted = exhausted;
+    out.append("id", id);
+    out.append("ns", settings.reply_namespace.as_str());
+    out.end();
+    Ok(())
+}
+
+/// Adds what the source has read since `before` to the operation's counters
+/// and takes down its plan for the log.
+pub fn account(
+    cx: &mut CommandContext<'_>,
+    source: &dyn ResultSource,
+    before: sheaf_db::exec::WorkCounts,
+) {
+    let counts = source.counts();
+    let counters = cx.op.counters();
+    counters
+        .keys_examined
+        .add(counts.keys_examined - before.keys_examined);
+    counters
+        .docs_examined
+        .add(counts.docs_examined - before.docs_examined);
+    cx.report.plan = source.plan();
+}
+
+fn originating_command(cx: &CommandContext<'_>) -> DocBuf {
+    const SHOWN_BYTES_MAX: usize = 16 * 1024;
+    if cx.body.len_bytes() <= SHOWN_BYTES_MAX {
+        cx.body.to_buf()
+    } else {
+        DocBuf::new()
+    }
+}
+
+fn time_left(cx: &CommandContext<'_>) -> Option<Duration> {
+    cx.generic.max_time?;
+    cx.op.remaining()
+}
+
+/// A source over documents that are already there: listings.
+pub struct Listing(std::vec::IntoIter<DocBuf>);
+
+impl Listing {
+    /// Gives `docs` in order.
+    pub fn new(docs: Vec<DocBuf>) -> Box<dyn ResultSource> {
+        Box::new(Listing(docs.into_iter()))
+    }
+}
+
+impl ResultSource for Listing {
+    fn next(&mut self, _: &OpContext) -> Result<Option<Doc>, Error> {
+        Ok(self.0.next().map(|doc| Doc::Owned(doc.into_vec())))
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+}
+
+/// The namespace of a collectionless cursor: `db.$cmd.<command>`.
+pub fn command_namespace(db: &str, command: &str) -> String {
+    format!("{db}.$cmd.{command}")
+}
+

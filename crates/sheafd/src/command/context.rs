@@ -1,0 +1,350 @@
+//! What a handler has in hand: the request, the connection, the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue};
+use sheaf_db::{Namespace, OpContext, PlanDigest};
+use sheaf_wire::{DocumentSequence, Message};
+
+use super::{Command, fields};
+use crate::server::{ConnectionState, Server};
+
+/// One command, being carried out.
+pub struct CommandContext<'a> {
+    /// The whole server.
+    pub server: &'a Arc<Server>,
+    /// This connection.
+    pub connection: &'a mut ConnectionState,
+    /// The row of the command table.
+    pub command: &'static Command,
+    /// `$db`.
+    pub db: &'a str,
+    /// The command document.
+    pub body: RawDoc<'a>,
+    /// Document sequences that came beside it.
+    pub message: &'a Message<'a>,
+    /// Deadline, kill flag, counters.
+    pub op: Arc<OpContext>,
+    /// Arguments that every command takes.
+    pub generic: GenericArguments<'a>,
+    /// What the slow-operation log and the profiler will say.
+    pub report: OpReport,
+}
+
+/// Arguments that every command takes; see the manual, "Database Commands".
+#[derive(Default, Clone)]
+pub struct GenericArguments<'a> {
+    /// `maxTimeMS`.
+    pub max_time: Option<Duration>,
+    /// `comment`, any type.
+    pub comment: Option<RawValue<'a>>,
+    /// `lsid`.
+    pub lsid: Option<RawDoc<'a>>,
+    /// `readConcern.level`.
+    pub read_concern_level: Option<&'a str>,
+    /// `writeConcern`.
+    pub write_concern: WriteConcern,
+}
+
+/// How durable a write must be before it is acknowledged.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct WriteConcern {
+    /// `j: true`, or what implies it (`w: "majority"`, `fsync: true`).
+    pub journaled: bool,
+    /// `w: 0`: the client does not want to know.
+    pub unacknowledged: bool,
+}
+
+/// Facts of an operation that its handler alone knows, for the slow-operation
+/// line, the profiler and the metrics. Counters live in the [`OpContext`].
+#[derive(Debug, Default, Clone)]
+pub struct OpReport {
+    /// The collection concerned.
+    pub namespace: Option<Namespace>,
+    /// The plan; made into text only when a line is written.
+    pub plan: PlanDigest,
+    /// Documents returned.
+    pub n_returned: Option<u64>,
+    /// The cursor opened or continued.
+    pub cursor_id: Option<i64>,
+    /// Nothing is left of the cursor.
+    pub cursor_exhausted: bool,
+    /// A stage wrote temporary files.
+    pub used_disk: bool,
+    /// See `queryHash` of explain.
+    pub query_hash: Option<String>,
+    /// See `planCacheKey` of explain.
+    pub plan_cache_key: Option<String>,
+    /// The command that opened the cursor (getMore).
+    pub originating_command: Option<DocBuf>,
+    /// One for each statement of a write command; logged on lines of their own.
+    pub writes: Vec<WriteReport>,
+}
+
+/// What one write statement did.
+#[derive(Debug, Default, Clone)]
+pub struct WriteReport {
+    /// `update`, `remove`, `insert`.
+    pub kind: &'static str,
+    /// The statement (`{q, u, multi, upsert}` or `{q, limit}`).
+    pub statement: DocBuf,
+    /// Which plan found the documents.
+    pub plan_summary: Option<String>,
+    /// Index keys examined.
+    pub keys_examined: u64,
+    /// Documents examined.
+    pub docs_examined: u64,
+    /// Matched by the filter.
+    pub n_matched: u64,
+    /// Really changed.
+    pub n_modified: u64,
+    /// Inserted by an upsert.
+    pub n_upserted: u64,
+    /// Deleted.
+    pub n_deleted: u64,
+    /// Inserted.
+    pub n_inserted: u64,
+    /// `None` when no document was changed at all.
+    pub keys_inserted: Option<u64>,
+    /// As `keys_inserted`.
+    pub keys_deleted: Option<u64>,
+    /// Retries after conflicts.
+    pub write_conflicts: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl<'a> CommandContext<'a> {
+    /// The command's name as its table row spells it.
+    pub fn name(&self) -> &'static str {
+        self.command.name
+    }
+
+    /// The namespace of commands whose first field names a collection.
+    pub fn collection(&mut self) -> Result<Namespace, Error> {
+        let first = self.first()?;
+        let RawValue::String(collection) = first.value() else {
+            return Err(Error::new(
+                ErrorCode::INVALID_NAMESPACE,
+                format!(
+                    "collection name has invalid type {}",
+                    first.value().type_name()
+                ),
+            ));
+        };
+        let ns = Namespace::new(self.db, collection)?;
+        self.report.namespace = Some(ns.clone());
+        Ok(ns)
+    }
+
+    /// The first field: the command's name and its argument.
+    pub fn first(&self) -> Result<RawElement<'a>, Error> {
+        self.body
+            .first()
+            .ok_or_else(|| Error::new(ErrorCode::FAILED_TO_PARSE, "the command is empty"))
+    }
+
+    /// The command's own arguments: every field after the first that is not a
+    /// generic argument.
+    pub fn arguments(&self) -> impl Iterator<Item = RawElement<'a>> + use<'a> {
+        self.body
+            .iter()
+            .skip(1)
+            .filter(|element| !is_generic(element.key()))
+    }
+
+    /// Documents of `identifier`, from the array in the body or from a sequence.
+    pub fn sequence(&self, identifier: &str) -> Option<DocumentSequence<'a>> {
+        self.message.sequence(identifier)
+    }
+
+    /// The error for a field that the command does not have.
+    pub fn unknown_field(&self, element: &RawElement<'_>) -> Error {
+        unknown_field(self.command.name, element.key())
+    }
+
+    /// Refuses every argument beyond the generic ones: for commands without any.
+    pub fn no_arguments(&self) -> Result<(), Error> {
+        match self.arguments().next() {
+            Some(element) => Err(self.unknown_field(&element)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The error for a field that a command or statement does not have.
+pub fn unknown_field(command: &str, field: &str) -> Error {
+    Error::new(
+        ErrorCode(40415),
+        format!("BSON field '{command}.{field}' is an unknown field."),
+    )
+}
+
+/// Whether `name` is an argument of every command.
+pub fn is_generic(name: &str) -> bool {
+    matches!(
+        name,
+        "$db"
+            | "lsid"
+            | "comment"
+            | "maxTimeMS"
+            | "maxTimeMSOpOnly"
+            | "writeConcern"
+            | "readConcern"
+            | "$readPreference"
+            | "$clusterTime"
+            | "$audit"
+            | "$client"
+            | "$configServerState"
+            | "$oplogQueryData"
+            | "$queryOptions"
+            | "$replData"
+            | "$configTime"
+            | "$topologyTime"
+            | "apiVersion"
+            | "apiStrict"
+            | "apiDeprecationErrors"
+            | "txnNumber"
+            | "autocommit"
+            | "startTransaction"
+            | "stmtId"
+            | "stmtIds"
+            | "mayBypassWriteBlocking"
+            | "rawData"
+    )
+}
+
+impl<'a> GenericArguments<'a> {
+    /// Reads them from a command document.
+    pub fn parse(command: &str, body: RawDoc<'a>) -> Result<Self, Error> {
+        let mut generic = GenericArguments::default();
+        for element in body.iter().skip(1) {
+            match element.key() {
+                "maxTimeMS" => {
+                    let ms = fields::max_time_ms(&element)?;
+                    generic.max_time = (ms > 0).then(|| Duration::from_millis(ms));
+                }
+                "comment" => generic.comment = Some(element.value()),
+                "lsid" => {
+                    let lsid = fields::document(command, &element)?;
+                    check_lsid(lsid)?;
+                    generic.lsid = Some(lsid);
+                }
+                "readConcern" => {
+                    generic.read_concern_level =
+                        read_concern(fields::document(command, &element)?)?;
+                }
+                "writeConcern" => {
+                    generic.write_concern =
+                        WriteConcern::parse(fields::document(command, &element)?)?;
+                }
+                "txnNumber" | "autocommit" | "startTransaction" => {
+                    return Err(Error::new(
+                        ErrorCode::ILLEGAL_OPERATION,
+                        "Transaction numbers are only allowed on a replica set member or mongos",
+                    ));
+                }
+                "apiVersion" => {
+                    if fields::string(command, &element)? != "1" {
+                        return Err(Error::new(
+                            ErrorCode::API_VERSION_ERROR,
+                            "apiVersion must be \"1\"",
+                        ));
+                    }
+                }
+                "apiStrict" | "apiDeprecationErrors" => {
+                    fields::boolean(command, &element)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(generic)
+    }
+}
+
+impl WriteConcern {
+    /// From `{w, j, wtimeout, fsync}`.
+    pub fn parse(doc: RawDoc<'_>) -> Result<Self, Error> {
+        let mut concern = WriteConcern::default();
+        for element in doc.iter() {
+            match element.key() {
+                "w" => match element.value() {
+                    RawValue::String("majority") => concern.journaled = true,
+                    RawValue::String(mode) => {
+                        return Err(Error::new(
+                            ErrorCode::UNKNOWN_REPL_WRITE_CONCERN,
+                            format!("No write concern mode named '{mode}' found"),
+                        ));
+                    }
+                    value => match value.as_i64_exact() {
+                        Some(0) => concern.unacknowledged = true,
+                        Some(1) => {}
+                        Some(n) if (2..=50).contains(&n) => {
+                            return Err(Error::bad_value(
+                                "cannot use 'w' > 1 when a host is not replicated",
+                            ));
+                        }
+                        _ => {
+                            return Err(Error::new(
+                                ErrorCode::FAILED_TO_PARSE,
+                                "w has to be a number between 0 and 50, or 'majority'",
+                            ));
+                        }
+                    },
+                },
+                "j" | "fsync" => concern.journaled |= fields::boolean("writeConcern", &element)?,
+                "wtimeout" => {
+                    fields::integer("writeConcern", &element)?;
+                }
+                "provenance" => {}
+                other => return Err(unknown_field("writeConcern", other)),
+            }
+        }
+        Ok(concern)
+    }
+}
+
+fn check_lsid(lsid: RawDoc<'_>) -> Result<(), Error> {
+    match lsid.get("id") {
+        Some(RawValue::Binary { subtype: 4, bytes }) if bytes.len() == 16 => Ok(()),
+        Some(_) => Err(Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            "BSON field 'lsid.id' must be a UUID (binary of subtype 4)",
+        )),
+        None => Err(fields::missing("lsid", "id")),
+    }
+}
+
+fn read_concern<'a>(doc: RawDoc<'a>) -> Result<Option<&'a str>, Error> {
+    let mut level = None;
+    for element in doc.iter() {
+        match element.key() {
+            "level" => {
+                let name = fields::string("readConcern", &element)?;
+                match name {
+                    "local" | "available" | "majority" => level = Some(name),
+                    "linearizable" | "snapshot" => {
+                        return Err(Error::new(
+                            ErrorCode::NOT_A_REPLICA_SET,
+                            format!(
+                                "readConcern level '{name}' needs a replica set, and this server \
+                                 is not a member of one"
+                            ),
+                        ));
+                    }
+                    _ => {
+                        return Err(Error::bad_value(format!(
+                            "Enumeration value '{name}' for field 'readConcern.level' is not a \
+                             valid value."
+                        )));
+                    }
+                }
+            }
+            // One node has no cluster time to wait for.
+            "afterClusterTime" | "provenance" => {}
+            other => return Err(unknown_field("readConcern", other)),
+        }
+    }
+    Ok(level)
+}

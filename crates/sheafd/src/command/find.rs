@@ -1,0 +1,141 @@
+//! `find`: reads documents of a collection.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+
+use super::batch::{self, CursorSettings};
+use super::context::CommandContext;
+use super::fields;
+
+/// A find command, parsed.
+#[derive(Default)]
+pub struct FindRequest<'a> {
+    /// The query itself.
+    pub spec: FindSpec<'a>,
+    /// `batchSize`.
+    pub batch_size: Option<u64>,
+    /// `singleBatch`.
+    pub single_batch: bool,
+    /// `noCursorTimeout`.
+    pub no_cursor_timeout: bool,
+    /// `allowDiskUse`; the server's default where absent.
+    pub allow_disk_use: Option<bool>,
+}
+
+impl<'a> FindRequest<'a> {
+    /// From the command's arguments (those of every command left out).
+    pub fn parse(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Self, Error> {
+        const NAME: &str = "find";
+        let mut request = FindRequest::default();
+        let spec = &mut request.spec;
+        for element in arguments {
+            match element.key() {
+                "filter" => spec.filter = fields::optional_document(NAME, &element)?,
+                "sort" => spec.sort = fields::optional_document(NAME, &element)?,
+                "projection" => spec.projection = fields::optional_document(NAME, &element)?,
+                "hint" => spec.hint = hint(NAME, &element)?,
+                "skip" => spec.skip = fields::non_negative(NAME, &element)?,
+                "limit" => {
+                    let limit = fields::non_negative(NAME, &element)?;
+                    spec.limit = (limit > 0).then_some(limit);
+                }
+                "min" => spec.min = non_empty(fields::document(NAME, &element)?),
+                "max" => spec.max = non_empty(fields::document(NAME, &element)?),
+                "returnKey" => spec.return_key = fields::boolean(NAME, &element)?,
+                "showRecordId" => spec.show_record_id = fields::boolean(NAME, &element)?,
+                "let" => spec.let_vars = fields::optional_document(NAME, &element)?,
+                "batchSize" => request.batch_size = Some(fields::non_negative(NAME, &element)?),
+                "singleBatch" => request.single_batch = fields::boolean(NAME, &element)?,
+                "noCursorTimeout" => {
+                    request.no_cursor_timeout = fields::boolean(NAME, &element)?;
+                }
+                "allowDiskUse" => {
+                    request.allow_disk_use = Some(fields::boolean(NAME, &element)?);
+                }
+                // Meaningful on shards only, and harmless elsewhere.
+                "allowPartialResults" | "oplogReplay" => {
+                    fields::boolean(NAME, &element)?;
+                }
+                "tailable" | "awaitData" => refuse_tailable(&element)?,
+                "collation" => refuse_collation(NAME, &element)?,
+                other => return Err(super::context::unknown_field(NAME, other)),
+            }
+        }
+        Ok(request)
+    }
+}
+
+fn non_empty(doc: RawDoc<'_>) -> Option<RawDoc<'_>> {
+    (!doc.is_empty()).then_some(doc)
+}
+
+fn refuse_tailable(element: &RawElement<'_>) -> Result<(), Error> {
+    if !fields::boolean("find", element)? {
+        return Ok(());
+    }
+    Err(Error::bad_value(
+        "tailable cursor requested on non capped collection",
+    ))
+}
+
+/// Only the simple collation (comparison by bytes) is there yet.
+pub fn refuse_collation(command: &str, element: &RawElement<'_>) -> Result<(), Error> {
+    let collation = fields::document(command, element)?;
+    match collation.get("locale") {
+        None if collation.is_empty() => Ok(()),
+        Some(RawValue::String("simple")) => Ok(()),
+        _ => Err(Error::new(
+            ErrorCode::NOT_IMPLEMENTED,
+            format!("{command}.collation: only {{locale: \"simple\"}} is supported"),
+        )),
+    }
+}
+
+/// An index by name or key pattern, or `{$natural: 1}`.
+pub fn hint(command: &str, element: &RawElement<'_>) -> Result<Option<Hint>, Error> {
+    match element.value() {
+        RawValue::Null | RawValue::Undefined => Ok(None),
+        RawValue::String("") => Ok(None),
+        RawValue::String(name) => Ok(Some(Hint::Name(name.to_owned()))),
+        RawValue::Document(doc) if doc.is_empty() => Ok(None),
+        RawValue::Document(doc) => match doc.get("$natural") {
+            None => Ok(Some(Hint::KeyPattern(doc.to_buf()))),
+            Some(direction) => match direction.as_f64() {
+                Some(1.0) => Ok(Some(Hint::Natural(1))),
+                Some(-1.0) => Ok(Some(Hint::Natural(-1))),
+                _ => Err(Error::bad_value(
+                    "$natural hint must be 1 (forward) or -1 (backward)",
+                )),
+            },
+        },
+        _ => Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            format!("{command}.hint must be a string or an object"),
+        )),
+    }
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    let request = FindRequest::parse(cx.arguments())?;
+    let query = Arc::new(CanonicalQuery::new(request.spec)?);
+    let view = cx.server.db.read_view(&namespace)?;
+    let options = cx.server.query_options(request.allow_disk_use);
+    let source = sheaf_db::find::find(&view, &cx.op, query, &options)?;
+    let reply_namespace = namespace.as_str().to_owned();
+    batch::reply_with_cursor(
+        cx,
+        Box::new(source),
+        CursorSettings {
+            namespace,
+            reply_namespace,
+            batch_size: request.batch_size,
+            single_batch: request.single_batch,
+            no_timeout: request.no_cursor_timeout,
+        },
+        out,
+    )
+}

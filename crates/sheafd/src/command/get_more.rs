@@ -1,0 +1,80 @@
+//! `getMore`: the next batch of a cursor.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
+
+use super::batch;
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "getMore";
+    let id = match cx.first()?.value() {
+        RawValue::Int64(id) => id,
+        _ => return Err(fields::wrong_type(NAME, &cx.first()?, "long")),
+    };
+    let (mut collection, mut batch_size) = (None, None);
+    for element in cx.arguments() {
+        match element.key() {
+            "collection" => collection = Some(fields::string(NAME, &element)?),
+            "batchSize" => {
+                // 0 means the default here, as in MongoDB.
+                batch_size = Some(fields::non_negative(NAME, &element)?).filter(|n| *n > 0);
+            }
+            "term" | "lastKnownCommittedOpTime" => {}
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let collection = collection.ok_or_else(|| fields::missing(NAME, "collection"))?;
+    if collection.is_empty() {
+        return Err(Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            format!("Invalid namespace specified '{}.'", cx.db),
+        ));
+    }
+    let reply_namespace = format!("{}.{collection}", cx.db);
+    let server = cx.server.clone();
+    let op = cx.op.clone();
+    let mut checked_out = server.cursors.check_out(id, &reply_namespace, &op)?;
+    let cursor = checked_out.cursor()?;
+    cx.report.namespace = Some(cursor.namespace.clone());
+    cx.report.cursor_id = Some(id);
+    cx.report.originating_command = Some(cursor.originating_command.clone());
+    // The time limit of the command that opened the cursor covers its getMores.
+    if cx.generic.max_time.is_none()
+        && let Some(left) = cursor.max_time_left
+    {
+        cx.op = std::sync::Arc::new(sheaf_db::OpContext::new().with_max_time(
+            left.max(std::time::Duration::from_nanos(1)),
+        ));
+    }
+    let op = cx.op.clone();
+    let before = cursor.source.counts();
+    out.begin_document("cursor");
+    out.begin_array("nextBatch");
+    let filled = batch::fill(
+        &mut *cursor.source,
+        &mut cursor.pending,
+        &op,
+        batch_size,
+        out,
+    );
+    batch::account(cx, &*cursor.source, before);
+    // An error closes the cursor: its plan cannot go on.
+    let filled = filled?;
+    out.end();
+    cursor.batches += 1;
+    cursor.n_returned += filled.count;
+    if cursor.max_time_left.is_some() {
+        cursor.max_time_left = op.remaining();
+    }
+    cx.report.n_returned = Some(filled.count);
+    cx.report.cursor_exhausted = filled.exhausted;
+    if !filled.exhausted {
+        checked_out.check_in();
+    }
+    out.append("id", if filled.exhausted { 0 } else { id });
+    out.append("ns", reply_namespace.as_str());
+    out.end();
+    Ok(())
+}

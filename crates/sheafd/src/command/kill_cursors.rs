@@ -1,0 +1,36 @@
+//! `killCursors`: closes cursors by id.
+
+use sheaf_bson::{ArrayBuilder, DocBuilder, Error, RawValue};
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "killCursors";
+    cx.collection()?;
+    let mut ids = None;
+    for element in cx.arguments() {
+        match element.key() {
+            "cursors" => ids = Some((fields::array(NAME, &element)?, element)),
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let (ids, element) = ids.ok_or_else(|| fields::missing(NAME, "cursors"))?;
+    let (mut killed, mut not_found) = (ArrayBuilder::new(), ArrayBuilder::new());
+    for id in ids.iter() {
+        let RawValue::Int64(id) = id else {
+            return Err(fields::wrong_type(NAME, &element, "array of long"));
+        };
+        if cx.server.cursors.kill(id) {
+            killed.push(id);
+        } else {
+            not_found.push(id);
+        }
+    }
+    out.append_bson("cursorsKilled", &killed.finish());
+    out.append_bson("cursorsNotFound", &not_found.finish());
+    out.append_bson("cursorsAlive", &ArrayBuilder::new().finish());
+    out.append_bson("cursorsUnknown", &ArrayBuilder::new().finish());
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Every command the server speaks, and how one is carried out.
+//!
+//! ```text
+//!   Message ──> COMMANDS[name] ──> generic arguments ──> run ──> {.., ok: 1}
+//!                    │                                    │
+//!                    └─ no such command (59)              └─ Err ──> {ok: 0, errmsg, code, codeName}
+//! ```
+//!
+//! One table is all there is: dispatch, `listCommands` and COMPAT.md read it.
+//! A handler is thin: it parses a typed request, calls `sheaf-db`, shapes the
+//! reply. A handler's file is the command's name.
+
+pub mod context;
+pub mod fields;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode};
+use sheaf_db::OpContext;
+use sheaf_wire::Message;
+
+use self::context::{CommandContext, GenericArguments, OpReport};
+use crate::observe;
+use crate::server::{ConnectionState, Server};
+
+/// What a command is for; groups `listCommands`, COMPAT.md and the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads documents.
+    Read,
+    /// Changes documents.
+    Write,
+    /// Changes collections, indexes, databases or the server.
+    Admin,
+    /// Tells about the server.
+    Diagnostic,
+    /// Part of connecting.
+    Handshake,
+    /// Logical sessions.
+    Session,
+}
+
+/// How close to MongoDB a command is, for COMPAT.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compat {
+    /// As the manual says.
+    Same,
+    /// What differs, in one sentence.
+    Differs(&'static str),
+}
+
+/// One row of the table.
+pub struct Command {
+    /// As MongoDB spells it.
+    pub name: &'static str,
+    /// Other spellings that are accepted.
+    pub aliases: &'static [&'static str],
+    /// What it is for.
+    pub kind: Kind,
+    /// Only against the `admin` database.
+    pub admin_only: bool,
+    /// One line for `listCommands`.
+    pub help: &'static str,
+    /// For COMPAT.md.
+    pub compat: Compat,
+    /// Carries it out, appending to the reply; `ok: 1` comes after it.
+    pub run: fn(&mut CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>,
+}
+
+mod table;
+
+pub use table::COMMANDS;
+
+static BY_NAME: LazyLock<HashMap<&'static str, &'static Command>> = LazyLock::new(|| {
+    COMMANDS
+        .iter()
+        .flat_map(|command| {
+            std::iter::once(command.name)
+                .chain(command.aliases.iter().copied())
+                .map(move |name| (name, command))
+        })
+        .collect()
+});
+
+/// The row of a name or alias.
+pub fn find(name: &str) -> Option<&'static Command> {
+    BY_NAME.get(name).copied()
+}
+
+/// What became of a command, beyond the bytes of its reply.
+pub struct Dispatched {
+    /// The client asked for no reply (`w: 0` beside `moreToCome`).
+    pub unacknowledged: bool,
+    /// An awaitable command asks to be run again for the next exhaust reply.
+    pub failed: bool,
+}
+
+/// Carries out one request and writes the whole reply body, errors included.
+pub fn dispatch(
+    server: &Arc<Server>,
+    connection: &mut ConnectionState,
+    message: &Message<'_>,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let body = message.body();
+    let name = message.command_name();
+    let Some(command) = find(name) else {
+        server.metrics.unknown_command();
+        return Err(Error::new(
+            ErrorCode::COMMAND_NOT_FOUND,
+            format!("no such command: '{name}'"),
+        ));
+    };
+    let Some(db) = message.database() else {
+        return Err(Error::new(
+            ErrorCode(40571),
+            "OP_MSG requests require a $db argument",
+        ));
+    };
+    if command.admin_only && db != "admin" {
+        return Err(Error::new(
+            ErrorCode::UNAUTHORIZED,
+            format!("{name} may only be run against the admin database."),
+        ));
+    }
+    let generic = GenericArguments::parse(command.name, body)?;
+    let mut op = OpContext::new();
+    if let Some(limit) = generic.max_time {
+        op = op.with_max_time(limit);
+    }
+    if let Some(comment) = generic.comment {
+        op = op.with_comment(comment.to_value());
+    }
+    let op = Arc::new(op);
+    let registered = connection.operations.register(&op, command, db, body);
+    let mut cx = CommandContext {
+        server,
+        connection,
+        command,
+        db,
+        body,
+        message,
+        op: op.clone(),
+        generic,
+        report: OpReport::default(),
+    };
+    let result = (command.run)(&mut cx, reply);
+    let report = std::mem::take(&mut cx.report);
+    drop(registered);
+    observe::finished(observe::Finished {
+        server,
+        connection,
+        command,
+        db,
+        body,
+        op: &op,
+        report: &report,
+        error: result.as_ref().err(),
+        elapsed: begun.elapsed(),
+        reply_len: reply.current_len(),
+    });
+    result?;
+    reply.append("ok", 1.0);
+    Ok(())
+}
+
+/// The document of `listCommands` for one row.
+pub fn describe(command: &Command) -> DocBuf {
+    let mut out = DocBuilder::new();
+    out.append("help", command.help);
+    out.append("requiresAuth", false);
+    out.append("secondaryOk", command.kind != Kind::Write);
+    out.append("adminOnly", command.admin_only);
+    out.append("apiVersions", sheaf_bson::ArrayBuf::new().as_raw());
+    out.append("deprecatedApiVersions", sheaf_bson::ArrayBuf::new().as_raw());
+    out.finish()
+}

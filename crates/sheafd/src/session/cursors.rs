@@ -1,0 +1,302 @@
+//! Client cursors: results that did not fit the first batch.
+//!
+//! A cursor is taken out of the table while a getMore works on it and put
+//! back after, so no lock is held while a plan runs. Killing one that is out
+//! marks it; it is then dropped instead of put back.
+//!
+//! ```text
+//!   open ──> Idle ──check_out──> InUse ──check_in──> Idle
+//!             │ kill, timeout      │ kill: killed = true; check_in drops it
+//!             └──> gone            └──> gone
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sheaf_bson::{DocBuf, Error, ErrorCode};
+use sheaf_db::{Namespace, OpContext, ResultSource};
+
+/// Tables the cursors are spread over, so that connections seldom meet.
+const SHARDS: usize = 16;
+
+/// A cursor and what getMore needs to know of the command that opened it.
+pub struct ClientCursor {
+    /// Gives the results.
+    pub source: Box<dyn ResultSource>,
+    /// The collection read (or `db.$cmd.listCollections` and the like).
+    pub namespace: Namespace,
+    /// The namespace getMore must name.
+    pub reply_namespace: String,
+    /// The command that opened it, for logs.
+    pub originating_command: DocBuf,
+    /// The session that opened it, if any; killed with it.
+    pub lsid: Option<DocBuf>,
+    /// Never closed for being idle.
+    pub no_timeout: bool,
+    /// `maxTimeMS` of the command that opened it covers its getMores too.
+    pub max_time_left: Option<Duration>,
+    /// A document that did not fit the last batch.
+    pub pending: Option<sheaf_db::exec::Doc>,
+    /// Batches given.
+    pub batches: u64,
+    /// Documents given.
+    pub n_returned: u64,
+}
+
+enum Slot {
+    Idle {
+        cursor: Box<ClientCursor>,
+        since: Instant,
+    },
+    InUse {
+        namespace: Namespace,
+        lsid: Option<DocBuf>,
+        op: Arc<OpContext>,
+        killed: bool,
+    },
+}
+
+/// All client cursors of a server.
+#[derive(Default)]
+pub struct CursorTable {
+    shards: [Mutex<HashMap<i64, Slot>>; SHARDS],
+    counts: Mutex<CursorCounts>,
+}
+
+/// For `serverStatus.metrics.cursor`.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct CursorCounts {
+    /// Opened since the start.
+    pub total_opened: u64,
+    /// Closed for being idle.
+    pub timed_out: u64,
+}
+
+/// A cursor that a getMore works on. Dropped without [`CheckedOut::check_in`]
+/// it is closed.
+pub struct CheckedOut<'t> {
+    table: &'t CursorTable,
+    id: i64,
+    cursor: Option<Box<ClientCursor>>,
+}
+
+impl CursorTable {
+    fn shard(&self, id: i64) -> &Mutex<HashMap<i64, Slot>> {
+        &self.shards[(id as u64 as usize) % SHARDS]
+    }
+
+    /// Keeps a cursor under a new id.
+    pub fn open(&self, cursor: ClientCursor) -> Result<i64, Error> {
+        self.counts.lock().total_opened += 1;
+        loop {
+            let id = random_id()?;
+            let mut shard = self.shard(id).lock();
+            if let std::collections::hash_map::Entry::Vacant(slot) = shard.entry(id) {
+                slot.insert(Slot::Idle {
+                    cursor: Box::new(cursor),
+                    since: Instant::now(),
+                });
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Takes a cursor to work on it.
+    /// Errors: `CursorNotFound`, `CursorInUse`, `Unauthorized` (another namespace).
+    pub fn check_out(
+        &self,
+        id: i64,
+        reply_namespace: &str,
+        op: &Arc<OpContext>,
+    ) -> Result<CheckedOut<'_>, Error> {
+        let mut shard = self.shard(id).lock();
+        let slot = match shard.get_mut(&id) {
+            None | Some(Slot::InUse { killed: true, .. }) => return Err(not_found(id)),
+            Some(Slot::InUse { .. }) => {
+                return Err(Error::new(
+                    ErrorCode(12051),
+                    format!("cursor id {id} is already in use"),
+                ));
+            }
+            Some(slot) => slot,
+        };
+        if let Slot::Idle { cursor, .. } = slot
+            && cursor.reply_namespace != reply_namespace
+        {
+            return Err(Error::new(
+                ErrorCode::UNAUTHORIZED,
+                format!(
+                    "Requested getMore on namespace '{reply_namespace}', but cursor belongs to a \
+                     different namespace {}",
+                    cursor.reply_namespace
+                ),
+            ));
+        }
+        let (namespace, lsid) = match slot {
+            Slot::Idle { cursor, .. } => (cursor.namespace.clone(), cursor.lsid.clone()),
+            Slot::InUse { .. } => return Err(not_found(id)),
+        };
+        let in_use = Slot::InUse {
+            namespace,
+            lsid,
+            op: op.clone(),
+            killed: false,
+        };
+        match std::mem::replace(slot, in_use) {
+            Slot::Idle { cursor, .. } => Ok(CheckedOut {
+                table: self,
+                id,
+                cursor: Some(cursor),
+            }),
+            Slot::InUse { .. } => Err(not_found(id)),
+        }
+    }
+
+    /// Closes a cursor; one in use is interrupted. False when there is none.
+    pub fn kill(&self, id: i64) -> bool {
+        let removed = {
+            let mut shard = self.shard(id).lock();
+            match shard.get_mut(&id) {
+                None | Some(Slot::InUse { killed: true, .. }) => return false,
+                Some(Slot::InUse { killed, op, .. }) => {
+                    *killed = true;
+                    op.kill(ErrorCode::CURSOR_KILLED);
+                    return true;
+                }
+                Some(Slot::Idle { .. }) => shard.remove(&id),
+            }
+        };
+        // Dropped outside the lock: a cursor may hold a snapshot and files.
+        drop(removed);
+        true
+    }
+
+    /// The namespace that getMore must name for this cursor.
+    pub fn namespace(&self, id: i64) -> Option<Namespace> {
+        match self.shard(id).lock().get(&id)? {
+            Slot::Idle { cursor, .. } => Some(cursor.namespace.clone()),
+            Slot::InUse { namespace, .. } => Some(namespace.clone()),
+        }
+    }
+
+    /// Closes every cursor that satisfies `which(namespace, lsid)`; returns how many.
+    pub fn kill_where(&self, which: impl Fn(&Namespace, Option<&DocBuf>) -> bool) -> usize {
+        let mut count = 0;
+        for id in self.ids(|slot| match slot {
+            Slot::Idle { cursor, .. } => which(&cursor.namespace, cursor.lsid.as_ref()),
+            Slot::InUse {
+                namespace, lsid, ..
+            } => which(namespace, lsid.as_ref()),
+        }) {
+            count += usize::from(self.kill(id));
+        }
+        count
+    }
+
+    /// Closes cursors idle for longer than `limit`; returns how many.
+    pub fn expire(&self, limit: Duration) -> usize {
+        let now = Instant::now();
+        let expired = self.ids(|slot| match slot {
+            Slot::Idle { cursor, since } => {
+                !cursor.no_timeout && now.saturating_duration_since(*since) > limit
+            }
+            Slot::InUse { .. } => false,
+        });
+        let count = expired.into_iter().filter(|id| self.kill(*id)).count();
+        self.counts.lock().timed_out += count as u64;
+        count
+    }
+
+    fn ids(&self, which: impl Fn(&Slot) -> bool) -> Vec<i64> {
+        self.shards
+            .iter()
+            .flat_map(|shard| {
+                shard
+                    .lock()
+                    .iter()
+                    .filter(|(_, slot)| which(slot))
+                    .map(|(id, _)| *id)
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// Open cursors: (all, in use, without a timeout).
+    pub fn open_counts(&self) -> (usize, usize, usize) {
+        let (mut all, mut in_use, mut no_timeout) = (0, 0, 0);
+        for shard in &self.shards {
+            for slot in shard.lock().values() {
+                all += 1;
+                match slot {
+                    Slot::InUse { .. } => in_use += 1,
+                    Slot::Idle { cursor, .. } => no_timeout += usize::from(cursor.no_timeout),
+                }
+            }
+        }
+        (all, in_use, no_timeout)
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> CursorCounts {
+        *self.counts.lock()
+    }
+}
+
+impl CheckedOut<'_> {
+    /// The cursor.
+    pub fn cursor(&mut self) -> Result<&mut ClientCursor, Error> {
+        let id = self.id;
+        self.cursor.as_deref_mut().ok_or_else(|| not_found(id))
+    }
+
+    /// Puts the cursor back for the next getMore; closes it when it was killed meanwhile.
+    pub fn check_in(mut self) {
+        let Some(cursor) = self.cursor.take() else {
+            return;
+        };
+        let mut shard = self.table.shard(self.id).lock();
+        if let Some(slot @ Slot::InUse { killed: false, .. }) = shard.get_mut(&self.id) {
+            *slot = Slot::Idle {
+                cursor,
+                since: Instant::now(),
+            };
+        } else {
+            shard.remove(&self.id);
+        }
+    }
+}
+
+impl Drop for CheckedOut<'_> {
+    fn drop(&mut self) {
+        if let Some(cursor) = self.cursor.take() {
+            self.table.shard(self.id).lock().remove(&self.id);
+            drop(cursor);
+        }
+    }
+}
+
+/// The error for an id that no cursor has.
+pub fn not_found(id: i64) -> Error {
+    Error::new(
+        ErrorCode::CURSOR_NOT_FOUND,
+        format!("cursor id {id} not found"),
+    )
+}
+
+/// Positive, and not to be guessed.
+fn random_id() -> Result<i64, Error> {
+    loop {
+        let bits = getrandom::u64().map_err(|e| {
+            Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                format!("the system gave no random bytes: {e}"),
+            )
+        })?;
+        let id = (bits >> 1) as i64;
+        if id != 0 {
+            return Ok(id);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What lives longer than one command: client cursors, operations in
+//! progress, logical sessions.
+
+pub mod cursors;
+pub mod operations;

@@ -1,0 +1,157 @@
+//! Operations in progress, for currentOp and killOp.
+//!
+//! Every connection has one slot; registering an operation writes only that
+//! slot. currentOp walks all slots.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
+use sheaf_db::OpContext;
+
+use crate::command::Command;
+
+/// A command larger than this is shown by its name only.
+const COMMAND_BYTES_SHOWN: usize = 4096;
+
+/// One operation, as others see it.
+#[derive(Clone)]
+pub struct Operation {
+    /// For killOp.
+    pub opid: i32,
+    /// Kill flag, counters, progress.
+    pub op: Arc<OpContext>,
+    /// What it does.
+    pub command: &'static Command,
+    /// `$db`.
+    pub db: String,
+    /// The command document, if it is not too large.
+    pub body: Option<DocBuf>,
+}
+
+/// One connection's slot.
+pub struct OperationSlot {
+    connection_id: u64,
+    client: String,
+    app_name: Mutex<String>,
+    current: Mutex<Option<Operation>>,
+    next_opid: Arc<AtomicI32>,
+}
+
+/// All slots.
+#[derive(Default)]
+pub struct OperationTable {
+    slots: Mutex<HashMap<u64, Weak<OperationSlot>>>,
+    next_opid: Arc<AtomicI32>,
+    next_key: AtomicU64,
+}
+
+/// Ends the registration when dropped.
+pub struct Registered {
+    slot: Arc<OperationSlot>,
+}
+
+impl OperationTable {
+    /// A slot for a connection; gone when the connection drops it.
+    pub fn connect(&self, connection_id: u64, client: String) -> Arc<OperationSlot> {
+        let slot = Arc::new(OperationSlot {
+            connection_id,
+            client,
+            app_name: Mutex::default(),
+            current: Mutex::default(),
+            next_opid: self.next_opid.clone(),
+        });
+        let mut slots = self.slots.lock();
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        if key.is_multiple_of(256) {
+            slots.retain(|_, slot| slot.strong_count() > 0);
+        }
+        slots.insert(key, Arc::downgrade(&slot));
+        slot
+    }
+
+    /// Every connection's slot.
+    pub fn slots(&self) -> Vec<Arc<OperationSlot>> {
+        self.slots
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Interrupts one operation; false when there is none of this id.
+    pub fn kill(&self, opid: i32) -> bool {
+        for slot in self.slots() {
+            if let Some(operation) = &*slot.current.lock()
+                && operation.opid == opid
+            {
+                operation.op.kill(ErrorCode::INTERRUPTED);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Interrupts everything (shutdown).
+    pub fn kill_all(&self, code: ErrorCode) {
+        for slot in self.slots() {
+            if let Some(operation) = &*slot.current.lock() {
+                operation.op.kill(code);
+            }
+        }
+    }
+}
+
+impl OperationSlot {
+    /// Shows an operation until the returned guard is dropped.
+    pub fn register(
+        self: &Arc<Self>,
+        op: &Arc<OpContext>,
+        command: &'static Command,
+        db: &str,
+        body: RawDoc<'_>,
+    ) -> Registered {
+        let opid = self.next_opid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        *self.current.lock() = Some(Operation {
+            opid,
+            op: op.clone(),
+            command,
+            db: db.to_owned(),
+            body: (body.len_bytes() <= COMMAND_BYTES_SHOWN).then(|| body.to_buf()),
+        });
+        Registered { slot: self.clone() }
+    }
+
+    /// What runs now.
+    pub fn current(&self) -> Option<Operation> {
+        self.current.lock().clone()
+    }
+
+    /// The connection's number in the log.
+    pub fn connection_id(&self) -> u64 {
+        self.connection_id
+    }
+
+    /// `address:port` of the client.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// What the client calls itself.
+    pub fn app_name(&self) -> String {
+        self.app_name.lock().clone()
+    }
+
+    /// From the first hello.
+    pub fn set_app_name(&self, name: &str) {
+        *self.app_name.lock() = name.to_owned();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        *self.slot.current.lock() = None;
+    }
+}

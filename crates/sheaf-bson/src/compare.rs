@@ -40,7 +40,7 @@ pub enum FieldNames {
 
 /// Deeper than any valid document: below it bytes are compared as bytes, so
 /// that unvalidated input cannot exhaust the stack.
-const DEPTH_MAX: u32 = 250;
+pub(crate) const DEPTH_MAX: u32 = 250;
 
 /// Compares two values.
 #[inline]

@@ -21,6 +21,7 @@ pub mod error;
 pub mod error_code;
 pub mod instant;
 pub mod json;
+pub mod keystring;
 mod macros;
 mod number;
 pub mod object_id;

@@ -98,7 +98,7 @@ fn faults_are_named_and_placed() {
         ),
         (
             nested(101),
-            "nesting exceeds the limit of 100 levels at offset 703",
+            "nesting exceeds the limit of 100 levels at offset 707",
         ),
     ];
     for (bytes, expected) in cases {

@@ -1,0 +1,41 @@
+//! The record id behind an index key: ordered by memcmp, and readable from
+//! the end, since the key in front of it has no stated length.
+//!
+//! ```text
+//!  n = 0..7 further bytes
+//!  | n:3 top:5 |  n bytes  | low:5 n:3 |      10 + 8n bits of the id, big-endian
+//! ```
+//!
+//! The shortest n that holds the id is used; more bytes mean a larger first
+//! byte. Ids below 0 are written as 0, which is below every record.
+
+use crate::record_id::RecordId;
+
+pub(super) fn encode(out: &mut Vec<u8>, id: RecordId) {
+    let id = id.0.max(0) as u64;
+    let bits = 64 - id.leading_zeros();
+    let n = bits.saturating_sub(10).div_ceil(8);
+    // Data bits are those of id, the lowest 5 in the last byte.
+    let top = id.checked_shr(5 + 8 * n).unwrap_or(0) as u8;
+    out.push((n as u8) << 5 | top);
+    out.extend((0..n).rev().map(|i| (id >> (5 + 8 * i)) as u8));
+    out.push((id as u8) << 3 | n as u8);
+}
+
+/// Splits an index entry's key: the record id at its end, and the length of the
+/// key in front of it. `None` when the end is not a record id.
+pub fn decode_record_id(key: &[u8]) -> Option<(RecordId, usize)> {
+    let (&last, front) = key.split_last()?;
+    let n = usize::from(last & 7);
+    let start = front.len().checked_sub(n + 1)?;
+    let (&first, middle) = front[start..].split_first()?;
+    if usize::from(first >> 5) != n {
+        return None;
+    }
+    let id = middle.iter().fold(u64::from(first & 0x1F), |id, &byte| {
+        id << 8 | u64::from(byte)
+    });
+    let overflow = id.leading_zeros() < 5 + 1;
+    let id = id << 5 | u64::from(last >> 3);
+    (!overflow).then_some((RecordId(id as i64), start))
+}

@@ -10,6 +10,7 @@
 //!                              catalog ──────────> [IndexEntry] ───┘
 //! ```
 
+pub mod arithmetic;
 pub mod canonical;
 pub mod expression;
 pub mod matcher;

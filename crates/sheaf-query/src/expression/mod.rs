@@ -1,34 +1,172 @@
-//! Aggregation expressions. Until they stand, `$expr` is refused by name.
+//! Aggregation expressions: a tree parsed once, evaluated on raw documents.
+//!
+//! ```text
+//! {$add: ["$a", {$max: ["$b.c", 1]}]}
+//!
+//!   Call $add
+//!   ├─ FieldPath a
+//!   └─ Call $max
+//!      ├─ FieldPath b.c
+//!      └─ Constant 1
+//! ```
+//!
+//! What an evaluation gives is a borrowed piece of the document wherever the
+//! expression only selects ([`EvalValue::Raw`]), and an owned value where it
+//! computes. A *missing* value is neither null nor an error.
+//!
+//! Everything that does not depend on the document is settled while parsing:
+//! `$$NOW`, the user's `let` constants and calls whose operands are constants
+//! all become [`Expression::Constant`]. An evaluation therefore needs the
+//! document and nothing else.
+//!
+//! Operators live in one table ([`operators`]): name, number of operands,
+//! function. One file a family holds the functions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{RawDoc, RawValue, Value};
 
-/// The constants an expression is parsed with.
-#[derive(Debug, Clone, Default)]
-pub struct VariableScope;
+mod arithmetic;
+mod array;
+mod boolean;
+mod comparison;
+mod conditional;
+mod convert;
+mod date;
+pub mod dependencies;
+mod eval;
+pub mod field_path;
+mod folding;
+mod object;
+pub mod operators;
+mod parser;
+mod string;
+mod type_ops;
+mod variables;
+
+pub use eval::{EvalContext, EvalValue, Frame};
+pub use field_path::FieldPathExpr;
+pub use parser::{parse, parse_operand};
+pub use variables::VariableScope;
+
+/// One node of an expression.
+///
+/// Slots number the variables that `$let`, `$map`, `$filter`... bind: the
+/// outermost binding is slot 0, each binding within has the next numbers.
+#[derive(Debug, Clone)]
+pub enum Expression {
+    /// A value known at parse time. Missing is `None` (`$$REMOVE`).
+    Constant(Option<Arc<Value>>),
+    /// `"$a.b"`, `"$$ROOT.a"`, `"$$this.x"`.
+    FieldPath(FieldPathExpr),
+    /// `{a: ..., b: ...}`; fields whose value is missing are left out.
+    Object(Vec<(Box<str>, Expression)>),
+    /// `[..., ...]`; missing becomes null.
+    Array(Vec<Expression>),
+    /// An operator that evaluates operands in order, each at most once.
+    Call {
+        /// What it does.
+        operator: &'static operators::Operator,
+        /// As many as the operator's arity allows.
+        args: Vec<Expression>,
+    },
+    /// `{$let: {vars: ..., in: ...}}`: evaluates `values`, binds them to the next slots, evaluates `body`.
+    Let {
+        /// The bound values; they see the outer variables only.
+        values: Vec<Expression>,
+        /// Sees `values` as the innermost slots.
+        body: Box<Expression>,
+    },
+    /// An operator that evaluates its body once per array element.
+    Loop {
+        /// Which operator.
+        kind: LoopKind,
+        /// The array.
+        input: Box<Expression>,
+        /// `$reduce`'s initialValue, `$filter`'s limit.
+        extra: Option<Box<Expression>>,
+        /// Sees the element (and for `$reduce` `$$value` before it) as the innermost slots.
+        body: Box<Expression>,
+    },
+    /// `{$switch: ...}` and `$cond`: the first branch whose case holds.
+    Switch {
+        /// (case, then), in order.
+        branches: Vec<(Expression, Expression)>,
+        /// `None`: an error when no branch holds.
+        default: Option<Box<Expression>>,
+    },
+}
+
+/// Operators that walk an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopKind {
+    /// `$map`.
+    Map,
+    /// `$filter`.
+    Filter,
+    /// `$reduce`.
+    Reduce,
+}
+
+impl Expression {
+    /// The constant, when this is one; `Some(None)` is the constant *missing*.
+    pub fn as_constant(&self) -> Option<Option<RawValue<'_>>> {
+        match self {
+            Expression::Constant(value) => Some(value.as_ref().map(|v| v.as_raw())),
+            _ => None,
+        }
+    }
+
+    /// Evaluates on one document, without outer variables.
+    pub fn evaluate_on<'e>(&'e self, root: RawDoc<'e>) -> Result<EvalValue<'e>> {
+        self.evaluate(EvalContext::new(root))
+    }
+
+    /// A constant expression.
+    pub fn constant(value: impl Into<Value>) -> Expression {
+        Expression::Constant(Some(Arc::new(value.into())))
+    }
+
+    /// Paths of the root document that an evaluation may read.
+    pub fn dependencies(&self) -> dependencies::Dependencies {
+        let mut found = dependencies::Dependencies::default();
+        self.add_dependencies(&mut found);
+        found
+    }
+}
 
 /// An expression used as a predicate: `{$expr: ...}`.
+///
+/// Everything it needs besides the document (`let` constants, `$$NOW`) was
+/// bound when it was parsed.
 #[derive(Debug, Clone)]
 pub struct BoundExpression {
+    expression: Expression,
     spec: Value,
 }
 
 impl BoundExpression {
-    /// Parses the operand of `$expr`.
-    pub fn parse(_spec: RawValue<'_>, _scope: &VariableScope) -> Result<BoundExpression, Error> {
-        Err(not_implemented())
+    /// Parses the operand of `$expr`. `scope` gives `let` constants and the clock's reading.
+    /// Errors: as [`parse`].
+    pub fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<BoundExpression> {
+        Ok(BoundExpression {
+            expression: parse(spec, scope)?,
+            spec: spec.to_value(),
+        })
     }
 
     /// Whether the expression is true for this document.
-    pub fn matches(&self, _doc: RawDoc<'_>) -> Result<bool, Error> {
-        Err(not_implemented())
+    /// Errors: what the evaluation finds wrong (types, division by zero, ...).
+    pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool> {
+        Ok(self.expression.evaluate_on(doc)?.is_truthy())
     }
 
     /// The answer, when it is the same for every document.
     pub fn constant_answer(&self) -> Option<bool> {
-        None
+        let constant = self.expression.as_constant()?;
+        Some(constant.is_some_and(|value| value.is_truthy()))
     }
 
     /// As the user wrote it.
@@ -36,12 +174,19 @@ impl BoundExpression {
         self.spec.as_raw()
     }
 
+    /// The tree.
+    pub fn expression(&self) -> &Expression {
+        &self.expression
+    }
+
     /// Dotted paths that the answer depends on; `None` when it is the whole document.
     pub fn fields(&self) -> Option<BTreeSet<String>> {
-        None
+        let found = self.expression.dependencies();
+        (!found.whole_document).then_some(found.fields)
     }
 }
 
-fn not_implemented() -> Error {
-    Error::new(ErrorCode::NOT_IMPLEMENTED, "$expr is not supported")
+/// An error of a place that MongoDB numbers and does not name.
+pub(crate) fn location(code: i32, message: impl Into<String>) -> Error {
+    Error::new(ErrorCode(code), message)
 }

@@ -1,0 +1,209 @@
+//! Sums whose result does not depend on the order of their terms' types.
+//!
+//! Integers are added exactly, doubles with their rounding errors kept aside
+//! (a *double-double*: the sum and what it lost), decimals on their own. Only
+//! the total is brought to one type, so `[0.1, 0.2, 0.3]` gives 0.6 and a
+//! long total that overflows on the way is no matter.
+
+use sheaf_bson::Decimal128;
+
+use super::{Number, decimal};
+
+/// A running sum.
+#[derive(Debug, Clone, Copy)]
+pub struct Sum {
+    integers: i128,
+    high: f64,
+    low: f64,
+    decimals: Decimal128,
+    widest: Widest,
+    count: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+enum Widest {
+    Int,
+    Long,
+    Double,
+    Decimal,
+}
+
+impl Default for Sum {
+    fn default() -> Sum {
+        Sum {
+            integers: 0,
+            high: 0.0,
+            low: 0.0,
+            decimals: Decimal128::ZERO,
+            widest: Widest::Int,
+            count: 0,
+        }
+    }
+}
+
+impl Sum {
+    /// Adds one term.
+    pub fn add(&mut self, number: Number) {
+        self.count += 1;
+        let widest = match number {
+            Number::Int(n) => {
+                self.integers += i128::from(n);
+                Widest::Int
+            }
+            Number::Long(n) => {
+                self.integers += i128::from(n);
+                Widest::Long
+            }
+            Number::Double(x) => {
+                self.add_double(x);
+                Widest::Double
+            }
+            Number::Decimal(d) => {
+                self.decimals = decimal::add(self.decimals, d);
+                Widest::Decimal
+            }
+        };
+        if widest > self.widest {
+            self.widest = widest;
+        }
+    }
+
+    fn add_double(&mut self, x: f64) {
+        let sum = self.high + x;
+        if sum.is_finite() {
+            // Knuth's two-sum: the exact error of the addition.
+            let back = sum - self.high;
+            self.low += (self.high - (sum - back)) + (x - back);
+        }
+        self.high = sum;
+    }
+
+    /// How many terms there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn double_total(&self) -> f64 {
+        if !self.high.is_finite() {
+            return self.high;
+        }
+        let mut total = *self;
+        total.integers = 0;
+        // An i128 in three parts, each exact as a double.
+        let top = self.integers >> 96;
+        let middle = (self.integers >> 48) & 0xFFFF_FFFF_FFFF;
+        let bottom = self.integers & 0xFFFF_FFFF_FFFF;
+        total.add_double(top as f64 * 2f64.powi(96));
+        total.add_double(middle as f64 * 2f64.powi(48));
+        total.add_double(bottom as f64);
+        total.high + total.low
+    }
+
+    fn decimal_total(&self) -> Decimal128 {
+        let mut total = self.decimals;
+        if self.integers != 0 {
+            let digits = Decimal128::from_parts(self.integers < 0, self.integers.unsigned_abs(), 0);
+            total = decimal::add(total, digits.unwrap_or(Decimal128::NAN));
+        }
+        if self.high != 0.0 || self.low != 0.0 {
+            total = decimal::add(total, Decimal128::from_f64(self.high));
+            if self.high.is_finite() {
+                total = decimal::add(total, Decimal128::from_f64(self.low));
+            }
+        }
+        total
+    }
+
+    /// The sum: an int or long while it fits and all terms were such, else a
+    /// double, or a decimal when a term was one. 0 without terms.
+    pub fn total(&self) -> Number {
+        match self.widest {
+            Widest::Decimal => Number::Decimal(self.decimal_total()),
+            Widest::Double => Number::Double(self.double_total()),
+            Widest::Int if i32::try_from(self.integers).is_ok() => {
+                Number::Int(self.integers as i32)
+            }
+            _ => match i64::try_from(self.integers) {
+                Ok(n) => Number::Long(n),
+                Err(_) => Number::Double(self.double_total()),
+            },
+        }
+    }
+
+    /// The mean; `None` without terms.
+    pub fn average(&self) -> Option<Number> {
+        if self.count == 0 {
+            return None;
+        }
+        Some(if self.widest == Widest::Decimal {
+            let count = Decimal128::from_parts(false, u128::from(self.count), 0);
+            Number::Decimal(decimal::divide(
+                self.decimal_total(),
+                count.unwrap_or(Decimal128::NAN),
+            ))
+        } else {
+            Number::Double(self.double_total() / self.count as f64)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(numbers: impl IntoIterator<Item = Number>) -> Sum {
+        let mut sum = Sum::default();
+        numbers.into_iter().for_each(|n| sum.add(n));
+        sum
+    }
+
+    #[test]
+    fn totals() {
+        use Number::{Double, Int, Long};
+        assert_eq!(sum([]).total(), Int(0));
+        assert_eq!(sum([]).average(), None);
+        assert_eq!(sum([Int(1), Int(2)]).total(), Int(3));
+        assert_eq!(sum([Int(i32::MAX), Int(1)]).total(), Long(1 << 31));
+        assert_eq!(sum([Int(1), Long(2)]).total(), Long(3));
+        assert_eq!(
+            sum([Double(0.1), Double(0.2), Double(0.3)]).total(),
+            Double(0.6)
+        );
+        assert_eq!(
+            sum([Double(1e100), Int(1), Double(-1e100)]).total(),
+            Double(1.0)
+        );
+        assert_eq!(
+            sum([Long(i64::MAX), Long(1), Long(-1)]).total(),
+            Long(i64::MAX)
+        );
+        assert_eq!(
+            sum([Long(i64::MAX), Long(1)]).total(),
+            Double(9_223_372_036_854_775_808.0)
+        );
+        assert_eq!(
+            sum([Double(f64::INFINITY), Int(1)]).total(),
+            Double(f64::INFINITY)
+        );
+        let decimal: Decimal128 = "0.50".parse().unwrap();
+        let total = sum([Number::Decimal(decimal), Int(2), Double(0.25)]).total();
+        assert_eq!(
+            Value::from(total),
+            Value::Decimal128("2.750000000000000".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn averages() {
+        use Number::{Double, Int};
+        assert_eq!(sum([Int(1), Int(2)]).average(), Some(Double(1.5)));
+        let decimal: Decimal128 = "1".parse().unwrap();
+        let average = sum([Number::Decimal(decimal), Int(2)]).average();
+        assert_eq!(
+            average.map(Value::from),
+            Some(Value::Decimal128("1.5".parse().unwrap()))
+        );
+    }
+
+    use sheaf_bson::Value;
+}

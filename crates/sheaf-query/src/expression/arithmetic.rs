@@ -1,0 +1,454 @@
+//! `$add`, `$subtract`, `$multiply`, `$divide`, `$mod`, rounding, `$sum`, `$avg`
+//! and the elementary functions.
+//!
+//! Null and missing operands make the result null, except in `$sum` and
+//! `$avg`, which pass over everything that is not a number. Dates take part in
+//! `$add` and `$subtract`, in milliseconds.
+
+use sheaf_bson::error_code::{ErrorCode, Result};
+use sheaf_bson::{DateTime, RawValue, Value};
+
+use crate::arithmetic::{Number, Rounding, Sum};
+
+use super::eval::{EvalContext, EvalValue};
+use super::operators::Operator;
+use super::{Expression, location};
+
+const TYPE_MISMATCH: i32 = ErrorCode::TYPE_MISMATCH.0;
+const BAD_VALUE: i32 = ErrorCode::BAD_VALUE.0;
+const OVERFLOW: i32 = ErrorCode::OVERFLOW.0;
+
+/// A number, or `None` for null and missing.
+fn number(operator: &'static Operator, value: &EvalValue<'_>, code: i32) -> Result<Option<Number>> {
+    let Some(raw) = value.non_null() else {
+        return Ok(None);
+    };
+    match Number::from_raw(raw) {
+        Some(number) => Ok(Some(number)),
+        None => Err(operator.error(
+            code,
+            format_args!("only supports numeric types, not {}", raw.type_name()),
+        )),
+    }
+}
+
+fn result<'e>(number: Number) -> Result<EvalValue<'e>> {
+    Ok(Value::from(number).into())
+}
+
+pub(super) fn add<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut total = Number::Int(0);
+    let mut date: Option<DateTime> = None;
+    for arg in args {
+        let value = arg.evaluate(ctx)?;
+        let Some(raw) = value.non_null() else {
+            return Ok(EvalValue::NULL);
+        };
+        match raw {
+            RawValue::DateTime(_) if date.is_some() => {
+                return Err(operator.error(16612, "takes at most one date"));
+            }
+            RawValue::DateTime(found) => date = Some(found),
+            other => match Number::from_raw(other) {
+                Some(number) => total = total.add(number),
+                None => {
+                    return Err(operator.error(
+                        TYPE_MISMATCH,
+                        format_args!(
+                            "only supports numeric or date types, not {}",
+                            other.type_name()
+                        ),
+                    ));
+                }
+            },
+        }
+    }
+    match date {
+        None => result(total),
+        Some(date) => shift_date(operator, date, total),
+    }
+}
+
+/// A date moved by a number of milliseconds, rounded to a whole one.
+fn shift_date<'e>(
+    operator: &'static Operator,
+    date: DateTime,
+    millis: Number,
+) -> Result<EvalValue<'e>> {
+    let millis = match millis {
+        Number::Int(n) => Some(i64::from(n)),
+        Number::Long(n) => Some(n),
+        other => {
+            let x = other.to_f64().round();
+            (x.abs() < 9.3e18).then_some(x as i64)
+        }
+    };
+    match millis.and_then(|millis| date.0.checked_add(millis)) {
+        Some(moved) => Ok(Value::DateTime(DateTime(moved)).into()),
+        None => Err(operator.error(OVERFLOW, "gives a date outside the range of dates")),
+    }
+}
+
+pub(super) fn subtract<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
+        return Ok(EvalValue::NULL);
+    };
+    let wrong = || {
+        operator.error(
+            TYPE_MISMATCH,
+            format_args!(
+                "cannot take a {} from a {}",
+                right.type_name(),
+                left.type_name()
+            ),
+        )
+    };
+    match (left, right) {
+        (RawValue::DateTime(a), RawValue::DateTime(b)) => match a.0.checked_sub(b.0) {
+            Some(millis) => Ok(Value::Int64(millis).into()),
+            None => Err(operator.error(OVERFLOW, "gives a difference of dates that fits no long")),
+        },
+        (RawValue::DateTime(date), other) => {
+            let number = Number::from_raw(other).ok_or_else(wrong)?;
+            shift_date(operator, date, Number::Int(0).subtract(number))
+        }
+        (a, b) => {
+            let a = Number::from_raw(a).ok_or_else(wrong)?;
+            result(a.subtract(Number::from_raw(b).ok_or_else(wrong)?))
+        }
+    }
+}
+
+pub(super) fn multiply<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut product = Number::Int(1);
+    for arg in args {
+        match number(operator, &arg.evaluate(ctx)?, TYPE_MISMATCH)? {
+            Some(number) => product = product.multiply(number),
+            None => return Ok(EvalValue::NULL),
+        }
+    }
+    result(product)
+}
+
+/// Two numbers, or `None` when one is null or missing.
+fn two_numbers<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    code: i32,
+) -> Result<Option<(Number, Number)>> {
+    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
+        return Ok(None);
+    };
+    match (Number::from_raw(left), Number::from_raw(right)) {
+        (Some(left), Some(right)) => Ok(Some((left, right))),
+        _ => Err(operator.error(
+            code,
+            format_args!(
+                "only supports numeric types, not {} and {}",
+                left.type_name(),
+                right.type_name()
+            ),
+        )),
+    }
+}
+
+pub(super) fn divide<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let Some((left, right)) = two_numbers(operator, args, ctx, TYPE_MISMATCH)? else {
+        return Ok(EvalValue::NULL);
+    };
+    match left.divide(right) {
+        Some(quotient) => result(quotient),
+        None => Err(operator.error(BAD_VALUE, "by zero")),
+    }
+}
+
+pub(super) fn modulo<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let Some((left, right)) = two_numbers(operator, args, ctx, 16611)? else {
+        return Ok(EvalValue::NULL);
+    };
+    match left.remainder(right) {
+        Some(remainder) => result(remainder),
+        None => Err(operator.error(16610, "by zero")),
+    }
+}
+
+pub(super) fn abs<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    match number(operator, &args[0].evaluate(ctx)?, 28765)? {
+        None => Ok(EvalValue::NULL),
+        Some(number) => match number.abs() {
+            Some(number) => result(number),
+            None => Err(operator.error(28680, "of the least long fits no long")),
+        },
+    }
+}
+
+fn round_whole<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    rounding: Rounding,
+) -> Result<EvalValue<'e>> {
+    match number(operator, &args[0].evaluate(ctx)?, 28765)? {
+        None => Ok(EvalValue::NULL),
+        Some(number) => result(number.round(0, rounding).unwrap_or(number)),
+    }
+}
+
+pub(super) fn ceil<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    round_whole(operator, args, ctx, Rounding::Ceiling)
+}
+
+pub(super) fn floor<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    round_whole(operator, args, ctx, Rounding::Floor)
+}
+
+fn round_at<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    rounding: Rounding,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    let place = match args.get(1) {
+        None => 0,
+        Some(place) => {
+            let place = place.evaluate(ctx)?;
+            let Some(raw) = place.non_null() else {
+                return Ok(EvalValue::NULL);
+            };
+            match raw.as_i64_exact() {
+                Some(place) if (-20..=100).contains(&place) => place as i32,
+                Some(place) => {
+                    return Err(operator.error(
+                        51083,
+                        format_args!("takes a place between -20 and 100, not {place}"),
+                    ));
+                }
+                None => {
+                    return Err(operator.error(
+                        51082,
+                        format_args!(
+                            "takes an integral place, not {}",
+                            sheaf_bson::json::shell(raw)
+                        ),
+                    ));
+                }
+            }
+        }
+    };
+    match number(operator, &value, 51081)? {
+        None => Ok(EvalValue::NULL),
+        Some(number) => match number.round(place, rounding) {
+            Some(number) => result(number),
+            None => Err(operator.error(51080, "gives a result that fits no long")),
+        },
+    }
+}
+
+pub(super) fn round<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    round_at(operator, args, ctx, Rounding::HalfEven)
+}
+
+pub(super) fn trunc<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    round_at(operator, args, ctx, Rounding::Down)
+}
+
+/// Adds what is a number; the values of an array when it is the only operand.
+fn sum_of<'e>(args: &'e [Expression], ctx: EvalContext<'e>) -> Result<Sum> {
+    let mut sum = Sum::default();
+    let mut add = |raw: RawValue<'_>| {
+        if let Some(number) = Number::from_raw(raw) {
+            sum.add(number);
+        }
+    };
+    for arg in args {
+        match arg.evaluate(ctx)?.as_raw() {
+            Some(RawValue::Array(array)) if args.len() == 1 => array.iter().for_each(&mut add),
+            Some(raw) => add(raw),
+            None => {}
+        }
+    }
+    Ok(sum)
+}
+
+pub(super) fn sum<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    result(sum_of(args, ctx)?.total())
+}
+
+pub(super) fn avg<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    match sum_of(args, ctx)?.average() {
+        Some(mean) => result(mean),
+        None => Ok(EvalValue::NULL),
+    }
+}
+
+/// A function of doubles. Decimals are refused: decNumber's quad module has no such functions.
+fn function<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    domain: Option<(i32, fn(f64) -> bool, &str)>,
+    f: fn(f64) -> f64,
+) -> Result<EvalValue<'e>> {
+    let Some(number) = number(operator, &args[0].evaluate(ctx)?, 28765)? else {
+        return Ok(EvalValue::NULL);
+    };
+    refuse_decimal(operator, number)?;
+    let x = number.to_f64();
+    if let Some((code, inside, description)) = domain
+        && !x.is_nan()
+        && !inside(x)
+    {
+        return Err(operator.error(code, format_args!("takes {description}, not {x}")));
+    }
+    result(Number::Double(f(x)))
+}
+
+fn refuse_decimal(operator: &'static Operator, number: Number) -> Result<()> {
+    match number {
+        Number::Decimal(_) => Err(location(
+            ErrorCode::NOT_IMPLEMENTED.0,
+            format!(
+                "{} is not supported on decimals; convert with $toDouble",
+                operator.name
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn exp<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    function(operator, args, ctx, None, f64::exp)
+}
+
+pub(super) fn ln<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    function(
+        operator,
+        args,
+        ctx,
+        Some((28766, |x| x > 0.0, "a positive number")),
+        f64::ln,
+    )
+}
+
+pub(super) fn log10<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    function(
+        operator,
+        args,
+        ctx,
+        Some((28761, |x| x > 0.0, "a positive number")),
+        f64::log10,
+    )
+}
+
+pub(super) fn sqrt<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    function(
+        operator,
+        args,
+        ctx,
+        Some((28714, |x| x >= 0.0, "a number not below 0")),
+        f64::sqrt,
+    )
+}
+
+pub(super) fn pow<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (base, exponent) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (Some(base), Some(exponent)) = (
+        number(operator, &base, 28762)?,
+        number(operator, &exponent, 28763)?,
+    ) else {
+        return Ok(EvalValue::NULL);
+    };
+    refuse_decimal(operator, base)?;
+    refuse_decimal(operator, exponent)?;
+    if base.is_zero() && exponent.to_f64() < 0.0 {
+        return Err(operator.error(28764, "cannot take a base of 0 to a negative exponent"));
+    }
+    if let (Some(b), Some(e)) = (base.as_integer(), exponent.as_integer()) {
+        let power = match (b, u32::try_from(e)) {
+            (1, _) => Some(1),
+            (-1, _) => Some(if e % 2 == 0 { 1 } else { -1 }),
+            (b, Ok(e)) => b.checked_pow(e),
+            (_, Err(_)) => None,
+        };
+        if let Some(power) = power {
+            let narrow = matches!((base, exponent), (Number::Int(_), Number::Int(_)));
+            return result(match i32::try_from(power) {
+                Ok(power) if narrow => Number::Int(power),
+                _ => Number::Long(power),
+            });
+        }
+    }
+    result(Number::Double(base.to_f64().powf(exponent.to_f64())))
+}

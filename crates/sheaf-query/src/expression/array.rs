@@ -1,0 +1,655 @@
+//! Operators on arrays, the loops (`$map`, `$filter`, `$reduce`) and sets.
+
+use std::collections::BTreeSet;
+
+use sheaf_bson::error_code::{ErrorCode, Result};
+use sheaf_bson::json::shell;
+use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, compare_values, values_equal};
+
+use super::eval::{EvalContext, EvalValue};
+use super::operators::Operator;
+use super::parser::{Arguments, Parser};
+use super::{Expression, LoopKind, location};
+
+/// What an operator may build at once, in bytes.
+const BUILT_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+pub(super) fn parse_map(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    let args = Arguments::new("$map", operand, &["input", "as", "in"], 16878, 16879)?;
+    let input = parser.operand(args.required("input", 16880)?)?;
+    let body = args.required("in", 16882)?;
+    let name = element_name(parser, &args, "$map")?;
+    let body = parser.with_locals(&[name], body)?;
+    Ok(looped(LoopKind::Map, input, None, body))
+}
+
+pub(super) fn parse_filter(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    let args = Arguments::new(
+        "$filter",
+        operand,
+        &["input", "as", "cond", "limit"],
+        28646,
+        28647,
+    )?;
+    let input = parser.operand(args.required("input", 28648)?)?;
+    let body = args.required("cond", 28650)?;
+    let limit = match args.get("limit") {
+        Some(limit) => Some(parser.operand(limit)?),
+        None => None,
+    };
+    let name = element_name(parser, &args, "$filter")?;
+    let body = parser.with_locals(&[name], body)?;
+    Ok(looped(LoopKind::Filter, input, limit, body))
+}
+
+pub(super) fn parse_reduce(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    let args = Arguments::new(
+        "$reduce",
+        operand,
+        &["input", "initialValue", "in"],
+        40075,
+        40076,
+    )?;
+    let input = parser.operand(args.required("input", 40077)?)?;
+    let initial = parser.operand(args.required("initialValue", 40078)?)?;
+    let body = parser.with_locals(&["value", "this"], args.required("in", 40079)?)?;
+    Ok(looped(LoopKind::Reduce, input, Some(initial), body))
+}
+
+fn element_name<'a>(parser: &Parser<'_>, args: &Arguments<'a>, operator: &str) -> Result<&'a str> {
+    match args.get("as") {
+        None => Ok("this"),
+        Some(RawValue::String(name)) => {
+            parser.check_name(name)?;
+            Ok(name)
+        }
+        Some(other) => Err(location(
+            ErrorCode::FAILED_TO_PARSE.0,
+            format!(
+                "{operator}: 'as' must be a string, not {}",
+                other.type_name()
+            ),
+        )),
+    }
+}
+
+fn looped(
+    kind: LoopKind,
+    input: Expression,
+    extra: Option<Expression>,
+    body: Expression,
+) -> Expression {
+    Expression::Loop {
+        kind,
+        input: Box::new(input),
+        extra: extra.map(Box::new),
+        body: Box::new(body),
+    }
+}
+
+/// A piece of an evaluated operand, keeping the borrow when there is one.
+fn element_of<'e>(
+    value: EvalValue<'e>,
+    pick: impl FnOnce(RawArray<'_>) -> Option<usize>,
+) -> EvalValue<'e> {
+    match value {
+        EvalValue::Raw(RawValue::Array(array)) => pick(array).and_then(|at| array.get(at)).into(),
+        EvalValue::Owned(Value::Array(array)) => {
+            let array = array.as_raw();
+            match pick(array).and_then(|at| array.get(at)) {
+                Some(found) => EvalValue::Owned(found.to_value()),
+                None => EvalValue::Missing,
+            }
+        }
+        _ => EvalValue::Missing,
+    }
+}
+
+fn int32(value: RawValue<'_>) -> Option<i32> {
+    value.as_i64_exact().and_then(|n| i32::try_from(n).ok())
+}
+
+/// A place counted from the front, or from the back when negative.
+fn position(index: i64, array: RawArray<'_>) -> Option<usize> {
+    match usize::try_from(index) {
+        Ok(at) => Some(at),
+        Err(_) => array.count().checked_sub(index.unsigned_abs() as usize),
+    }
+}
+
+pub(super) fn array_elem_at<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (array, index) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (Some(found), Some(index)) = (array.non_null(), index.non_null()) else {
+        return Ok(EvalValue::NULL);
+    };
+    if !matches!(found, RawValue::Array(_)) {
+        return Err(operator.error(
+            28689,
+            format_args!(
+                "takes an array as its first argument, not {}",
+                found.type_name()
+            ),
+        ));
+    }
+    if !index.is_number() {
+        return Err(operator.error(
+            28690,
+            format_args!(
+                "takes a number as its second argument, not {}",
+                index.type_name()
+            ),
+        ));
+    }
+    let Some(index) = int32(index) else {
+        return Err(operator.error(
+            28691,
+            format_args!(
+                "takes a 32-bit integer as its second argument, not {}",
+                shell(index)
+            ),
+        ));
+    };
+    Ok(element_of(array, |array| position(i64::from(index), array)))
+}
+
+fn end<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    index: i64,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    match value.non_null() {
+        None => Ok(EvalValue::NULL),
+        Some(RawValue::Array(_)) => Ok(element_of(value, |array| position(index, array))),
+        Some(other) => Err(operator.error(
+            28689,
+            format_args!("takes an array, not {}", other.type_name()),
+        )),
+    }
+}
+
+pub(super) fn first<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    end(operator, args, ctx, 0)
+}
+
+pub(super) fn last<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    end(operator, args, ctx, -1)
+}
+
+/// The length; null and missing are errors here.
+pub(super) fn size<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    match value.as_raw() {
+        Some(RawValue::Array(array)) => Ok(Value::Int32(array.count() as i32).into()),
+        _ => Err(operator.error(
+            17124,
+            format_args!("takes an array, but was given: {}", value.type_name()),
+        )),
+    }
+}
+
+pub(super) fn in_array<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (wanted, array) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    match array.as_raw() {
+        Some(RawValue::Array(array)) => Ok(match wanted.as_raw() {
+            None => false.into(),
+            Some(wanted) => array.iter().any(|v| values_equal(v, wanted)).into(),
+        }),
+        _ => Err(operator.error(
+            40081,
+            format_args!(
+                "takes an array as its second argument, found: {}",
+                array.type_name()
+            ),
+        )),
+    }
+}
+
+pub(super) fn index_of_array<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let array = args[0].evaluate(ctx)?;
+    let array = match array.non_null() {
+        None => return Ok(EvalValue::NULL),
+        Some(RawValue::Array(array)) => array,
+        Some(other) => {
+            return Err(operator.error(
+                40090,
+                format_args!(
+                    "takes an array as its first argument, found: {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let wanted = args[1].evaluate(ctx)?;
+    let bound = |at: usize, default: usize| -> Result<usize> {
+        let Some(arg) = args.get(at) else {
+            return Ok(default);
+        };
+        let value = arg.evaluate(ctx)?;
+        match value.as_raw().and_then(int32) {
+            Some(n) if n >= 0 => Ok(n as usize),
+            Some(n) => {
+                Err(operator.error(40097, format_args!("takes no negative bound, found: {n}")))
+            }
+            None => Err(operator.error(
+                40096,
+                format_args!("takes integral bounds, found: {}", value.type_name()),
+            )),
+        }
+    };
+    let (from, to) = (bound(2, 0)?, bound(3, usize::MAX)?);
+    let found = wanted.as_raw().and_then(|wanted| {
+        array
+            .iter()
+            .enumerate()
+            .skip(from)
+            .take_while(|(at, _)| *at < to)
+            .find(|(_, v)| values_equal(*v, wanted))
+    });
+    Ok(Value::Int32(found.map_or(-1, |(at, _)| at as i32)).into())
+}
+
+pub(super) fn concat_arrays<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut out = ArrayBuilder::new();
+    for arg in args {
+        let value = arg.evaluate(ctx)?;
+        match value.non_null() {
+            None => return Ok(EvalValue::NULL),
+            Some(RawValue::Array(array)) => {
+                array.elements().for_each(|e| {
+                    out.push_element(e);
+                });
+            }
+            Some(other) => {
+                return Err(operator.error(
+                    28664,
+                    format_args!("only supports arrays, not {}", other.type_name()),
+                ));
+            }
+        }
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+pub(super) fn reverse_array<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    match value.non_null() {
+        None => Ok(EvalValue::NULL),
+        Some(RawValue::Array(array)) => {
+            let elements: Vec<_> = array.elements().collect();
+            let mut out = ArrayBuilder::new();
+            for element in elements.into_iter().rev() {
+                out.push_element(element);
+            }
+            Ok(Value::Array(out.finish()).into())
+        }
+        Some(other) => Err(operator.error(
+            34435,
+            format_args!("takes an array, not {}", other.type_name()),
+        )),
+    }
+}
+
+/// `[array, n]`: n from the front, or -n from the back. `[array, position, n]`: n from a place on.
+pub(super) fn slice<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    let second = args[1].evaluate(ctx)?;
+    let (Some(found), Some(second)) = (value.non_null(), second.non_null()) else {
+        return Ok(EvalValue::NULL);
+    };
+    let RawValue::Array(array) = found else {
+        return Err(operator.error(
+            28724,
+            format_args!(
+                "takes an array as its first argument, not {}",
+                found.type_name()
+            ),
+        ));
+    };
+    let integer = |value: RawValue<'_>, ordinal: &str, not_number: i32, not_integer: i32| {
+        if !value.is_number() {
+            let message = format!(
+                "takes a number as its {ordinal} argument, not {}",
+                value.type_name()
+            );
+            return Err(operator.error(not_number, message));
+        }
+        int32(value).map(i64::from).ok_or_else(|| {
+            let message = format!(
+                "takes a 32-bit integer as its {ordinal} argument, not {}",
+                shell(value)
+            );
+            operator.error(not_integer, message)
+        })
+    };
+    let second = integer(second, "second", 28725, 28726)?;
+    let (from, count) = match args.get(2) {
+        None if second >= 0 => (0, second as usize),
+        None => (
+            array.count().saturating_sub(second.unsigned_abs() as usize),
+            usize::MAX,
+        ),
+        Some(third) => {
+            let third = third.evaluate(ctx)?;
+            let Some(third) = third.non_null() else {
+                return Ok(EvalValue::NULL);
+            };
+            let count = integer(third, "third", 28727, 28728)?;
+            if count <= 0 {
+                return Err(operator.error(
+                    28729,
+                    format_args!("takes a positive number as its third argument, not {count}"),
+                ));
+            }
+            let from = match usize::try_from(second) {
+                Ok(from) => from,
+                Err(_) => array.count().saturating_sub(second.unsigned_abs() as usize),
+            };
+            (from, count as usize)
+        }
+    };
+    let mut out = ArrayBuilder::new();
+    for element in array.elements().skip(from).take(count) {
+        out.push_element(element);
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// `[start, end, step]`: the integers from start up to, not including, end.
+pub(super) fn range<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut numbers = [0i32, 0, 1];
+    let roles = [
+        ("start", 34443, 34444),
+        ("end", 34445, 34446),
+        ("step", 34447, 34448),
+    ];
+    for ((arg, number), (role, not_number, not_integer)) in args.iter().zip(&mut numbers).zip(roles)
+    {
+        let value = arg.evaluate(ctx)?;
+        let raw = value.as_raw().unwrap_or(RawValue::Null);
+        if !raw.is_number() {
+            return Err(operator.error(
+                not_number,
+                format_args!("takes a number as its {role}, found: {}", value.type_name()),
+            ));
+        }
+        *number = int32(raw).ok_or_else(|| {
+            operator.error(
+                not_integer,
+                format_args!(
+                    "takes a 32-bit integer as its {role}, found: {}",
+                    shell(raw)
+                ),
+            )
+        })?;
+    }
+    let [start, end, step] = numbers.map(i64::from);
+    if step == 0 {
+        return Err(operator.error(34449, "takes a step other than 0"));
+    }
+    let count = if step > 0 {
+        (end - start + step - 1) / step
+    } else {
+        (end - start + step + 1) / step
+    };
+    if usize::try_from(count).is_ok_and(|count| count.saturating_mul(16) > BUILT_BYTES_MAX) {
+        return Err(operator.error(
+            ErrorCode::EXCEEDED_MEMORY_LIMIT.0,
+            format_args!("of {count} numbers would use more memory than {BUILT_BYTES_MAX} bytes"),
+        ));
+    }
+    let mut out = ArrayBuilder::new();
+    let mut at = start;
+    while (step > 0 && at < end) || (step < 0 && at > end) {
+        out.push(at as i32);
+        at += step;
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// The only operand, an array.
+fn only_array<'e, T>(
+    operator: &'static Operator,
+    value: &EvalValue<'e>,
+    code: i32,
+    then: impl FnOnce(RawArray<'_>) -> T,
+) -> Result<T> {
+    match value.as_raw() {
+        Some(RawValue::Array(array)) => Ok(then(array)),
+        _ => Err(operator.error(
+            code,
+            format_args!("takes an array, but was given: {}", value.type_name()),
+        )),
+    }
+}
+
+pub(super) fn all_elements_true<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    Ok(only_array(operator, &value, 17040, |array| {
+        array.iter().all(|v| v.is_truthy())
+    })?
+    .into())
+}
+
+pub(super) fn any_element_true<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    Ok(only_array(operator, &value, 17041, |array| {
+        array.iter().any(|v| v.is_truthy())
+    })?
+    .into())
+}
+
+/// A value ordered as BSON orders values, so that sets can hold it.
+#[derive(Clone, Copy)]
+pub(crate) struct Ordered<'a>(pub(crate) RawValue<'a>);
+
+impl PartialEq for Ordered<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        values_equal(self.0, other.0)
+    }
+}
+
+impl Eq for Ordered<'_> {}
+
+impl PartialOrd for Ordered<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        compare_values(self.0, other.0)
+    }
+}
+
+fn from_set<'e>(set: BTreeSet<Ordered<'_>>) -> Result<EvalValue<'e>> {
+    let mut out = ArrayBuilder::new();
+    for value in set {
+        out.push(value.0);
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// The distinct values of all operands, in BSON order.
+pub(super) fn set_union<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut values = Vec::with_capacity(args.len());
+    for arg in args {
+        let value = arg.evaluate(ctx)?;
+        if value.non_null().is_none() {
+            return Ok(EvalValue::NULL);
+        }
+        values.push(value);
+    }
+    let mut set = BTreeSet::new();
+    for value in &values {
+        let Some(RawValue::Array(array)) = value.as_raw() else {
+            return Err(operator.error(
+                17043,
+                format_args!(
+                    "takes arrays, but one argument is of type: {}",
+                    value.type_name()
+                ),
+            ));
+        };
+        set.extend(array.iter().map(Ordered));
+    }
+    from_set(set)
+}
+
+/// The distinct values that all operands have, in BSON order.
+pub(super) fn set_intersection<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut values = Vec::with_capacity(args.len());
+    for arg in args {
+        let value = arg.evaluate(ctx)?;
+        if value.non_null().is_none() {
+            return Ok(EvalValue::NULL);
+        }
+        values.push(value);
+    }
+    let mut common: Option<BTreeSet<Ordered<'_>>> = None;
+    for value in &values {
+        let Some(RawValue::Array(array)) = value.as_raw() else {
+            return Err(operator.error(
+                17047,
+                format_args!(
+                    "takes arrays, but one argument is of type: {}",
+                    value.type_name()
+                ),
+            ));
+        };
+        let set: BTreeSet<_> = array.iter().map(Ordered).collect();
+        common = Some(match common {
+            None => set,
+            Some(mut before) => {
+                before.retain(|v| set.contains(v));
+                before
+            }
+        });
+    }
+    from_set(common.unwrap_or_default())
+}
+
+/// The distinct values of the first operand that the second does not have, in the first's order.
+pub(super) fn set_difference<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
+        return Ok(EvalValue::NULL);
+    };
+    let RawValue::Array(left) = left else {
+        return Err(operator.error(
+            17048,
+            format_args!(
+                "takes arrays, but its first argument is of type: {}",
+                left.type_name()
+            ),
+        ));
+    };
+    let RawValue::Array(right) = right else {
+        return Err(operator.error(
+            17049,
+            format_args!(
+                "takes arrays, but its second argument is of type: {}",
+                right.type_name()
+            ),
+        ));
+    };
+    let mut gone: BTreeSet<_> = right.iter().map(Ordered).collect();
+    let mut out = ArrayBuilder::new();
+    for value in left {
+        if gone.insert(Ordered(value)) {
+            out.push(value);
+        }
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// Whether every value of the first operand is in the second.
+pub(super) fn set_is_subset<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let Some(RawValue::Array(subset)) = left.as_raw() else {
+        return Err(operator.error(
+            17046,
+            format_args!(
+                "takes arrays, but its first argument is of type: {}",
+                left.type_name()
+            ),
+        ));
+    };
+    let Some(RawValue::Array(superset)) = right.as_raw() else {
+        return Err(operator.error(
+            17042,
+            format_args!(
+                "takes arrays, but its second argument is of type: {}",
+                right.type_name()
+            ),
+        ));
+    };
+    let superset: BTreeSet<_> = superset.iter().map(Ordered).collect();
+    Ok(subset.iter().all(|v| superset.contains(&Ordered(v))).into())
+}

@@ -1,0 +1,110 @@
+//! `$cmp` and its six relatives, `$min` and `$max`: BSON order over all types.
+//!
+//! Unlike in the match language nothing is bracketed by type, arrays compare
+//! whole, and a missing value is below everything, null included.
+
+use std::cmp::Ordering;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{RawValue, Value, compare_values};
+
+use super::Expression;
+use super::eval::{EvalContext, EvalValue};
+use super::operators::Operator;
+
+/// BSON order, missing lowest.
+pub(crate) fn compare(a: Option<RawValue<'_>>, b: Option<RawValue<'_>>) -> Ordering {
+    match (a, b) {
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Less,
+        (Some(_), None) => Ordering::Greater,
+        (Some(a), Some(b)) => compare_values(a, b),
+    }
+}
+
+fn order<'e>(args: &'e [Expression], ctx: EvalContext<'e>) -> Result<Ordering> {
+    let (a, b) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    Ok(compare(a.as_raw(), b.as_raw()))
+}
+
+pub(super) fn cmp<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    Ok(Value::Int32(order(args, ctx)? as i32).into())
+}
+
+macro_rules! comparisons {
+    ($($name:ident $test:ident;)*) => {
+        $(pub(super) fn $name<'e>(
+            _: &'static Operator,
+            args: &'e [Expression],
+            ctx: EvalContext<'e>,
+        ) -> Result<EvalValue<'e>> {
+            Ok(order(args, ctx)?.$test().into())
+        })*
+    };
+}
+
+comparisons! {
+    eq is_eq;
+    ne is_ne;
+    gt is_gt;
+    gte is_ge;
+    lt is_lt;
+    lte is_le;
+}
+
+/// The operand (or the element of the only operand, an array) that `better`
+/// prefers; null, undefined and missing do not take part.
+fn extreme<'e>(
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    better: Ordering,
+) -> Result<EvalValue<'e>> {
+    let mut best: EvalValue<'e> = EvalValue::Missing;
+    for arg in args {
+        let value = arg.evaluate(ctx)?;
+        if args.len() == 1
+            && let Some(RawValue::Array(array)) = value.as_raw()
+        {
+            let mut found: Option<RawValue<'_>> = None;
+            for element in array {
+                let null = matches!(element, RawValue::Null | RawValue::Undefined);
+                if !null && found.is_none_or(|f| compare_values(element, f) == better) {
+                    found = Some(element);
+                }
+            }
+            return Ok(found.map_or(EvalValue::NULL, |f| EvalValue::Owned(f.to_value())));
+        }
+        let wins = match (value.non_null(), best.as_raw()) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(new), Some(old)) => compare_values(new, old) == better,
+        };
+        if wins {
+            best = value;
+        }
+    }
+    Ok(match best {
+        EvalValue::Missing => EvalValue::NULL,
+        found => found,
+    })
+}
+
+pub(super) fn min<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    extreme(args, ctx, Ordering::Less)
+}
+
+pub(super) fn max<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    extreme(args, ctx, Ordering::Greater)
+}

@@ -1,0 +1,302 @@
+//! Evaluation: one recursive walk, with variables on the machine's stack.
+//!
+//! Variables are frames linked from the inside out. A frame lives on the stack
+//! of the operator that binds it, so what a body gives back may borrow from
+//! the frame and is made owned before the frame goes.
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{ArrayBuilder, DocBuilder, RawDoc, RawValue, Value};
+
+use super::{Expression, LoopKind, location};
+
+/// What an evaluation gives.
+#[derive(Debug, Clone)]
+pub enum EvalValue<'e> {
+    /// No value: a field that is not there.
+    Missing,
+    /// A part of the document, of the expression or of a variable.
+    Raw(RawValue<'e>),
+    /// Computed.
+    Owned(Value),
+}
+
+impl<'e> EvalValue<'e> {
+    /// The value in place; `None` when missing.
+    #[inline]
+    pub fn as_raw(&self) -> Option<RawValue<'_>> {
+        match self {
+            EvalValue::Missing => None,
+            EvalValue::Raw(raw) => Some(*raw),
+            EvalValue::Owned(value) => Some(value.as_raw()),
+        }
+    }
+
+    /// The value in place; `None` for null, undefined and missing, which most operators treat alike.
+    #[inline]
+    pub fn non_null(&self) -> Option<RawValue<'_>> {
+        self.as_raw()
+            .filter(|v| !matches!(v, RawValue::Null | RawValue::Undefined))
+    }
+
+    /// An owned copy; `None` when missing.
+    pub fn into_value(self) -> Option<Value> {
+        match self {
+            EvalValue::Missing => None,
+            EvalValue::Raw(raw) => Some(raw.to_value()),
+            EvalValue::Owned(value) => Some(value),
+        }
+    }
+
+    /// The same value, borrowing nothing that could outlive a frame: scalars
+    /// without bytes stay as they are, the rest is copied.
+    pub fn detach<'x>(self) -> EvalValue<'x> {
+        match self {
+            EvalValue::Missing => EvalValue::Missing,
+            EvalValue::Raw(raw) => EvalValue::Owned(raw.to_value()),
+            EvalValue::Owned(value) => EvalValue::Owned(value),
+        }
+    }
+
+    /// Truth in expressions: false, 0, null, undefined and missing are false; all else is true.
+    #[inline]
+    pub fn is_truthy(&self) -> bool {
+        self.as_raw().is_some_and(|v| v.is_truthy())
+    }
+
+    /// MongoDB's name of the type, "missing" included.
+    pub fn type_name(&self) -> &'static str {
+        self.as_raw().map_or("missing", |v| v.type_name())
+    }
+
+    /// Null.
+    pub const NULL: EvalValue<'static> = EvalValue::Owned(Value::Null);
+}
+
+impl From<Value> for EvalValue<'_> {
+    fn from(value: Value) -> Self {
+        EvalValue::Owned(value)
+    }
+}
+
+impl From<bool> for EvalValue<'_> {
+    fn from(value: bool) -> Self {
+        EvalValue::Owned(Value::Boolean(value))
+    }
+}
+
+impl<'e> From<Option<RawValue<'e>>> for EvalValue<'e> {
+    fn from(value: Option<RawValue<'e>>) -> Self {
+        value.map_or(EvalValue::Missing, EvalValue::Raw)
+    }
+}
+
+/// Variables bound together, in slots `base..base + values.len()`.
+#[derive(Debug)]
+pub struct Frame<'e> {
+    outer: Option<&'e Frame<'e>>,
+    base: usize,
+    values: &'e [EvalValue<'e>],
+}
+
+/// Where an expression is evaluated: a document and the variables in reach.
+#[derive(Debug, Clone, Copy)]
+pub struct EvalContext<'e> {
+    /// `$$ROOT`.
+    pub root: RawDoc<'e>,
+    frame: Option<&'e Frame<'e>>,
+}
+
+impl<'e> EvalContext<'e> {
+    /// A document and no variables.
+    pub fn new(root: RawDoc<'e>) -> EvalContext<'e> {
+        EvalContext { root, frame: None }
+    }
+
+    fn next_slot(&self) -> usize {
+        self.frame.map_or(0, |f| f.base + f.values.len())
+    }
+
+    /// The value in a slot; the parser gives out no number that is not bound.
+    pub(super) fn slot(&self, slot: usize) -> Option<&'e EvalValue<'e>> {
+        let mut frame = self.frame?;
+        while slot < frame.base {
+            frame = frame.outer?;
+        }
+        frame.values.get(slot - frame.base)
+    }
+
+    /// Evaluates `body` with `values` in the next slots.
+    pub(super) fn with_slots<T>(
+        &self,
+        values: &[EvalValue<'_>],
+        body: impl FnOnce(EvalContext<'_>) -> T,
+    ) -> T {
+        let frame = Frame {
+            outer: self.frame,
+            base: self.next_slot(),
+            values,
+        };
+        body(EvalContext {
+            root: self.root,
+            frame: Some(&frame),
+        })
+    }
+}
+
+impl Expression {
+    /// Evaluates on `ctx`'s document.
+    /// Errors: what an operator finds wrong with its operands.
+    pub fn evaluate<'e>(&'e self, ctx: EvalContext<'e>) -> Result<EvalValue<'e>> {
+        match self {
+            Expression::Constant(value) => Ok(value.as_ref().map(|v| v.as_raw()).into()),
+            Expression::FieldPath(path) => Ok(path.evaluate(ctx)),
+            Expression::Call { operator, args } => (operator.eval)(operator, args, ctx),
+            Expression::Object(fields) => {
+                let mut out = DocBuilder::new();
+                for (name, value) in fields {
+                    if let Some(value) = value.evaluate(ctx)?.as_raw() {
+                        out.append(name, value);
+                    }
+                }
+                Ok(Value::Document(out.finish()).into())
+            }
+            Expression::Array(values) => {
+                let mut out = ArrayBuilder::new();
+                for value in values {
+                    out.push(value.evaluate(ctx)?.as_raw().unwrap_or(RawValue::Null));
+                }
+                Ok(Value::Array(out.finish()).into())
+            }
+            Expression::Let { values, body } => {
+                let mut bound = Vec::with_capacity(values.len());
+                for value in values {
+                    bound.push(value.evaluate(ctx)?);
+                }
+                ctx.with_slots(&bound, |inner| body.evaluate(inner).map(EvalValue::detach))
+            }
+            Expression::Switch { branches, default } => {
+                for (case, then) in branches {
+                    if case.evaluate(ctx)?.is_truthy() {
+                        return then.evaluate(ctx);
+                    }
+                }
+                match default {
+                    Some(default) => default.evaluate(ctx),
+                    None => Err(location(
+                        40066,
+                        "$switch found no branch whose 'case' is true, and has no 'default'",
+                    )),
+                }
+            }
+            Expression::Loop {
+                kind,
+                input,
+                extra,
+                body,
+            } => {
+                let input = input.evaluate(ctx)?;
+                evaluate_loop(*kind, input, extra.as_deref(), body, ctx)
+            }
+        }
+    }
+}
+
+fn evaluate_loop<'e>(
+    kind: LoopKind,
+    input: EvalValue<'e>,
+    extra: Option<&'e Expression>,
+    body: &'e Expression,
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let array = match input.non_null() {
+        None => return Ok(EvalValue::NULL),
+        Some(RawValue::Array(array)) => array,
+        Some(other) => return Err(not_an_array(kind, other)),
+    };
+    match kind {
+        LoopKind::Map => {
+            let mut out = ArrayBuilder::new();
+            for value in array {
+                ctx.with_slots(&[EvalValue::Raw(value)], |inner| {
+                    out.push(body.evaluate(inner)?.as_raw().unwrap_or(RawValue::Null));
+                    Ok(())
+                })?;
+            }
+            Ok(Value::Array(out.finish()).into())
+        }
+        LoopKind::Filter => {
+            let limit = filter_limit(extra, ctx)?;
+            let mut out = ArrayBuilder::new();
+            for value in array {
+                if out.len() >= limit {
+                    break;
+                }
+                let keep = ctx.with_slots(&[EvalValue::Raw(value)], |inner| {
+                    body.evaluate(inner).map(|v| v.is_truthy())
+                })?;
+                if keep {
+                    out.push(value);
+                }
+            }
+            Ok(Value::Array(out.finish()).into())
+        }
+        LoopKind::Reduce => {
+            let mut value = match extra {
+                Some(initial) => initial.evaluate(ctx)?.detach(),
+                None => EvalValue::NULL,
+            };
+            for this in array {
+                value = ctx.with_slots(&[value, EvalValue::Raw(this)], |inner| {
+                    body.evaluate(inner).map(EvalValue::detach)
+                })?;
+            }
+            Ok(value)
+        }
+    }
+}
+
+fn filter_limit<'e>(limit: Option<&'e Expression>, ctx: EvalContext<'e>) -> Result<usize> {
+    let Some(limit) = limit else {
+        return Ok(usize::MAX);
+    };
+    let limit = limit.evaluate(ctx)?;
+    let Some(value) = limit.non_null() else {
+        return Ok(usize::MAX);
+    };
+    match value.as_i64_exact() {
+        Some(n) if i32::try_from(n).is_err() => Err(location(
+            327391,
+            format!(
+                "$filter: 'limit' must be a 32-bit integer, not {}",
+                sheaf_bson::json::shell(value)
+            ),
+        )),
+        Some(n) if n < 1 => Err(location(
+            327392,
+            format!("$filter: 'limit' must be greater than 0, not {n}"),
+        )),
+        Some(n) => Ok(n as usize),
+        None => Err(location(
+            327391,
+            format!(
+                "$filter: 'limit' must be a 32-bit integer, not {}",
+                sheaf_bson::json::shell(value)
+            ),
+        )),
+    }
+}
+
+fn not_an_array(kind: LoopKind, found: RawValue<'_>) -> sheaf_bson::error_code::Error {
+    let (code, name) = match kind {
+        LoopKind::Map => (16883, "$map"),
+        LoopKind::Filter => (28651, "$filter"),
+        LoopKind::Reduce => (40080, "$reduce"),
+    };
+    location(
+        code,
+        format!(
+            "{name}: 'input' must be an array, not {}",
+            found.type_name()
+        ),
+    )
+}

@@ -1,0 +1,147 @@
+//! `"$a.b"`: reading a dotted path from a document or a variable.
+//!
+//! Arrays on the way are mapped over, documents in them followed and
+//! everything else in them passed by, so the result has at most as many
+//! elements as the array. Numbers in a path are field names, never positions.
+//!
+//! ```text
+//! {a: [{b: 1}, 5, {c: 2}, {b: [3]}]}    "$a.b"  [1, [3]]
+//! ```
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{ArrayBuilder, RawArray, RawDoc, RawValue, Value};
+
+use super::eval::{EvalContext, EvalValue};
+use super::location;
+
+/// Longest path, in components.
+const COMPONENTS_MAX: usize = 200;
+
+/// A path and what it starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldPathExpr {
+    /// Where to begin.
+    pub base: Base,
+    /// Field names; empty is the base itself.
+    pub components: Box<[Box<str>]>,
+}
+
+/// Where a path begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// The document.
+    Root,
+    /// A variable.
+    Slot(usize),
+}
+
+/// Splits and checks a path without its `$`.
+/// Errors: an empty component, one that starts with `$`, a zero byte, too many.
+pub fn split(path: &str) -> Result<Box<[Box<str>]>> {
+    if path.is_empty() {
+        return Err(location(40352, "a field path must not be empty"));
+    }
+    if path.ends_with('.') {
+        return Err(location(
+            40353,
+            format!("the field path '{path}' must not end with a '.'"),
+        ));
+    }
+    let components: Box<[Box<str>]> = path.split('.').map(Into::into).collect();
+    if components.len() > COMPONENTS_MAX {
+        let message = format!("a field path must not have more than {COMPONENTS_MAX} components");
+        return Err(Error::new(ErrorCode::OVERFLOW, message));
+    }
+    components
+        .iter()
+        .try_for_each(|c| check_component(c, path))?;
+    Ok(components)
+}
+
+/// Errors: an empty name, one that starts with `$`, a zero byte.
+pub(super) fn check_component(component: &str, path: &str) -> Result<()> {
+    if component.is_empty() {
+        return Err(location(
+            15998,
+            format!("the field path '{path}' contains an empty field name"),
+        ));
+    }
+    if component.starts_with('$') {
+        return Err(location(
+            16410,
+            format!(
+                "the field name '{component}' in '{path}' must not start with '$'; consider $getField or $setField"
+            ),
+        ));
+    }
+    if component.contains('\0') {
+        return Err(location(16411, "a field name must not contain a zero byte"));
+    }
+    Ok(())
+}
+
+impl FieldPathExpr {
+    /// The path read from the document itself: dotted, when it starts at the root.
+    pub fn root_path(&self) -> Option<String> {
+        (self.base == Base::Root).then(|| self.components.join("."))
+    }
+
+    pub(super) fn evaluate<'e>(&'e self, ctx: EvalContext<'e>) -> EvalValue<'e> {
+        match self.base {
+            Base::Root if self.components.is_empty() => {
+                EvalValue::Raw(RawValue::Document(ctx.root))
+            }
+            Base::Root => in_document(ctx.root, &self.components),
+            Base::Slot(slot) => match ctx.slot(slot).and_then(EvalValue::as_raw) {
+                None => EvalValue::Missing,
+                Some(value) if self.components.is_empty() => EvalValue::Raw(value),
+                Some(value) => in_value(value, &self.components),
+            },
+        }
+    }
+}
+
+/// Reads a path of at least one component.
+pub fn in_document<'e>(doc: RawDoc<'e>, path: &[Box<str>]) -> EvalValue<'e> {
+    let Some((first, rest)) = path.split_first() else {
+        return EvalValue::Raw(RawValue::Document(doc));
+    };
+    let mut rest = rest;
+    let mut value = match doc.get(first) {
+        Some(value) => value,
+        None => return EvalValue::Missing,
+    };
+    while let Some((next, after)) = rest.split_first() {
+        value = match value {
+            RawValue::Document(inner) => match inner.get(next) {
+                Some(value) => value,
+                None => return EvalValue::Missing,
+            },
+            RawValue::Array(array) => return in_array(array, rest),
+            _ => return EvalValue::Missing,
+        };
+        rest = after;
+    }
+    EvalValue::Raw(value)
+}
+
+/// Reads a path of at least one component from any value.
+pub fn in_value<'e>(value: RawValue<'e>, path: &[Box<str>]) -> EvalValue<'e> {
+    match value {
+        RawValue::Document(doc) => in_document(doc, path),
+        RawValue::Array(array) => in_array(array, path),
+        _ => EvalValue::Missing,
+    }
+}
+
+fn in_array<'e>(array: RawArray<'e>, path: &[Box<str>]) -> EvalValue<'e> {
+    let mut out = ArrayBuilder::new();
+    for value in array {
+        if let RawValue::Document(doc) = value
+            && let Some(found) = in_document(doc, path).as_raw()
+        {
+            out.push(found);
+        }
+    }
+    EvalValue::Owned(Value::Array(out.finish()))
+}

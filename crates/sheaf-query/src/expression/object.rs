@@ -1,0 +1,283 @@
+//! `$mergeObjects`, `$objectToArray`, `$arrayToObject`, `$getField`.
+
+use std::collections::HashMap;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{ArrayBuilder, DocBuilder, RawArray, RawDoc, RawValue, Value};
+
+use super::eval::{EvalContext, EvalValue};
+use super::operators::{Arity, Operator};
+use super::parser::Parser;
+use super::{Expression, location};
+
+/// Fields in order of first mention, each with its last value.
+#[derive(Default)]
+pub(crate) struct Merged {
+    fields: Vec<(String, Value)>,
+    places: HashMap<String, usize>,
+}
+
+impl Merged {
+    /// Sets a field; a field that is there keeps its place.
+    pub(crate) fn set(&mut self, name: &str, value: RawValue<'_>) {
+        match self.places.get(name) {
+            Some(&at) => self.fields[at].1 = value.to_value(),
+            None => {
+                self.places.insert(name.to_owned(), self.fields.len());
+                self.fields.push((name.to_owned(), value.to_value()));
+            }
+        }
+    }
+
+    /// Sets all fields of a document.
+    pub(crate) fn merge(&mut self, doc: RawDoc<'_>) {
+        for element in doc {
+            self.set(element.key(), element.value());
+        }
+    }
+
+    pub(crate) fn finish(self) -> sheaf_bson::DocBuf {
+        let mut out = DocBuilder::new();
+        for (name, value) in &self.fields {
+            out.append(name, value);
+        }
+        out.finish()
+    }
+}
+
+/// All operands (or the elements of the only one) as one document; null and missing are passed over.
+pub(super) fn merge_objects<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut merged = Merged::default();
+    let mut add = |raw: RawValue<'_>| match raw {
+        RawValue::Null | RawValue::Undefined => Ok(()),
+        RawValue::Document(doc) => {
+            merged.merge(doc);
+            Ok(())
+        }
+        other => Err(operator.error(
+            40400,
+            format_args!(
+                "requires object inputs, but input {} is of type {}",
+                sheaf_bson::json::shell(other),
+                other.type_name()
+            ),
+        )),
+    };
+    for arg in args {
+        match arg.evaluate(ctx)?.as_raw() {
+            None => {}
+            Some(RawValue::Array(array)) if args.len() == 1 => {
+                array.iter().try_for_each(&mut add)?
+            }
+            Some(raw) => add(raw)?,
+        }
+    }
+    Ok(Value::Document(merged.finish()).into())
+}
+
+/// `{a: 1}` becomes `[{k: "a", v: 1}]`.
+pub(super) fn object_to_array<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    match value.non_null() {
+        None => Ok(EvalValue::NULL),
+        Some(RawValue::Document(doc)) => {
+            let mut out = ArrayBuilder::new();
+            for element in doc {
+                let mut pair = DocBuilder::new();
+                pair.append("k", element.key());
+                pair.append_renamed("v", element);
+                out.push_document_bytes(pair.finish().as_bytes());
+            }
+            Ok(Value::Array(out.finish()).into())
+        }
+        Some(other) => Err(operator.error(
+            40390,
+            format_args!(
+                "requires a document as its input, found: {}",
+                other.type_name()
+            ),
+        )),
+    }
+}
+
+/// The inverse of `$objectToArray`; also takes `[[k, v], ...]`. The first element decides the form.
+pub(super) fn array_to_object<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    let array = match value.non_null() {
+        None => return Ok(EvalValue::NULL),
+        Some(RawValue::Array(array)) => array,
+        Some(other) => {
+            return Err(operator.error(
+                40386,
+                format_args!(
+                    "requires an array as its input, found: {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let mut merged = Merged::default();
+    let pairs = match array.iter().next() {
+        None => false,
+        Some(RawValue::Array(_)) => true,
+        Some(RawValue::Document(_)) => false,
+        Some(other) => {
+            return Err(operator.error(
+                40398,
+                format_args!(
+                    "takes arrays of two or documents of k and v, found: {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    for element in array {
+        let (key, value) = match element {
+            RawValue::Array(pair) if pairs => two(operator, pair)?,
+            RawValue::Document(doc) if !pairs => key_and_value(operator, doc)?,
+            other => {
+                return Err(operator.error(
+                    if pairs { 40396 } else { 40391 },
+                    format_args!(
+                        "takes elements of one form: the first is {}, another is of type {}",
+                        if pairs { "an array" } else { "a document" },
+                        other.type_name()
+                    ),
+                ));
+            }
+        };
+        if key.contains('\0') {
+            return Err(operator.error(4940400, "takes keys without a zero byte"));
+        }
+        merged.set(key, value);
+    }
+    Ok(Value::Document(merged.finish()).into())
+}
+
+fn two<'a>(operator: &'static Operator, pair: RawArray<'a>) -> Result<(&'a str, RawValue<'a>)> {
+    let mut values = pair.iter();
+    match (values.next(), values.next(), values.next()) {
+        (Some(RawValue::String(key)), Some(value), None) => Ok((key, value)),
+        (Some(other), Some(_), None) => Err(operator.error(
+            40395,
+            format_args!("takes strings as keys, found: {}", other.type_name()),
+        )),
+        _ => Err(operator.error(
+            40397,
+            format_args!("takes arrays of exactly two, found: {}", pair.count()),
+        )),
+    }
+}
+
+fn key_and_value<'a>(
+    operator: &'static Operator,
+    doc: RawDoc<'a>,
+) -> Result<(&'a str, RawValue<'a>)> {
+    let count = doc.iter().count();
+    if count != 2 {
+        return Err(operator.error(
+            40392,
+            format_args!("takes documents of exactly the fields k and v, found: {count} fields"),
+        ));
+    }
+    match (doc.get("k"), doc.get("v")) {
+        (Some(RawValue::String(key)), Some(value)) => Ok((key, value)),
+        (Some(other), Some(_)) => Err(operator.error(
+            40394,
+            format_args!("takes strings as keys, found: {}", other.type_name()),
+        )),
+        _ => Err(operator.error(40393, "takes documents of exactly the fields k and v")),
+    }
+}
+
+static GET_FIELD: Operator = Operator {
+    name: "$getField",
+    arity: Arity::Exactly(2),
+    eval: get_field,
+};
+
+/// `{$getField: "name"}` or `{$getField: {field, input}}`. The name is taken
+/// as it is: dots and dollars in it mean nothing.
+pub(super) fn parse_get_field(
+    parser: &mut Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    let root = RawValue::String("$$CURRENT");
+    let (field, input) = match operand {
+        RawValue::Document(doc) if doc.first().is_none_or(|e| !e.key().starts_with('$')) => {
+            for element in doc {
+                if !matches!(element.key(), "field" | "input") {
+                    return Err(location(
+                        3041701,
+                        format!("$getField found an unknown argument: '{}'", element.key()),
+                    ));
+                }
+            }
+            let field = doc
+                .get("field")
+                .ok_or_else(|| location(3041702, "$getField requires 'field' to be specified"))?;
+            let input = doc
+                .get("input")
+                .ok_or_else(|| location(3041703, "$getField requires 'input' to be specified"))?;
+            (field, input)
+        }
+        other => (other, root),
+    };
+    let field = parser.operand(field)?;
+    let input = parser.operand(input)?;
+    match field.as_constant() {
+        Some(Some(RawValue::String(_))) => {}
+        Some(other) => {
+            let found = other.map_or("missing", |v| v.type_name());
+            return Err(location(
+                5654602,
+                format!("$getField requires 'field' to evaluate to a String, found: {found}"),
+            ));
+        }
+        // A name that is itself computed is allowed: it is checked when it is known.
+        None => {}
+    }
+    Ok(Expression::Call {
+        operator: &GET_FIELD,
+        args: vec![field, input],
+    })
+}
+
+fn get_field<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (field, input) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let Some(name) = field.as_raw().and_then(|f| f.as_str()) else {
+        return Err(operator.error(
+            3041704,
+            format_args!(
+                "requires 'field' to evaluate to a String, found: {}",
+                field.type_name()
+            ),
+        ));
+    };
+    Ok(match input {
+        EvalValue::Raw(RawValue::Document(doc)) => doc.get(name).into(),
+        EvalValue::Owned(Value::Document(doc)) => match doc.get(name) {
+            Some(found) => EvalValue::Owned(found.to_value()),
+            None => EvalValue::Missing,
+        },
+        EvalValue::Raw(RawValue::Null | RawValue::Undefined)
+        | EvalValue::Owned(Value::Null | Value::Undefined) => EvalValue::NULL,
+        _ => EvalValue::Missing,
+    })
+}

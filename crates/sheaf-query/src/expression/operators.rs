@@ -1,0 +1,226 @@
+//! The table of operators: everything `{$name: ...}` can be in an expression.
+//!
+//! An entry is either a *call* (operands in order, a number of them, a
+//! function) or a *form* with a syntax of its own (`$let`, `$switch`, ...). A
+//! new operator is a line here and a function in its family's file; what is
+//! not in the table is refused by name.
+
+use sheaf_bson::RawValue;
+use sheaf_bson::error_code::{Error, Result};
+
+use super::eval::{EvalContext, EvalValue};
+use super::parser::Parser;
+use super::{
+    Expression, arithmetic, array, boolean, comparison, conditional, convert, date, location,
+    object, string, type_ops,
+};
+
+/// What evaluates a call: the operator itself (for messages), its operands, the document.
+pub type EvalFn =
+    for<'e> fn(&'static Operator, &'e [Expression], EvalContext<'e>) -> Result<EvalValue<'e>>;
+
+/// What parses a form: the operand as written.
+pub type ParseFn = fn(&mut Parser<'_>, RawValue<'_>) -> Result<Expression>;
+
+/// How many operands a call takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly this many.
+    Exactly(usize),
+    /// From the first to the second, both included.
+    Between(usize, usize),
+    /// Any number.
+    Any,
+}
+
+/// An operator that evaluates its operands.
+#[derive(Clone, Copy)]
+pub struct Operator {
+    /// `$name`.
+    pub name: &'static str,
+    /// How many operands.
+    pub arity: Arity,
+    /// Its function.
+    pub eval: EvalFn,
+}
+
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Operator {
+    /// Errors: a number of operands the operator does not take.
+    pub(super) fn check_arity(&self, given: usize) -> Result<()> {
+        let name = self.name;
+        match self.arity {
+            Arity::Any => Ok(()),
+            Arity::Exactly(n) if given == n => Ok(()),
+            Arity::Exactly(n) => Err(location(
+                16020,
+                format!("Expression {name} takes exactly {n} arguments. {given} were passed in."),
+            )),
+            Arity::Between(least, most) if (least..=most).contains(&given) => Ok(()),
+            Arity::Between(least, most) => Err(location(
+                28667,
+                format!(
+                    "Expression {name} takes at least {least} arguments, and at most {most}, but {given} were passed in."
+                ),
+            )),
+        }
+    }
+
+    /// An error of this operator: the message begins with its name.
+    pub(super) fn error(&self, code: i32, message: impl std::fmt::Display) -> Error {
+        location(code, format!("{} {message}", self.name))
+    }
+}
+
+/// One line of the table.
+pub enum Entry {
+    /// Evaluates operands.
+    Call(Operator),
+    /// Has a syntax of its own.
+    Form(&'static str, ParseFn),
+}
+
+impl Entry {
+    /// `$name`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Entry::Call(operator) => operator.name,
+            Entry::Form(name, _) => name,
+        }
+    }
+}
+
+const fn call(name: &'static str, arity: Arity, eval: EvalFn) -> Entry {
+    Entry::Call(Operator { name, arity, eval })
+}
+
+use Arity::{Any, Between, Exactly};
+
+/// Every operator, sorted by name.
+pub static TABLE: &[Entry] = &[
+    call("$abs", Exactly(1), arithmetic::abs),
+    call("$add", Any, arithmetic::add),
+    call("$allElementsTrue", Exactly(1), array::all_elements_true),
+    call("$and", Any, boolean::and),
+    call("$anyElementTrue", Exactly(1), array::any_element_true),
+    call("$arrayElemAt", Exactly(2), array::array_elem_at),
+    call("$arrayToObject", Exactly(1), object::array_to_object),
+    call("$avg", Any, arithmetic::avg),
+    call("$binarySize", Exactly(1), type_ops::binary_size),
+    call("$bsonSize", Exactly(1), type_ops::bson_size),
+    call("$ceil", Exactly(1), arithmetic::ceil),
+    call("$cmp", Exactly(2), comparison::cmp),
+    call("$concat", Any, string::concat),
+    call("$concatArrays", Any, array::concat_arrays),
+    Entry::Form("$cond", conditional::parse_cond),
+    Entry::Form("$const", conditional::parse_literal),
+    call("$dayOfMonth", Exactly(1), date::day_of_month),
+    call("$dayOfWeek", Exactly(1), date::day_of_week),
+    call("$dayOfYear", Exactly(1), date::day_of_year),
+    call("$divide", Exactly(2), arithmetic::divide),
+    call("$eq", Exactly(2), comparison::eq),
+    call("$exp", Exactly(1), arithmetic::exp),
+    Entry::Form("$filter", array::parse_filter),
+    call("$first", Exactly(1), array::first),
+    call("$floor", Exactly(1), arithmetic::floor),
+    Entry::Form("$getField", object::parse_get_field),
+    call("$gt", Exactly(2), comparison::gt),
+    call("$gte", Exactly(2), comparison::gte),
+    call("$hour", Exactly(1), date::hour),
+    call("$ifNull", Any, conditional::if_null),
+    call("$in", Exactly(2), array::in_array),
+    call("$indexOfArray", Between(2, 4), array::index_of_array),
+    call("$isArray", Exactly(1), type_ops::is_array),
+    call("$isNumber", Exactly(1), type_ops::is_number),
+    call("$last", Exactly(1), array::last),
+    Entry::Form("$let", conditional::parse_let),
+    Entry::Form("$literal", conditional::parse_literal),
+    call("$ln", Exactly(1), arithmetic::ln),
+    call("$log10", Exactly(1), arithmetic::log10),
+    call("$lt", Exactly(2), comparison::lt),
+    call("$lte", Exactly(2), comparison::lte),
+    Entry::Form("$map", array::parse_map),
+    call("$max", Any, comparison::max),
+    call("$mergeObjects", Any, object::merge_objects),
+    call("$millisecond", Exactly(1), date::millisecond),
+    call("$min", Any, comparison::min),
+    call("$minute", Exactly(1), date::minute),
+    call("$mod", Exactly(2), arithmetic::modulo),
+    call("$month", Exactly(1), date::month),
+    call("$multiply", Any, arithmetic::multiply),
+    call("$ne", Exactly(2), comparison::ne),
+    call("$not", Exactly(1), boolean::not),
+    call("$objectToArray", Exactly(1), object::object_to_array),
+    call("$or", Any, boolean::or),
+    call("$pow", Exactly(2), arithmetic::pow),
+    call("$range", Between(2, 3), array::range),
+    Entry::Form("$reduce", array::parse_reduce),
+    call("$reverseArray", Exactly(1), array::reverse_array),
+    call("$round", Between(1, 2), arithmetic::round),
+    call("$second", Exactly(1), date::second),
+    call("$setDifference", Exactly(2), array::set_difference),
+    call("$setIntersection", Any, array::set_intersection),
+    call("$setIsSubset", Exactly(2), array::set_is_subset),
+    call("$setUnion", Any, array::set_union),
+    call("$size", Exactly(1), array::size),
+    call("$slice", Between(2, 3), array::slice),
+    call("$split", Exactly(2), string::split),
+    call("$sqrt", Exactly(1), arithmetic::sqrt),
+    call("$strLenBytes", Exactly(1), string::str_len_bytes),
+    call("$strLenCP", Exactly(1), string::str_len_cp),
+    call("$strcasecmp", Exactly(2), string::strcasecmp),
+    call("$substr", Exactly(3), string::substr_bytes),
+    call("$substrBytes", Exactly(3), string::substr_bytes),
+    call("$substrCP", Exactly(3), string::substr_cp),
+    call("$subtract", Exactly(2), arithmetic::subtract),
+    call("$sum", Any, arithmetic::sum),
+    Entry::Form("$switch", conditional::parse_switch),
+    call("$toBool", Exactly(1), convert::to_bool),
+    call("$toDate", Exactly(1), convert::to_date),
+    call("$toDecimal", Exactly(1), convert::to_decimal),
+    call("$toDouble", Exactly(1), convert::to_double),
+    call("$toInt", Exactly(1), convert::to_int),
+    call("$toLong", Exactly(1), convert::to_long),
+    call("$toLower", Exactly(1), string::to_lower),
+    call("$toObjectId", Exactly(1), convert::to_object_id),
+    call("$toString", Exactly(1), convert::to_string),
+    call("$toUpper", Exactly(1), string::to_upper),
+    call("$trunc", Between(1, 2), arithmetic::trunc),
+    call("$type", Exactly(1), type_ops::type_name),
+    call("$year", Exactly(1), date::year),
+];
+
+/// The operator of this name; `None` when there is none.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    TABLE
+        .binary_search_by(|entry| entry.name().cmp(name))
+        .ok()
+        .map(|at| &TABLE[at])
+}
+
+/// Whether an expression operator has this name.
+pub fn exists(name: &str) -> bool {
+    find(name).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted() {
+        for pair in TABLE.windows(2) {
+            assert!(
+                pair[0].name() < pair[1].name(),
+                "{} {}",
+                pair[0].name(),
+                pair[1].name()
+            );
+        }
+    }
+}

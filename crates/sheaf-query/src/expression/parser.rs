@@ -1,0 +1,287 @@
+//! From BSON to an [`Expression`].
+//!
+//! ```text
+//! "$a.b"            a path              "$$v.b"   a variable's path
+//! {$op: operand}    an operator         {a: e}    a document of expressions
+//! [e, e]            an array            other     itself
+//! ```
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::json::shell;
+use sheaf_bson::{RawDoc, RawValue, Value};
+
+use super::field_path::{self, Base, FieldPathExpr};
+use super::operators::{self, Entry};
+use super::variables::{VariableScope, check_user_name};
+use super::{Expression, folding, location};
+
+/// Deepest nesting of operators, documents and arrays together.
+const DEPTH_MAX: usize = 100;
+
+/// Parses what stands where an expression may stand.
+/// Errors: an operator, variable or path that is unknown or malformed, by name.
+pub fn parse(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
+    Parser {
+        scope,
+        locals: Vec::new(),
+        depth: 0,
+    }
+    .operand(value)
+}
+
+/// Parses a document `{$op: ...}` or `{a: ..., b: ...}` as an expression.
+/// Errors: as [`parse`].
+pub fn parse_operand(doc: RawDoc<'_>, scope: &VariableScope) -> Result<Expression> {
+    parse(RawValue::Document(doc), scope)
+}
+
+/// The state of one parse: constants in reach, variables bound so far.
+pub struct Parser<'s> {
+    scope: &'s VariableScope,
+    /// Names by slot; an inner name hides an outer one.
+    locals: Vec<Box<str>>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    /// Parses an operand.
+    pub(super) fn operand(&mut self, value: RawValue<'_>) -> Result<Expression> {
+        if self.depth >= DEPTH_MAX {
+            let message =
+                format!("an expression must not be nested deeper than {DEPTH_MAX} levels");
+            return Err(Error::new(ErrorCode::OVERFLOW, message));
+        }
+        self.depth += 1;
+        let out = match value {
+            RawValue::String(text) => self.string(text),
+            RawValue::Document(doc) => self.document(doc),
+            RawValue::Array(array) => {
+                let values = array.iter().map(|v| self.operand(v)).collect::<Result<_>>();
+                values.map(|values| folding::fold(Expression::Array(values)))
+            }
+            other => Ok(Expression::constant(other.to_value())),
+        };
+        self.depth -= 1;
+        out
+    }
+
+    /// The operands of a call: the values of an array, or the one value.
+    fn operands(&mut self, value: RawValue<'_>) -> Result<Vec<Expression>> {
+        match value {
+            RawValue::Array(array) => array.iter().map(|v| self.operand(v)).collect(),
+            other => Ok(vec![self.operand(other)?]),
+        }
+    }
+
+    /// Parses `body` with `names` bound to the next slots.
+    pub(super) fn with_locals(&mut self, names: &[&str], body: RawValue<'_>) -> Result<Expression> {
+        let outer = self.locals.len();
+        self.locals
+            .extend(names.iter().map(|name| Box::from(*name)));
+        let parsed = self.operand(body);
+        self.locals.truncate(outer);
+        parsed
+    }
+
+    /// Errors: a name the user may not bind.
+    pub(super) fn check_name(&self, name: &str) -> Result<()> {
+        check_user_name(name)
+    }
+
+    fn string(&mut self, text: &str) -> Result<Expression> {
+        let Some(path) = text.strip_prefix('$') else {
+            return Ok(Expression::constant(text));
+        };
+        if path.is_empty() {
+            return Err(location(16872, "'$' by itself is not a valid field path"));
+        }
+        let Some(variable) = path.strip_prefix('$') else {
+            let components = field_path::split(path)?;
+            return Ok(self.path_of(self.current(), components));
+        };
+        let (name, rest) = match variable.split_once('.') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (variable, None),
+        };
+        if name.is_empty() {
+            return Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                "'$$' must be followed by a variable's name",
+            ));
+        }
+        let components = match rest {
+            Some(rest) => field_path::split(rest)?,
+            None => Box::default(),
+        };
+        self.variable(name, components)
+    }
+
+    fn current(&self) -> Base {
+        self.local("CURRENT").unwrap_or(Base::Root)
+    }
+
+    fn local(&self, name: &str) -> Option<Base> {
+        self.locals
+            .iter()
+            .rposition(|n| &**n == name)
+            .map(Base::Slot)
+    }
+
+    fn path_of(&self, base: Base, components: Box<[Box<str>]>) -> Expression {
+        Expression::FieldPath(FieldPathExpr { base, components })
+    }
+
+    fn variable(&self, name: &str, components: Box<[Box<str>]>) -> Result<Expression> {
+        if let Some(base) = self.local(name) {
+            return Ok(self.path_of(base, components));
+        }
+        match name {
+            "ROOT" | "CURRENT" => return Ok(self.path_of(Base::Root, components)),
+            "REMOVE" => return Ok(Expression::Constant(None)),
+            _ => {}
+        }
+        let constant = match name {
+            "NOW" => Arc::new(Value::DateTime(self.scope.now())),
+            "CLUSTER_TIME" => match self.scope.cluster_time() {
+                Some(time) => Arc::new(Value::Timestamp(time)),
+                None => {
+                    return Err(location(
+                        51144,
+                        "the variable $$CLUSTER_TIME has no value: this server is not part of a replica set",
+                    ));
+                }
+            },
+            _ => match self.scope.constant(name) {
+                Some(value) => value.clone(),
+                None => {
+                    return Err(location(
+                        17276,
+                        format!("Use of undefined variable: {name}"),
+                    ));
+                }
+            },
+        };
+        if components.is_empty() {
+            return Ok(Expression::Constant(Some(constant)));
+        }
+        Ok(Expression::Constant(
+            field_path::in_value(constant.as_raw(), &components)
+                .into_value()
+                .map(Arc::new),
+        ))
+    }
+
+    fn document(&mut self, doc: RawDoc<'_>) -> Result<Expression> {
+        let Some(first) = doc.first() else {
+            return Ok(Expression::constant(doc));
+        };
+        if first.key().starts_with('$') {
+            if doc.iter().nth(1).is_some() {
+                return Err(location(
+                    15983,
+                    format!(
+                        "an object that is an expression must have exactly one field, its operator: {}",
+                        shell(doc)
+                    ),
+                ));
+            }
+            return self.operator(first.key(), first.value());
+        }
+        let mut fields: Vec<(Box<str>, Expression)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for element in doc {
+            let name = element.key();
+            if name.contains('.') {
+                return Err(location(
+                    16412,
+                    format!("the field name '{name}' in an object expression must not contain '.'"),
+                ));
+            }
+            field_path::check_component(name, name)?;
+            if !seen.insert(name) {
+                return Err(location(
+                    16406,
+                    format!(
+                        "the field name '{name}' occurs twice in the object expression {}",
+                        shell(doc)
+                    ),
+                ));
+            }
+            fields.push((name.into(), self.operand(element.value())?));
+        }
+        Ok(folding::fold(Expression::Object(fields)))
+    }
+
+    fn operator(&mut self, name: &str, operand: RawValue<'_>) -> Result<Expression> {
+        match operators::find(name) {
+            Some(Entry::Form(_, parse)) => parse(self, operand).map(folding::fold),
+            Some(Entry::Call(operator)) => {
+                let args = self.operands(operand)?;
+                operator.check_arity(args.len())?;
+                if operator.name == "$ifNull" && args.len() < 2 {
+                    return Err(location(
+                        1257300,
+                        format!("$ifNull needs at least two arguments, had: {}", args.len()),
+                    ));
+                }
+                Ok(folding::fold(Expression::Call { operator, args }))
+            }
+            None => Err(Error::new(
+                ErrorCode::INVALID_PIPELINE_OPERATOR,
+                format!("Unrecognized expression '{name}'"),
+            )),
+        }
+    }
+}
+
+/// The named arguments of a form: `{input: ..., in: ...}`.
+pub(super) struct Arguments<'a> {
+    name: &'static str,
+    doc: RawDoc<'a>,
+}
+
+impl<'a> Arguments<'a> {
+    /// Errors: an operand that is not a document (`not_object`), an argument not in `known` (`unknown`).
+    pub(super) fn new(
+        name: &'static str,
+        operand: RawValue<'a>,
+        known: &[&str],
+        not_object: i32,
+        unknown: i32,
+    ) -> Result<Arguments<'a>> {
+        let RawValue::Document(doc) = operand else {
+            return Err(location(
+                not_object,
+                format!(
+                    "{name} takes an object as its argument, not {}",
+                    operand.type_name()
+                ),
+            ));
+        };
+        for element in doc {
+            if !known.contains(&element.key()) {
+                return Err(location(
+                    unknown,
+                    format!("Unrecognized parameter to {name}: '{}'", element.key()),
+                ));
+            }
+        }
+        Ok(Arguments { name, doc })
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<RawValue<'a>> {
+        self.doc.get(key)
+    }
+
+    /// Errors: the argument is not there (`missing`).
+    pub(super) fn required(&self, key: &str, missing: i32) -> Result<RawValue<'a>> {
+        self.get(key).ok_or_else(|| {
+            location(
+                missing,
+                format!("Missing '{key}' parameter to {}", self.name),
+            )
+        })
+    }
+}

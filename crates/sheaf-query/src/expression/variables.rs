@@ -1,0 +1,112 @@
+//! What expressions may name with `$$`: system variables and the user's `let`.
+//!
+//! System variables and `let` of a command are constants for the length of an
+//! operation, so the parser replaces them by their values. Variables bound
+//! inside an expression (`$let`, `$map`, ...) are numbered by the parser and
+//! never appear here.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DateTime, RawDoc, Timestamp, Value};
+
+/// The constants an expression is parsed with.
+#[derive(Debug, Clone, Default)]
+pub struct VariableScope {
+    now: DateTime,
+    cluster_time: Option<Timestamp>,
+    constants: Vec<(Box<str>, Arc<Value>)>,
+}
+
+impl VariableScope {
+    /// A scope whose `$$NOW` is `now`, without other variables.
+    pub fn new(now: DateTime) -> VariableScope {
+        VariableScope {
+            now,
+            ..VariableScope::default()
+        }
+    }
+
+    /// Gives `$$CLUSTER_TIME` a value; without one, naming it is an error.
+    pub fn with_cluster_time(mut self, time: Timestamp) -> VariableScope {
+        self.cluster_time = Some(time);
+        self
+    }
+
+    /// Adds the variables of a command's `let`. Values are expressions without
+    /// field paths; each sees the variables before it.
+    /// Errors: a bad name (FailedToParse), a value that reads the document.
+    pub fn with_let(mut self, vars: RawDoc<'_>) -> Result<VariableScope> {
+        for element in vars {
+            let name = element.key();
+            check_user_name(name)?;
+            let expression = super::parse(element.value(), &self)?;
+            if !expression.dependencies().is_empty() {
+                return Err(Error::new(
+                    ErrorCode(4890500),
+                    format!(
+                        "the value of the variable '{name}' in 'let' must not refer to fields of a document"
+                    ),
+                ));
+            }
+            let value = expression.evaluate_on(RawDoc::EMPTY)?.into_value();
+            // A missing value ($$REMOVE) leaves the variable undefined-as-null.
+            self.bind(name, value.unwrap_or(Value::Null));
+        }
+        Ok(self)
+    }
+
+    /// Binds one constant; a later binding hides an earlier one.
+    pub fn bind(&mut self, name: &str, value: Value) {
+        self.constants.push((name.into(), Arc::new(value)));
+    }
+
+    /// What `$$NOW` is.
+    pub fn now(&self) -> DateTime {
+        self.now
+    }
+
+    /// What `$$CLUSTER_TIME` is, if it is known.
+    pub fn cluster_time(&self) -> Option<Timestamp> {
+        self.cluster_time
+    }
+
+    /// The constant of this name.
+    pub(super) fn constant(&self, name: &str) -> Option<&Arc<Value>> {
+        self.constants
+            .iter()
+            .rev()
+            .find(|(n, _)| &**n == name)
+            .map(|(_, v)| v)
+    }
+}
+
+/// A name the user may bind: a lowercase ASCII letter or a non-ASCII character
+/// first (CURRENT is the one exception), then letters, digits and underscores.
+pub(super) fn check_user_name(name: &str) -> Result<()> {
+    if name == "CURRENT" {
+        return Ok(());
+    }
+    let refuse = |why: &str| {
+        Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            format!("'{name}' is not a valid variable name: {why}"),
+        ))
+    };
+    match name.chars().next() {
+        None => return refuse("it is empty"),
+        Some(c) if c.is_ascii_lowercase() || !c.is_ascii() => {}
+        Some(c) => {
+            return refuse(&format!(
+                "it starts with '{c}', not with a lowercase letter"
+            ));
+        }
+    }
+    match name
+        .chars()
+        .find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_')
+    {
+        Some(c) => refuse(&format!("it contains '{c}'")),
+        None => Ok(()),
+    }
+}

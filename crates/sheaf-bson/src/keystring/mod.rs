@@ -33,9 +33,9 @@ mod record_id;
 mod type_bits;
 
 use crate::raw_value::RawValue;
-use crate::record_id::RecordId;
+pub use crate::record_id::RecordId;
 
-pub use reader::{KeyReader, decode, field_end, fields};
+pub use reader::{KeyReader, decode, field_end, fields, prefix_end};
 pub use record_id::decode_record_id;
 pub use type_bits::TypeBits;
 
@@ -45,13 +45,20 @@ pub struct Directions(u64);
 
 impl Directions {
     /// All fields ascend.
-    pub const ASCENDING: Directions = Directions(0);
+    pub const fn ascending() -> Directions {
+        Directions(0)
+    }
 
     /// From the values of a key pattern in order: negative descends. Fields
     /// past the 64th ascend; an index has at most 32.
     pub fn from_signs(signs: impl IntoIterator<Item = i32>) -> Directions {
         let bits = signs.into_iter().take(64).enumerate();
         Directions(bits.fold(0, |bits, (i, sign)| bits | (u64::from(sign < 0) << i)))
+    }
+
+    /// The directions of the fields from `first` on, renumbered from 0.
+    pub fn starting_at(self, first: usize) -> Directions {
+        Directions(if first < 64 { self.0 >> first } else { 0 })
     }
 
     /// Whether field `i` descends.
@@ -116,9 +123,15 @@ impl KeyStringBuilder {
         self
     }
 
-    /// Appends fields that are encoded already, such as a prefix cut out of
-    /// another key with the same directions. Their type bits are not known.
-    pub fn append_encoded(&mut self, bytes: &[u8], fields: usize) -> &mut KeyStringBuilder {
+    /// Appends the next field, encoded already in its direction. Its type bits
+    /// are not known, so this is for seek keys.
+    pub fn append_encoded(&mut self, field: &[u8]) -> &mut KeyStringBuilder {
+        self.append_encoded_prefix(field, 1)
+    }
+
+    /// Appends `fields` fields that are encoded already, such as a prefix cut
+    /// out of another key with the same directions.
+    pub fn append_encoded_prefix(&mut self, bytes: &[u8], fields: usize) -> &mut KeyStringBuilder {
         self.bytes.extend_from_slice(bytes);
         self.fields += fields;
         self
@@ -141,7 +154,7 @@ impl KeyStringBuilder {
 
     /// The key so far.
     #[inline]
-    pub fn key(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 

@@ -1,6 +1,6 @@
 //! Bytes to values, field by field, without trusting them.
 //!
-//! [`fields`] and [`field_end`] only find where fields end: what a scan needs
+//! [`field_end`], [`prefix_end`] and [`fields`] only find where fields end: what a scan needs
 //! to compare a field's bytes with encoded bounds and to cut a prefix to seek
 //! past. [`KeyReader`] gives the values themselves, or writes them straight
 //! into a document.
@@ -27,14 +27,16 @@ pub fn decode(
     KeyReader::new(key, type_bits, directions).collect()
 }
 
-/// The length of the first `n` fields; `None` when the key has fewer or is malformed.
+/// Where the field ends that begins at `start`; `None` when there is no whole one.
 #[inline]
-pub fn field_end(key: &[u8], n: usize, directions: Directions) -> Option<usize> {
-    let mut at = 0;
-    for i in 0..n {
-        at += skip_field(&key[at..], directions.is_descending(i)).ok()?;
-    }
-    Some(at)
+pub fn field_end(key: &[u8], start: usize, descending: bool) -> Option<usize> {
+    let len = skip_field(key.get(start..)?, descending).ok()?;
+    Some(start + len)
+}
+
+/// The length of the first `n` fields; `None` when the key has fewer or is malformed.
+pub fn prefix_end(key: &[u8], n: usize, directions: Directions) -> Option<usize> {
+    (0..n).try_fold(0, |at, i| field_end(key, at, directions.is_descending(i)))
 }
 
 /// The fields of a key without record id, each as its bytes. Ends early on malformed bytes.

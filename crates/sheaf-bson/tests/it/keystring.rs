@@ -6,8 +6,8 @@ use expect_test::expect;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sheaf_bson::keystring::{
-    Directions, Discriminator, KeyReader, KeyStringBuilder, decode, decode_record_id, field_end,
-    fields,
+    Directions, Discriminator, KeyReader, KeyStringBuilder, decode, decode_record_id, fields,
+    prefix_end,
 };
 use sheaf_bson::{
     Decimal128, DocBuilder, RawValue, RecordId, Value, compare_values, doc, values_equal,
@@ -77,14 +77,14 @@ proptest! {
     fn memcmp_is_comparison(a in value(), b in value(), d in directions()) {
         let (x, y) = (encode(std::slice::from_ref(&a), d), encode(std::slice::from_ref(&b), d));
         let order = compare_tuples(&[a], &[b], d);
-        prop_assert_eq!(x.key().cmp(y.key()), order);
+        prop_assert_eq!(x.as_bytes().cmp(y.as_bytes()), order);
     }
 
     #[test]
     fn memcmp_is_comparison_of_numbers(a in number(), b in number()) {
-        let d = Directions::ASCENDING;
+        let d = Directions::ascending();
         let (x, y) = (encode(std::slice::from_ref(&a), d), encode(std::slice::from_ref(&b), d));
-        prop_assert_eq!(x.key().cmp(y.key()), compare_values(a.as_raw(), b.as_raw()));
+        prop_assert_eq!(x.as_bytes().cmp(y.as_bytes()), compare_values(a.as_raw(), b.as_raw()));
     }
 
     #[test]
@@ -92,23 +92,23 @@ proptest! {
         let mut b = b;
         b[..same].clone_from_slice(&a[..same]);
         let (x, y) = (encode(&a, d), encode(&b, d));
-        prop_assert_eq!(x.key().cmp(y.key()), compare_tuples(&a, &b, d));
+        prop_assert_eq!(x.as_bytes().cmp(y.as_bytes()), compare_tuples(&a, &b, d));
     }
 
     #[test]
     fn exact_values_come_back(values in vec(value(), 0..4), d in directions()) {
         let key = encode(&values, d);
-        let back = decode(key.key(), key.type_bits().as_bytes(), d).unwrap();
+        let back = decode(key.as_bytes(), key.type_bits().as_bytes(), d).unwrap();
         prop_assert_eq!(back.len(), values.len());
         for (a, b) in values.iter().zip(&back) {
             prop_assert!(same(a.as_raw(), b.as_raw()), "{a:?} came back as {b:?}");
         }
         // Field by field, and by length.
-        let ends: Vec<usize> = (0..=values.len()).map(|n| field_end(key.key(), n, d).unwrap()).collect();
-        prop_assert_eq!(ends.last(), Some(&key.key().len()));
-        prop_assert_eq!(field_end(key.key(), values.len() + 1, d), None);
-        let cut: Vec<&[u8]> = fields(key.key(), d).collect();
-        let expected: Vec<&[u8]> = ends.windows(2).map(|w| &key.key()[w[0]..w[1]]).collect();
+        let ends: Vec<usize> = (0..=values.len()).map(|n| prefix_end(key.as_bytes(), n, d).unwrap()).collect();
+        prop_assert_eq!(ends.last(), Some(&key.as_bytes().len()));
+        prop_assert_eq!(prefix_end(key.as_bytes(), values.len() + 1, d), None);
+        let cut: Vec<&[u8]> = fields(key.as_bytes(), d).collect();
+        let expected: Vec<&[u8]> = ends.windows(2).map(|w| &key.as_bytes()[w[0]..w[1]]).collect();
         prop_assert_eq!(cut, expected);
     }
 
@@ -122,16 +122,16 @@ proptest! {
         before.append_discriminator(Discriminator::Before);
         let mut after = encode(&prefix, d);
         after.append_discriminator(Discriminator::After);
-        prop_assert!(before.key() < key.key() && key.key() < after.key());
+        prop_assert!(before.as_bytes() < key.as_bytes() && key.as_bytes() < after.as_bytes());
         // A key with another last value lies on the same side of all three.
         let mut elsewhere = prefix.clone();
         *elsewhere.last_mut().unwrap() = other.clone();
         let mut far = encode(&elsewhere, d);
         far.append_record_id(RecordId(id));
         match compare_tuples(&elsewhere, &prefix, d) {
-            Ordering::Less => prop_assert!(far.key() < before.key()),
-            Ordering::Equal => prop_assert!(before.key() < far.key() && far.key() < after.key()),
-            Ordering::Greater => prop_assert!(far.key() > after.key()),
+            Ordering::Less => prop_assert!(far.as_bytes() < before.as_bytes()),
+            Ordering::Equal => prop_assert!(before.as_bytes() < far.as_bytes() && far.as_bytes() < after.as_bytes()),
+            Ordering::Greater => prop_assert!(far.as_bytes() > after.as_bytes()),
         }
     }
 
@@ -139,7 +139,7 @@ proptest! {
     fn record_ids_sort_and_come_back(a in 0i64.., b in 0i64.., shift_a in 0u32..63, shift_b in 0u32..63) {
         let (a, b) = (a >> shift_a, b >> shift_b);
         let key = |id| {
-            let mut builder = encode(&[Value::Null], Directions::ASCENDING);
+            let mut builder = encode(&[Value::Null], Directions::ascending());
             builder.append_record_id(RecordId(id));
             builder.finish().0
         };
@@ -212,14 +212,14 @@ fn the_bytes_are_these() {
     ];
     let mut out = String::new();
     for value in &cases {
-        let key = encode(std::slice::from_ref(value), Directions::ASCENDING);
+        let key = encode(std::slice::from_ref(value), Directions::ascending());
         let bits = key.type_bits().as_bytes();
         let bits = if bits.is_empty() {
             String::new()
         } else {
             format!("  bits {}", hex(bits))
         };
-        out += &format!("{value:?}\n    {}{bits}\n", hex(key.key()));
+        out += &format!("{value:?}\n    {}{bits}\n", hex(key.as_bytes()));
     }
     expect![[r#"
         MinKey
@@ -298,21 +298,21 @@ fn the_bytes_are_these() {
 
 #[test]
 fn small_things_stay_small() {
-    let len = |v: Value| encode(&[v], Directions::ASCENDING).key().len();
+    let len = |v: Value| encode(&[v], Directions::ascending()).as_bytes().len();
     assert_eq!(len(Value::from(127)), 2);
     assert_eq!(len(Value::from(-16383)), 3);
     assert!(len(Value::from(i32::MAX)) <= 6);
     assert!(len(Value::from(std::f64::consts::PI)) <= 10);
     assert_eq!(len(Value::from("abc")), 5);
     assert!(
-        encode(&[1.into(), "a".into()], Directions::ASCENDING)
+        encode(&[1.into(), "a".into()], Directions::ascending())
             .type_bits()
             .as_bytes()
             .is_empty()
     );
     let mut id = KeyStringBuilder::default();
     id.append_record_id(RecordId(1_000_000));
-    assert_eq!(id.key().len(), 4);
+    assert_eq!(id.as_bytes().len(), 4);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn reads_into_a_document() {
         Value::from("s"),
     ];
     let key = encode(&values, directions);
-    let mut reader = KeyReader::new(key.key(), key.type_bits().as_bytes(), directions);
+    let mut reader = KeyReader::new(key.as_bytes(), key.type_bits().as_bytes(), directions);
     let mut out = DocBuilder::new();
     for name in ["a", "b", "c"] {
         assert!(reader.read_into(&mut out, name).unwrap());
@@ -337,11 +337,14 @@ fn reads_into_a_document() {
 fn a_builder_is_reused() {
     let mut builder = KeyStringBuilder::new(Directions::from_signs([-1]));
     builder.append(1.5).append_record_id(RecordId(1));
-    let first = (builder.key().to_vec(), builder.type_bits().clone());
+    let first = (builder.as_bytes().to_vec(), builder.type_bits().clone());
     builder.reset();
-    assert!(builder.key().is_empty() && builder.type_bits().as_bytes().is_empty());
+    assert!(builder.as_bytes().is_empty() && builder.type_bits().as_bytes().is_empty());
     builder.append(1.5).append_record_id(RecordId(1));
-    assert_eq!((builder.key().to_vec(), builder.type_bits().clone()), first);
+    assert_eq!(
+        (builder.as_bytes().to_vec(), builder.type_bits().clone()),
+        first
+    );
 }
 
 #[test]
@@ -351,13 +354,18 @@ fn deep_documents_do_not_exhaust_the_stack() {
         builder.begin_document("a");
     }
     let deep = Value::Document(builder.finish());
-    let key = encode(std::slice::from_ref(&deep), Directions::ASCENDING);
-    let back = decode(key.key(), key.type_bits().as_bytes(), Directions::ASCENDING).unwrap();
+    let key = encode(std::slice::from_ref(&deep), Directions::ascending());
+    let back = decode(
+        key.as_bytes(),
+        key.type_bits().as_bytes(),
+        Directions::ascending(),
+    )
+    .unwrap();
     assert!(values_equal(back[0].as_raw(), deep.as_raw()));
     // Bytes that open documents without end.
     let bomb = vec![0x68; 100_000];
-    assert!(decode(&bomb, &[], Directions::ASCENDING).is_err());
-    assert_eq!(field_end(&bomb, 1, Directions::ASCENDING), None);
+    assert!(decode(&bomb, &[], Directions::ascending()).is_err());
+    assert_eq!(prefix_end(&bomb, 1, Directions::ascending()), None);
 }
 
 #[test]
@@ -380,8 +388,13 @@ fn decimals_keep_their_zeros() {
     ] {
         let decimal: Decimal128 = text.parse().unwrap();
         let value = Value::Decimal128(decimal);
-        let key = encode(std::slice::from_ref(&value), Directions::ASCENDING);
-        let back = decode(key.key(), key.type_bits().as_bytes(), Directions::ASCENDING).unwrap();
+        let key = encode(std::slice::from_ref(&value), Directions::ascending());
+        let back = decode(
+            key.as_bytes(),
+            key.type_bits().as_bytes(),
+            Directions::ascending(),
+        )
+        .unwrap();
         assert_eq!(back, [value], "{text}");
     }
 }

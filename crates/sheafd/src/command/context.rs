@@ -109,6 +109,8 @@ pub struct WriteReport {
     pub keys_inserted: Option<u64>,
     /// As `keys_inserted`.
     pub keys_deleted: Option<u64>,
+    /// Bytes given to the storage engine; `None` as for `keys_inserted`.
+    pub bytes_logged: Option<u64>,
     /// Retries after conflicts.
     pub write_conflicts: u64,
     /// How long it took.

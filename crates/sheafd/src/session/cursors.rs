@@ -116,7 +116,7 @@ impl CursorTable {
             None | Some(Slot::InUse { killed: true, .. }) => return Err(not_found(id)),
             Some(Slot::InUse { .. }) => {
                 return Err(Error::new(
-                    ErrorCode(12051),
+                    ErrorCode::CURSOR_IN_USE,
                     format!("cursor id {id} is already in use"),
                 ));
             }

@@ -1,0 +1,28 @@
+//! `connectionStatus`: who is authenticated here. Nobody is: there are no users yet.
+
+use sheaf_bson::{DocBuilder, Error};
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let mut privileges = false;
+    for element in cx.arguments() {
+        match element.key() {
+            "showPrivileges" => privileges = fields::boolean("connectionStatus", &element)?,
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    out.begin_document("authInfo");
+    let mut lists = vec!["authenticatedUsers", "authenticatedUserRoles"];
+    if privileges {
+        lists.push("authenticatedUserPrivileges");
+    }
+    for list in lists {
+        out.begin_array(list);
+        out.end();
+    }
+    out.end();
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `hello` and its older spellings: what this server is and can do.
+
+use std::time::Duration;
+
+use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_wire::MAX_MESSAGE_BYTES;
+
+use super::context::CommandContext;
+use super::fields;
+use crate::net::LinkState;
+
+/// The newest wire protocol version spoken: that of MongoDB 8.0.
+pub const WIRE_VERSION_MAX: i32 = 25;
+/// Largest document.
+pub const BSON_BYTES_MAX: i32 = 16 * 1024 * 1024;
+/// Most documents in one write command.
+pub const WRITE_BATCH_MAX: usize = 100_000;
+/// Idle logical sessions live for this long.
+pub const SESSION_TIMEOUT_MINUTES: i32 = 30;
+
+/// Client metadata larger than this is refused (handshake specification).
+const CLIENT_METADATA_BYTES_MAX: usize = 512;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let spelling = cx.first()?.key();
+    let legacy = spelling != "hello";
+    let (mut hello_ok, mut offered, mut await_time, mut topology) = (false, None, None, None);
+    for element in cx.arguments() {
+        match element.key() {
+            "helloOk" => hello_ok = fields::boolean("hello", &element)?,
+            "compression" => offered = Some(fields::array("hello", &element)?),
+            "client" => take_client_metadata(cx, fields::document("hello", &element)?)?,
+            "topologyVersion" => topology = Some(fields::document("hello", &element)?),
+            "maxAwaitTimeMS" => {
+                await_time = Some(fields::non_negative("hello", &element)?);
+            }
+            // No users to speak of, no load balancer, no cluster behind.
+            "saslSupportedMechs" | "speculativeAuthenticate" | "loadBalanced" | "hostInfo"
+            | "internalClient" | "forShell" | "secondaryOk" | "slaveOk" | "backpressure" => {}
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    match (topology, await_time) {
+        (Some(known), Some(limit)) => {
+            await_change(cx, known, Duration::from_millis(limit));
+            cx.connection.exhaust = cx.message.exhaust_allowed();
+        }
+        (None, None) => {}
+        _ => {
+            return Err(Error::new(
+                ErrorCode(31368),
+                "topologyVersion and maxAwaitTimeMS must be given together",
+            ));
+        }
+    }
+    if hello_ok {
+        out.append("helloOk", true);
+    }
+    out.append(if legacy { "ismaster" } else { "isWritablePrimary" }, true);
+    out.begin_document("topologyVersion");
+    out.append("processId", cx.server.process_id);
+    out.append("counter", 0i64);
+    out.end();
+    out.append("maxBsonObjectSize", BSON_BYTES_MAX);
+    out.append("maxMessageSizeBytes", MAX_MESSAGE_BYTES as i32);
+    out.append("maxWriteBatchSize", WRITE_BATCH_MAX as i32);
+    out.append("localTime", DateTime::now());
+    out.append("logicalSessionTimeoutMinutes", SESSION_TIMEOUT_MINUTES);
+    out.append("connectionId", cx.connection.link.id() as i32);
+    out.append("minWireVersion", 0);
+    out.append("maxWireVersion", WIRE_VERSION_MAX);
+    out.append("readOnly", false);
+    if let Some(offered) = offered {
+        let offered = offered.iter().filter_map(|value| value.as_str());
+        let common = cx.server.compressors.negotiate(offered);
+        if !common.is_empty() {
+            out.begin_array("compression");
+            for compressor in common.iter() {
+                out.push(compressor.name());
+            }
+            out.end();
+        }
+    }
+    Ok(())
+}
+
+/// The first hello of a connection may carry what the client says of itself.
+fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Result<(), Error> {
+    if cx.connection.client_metadata.is_some() {
+        return Err(Error::new(
+            ErrorCode::CLIENT_METADATA_CANNOT_BE_MUTATED,
+            "The client metadata document may only be sent in the first hello",
+        ));
+    }
+    if client.len_bytes() > CLIENT_METADATA_BYTES_MAX {
+        return Err(Error::new(
+            ErrorCode::CLIENT_METADATA_DOCUMENT_TOO_LARGE,
+            format!(
+                "The client metadata document must be less then or equal to \
+                 {CLIENT_METADATA_BYTES_MAX} bytes"
+            ),
+        ));
+    }
+    if let Some(RawValue::Document(application)) = client.get("application")
+        && let Some(name) = application.get("name").and_then(|name| name.as_str())
+    {
+        cx.connection.operations.set_app_name(name);
+    }
+    cx.connection.client_metadata = Some(client.to_buf());
+    Ok(())
+}
+
+/// One node's topology never changes: waits for the time to pass or the client to go.
+fn await_change(cx: &CommandContext<'_>, known: RawDoc<'_>, limit: Duration) {
+    let same_process = matches!(
+        known.get("processId"),
+        Some(RawValue::ObjectId(id)) if id == cx.server.process_id
+    );
+    if same_process && cx.connection.link.state() == LinkState::Open {
+        cx.connection.link.wait(limit);
+    }
+}

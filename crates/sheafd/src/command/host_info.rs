@@ -1,0 +1,64 @@
+//! `hostInfo`: the machine the server runs on.
+
+use sheaf_bson::{DateTime, DocBuilder, Error};
+
+use super::context::CommandContext;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    cx.no_arguments()?;
+    let memory_mb = memory_bytes().map_or(0, |bytes| bytes >> 20) as i64;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as i32;
+    out.begin_document("system");
+    out.append("currentTime", DateTime::now());
+    out.append("hostname", hostname().as_str());
+    out.append("cpuAddrSize", usize::BITS as i32);
+    out.append("memSizeMB", memory_mb);
+    out.append("memLimitMB", memory_mb);
+    out.append("numCores", cores);
+    out.append("numCoresAvailableToProcess", cores);
+    out.append("cpuArch", std::env::consts::ARCH);
+    out.append("numaEnabled", false);
+    out.end();
+    out.begin_document("os");
+    out.append("type", "Linux");
+    out.append("name", os_name().as_str());
+    out.append("version", first_line("/proc/sys/kernel/osrelease").as_str());
+    out.end();
+    out.begin_document("extra");
+    out.append("versionString", first_line("/proc/version").as_str());
+    out.append("kernelVersion", first_line("/proc/sys/kernel/osrelease").as_str());
+    out.end();
+    Ok(())
+}
+
+/// The machine's name, `localhost` when it has none.
+pub fn hostname() -> String {
+    let name = first_line("/proc/sys/kernel/hostname");
+    if name.is_empty() { "localhost".into() } else { name }
+}
+
+fn first_line(path: &str) -> String {
+    std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.lines().next().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+fn os_name() -> String {
+    std::fs::read_to_string("/etc/os-release")
+        .ok()
+        .and_then(|text| {
+            text.lines()
+                .find_map(|line| line.strip_prefix("PRETTY_NAME="))
+                .map(|name| name.trim_matches('"').to_owned())
+        })
+        .unwrap_or_else(|| "Linux".into())
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
+}

@@ -1,0 +1,51 @@
+//! `setParameter`: changes parameters of the running server.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement};
+
+use super::context::CommandContext;
+use super::fields;
+use crate::log::Component;
+use crate::parameters::{self, Parameters};
+
+/// Verbosity by component, a document of its own kind.
+pub const LOG_COMPONENT_VERBOSITY: &str = "logComponentVerbosity";
+
+/// Runs it. Either all parameters are set or none.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let elements: Vec<RawElement<'_>> = cx.arguments().collect();
+    if elements.is_empty() {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "no option found to set, use help:true to see options",
+        ));
+    }
+    let known = |name| {
+        Parameters::knows(name) || name == "logLevel" || name == LOG_COMPONENT_VERBOSITY
+    };
+    if let Some(element) = elements.iter().find(|element| !known(element.key())) {
+        return Err(parameters::unknown(element.key()));
+    }
+    for element in elements {
+        match element.key() {
+            "logLevel" => {
+                let level = fields::integer("setParameter", &element)?;
+                if !(0..=5).contains(&level) {
+                    return Err(Error::bad_value("logLevel must be within [0, 5]"));
+                }
+                out.append("was", i32::from(cx.server.log.default_verbosity()));
+                cx.server.log.set_verbosity(Component::Default, level as i8);
+            }
+            LOG_COMPONENT_VERBOSITY => {
+                out.append_bson("was", &cx.server.log.component_verbosity());
+                let wanted = fields::document("setParameter", &element)?;
+                cx.server.log.set_component_verbosity(wanted)?;
+            }
+            name => {
+                let value = element.value();
+                cx.server.parameters.set(name, value, false, Some(out))?;
+                cx.server.parameters_changed();
+            }
+        }
+    }
+    Ok(())
+}

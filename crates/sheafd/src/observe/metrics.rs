@@ -1,0 +1,181 @@
+//! Counters for serverStatus. Relaxed atomics: exact in sum, not in order.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use sheaf_bson::DocBuilder;
+use sheaf_db::OpContext;
+
+use super::Finished;
+use crate::command::{COMMANDS, Kind};
+
+/// What serverStatus shows of operations.
+pub struct Metrics {
+    /// Per command, in table order: run, failed.
+    commands: Vec<(AtomicU64, AtomicU64)>,
+    unknown_commands: AtomicU64,
+    opcounters: [AtomicU64; 6],
+    documents: [AtomicU64; 4],
+    scanned_keys: AtomicU64,
+    scanned_documents: AtomicU64,
+    write_conflicts: AtomicU64,
+    scan_and_order: AtomicU64,
+    latencies: [(AtomicU64, AtomicU64); 3],
+    user_asserts: AtomicU64,
+}
+
+const OPCOUNTERS: [&str; 6] = ["insert", "query", "update", "delete", "getmore", "command"];
+const DOCUMENTS: [&str; 4] = ["deleted", "inserted", "returned", "updated"];
+const LATENCIES: [&str; 3] = ["reads", "writes", "commands"];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            commands: COMMANDS.iter().map(|_| Default::default()).collect(),
+            unknown_commands: AtomicU64::default(),
+            opcounters: Default::default(),
+            documents: Default::default(),
+            scanned_keys: AtomicU64::default(),
+            scanned_documents: AtomicU64::default(),
+            write_conflicts: AtomicU64::default(),
+            scan_and_order: AtomicU64::default(),
+            latencies: Default::default(),
+            user_asserts: AtomicU64::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A command that is not in the table.
+    pub fn unknown_command(&self) {
+        self.unknown_commands.fetch_add(1, Relaxed);
+        self.user_asserts.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a command that has ended.
+    pub(super) fn count(&self, finished: &Finished<'_>) {
+        let (command, report) = (finished.command, finished.report);
+        if let Some(at) = COMMANDS.iter().position(|row| std::ptr::eq(row, command)) {
+            self.commands[at].0.fetch_add(1, Relaxed);
+            if finished.error.is_some() {
+                self.commands[at].1.fetch_add(1, Relaxed);
+            }
+        }
+        if finished.error.is_some() {
+            self.user_asserts.fetch_add(1, Relaxed);
+        }
+        let counts = finished.op.counters().counts();
+        let (opcounter, times) = match command.name {
+            "insert" => (0, counts.docs_inserted),
+            "find" => (1, 1),
+            "update" => (2, report.writes.len() as u64),
+            "delete" => (3, report.writes.len() as u64),
+            "getMore" => (4, 1),
+            _ => (5, 1),
+        };
+        self.opcounters[opcounter].fetch_add(times, Relaxed);
+        for (slot, n) in self.documents.iter().zip([
+            counts.docs_deleted,
+            counts.docs_inserted,
+            report.n_returned.unwrap_or(0),
+            counts.docs_modified,
+        ]) {
+            if n > 0 {
+                slot.fetch_add(n, Relaxed);
+            }
+        }
+        self.scanned_keys.fetch_add(counts.keys_examined, Relaxed);
+        self.scanned_documents
+            .fetch_add(counts.docs_examined, Relaxed);
+        if counts.write_conflicts > 0 {
+            self.write_conflicts
+                .fetch_add(counts.write_conflicts, Relaxed);
+        }
+        if report.plan.has_sort_stage() {
+            self.scan_and_order.fetch_add(1, Relaxed);
+        }
+        let latency = match command.kind {
+            Kind::Read => 0,
+            Kind::Write => 1,
+            _ => 2,
+        };
+        self.latencies[latency]
+            .0
+            .fetch_add(micros(finished.elapsed), Relaxed);
+        self.latencies[latency].1.fetch_add(1, Relaxed);
+    }
+
+    /// Appends `opcounters`.
+    pub fn append_opcounters(&self, out: &mut DocBuilder) {
+        out.begin_document("opcounters");
+        for (name, counter) in OPCOUNTERS.iter().zip(&self.opcounters) {
+            out.append(name, get(counter));
+        }
+        out.end();
+    }
+
+    /// Appends `opLatencies`.
+    pub fn append_latencies(&self, out: &mut DocBuilder) {
+        out.begin_document("opLatencies");
+        for (name, (latency, ops)) in LATENCIES.iter().zip(&self.latencies) {
+            out.begin_document(name);
+            out.append("latency", get(latency));
+            out.append("ops", get(ops));
+            out.end();
+        }
+        out.end();
+    }
+
+    /// Appends `asserts`.
+    pub fn append_asserts(&self, out: &mut DocBuilder) {
+        out.begin_document("asserts");
+        for name in ["regular", "warning", "msg"] {
+            out.append(name, 0);
+        }
+        out.append("user", get(&self.user_asserts));
+        out.append("tripwire", 0);
+        out.append("rollovers", 0);
+        out.end();
+    }
+
+    /// Appends the parts of `metrics` that are counted here.
+    pub fn append_metrics(&self, out: &mut DocBuilder) {
+        out.begin_document("commands");
+        out.append("<UNKNOWN>", get(&self.unknown_commands));
+        for (command, (total, failed)) in COMMANDS.iter().zip(&self.commands) {
+            out.begin_document(command.name);
+            out.append("failed", get(failed));
+            out.append("total", get(total));
+            out.end();
+        }
+        out.end();
+        out.begin_document("document");
+        for (name, counter) in DOCUMENTS.iter().zip(&self.documents) {
+            out.append(name, get(counter));
+        }
+        out.end();
+        out.begin_document("operation");
+        out.append("scanAndOrder", get(&self.scan_and_order));
+        out.append("writeConflicts", get(&self.write_conflicts));
+        out.end();
+        out.begin_document("queryExecutor");
+        out.append("scanned", get(&self.scanned_keys));
+        out.append("scannedObjects", get(&self.scanned_documents));
+        out.end();
+    }
+}
+
+fn get(counter: &AtomicU64) -> i64 {
+    counter.load(Relaxed) as i64
+}
+
+fn micros(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What an operation cost, for whoever prints it.
+pub fn append_counts(op: &OpContext, out: &mut DocBuilder) {
+    let counts = op.counters().counts();
+    out.append("keysExamined", counts.keys_examined as i64);
+    out.append("docsExamined", counts.docs_examined as i64);
+}

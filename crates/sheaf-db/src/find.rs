@@ -16,9 +16,13 @@ use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, RawDoc};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
+use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::shape;
+use sheaf_storage::Snapshot;
 
-use crate::catalog::ReadView;
+use crate::catalog::collection::Collection;
+use crate::catalog::namespace::Namespace;
+use crate::database::ReadView;
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
@@ -26,6 +30,7 @@ use crate::exec::{BuildContext, Doc, Member, PlanExecutor, StageStats, WorkCount
 use crate::explain::{self, PlannerFacts, Verbosity};
 use crate::op_context::OpContext;
 use crate::plan_cache::{REPLAN_FACTOR, signature};
+use crate::storage_error::coded;
 
 /// What the server's parameters and the command say about running a query.
 #[derive(Debug, Clone)]
@@ -59,6 +64,40 @@ impl Default for QueryOptions {
             evaluation_works: 10_000,
             evaluation_collection_fraction: 0.3,
             evaluation_results_max: 101,
+        }
+    }
+}
+
+/// One collection, or its absence, as of one snapshot.
+#[derive(Clone)]
+pub struct CollectionView {
+    /// `None` when it does not exist.
+    pub collection: Option<Arc<Collection>>,
+    /// What is read.
+    pub snapshot: Arc<dyn Snapshot>,
+    /// The indexes to plan with.
+    pub indexes: Vec<Arc<IndexEntry>>,
+}
+
+impl CollectionView {
+    /// The collection `ns` of a view.
+    pub fn new(view: &ReadView, ns: &Namespace) -> Self {
+        let collection = view.collection(ns).cloned();
+        CollectionView {
+            indexes: collection
+                .as_ref()
+                .map(|collection| collection.index_entries())
+                .unwrap_or_default(),
+            collection,
+            snapshot: view.snapshot().clone(),
+        }
+    }
+
+    /// How many records there are.
+    pub fn record_count(&self) -> Result<u64, Error> {
+        match &self.collection {
+            Some(collection) => self.snapshot.len(collection.table()).map_err(coded),
+            None => Ok(0),
         }
     }
 }
@@ -142,7 +181,7 @@ enum State {
 
 /// Starts a find. A collection that does not exist gives nothing.
 pub fn find(
-    view: &ReadView,
+    view: &CollectionView,
     op: &OpContext,
     query: Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -186,7 +225,7 @@ pub fn find(
 /// Picks a plan and starts it: for finds, and for the commands that look for
 /// the records they change.
 pub fn start(
-    view: &ReadView,
+    view: &CollectionView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -205,7 +244,8 @@ pub fn start(
         return Ok((executor, digest));
     }
     let cache = collection.plan_cache();
-    let key = shape::plan_cache_key(query, collection.indexes());
+    cache.enter(collection.generation());
+    let key = shape::plan_cache_key(query, &view.indexes);
     let mut replanned = false;
     if let Some(cached) = cache.active(key)
         && let Some(solution) = solutions
@@ -241,7 +281,7 @@ pub fn start(
 
 /// explain of a find: the plan, and from `executionStats` on, the plan run to its end.
 pub fn explain(
-    view: &ReadView,
+    view: &CollectionView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -259,7 +299,7 @@ pub fn explain(
         && let Some(id) = planner::express_id(query)
     {
         let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
-        let mut stats = express::describe(collection.id_index(), &found);
+        let mut stats = express::describe(&found);
         if let Some(projection) = &query.projection {
             let mut fields = DocBuilder::from_doc(stats.description.plan_fields.as_raw());
             fields.append("projection", projection.transform_by().as_raw());
@@ -283,7 +323,7 @@ pub fn explain(
             facts.shape_hash = shape::shape_hash(query);
             facts.plan_cache_key = format!(
                 "{:08X}",
-                shape::plan_cache_key(query, collection.indexes()) as u32
+                shape::plan_cache_key(query, &view.indexes) as u32
             );
             let cx = build_context(view, query, options, true);
             let solutions = plan(view, query, options)?;
@@ -323,7 +363,7 @@ pub fn explain(
 }
 
 fn nothing(
-    view: &ReadView,
+    view: &CollectionView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -338,26 +378,22 @@ fn nothing(
 
 /// The planner's candidates; never empty.
 pub fn plan(
-    view: &ReadView,
+    view: &CollectionView,
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<Vec<QuerySolution>, Error> {
-    let indexes = match &view.collection {
-        Some(collection) => collection.indexes(),
-        None => &[],
-    };
     planner::plan(
         query,
         &PlannerParams {
             no_table_scan: options.no_table_scan,
             max_scans_to_explode: options.scans_to_explode_max,
-            ..PlannerParams::new(indexes)
+            ..PlannerParams::new(&view.indexes)
         },
     )
 }
 
 fn build_context(
-    view: &ReadView,
+    view: &CollectionView,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
     timed: bool,
@@ -376,7 +412,7 @@ fn build_context(
 }
 
 fn budget(
-    view: &ReadView,
+    view: &CollectionView,
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<TrialBudget, Error> {

@@ -1,10 +1,4 @@
-//! Records: a collection's documents under their record ids.
-//!
-//! ```text
-//!   table of the collection:  record id, 8 bytes big endian  ->  the document's bytes
-//! ```
-//!
-//! Record ids are positive, so their big-endian bytes order as they do.
+//! Reading records: by id, or one after the other.
 
 use std::sync::Arc;
 
@@ -13,20 +7,8 @@ use sheaf_bson::error_code::Error;
 use sheaf_bson::RecordId;
 use sheaf_storage::{Cursor, Snapshot, TableId};
 
-use crate::storage_error;
-
-/// The key of a record.
-#[inline]
-pub fn record_key(id: RecordId) -> [u8; 8] {
-    (id.0 as u64).to_be_bytes()
-}
-
-/// The record id of a key; `None` when it is not one.
-#[inline]
-pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
-    let bytes: [u8; 8] = key.try_into().ok()?;
-    Some(RecordId(u64::from_be_bytes(bytes) as i64))
-}
+use crate::catalog::collection::{record_id_of, record_key};
+use crate::storage_error::coded;
 
 /// Reads single records of one collection as of one snapshot.
 #[derive(Clone)]
@@ -46,7 +28,7 @@ impl RecordReader {
     pub fn get(&self, id: RecordId) -> Result<Option<Bytes>, Error> {
         self.snapshot
             .get(self.table, &record_key(id))
-            .map_err(storage_error)
+            .map_err(coded)
     }
 }
 
@@ -59,31 +41,31 @@ impl RecordCursor {
     /// Not positioned yet.
     pub fn new(snapshot: &Arc<dyn Snapshot>, table: TableId) -> Result<Self, Error> {
         Ok(RecordCursor {
-            cursor: snapshot.cursor(table).map_err(storage_error)?,
+            cursor: snapshot.cursor(table).map_err(coded)?,
         })
     }
 
     /// To the first record.
     pub fn first(&mut self) -> Result<bool, Error> {
-        self.cursor.seek_first().map_err(storage_error)
+        self.cursor.seek_first().map_err(coded)
     }
 
     /// To the last record.
     pub fn last(&mut self) -> Result<bool, Error> {
-        self.cursor.seek_last().map_err(storage_error)
+        self.cursor.seek_last().map_err(coded)
     }
 
     /// To the next record.
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool, Error> {
-        self.cursor.next().map_err(storage_error)
+        self.cursor.next().map_err(coded)
     }
 
     /// To the previous record.
     #[inline]
     pub fn prev(&mut self) -> Result<bool, Error> {
-        self.cursor.prev().map_err(storage_error)
+        self.cursor.prev().map_err(coded)
     }
 
     /// The record's id.

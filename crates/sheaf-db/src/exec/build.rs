@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
-use sheaf_storage::Snapshot;
+use sheaf_storage::{Snapshot, TableId};
 
 use super::collscan::CollScan;
 use super::count_scan::CountScan;
@@ -25,7 +25,7 @@ use super::skip::Skip;
 use super::sort::{Sort, SpillOptions};
 use super::sort_merge::SortMerge;
 use super::{Node, PlanStage};
-use crate::catalog::Collection;
+use crate::catalog::collection::Collection;
 use crate::records::{RecordCursor, RecordReader};
 
 /// What the stages of one operation share.
@@ -33,14 +33,26 @@ use crate::records::{RecordCursor, RecordReader};
 pub struct BuildContext {
     /// The view everything is read from.
     pub snapshot: Arc<dyn Snapshot>,
-    /// The collection as of that view.
-    pub collection: Arc<Collection>,
+    /// The collection as of that view; only EOF does without.
+    pub collection: Option<Arc<Collection>>,
     /// The query (positional projections look at its filter).
     pub query: Arc<CanonicalQuery>,
     /// For blocking stages.
     pub spill: SpillOptions,
     /// Measure every step's time (explain).
     pub timed: bool,
+}
+
+impl BuildContext {
+    fn table(&self) -> Result<TableId, Error> {
+        match &self.collection {
+            Some(collection) => Ok(collection.table()),
+            None => Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                "a plan over a collection that does not exist",
+            )),
+        }
+    }
 }
 
 /// Makes the stages of a solution.
@@ -52,13 +64,13 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
     let stage: Box<dyn PlanStage> = match node {
         SolutionNode::Eof => Box::new(Eof),
         SolutionNode::CollScan { direction, filter } => Box::new(CollScan::new(
-            RecordCursor::new(&cx.snapshot, cx.collection.table())?,
+            RecordCursor::new(&cx.snapshot, cx.table()?)?,
             *direction,
             filter.clone(),
         )),
         SolutionNode::IndexScan(scan) => Box::new(IndexScan::new(cx, scan, keep_key)?),
         SolutionNode::Fetch { filter, child } => Box::new(Fetch::new(
-            RecordReader::new(cx.snapshot.clone(), cx.collection.table()),
+            RecordReader::new(cx.snapshot.clone(), cx.table()?),
             filter.clone(),
             build_node(cx, child, keep_key)?,
         )),

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::{self, Directions, KeyStringBuilder};
 use sheaf_bson::{RawValue, RecordId, doc};
-use sheaf_query::planner::index_entry::IndexEntry;
-use sheaf_storage::Snapshot;
+use sheaf_storage::{Snapshot, TableId};
 
 use super::{CommonStats, StageDescription, StageStats};
-use crate::catalog::Collection;
+use crate::catalog::collection::Collection;
+use crate::index::spec::ID_INDEX_NAME;
 use crate::records::RecordReader;
-use crate::storage_error;
+use crate::storage_error::coded;
 
 /// The planSummary of a read by `_id`.
 pub const PLAN_SUMMARY: &str = "EXPRESS_IXSCAN { _id: 1 }";
@@ -56,9 +56,9 @@ pub fn record_of_id(
     let mut key = KeyStringBuilder::new(Directions::ascending());
     key.append(id);
     let mut cursor = snapshot
-        .cursor(collection.id_index_table())
-        .map_err(storage_error)?;
-    if !cursor.seek(key.as_bytes()).map_err(storage_error)? {
+        .cursor(id_table(collection)?)
+        .map_err(coded)?;
+    if !cursor.seek(key.as_bytes()).map_err(coded)? {
         return Ok(None);
     }
     let (record_id, key_len) = keystring::decode_record_id(cursor.key()).ok_or_else(|| {
@@ -70,14 +70,23 @@ pub fn record_of_id(
     Ok((&cursor.key()[..key_len] == key.as_bytes()).then_some(record_id))
 }
 
+fn id_table(collection: &Collection) -> Result<TableId, Error> {
+    collection.id_index().map(|index| index.table()).ok_or_else(|| {
+        Error::new(
+            ErrorCode::DATA_CORRUPTION_DETECTED,
+            "the collection has no _id index",
+        )
+    })
+}
+
 /// The stage that explain shows for it.
-pub fn describe(index: &IndexEntry, found: &Found) -> StageStats {
+pub fn describe(found: &Found) -> StageStats {
     StageStats {
         description: StageDescription {
             stage: "EXPRESS_IXSCAN",
             plan_fields: doc! {
-                "keyPattern": index.key_pattern.as_raw(),
-                "indexName": index.name.as_str(),
+                "keyPattern": {"_id": 1},
+                "indexName": ID_INDEX_NAME,
             },
             exec_fields: doc! {
                 "keysExamined": found.keys_examined as i64,

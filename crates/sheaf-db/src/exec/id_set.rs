@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use sheaf_bson::keystring::RecordId;
+use sheaf_bson::RecordId;
 
 /// Record ids already seen. Record ids are ours and dense, so one
 /// multiplication spreads them well enough; no client chooses them.

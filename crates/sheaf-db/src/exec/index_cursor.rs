@@ -19,11 +19,11 @@ use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState, ScanBou
 use sheaf_query::planner::explain_bounds;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::IndexScanNode;
-use sheaf_storage::Cursor;
+use sheaf_storage::{Cursor, TableId};
 
 use super::key_document::{KeyDocument, directions_of};
 use super::{BuildContext, IndexKey};
-use crate::storage_error;
+use crate::storage_error::coded;
 
 /// See the module.
 pub struct IndexCursor {
@@ -76,17 +76,10 @@ impl IndexCursor {
     fn with_mode(cx: &BuildContext, scan: &IndexScanNode, contiguous: bool) -> Result<Self, Error> {
         let directions = directions_of(&scan.index);
         let forward = scan.direction >= 0;
-        let table = cx
-            .collection
-            .index_table(scan.index.ident)
-            .ok_or_else(|| {
-                Error::new(
-                    ErrorCode::QUERY_PLAN_KILLED,
-                    format!("index '{}' was dropped", scan.index.name),
-                )
-            })?;
+        // The planner names an index by its table.
+        let table = TableId(scan.index.ident);
         let mut cursor = IndexCursor {
-            cursor: cx.snapshot.cursor(table).map_err(storage_error)?,
+            cursor: cx.snapshot.cursor(table).map_err(coded)?,
             index: scan.index.clone(),
             bounds: scan.bounds.clone(),
             directions,
@@ -201,7 +194,7 @@ impl IndexCursor {
         checker: &IndexBoundsChecker,
         point: SeekPoint,
     ) {
-        self.seek_key.clear();
+        self.seek_key.reset();
         if point.prefix_len > 0 {
             let end = self.ends[point.prefix_len - 1];
             self.seek_key.append_encoded(&self.cursor.key()[..end]);
@@ -241,7 +234,7 @@ impl IndexCursor {
                 }
             }
         };
-        if !found.map_err(storage_error)? {
+        if !found.map_err(coded)? {
             self.next_move = Move::None;
             return Ok(None);
         }
@@ -310,7 +303,7 @@ impl IndexCursor {
         let Some(&end) = fields.checked_sub(1).and_then(|at| self.ends.get(at)) else {
             return;
         };
-        self.seek_key.clear();
+        self.seek_key.reset();
         self.seek_key.append_encoded(&self.cursor.key()[..end]);
         self.seek_key.append_discriminator(if self.forward {
             Discriminator::After

@@ -84,7 +84,7 @@ pub fn values_of(index: &IndexEntry, key: &[u8], type_bits: &[u8]) -> Result<Vec
 
 /// Which fields of an index descend.
 pub fn directions_of(index: &IndexEntry) -> Directions {
-    Directions::from_signs(index.fields.iter().map(|field| field.direction))
+    Directions::from_signs(index.fields.iter().map(|field| i32::from(field.direction)))
 }
 
 fn layout_of(index: &IndexEntry) -> Vec<Branch> {

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sheaf_bson::error_code::Error;
-use sheaf_bson::keystring::RecordId;
+use sheaf_bson::RecordId;
 use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_query::planner::index_entry::IndexEntry;
 

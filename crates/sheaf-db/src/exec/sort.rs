@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sheaf_bson::DocBuilder;
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::keystring::RecordId;
+use sheaf_bson::RecordId;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::sort::{SortKeyGenerator, SortPattern};
 

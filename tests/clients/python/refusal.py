@@ -1,0 +1,16 @@
+"""The one way in which these tests expect an error: by class and by MongoDB's code."""
+
+import contextlib
+
+import pytest
+
+
+@contextlib.contextmanager
+def refused(kind, code, message=None):
+    """The block must raise `kind` with this code; `message` is searched in its text.
+
+    Yields pytest's ExceptionInfo, for a test that looks further.
+    """
+    with pytest.raises(kind, match=message) as caught:
+        yield caught
+    assert caught.value.code == code, caught.value

@@ -133,6 +133,7 @@ enum DigestKind {
     #[default]
     None,
     Express,
+    RecordCount,
     Solution(Arc<QuerySolution>),
 }
 
@@ -141,6 +142,14 @@ impl PlanDigest {
     pub fn express() -> Self {
         PlanDigest {
             kind: DigestKind::Express,
+            ..Default::default()
+        }
+    }
+
+    /// The engine's own count of records.
+    pub fn record_count() -> Self {
+        PlanDigest {
+            kind: DigestKind::RecordCount,
             ..Default::default()
         }
     }
@@ -158,6 +167,7 @@ impl PlanDigest {
         match &self.kind {
             DigestKind::None => None,
             DigestKind::Express => Some(express::PLAN_SUMMARY.into()),
+            DigestKind::RecordCount => Some("RECORD_STORE_FAST_COUNT".into()),
             DigestKind::Solution(solution) => Some(planner::plan_summary(&solution.root)),
         }
     }
@@ -382,17 +392,19 @@ pub fn plan(
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<Vec<QuerySolution>, Error> {
-    planner::plan(
-        query,
-        &PlannerParams {
-            no_table_scan: options.no_table_scan,
-            max_scans_to_explode: options.scans_to_explode_max,
-            ..PlannerParams::new(&view.indexes)
-        },
-    )
+    planner::plan(query, &params(view, options))
 }
 
-fn build_context(
+/// What the planner may use.
+pub(crate) fn params<'v>(view: &'v CollectionView, options: &QueryOptions) -> PlannerParams<'v> {
+    PlannerParams {
+        no_table_scan: options.no_table_scan,
+        max_scans_to_explode: options.scans_to_explode_max,
+        ..PlannerParams::new(&view.indexes)
+    }
+}
+
+pub(crate) fn build_context(
     view: &CollectionView,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -411,7 +423,7 @@ fn build_context(
     }
 }
 
-fn budget(
+pub(crate) fn budget(
     view: &CollectionView,
     query: &CanonicalQuery,
     options: &QueryOptions,

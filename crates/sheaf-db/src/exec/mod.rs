@@ -24,7 +24,7 @@ mod fetch;
 mod id_set;
 mod index_cursor;
 mod ixscan;
-mod key_document;
+pub mod key_document;
 mod limit;
 pub mod multi_plan;
 mod or;

@@ -1,0 +1,76 @@
+//! Counting: without reading where the engine knows, from keys where an index
+//! decides alone, by running the query elsewhere.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Error;
+use sheaf_query::canonical::CanonicalQuery;
+
+use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
+use crate::find::{self, CollectionView, PlanDigest, QueryOptions};
+use crate::op_context::OpContext;
+
+/// What a count found, and what it read for it.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    /// Documents that match, after skip and limit.
+    pub count: u64,
+    /// What was read.
+    pub counts: WorkCounts,
+    /// How.
+    pub plan: PlanDigest,
+}
+
+/// Counts what matches `query`; its skip and limit apply.
+pub fn count(
+    view: &CollectionView,
+    op: &OpContext,
+    query: Arc<CanonicalQuery>,
+    options: &QueryOptions,
+) -> Result<Counted, Error> {
+    if is_whole_collection(&query) {
+        let all = view.record_count()?.saturating_sub(query.skip);
+        return Ok(Counted {
+            count: query.limit.map_or(all, |limit| all.min(limit)),
+            plan: PlanDigest::record_count(),
+            ..Default::default()
+        });
+    }
+    let (mut executor, plan) = start(view, op, &query, options, false)?;
+    let mut count = 0;
+    while executor.next(op)?.is_some() {
+        count += 1;
+    }
+    Ok(Counted {
+        count,
+        counts: executor.counts(),
+        plan,
+    })
+}
+
+/// Whether the engine's own count of records answers it.
+pub fn is_whole_collection(query: &CanonicalQuery) -> bool {
+    query.filter.is_trivially_true()
+        && query.hint.is_none()
+        && query.min.is_none()
+        && query.max.is_none()
+}
+
+/// The plan of a count: keys alone where that is enough.
+pub fn start(
+    view: &CollectionView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+    timed: bool,
+) -> Result<(PlanExecutor, PlanDigest), Error> {
+    if view.collection.is_some()
+        && let Some(solution) = sheaf_query::planner::plan_count(query, &find::params(view, options))?
+    {
+        let cx: BuildContext = find::build_context(view, query, options, timed);
+        let executor = PlanExecutor::new(&cx, vec![solution], find::budget(view, query, options)?, op)?;
+        let plan = PlanDigest::solution(executor.solution());
+        return Ok((executor, plan));
+    }
+    find::start(view, op, query, options)
+}

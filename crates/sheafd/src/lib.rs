@@ -1,4 +1,16 @@
 //! The server: connections, commands, sessions, log.
 
+pub mod config;
 pub mod log;
 pub mod net;
+pub mod open;
+pub mod process;
+pub mod startup;
+
+/// The version of sheaf.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What `--version` prints.
+pub fn version_text() -> String {
+    format!("sheafd version {VERSION}")
+}

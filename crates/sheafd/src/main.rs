@@ -1,2 +1,68 @@
 //! The server's entry point.
-fn main() {}
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sheafd::config::{self, Request, Settings};
+use sheafd::process::daemon::{Forked, Readiness, fork};
+use sheafd::process::{Exit, stop_holder};
+use sheafd::{open, startup};
+
+/// How long `--shutdown` waits for the server to end.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(300);
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let exit = match config::read(&arguments) {
+        Err(e) => {
+            eprintln!("sheafd: {e}\nTry 'sheafd --help' for the options there are.");
+            Exit::BadOptions
+        }
+        Ok(Request::Print(text)) => {
+            print!("{text}");
+            Exit::Clean
+        }
+        Ok(Request::Shutdown(settings)) => shutdown(&settings),
+        Ok(Request::Run(settings)) if settings.fork => return run_in_background(*settings),
+        Ok(Request::Run(settings)) => run(*settings, Readiness::nobody_waits()),
+    };
+    exit.into()
+}
+
+fn run(settings: Settings, readiness: Readiness) -> Exit {
+    startup::run(settings, readiness, &open::open)
+}
+
+fn run_in_background(settings: Settings) -> ExitCode {
+    match fork() {
+        Err(e) => {
+            eprintln!("sheafd: cannot fork: {e}");
+            Exit::Uncaught.into()
+        }
+        Ok(Forked::Child(readiness)) => run(settings, readiness).into(),
+        Ok(Forked::Parent { pid, failed: None }) => {
+            println!("sheafd runs in the background as process {pid}");
+            Exit::Clean.into()
+        }
+        Ok(Forked::Parent {
+            failed: Some(code), ..
+        }) => {
+            eprintln!("sheafd: the background process ended with code {code}; its log says why");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn shutdown(settings: &Settings) -> Exit {
+    match stop_holder(&settings.storage.db_path, SHUTDOWN_LIMIT) {
+        Ok(pid) => {
+            println!("process {pid} has stopped");
+            Exit::Clean
+        }
+        Err(e) => {
+            eprintln!("sheafd: {}", e.message());
+            Exit::Failure
+        }
+    }
+}

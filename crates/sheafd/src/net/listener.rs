@@ -69,12 +69,9 @@ impl std::error::Error for BindError {
     }
 }
 
-/// The IP addresses that one `bind_ip` entry means. Without `ipv6` a name's
+/// The addresses of a name, or the one that is written out. Without `ipv6` a name's
 /// IPv6 addresses are left out.
 pub fn resolve(entry: &str, ipv6: bool) -> Result<Vec<IpAddr>, BindError> {
-    if entry == "*" {
-        return Ok(all_addresses(ipv6));
-    }
     if let Ok(address) = entry.parse::<IpAddr>() {
         return Ok(vec![address]);
     }

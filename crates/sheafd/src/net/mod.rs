@@ -26,6 +26,6 @@ mod stack;
 
 pub use connections::{ConnectionStats, Connections, NetworkStats};
 pub use link::{Link, LinkState, Peer};
-pub use listener::{BindError, Endpoint, Listener};
+pub use listener::{BindError, Endpoint, Listener, all_addresses, resolve, unix_socket_path};
 pub use server::{NetOptions, Server};
 pub use service::{ConnectionHandler, Next, Service};

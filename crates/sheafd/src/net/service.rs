@@ -18,6 +18,9 @@ pub trait Service: Send + Sync {
     /// `InterruptedAtShutdown`. Called once, from the thread that stops it;
     /// replies still reach their clients.
     fn interrupt(&self) {}
+
+    /// No connection is left: the data comes to rest. Called once, last.
+    fn close(&self) {}
 }
 
 /// The state of one connection. Dropped when the connection is gone, however

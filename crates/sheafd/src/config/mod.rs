@@ -1,0 +1,114 @@
+//! What the server was told: command line and configuration file, as one
+//! typed [`Settings`].
+//!
+//! ```text
+//!  argv ──command_line──┐
+//!                       ├──> [Given] ──settings──> Settings
+//!  YAML ──yaml──────────┘       └───parsed──> getCmdLineOpts
+//! ```
+//!
+//! One table ([`options`]) names every option, both ways of writing it, and
+//! whether we honour it. Invariant: an option is either in effect or refused
+//! by name; none is silently ignored. The command line wins over the file.
+
+mod command_line;
+pub mod options;
+mod parsed;
+mod settings;
+mod yaml;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+
+pub use settings::{LogSettings, Net, Profiling, Settings, Storage, UnixSocket};
+
+use options::{Opt, Value};
+
+/// An option that was given, with its value.
+#[derive(Clone, Debug)]
+struct Given {
+    option: &'static Opt,
+    /// The part of a name that varies: a server parameter's, or empty.
+    name: String,
+    value: Value,
+    origin: Origin,
+}
+
+/// Where it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    CommandLine,
+    File { line: usize },
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Run the server.
+    Run(Box<Settings>),
+    /// Stop the server that runs on the settings' `db_path`.
+    Shutdown(Box<Settings>),
+    /// Print this and exit cleanly: help, or the version.
+    Print(String),
+}
+
+/// Why the options are refused. Its text names the option, or the line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    fn new(message: impl Into<String>) -> Self {
+        ConfigError(message.into())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads the command line (the program's name first) and the configuration
+/// file it names.
+pub fn read(arguments: &[OsString]) -> Result<Request, ConfigError> {
+    read_with(arguments, &|path| std::fs::read_to_string(path))
+}
+
+/// Like [`read`], with the reading of files as an argument.
+fn read_with(
+    arguments: &[OsString],
+    read_file: &dyn Fn(&Path) -> std::io::Result<String>,
+) -> Result<Request, ConfigError> {
+    let line = match command_line::parse(arguments)? {
+        command_line::Parsed::Print(text) => return Ok(Request::Print(text)),
+        command_line::Parsed::Given(line) => line,
+    };
+    let mut given = Vec::new();
+    if let Some(path) = &line.config {
+        let text = read_file(Path::new(path)).map_err(|e| {
+            ConfigError::new(format!("cannot read the configuration file {path}: {e}"))
+        })?;
+        given = yaml::parse(&text)
+            .map_err(|e| ConfigError::new(format!("configuration file {path}: {e}")))?;
+    }
+    // The command line comes second, so that what it sets replaces the file's.
+    for item in line.given {
+        given.retain(|g: &Given| {
+            g.origin == Origin::CommandLine
+                || g.option.target() != item.option.target()
+                || g.name != item.name
+        });
+        given.push(item);
+    }
+    let settings = settings::assemble(&given, &line.config, &line.arguments)?;
+    Ok(match line.shutdown {
+        true => Request::Shutdown(Box::new(settings)),
+        false => Request::Run(Box::new(settings)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! The table of options: MongoDB's names on the command line and in the file.
+//!
+//! Every option of `mongod` that a user is likely to have in a file or a
+//! script is here, also those we do not honour: they are refused with a
+//! reason, so that nobody believes a switch is on that is not.
+
+use super::ConfigError;
+
+/// One option.
+#[derive(Debug)]
+pub struct Opt {
+    /// The long flag without its dashes; empty when only the file has it.
+    pub flag: &'static str,
+    /// The short flag.
+    pub short: Option<char>,
+    /// Another long flag of the same meaning.
+    pub alias: Option<&'static str>,
+    /// The dotted key in the file; empty when only the command line has it.
+    pub key: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// What the flag, a switch, sets the key to, where that is not `true`.
+    pub flag_means: Option<&'static str>,
+    /// Whether we honour it.
+    pub standing: Standing,
+    /// One line for `--help`.
+    pub help: &'static str,
+}
+
+/// What values an option takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// Present or not; `true` or `false` in the file.
+    Switch,
+    /// A whole number within these bounds.
+    Integer(i64, i64),
+    /// A number within these bounds.
+    Number(f64, f64),
+    /// Any text.
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `-v` to `-vvvvv`; a number in the file.
+    Count(i64),
+    /// `name=value`, again and again; a mapping in the file.
+    Parameters,
+}
+
+/// Whether we honour an option.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Standing {
+    /// Yes.
+    Supported,
+    /// No, and this is why. The value in `harmless` asks for nothing and passes.
+    Refused {
+        /// Completes the sentence "`option` is refused: ...".
+        because: &'static str,
+        /// A value that means the option is off.
+        harmless: Option<&'static str>,
+    },
+}
+
+/// A value as given, checked against its option's kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Of a switch.
+    Boolean(bool),
+    /// Of an integer or count.
+    Integer(i64),
+    /// Of a number.
+    Number(f64),
+    /// Of a text, a choice, or a server parameter.
+    Text(String),
+}
+
+const NO_TLS: Standing = refused("this version does not support TLS");
+const NO_AUTH: Standing = refused("this version does not support authentication");
+const NO_REPLICATION: Standing = refused("this version does not support replica sets");
+const NO_SHARDING: Standing = refused("this version does not support sharding");
+const NOT_WIRED_TIGER: Standing =
+    refused("it configures the WiredTiger engine, which this server does not have");
+
+const fn refused(because: &'static str) -> Standing {
+    Standing::Refused {
+        because,
+        harmless: None,
+    }
+}
+
+const fn refused_unless(because: &'static str, harmless: &'static str) -> Standing {
+    Standing::Refused {
+        because,
+        harmless: Some(harmless),
+    }
+}
+
+const fn option(
+    flag: &'static str,
+    key: &'static str,
+    kind: Kind,
+    standing: Standing,
+    help: &'static str,
+) -> Opt {
+    Opt {
+        flag,
+        short: None,
+        alias: None,
+        key,
+        kind,
+        flag_means: None,
+        standing,
+        help,
+    }
+}
+
+const fn yes(flag: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Opt {
+    option(flag, key, kind, Standing::Supported, help)
+}
+
+const fn no(flag: &'static str, key: &'static str, kind: Kind, standing: Standing) -> Opt {
+    option(flag, key, kind, standing, "")
+}
+
+const PORTS: Kind = Kind::Integer(0, 65535);
+const LEVELS: Kind = Kind::Integer(0, 5);
+const ANY: Kind = Kind::Text;
+
+/// Every option, in the order `--help` shows them.
+#[rustfmt::skip]
+pub static OPTIONS: &[Opt] = &[
+    // General
+    Opt { short: Some('f'), ..yes("config", "", Kind::Text, "YAML configuration file") },
+    yes("setParameter", "setParameter", Kind::Parameters, "Sets a server parameter, name=value; may be repeated"),
+    yes("shutdown", "", Kind::Switch, "Stops the server that runs on --dbpath"),
+    // Network
+    yes("port", "net.port", PORTS, "TCP port [27017]; 0 lets the system choose"),
+    yes("bind_ip", "net.bindIp", Kind::Text, "Addresses, names or unix socket paths to listen on, separated by commas [localhost]"),
+    yes("bind_ip_all", "net.bindIpAll", Kind::Switch, "Listens on all addresses"),
+    yes("ipv6", "net.ipv6", Kind::Switch, "Allows IPv6 addresses"),
+    yes("maxConns", "net.maxIncomingConnections", Kind::Integer(5, 1_000_000), "Most connections at one time [65536]"),
+    yes("networkMessageCompressors", "net.compression.compressors", Kind::Text, "Compressors for messages, or 'disabled' [snappy,zstd,zlib]"),
+    yes("unixSocketPrefix", "net.unixDomainSocket.pathPrefix", Kind::Text, "Folder of the unix socket [/tmp]"),
+    Opt { flag_means: Some("false"), ..yes("nounixsocket", "net.unixDomainSocket.enabled", Kind::Switch, "Has no unix socket") },
+    yes("filePermissions", "net.unixDomainSocket.filePermissions", Kind::Text, "Permissions of the unix socket, in octal [0700]"),
+    // Storage
+    yes("dbpath", "storage.dbPath", Kind::Text, "Data folder [./data]"),
+    yes("storageEngine", "storage.engine", Kind::Text, "Storage engine"),
+    Opt { alias: Some("cacheSizeGB"), ..yes("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Kind::Number(0.0, 10_000.0), "Memory for cached data, in GB") },
+    yes("journalCommitInterval", "storage.journal.commitIntervalMs", Kind::Integer(1, 500), "Milliseconds between writes of the log [100]"),
+    yes("syncdelay", "storage.syncPeriodSecs", Kind::Number(0.0, 9_000_000.0), "Seconds between checkpoints [60]"),
+    yes("notablescan", "", Kind::Switch, "Refuses queries that would scan a whole collection"),
+    // Log
+    yes("logpath", "systemLog.path", Kind::Text, "Log file instead of standard output"),
+    yes("logappend", "systemLog.logAppend", Kind::Switch, "Appends to the log file instead of renaming the old one"),
+    yes("logRotate", "systemLog.logRotate", Kind::Choice(&["rename", "reopen"]), "What log rotation does [rename]"),
+    yes("timeStampFormat", "systemLog.timeStampFormat", Kind::Choice(&["iso8601-local", "iso8601-utc"]), "Timestamps in the log [iso8601-local]"),
+    Opt { short: Some('v'), ..yes("verbose", "systemLog.verbosity", Kind::Count(5), "Logs more; may be repeated, as -vvv") },
+    yes("quiet", "systemLog.quiet", Kind::Switch, "Does not log connections that come and go"),
+    yes("", "systemLog.destination", Kind::Choice(&["file", "syslog"]), ""),
+    yes("", "systemLog.component.verbosity", LEVELS, ""),
+    yes("", "systemLog.component.*.verbosity", Kind::Integer(-1, 5), ""),
+    // Process
+    yes("fork", "processManagement.fork", Kind::Switch, "Runs in the background; needs --logpath"),
+    yes("pidfilepath", "processManagement.pidFilePath", Kind::Text, "File that gets the process id"),
+    // Profiling
+    yes("profile", "operationProfiling.mode", Kind::Choice(&["off", "slowOp", "all", "0", "1", "2"]), "Profiler: 0 off, 1 slow operations, 2 all"),
+    yes("slowms", "operationProfiling.slowOpThresholdMs", Kind::Integer(-1, i32::MAX as i64), "Milliseconds from which an operation is slow [100]"),
+    yes("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Kind::Number(0.0, 1.0), "Share of slow operations that is logged [1]"),
+
+    // Refused
+    no("auth", "", Kind::Switch, NO_AUTH),
+    Opt { flag_means: Some("disabled"), ..no("noauth", "security.authorization", Kind::Text, refused_unless("this version does not support authentication", "disabled")) },
+    no("keyFile", "security.keyFile", ANY, NO_AUTH),
+    no("clusterAuthMode", "security.clusterAuthMode", ANY, NO_AUTH),
+    no("transitionToAuth", "security.transitionToAuth", Kind::Switch, NO_AUTH),
+    no("enableLocalhostAuthBypass", "", Kind::Switch, NO_AUTH),
+    no("noscripting", "", Kind::Switch, refused("this server never runs JavaScript")),
+    no("", "security.javascriptEnabled", Kind::Switch, refused_unless("this server never runs JavaScript", "false")),
+    no("enableEncryption", "security.enableEncryption", Kind::Switch, refused_unless("this version does not encrypt its files", "false")),
+    no("encryptionKeyFile", "security.encryptionKeyFile", ANY, refused("this version does not encrypt its files")),
+    no("encryptionCipherMode", "security.encryptionCipherMode", ANY, refused("this version does not encrypt its files")),
+    no("redactClientLogData", "security.redactClientLogData", Kind::Switch, refused_unless("this version does not redact its log", "false")),
+    no("tlsMode", "net.tls.mode", Kind::Text, refused_unless("this version does not support TLS", "disabled")),
+    no("tlsCertificateKeyFile", "net.tls.certificateKeyFile", ANY, NO_TLS),
+    no("tlsCertificateKeyFilePassword", "net.tls.certificateKeyFilePassword", ANY, NO_TLS),
+    no("tlsCertificateSelector", "net.tls.certificateSelector", ANY, NO_TLS),
+    no("tlsCAFile", "net.tls.CAFile", ANY, NO_TLS),
+    no("tlsCRLFile", "net.tls.CRLFile", ANY, NO_TLS),
+    no("tlsClusterFile", "net.tls.clusterFile", ANY, NO_TLS),
+    no("tlsClusterPassword", "net.tls.clusterPassword", ANY, NO_TLS),
+    no("tlsClusterCAFile", "net.tls.clusterCAFile", ANY, NO_TLS),
+    no("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Kind::Switch, NO_TLS),
+    no("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Kind::Switch, NO_TLS),
+    no("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Kind::Switch, NO_TLS),
+    no("tlsDisabledProtocols", "net.tls.disabledProtocols", ANY, NO_TLS),
+    no("tlsFIPSMode", "net.tls.FIPSMode", Kind::Switch, NO_TLS),
+    no("sslMode", "net.ssl.mode", Kind::Text, refused_unless("this version does not support TLS", "disabled")),
+    no("sslPEMKeyFile", "net.ssl.PEMKeyFile", ANY, NO_TLS),
+    no("sslCAFile", "net.ssl.CAFile", ANY, NO_TLS),
+    no("", "net.wireObjectCheck", Kind::Switch, refused_unless("documents are always checked where they enter", "true")),
+    no("", "net.serviceExecutor", Kind::Text, refused("every connection has a thread of its own")),
+    no("listenBacklog", "net.listenBacklog", Kind::Text, refused("the backlog is fixed")),
+    no("proxyPort", "net.proxyPort", Kind::Text, refused("this version does not speak the proxy protocol")),
+    no("replSet", "replication.replSetName", ANY, NO_REPLICATION),
+    no("oplogSize", "replication.oplogSizeMB", ANY, NO_REPLICATION),
+    no("enableMajorityReadConcern", "replication.enableMajorityReadConcern", Kind::Text, refused_unless("this version does not support replica sets", "true")),
+    no("oplogMinRetentionHours", "storage.oplogMinRetentionHours", ANY, NO_REPLICATION),
+    no("shardsvr", "", Kind::Switch, NO_SHARDING),
+    no("configsvr", "", Kind::Switch, NO_SHARDING),
+    no("", "sharding.clusterRole", ANY, NO_SHARDING),
+    no("repair", "storage.repair", Kind::Switch, refused_unless("this version has no repair; damaged files are reported by name when they are opened", "false")),
+    no("upgrade", "", Kind::Switch, refused("there is nothing to upgrade")),
+    no("directoryperdb", "storage.directoryPerDB", Kind::Switch, refused_unless("all databases share one set of files", "false")),
+    no("nojournal", "", Kind::Switch, refused("the log is always on")),
+    no("journal", "storage.journal.enabled", Kind::Switch, refused_unless("the log is always on", "true")),
+    no("wiredTigerCollectionBlockCompressor", "storage.wiredTiger.collectionConfig.blockCompressor", ANY, NOT_WIRED_TIGER),
+    no("wiredTigerIndexPrefixCompression", "storage.wiredTiger.indexConfig.prefixCompression", ANY, NOT_WIRED_TIGER),
+    no("wiredTigerDirectoryForIndexes", "storage.wiredTiger.engineConfig.directoryForIndexes", Kind::Switch, refused_unless("it configures the WiredTiger engine, which this server does not have", "false")),
+    no("wiredTigerJournalCompressor", "storage.wiredTiger.engineConfig.journalCompressor", ANY, NOT_WIRED_TIGER),
+    no("wiredTigerMaxCacheOverflowFileSizeGB", "storage.wiredTiger.engineConfig.maxCacheOverflowFileSizeGB", ANY, NOT_WIRED_TIGER),
+    no("wiredTigerEngineConfigString", "storage.wiredTiger.engineConfig.configString", ANY, NOT_WIRED_TIGER),
+    no("zstdDefaultCompressionLevel", "storage.wiredTiger.engineConfig.zstdCompressionLevel", ANY, NOT_WIRED_TIGER),
+    no("inMemorySizeGB", "storage.inMemory.engineConfig.inMemorySizeGB", ANY, refused("use --wiredTigerCacheSizeGB")),
+    no("restore", "", Kind::Switch, refused("this version does not restore backups by itself")),
+    no("syslog", "", Kind::Switch, refused("this version does not log to syslog: use --logpath")),
+    no("syslogFacility", "systemLog.syslogFacility", ANY, refused("this version does not log to syslog: use --logpath")),
+    no("traceExceptions", "systemLog.traceAllExceptions", Kind::Switch, refused_unless("it has no meaning here", "false")),
+    no("timeZoneInfo", "processManagement.timeZoneInfo", ANY, refused("this version brings no time zone files into use")),
+    no("slowOpFilter", "operationProfiling.filter", ANY, refused("this version has no profiler filter")),
+    no("auditDestination", "auditLog.destination", ANY, refused("this version has no audit log")),
+    no("auditFormat", "auditLog.format", ANY, refused("this version has no audit log")),
+    no("auditPath", "auditLog.path", ANY, refused("this version has no audit log")),
+    no("auditFilter", "auditLog.filter", ANY, refused("this version has no audit log")),
+    no("cpu", "", Kind::Switch, refused("it no longer exists")),
+    no("configExpand", "", Kind::Text, refused_unless("configuration files are taken as they stand", "none")),
+    no("enableFreeMonitoring", "cloud.monitoring.free.state", Kind::Text, refused_unless("there is no monitoring service", "off")),
+];
+
+/// The option of this long flag.
+pub fn by_flag(flag: &str) -> Option<&'static Opt> {
+    OPTIONS
+        .iter()
+        .find(|o| !flag.is_empty() && (o.flag == flag || o.alias == Some(flag)))
+}
+
+/// The option of this key, and the part of the key that varies.
+pub fn by_key(key: &str) -> Option<(&'static Opt, &str)> {
+    OPTIONS.iter().find_map(|option| {
+        if option.key.is_empty() {
+            return None;
+        }
+        if option.kind == Kind::Parameters {
+            let name = key.strip_prefix(option.key)?.strip_prefix('.')?;
+            return Some((option, name));
+        }
+        match option.key.split_once('*') {
+            None => (option.key == key).then_some((option, "")),
+            Some((before, after)) => {
+                let name = key.strip_prefix(before)?.strip_suffix(after)?;
+                Some((option, name))
+            }
+        }
+    })
+}
+
+/// True when keys of options begin with this one: it is a section.
+pub fn is_section(key: &str) -> bool {
+    OPTIONS.iter().any(|option| {
+        let begins = |k: &str| {
+            k.strip_prefix(key)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
+        begins(option.key)
+            || option.kind == Kind::Parameters && option.key == key
+            || option
+                .key
+                .split_once('*')
+                .is_some_and(|(before, _)| key.starts_with(before))
+    })
+}
+
+impl Opt {
+    /// Takes no argument on the command line.
+    pub fn is_flag(&self) -> bool {
+        self.kind == Kind::Switch || self.flag_means.is_some()
+    }
+
+    /// What setting it changes: the key, or the flag where there is no key.
+    /// Two options of one target replace each other.
+    pub fn target(&self) -> &'static str {
+        match self.key {
+            "" => self.flag,
+            key => key,
+        }
+    }
+
+    /// Reads a value. `named` is how the user wrote the option.
+    pub fn value(&self, named: &str, text: &str) -> Result<Value, ConfigError> {
+        if let Standing::Refused { because, harmless } = self.standing {
+            return match harmless {
+                Some(harmless) if harmless == text => Ok(Value::Text(text.to_string())),
+                _ => Err(ConfigError::new(format!("{named} is refused: {because}"))),
+            };
+        }
+        let wrong = |expected: String| {
+            ConfigError::new(format!("{named} must be {expected}, not '{text}'"))
+        };
+        match self.kind {
+            Kind::Switch => match text {
+                "true" => Ok(Value::Boolean(true)),
+                "false" => Ok(Value::Boolean(false)),
+                word if self.flag_means == Some(word) => Ok(Value::Text(word.to_string())),
+                _ => Err(wrong("true or false".into())),
+            },
+            Kind::Integer(min, max) => match text.parse::<i64>() {
+                Ok(n) if (min..=max).contains(&n) => Ok(Value::Integer(n)),
+                _ => Err(wrong(format!("a whole number from {min} to {max}"))),
+            },
+            Kind::Count(max) => match text.parse::<i64>() {
+                Ok(n) if (0..=max).contains(&n) => Ok(Value::Integer(n)),
+                _ => Err(wrong(format!("a whole number from 0 to {max}"))),
+            },
+            Kind::Number(min, max) => match text.parse::<f64>() {
+                Ok(x) if x >= min && x <= max => Ok(Value::Number(x)),
+                _ => Err(wrong(format!("a number from {min} to {max}"))),
+            },
+            Kind::Choice(words) => match words.contains(&text) {
+                true => Ok(Value::Text(text.to_string())),
+                false => Err(wrong(format!("one of {}", words.join(", ")))),
+            },
+            Kind::Text | Kind::Parameters if text.is_empty() => {
+                Err(ConfigError::new(format!("{named} needs a value")))
+            }
+            Kind::Text | Kind::Parameters => Ok(Value::Text(text.to_string())),
+        }
+    }
+}

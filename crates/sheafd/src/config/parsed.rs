@@ -1,0 +1,105 @@
+//! The options as `getCmdLineOpts` shows them: those that were given, nested
+//! and named as in a configuration file.
+
+use std::collections::BTreeMap;
+
+use sheaf_bson::{DocBuf, DocBuilder};
+
+use super::Given;
+use super::options::{Kind, Value};
+
+/// A document under construction; keys in order, as MongoDB shows them.
+#[derive(Default)]
+struct Tree(BTreeMap<String, Node>);
+
+enum Node {
+    Value(Value),
+    Tree(Tree),
+}
+
+pub(super) fn document(given: &[Given], config: Option<&str>) -> DocBuf {
+    let mut tree = Tree::default();
+    if let Some(path) = config {
+        tree.put(&["config"], Value::Text(path.to_string()));
+    }
+    for item in given {
+        match (item.option.key, item.option.kind) {
+            // Shown as the parameter it sets.
+            ("", _) => tree.put(&["setParameter", item.option.flag], item.value.clone()),
+            (key, Kind::Parameters) => tree.put(&[key, &item.name], item.value.clone()),
+            (key, _) => {
+                let key = key.replace('*', &item.name);
+                let path: Vec<&str> = key.split('.').collect();
+                tree.put(&path, shown(item));
+            }
+        }
+        if item.option.key == "systemLog.path" {
+            tree.put(&["systemLog", "destination"], Value::Text("file".into()));
+        }
+    }
+    let mut out = DocBuilder::new();
+    tree.append(&mut out);
+    out.finish()
+}
+
+/// The value in the file's words, where the command line has others.
+fn shown(item: &Given) -> Value {
+    match (&item.value, item.option.flag_means) {
+        (Value::Text(word), Some("false")) if word == "false" => Value::Boolean(false),
+        (Value::Text(level), _) if item.option.key == "operationProfiling.mode" => {
+            let mode = match level.as_str() {
+                "0" => "off",
+                "1" => "slowOp",
+                "2" => "all",
+                other => other,
+            };
+            Value::Text(mode.to_string())
+        }
+        (value, _) => value.clone(),
+    }
+}
+
+impl Tree {
+    fn put(&mut self, path: &[&str], value: Value) {
+        match path {
+            [] => {}
+            [last] => {
+                self.0.insert((*last).to_string(), Node::Value(value));
+            }
+            [first, rest @ ..] => {
+                let below = self
+                    .0
+                    .entry((*first).to_string())
+                    .or_insert_with(|| Node::Tree(Tree::default()));
+                if let Node::Tree(below) = below {
+                    below.put(rest, value);
+                }
+            }
+        }
+    }
+
+    fn append(&self, out: &mut DocBuilder) {
+        for (key, node) in &self.0 {
+            match node {
+                Node::Tree(tree) => {
+                    out.begin_document(key);
+                    tree.append(out);
+                    out.end();
+                }
+                Node::Value(value) => append_value(out, key, value),
+            }
+        }
+    }
+}
+
+fn append_value(out: &mut DocBuilder, key: &str, value: &Value) {
+    match value {
+        Value::Boolean(b) => out.append(key, *b),
+        Value::Integer(n) => match i32::try_from(*n) {
+            Ok(n) => out.append(key, n),
+            Err(_) => out.append(key, *n),
+        },
+        Value::Number(x) => out.append(key, *x),
+        Value::Text(s) => out.append(key, s.as_str()),
+    };
+}

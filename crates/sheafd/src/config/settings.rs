@@ -1,0 +1,358 @@
+//! The options in effect, typed, with the defaults filled in.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use sheaf_bson::DocBuf;
+use sheaf_wire::{Compressor, CompressorSet};
+
+use super::options::Value;
+use super::{ConfigError, Given, parsed};
+use crate::log::{Component, Destination, LogOptions, Rotation};
+
+/// The port of MongoDB.
+const DEFAULT_PORT: u16 = 27017;
+
+/// `maxIncomingConnections` when nobody sets it.
+const DEFAULT_CONNECTIONS_MAX: usize = 65_536;
+
+/// Where the data lies when nobody says.
+const DEFAULT_DB_PATH: &str = "data";
+
+/// How the server runs. Read at start; what changes later lives elsewhere.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Addresses and connections.
+    pub net: Net,
+    /// Where and how data is kept.
+    pub storage: Storage,
+    /// Where and how much is logged.
+    pub log: LogSettings,
+    /// Runs in the background.
+    pub fork: bool,
+    /// The file that gets the process id.
+    pub pid_file: Option<PathBuf>,
+    /// The profiler's state at start.
+    pub profiling: Profiling,
+    /// Refuse queries that would scan a whole collection.
+    pub no_table_scan: bool,
+    /// `--setParameter`, in the order given; names and values unchecked.
+    pub parameters: Vec<(String, String)>,
+    /// The command line, the program's name first.
+    pub arguments: Vec<String>,
+    /// What was given, as `getCmdLineOpts.parsed` shows it.
+    pub parsed: DocBuf,
+}
+
+/// Addresses and connections.
+#[derive(Clone, Debug)]
+pub struct Net {
+    /// The TCP port; 0 lets the system choose.
+    pub port: u16,
+    /// `bind_ip`'s entries: addresses, names, `*`, paths of unix sockets.
+    pub bind: Vec<String>,
+    /// IPv6 addresses are allowed.
+    pub ipv6: bool,
+    /// The unix socket named after the port; `None` with `--nounixsocket`.
+    pub unix_socket: Option<UnixSocket>,
+    /// The permission bits of every unix socket.
+    pub unix_permissions: u32,
+    /// Most connections at one time.
+    pub connections_max: usize,
+    /// Compressors offered and taken, most preferred first.
+    pub compressors: CompressorSet,
+}
+
+/// The unix socket named after the port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// The folder it is in.
+    pub prefix: PathBuf,
+}
+
+/// Where and how data is kept.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// The data folder.
+    pub db_path: PathBuf,
+    /// The folder was named; otherwise it is the default and may be created.
+    pub db_path_given: bool,
+    /// The engine's name; `None` for the default.
+    pub engine: Option<String>,
+    /// Bytes of memory for cached data; `None` for the default.
+    pub cache_bytes: Option<u64>,
+    /// Milliseconds between two flushes of the log.
+    pub journal_commit_interval_ms: u64,
+    /// Seconds between two checkpoints; 0 for none.
+    pub sync_period_secs: f64,
+}
+
+/// Where and how much is logged.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// How the log is opened.
+    pub options: LogOptions,
+    /// Levels of single components.
+    pub components: Vec<(Component, i8)>,
+    /// Connections that come and go are not logged.
+    pub quiet: bool,
+}
+
+/// The profiler's state at start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profiling {
+    /// 0 off, 1 slow operations, 2 all.
+    pub level: u8,
+    /// Milliseconds from which an operation is slow.
+    pub slow_ms: i64,
+    /// Share of slow operations that is logged, 0 to 1.
+    pub sample_rate: f64,
+}
+
+/// The options that were given, looked up by target.
+struct Lookup<'g>(&'g [Given]);
+
+impl<'g> Lookup<'g> {
+    fn value(&self, target: &str) -> Option<&'g Value> {
+        debug_assert!(
+            super::options::OPTIONS.iter().any(|o| o.target() == target),
+            "no option is called {target}"
+        );
+        self.0
+            .iter()
+            .rev()
+            .find(|g| g.option.target() == target)
+            .map(|g| &g.value)
+    }
+
+    fn text(&self, target: &str) -> Option<&'g str> {
+        match self.value(target)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn integer(&self, target: &str) -> Option<i64> {
+        match self.value(target)? {
+            Value::Integer(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    fn number(&self, target: &str) -> Option<f64> {
+        match self.value(target)? {
+            Value::Number(x) => Some(*x),
+            _ => None,
+        }
+    }
+
+    fn switch(&self, target: &str) -> Option<bool> {
+        match self.value(target)? {
+            Value::Boolean(b) => Some(*b),
+            // A switch whose flag turns it off.
+            Value::Text(word) => Some(word == "true"),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn assemble(
+    given: &[Given],
+    config: &Option<String>,
+    arguments: &[String],
+) -> Result<Settings, ConfigError> {
+    let options = Lookup(given);
+    let settings = Settings {
+        net: net(&options)?,
+        storage: storage(&options),
+        log: log(given, &options)?,
+        fork: options.switch("processManagement.fork").unwrap_or(false),
+        pid_file: options
+            .text("processManagement.pidFilePath")
+            .map(PathBuf::from),
+        profiling: profiling(&options),
+        no_table_scan: options.switch("notablescan").unwrap_or(false),
+        parameters: given
+            .iter()
+            .filter(|g| g.option.key == "setParameter")
+            .filter_map(|g| match &g.value {
+                Value::Text(text) => Some((g.name.clone(), text.clone())),
+                _ => None,
+            })
+            .collect(),
+        arguments: arguments.to_vec(),
+        parsed: parsed::document(given, config.as_deref()),
+    };
+    if settings.fork && settings.log.options.destination == Destination::Stdout {
+        return Err(ConfigError::new("--fork needs --logpath"));
+    }
+    Ok(settings)
+}
+
+fn net(options: &Lookup<'_>) -> Result<Net, ConfigError> {
+    let ipv6 = options.switch("net.ipv6").unwrap_or(false);
+    let all = options.switch("net.bindIpAll").unwrap_or(false);
+    let bind_ip = options.text("net.bindIp");
+    if all && bind_ip.is_some() {
+        return Err(ConfigError::new(
+            "--bind_ip and --bind_ip_all exclude each other",
+        ));
+    }
+    let bind: Vec<String> = match (all, bind_ip) {
+        (true, _) => vec!["*".to_string()],
+        (false, None) => vec!["localhost".to_string()],
+        (false, Some(list)) => list
+            .split(',')
+            .map(|entry| entry.trim().to_string())
+            .filter(|entry| !entry.is_empty())
+            .collect(),
+    };
+    if bind.is_empty() {
+        return Err(ConfigError::new("--bind_ip names no address"));
+    }
+    for entry in &bind {
+        if !ipv6 && matches!(entry.parse(), Ok(IpAddr::V6(_))) {
+            return Err(ConfigError::new(format!(
+                "--bind_ip names the IPv6 address {entry}: add --ipv6"
+            )));
+        }
+    }
+    let with_socket = options
+        .switch("net.unixDomainSocket.enabled")
+        .unwrap_or(true);
+    let prefix = options
+        .text("net.unixDomainSocket.pathPrefix")
+        .unwrap_or("/tmp");
+    Ok(Net {
+        port: options
+            .integer("net.port")
+            .and_then(|port| u16::try_from(port).ok())
+            .unwrap_or(DEFAULT_PORT),
+        bind,
+        ipv6,
+        unix_socket: with_socket.then(|| UnixSocket {
+            prefix: PathBuf::from(prefix),
+        }),
+        unix_permissions: permissions(options)?,
+        connections_max: options
+            .integer("net.maxIncomingConnections")
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(DEFAULT_CONNECTIONS_MAX),
+        compressors: compressors(options)?,
+    })
+}
+
+fn permissions(options: &Lookup<'_>) -> Result<u32, ConfigError> {
+    let Some(text) = options.text("net.unixDomainSocket.filePermissions") else {
+        return Ok(0o700);
+    };
+    u32::from_str_radix(text.trim_start_matches("0o"), 8)
+        .ok()
+        .filter(|bits| *bits <= 0o777)
+        .ok_or_else(|| {
+            ConfigError::new(format!(
+                "--filePermissions must be an octal number up to 0777, not '{text}'"
+            ))
+        })
+}
+
+fn compressors(options: &Lookup<'_>) -> Result<CompressorSet, ConfigError> {
+    let list = match options.text("net.compression.compressors") {
+        None => return Ok(CompressorSet::all()),
+        Some("disabled") => return Ok(CompressorSet::NONE),
+        Some(list) => list,
+    };
+    list.split(',')
+        .map(|name| {
+            Compressor::from_name(name.trim()).ok_or_else(|| {
+                ConfigError::new(format!(
+                    "--networkMessageCompressors names '{name}', which is none of snappy, zstd, zlib"
+                ))
+            })
+        })
+        .collect()
+}
+
+fn storage(options: &Lookup<'_>) -> Storage {
+    let path = options.text("storage.dbPath");
+    let gigabytes = options.number("storage.wiredTiger.engineConfig.cacheSizeGB");
+    Storage {
+        db_path: Path::new(path.unwrap_or(DEFAULT_DB_PATH)).to_path_buf(),
+        db_path_given: path.is_some(),
+        engine: options.text("storage.engine").map(str::to_string),
+        cache_bytes: gigabytes.map(|gb| (gb * f64::from(1 << 30)) as u64),
+        journal_commit_interval_ms: options
+            .integer("storage.journal.commitIntervalMs")
+            .and_then(|ms| u64::try_from(ms).ok())
+            .unwrap_or(100),
+        sync_period_secs: options.number("storage.syncPeriodSecs").unwrap_or(60.0),
+    }
+}
+
+fn log(given: &[Given], options: &Lookup<'_>) -> Result<LogSettings, ConfigError> {
+    let path = options.text("systemLog.path").map(PathBuf::from);
+    let append = options.switch("systemLog.logAppend").unwrap_or(false);
+    let rotation = match options.text("systemLog.logRotate") {
+        Some("reopen") => Rotation::Reopen,
+        _ => Rotation::Rename,
+    };
+    match options.text("systemLog.destination") {
+        Some("syslog") => {
+            return Err(ConfigError::new(
+                "'systemLog.destination: syslog' is refused: this version does not log to syslog",
+            ));
+        }
+        Some(_) if path.is_none() => {
+            return Err(ConfigError::new(
+                "'systemLog.destination: file' needs systemLog.path",
+            ));
+        }
+        _ => {}
+    }
+    if rotation == Rotation::Reopen && !append {
+        return Err(ConfigError::new("--logRotate reopen needs --logappend"));
+    }
+    if append && path.is_none() {
+        return Err(ConfigError::new("--logappend needs --logpath"));
+    }
+    let verbosity = options
+        .integer("systemLog.verbosity")
+        .or(options.integer("systemLog.component.verbosity"))
+        .unwrap_or(0);
+    Ok(LogSettings {
+        options: LogOptions {
+            destination: match path {
+                Some(path) => Destination::File { path, append },
+                None => Destination::Stdout,
+            },
+            utc: options.text("systemLog.timeStampFormat") == Some("iso8601-utc"),
+            verbosity: u8::try_from(verbosity).unwrap_or(0),
+            rotation,
+        },
+        components: given
+            .iter()
+            .filter_map(|g| match g.value {
+                Value::Integer(level) => Some((Component::from_name(&g.name)?, level as i8)),
+                _ => None,
+            })
+            .filter(|(component, _)| *component != Component::Default)
+            .collect(),
+        quiet: options.switch("systemLog.quiet").unwrap_or(false),
+    })
+}
+
+fn profiling(options: &Lookup<'_>) -> Profiling {
+    Profiling {
+        level: match options.text("operationProfiling.mode") {
+            Some("slowOp" | "1") => 1,
+            Some("all" | "2") => 2,
+            _ => 0,
+        },
+        slow_ms: options
+            .integer("operationProfiling.slowOpThresholdMs")
+            .unwrap_or(100),
+        sample_rate: options
+            .number("operationProfiling.slowOpSampleRate")
+            .unwrap_or(1.0),
+    }
+}

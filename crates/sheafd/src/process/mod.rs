@@ -1,0 +1,15 @@
+//! The server as a process: its lock on the data folder, its place in the
+//! background, the signals it hears, and how it ends.
+
+pub mod daemon;
+mod exit;
+mod limits;
+mod lock_file;
+mod shutdown;
+mod signals;
+
+pub use exit::Exit;
+pub use limits::raise_open_files;
+pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
+pub use shutdown::{Reason, Shutdown};
+pub use signals::listen;

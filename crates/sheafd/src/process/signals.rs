@@ -1,0 +1,62 @@
+//! The signals the server hears: the end, and log rotation.
+
+use std::io;
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXCPU};
+use signal_hook::iterator::Signals;
+
+use super::{Reason, Shutdown};
+use crate::log::{self, Component, Log};
+
+/// Starts the thread that hears them. The first that means the end begins the
+/// shutdown, further ones are ignored: an end under way is not cut short.
+///
+/// Errors: the handlers or the thread could not be set up.
+pub fn listen(shutdown: Shutdown, log: Arc<Log>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXCPU, SIGUSR1])?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .stack_size(128 << 10)
+        .spawn(move || {
+            log::set_context("SignalHandler");
+            for signal in signals.forever() {
+                match signal {
+                    SIGUSR1 => rotate(&log),
+                    signal => end(signal, &shutdown, &log),
+                }
+            }
+        })?;
+    Ok(())
+}
+
+fn end(signal: i32, shutdown: &Shutdown, log: &Log) {
+    let message = match shutdown.is_requested() {
+        false => "Received signal",
+        true => "Received signal while shutting down; ignored",
+    };
+    log.info(Component::Control, 23377, message, |attr| {
+        attr.append("signal", signal);
+        attr.append("error", signal_name(signal));
+    });
+    shutdown.request(Reason::Signal(signal));
+}
+
+fn rotate(log: &Log) {
+    match log.rotate() {
+        Ok(()) => log.info(Component::Control, 23166, "Log rotated", log::none),
+        Err(e) => log.error(Component::Control, 23168, "Log rotation failed", |attr| {
+            attr.append("error", e.to_string().as_str());
+        }),
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        SIGTERM => "Terminated",
+        SIGINT => "Interrupt",
+        SIGHUP => "Hangup",
+        SIGXCPU => "CPU time limit exceeded",
+        _ => "Unknown",
+    }
+}

@@ -1,0 +1,340 @@
+//! From settings to a running server, and to its end.
+//!
+//! ```text
+//!  log ─> lock on the data folder ─> database (service) ─> listeners ─> ready
+//!   ^                                                                     │
+//!   └── locks released <── database at rest <── connections ended <── signal
+//! ```
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheaf_bson::{DocBuilder, Error};
+
+use crate::config::{Net, Settings};
+use crate::log::{self, Component, Log, Severity};
+use crate::net::{
+    BindError, Connections, Endpoint, Listener, NetOptions, Server, Service, all_addresses,
+    resolve, unix_socket_path,
+};
+use crate::process::daemon::Readiness;
+use crate::process::{self, Exit, LockFile, PidFile, Reason, Shutdown};
+
+/// How long operations under way may go on after the signal to stop.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the end waits for the last log lines.
+const LOG_FLUSH: Duration = Duration::from_secs(2);
+
+/// What the service is made from.
+#[derive(Clone)]
+pub struct Startup {
+    /// The options in effect.
+    pub settings: Arc<Settings>,
+    /// The log.
+    pub log: Arc<Log>,
+    /// The open connections, for `serverStatus` and `currentOp`.
+    pub connections: Arc<Connections>,
+    /// To stop the server (`shutdown`).
+    pub shutdown: Shutdown,
+}
+
+/// Opens the database in the locked data folder and makes the service that
+/// answers requests.
+pub type Open = dyn Fn(&Startup) -> Result<Arc<dyn Service>, Error>;
+
+/// Runs the server until it is asked to stop.
+pub fn run(settings: Settings, readiness: Readiness, open: &Open) -> Exit {
+    log::set_context("main");
+    let log = match Log::open(settings.log.options.clone()) {
+        Ok(log) => log,
+        Err(e) => {
+            eprintln!("sheafd: cannot open the log: {e}");
+            return Exit::BadOptions;
+        }
+    };
+    for (component, level) in &settings.log.components {
+        log.set_verbosity(*component, *level);
+    }
+    log_panics(&log);
+    let exit = start_and_wait(Arc::new(settings), &log, readiness, open);
+    log.info(Component::Control, 23138, "Shutting down", |attr| {
+        attr.append("exitCode", i32::from(exit.code()));
+    });
+    log.flush(LOG_FLUSH);
+    exit
+}
+
+fn start_and_wait(
+    settings: Arc<Settings>,
+    log: &Arc<Log>,
+    readiness: Readiness,
+    open: &Open,
+) -> Exit {
+    log_start(&settings, log);
+    let shutdown = Shutdown::new();
+    if let Err(e) = process::listen(shutdown.clone(), Arc::clone(log)) {
+        return fatal(log, Exit::Uncaught, &e.to_string());
+    }
+    log::set_context("initandlisten");
+    warn(&settings, log);
+    let folder = &settings.storage.db_path;
+    let lock = process::prepare_folder(folder, settings.storage.db_path_given)
+        .and_then(|()| LockFile::acquire(folder));
+    let lock = match lock {
+        Ok(lock) => lock,
+        Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
+    };
+
+    let connections = Connections::new(connections_max(&settings, log));
+    let startup = Startup {
+        settings: Arc::clone(&settings),
+        log: Arc::clone(log),
+        connections: Arc::clone(&connections),
+        shutdown: shutdown.clone(),
+    };
+    let service = match open(&startup) {
+        Ok(service) => service,
+        Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
+    };
+
+    let exit = serve(&startup, Arc::clone(&service), readiness);
+    service.close();
+    drop(lock);
+    exit
+}
+
+/// Listens, waits for the wish to stop, and ends all connections.
+fn serve(startup: &Startup, service: Arc<dyn Service>, readiness: Readiness) -> Exit {
+    let Startup { settings, log, .. } = startup;
+    let listeners = match bind(&settings.net) {
+        Ok(listeners) => listeners,
+        Err(e) => return fatal(log, Exit::NetError, &e.to_string()),
+    };
+    let pid_file = match settings.pid_file.as_deref().map(PidFile::write).transpose() {
+        Ok(pid_file) => pid_file,
+        Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
+    };
+    let port = listeners.iter().find_map(Listener::port);
+    for listener in &listeners {
+        log.info(Component::Network, 23015, "Listening on", |attr| {
+            attr.append("address", listener.endpoint().to_string().as_str());
+        });
+    }
+    let options = NetOptions {
+        compressors: settings.net.compressors,
+        quiet: settings.log.quiet,
+    };
+    let connections = Arc::clone(&startup.connections);
+    let server = match Server::start(listeners, service, connections, options, Arc::clone(log)) {
+        Ok(server) => server,
+        Err(e) => return fatal(log, Exit::NetError, &e.to_string()),
+    };
+    log.info(
+        Component::Network,
+        23016,
+        "Waiting for connections",
+        |attr| {
+            attr.append("port", i32::from(port.unwrap_or(settings.net.port)));
+            attr.append("ssl", "off");
+        },
+    );
+    if let Err(e) = readiness.ready() {
+        log.warning(
+            Component::Control,
+            9_000_020,
+            "Cannot tell the caller that the server is ready",
+            |attr| {
+                attr.append("error", e.to_string().as_str());
+            },
+        );
+    }
+
+    let reason = startup.shutdown.wait();
+    log::set_context("shutdown");
+    log.info(
+        Component::Control,
+        23381,
+        "Will stop after the operations under way",
+        |attr| {
+            match reason {
+                Reason::Signal(signal) => attr.append("signal", signal),
+                Reason::Command => attr.append("command", "shutdown"),
+            };
+        },
+    );
+    server.stop(GRACE);
+    drop(pid_file);
+    Exit::Clean
+}
+
+/// Listens at all the places the settings name. One port for all: with port 0
+/// the first listener's choice holds for the others.
+fn bind(net: &Net) -> Result<Vec<Listener>, BindError> {
+    let mut listeners = Vec::new();
+    let mut port = net.port;
+    for entry in net.bind.iter().filter(|entry| !entry.starts_with('/')) {
+        let addresses = match entry.as_str() {
+            "*" => all_addresses(net.ipv6),
+            entry => resolve(entry, net.ipv6)?,
+        };
+        for address in addresses {
+            let listener = Listener::bind(Endpoint::Tcp(SocketAddr::new(address, port)))?;
+            port = listener.port().unwrap_or(port);
+            listeners.push(listener);
+        }
+    }
+    let named = net
+        .bind
+        .iter()
+        .filter(|entry| entry.starts_with('/'))
+        .map(PathBuf::from);
+    let own = net
+        .unix_socket
+        .iter()
+        .map(|socket| unix_socket_path(&socket.prefix, port));
+    for path in named.chain(own) {
+        listeners.push(Listener::bind(Endpoint::Unix {
+            path,
+            permissions: net.unix_permissions,
+        })?);
+    }
+    Ok(listeners)
+}
+
+/// Descriptors kept for files, in a hundred.
+const FILES_SHARE: u64 = 20;
+
+/// As many connections as were asked for, and as there are descriptors.
+fn connections_max(settings: &Settings, log: &Log) -> usize {
+    let wanted = settings.net.connections_max;
+    let Some(files) = process::raise_open_files() else {
+        return wanted;
+    };
+    let possible = usize::try_from(files * (100 - FILES_SHARE) / 100).unwrap_or(usize::MAX);
+    if possible < wanted {
+        log.info(
+            Component::Network,
+            22939,
+            "The limit of open files allows fewer connections than asked for",
+            |attr| {
+                attr.append("maxConns", wanted as i64);
+                attr.append("openFiles", files as i64);
+                attr.append("connections", possible as i64);
+            },
+        );
+    }
+    wanted.min(possible)
+}
+
+fn log_start(settings: &Settings, log: &Log) {
+    log.info(Component::Control, 4_615_611, "sheafd starting", |attr| {
+        attr.append("pid", std::process::id() as i64);
+        attr.append("port", i32::from(settings.net.port));
+        attr.append(
+            "dbPath",
+            settings.storage.db_path.to_string_lossy().as_ref(),
+        );
+        attr.append("architecture", "64-bit");
+        attr.append("host", host_name().as_str());
+    });
+    log.info(Component::Control, 23403, "Build Info", |attr| {
+        attr.begin_document("buildInfo");
+        attr.append("version", crate::VERSION);
+        attr.begin_document("environment");
+        attr.append("target_arch", std::env::consts::ARCH);
+        attr.append("target_os", std::env::consts::OS);
+        attr.end();
+        attr.end();
+    });
+    log.info(
+        Component::Control,
+        21951,
+        "Options set by command line",
+        |attr| {
+            attr.append_bson("options", &settings.parsed);
+        },
+    );
+}
+
+/// What an operator should know before data is trusted to this server.
+fn warn(settings: &Settings, log: &Log) {
+    log.startup_warning(
+        22120,
+        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
+        log::none,
+    );
+    // SAFETY: touches no memory.
+    if unsafe { libc::geteuid() } == 0 {
+        log.startup_warning(
+            22138,
+            "You are running this process as the root user, which is not recommended",
+            log::none,
+        );
+    }
+    let beyond_loopback = |entry: &String| match entry.parse::<std::net::IpAddr>() {
+        Ok(address) => !address.is_loopback(),
+        Err(_) => entry != "localhost" && !entry.starts_with('/'),
+    };
+    if let Some(entry) = settings.net.bind.iter().find(|e| beyond_loopback(e)) {
+        log.startup_warning(
+            9_000_021,
+            "The server listens beyond this machine without access control",
+            |attr: &mut DocBuilder| {
+                attr.append("bindIp", entry.as_str());
+            },
+        );
+    }
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer and its length are valid for the call.
+    let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0;
+    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+    match failed {
+        true => "localhost".to_string(),
+        false => String::from_utf8_lossy(&name[..end]).into_owned(),
+    }
+}
+
+fn fatal(log: &Log, exit: Exit, error: &str) -> Exit {
+    log.line(
+        Severity::Fatal,
+        Component::Control,
+        20573,
+        "The server cannot run",
+        |attr| {
+            attr.append("error", error);
+            attr.append("exitCode", i32::from(exit.code()));
+        },
+    );
+    exit
+}
+
+/// A panic goes to the log, with the place it comes from.
+fn log_panics(log: &Arc<Log>) {
+    let log = Arc::downgrade(log);
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let Some(log) = log.upgrade() else {
+            return print(panic);
+        };
+        let payload = panic.payload();
+        let message = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or(payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("an internal invariant does not hold");
+        log.error(Component::Control, 9_000_022, "Panic", |attr| {
+            attr.append("error", message);
+            if let Some(place) = panic.location() {
+                attr.append("file", place.file());
+                attr.append("line", i64::from(place.line()));
+            }
+        });
+    }));
+}

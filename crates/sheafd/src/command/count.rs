@@ -1,0 +1,50 @@
+//! `count`: how many documents match.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+
+use super::context::{CommandContext, unknown_field};
+use super::{fields, find};
+
+/// The query of a count command. A negative limit counts as its absolute value.
+pub fn parse<'a>(
+    arguments: impl Iterator<Item = RawElement<'a>>,
+) -> Result<FindSpec<'a>, Error> {
+    const NAME: &str = "count";
+    let mut spec = FindSpec::default();
+    for element in arguments {
+        match element.key() {
+            "query" => spec.filter = fields::optional_document(NAME, &element)?,
+            "limit" => {
+                let limit = fields::integer(NAME, &element)?.unsigned_abs();
+                spec.limit = (limit > 0).then_some(limit);
+            }
+            "skip" => spec.skip = fields::non_negative(NAME, &element)?,
+            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "collation" => find::refuse_collation(NAME, &element)?,
+            "fields" => {}
+            other => return Err(unknown_field(NAME, other)),
+        }
+    }
+    Ok(spec)
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    let query = Arc::new(CanonicalQuery::new(parse(cx.arguments())?)?);
+    let view = cx.server.view(&namespace)?;
+    let options = cx.server.query_options(None);
+    let counted = sheaf_db::count::count(&view, &cx.op, query, &options)?;
+    let counters = cx.op.counters();
+    counters.keys_examined.add(counted.counts.keys_examined);
+    counters.docs_examined.add(counted.counts.docs_examined);
+    cx.report.plan = counted.plan;
+    match i32::try_from(counted.count) {
+        Ok(n) => out.append("n", n),
+        Err(_) => out.append("n", RawValue::Int64(counted.count as i64)),
+    };
+    Ok(())
+}

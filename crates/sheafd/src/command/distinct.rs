@@ -1,0 +1,51 @@
+//! `distinct`: the distinct values of a path.
+
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuilder, Error, RawElement};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+
+use super::context::{CommandContext, unknown_field};
+use super::{fields, find};
+
+/// The path and the query of a distinct command.
+pub fn parse<'a>(
+    arguments: impl Iterator<Item = RawElement<'a>>,
+) -> Result<(FieldPath, FindSpec<'a>), Error> {
+    const NAME: &str = "distinct";
+    let mut spec = FindSpec::default();
+    let mut key = None;
+    for element in arguments {
+        match element.key() {
+            "key" => {
+                let name = fields::string(NAME, &element)?;
+                let path = FieldPath::parse(name)
+                    .map_err(|e| Error::bad_value(format!("distinct.key: {e}")))?;
+                key = Some(path);
+            }
+            "query" => spec.filter = fields::optional_document(NAME, &element)?,
+            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "collation" => find::refuse_collation(NAME, &element)?,
+            other => return Err(unknown_field(NAME, other)),
+        }
+    }
+    let key = key.ok_or_else(|| fields::missing(NAME, "key"))?;
+    Ok((key, spec))
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    let (key, spec) = parse(cx.arguments())?;
+    let query = Arc::new(CanonicalQuery::new(spec)?);
+    let view = cx.server.view(&namespace)?;
+    let options = cx.server.query_options(None);
+    let found = sheaf_db::distinct::distinct(&view, &cx.op, &key, query, &options)?;
+    let counters = cx.op.counters();
+    counters.keys_examined.add(found.counts.keys_examined);
+    counters.docs_examined.add(found.counts.docs_examined);
+    cx.report.plan = found.plan;
+    out.append_bson("values", &found.values);
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! `drop`: removes a collection and its indexes.
+
+use sheaf_bson::{DocBuilder, Error};
+
+use super::context::CommandContext;
+
+/// Runs it. A collection that is not there was dropped successfully.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    cx.no_arguments()?;
+    if namespace.collection() == "system.profile" {
+        cx.server.profiler.check_droppable(cx.db)?;
+    }
+    let Some(dropped) = cx.server.db.drop_collection(&cx.op, &namespace)? else {
+        return Ok(());
+    };
+    cx.server.cursors.kill_where(|ns, _| *ns == namespace);
+    out.append("nIndexesWas", dropped.indexes_was as i32);
+    out.append("ns", namespace.as_str());
+    Ok(())
+}

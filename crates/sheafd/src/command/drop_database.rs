@@ -1,0 +1,31 @@
+//! `dropDatabase`: removes a database with all its collections.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode};
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    cx.no_arguments()?;
+    let first = cx.first()?;
+    if fields::integer("dropDatabase", &first)? != 1 {
+        return Err(Error::new(
+            ErrorCode(5255100),
+            "have to pass 1 as db parameter",
+        ));
+    }
+    sheaf_db::check_database_name(cx.db)?;
+    if matches!(cx.db, "admin" | "config" | "local") {
+        return Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            format!("Dropping the '{}' database is prohibited.", cx.db),
+        ));
+    }
+    if cx.server.db.drop_database(&cx.op, cx.db)? {
+        let db = cx.db.to_owned();
+        cx.server.cursors.kill_where(|ns, _| ns.db() == db);
+        out.append("dropped", cx.db);
+    }
+    Ok(())
+}

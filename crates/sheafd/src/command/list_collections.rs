@@ -1,0 +1,93 @@
+//! `listCollections`: the collections of a database.
+
+use sheaf_bson::{DocBuf, DocBuilder, Error, RawDoc};
+use sheaf_db::Namespace;
+use sheaf_query::matcher;
+
+use super::batch::{self, CursorSettings, Listing};
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "listCollections";
+    sheaf_db::check_database_name(cx.db)?;
+    let (mut filter, mut name_only, mut batch_size) = (RawDoc::EMPTY, false, None);
+    for element in cx.arguments() {
+        match element.key() {
+            "filter" => {
+                filter = fields::optional_document(NAME, &element)?.unwrap_or(RawDoc::EMPTY);
+            }
+            "nameOnly" => name_only = fields::boolean(NAME, &element)?,
+            "authorizedCollections" => {
+                fields::boolean(NAME, &element)?;
+            }
+            "cursor" => batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?,
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let filter = matcher::parse(filter, &matcher::ParseContext::default())?;
+    let catalog = cx.server.db.catalog();
+    let mut listed = Vec::new();
+    for collection in catalog
+        .database(cx.db)
+        .into_iter()
+        .flat_map(|database| database.collections())
+    {
+        let info = collection.to_list_doc();
+        if filter.matches(info.as_raw())? {
+            listed.push(if name_only { name_and_type(&info) } else { info });
+        }
+    }
+    reply(cx, NAME, listed, batch_size, out)
+}
+
+fn name_and_type(info: &DocBuf) -> DocBuf {
+    let mut out = DocBuilder::new();
+    for element in info.iter().filter(|e| matches!(e.key(), "name" | "type")) {
+        out.append_raw_element(element);
+    }
+    out.finish()
+}
+
+/// `cursor: {batchSize}` of commands that give a cursor.
+pub fn cursor_batch_size(command: &str, cursor: RawDoc<'_>) -> Result<Option<u64>, Error> {
+    let mut batch_size = None;
+    for element in cursor.iter() {
+        match element.key() {
+            "batchSize" => batch_size = Some(fields::non_negative(command, &element)?),
+            other => {
+                return Err(super::context::unknown_field(
+                    &format!("{command}.cursor"),
+                    other,
+                ));
+            }
+        }
+    }
+    Ok(batch_size)
+}
+
+/// Replies with a cursor over a listing; everything fits the first batch
+/// unless the client wants less.
+fn reply(
+    cx: &mut CommandContext<'_>,
+    command: &str,
+    listed: Vec<DocBuf>,
+    batch_size: Option<u64>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let reply_namespace = batch::command_namespace(cx.db, command);
+    let namespace = Namespace::new(cx.db, "system.listing")?;
+    batch::reply_with_cursor(
+        cx,
+        Listing::new(listed),
+        CursorSettings {
+            namespace,
+            reply_namespace,
+            batch_size: batch_size.or(Some(u64::MAX)),
+            single_batch: false,
+            no_timeout: false,
+        },
+        out,
+    )
+}

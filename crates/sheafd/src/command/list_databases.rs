@@ -1,0 +1,55 @@
+//! `listDatabases`: the databases and their sizes on disk.
+
+use sheaf_bson::{DocBuilder, Error, RawDoc};
+use sheaf_query::matcher;
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "listDatabases";
+    let (mut filter, mut name_only) = (RawDoc::EMPTY, false);
+    for element in cx.arguments() {
+        match element.key() {
+            "filter" => {
+                filter = fields::optional_document(NAME, &element)?.unwrap_or(RawDoc::EMPTY);
+            }
+            "nameOnly" => name_only = fields::boolean(NAME, &element)?,
+            "authorizedDatabases" => {
+                fields::boolean(NAME, &element)?;
+            }
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let filter = matcher::parse(filter, &matcher::ParseContext::default())?;
+    let catalog = cx.server.db.catalog();
+    let mut total = 0;
+    out.begin_array("databases");
+    for (name, _) in catalog.databases() {
+        let size = sheaf_db::stats::database_size(&cx.server.db, name)?;
+        let bytes = size.storage_bytes + size.index_bytes;
+        let mut info = DocBuilder::new();
+        info.append("name", name);
+        info.append("sizeOnDisk", bytes as i64);
+        info.append("empty", size.collections == 0);
+        let info = info.finish();
+        if !filter.matches(info.as_raw())? {
+            continue;
+        }
+        total += bytes;
+        if name_only {
+            out.push_begin_document();
+            out.append("name", name);
+            out.end();
+        } else {
+            out.push_document_bytes(info.as_bytes());
+        }
+    }
+    out.end();
+    if !name_only {
+        out.append("totalSize", total as i64);
+        out.append("totalSizeMb", (total >> 20) as i64);
+    }
+    Ok(())
+}

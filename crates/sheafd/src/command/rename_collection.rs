@@ -1,0 +1,33 @@
+//! `renameCollection`: gives a collection another name, perhaps in another's place.
+
+use sheaf_bson::{DocBuilder, Error};
+use sheaf_db::Namespace;
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "renameCollection";
+    let from = Namespace::parse(fields::string(NAME, &cx.first()?)?)?;
+    let (mut to, mut drop_target) = (None, false);
+    for element in cx.arguments() {
+        match element.key() {
+            "to" => to = Some(Namespace::parse(fields::string(NAME, &element)?)?),
+            "dropTarget" => drop_target = fields::boolean(NAME, &element)?,
+            "stayTemp" => {
+                fields::boolean(NAME, &element)?;
+            }
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let to = to.ok_or_else(|| fields::missing(NAME, "to"))?;
+    cx.report.namespace = Some(from.clone());
+    cx.server
+        .db
+        .rename_collection(&cx.op, &from, &to, drop_target)?;
+    cx.server
+        .cursors
+        .kill_where(|ns, _| *ns == from || *ns == to);
+    Ok(())
+}

@@ -64,7 +64,10 @@ impl Printer<'_> {
             RawValue::Undefined => self.raw(r#"{"$undefined":true}"#),
             RawValue::ObjectId(id) => self.wrap("$oid", format_args!("{id}")),
             RawValue::Boolean(b) => self.raw(if b { "true" } else { "false" }),
-            RawValue::DateTime(t) => match (!self.canonical).then(|| iso8601(t.0)).flatten() {
+            RawValue::DateTime(t) => match (!self.canonical)
+                .then(|| super::date::format(t.0))
+                .flatten()
+            {
                 Some(text) => self.wrap("$date", format_args!("{text}")),
                 None => {
                     let _ = write!(self.out, r#"{{"$date":{{"$numberLong":"{}"}}}}"#, t.0);
@@ -75,7 +78,9 @@ impl Printer<'_> {
                 self.raw(r#"{"$regularExpression":{"pattern":"#);
                 self.text(pattern);
                 self.raw(r#","options":"#);
-                self.text(options);
+                let mut sorted: Vec<char> = options.chars().collect();
+                sorted.sort_unstable();
+                self.text(&sorted.into_iter().collect::<String>());
                 self.raw("}}");
             }
             RawValue::DbPointer { namespace, id } => {
@@ -209,49 +214,4 @@ fn base64(out: &mut String, bytes: &[u8]) {
             }
         }
     }
-}
-
-/// `1970-01-01T00:00:00Z`, with milliseconds when there are some; `None`
-/// outside the years 1970 to 9999, which relaxed JSON writes as a number.
-fn iso8601(millis: i64) -> Option<String> {
-    const END: i64 = 253_402_300_800_000;
-    if !(0..END).contains(&millis) {
-        return None;
-    }
-    let (days, ms_of_day) = (millis / 86_400_000, millis % 86_400_000);
-    let (year, month, day) = civil_from_days(days);
-    let (seconds, ms) = (ms_of_day / 1000, ms_of_day % 1000);
-    let mut text = format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60
-    );
-    if ms > 0 {
-        let _ = write!(text, ".{ms:03}");
-    }
-    text.push('Z');
-    Some(text)
-}
-
-/// Year, month (1..), day (1..) of a day counted from 1970-01-01.
-///
-/// Counts from 0000-03-01, so that a leap day ends its year: 400 years have
-/// 146097 days, and from March the months repeat 31 30 31 30 31, 153 days.
-pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day)
 }

@@ -9,10 +9,14 @@
 //!
 //! Printing recurses no deeper than a valid document can and cuts off below.
 
+mod date;
 mod extended;
+mod parse;
 mod shell;
+mod wrapper;
 
 pub use extended::{to_canonical, to_relaxed, write_canonical, write_relaxed};
+pub use parse::{parse, parse_doc, parse_prefix};
 pub use shell::{shell, shell_doc, typed, typed_doc, write_shell};
 
 /// Deeper than any valid document.

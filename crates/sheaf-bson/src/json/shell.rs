@@ -59,6 +59,7 @@ impl Printer {
                 }
                 out.write_str("\")")
             }
+            RawValue::Binary { subtype, bytes: [] } => write!(out, "BinData({subtype}, \"\")"),
             RawValue::Binary { subtype, bytes } => {
                 write!(out, "BinData({subtype}, ")?;
                 bytes.iter().try_for_each(|b| write!(out, "{b:02X}"))?;
@@ -69,11 +70,14 @@ impl Printer {
             RawValue::Boolean(b) => write!(out, "{b}"),
             RawValue::DateTime(t) => write!(out, "new Date({})", t.0),
             RawValue::Null => out.write_str("null"),
-            RawValue::Regex { pattern, options } => {
-                out.write_char('/')?;
-                regex_pattern(out, pattern)?;
-                write!(out, "/{options}")
+            RawValue::Regex { pattern, options } if self.typed && !is_plain(pattern, options) => {
+                out.write_str("RegExp(")?;
+                quoted(out, pattern)?;
+                out.write_str(", ")?;
+                quoted(out, options)?;
+                out.write_char(')')
             }
+            RawValue::Regex { pattern, options } => write!(out, "/{pattern}/{options}"),
             RawValue::DbPointer { namespace, id } => {
                 out.write_str("DBPointer(")?;
                 quoted(out, namespace)?;
@@ -148,18 +152,12 @@ fn call<W: Write>(out: &mut W, name: &str, text: &str) -> fmt::Result {
     out.write_char(')')
 }
 
-/// A slash in a pattern would end it; one that is escaped already stays.
-fn regex_pattern<W: Write>(out: &mut W, pattern: &str) -> fmt::Result {
-    let mut escaped = false;
-    for c in pattern.chars() {
-        match c {
-            '/' if !escaped => out.write_str("\\/")?,
-            '\n' => out.write_str("\\n")?,
-            c => out.write_char(c)?,
-        }
-        escaped = c == '\\' && !escaped;
-    }
-    Ok(())
+/// Whether a regular expression reads back when written between slashes.
+fn is_plain(pattern: &str, options: &str) -> bool {
+    !pattern.is_empty()
+        && !pattern.contains(['/', '\n'])
+        && !pattern.ends_with('\\')
+        && options.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
 /// A double always shows that it is one: 1.0, 1.5, 1e+20, inf.0, -inf.0, nan.0.

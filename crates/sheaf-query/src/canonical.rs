@@ -1,13 +1,23 @@
 //! A find, parsed and normalised: what the planner, the plan cache and the
 //! executor share.
+//!
+//! ```text
+//!   FindSpec (borrowed parts of the command)
+//!      filter ──parse, normalize──> Arc<MatchExpression>
+//!      sort ────parse─────────────> Arc<SortPattern>, or a $natural hint
+//!      projection ──parse─────────> Arc<Projection>
+//!      hint, min, max ────────────> checked against each other
+//! ```
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuf, RawDoc};
+use sheaf_bson::error_code::ErrorCode;
+use sheaf_bson::{DateTime, DocBuf, Error, RawDoc, RawValue};
 
-use crate::matcher::MatchExpression;
+use crate::expression::VariableScope;
+use crate::matcher::{self, MatchExpression, ParseContext};
 use crate::projection::Projection;
-use crate::sort::SortPattern;
+use crate::sort::{SortPattern, SortSpec};
 
 /// What a find asks, before normalisation; the borrowed parts of the command.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +30,7 @@ pub struct FindSpec<'a> {
     pub projection: Option<RawDoc<'a>>,
     /// Documents passed over first.
     pub skip: u64,
-    /// `None` is unlimited.
+    /// `None` is unlimited, and so is 0.
     pub limit: Option<u64>,
     /// Index name, key pattern or `{$natural: ±1}`.
     pub hint: Option<Hint>,
@@ -32,12 +42,12 @@ pub struct FindSpec<'a> {
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
-    /// `let` variables, values already evaluated to constants.
+    /// `let` variables, as the command gives them: expressions without fields.
     pub let_vars: Option<RawDoc<'a>>,
 }
 
 /// Which index the user wants.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Hint {
     /// By name.
     Name(String),
@@ -45,6 +55,37 @@ pub enum Hint {
     KeyPattern(DocBuf),
     /// `{$natural: 1}` or `-1`: a collection scan in that direction.
     Natural(i8),
+}
+
+impl Hint {
+    /// A command's `hint`: an index name or a key pattern. `None` for an empty
+    /// document, which means no hint.
+    /// Errors: FailedToParse for another type, BadValue for a bad `$natural`.
+    pub fn parse(value: RawValue<'_>) -> Result<Option<Hint>, Error> {
+        match value {
+            RawValue::String(name) => Ok(Some(Hint::Name(name.to_owned()))),
+            RawValue::Document(doc) if doc.is_empty() => Ok(None),
+            RawValue::Document(doc) => match doc.get("$natural") {
+                None => Ok(Some(Hint::KeyPattern(doc.to_buf()))),
+                Some(direction) => match (direction.as_i64_exact(), doc.iter().nth(1)) {
+                    (Some(n @ (1 | -1)), None) => Ok(Some(Hint::Natural(n as i8))),
+                    (Some(1 | -1), Some(_)) => Err(Error::bad_value(
+                        "$natural hint cannot stand beside other fields",
+                    )),
+                    _ => Err(Error::bad_value(
+                        "$natural hint cannot be set to a value other than -1 or 1.",
+                    )),
+                },
+            },
+            _ => Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                format!(
+                    "hint must be an index name or a key pattern, not {}",
+                    value.type_name()
+                ),
+            )),
+        }
+    }
 }
 
 /// A find in its one form. Immutable, shared by all candidate plans.
@@ -76,4 +117,140 @@ pub struct CanonicalQuery {
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
+}
+
+impl CanonicalQuery {
+    /// Parses and normalises a find. `$$NOW` is the system's clock.
+    ///
+    /// Errors: those of filter, sort and projection; BadValue for contradicting
+    /// `$natural`s, 51173, 51176 and BadValue for a `min` or `max` that cannot hold.
+    pub fn new(spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
+        let context = ParseContext {
+            variables: VariableScope::new(DateTime::now()),
+        };
+        CanonicalQuery::with_context(spec, &context)
+    }
+
+    /// As [`CanonicalQuery::new`]; `context` gives `$expr` and computed fields
+    /// their clock and their variables, to which [`FindSpec::let_vars`] are added.
+    pub fn with_context(
+        spec: FindSpec<'_>,
+        context: &ParseContext,
+    ) -> Result<CanonicalQuery, Error> {
+        let with_let;
+        let context = match spec.let_vars {
+            Some(vars) if !vars.is_empty() => {
+                with_let = ParseContext {
+                    variables: context.variables.clone().with_let(vars)?,
+                };
+                &with_let
+            }
+            _ => context,
+        };
+        let filter_doc = spec.filter.unwrap_or(RawDoc::EMPTY);
+        let filter = matcher::parse(filter_doc, context)?.normalize();
+        let sort_doc = spec.sort.unwrap_or(RawDoc::EMPTY);
+        let (sort, hint) = sort_and_hint(SortSpec::parse(sort_doc)?, spec.hint)?;
+        let projection_doc = spec.projection.unwrap_or(RawDoc::EMPTY);
+        let projection = match projection_doc.is_empty() {
+            true => None,
+            false => Some(Projection::parse(projection_doc, context)?),
+        };
+        let projection = match projection {
+            Some(projection) if spec.show_record_id => Some(projection.with_record_id()),
+            other => other,
+        };
+        let min = spec.min.filter(|doc| !doc.is_empty());
+        let max = spec.max.filter(|doc| !doc.is_empty());
+        check_min_max(min, max, hint.as_ref())?;
+        Ok(CanonicalQuery {
+            filter: Arc::new(filter),
+            sort: sort.map(Arc::new),
+            sort_spec: sort_doc.to_buf(),
+            projection: projection.map(Arc::new),
+            projection_spec: projection_doc.to_buf(),
+            filter_spec: filter_doc.to_buf(),
+            skip: spec.skip,
+            limit: spec.limit.filter(|&limit| limit > 0),
+            hint,
+            min: min.map(RawDoc::to_buf),
+            max: max.map(RawDoc::to_buf),
+            return_key: spec.return_key,
+            show_record_id: spec.show_record_id,
+        })
+    }
+
+    /// How many results a blocking sort must keep: limit and skip together.
+    /// `None` is all of them.
+    pub fn sort_limit(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.saturating_add(self.skip))
+    }
+
+    /// The dotted paths that filter, sort and projection read; `None` when
+    /// the whole document is needed.
+    pub fn required_fields(&self) -> Option<matcher::Dependencies> {
+        let mut found = self.projection.as_ref()?.dependencies()?;
+        self.filter.add_dependencies(&mut found);
+        if let Some(sort) = &self.sort {
+            sort.paths().for_each(|path| found.insert(path));
+        }
+        (!found.whole_document).then_some(found)
+    }
+}
+
+/// `sort({$natural: n})` is a hint; it must not contradict another.
+fn sort_and_hint(
+    sort: SortSpec,
+    hint: Option<Hint>,
+) -> Result<(Option<SortPattern>, Option<Hint>), Error> {
+    match (sort, hint) {
+        (SortSpec::None, hint) => Ok((None, hint)),
+        (SortSpec::Pattern(pattern), hint) => Ok((Some(pattern), hint)),
+        (SortSpec::Natural(direction), None) => Ok((None, Some(Hint::Natural(direction)))),
+        (SortSpec::Natural(wanted), Some(Hint::Natural(hinted))) if wanted == hinted => {
+            Ok((None, Some(Hint::Natural(wanted))))
+        }
+        (SortSpec::Natural(_), Some(_)) => Err(Error::bad_value(
+            "a $natural sort cannot be combined with a hint that says otherwise",
+        )),
+    }
+}
+
+/// What can be said of `min` and `max` without the index: they name the same
+/// fields, need a hint, and hold values.
+fn check_min_max(
+    min: Option<RawDoc<'_>>,
+    max: Option<RawDoc<'_>>,
+    hint: Option<&Hint>,
+) -> Result<(), Error> {
+    if min.is_none() && max.is_none() {
+        return Ok(());
+    }
+    match hint {
+        Some(Hint::Name(_) | Hint::KeyPattern(_)) => {}
+        Some(Hint::Natural(_)) => {
+            return Err(Error::bad_value(
+                "min and max are incompatible with $natural",
+            ));
+        }
+        None => {
+            return Err(Error::new(
+                ErrorCode(51173),
+                "When using min()/max() a hint of which index to use must be provided",
+            ));
+        }
+    }
+    if let (Some(min), Some(max)) = (min, max) {
+        let same_fields = min
+            .iter()
+            .map(|e| e.key_bytes())
+            .eq(max.iter().map(|e| e.key_bytes()));
+        if !same_fields {
+            return Err(Error::new(
+                ErrorCode(51176),
+                "min and max must have the same field names, in the same order",
+            ));
+        }
+    }
+    Ok(())
 }

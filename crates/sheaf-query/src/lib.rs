@@ -16,4 +16,5 @@ pub mod expression;
 pub mod matcher;
 pub mod planner;
 pub mod projection;
+pub mod shape;
 pub mod sort;

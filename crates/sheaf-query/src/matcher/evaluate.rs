@@ -61,6 +61,17 @@ impl MatchExpression {
         self.eval(Source::Field(value), None)
     }
 
+    /// As [`MatchExpression::matches_value`]; when the answer is true, also says
+    /// which array element it was. `details` is reset first.
+    pub fn matches_value_with_details(
+        &self,
+        value: RawValue<'_>,
+        details: &mut MatchDetails,
+    ) -> Result<bool, Error> {
+        *details = MatchDetails::default();
+        self.eval(Source::Field(value), Some(details))
+    }
+
     fn eval<'a>(
         &self,
         source: Source<'a>,

@@ -1,0 +1,385 @@
+//! A projection applied to a document: bytes copied element by element.
+
+use sheaf_bson::error_code::ErrorCode;
+use sheaf_bson::{DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue};
+
+use super::{Action, ElemMatch, Field, Kind, Node, Projection, Slice};
+use crate::matcher::MatchDetails;
+
+/// Deeper than any valid document.
+const DEPTH_MAX: usize = 250;
+
+/// What an application needs besides the document.
+#[derive(Clone, Copy)]
+struct Input<'a> {
+    root: RawDoc<'a>,
+    details: Option<&'a MatchDetails>,
+    record_id: Option<i64>,
+    /// The positional operator has not yet met its array.
+    positional: bool,
+}
+
+/// Where an element goes.
+#[derive(Clone, Copy)]
+enum Target {
+    /// Under its own name.
+    Named,
+    /// As the next value of the open array.
+    Pushed,
+}
+
+impl Projection {
+    /// Appends to `out` what the projection keeps of `doc`.
+    ///
+    /// `details` come from the match, where [`Projection::needs_match_details`];
+    /// `record_id` is used where [`Projection::needs_record_id`].
+    ///
+    /// Errors: 51246 when the positional operator meets an array and no element
+    /// had matched, 51247 when the array is too short for it, and what
+    /// expressions and regexes raise. `out` is then of no use.
+    pub fn apply(
+        &self,
+        doc: RawDoc<'_>,
+        details: Option<&MatchDetails>,
+        record_id: Option<i64>,
+        out: &mut DocBuilder,
+    ) -> Result<(), Error> {
+        let input = Input {
+            root: doc,
+            details,
+            record_id,
+            positional: self.positional.is_some(),
+        };
+        let depth = 0;
+        match self.kind {
+            Kind::Inclusion => include(&self.root, doc, input, depth, out)?,
+            Kind::Exclusion => exclude(&self.root, doc, input, depth, out)?,
+        }
+        if let Some(id) = record_id
+            && self.show_record_id
+        {
+            out.append("$recordId", id);
+        }
+        Ok(())
+    }
+}
+
+/// Appends the named fields of `doc`, then the computed ones.
+fn include(
+    node: &Node,
+    doc: RawDoc<'_>,
+    input: Input<'_>,
+    depth: usize,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    // Names are unique in a document, so when all are found the rest can be skipped.
+    let mut wanted = node.fields.len();
+    let mut seen = 0u64;
+    for element in doc.iter() {
+        if wanted == 0 {
+            break;
+        }
+        let Some(at) = node
+            .fields
+            .iter()
+            .position(|f| f.name.as_bytes() == element.key_bytes())
+        else {
+            continue;
+        };
+        wanted -= 1;
+        let field = &node.fields[at];
+        if at < 64 {
+            seen |= 1 << at;
+        }
+        match &field.action {
+            Action::Include | Action::Nested(_)
+                if input.positional
+                    && field.positional
+                    && element.element_type() == ElementType::Array =>
+            {
+                positional(field, element, input, depth, out)?;
+            }
+            Action::Include => {
+                out.append_raw_element(element);
+            }
+            Action::Nested(inner) => {
+                include_within(inner, element, Target::Named, input, depth + 1, out)?;
+            }
+            Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
+            // Computed fields follow; the document's own value of that name goes.
+            Action::ElemMatch(_) | Action::Computed(_) | Action::RecordId | Action::Exclude => {}
+        }
+    }
+    for (at, field) in node.fields.iter().enumerate() {
+        match &field.action {
+            Action::ElemMatch(condition) => elem_match(field, condition, doc, out)?,
+            Action::Nested(inner) if inner.has_computed => {
+                let seen = if at < 64 {
+                    seen >> at & 1 == 1
+                } else {
+                    doc.get(&field.name).is_some()
+                };
+                if !seen {
+                    out.begin_document(&*field.name);
+                    computed(inner, input, depth + 1, out)?;
+                    out.end();
+                }
+            }
+            Action::Computed(_) | Action::RecordId => one_computed(field, input, out)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The computed fields of a level that the document does not have.
+fn computed(
+    node: &Node,
+    input: Input<'_>,
+    depth: usize,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    include(node, RawDoc::EMPTY, input, depth, out)
+}
+
+fn one_computed(field: &Field, input: Input<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    match &field.action {
+        Action::RecordId => {
+            if let Some(id) = input.record_id {
+                out.append(&*field.name, id);
+            }
+        }
+        Action::Computed(expression) => {
+            let value = expression.evaluate_on(input.root)?;
+            if let Some(value) = value.as_raw() {
+                out.append(&*field.name, value);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// An element on the way of an inclusion: its documents are projected, nested
+/// arrays entered, everything else dropped (or replaced by what is computed).
+fn include_within(
+    node: &Node,
+    element: RawElement<'_>,
+    target: Target,
+    input: Input<'_>,
+    depth: usize,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    match element.value() {
+        RawValue::Document(doc) => {
+            begin_document(element, target, out);
+            include(node, doc, input, depth, out)?;
+            out.end();
+        }
+        RawValue::Array(array) => {
+            begin_array(element, target, out);
+            if depth < DEPTH_MAX {
+                for inner in array.elements() {
+                    include_within(node, inner, Target::Pushed, input, depth + 1, out)?;
+                }
+            }
+            out.end();
+        }
+        _ if node.has_computed => {
+            begin_document(element, target, out);
+            computed(node, input, depth, out)?;
+            out.end();
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Appends all of `doc` but what is named.
+fn exclude(
+    node: &Node,
+    doc: RawDoc<'_>,
+    input: Input<'_>,
+    depth: usize,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    for element in doc.iter() {
+        match node.find(element.key_bytes()) {
+            None => {
+                out.append_raw_element(element);
+            }
+            Some(field) => match &field.action {
+                Action::Include => {
+                    out.append_raw_element(element);
+                }
+                Action::Nested(inner) => {
+                    exclude_within(inner, element, Target::Named, input, depth + 1, out)?;
+                }
+                Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
+                Action::ElemMatch(condition) => elem_match(field, condition, doc, out)?,
+                Action::Exclude | Action::Computed(_) | Action::RecordId => {}
+            },
+        }
+    }
+    for field in &node.fields {
+        if let Action::RecordId = field.action {
+            one_computed(field, input, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// An element on the way of an exclusion: documents are projected, nested
+/// arrays entered, everything else kept.
+fn exclude_within(
+    node: &Node,
+    element: RawElement<'_>,
+    target: Target,
+    input: Input<'_>,
+    depth: usize,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    match element.value() {
+        RawValue::Document(doc) => {
+            begin_document(element, target, out);
+            exclude(node, doc, input, depth, out)?;
+            out.end();
+        }
+        RawValue::Array(array) if depth < DEPTH_MAX => {
+            begin_array(element, target, out);
+            for inner in array.elements() {
+                exclude_within(node, inner, Target::Pushed, input, depth + 1, out)?;
+            }
+            out.end();
+        }
+        _ => append(element, target, out),
+    }
+    Ok(())
+}
+
+/// The positional operator at its first array: only the element that matched
+/// is kept, or projected further.
+fn positional(
+    field: &Field,
+    element: RawElement<'_>,
+    input: Input<'_>,
+    depth: usize,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let RawValue::Array(array) = element.value() else {
+        return Ok(());
+    };
+    let Some(index) = input.details.and_then(|details| details.array_index) else {
+        return Err(Error::new(
+            ErrorCode(51246),
+            "Executor error during find command :: caused by :: positional operator '.$' couldn't find a matching element in the array",
+        ));
+    };
+    let Some(chosen) = array.elements().nth(index as usize) else {
+        return Err(Error::new(
+            ErrorCode(51247),
+            "Executor error during find command :: caused by :: positional operator '.$' element mismatch: the array that matched and the array that is projected differ",
+        ));
+    };
+    let input = Input {
+        positional: false,
+        ..input
+    };
+    out.begin_array(element.key());
+    match &field.action {
+        Action::Nested(inner) => {
+            include_within(inner, chosen, Target::Pushed, input, depth + 1, out)?;
+        }
+        _ => push(chosen, out),
+    }
+    out.end();
+    Ok(())
+}
+
+/// The first element of the field's array that matches, as an array of one;
+/// nothing when there is none.
+fn elem_match(
+    field: &Field,
+    condition: &ElemMatch,
+    doc: RawDoc<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let Some(RawValue::Array(array)) = doc.get(&field.name) else {
+        return Ok(());
+    };
+    let mut details = MatchDetails::default();
+    let matched = condition
+        .filter
+        .matches_value_with_details(RawValue::Array(array), &mut details)?;
+    if let (true, Some(index)) = (matched, details.array_index)
+        && let Some(element) = array.elements().nth(index as usize)
+    {
+        out.begin_array(&*field.name);
+        push(element, out);
+        out.end();
+    }
+    Ok(())
+}
+
+/// `$slice`: an array in part, anything else whole.
+fn append_slice(element: RawElement<'_>, slice: Slice, target: Target, out: &mut DocBuilder) {
+    let RawValue::Array(array) = element.value() else {
+        return append(element, target, out);
+    };
+    begin_array(element, target, out);
+    let (skip, take) = slice.range(array);
+    for kept in array.elements().skip(skip).take(take) {
+        push(kept, out);
+    }
+    out.end();
+}
+
+impl Slice {
+    /// How many elements to pass over, and how many to keep.
+    fn range(self, array: RawArray<'_>) -> (usize, usize) {
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        match self.skip {
+            Some(skip @ 0..) => (size(skip as u64), size(self.limit.unsigned_abs())),
+            // Beyond the start means the start.
+            Some(skip) => {
+                let from_end = size(skip.unsigned_abs());
+                (
+                    array.count().saturating_sub(from_end),
+                    size(self.limit.unsigned_abs()),
+                )
+            }
+            None if self.limit >= 0 => (0, size(self.limit as u64)),
+            None => {
+                let last = size(self.limit.unsigned_abs());
+                (array.count().saturating_sub(last), last)
+            }
+        }
+    }
+}
+
+fn begin_document(element: RawElement<'_>, target: Target, out: &mut DocBuilder) {
+    match target {
+        Target::Named => out.begin_document(element.key()),
+        Target::Pushed => out.push_begin_document(),
+    };
+}
+
+fn begin_array(element: RawElement<'_>, target: Target, out: &mut DocBuilder) {
+    match target {
+        Target::Named => out.begin_array(element.key()),
+        Target::Pushed => out.push_begin_array(),
+    };
+}
+
+fn append(element: RawElement<'_>, target: Target, out: &mut DocBuilder) {
+    match target {
+        Target::Named => {
+            out.append_raw_element(element);
+        }
+        Target::Pushed => push(element, out),
+    }
+}
+
+fn push(element: RawElement<'_>, out: &mut DocBuilder) {
+    out.push_element(element);
+}

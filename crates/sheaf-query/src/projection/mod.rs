@@ -1,0 +1,270 @@
+//! Projections: parsed once, analysed for the planner, applied to raw bytes.
+//!
+//! ```text
+//!   {a: 1, "b.c": 1, d: {$slice: 2}}     inclusion of     {e: 0, "f.g": 0}   exclusion of
+//!
+//!     a ── whole                                            e ── drop
+//!     b ─┬ c ── whole                                       f ─┬ g ── drop
+//!     d ── first two                                        everything else is copied
+//!     everything else is dropped
+//! ```
+//!
+//! Elements are copied as bytes, in the document's order; what is computed is
+//! appended in the projection's order. Paths go through arrays: each document
+//! among the elements is projected, an inclusion drops the other elements and
+//! an exclusion keeps them.
+//!
+//! | written | means |
+//! |---|---|
+//! | `a: 1`, `a: true` | keep `a` |
+//! | `a: 0`, `a: false` | drop `a` |
+//! | `a: {b: 1}` | the same as `"a.b": 1` |
+//! | `a: {$slice: n}`, `a: {$slice: [skip, n]}` | part of an array |
+//! | `a: {$elemMatch: {...}}` | the first matching element |
+//! | `"a.$": 1` | the element that the filter matched |
+//! | `a: {$meta: "recordId"}` | the record's id |
+//! | `a: "$b"`, `a: {$add: [...]}`, `a: "text"` | computed |
+
+use sheaf_bson::path::{FieldPath, is_path_prefix};
+use sheaf_bson::{DocBuf, RawDoc};
+
+use crate::matcher::{Dependencies, MatchExpression};
+
+mod apply;
+mod covered;
+mod parse;
+
+pub use parse::parse;
+
+/// What a find keeps of each document.
+#[derive(Debug, Clone)]
+pub struct Projection {
+    spec: DocBuf,
+    kind: Kind,
+    root: Node,
+    /// The path of `"path.$": 1`, without the `.$`.
+    positional: Option<FieldPath>,
+    meta_record_id: bool,
+    show_record_id: bool,
+    has_computed: bool,
+    has_operators: bool,
+}
+
+/// What happens to fields that are not named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// They are dropped.
+    Inclusion,
+    /// They are kept.
+    Exclusion,
+}
+
+/// The named fields of one document level, in the projection's order.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    fields: Vec<Field>,
+    /// A computed field lies here or below.
+    has_computed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Field {
+    name: Box<str>,
+    action: Action,
+    /// The path of the positional operator leads here or through here.
+    positional: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    /// Keep the value.
+    Include,
+    /// Leave the field out.
+    Exclude,
+    /// Project within.
+    Nested(Node),
+    /// Keep some elements of an array; keep anything else.
+    Slice(Slice),
+    /// Keep the first element that matches; the path has one component.
+    ElemMatch(ElemMatch),
+    /// The record's id.
+    RecordId,
+    /// Put the value of an expression.
+    Computed(Box<crate::expression::Expression>),
+}
+
+/// `$slice`, both forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slice {
+    /// Negative counts from the end; `None` for the form without skip.
+    skip: Option<i64>,
+    /// Negative (only without skip): the last elements.
+    limit: i64,
+}
+
+/// `$elemMatch` of a projection.
+#[derive(Debug, Clone)]
+struct ElemMatch {
+    /// Over one array: the array is tested as the value of the field.
+    filter: MatchExpression,
+}
+
+impl Node {
+    /// The field of this name.
+    fn find(&self, name: &[u8]) -> Option<&Field> {
+        self.fields.iter().find(|f| f.name.as_bytes() == name)
+    }
+}
+
+impl Projection {
+    /// As the user gave it; explain's `transformBy`.
+    pub fn transform_by(&self) -> &DocBuf {
+        &self.spec
+    }
+
+    /// Whether unnamed fields are dropped or kept.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it only keeps, or only drops, whole top-level fields
+    /// (PROJECTION_SIMPLE).
+    pub fn simple(&self) -> bool {
+        let whole = |field: &Field| matches!(field.action, Action::Include | Action::Exclude);
+        self.positional.is_none() && self.root.fields.iter().all(whole)
+    }
+
+    /// Whether it keeps fields, nested ones too, and nothing else: what an
+    /// index that has them can answer alone.
+    pub fn is_plain_inclusion(&self) -> bool {
+        self.kind == Kind::Inclusion
+            && self.positional.is_none()
+            && !self.has_operators
+            && !self.has_computed
+            && !self.meta_record_id
+    }
+
+    /// The fields that it reads; `None` when it needs the whole document.
+    /// `_id` is among them unless it is dropped.
+    pub fn required_paths(&self) -> Option<Vec<FieldPath>> {
+        let found = self.dependencies()?;
+        let parse = |path: &String| FieldPath::parse_lenient(path).ok();
+        found.paths.iter().map(parse).collect()
+    }
+
+    /// As [`Projection::required_paths`], as a set.
+    pub fn dependencies(&self) -> Option<Dependencies> {
+        if self.kind == Kind::Exclusion {
+            return None;
+        }
+        let mut found = Dependencies::default();
+        add_required(&self.root, "", &mut found);
+        (!found.whole_document).then_some(found)
+    }
+
+    /// Whether the result at `path`, as an index on it would see it, is the
+    /// document's: an index order survives the projection.
+    pub fn keeps_path(&self, path: &str) -> bool {
+        match self.kind {
+            Kind::Inclusion => self
+                .included_paths()
+                .iter()
+                .any(|kept| is_path_prefix(kept, path)),
+            Kind::Exclusion => keeps_all_of(&self.root, path),
+        }
+    }
+
+    /// The paths kept whole, in the projection's order (inclusions only).
+    pub fn included_paths(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        add_included(&self.root, "", &mut found);
+        found
+    }
+
+    /// Whether the filter must tell which array element matched
+    /// ([`MatchDetails`](crate::matcher::MatchDetails)).
+    pub fn needs_match_details(&self) -> bool {
+        self.positional.is_some()
+    }
+
+    /// Whether it gives the record's id: `{$meta: "recordId"}` or `showRecordId`.
+    pub fn needs_record_id(&self) -> bool {
+        self.meta_record_id || self.show_record_id
+    }
+
+    /// The same projection, with `$recordId` after the other fields.
+    pub fn with_record_id(mut self) -> Projection {
+        self.show_record_id = true;
+        self
+    }
+
+    /// Whether a field is computed by an expression.
+    pub fn has_computed(&self) -> bool {
+        self.has_computed
+    }
+
+    /// Parses the projection of a find; see [`parse`]. `{}` keeps everything.
+    pub fn parse(
+        spec: RawDoc<'_>,
+        context: &crate::matcher::ParseContext,
+    ) -> Result<Projection, sheaf_bson::Error> {
+        parse(spec, context)
+    }
+
+    /// Whether documents pass as they are, `{}`.
+    pub fn is_identity(&self) -> bool {
+        self.kind == Kind::Exclusion && self.root.fields.is_empty()
+    }
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{prefix}.{name}")
+    }
+}
+
+fn add_required(node: &Node, prefix: &str, found: &mut Dependencies) {
+    for field in &node.fields {
+        let path = join(prefix, &field.name);
+        match &field.action {
+            Action::Include | Action::Slice(_) | Action::ElemMatch(_) => found.insert(&path),
+            Action::Nested(node) => add_required(node, &path, found),
+            Action::Exclude | Action::RecordId => {}
+            Action::Computed(expression) => {
+                // Below a path the arrays on the way decide where results go.
+                if !prefix.is_empty() {
+                    found.insert(prefix);
+                }
+                let reads = expression.dependencies();
+                found.whole_document |= reads.whole_document;
+                reads.fields.iter().for_each(|path| found.insert(path));
+            }
+        }
+    }
+}
+
+fn add_included(node: &Node, prefix: &str, found: &mut Vec<String>) {
+    for field in &node.fields {
+        let path = join(prefix, &field.name);
+        match &field.action {
+            Action::Include if !field.positional => found.push(path),
+            Action::Nested(node) => add_included(node, &path, found),
+            _ => {}
+        }
+    }
+}
+
+/// Whether an exclusion leaves all that lies at and below `path`.
+fn keeps_all_of(node: &Node, path: &str) -> bool {
+    let (name, rest) = match path.split_once('.') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (path, None),
+    };
+    match (node.find(name.as_bytes()).map(|f| &f.action), rest) {
+        (None, _) => true,
+        (Some(Action::Nested(node)), Some(rest)) => keeps_all_of(node, rest),
+        (Some(_), _) => false,
+    }
+}

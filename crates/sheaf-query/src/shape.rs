@@ -1,0 +1,189 @@
+//! Query shapes: what queries of one kind have in common, for the plan cache.
+//!
+//! ```text
+//!   {e: 42, r: {$gt: 10}} sort {s: 1}      an[eq(e),gt(r)]~sa(s)
+//!   {e: 7,  r: {$gt: 99}} sort {s: 1}      the same
+//!   {e: 7,  r: {$lt: 99}} sort {s: 1}      another
+//! ```
+//!
+//! A shape holds the operators and paths of the normalised filter, the sort,
+//! and the fields that the projection reads; no constants. It is hashed to
+//! eight hex digits for explain and the log (`queryHash`,
+//! `planCacheShapeHash`). The key of the plan cache adds what constants decide
+//! about the indexes at hand: a sparse index cannot serve `{a: null}`.
+//!
+//! Invariant: path names cannot make one shape look like another; they are
+//! written with their length before them.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use sheaf_bson::{RawValue, Value};
+
+use crate::canonical::{CanonicalQuery, Hint};
+use crate::matcher::{BitsOp, ComparisonOp, MatchExpression};
+use crate::planner::index_entry::IndexEntry;
+
+/// The shape as text; only good for comparing and hashing.
+pub fn encode(query: &CanonicalQuery) -> String {
+    let mut out = String::new();
+    write_filter(&query.filter, &mut out);
+    if let Some(sort) = &query.sort {
+        out.push_str("~s");
+        for part in &sort.parts {
+            out.push(if part.ascending { 'a' } else { 'd' });
+            write_path(part.path.dotted(), &mut out);
+        }
+    }
+    if let Some(projection) = &query.projection {
+        out.push_str("|p");
+        match projection.dependencies() {
+            Some(found) => found
+                .paths
+                .iter()
+                .for_each(|path| write_path(path, &mut out)),
+            None => out.push('*'),
+        }
+    }
+    out
+}
+
+/// Eight hex digits: `queryHash`, `planCacheShapeHash`.
+pub fn shape_hash(query: &CanonicalQuery) -> String {
+    format!("{:08X}", hash(encode(query).as_bytes()) as u32)
+}
+
+/// The key of the plan cache: the shape, and what else decides which plans
+/// there can be. Its lower half, as eight hex digits, is explain's `planCacheKey`.
+pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u64 {
+    let mut text = encode(query);
+    for index in indexes.iter().filter(|index| !index.hidden) {
+        if index.sparse {
+            text.push(if asks_for_missing(&query.filter, index) {
+                'n'
+            } else {
+                'v'
+            });
+        }
+        text.push('/');
+    }
+    match &query.hint {
+        None => {}
+        Some(Hint::Name(name)) => write_path(name, &mut text),
+        Some(Hint::KeyPattern(pattern)) => {
+            text.push_str(&sheaf_bson::json::typed_doc(pattern.as_raw()))
+        }
+        Some(Hint::Natural(direction)) => {
+            let _ = write!(text, "natural{direction}");
+        }
+    }
+    text.push_str(if query.return_key { "k" } else { "" });
+    // Whether there is a limit decides whether a sort blocks for long.
+    text.push_str(if query.limit.is_some() { "l" } else { "" });
+    hash(text.as_bytes())
+}
+
+/// Whether some predicate on a field of the index asks for null, which a
+/// sparse index does not hold.
+fn asks_for_missing(filter: &MatchExpression, index: &IndexEntry) -> bool {
+    let on_index = |path: &str| index.fields.iter().any(|f| f.path.dotted() == path);
+    match filter {
+        MatchExpression::And(children)
+        | MatchExpression::Or(children)
+        | MatchExpression::Nor(children) => children.iter().any(|c| asks_for_missing(c, index)),
+        MatchExpression::Not(child) => asks_for_missing(child, index),
+        MatchExpression::Comparison(c) => {
+            on_index(c.path.dotted())
+                && matches!(
+                    c.op,
+                    ComparisonOp::Eq | ComparisonOp::Lte | ComparisonOp::Gte
+                )
+                && matches!(c.value.as_raw(), RawValue::Null)
+        }
+        MatchExpression::In(list) => {
+            on_index(list.path.dotted()) && list.equalities.iter().any(|v| matches!(v, Value::Null))
+        }
+        _ => false,
+    }
+}
+
+fn write_path(path: &str, out: &mut String) {
+    let _ = write!(out, "({}:{path})", path.len());
+}
+
+fn write_list(name: &str, children: &[MatchExpression], out: &mut String) {
+    out.push_str(name);
+    out.push('[');
+    for child in children {
+        write_filter(child, out);
+        out.push(',');
+    }
+    out.push(']');
+}
+
+fn write_filter(filter: &MatchExpression, out: &mut String) {
+    let name = match filter {
+        MatchExpression::And(children) => return write_list("an", children, out),
+        MatchExpression::Or(children) => return write_list("or", children, out),
+        MatchExpression::Nor(children) => return write_list("nr", children, out),
+        MatchExpression::Not(child) => {
+            return write_list("nt", std::slice::from_ref(child), out);
+        }
+        MatchExpression::ElemMatchObject { path, child } => {
+            write_path(path.dotted(), out);
+            return write_list("eo", std::slice::from_ref(child), out);
+        }
+        MatchExpression::ElemMatchValue { path, children } => {
+            write_path(path.dotted(), out);
+            return write_list("ev", children, out);
+        }
+        MatchExpression::Expr(bound) => {
+            // Constants inside are part of the shape: no plan depends on them.
+            let spec = sheaf_bson::json::typed(bound.spec());
+            out.push_str("xp");
+            return write_path(&spec, out);
+        }
+        MatchExpression::AlwaysTrue => return out.push_str("at"),
+        MatchExpression::AlwaysFalse => return out.push_str("af"),
+        MatchExpression::Comparison(c) => match c.op {
+            ComparisonOp::Eq => "eq",
+            ComparisonOp::Lte => "le",
+            ComparisonOp::Lt => "lt",
+            ComparisonOp::Gt => "gt",
+            ComparisonOp::Gte => "ge",
+        },
+        MatchExpression::In(list) if list.regexes.is_empty() => "in",
+        MatchExpression::In(_) => "inre",
+        // A pattern with a prefix has tight bounds, one without has none.
+        MatchExpression::Regex(regex) => match regex.compiled.prefix() {
+            Some(found) if found.exact => "rex",
+            Some(_) => "rep",
+            None => "re",
+        },
+        MatchExpression::Mod { .. } => "mo",
+        MatchExpression::Exists { .. } => "ex",
+        MatchExpression::Type { .. } => "ty",
+        MatchExpression::Size { .. } => "sz",
+        MatchExpression::Bits(bits) => match bits.op {
+            BitsOp::AllSet => "bas",
+            BitsOp::AllClear => "bac",
+            BitsOp::AnySet => "bns",
+            BitsOp::AnyClear => "bnc",
+        },
+    };
+    out.push_str(name);
+    write_path(filter.path().map_or("", |path| path.dotted()), out);
+}
+
+/// FNV-1a, finished so that all bits of the result depend on all of the text.
+/// Written out because its values appear in logs and must stay what they are.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut state = 0xcbf2_9ce4_8422_2325u64;
+    for byte in bytes {
+        state ^= u64::from(*byte);
+        state = state.wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    state ^= state >> 32;
+    state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    state ^ (state >> 29)
+}

@@ -1,0 +1,374 @@
+//! The sort key of a document: one value a field, as comparable bytes.
+//!
+//! A document without arrays on the sort paths has one tuple of values. An
+//! array gives one tuple for each of its elements, with all fields that lead
+//! into it taken from the same element; the document sorts by the tuple that
+//! comes first:
+//!
+//! ```text
+//!   sort {"a.x": 1, "a.y": -1}     {a: [{x: 2, y: 9}, {x: 1, y: 3}, {x: 1, y: 5}]}
+//!   tuples (2, 9)  (1, 3)  (1, 5)   ──>  (1, 5)
+//! ```
+//!
+//! These are the keys that an index on the same pattern would hold.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use sheaf_bson::error_code::ErrorCode;
+use sheaf_bson::keystring::{Directions, KeyStringBuilder, field_end, prefix_end};
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{Error, RawArray, RawDoc, RawValue, compare_values};
+
+use super::{SortPart, SortPattern};
+use crate::planner::index_entry::IndexEntry;
+
+/// Comparable bytes: of two documents the one with the smaller key comes first.
+pub type SortKey = Vec<u8>;
+
+/// Arrays within arrays beyond this depth are no valid document.
+const DEPTH_MAX: usize = 250;
+
+/// Makes sort keys for one pattern. Keeps its buffers: one for each plan.
+#[derive(Debug)]
+pub struct SortKeyGenerator {
+    pattern: SortPattern,
+    builder: KeyStringBuilder,
+    /// Where the fields of the pattern stand in the index met last.
+    layout: Option<(Arc<IndexEntry>, IndexLayout)>,
+}
+
+/// An index's fields, for taking encoded values out of its keys.
+#[derive(Debug)]
+struct IndexLayout {
+    directions: Directions,
+    /// For each part of the pattern: the index field, and whether it runs the other way.
+    parts: Vec<(usize, bool)>,
+}
+
+impl SortKeyGenerator {
+    /// For this pattern.
+    pub fn new(pattern: &SortPattern) -> SortKeyGenerator {
+        let signs = pattern
+            .parts
+            .iter()
+            .map(|part| if part.ascending { 1 } else { -1 });
+        SortKeyGenerator {
+            builder: KeyStringBuilder::new(Directions::from_signs(signs)),
+            pattern: pattern.clone(),
+            layout: None,
+        }
+    }
+
+    /// The pattern.
+    pub fn pattern(&self) -> &SortPattern {
+        &self.pattern
+    }
+
+    /// Appends the document's sort key to `out`: comparable bytes, of which
+    /// the smaller come first.
+    /// Errors: BadValue when two fields run along different arrays.
+    pub fn key_of_document(&mut self, doc: RawDoc<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.builder.reset();
+        for part in &self.pattern.parts {
+            let Some(value) = scalar(doc, &part.path) else {
+                // Rare enough to begin again.
+                self.builder.reset();
+                for value in tuple_of(&self.pattern, doc)? {
+                    self.builder.append(value);
+                }
+                break;
+            };
+            self.builder.append(value);
+        }
+        out.extend_from_slice(self.builder.as_bytes());
+        Ok(())
+    }
+
+    /// Appends to `out` the sort key of the document that an index key stands
+    /// for: its encoded values, taken over as they are, or complemented where
+    /// the directions differ. The index must hold every field of the pattern
+    /// and no array on them.
+    /// Errors: InternalError when it does not, or when the key is no key.
+    pub fn key_of_index_key(
+        &mut self,
+        index: &Arc<IndexEntry>,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let layout = match &mut self.layout {
+            Some((known, layout)) if Arc::ptr_eq(known, index) => layout,
+            slot => {
+                let layout = IndexLayout::new(&self.pattern, index)?;
+                &slot.insert((Arc::clone(index), layout)).1
+            }
+        };
+        let broken = || Error::new(ErrorCode::INTERNAL_ERROR, "an index key ends too early");
+        for &(field, reversed) in &layout.parts {
+            let start = prefix_end(key, field, layout.directions).ok_or_else(broken)?;
+            let descending = layout.directions.is_descending(field);
+            let end = field_end(key, start, descending).ok_or_else(broken)?;
+            let value = &key[start..end];
+            if reversed {
+                out.extend(value.iter().map(|byte| !byte));
+            } else {
+                out.extend_from_slice(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The sort key of values that are already known, one a field in the
+    /// pattern's order. Missing is null.
+    pub fn key_of_values<'v>(&mut self, values: impl IntoIterator<Item = RawValue<'v>>) -> SortKey {
+        self.builder.reset();
+        for value in values {
+            self.builder.append(value);
+        }
+        self.builder.as_bytes().to_vec()
+    }
+
+    /// The values that the document sorts by, one a field.
+    /// Errors: BadValue when two fields run along different arrays.
+    pub fn values<'d>(&self, doc: RawDoc<'d>) -> Result<Vec<RawValue<'d>>, Error> {
+        tuple_of(&self.pattern, doc)
+    }
+}
+
+impl IndexLayout {
+    fn new(pattern: &SortPattern, index: &IndexEntry) -> Result<IndexLayout, Error> {
+        let part = |part: &SortPart| {
+            let field = index.fields.iter().position(|f| f.path == part.path)?;
+            let ascending = index.fields[field].direction > 0;
+            Some((field, ascending != part.ascending))
+        };
+        let parts: Option<Vec<_>> = pattern.parts.iter().map(part).collect();
+        Ok(IndexLayout {
+            directions: Directions::from_signs(index.fields.iter().map(|f| f.direction.into())),
+            parts: parts.ok_or_else(|| {
+                Error::new(
+                    ErrorCode::INTERNAL_ERROR,
+                    format!("the index {} does not hold the sort's fields", index.name),
+                )
+            })?,
+        })
+    }
+}
+
+/// The tuple of values that comes first in the pattern's order.
+fn tuple_of<'d>(pattern: &SortPattern, doc: RawDoc<'d>) -> Result<Vec<RawValue<'d>>, Error> {
+    let start = pattern.parts.iter().map(|part| Cursor::At {
+        path: &part.path,
+        next: 0,
+        value: RawValue::Document(doc),
+    });
+    let mut search = Search {
+        pattern,
+        best: None,
+    };
+    search.expand(start.collect(), 0)?;
+    // Every expansion ends in a tuple, but bytes that were never validated may nest too deeply.
+    Ok(search
+        .best
+        .unwrap_or_else(|| vec![RawValue::Null; pattern.parts.len()]))
+}
+
+/// Looks for the first tuple of a document with arrays.
+struct Search<'d, 'p> {
+    pattern: &'p SortPattern,
+    best: Option<Vec<RawValue<'d>>>,
+}
+
+impl<'d, 'p> Search<'d, 'p> {
+    /// Follows all fields to the next array, and there goes on for each element.
+    fn expand(&mut self, mut cursors: Vec<Cursor<'d, 'p>>, depth: usize) -> Result<(), Error> {
+        let mut array: Option<RawArray<'d>> = None;
+        for cursor in &mut cursors {
+            let Some(found) = cursor.advance() else {
+                continue;
+            };
+            match array {
+                None => array = Some(found),
+                Some(first) if std::ptr::eq(first.as_bytes(), found.as_bytes()) => {}
+                Some(_) => {
+                    return Err(Error::bad_value(
+                        "cannot sort with keys that are parallel arrays",
+                    ));
+                }
+            }
+        }
+        let Some(array) = array else {
+            self.offer(cursors);
+            return Ok(());
+        };
+        if depth > DEPTH_MAX {
+            return Ok(());
+        }
+        if array.is_empty() {
+            for cursor in &mut cursors {
+                if let Cursor::At { path, next, .. } = cursor {
+                    *cursor = Cursor::Done(if *next == path.len() {
+                        RawValue::Undefined
+                    } else {
+                        RawValue::Null
+                    });
+                }
+            }
+            self.offer(cursors);
+            return Ok(());
+        }
+        // Fields that name a position look at that one element, whichever
+        // element the others look at.
+        for cursor in &mut cursors {
+            cursor.enter_position(array);
+        }
+        let by_element = |cursor: &Cursor<'_, '_>| {
+            matches!(cursor, Cursor::At { value: RawValue::Array(a), .. }
+                if std::ptr::eq(a.as_bytes(), array.as_bytes()))
+        };
+        if !cursors.iter().any(by_element) {
+            return self.expand(cursors, depth + 1);
+        }
+        for element in array.iter() {
+            let next = cursors.iter().map(|cursor| {
+                if by_element(cursor) {
+                    cursor.within(element)
+                } else {
+                    *cursor
+                }
+            });
+            self.expand(next.collect(), depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the tuple if it comes before the best so far.
+    fn offer(&mut self, cursors: Vec<Cursor<'d, 'p>>) {
+        let tuple = cursors.into_iter().map(|cursor| match cursor {
+            Cursor::Done(value) | Cursor::At { value, .. } => value,
+        });
+        let tuple: Vec<RawValue<'d>> = tuple.collect();
+        let first = |best| self.pattern.compare(&tuple, best).is_lt();
+        if self.best.as_deref().is_none_or(first) {
+            self.best = Some(tuple);
+        }
+    }
+}
+
+impl SortPattern {
+    /// Compares two tuples of values, one a field, in the pattern's order.
+    pub fn compare(&self, a: &[RawValue<'_>], b: &[RawValue<'_>]) -> Ordering {
+        for (part, (a, b)) in self.parts.iter().zip(a.iter().zip(b)) {
+            let order = compare_values(*a, *b);
+            let order = if part.ascending {
+                order
+            } else {
+                order.reverse()
+            };
+            if order.is_ne() {
+                return order;
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+/// The value of a path that meets no array; `None` when it meets one.
+fn scalar<'d>(doc: RawDoc<'d>, path: &FieldPath) -> Option<RawValue<'d>> {
+    let mut value = RawValue::Document(doc);
+    for part in path.parts() {
+        value = match value {
+            RawValue::Document(doc) => doc.get(part).unwrap_or(RawValue::Null),
+            RawValue::Array(_) => return None,
+            _ => RawValue::Null,
+        };
+    }
+    (!matches!(value, RawValue::Array(_))).then_some(value)
+}
+
+/// How far one field has been followed.
+#[derive(Clone, Copy)]
+enum Cursor<'d, 'p> {
+    /// Parts from `next` on remain within `value`.
+    At {
+        path: &'p FieldPath,
+        next: usize,
+        value: RawValue<'d>,
+    },
+    /// The end.
+    Done(RawValue<'d>),
+}
+
+impl<'d, 'p> Cursor<'d, 'p> {
+    /// Goes on until the end or an array, which is returned.
+    fn advance(&mut self) -> Option<RawArray<'d>> {
+        while let Cursor::At { path, next, value } = *self {
+            match value {
+                RawValue::Array(array) => return Some(array),
+                _ if next == path.len() => *self = Cursor::Done(value),
+                RawValue::Document(doc) => {
+                    *self = match path.part(next).and_then(|part| doc.get(part)) {
+                        Some(value) => Cursor::At {
+                            path,
+                            next: next + 1,
+                            value,
+                        },
+                        None => Cursor::Done(RawValue::Null),
+                    }
+                }
+                _ => *self = Cursor::Done(RawValue::Null),
+            }
+        }
+        None
+    }
+
+    /// If the next part names a position in this array, and no element has a
+    /// field of that name, goes to that element.
+    fn enter_position(&mut self, array: RawArray<'d>) {
+        let Cursor::At {
+            path,
+            next,
+            value: RawValue::Array(own),
+        } = *self
+        else {
+            return;
+        };
+        if !std::ptr::eq(own.as_bytes(), array.as_bytes()) {
+            return;
+        }
+        let Some((position, name)) = path.part_index(next).zip(path.part(next)) else {
+            return;
+        };
+        let is_field = |element: RawValue<'_>| {
+            element
+                .as_document()
+                .is_some_and(|doc| doc.get(name).is_some())
+        };
+        if let Some(value) = array.get(position as usize)
+            && !array.iter().any(is_field)
+        {
+            *self = Cursor::At {
+                path,
+                next: next + 1,
+                value,
+            };
+        }
+    }
+
+    /// The same field within one element of the array that it has reached.
+    fn within(self, element: RawValue<'d>) -> Cursor<'d, 'p> {
+        match self {
+            // The path ends here: the element is the value, arrays included.
+            Cursor::At { path, next, .. } if next == path.len() => Cursor::Done(element),
+            Cursor::At { path, next, .. } => match element {
+                RawValue::Document(_) => Cursor::At {
+                    path,
+                    next,
+                    value: element,
+                },
+                _ => Cursor::Done(RawValue::Null),
+            },
+            done => done,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Sort patterns, and the sort key of a document.
+//!
+//! ```text
+//!   {a: 1, "b.c": -1}  ──parse──>  SortPattern [a up, b.c down]
+//!   document           ──SortKeyGenerator──>  bytes, smaller = earlier
+//! ```
+//!
+//! Arrays sort by their lowest element ascending and by their highest
+//! descending; an empty array sorts as undefined (below null), a missing field
+//! as null. Several sort fields must not run along two different arrays
+//! (BadValue, "cannot sort with keys that are parallel arrays").
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::ErrorCode;
+use sheaf_bson::json::shell;
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, DocBuilder, Error, RawDoc, RawValue};
+
+mod key;
+
+pub use key::{SortKey, SortKeyGenerator};
+
+/// The most fields a sort may have, as a compound index.
+pub const FIELDS_MAX: usize = 32;
+
+/// `{a: 1, "b.c": -1}`, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortPattern {
+    /// In order; never empty.
+    pub parts: Vec<SortPart>,
+}
+
+/// One field of a sort pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortPart {
+    /// The dotted path.
+    pub path: Arc<FieldPath>,
+    /// 1 rather than -1.
+    pub ascending: bool,
+}
+
+/// What a sort document asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SortSpec {
+    /// `{}`: any order will do.
+    None,
+    /// `{$natural: 1}` or `-1`: the order of records, a matter of hints.
+    Natural(i8),
+    /// By values.
+    Pattern(SortPattern),
+}
+
+fn location(code: i32, message: impl Into<String>) -> Error {
+    Error::new(ErrorCode(code), message)
+}
+
+impl SortSpec {
+    /// Parses a sort document.
+    ///
+    /// Errors: 15975 for a direction other than 1 and -1, 15974 for a value that
+    /// is no direction at all, 40352, 40353, 15998 and 16410 for bad paths,
+    /// 7472500 for a field given twice, BadValue for too many fields and for
+    /// `$natural` beside other fields, NotImplemented for `$meta`.
+    pub fn parse(spec: RawDoc<'_>) -> Result<SortSpec, Error> {
+        let mut parts: Vec<SortPart> = Vec::new();
+        for element in spec.iter() {
+            let (name, value) = (element.key(), element.value());
+            if name == "$natural" {
+                return natural(spec, value);
+            }
+            if parts.len() == FIELDS_MAX {
+                return Err(Error::bad_value(format!(
+                    "too many sort keys: at most {FIELDS_MAX} are allowed"
+                )));
+            }
+            let path = sort_path(name)?;
+            if parts.iter().any(|part| *part.path == path) {
+                return Err(location(
+                    7472500,
+                    format!("a sort must not name a field twice (field: '{name}')"),
+                ));
+            }
+            parts.push(SortPart {
+                path: Arc::new(path),
+                ascending: direction(name, value)?,
+            });
+        }
+        Ok(if parts.is_empty() {
+            SortSpec::None
+        } else {
+            SortSpec::Pattern(SortPattern { parts })
+        })
+    }
+}
+
+fn natural(spec: RawDoc<'_>, value: RawValue<'_>) -> Result<SortSpec, Error> {
+    if spec.iter().nth(1).is_some() {
+        return Err(Error::bad_value(
+            "Cannot include '$natural' in compound sort; sort by it alone",
+        ));
+    }
+    match value.as_i64_exact() {
+        Some(direction @ (1 | -1)) => Ok(SortSpec::Natural(direction as i8)),
+        _ => Err(Error::bad_value(
+            "$natural sort cannot be set to a value other than -1 or 1.",
+        )),
+    }
+}
+
+/// True is ascending.
+fn direction(name: &str, value: RawValue<'_>) -> Result<bool, Error> {
+    match value {
+        RawValue::Document(meta) if meta.get("$meta").is_some() => Err(Error::new(
+            ErrorCode::NOT_IMPLEMENTED,
+            format!("sorting by $meta is not supported (field: '{name}')"),
+        )),
+        _ if value.is_number() => match value.as_i64_exact() {
+            Some(1) => Ok(true),
+            Some(-1) => Ok(false),
+            _ => Err(location(
+                15975,
+                format!(
+                    "$sort key ordering must be 1 (for ascending) or -1 (for descending), not {}",
+                    shell(value)
+                ),
+            )),
+        },
+        _ => Err(location(
+            15974,
+            format!(
+                "Illegal key in $sort specification: {name}: {}",
+                shell(value)
+            ),
+        )),
+    }
+}
+
+fn sort_path(name: &str) -> Result<FieldPath, Error> {
+    if name.is_empty() {
+        return Err(location(
+            40352,
+            "FieldPath cannot be constructed with empty string",
+        ));
+    }
+    if name.ends_with('.') {
+        return Err(location(40353, "FieldPath must not end with a '.'."));
+    }
+    if name.split('.').any(str::is_empty) {
+        return Err(location(
+            15998,
+            "FieldPath field names may not be empty strings.",
+        ));
+    }
+    if name
+        .split('.')
+        .any(|part| part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db"))
+    {
+        return Err(location(
+            16410,
+            "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+        ));
+    }
+    FieldPath::parse(name).map_err(|why| Error::bad_value(why.message()))
+}
+
+impl SortPattern {
+    /// As a document, `{a: 1, b: -1}`.
+    pub fn serialize(&self) -> DocBuf {
+        let mut out = DocBuilder::new();
+        for part in &self.parts {
+            out.append(part.path.dotted(), if part.ascending { 1 } else { -1 });
+        }
+        out.finish()
+    }
+
+    /// The dotted paths, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|part| part.path.dotted())
+    }
+}

@@ -1,19 +1,24 @@
 //! The server: what all connections share, and what one connection keeps.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use sheaf_db::Db;
-use sheaf_db::find::QueryOptions;
-use sheaf_wire::{Message, ReplyWriter};
+use sheaf_bson::{Error, ErrorCode, ObjectId};
+use sheaf_db::find::{CollectionView, QueryOptions};
+use sheaf_db::{Db, Namespace};
+use sheaf_wire::{CompressorSet, Message, ReplyWriter};
 
 use crate::command;
-use crate::log::Log;
+use crate::log::{Component, Log};
 use crate::net::{ConnectionHandler, Link, Next, Service};
-use crate::observe::{Metrics, Profiler};
-use crate::parameters::Parameters;
+use crate::observe::{Metrics, ProfileSettings, Profiler};
+use crate::parameters::{Parameter, Parameters};
 use crate::session::cursors::CursorTable;
 use crate::session::operations::{OperationSlot, OperationTable};
+use crate::startup::Startup;
+
+/// How often idle cursors are looked for.
+const CURSOR_SWEEP: Duration = Duration::from_secs(4);
 
 /// What all connections share.
 pub struct Server {
@@ -21,6 +26,8 @@ pub struct Server {
     pub db: Arc<Db>,
     /// Where lines go.
     pub log: Arc<Log>,
+    /// Options, open connections, the way to stop.
+    pub startup: Startup,
     /// Open cursors.
     pub cursors: CursorTable,
     /// Operations in progress.
@@ -31,6 +38,12 @@ pub struct Server {
     pub metrics: Metrics,
     /// Profiling levels and system.profile.
     pub profiler: Profiler,
+    /// Compressors offered to clients.
+    pub compressors: CompressorSet,
+    /// Tells this run of the server from others (`topologyVersion`).
+    pub process_id: ObjectId,
+    /// The port clients connect to.
+    pub port: i32,
     /// When the process began serving.
     pub started: Instant,
 }
@@ -43,12 +56,109 @@ pub struct ConnectionState {
     pub operations: Arc<OperationSlot>,
     /// What the client said of itself in its first hello.
     pub client_metadata: Option<sheaf_bson::DocBuf>,
+    /// Set by a command whose reply is to be followed by another without a request.
+    pub exhaust: bool,
 }
 
 impl Server {
+    /// A server over an open database.
+    /// Errors: a parameter given at start is unknown or wrong.
+    pub fn new(db: Arc<Db>, startup: &Startup) -> Result<Arc<Server>, Error> {
+        let settings = &startup.settings;
+        let parameters = Parameters::default();
+        for (name, value) in &settings.parameters {
+            parameters.set(name, value.as_str().into(), true, None)?;
+        }
+        if settings.no_table_scan {
+            parameters.set("notablescan", true.into(), true, None)?;
+        }
+        let server = Arc::new(Server {
+            db,
+            log: startup.log.clone(),
+            startup: startup.clone(),
+            cursors: CursorTable::default(),
+            operations: OperationTable::default(),
+            parameters,
+            metrics: Metrics::default(),
+            profiler: Profiler::new(ProfileSettings {
+                level: settings.profiling.level,
+                slow_ms: settings.profiling.slow_ms,
+                sample_rate: settings.profiling.sample_rate,
+                filter: None,
+            }),
+            compressors: settings.net.compressors,
+            process_id: ObjectId::new(),
+            port: i32::from(settings.net.port),
+            started: Instant::now(),
+        });
+        server.parameters_changed()?;
+        server.sweep_cursors()?;
+        Ok(server)
+    }
+
+    /// A collection, or its absence, as of now.
+    pub fn view(&self, namespace: &Namespace) -> Result<CollectionView, Error> {
+        Ok(CollectionView::new(&self.db.read_view()?, namespace))
+    }
+
     /// How queries run, by the server's parameters and the command's wish.
     pub fn query_options(&self, allow_disk_use: Option<bool>) -> QueryOptions {
         self.parameters.query_options(&self.db, allow_disk_use)
+    }
+
+    /// Hands parameters to those who keep a copy.
+    pub fn parameters_changed(&self) -> Result<(), Error> {
+        let megabytes = self
+            .parameters
+            .int(Parameter::MaxIndexBuildMemoryUsageMegabytes);
+        self.db
+            .set_index_build_memory_mb(megabytes.unsigned_abs())?;
+        let kilobytes = self.parameters.int(Parameter::MaxLogSizeKb);
+        self.log
+            .set_attribute_bytes_max(usize::try_from(kilobytes).unwrap_or(10) * 1024);
+        Ok(())
+    }
+
+    /// Size of the file system that holds the data, and how much of it is used.
+    pub fn file_system(&self) -> (u64, u64) {
+        crate::process::file_system(&self.startup.settings.storage.db_path).unwrap_or((0, 0))
+    }
+
+    /// Closes cursors that nobody has asked for longer than `cursorTimeoutMillis`.
+    fn sweep_cursors(self: &Arc<Self>) -> Result<(), Error> {
+        let server = Arc::downgrade(self);
+        std::thread::Builder::new()
+            .name("cursor sweep".into())
+            .stack_size(128 * 1024)
+            .spawn(move || {
+                crate::log::set_context("clientcursormon");
+                loop {
+                    std::thread::sleep(CURSOR_SWEEP);
+                    let Some(server) = server.upgrade() else {
+                        return;
+                    };
+                    let millis = server.parameters.int(Parameter::CursorTimeoutMillis);
+                    let limit = Duration::from_millis(millis.unsigned_abs());
+                    let closed = server.cursors.expire(limit);
+                    if closed > 0 {
+                        server.log.info(
+                            Component::Query,
+                            20529,
+                            "Cursor timed out",
+                            |attr| {
+                                attr.append("count", closed as i64);
+                            },
+                        );
+                    }
+                }
+            })
+            .map(drop)
+            .map_err(|e| {
+                Error::new(
+                    ErrorCode::INTERNAL_ERROR,
+                    format!("cannot start a thread: {e}"),
+                )
+            })
     }
 }
 
@@ -72,6 +182,7 @@ impl Service for CommandService {
                 link: link.clone(),
                 operations,
                 client_metadata: None,
+                exhaust: false,
             },
         })
     }
@@ -79,23 +190,46 @@ impl Service for CommandService {
     fn interrupt(&self) {
         self.0
             .operations
-            .kill_all(sheaf_bson::ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+            .kill_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+    }
+
+    fn close(&self) {
+        let server = &self.0;
+        server.cursors.kill_where(|_, _| true);
+        if let Err(error) = server.db.close() {
+            server.log.error(
+                Component::Storage,
+                9_000_030,
+                "The database did not close cleanly",
+                |attr| {
+                    attr.append("error", error.message());
+                },
+            );
+        }
     }
 }
 
 impl ConnectionHandler for Handler {
     fn handle(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
+        self.state.exhaust = false;
         let mut body = reply.take_body();
         match command::dispatch(&self.server, &mut self.state, request, &mut body) {
             Ok(()) => reply.put_body(body),
             Err(error) => {
                 drop(body);
                 reply.error(&error);
+                return Next::Reply;
             }
         }
-        if request.more_to_come() {
-            return Next::NoReply;
+        if self.state.exhaust {
+            Next::Exhaust
+        } else {
+            Next::Reply
         }
-        Next::Reply
+    }
+
+    /// The next reply of a stream is what the same request is answered now.
+    fn exhaust(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
+        self.handle(request, reply)
     }
 }

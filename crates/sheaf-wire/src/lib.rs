@@ -24,6 +24,7 @@ mod header;
 mod message;
 mod rejection;
 mod reply;
+pub mod request;
 
 pub use compression::{Compressor, CompressorSet};
 pub use decode::Decoder;

@@ -1,0 +1,104 @@
+//! Compressors: what goes in comes out, and never more than was announced.
+
+use proptest::prelude::*;
+use sheaf_wire::compression::{compress, decompress, is_compressible};
+use sheaf_wire::{Compressor, CompressorSet};
+
+proptest! {
+    #[test]
+    fn what_goes_in_comes_out(
+        pattern in prop::collection::vec(any::<u8>(), 1..50),
+        times in 1usize..200,
+    ) {
+        let input = pattern.repeat(times);
+        for compressor in Compressor::NEGOTIABLE {
+            let mut packed = vec![1, 2, 3];
+            if compress(compressor, &input, &mut packed) {
+                prop_assert!(packed.len() - 3 < input.len());
+                let mut output = vec![0; input.len()];
+                decompress(compressor, &packed[3..], &mut output).unwrap();
+                prop_assert_eq!(&output, &input);
+                // Announced a byte less or more, it is refused.
+                let mut short = vec![0; input.len() - 1];
+                prop_assert!(decompress(compressor, &packed[3..], &mut short).is_err());
+                let mut long = vec![0; input.len() + 1];
+                prop_assert!(decompress(compressor, &packed[3..], &mut long).is_err());
+            }
+            prop_assert_eq!(&packed[..3], &[1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn damaged_data_is_an_error_or_another_text_of_the_announced_length(
+        damage in prop::collection::vec((0usize..400, any::<u8>()), 1..6),
+    ) {
+        let input = b"a text that repeats itself, ".repeat(40);
+        for compressor in Compressor::NEGOTIABLE {
+            let mut packed = Vec::new();
+            prop_assert!(compress(compressor, &input, &mut packed));
+            for (at, byte) in &damage {
+                let at = at % packed.len();
+                packed[at] = *byte;
+            }
+            let mut output = vec![0; input.len()];
+            // Either is fine; neither panics nor writes past the end.
+            let _ = decompress(compressor, &packed, &mut output);
+        }
+    }
+}
+
+#[test]
+fn a_bomb_does_not_go_off() {
+    let zeros = vec![0; 64 << 20];
+    for compressor in [Compressor::Zlib, Compressor::Zstd, Compressor::Snappy] {
+        let mut bomb = Vec::new();
+        assert!(compress(compressor, &zeros, &mut bomb));
+        let mut output = vec![0; 1000];
+        assert!(
+            decompress(compressor, &bomb, &mut output).is_err(),
+            "{compressor:?}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_shrink_is_sent_as_it_is() {
+    for compressor in Compressor::NEGOTIABLE {
+        let mut packed = Vec::new();
+        assert!(
+            !compress(compressor, b"short", &mut packed),
+            "{compressor:?}"
+        );
+        assert!(packed.is_empty());
+        assert!(!compress(compressor, b"", &mut packed), "{compressor:?}");
+    }
+}
+
+#[test]
+fn a_handshake_agrees_on_what_both_have() {
+    let server: CompressorSet = [Compressor::Snappy, Compressor::Zstd].into_iter().collect();
+    let agreed = server.negotiate(["zlib", "zstd", "lz4", "snappy", "zstd"]);
+    assert_eq!(
+        agreed.iter().collect::<Vec<_>>(),
+        [Compressor::Zstd, Compressor::Snappy]
+    );
+    assert!(server.negotiate([]).is_empty());
+    assert!(CompressorSet::NONE.negotiate(["zstd"]).is_empty());
+    // Noop cannot be negotiated.
+    assert!(CompressorSet::all().negotiate(["noop"]).is_empty());
+}
+
+#[test]
+fn secrets_are_not_compressed() {
+    for command in [
+        "hello",
+        "isMaster",
+        "ismaster",
+        "saslStart",
+        "createUser",
+        "copydb",
+    ] {
+        assert!(!is_compressible(command), "{command}");
+    }
+    assert!(is_compressible("find"));
+}

@@ -1,0 +1,78 @@
+//! What the fuzzer of frames runs: any bytes, in any portions.
+//!
+//! Shared by the fuzz target and by an ordinary test, so that a find can be
+//! kept as a case here.
+
+use sheaf_wire::{CompressorSet, Decoder, FrameBuffer, Rejection, ReplyWriter};
+
+/// Compressed messages that claim more are passed over: the fuzzer is not to
+/// spend its time on zeroing memory.
+const CLAIM_MAX: i32 = 1 << 20;
+
+/// Feeds the bytes as a connection would, answers what is refused and walks
+/// what is decoded. The first byte decides the size of the portions.
+pub fn run(data: &[u8]) {
+    let Some((&portion, stream)) = data.split_first() else {
+        return;
+    };
+    let portion = usize::from(portion).max(1) * 3;
+    let mut frames = FrameBuffer::new();
+    let mut decoder = Decoder::new(CompressorSet::all());
+    let mut reply = ReplyWriter::new();
+    for bytes in stream.chunks(portion) {
+        frames.extend(bytes);
+        loop {
+            let refused = match frames.next_frame() {
+                Ok(None) => break,
+                Ok(Some(length)) => match answer(frames.frame(length), &mut decoder, &mut reply) {
+                    Ok(()) => {
+                        frames.consume(length);
+                        continue;
+                    }
+                    Err(rejection) => {
+                        assert!(rejection.skip == length || rejection.close);
+                        rejection
+                    }
+                },
+                Err(rejection) => rejection,
+            };
+            reply.reject(&refused);
+            if refused.close {
+                return;
+            }
+            assert!(refused.skip > 0, "a stream that goes on must move");
+            frames.reject(&refused);
+        }
+        assert!(frames.capacity() <= 2 * stream.len() + (512 << 10));
+    }
+}
+
+fn answer(frame: &[u8], decoder: &mut Decoder, reply: &mut ReplyWriter) -> Result<(), Rejection> {
+    if claims_much(frame) {
+        return Ok(());
+    }
+    let message = decoder.decode(frame)?;
+    let mut elements = 0;
+    for sequence in message.sequences() {
+        assert_eq!(sequence.iter().count(), sequence.len());
+        for document in sequence.iter() {
+            elements += document.iter().count();
+        }
+    }
+    reply.begin(&message);
+    reply.write(|body| {
+        body.extend(message.body());
+        body.append("elements", elements as i64);
+    });
+    reply.finish();
+    assert!(!reply.bytes().is_empty());
+    Ok(())
+}
+
+fn claims_much(frame: &[u8]) -> bool {
+    let number = |at: usize| {
+        let bytes = frame.get(at..at + 4)?;
+        Some(i32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    number(12) == Some(2012) && number(20).is_some_and(|size| size > CLAIM_MAX)
+}

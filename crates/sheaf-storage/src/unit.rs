@@ -13,8 +13,8 @@
 //! Invariant: what a unit commits rests on the state that it has read, for every key that it has locked:
 //! between its snapshot and its commit nobody else has changed such a key.
 //!
-//! A commit is visible before it is durable, and its locks are gone before the sync: others who
-//! wait for the same hot record join the same sync instead of queueing for one each.
+//! While somebody waits for a lock, a commit becomes visible first and gives its locks back before its
+//! sync: those who wait for the same hot record then share a sync instead of queueing for one each.
 
 mod locks;
 mod overlay;
@@ -328,7 +328,7 @@ impl WriteUnitOfWork {
     }
 
     /// Runs `hook` once the commit is visible, in the order of registration, before the unit's locks are
-    /// released and before its sync. Forgotten when the unit (or the savepoint) is rolled back.
+    /// released. Forgotten when the unit (or the savepoint) is rolled back.
     pub fn on_commit(&mut self, hook: impl FnOnce(CommitSeq) + Send + 'static) {
         self.on_commit.push(Box::new(hook));
     }
@@ -345,20 +345,26 @@ impl WriteUnitOfWork {
     /// visible before it, so that an acknowledgement of "nothing to change" holds after a crash.
     ///
     /// Errors of the engine's `apply`: nothing was written and the unit is rolled back. `WriteConflict`
-    /// when a stale lock was not refreshed: likewise. An error of the sync comes after the writes
-    /// have become visible: they are not taken back, and the engine accepts no more.
+    /// when a stale lock was not refreshed: likewise. An error of the sync may come after the writes
+    /// have become visible: they are not taken back then, and the engine accepts no more.
     pub fn commit(mut self, durability: Durability) -> Result<CommitSeq> {
         if self.stale {
             return Err(StorageError::WriteConflict);
         }
         let shared = self.storage.shared.clone();
         let written = !self.writes.is_empty();
+        let early = shared.locks.is_waited_for();
         let seq = if !written {
             CommitSeq::default()
         } else {
             let writes = std::mem::take(&mut self.writes);
             let batch = Arc::try_unwrap(writes).unwrap_or_else(|shared| (*shared).clone());
-            shared.engine.apply(batch, Durability::Buffered)?
+            let durability = if early {
+                Durability::Buffered
+            } else {
+                durability
+            };
+            shared.engine.apply(batch, durability)?
         };
         // From here on the unit is committed: nothing below may take it back.
         self.open = false;
@@ -371,7 +377,7 @@ impl WriteUnitOfWork {
             Some(published) => shared.locks.release_published(&published, &self.held),
             None => shared.locks.abandon(self.begin, &self.held),
         }
-        if durability == Durability::Synced {
+        if durability == Durability::Synced && (early || !written) {
             shared.engine.sync()?;
         }
         Ok(seq)

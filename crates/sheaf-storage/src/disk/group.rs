@@ -6,24 +6,29 @@
 //!   C ─ waits ─────────────┘ C, D wait            ├ C, D answered; E leads ...
 //! ```
 //!
-//! Whoever comes while nobody leads, leads: it takes all requests that are waiting, its own among them,
-//! and serves them in the order of arrival. Then it makes the first of those that came meanwhile the
-//! next leader, and hands out the answers. So nobody leads for longer than its own group, a lone
-//! caller waits for nobody, and the groups grow with the time that one takes.
+//! Whoever comes while nobody leads, leads: it takes the requests that are waiting, its own among
+//! them, and answers them as it gets on. When it is done, the first of those that came meanwhile leads next.
+//! So nobody leads for longer than its own group, a lone caller waits for nobody, and the groups grow
+//! with the time that one takes.
 //!
-//! Invariant: there is a leader whenever a request is waiting.
+//! Invariant: there is a leader whenever a request is waiting, and every request that was taken is
+//! answered or, if its leader failed, abandoned; nobody waits for ever.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 pub(super) struct Group<Q, A> {
     line: Mutex<Line<Q, A>>,
+    arrived: Condvar,
 }
 
 struct Line<Q, A> {
-    waiting: Vec<(Q, Arc<Place<A>>)>,
+    waiting: Vec<Ticket<Q, A>>,
     led: bool,
+    /// The leader waits for more to come.
+    expectant: bool,
 }
 
 struct Place<A> {
@@ -35,6 +40,75 @@ enum Turn<A> {
     Waiting,
     Lead,
     Answered(A),
+    Abandoned,
+}
+
+impl<A> Place<A> {
+    fn turn(&self, turn: Turn<A>) {
+        *self.turn.lock() = turn;
+        self.changed.notify_one();
+    }
+}
+
+/// A request that waits for its answer.
+pub(super) struct Ticket<Q, A> {
+    pub(super) request: Q,
+    /// Taken by the answer.
+    place: Option<Arc<Place<A>>>,
+}
+
+impl<Q, A> Ticket<Q, A> {
+    pub(super) fn answer(mut self, answer: A) {
+        if let Some(place) = self.place.take() {
+            place.turn(Turn::Answered(answer));
+        }
+    }
+}
+
+impl<Q, A> Drop for Ticket<Q, A> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.turn(Turn::Abandoned);
+        }
+    }
+}
+
+/// What the leader works with.
+pub(super) struct Leader<'a, Q, A>(&'a Group<Q, A>);
+
+impl<Q, A> Leader<'_, Q, A> {
+    /// The requests that are waiting now, in the order of their arrival.
+    pub(super) fn take(&self) -> Vec<Ticket<Q, A>> {
+        std::mem::take(&mut self.0.line.lock().waiting)
+    }
+
+    /// How many requests are waiting now.
+    pub(super) fn waiting(&self) -> usize {
+        self.0.line.lock().waiting.len()
+    }
+
+    /// Waits until so many requests are waiting, but not for longer than `limit`.
+    pub(super) fn wait_for(&self, requests: usize, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut line = self.0.line.lock();
+        line.expectant = true;
+        while line.waiting.len() < requests {
+            if self.0.arrived.wait_until(&mut line, until).timed_out() {
+                break;
+            }
+        }
+        line.expectant = false;
+    }
+}
+
+impl<Q, A> Drop for Leader<'_, Q, A> {
+    fn drop(&mut self) {
+        let mut line = self.0.line.lock();
+        match line.waiting.first().and_then(|next| next.place.as_ref()) {
+            Some(next) => next.turn(Turn::Lead),
+            None => line.led = false,
+        }
+    }
 }
 
 impl<Q, A> Group<Q, A> {
@@ -43,60 +117,115 @@ impl<Q, A> Group<Q, A> {
             line: Mutex::new(Line {
                 waiting: Vec::new(),
                 led: false,
+                expectant: false,
             }),
+            arrived: Condvar::new(),
         }
     }
 
-    /// Has the request served, by this thread or another. `serve` gives one answer for each request,
-    /// in their order, and does not panic: the others would wait for ever.
-    pub(super) fn submit(&self, request: Q, serve: impl FnOnce(Vec<Q>) -> Vec<A>) -> A {
+    /// Has the request answered, by this thread or another; `None` when its leader failed to. `lead` takes
+    /// at least once, which gives it the request of its own caller.
+    pub(super) fn submit(&self, request: Q, lead: impl FnOnce(&Leader<'_, Q, A>)) -> Option<A> {
         let place = Arc::new(Place {
             turn: Mutex::new(Turn::Waiting),
             changed: Condvar::new(),
         });
-        let lead = {
+        let mut leads = {
             let mut line = self.line.lock();
-            line.waiting.push((request, place.clone()));
+            line.waiting.push(Ticket {
+                request,
+                place: Some(place.clone()),
+            });
+            if line.expectant {
+                self.arrived.notify_one();
+            }
             !std::mem::replace(&mut line.led, true)
         };
-        if !lead {
+        let mut lead = Some(lead);
+        loop {
+            if leads && let Some(lead) = lead.take() {
+                lead(&Leader(self));
+            }
             let mut turn = place.turn.lock();
-            loop {
-                match std::mem::replace(&mut *turn, Turn::Waiting) {
-                    Turn::Waiting => place.changed.wait(&mut turn),
-                    Turn::Lead => break,
-                    Turn::Answered(answer) => return answer,
-                }
+            match std::mem::replace(&mut *turn, Turn::Waiting) {
+                Turn::Waiting => place.changed.wait(&mut turn),
+                Turn::Lead => leads = true,
+                Turn::Answered(answer) => return Some(answer),
+                Turn::Abandoned => return None,
             }
         }
-        let (requests, places): (Vec<Q>, Vec<_>) = std::mem::take(&mut self.line.lock().waiting)
-            .into_iter()
-            .unzip();
-        let answers = serve(requests);
-        debug_assert_eq!(answers.len(), places.len());
-        {
-            let mut line = self.line.lock();
-            match line.waiting.first() {
-                Some((_, next)) => next.turn(Turn::Lead),
-                None => line.led = false,
-            }
-        }
-        let mut own = None;
-        for (other, answer) in places.iter().zip(answers) {
-            if Arc::ptr_eq(other, &place) {
-                own = Some(answer);
-            } else {
-                other.turn(Turn::Answered(answer));
-            }
-        }
-        // The leader is always among those that it serves.
-        own.expect("an answer for every request")
     }
 }
 
-impl<A> Place<A> {
-    fn turn(&self, turn: Turn<A>) {
-        *self.turn.lock() = turn;
-        self.changed.notify_one();
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn every_request_is_answered_once() {
+        let group: Group<u64, u64> = Group::new();
+        let groups = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let (group, groups) = (&group, &groups);
+                scope.spawn(move || {
+                    for n in 0..500 {
+                        let request = thread * 1000 + n;
+                        let answer = group.submit(request, |leader| {
+                            groups.fetch_add(1, Ordering::Relaxed);
+                            if n % 50 == 0 {
+                                leader.wait_for(3, Duration::from_millis(1));
+                            }
+                            for ticket in leader.take() {
+                                let answer = ticket.request + 1;
+                                ticket.answer(answer);
+                            }
+                        });
+                        assert_eq!(answer, Some(request + 1));
+                    }
+                });
+            }
+        });
+        assert!(groups.into_inner() <= 4000);
+    }
+
+    #[test]
+    fn a_leader_that_panics_leaves_nobody_waiting() {
+        let group: Group<u64, u64> = Group::new();
+        let answered = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..50 {
+                        let lead = |leader: &Leader<'_, u64, u64>| {
+                            let mut tickets = leader.take();
+                            let own = tickets.pop();
+                            if n % 10 == 0 {
+                                panic!("on purpose");
+                            }
+                            tickets.extend(own);
+                            for ticket in tickets {
+                                ticket.answer(n);
+                            }
+                        };
+                        let submit = std::panic::AssertUnwindSafe(|| group.submit(n, lead));
+                        if let Ok(Some(_)) = std::panic::catch_unwind(submit) {
+                            answered.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(answered.into_inner() > 0);
+        assert_eq!(
+            group.submit(7, |leader| leader
+                .take()
+                .into_iter()
+                .for_each(|t| t.answer(8))),
+            Some(8)
+        );
     }
 }

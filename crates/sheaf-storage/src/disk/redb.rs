@@ -25,9 +25,9 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use redb::{
@@ -37,7 +37,7 @@ use redb::{
 };
 
 use super::backend::{CountingBackend, IoCounters, SpaceProbe, open_file};
-use super::group::Group;
+use super::group::{Group, Leader, Ticket};
 use super::redb_view::{OpenSnapshots, RedbSnapshot, View};
 use crate::batch::{KeyWrite, TableFate, TableWrites, WriteBatch};
 use crate::engine::{
@@ -55,6 +55,9 @@ const VERSION: u64 = 1;
 
 /// The longest key or value, in bytes: below redb's own limit of 3 GiB for the two together.
 const LENGTH_MAX: u64 = 1 << 30;
+/// How long a sync may be put off for others to join it, and how long the next of them may take to come.
+const PUT_OFF_MAX: Duration = Duration::from_millis(2);
+const RETURN_MAX: Duration = Duration::from_micros(60);
 /// How much a bulk load gathers before it writes it in one transaction.
 const LOAD_BYTES: usize = 8 << 20;
 
@@ -91,15 +94,23 @@ struct Shared {
     file: String,
     /// `None` once closed. Written only to close; everybody else reads, also to write through it.
     db: RwLock<Option<Database>>,
-    group: Group<Request, Result<CommitSeq>>,
+    group: Group<Request, Answer>,
     /// The view of the newest state, once somebody has asked for it. Locked while a view is made
     /// and after every commit, so that no view can be kept that is older than a finished commit.
     newest: Mutex<Option<Arc<View>>>,
     snapshots: Arc<OpenSnapshots>,
     sizes: RwLock<Sizes>,
-    /// Sequence of the newest batch that is visible, and of the newest that is durable.
+    /// Held from before a transaction begins until what it did is noted here.
+    writing: Mutex<()>,
+    /// Sequence of the newest batch that may be visible already, of the newest that is, and of the
+    /// newest that is durable.
+    begun: AtomicU64,
     applied: AtomicU64,
     durable: AtomicU64,
+    /// How long the last durable commit took.
+    sync_nanos: AtomicU64,
+    /// Whether requests were waiting when it ended.
+    company: AtomicBool,
     /// Why the engine writes no more.
     failed: Mutex<Option<String>>,
     space: Option<SpaceProbe>,
@@ -129,6 +140,8 @@ struct Request {
     durability: Durability,
 }
 
+type Answer = Result<CommitSeq>;
+
 /// The name of a table's table.
 pub(super) fn table_name(table: TableId) -> String {
     format!("t{:x}", table.0)
@@ -156,12 +169,21 @@ pub(super) fn storage_error(context: &str, error: redb::StorageError) -> Storage
             limit: LENGTH_MAX,
         },
         redb::StorageError::DatabaseClosed => StorageError::Closed,
-        error => StorageError::Io {
-            context: context.into(),
-            kind: std::io::ErrorKind::Other,
-            message: error.to_string(),
-        },
+        error => other_error(context, &error),
     }
+}
+
+fn other_error(context: &str, error: &dyn std::fmt::Display) -> StorageError {
+    StorageError::Io {
+        context: context.into(),
+        kind: std::io::ErrorKind::Other,
+        message: error.to_string(),
+    }
+}
+
+/// redb panicked: it has met a state that it holds to be impossible.
+fn internal_failure(context: &str) -> StorageError {
+    other_error(context, &"the storage engine failed an internal check")
 }
 
 pub(super) fn open_error(context: &str, error: TableError) -> StorageError {
@@ -177,22 +199,14 @@ pub(super) fn open_error(context: &str, error: TableError) -> StorageError {
 fn begin_error(error: TransactionError) -> StorageError {
     match error {
         TransactionError::Storage(error) => storage_error("begin a transaction", error),
-        error => StorageError::Io {
-            context: "begin a transaction".into(),
-            kind: std::io::ErrorKind::Other,
-            message: error.to_string(),
-        },
+        error => other_error("begin a transaction", &error),
     }
 }
 
 fn commit_error(error: CommitError) -> StorageError {
     match error {
         CommitError::Storage(error) => storage_error("commit", error),
-        error => StorageError::Io {
-            context: "commit".into(),
-            kind: std::io::ErrorKind::Other,
-            message: error.to_string(),
-        },
+        error => other_error("commit", &error),
     }
 }
 
@@ -264,8 +278,12 @@ impl RedbEngine {
             newest: Mutex::default(),
             snapshots: Arc::default(),
             sizes: RwLock::new(sizes),
+            writing: Mutex::new(()),
+            begun: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            sync_nanos: AtomicU64::new(0),
+            company: AtomicBool::new(false),
             failed: Mutex::default(),
             space,
             reserve_bytes: options.reserve_bytes,
@@ -388,78 +406,154 @@ fn initialise(db: &Database) -> Result<Sizes> {
 impl Shared {
     fn submit(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
         let request = Request { batch, durability };
-        self.group.submit(request, |requests| self.serve(&requests))
+        let answer = self.group.submit(request, |leader| {
+            // redb asserts what it believes impossible: such a panic must not take the caller with it.
+            // What the leader had taken is abandoned by the unwinding.
+            if catch_unwind(AssertUnwindSafe(|| self.lead(leader))).is_err() {
+                self.fail(&internal_failure("commit"));
+            }
+        });
+        answer.unwrap_or_else(|| Err(internal_failure("commit")))
     }
 
-    /// Serves a group of requests. A panic below us (redb asserts what it believes impossible) must
-    /// leave nobody waiting: it fails the group and ends writing.
-    fn serve(&self, requests: &[Request]) -> Vec<Result<CommitSeq>> {
-        let mut answers = vec![None; requests.len()];
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.write_group(requests, &mut answers)
-        }));
-        let error = match outcome {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
-            Err(_) => Some(StorageError::Io {
-                context: "commit".into(),
-                kind: std::io::ErrorKind::Other,
-                message: "the storage engine failed an internal check".into(),
-            }),
-        };
-        if let Some(error) = &error
-            && !matches!(error, StorageError::Closed)
-        {
-            self.failed.lock().get_or_insert_with(|| error.to_string());
+    /// Serves those that wait, until a commit has answered all of them.
+    ///
+    /// ```text
+    ///   only buffered            commit            all are answered
+    ///   only synced              commit and sync   all are answered
+    ///   both                     commit            the buffered are answered, and a little later ...
+    ///                            commit and sync   with whoever has come meanwhile
+    /// ```
+    ///
+    /// A unit of work that others wait for applies buffered, lets go of its locks, and syncs. Were it made
+    /// to wait for a sync that others have asked for, each holder of a hot record would take one whole
+    /// sync. So buffered batches go first, and the sync is put off, for no longer than one takes, while
+    /// more come: the units that were just answered, and those that waited for their locks.
+    fn lead(&self, leader: &Leader<'_, Request, Answer>) {
+        let mut due = Vec::new();
+        let mut put_off = None;
+        // Somebody was waiting when the last sync ended: more are likely to come.
+        let mut company = self.company.load(Ordering::Relaxed);
+        loop {
+            let tickets = leader.take();
+            let is_buffered = |ticket: &Ticket<Request, Answer>| {
+                ticket.request.durability == Durability::Buffered
+            };
+            let buffered = tickets.iter().filter(|ticket| is_buffered(ticket)).count();
+            if due.is_empty() && buffered == tickets.len() {
+                self.write_group(tickets, Vec::new(), false);
+                return;
+            }
+            let until = *put_off.get_or_insert_with(|| {
+                let last = Duration::from_nanos(self.sync_nanos.load(Ordering::Relaxed));
+                Instant::now() + last.min(PUT_OFF_MAX)
+            });
+            let left = until.saturating_duration_since(Instant::now());
+            let writes = tickets
+                .iter()
+                .any(|ticket| !ticket.request.batch.is_empty());
+            if left.is_zero() || (buffered == 0 && (writes || !company)) {
+                self.write_group(tickets, due, true);
+                let waiting = leader.waiting() > 0;
+                self.company.store(waiting, Ordering::Relaxed);
+                return;
+            }
+            due.extend(self.write_group(tickets, Vec::new(), false));
+            leader.wait_for(1 + buffered, left.min(RETURN_MAX));
+            company = false;
         }
-        // A request without an answer of its own shares the group's failure.
-        let error = error.unwrap_or(StorageError::Closed);
-        answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| Err(error.clone())))
-            .collect()
     }
 
-    /// Answers every request of the group, or none of those without an answer yet and fails.
+    /// Commits what the tickets bring, in one transaction, durably if `sync`, and answers them and those
+    /// that were `due` a sync. Without `sync`, returns the tickets that still want one.
     fn write_group(
         &self,
-        requests: &[Request],
-        answers: &mut [Option<Result<CommitSeq>>],
+        tickets: Vec<Ticket<Request, Answer>>,
+        due: Vec<(Ticket<Request, Answer>, CommitSeq)>,
+        sync: bool,
+    ) -> Vec<(Ticket<Request, Answer>, CommitSeq)> {
+        let mut answers = vec![None; tickets.len()];
+        let outcome = {
+            let requests: Vec<&Request> = tickets.iter().map(|ticket| &ticket.request).collect();
+            self.write_requests(&requests, &mut answers, sync)
+        };
+        if let Err(error) = &outcome {
+            self.fail(error);
+        }
+        for (ticket, seq) in due {
+            ticket.answer(outcome.clone().map(|()| seq));
+        }
+        let mut still_due = Vec::new();
+        for (ticket, answer) in tickets.into_iter().zip(answers) {
+            let answer = match (answer, &outcome) {
+                (Some(answer), _) => answer,
+                (None, Err(error)) => Err(error.clone()),
+                (None, Ok(())) => Err(internal_failure("commit")),
+            };
+            match answer {
+                Ok(seq) if !sync && ticket.request.durability == Durability::Synced => {
+                    still_due.push((ticket, seq));
+                }
+                answer => ticket.answer(answer),
+            }
+        }
+        still_due
+    }
+
+    /// Writes no more from now on: what redb says after a failure is of no use any more.
+    fn fail(&self, error: &StorageError) {
+        let passing = matches!(
+            error,
+            StorageError::Closed
+                | StorageError::ReadOnly { .. }
+                | StorageError::NoSuchTable(_)
+                | StorageError::TableNotEmpty(_)
+                | StorageError::TooLarge { .. }
+        );
+        if !passing {
+            self.failed.lock().get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    /// Answers every request, or fails for those that it has not answered. A request is answered by itself
+    /// when it is refused, and together with the others by the commit.
+    fn write_requests(
+        &self,
+        requests: &[&Request],
+        answers: &mut [Option<Answer>],
+        sync: bool,
     ) -> Result<()> {
         let db = self.db.read();
         let Some(db) = &*db else {
             return Err(StorageError::Closed);
         };
+        let _writing = self.writing.lock();
         if let Some(why) = &*self.failed.lock() {
-            let error = StorageError::ReadOnly { why: why.clone() };
-            answers.fill(Some(Err(error)));
-            return Ok(());
+            return Err(StorageError::ReadOnly { why: why.clone() });
         }
         let space_left = self.space_left(requests);
         let plan = {
             let sizes = self.sizes.read();
             Plan::make(&sizes.tables, requests, answers, space_left)
         };
-        let sync = requests
-            .iter()
-            .any(|request| request.durability == Durability::Synced);
         let applied = self.applied.load(Ordering::Acquire);
+        let seq = applied + plan.accepted.len() as u64;
         if !plan.accepted.is_empty() || (sync && self.durable.load(Ordering::Acquire) < applied) {
+            // Before it can be seen: who has seen it and asks for a sync must get one.
+            self.begun.store(seq, Ordering::Release);
             let mut txn = db.begin_write().map_err(begin_error)?;
             if !sync {
-                // Refused only for transactions that touch savepoints, which these do not.
                 txn.set_durability(redb::Durability::None)
-                    .map_err(|error| StorageError::Io {
-                        context: "begin a transaction".into(),
-                        kind: std::io::ErrorKind::Other,
-                        message: error.to_string(),
-                    })?;
+                    .map_err(|error| other_error("begin a transaction", &error))?;
             }
+            let start = Instant::now();
             self.write_and_commit(txn, &plan, sync)?;
+            if sync {
+                let nanos = start.elapsed().as_nanos() as u64;
+                self.sync_nanos.store(nanos, Ordering::Relaxed);
+            }
         }
-        let mut seq = applied;
-        for index in &plan.accepted {
-            seq += 1;
+        for (index, seq) in plan.accepted.iter().zip(applied + 1..) {
             answers[*index] = Some(Ok(CommitSeq(seq)));
         }
         for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
@@ -475,7 +569,7 @@ impl Shared {
         Ok(())
     }
 
-    fn count(&self, requests: &[Request], plan: &Plan<'_>) {
+    fn count(&self, requests: &[&Request], plan: &Plan<'_>) {
         if plan.accepted.is_empty() {
             return;
         }
@@ -490,7 +584,7 @@ impl Shared {
     }
 
     /// Whether the disk has room for what the requests put.
-    fn space_left(&self, requests: &[Request]) -> bool {
+    fn space_left(&self, requests: &[&Request]) -> bool {
         let bytes: u64 = requests.iter().map(|request| request.batch.bytes()).sum();
         // Copied pages and the tree above them: a few times what was given.
         let wanted = bytes.saturating_mul(4).saturating_add(self.reserve_bytes);
@@ -553,8 +647,8 @@ impl Shared {
         if self.db.read().is_none() {
             return Err(StorageError::Closed);
         }
-        let applied = self.applied.load(Ordering::Acquire);
-        if self.durable.load(Ordering::Acquire) < applied {
+        let begun = self.begun.load(Ordering::Acquire);
+        if self.durable.load(Ordering::Acquire) < begun {
             self.submit(WriteBatch::new(), Durability::Synced)?;
         }
         Ok(())
@@ -595,21 +689,20 @@ impl Shared {
         table: TableId,
         write: impl FnOnce(&WriteTransaction, TableStats) -> Result<TableStats>,
     ) -> Result<()> {
-        if let Some(why) = &*self.failed.lock() {
-            return Err(StorageError::ReadOnly { why: why.clone() });
-        }
         let db = self.db.read();
         let Some(db) = &*db else {
             return Err(StorageError::Closed);
         };
+        let _writing = self.writing.lock();
+        if let Some(why) = &*self.failed.lock() {
+            return Err(StorageError::ReadOnly { why: why.clone() });
+        }
+        let seq = self.applied.load(Ordering::Acquire) + 1;
+        self.begun.store(seq, Ordering::Release);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let mut txn = db.begin_write().map_err(begin_error)?;
             txn.set_durability(redb::Durability::None)
-                .map_err(|error| StorageError::Io {
-                    context: "begin a transaction".into(),
-                    kind: std::io::ErrorKind::Other,
-                    message: error.to_string(),
-                })?;
+                .map_err(|error| other_error("begin a transaction", &error))?;
             let Some(before) = self.sizes.read().tables.get(&table).copied() else {
                 return Err(StorageError::NoSuchTable(table));
             };
@@ -617,38 +710,21 @@ impl Shared {
             txn.commit().map_err(commit_error)?;
             Ok(after)
         }));
-        let outcome = outcome.unwrap_or_else(|_| {
-            Err(StorageError::Io {
-                context: "commit".into(),
-                kind: std::io::ErrorKind::Other,
-                message: "the storage engine failed an internal check".into(),
-            })
-        });
-        match outcome {
-            Ok(after) => {
-                let mut sizes = self.sizes.write();
-                sizes.tables.insert(table, after);
-                sizes.unsaved.insert(table);
-                drop(sizes);
-                *self.newest.lock() = None;
-                self.applied.fetch_add(1, Ordering::AcqRel);
-                self.want_flush();
-                Ok(())
-            }
+        let after = match outcome.unwrap_or_else(|_| Err(internal_failure("commit"))) {
+            Ok(after) => after,
             Err(error) => {
-                let passing = matches!(
-                    error,
-                    StorageError::NoSuchTable(_)
-                        | StorageError::TableNotEmpty(_)
-                        | StorageError::TooLarge { .. }
-                        | StorageError::Closed
-                );
-                if !passing {
-                    self.failed.lock().get_or_insert_with(|| error.to_string());
-                }
-                Err(error)
+                self.fail(&error);
+                return Err(error);
             }
-        }
+        };
+        let mut sizes = self.sizes.write();
+        sizes.tables.insert(table, after);
+        sizes.unsaved.insert(table);
+        drop(sizes);
+        *self.newest.lock() = None;
+        self.applied.store(seq, Ordering::Release);
+        self.want_flush();
+        Ok(())
     }
 }
 
@@ -663,8 +739,8 @@ impl<'a> Plan<'a> {
     /// refused ones.
     fn make(
         tables: &HashMap<TableId, TableStats>,
-        requests: &'a [Request],
-        answers: &mut [Option<Result<CommitSeq>>],
+        requests: &[&'a Request],
+        answers: &mut [Option<Answer>],
         space_left: bool,
     ) -> Plan<'a> {
         let mut plan = Plan {
@@ -672,7 +748,7 @@ impl<'a> Plan<'a> {
             tables: BTreeMap::new(),
         };
         let mut exists: BTreeMap<TableId, bool> = BTreeMap::new();
-        for (index, Request { batch, .. }) in requests.iter().enumerate() {
+        for (index, Request { batch, .. }) in requests.iter().copied().enumerate() {
             if batch.is_empty() {
                 continue;
             }
@@ -921,17 +997,9 @@ impl StorageEngine for RedbEngine {
         let closed = match closed {
             Ok(closed) => closed.map_err(|error| match error {
                 DatabaseError::Storage(error) => storage_error(&format!("close {file}"), error),
-                error => StorageError::Io {
-                    context: format!("close {file}"),
-                    kind: std::io::ErrorKind::Other,
-                    message: error.to_string(),
-                },
+                error => other_error(&format!("close {file}"), &error),
             }),
-            Err(_) => Err(StorageError::Io {
-                context: format!("close {file}"),
-                kind: std::io::ErrorKind::Other,
-                message: "the storage engine failed an internal check".into(),
-            }),
+            Err(_) => Err(internal_failure(&format!("close {file}"))),
         };
         synced.and(closed)
     }
@@ -1035,11 +1103,7 @@ fn append(
         end.insert_before(&key[..], &value[..])
             .map_err(|error| match error {
                 CursorError::Storage(error) => write(error),
-                error => StorageError::Io {
-                    context: "bulk load".into(),
-                    kind: std::io::ErrorKind::Other,
-                    message: error.to_string(),
-                },
+                error => other_error("bulk load", &error),
             })?;
         stats.entries += 1;
         stats.key_bytes += key.len() as u64;

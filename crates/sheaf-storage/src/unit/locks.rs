@@ -24,6 +24,7 @@
 use std::collections::hash_map::{HashMap, RandomState};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -72,11 +73,13 @@ pub(super) fn lock_name(table: TableId, key: &[u8]) -> Bytes {
 }
 
 pub(super) struct LockTable {
-    shards: Box<[Shard]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     units: Mutex<Units>,
     /// Entries that are kept for their sequence only, in all shards.
     retained: AtomicUsize,
+    /// Units that wait for a lock now.
+    waiting: AtomicUsize,
     pub(super) conflicts: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) timeouts: AtomicU64,
@@ -114,12 +117,6 @@ impl Units {
 
 #[derive(Default)]
 struct Shard {
-    state: Mutex<ShardState>,
-    released: Condvar,
-}
-
-#[derive(Default)]
-struct ShardState {
     entries: HashMap<Bytes, Entry>,
     /// Entries kept for their sequence, in order of it (an entry published again is there again).
     retained: VecDeque<(u64, Bytes)>,
@@ -130,16 +127,18 @@ struct Entry {
     holder: Option<UnitId>,
     /// Sequence of the last unit that committed under this lock; 0 when nobody needs to know.
     published: u64,
-    waiters: u32,
+    /// Units that wait, the first come first; none while there is no holder.
+    waiters: VecDeque<(UnitId, Arc<Condvar>)>,
 }
 
 impl LockTable {
     pub(super) fn new() -> LockTable {
         LockTable {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             units: Mutex::default(),
             retained: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             conflicts: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
@@ -160,6 +159,11 @@ impl LockTable {
         units.enter()
     }
 
+    /// Whether some unit waits for a lock now.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn open_units(&self) -> u64 {
         self.units.lock().begins.values().sum::<usize>() as u64
     }
@@ -168,7 +172,7 @@ impl LockTable {
     pub(super) fn known_keys(&self) -> usize {
         self.shards
             .iter()
-            .map(|shard| shard.state.lock().entries.len())
+            .map(|shard| shard.lock().entries.len())
             .sum()
     }
 
@@ -181,45 +185,52 @@ impl LockTable {
         name: &Bytes,
         mode: LockMode,
     ) -> Result<Locked> {
-        let shard = self.shard(name);
-        let mut state = shard.state.lock();
-        let mut waiting_since = None;
+        let mut state = self.shard(name).lock();
+        // An entry that is new here is taken below: a refusal leaves none behind.
+        let entry = state.entries.entry(name.clone()).or_default();
+        let limit = match (entry.holder, mode) {
+            (Some(holder), _) if holder == unit => return Ok(Locked::Already),
+            (None, _) if entry.published <= begin => {
+                entry.holder = Some(unit);
+                return Ok(Locked::Taken);
+            }
+            (Some(_), LockMode::Wait { limit }) => limit,
+            _ => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                return Err(StorageError::WriteConflict);
+            }
+        };
+        let handed_over = Arc::new(Condvar::new());
+        entry.waiters.push_back((unit, handed_over.clone()));
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let since = Instant::now();
+        let until = since.checked_add(limit);
         loop {
-            // An entry that is new here is taken below: a refusal leaves none behind.
+            // A limit beyond the end of time is none.
+            let timed_out = match until {
+                Some(until) => handed_over.wait_until(&mut state, until).timed_out(),
+                None => {
+                    handed_over.wait(&mut state);
+                    false
+                }
+            };
             let entry = state.entries.entry(name.clone()).or_default();
-            match entry.holder {
-                Some(holder) if holder == unit => return Ok(Locked::Already),
-                None if entry.published <= begin => {
-                    entry.holder = Some(unit);
+            if entry.holder == Some(unit) {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                if entry.published <= begin {
                     return Ok(Locked::Taken);
                 }
-                None if waiting_since.is_some() => {
-                    entry.holder = Some(unit);
-                    self.conflicts.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Locked::Stale);
-                }
-                Some(_) if let LockMode::Wait { limit } = mode => {
-                    let since = *waiting_since.get_or_insert_with(|| {
-                        self.waits.fetch_add(1, Ordering::Relaxed);
-                        Instant::now()
-                    });
-                    let waited = since.elapsed();
-                    if waited >= limit {
-                        self.timeouts.fetch_add(1, Ordering::Relaxed);
-                        return Err(StorageError::LockTimeout {
-                            waited_ms: waited.as_millis() as u64,
-                        });
-                    }
-                    entry.waiters += 1;
-                    shard.released.wait_for(&mut state, limit - waited);
-                    if let Some(entry) = state.entries.get_mut(name) {
-                        entry.waiters -= 1;
-                    }
-                }
-                _ => {
-                    self.conflicts.fetch_add(1, Ordering::Relaxed);
-                    return Err(StorageError::WriteConflict);
-                }
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                return Ok(Locked::Stale);
+            }
+            if timed_out {
+                entry.waiters.retain(|(waiter, _)| *waiter != unit);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.timeouts.fetch_add(1, Ordering::Relaxed);
+                return Err(StorageError::LockTimeout {
+                    waited_ms: since.elapsed().as_millis() as u64,
+                });
             }
         }
     }
@@ -265,29 +276,28 @@ impl LockTable {
     }
 
     fn release(&self, name: &Bytes, published: Option<u64>, forgettable: u64) {
-        let shard = self.shard(name);
-        let mut state = shard.state.lock();
+        let mut state = self.shard(name).lock();
         let Some(entry) = state.entries.get_mut(name) else {
             return;
         };
-        entry.holder = None;
-        let wake = entry.waiters > 0;
+        // To the one that has waited longest; the others sleep on.
+        let next = entry.waiters.pop_front();
+        entry.holder = next.as_ref().map(|(unit, _)| *unit);
         if let Some(seq) = published {
             entry.published = seq;
             state.retained.push_back((seq, name.clone()));
             self.retained.fetch_add(1, Ordering::Relaxed);
-        } else if !wake && entry.published <= forgettable {
+        } else if next.is_none() && entry.published <= forgettable {
             state.entries.remove(name);
         }
         self.forget(&mut state, forgettable);
-        drop(state);
-        if wake {
-            shard.released.notify_all();
+        if let Some((_, handed_over)) = next {
+            handed_over.notify_one();
         }
     }
 
     /// Removes the entries whose sequence no open unit needs to know.
-    fn forget(&self, state: &mut MutexGuard<'_, ShardState>, forgettable: u64) {
+    fn forget(&self, state: &mut MutexGuard<'_, Shard>, forgettable: u64) {
         while let Some((seq, _)) = state.retained.front()
             && *seq <= forgettable
             && let Some((seq, name)) = state.retained.pop_front()
@@ -296,7 +306,6 @@ impl LockTable {
             if let Some(entry) = state.entries.get(&name)
                 && entry.published == seq
                 && entry.holder.is_none()
-                && entry.waiters == 0
             {
                 state.entries.remove(&name);
             }
@@ -307,12 +316,12 @@ impl LockTable {
     fn sweep(&self, forgettable: u64) {
         if self.retained.load(Ordering::Relaxed) > 0 {
             for shard in &self.shards {
-                self.forget(&mut shard.state.lock(), forgettable);
+                self.forget(&mut shard.lock(), forgettable);
             }
         }
     }
 
-    fn shard(&self, name: &Bytes) -> &Shard {
+    fn shard(&self, name: &Bytes) -> &Mutex<Shard> {
         let hash = self.hasher.hash_one(name);
         &self.shards[hash as usize % SHARDS]
     }

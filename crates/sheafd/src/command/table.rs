@@ -1,0 +1,107 @@
+//! The command table.
+
+use super::Compat::{Differs, Same};
+use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
+use super::{Command, Compat, Kind};
+use super::{
+    aggregate, build_info, coll_mod, coll_stats, connection_status, count, create, create_indexes,
+    current_op, db_stats, delete, distinct, drop, drop_database, drop_indexes, explain, find,
+    find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info,
+    insert, kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
+    log_rotate, logout, ping, plan_cache_clear, profile, rename_collection, server_status,
+    sessions, set_parameter, shutdown, update, validate, whatsmyuri,
+};
+use sheaf_bson::{DocBuilder, Error};
+
+type Run = fn(&mut super::context::CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>;
+
+const fn on_any(
+    name: &'static str,
+    kind: Kind,
+    run: Run,
+    compat: Compat,
+    help: &'static str,
+) -> Command {
+    Command {
+        name,
+        aliases: &[],
+        kind,
+        admin_only: false,
+        help,
+        compat,
+        run,
+    }
+}
+
+const fn on_admin(
+    name: &'static str,
+    kind: Kind,
+    run: Run,
+    compat: Compat,
+    help: &'static str,
+) -> Command {
+    Command {
+        admin_only: true,
+        ..on_any(name, kind, run, compat, help)
+    }
+}
+
+const fn also(aliases: &'static [&'static str], command: Command) -> Command {
+    Command { aliases, ..command }
+}
+
+/// Every command, grouped as COMPAT.md shows them.
+pub static COMMANDS: &[Command] = &[
+    // Documents.
+    on_any("find", Read, find::run, Differs("collation other than simple and tailable cursors are refused"), "reads documents"),
+    on_any("getMore", Read, get_more::run, Same, "the next batch of a cursor"),
+    on_any("killCursors", Read, kill_cursors::run, Same, "closes cursors"),
+    on_any("count", Read, count::run, Differs("collation other than simple is refused"), "how many documents match"),
+    on_any("distinct", Read, distinct::run, Differs("collation other than simple is refused"), "the distinct values of a path"),
+    on_any("aggregate", Read, aggregate::run, Differs("only the stages and expressions listed below"), "runs a pipeline"),
+    on_any("explain", Read, explain::run, Same, "the plan of another command"),
+    on_any("insert", Write, insert::run, Same, "stores documents"),
+    on_any("update", Write, update::run, Differs("collation other than simple is refused"), "changes documents"),
+    on_any("delete", Write, delete::run, Differs("collation other than simple is refused"), "removes documents"),
+    also(&["findandmodify"], on_any("findAndModify", Write, find_and_modify::run, Differs("collation other than simple is refused"), "changes or removes one document and returns it")),
+    // Collections and indexes.
+    on_any("create", Admin, create::run, Differs("capped, time series, clustered, views, validators and collation are refused"), "makes a collection"),
+    on_any("drop", Admin, drop::run, Same, "removes a collection"),
+    on_any("dropDatabase", Admin, drop_database::run, Same, "removes a database"),
+    on_any("listCollections", Admin, list_collections::run, Same, "the collections of a database"),
+    on_admin("listDatabases", Admin, list_databases::run, Same, "the databases and their sizes"),
+    on_admin("renameCollection", Admin, rename_collection::run, Differs("between databases it is a change of name, not a copy"), "gives a collection another name"),
+    on_any("collMod", Admin, coll_mod::run, Differs("only the options of indexes"), "changes options of a collection or index"),
+    on_any("createIndexes", Admin, create_indexes::run, Differs("only ordered indexes; expireAfterSeconds is kept and not acted upon"), "builds indexes"),
+    also(&["deleteIndexes"], on_any("dropIndexes", Admin, drop_indexes::run, Same, "removes indexes")),
+    on_any("listIndexes", Admin, list_indexes::run, Same, "the indexes of a collection"),
+    on_any("validate", Admin, validate::run, Differs("always full; repair is refused"), "compares indexes with the documents"),
+    on_any("planCacheClear", Admin, plan_cache_clear::run, Differs("always the whole cache of the collection"), "forgets cached plans"),
+    // The server.
+    on_any("ping", Diagnostic, ping::run, Same, "answers"),
+    also(&["buildinfo"], on_any("buildInfo", Diagnostic, build_info::run, Same, "version and build facts")),
+    on_any("hostInfo", Diagnostic, host_info::run, Same, "the machine"),
+    on_any("serverStatus", Diagnostic, server_status::run, Differs("the sections that exist"), "counters for monitoring"),
+    also(&["collstats"], on_any("collStats", Diagnostic, coll_stats::run, Same, "sizes of a collection")),
+    also(&["dbstats"], on_any("dbStats", Diagnostic, db_stats::run, Same, "sizes of a database")),
+    on_any("connectionStatus", Diagnostic, connection_status::run, Differs("there are no users yet"), "who is authenticated"),
+    on_any("whatsmyuri", Diagnostic, whatsmyuri::run, Same, "the client's address"),
+    on_any("listCommands", Diagnostic, list_commands::run, Same, "the commands there are"),
+    on_any("profile", Diagnostic, profile::run, Differs("filter is refused"), "the profiler's level"),
+    on_admin("getLog", Diagnostic, get_log::run, Same, "the newest log lines"),
+    on_admin("getCmdLineOpts", Diagnostic, get_cmd_line_opts::run, Same, "what the server was started with"),
+    on_admin("getParameter", Diagnostic, get_parameter::run, Differs("the parameters that exist; no showDetails"), "server parameters"),
+    on_admin("setParameter", Admin, set_parameter::run, Differs("the parameters that exist"), "changes server parameters"),
+    on_admin("currentOp", Diagnostic, current_op::run, Same, "operations in progress"),
+    on_admin("killOp", Admin, kill_op::run, Same, "stops an operation"),
+    on_admin("fsync", Admin, fsync::run, Differs("lock is refused"), "puts everything on disk"),
+    on_admin("logRotate", Admin, log_rotate::run, Same, "begins a new log file"),
+    on_admin("shutdown", Admin, shutdown::run, Same, "stops the server"),
+    // Connections and sessions.
+    also(&["ismaster", "isMaster"], on_any("hello", Handshake, hello::run, Same, "what the server is and can do")),
+    on_any("logout", Handshake, logout::run, Same, "ends the authentication there is not"),
+    on_any("startSession", Session, sessions::start, Same, "a new logical session"),
+    on_any("refreshSessions", Session, sessions::refresh, Differs("sessions do not time out"), "keeps sessions alive"),
+    on_any("endSessions", Session, sessions::end, Same, "ends sessions and closes their cursors"),
+    on_any("killSessions", Session, sessions::end, Differs("closes the sessions' cursors; operations go on"), "ends sessions by force"),
+];

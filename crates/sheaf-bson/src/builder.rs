@@ -166,6 +166,13 @@ impl DocBuilder {
         self
     }
 
+    /// Copies whole elements, given by the bytes they have in their document.
+    #[inline]
+    pub fn append_element_bytes(&mut self, bytes: &[u8]) -> &mut DocBuilder {
+        self.out.extend_from_slice(bytes);
+        self
+    }
+
     /// Copies an element's value under another key.
     pub fn append_renamed(
         &mut self,

@@ -18,3 +18,4 @@ pub mod planner;
 pub mod projection;
 pub mod shape;
 pub mod sort;
+pub mod update;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, compare_values, values_equal};
+use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, values_equal};
 
 use super::eval::{EvalContext, EvalValue};
 use super::operators::Operator;
+use super::ordered_value::OrderedValue;
 use super::parser::{Arguments, Parser};
 use super::{Expression, LoopKind, location};
 
@@ -488,31 +489,7 @@ pub(super) fn any_element_true<'e>(
     .into())
 }
 
-/// A value ordered as BSON orders values, so that sets can hold it.
-#[derive(Clone, Copy)]
-pub(crate) struct Ordered<'a>(pub(crate) RawValue<'a>);
-
-impl PartialEq for Ordered<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        values_equal(self.0, other.0)
-    }
-}
-
-impl Eq for Ordered<'_> {}
-
-impl PartialOrd for Ordered<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ordered<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        compare_values(self.0, other.0)
-    }
-}
-
-fn from_set<'e>(set: BTreeSet<Ordered<'_>>) -> Result<EvalValue<'e>> {
+fn from_set<'e>(set: BTreeSet<OrderedValue<'_>>) -> Result<EvalValue<'e>> {
     let mut out = ArrayBuilder::new();
     for value in set {
         out.push(value.0);
@@ -545,7 +522,7 @@ pub(super) fn set_union<'e>(
                 ),
             ));
         };
-        set.extend(array.iter().map(Ordered));
+        set.extend(array.iter().map(OrderedValue));
     }
     from_set(set)
 }
@@ -564,7 +541,7 @@ pub(super) fn set_intersection<'e>(
         }
         values.push(value);
     }
-    let mut common: Option<BTreeSet<Ordered<'_>>> = None;
+    let mut common: Option<BTreeSet<OrderedValue<'_>>> = None;
     for value in &values {
         let Some(RawValue::Array(array)) = value.as_raw() else {
             return Err(operator.error(
@@ -575,7 +552,7 @@ pub(super) fn set_intersection<'e>(
                 ),
             ));
         };
-        let set: BTreeSet<_> = array.iter().map(Ordered).collect();
+        let set: BTreeSet<_> = array.iter().map(OrderedValue).collect();
         common = Some(match common {
             None => set,
             Some(mut before) => {
@@ -615,10 +592,10 @@ pub(super) fn set_difference<'e>(
             ),
         ));
     };
-    let mut gone: BTreeSet<_> = right.iter().map(Ordered).collect();
+    let mut gone: BTreeSet<_> = right.iter().map(OrderedValue).collect();
     let mut out = ArrayBuilder::new();
     for value in left {
-        if gone.insert(Ordered(value)) {
+        if gone.insert(OrderedValue(value)) {
             out.push(value);
         }
     }
@@ -650,6 +627,9 @@ pub(super) fn set_is_subset<'e>(
             ),
         ));
     };
-    let superset: BTreeSet<_> = superset.iter().map(Ordered).collect();
-    Ok(subset.iter().all(|v| superset.contains(&Ordered(v))).into())
+    let superset: BTreeSet<_> = superset.iter().map(OrderedValue).collect();
+    Ok(subset
+        .iter()
+        .all(|v| superset.contains(&OrderedValue(v)))
+        .into())
 }

@@ -41,6 +41,7 @@ pub mod field_path;
 mod folding;
 mod object;
 pub mod operators;
+mod ordered_value;
 mod parser;
 mod string;
 mod type_ops;
@@ -48,6 +49,7 @@ mod variables;
 
 pub use eval::{EvalContext, EvalValue, Frame};
 pub use field_path::FieldPathExpr;
+pub(crate) use ordered_value::OrderedValue;
 pub use parser::{parse, parse_operand};
 pub use variables::VariableScope;
 

@@ -1,0 +1,522 @@
+//! One walk over the document and the update's tree together, writing the new
+//! document as it goes.
+//!
+//! ```text
+//!   document   _id  x  a{ b  c  d }  y          tree  a ├─ c  $inc
+//!                                                       └─ e  $set
+//!   output     _id  x  a{ b  c' d  e }  y
+//!              ╰copied╯    ╰╯   ╰╯    ╰╯ copied
+//! ```
+//!
+//! What no path names is copied as bytes, in runs. Fields keep their places;
+//! missing ones are created behind those that are there, in the tree's order.
+//!
+//! Positional components can lead several nodes of the tree to one value
+//! (`a.$[x].b` and `a.$[y].c`): the walk carries a set of nodes. Two nodes of
+//! which one is a leaf cannot share a value (40).
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::json::shell;
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
+use smallvec::SmallVec;
+
+use super::array_filters::ArrayFilters;
+use super::modified_paths::ModifiedPaths;
+use super::operator::{Change, NewValue, Operator, Place, depth, name_document, set};
+use super::path::Component;
+use super::tree::{Leaf, Node, Tree};
+use super::{ApplyContext, DEPTH_MAX, PADDING_MAX};
+
+/// Nodes that meet at one value; almost always one.
+type Nodes<'u> = SmallVec<[&'u Node; 1]>;
+
+/// A named child of the nodes at hand.
+struct Child<'u> {
+    component: std::borrow::Cow<'u, Component>,
+    nodes: Nodes<'u>,
+    done: bool,
+}
+
+type Children<'u> = SmallVec<[Child<'u>; 4]>;
+
+/// One application of the operators to one document.
+pub(super) struct Walk<'u, 'd> {
+    tree: &'u Tree,
+    filters: &'u ArrayFilters,
+    context: &'u ApplyContext,
+    doc: RawDoc<'d>,
+    /// What each `$rename` moves; `None` when its source is missing.
+    renamed: &'u [Option<RawValue<'d>>],
+    /// Path of the value at hand, array positions filled in.
+    path: String,
+    /// Documents and arrays open around it.
+    depth: usize,
+    out: DocBuilder,
+    modified: ModifiedPaths,
+}
+
+impl<'u, 'd: 'u> Walk<'u, 'd> {
+    pub(super) fn new(
+        tree: &'u Tree,
+        filters: &'u ArrayFilters,
+        context: &'u ApplyContext,
+        doc: RawDoc<'d>,
+        renamed: &'u [Option<RawValue<'d>>],
+    ) -> Walk<'u, 'd> {
+        let out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes() + 64));
+        Walk {
+            tree,
+            filters,
+            context,
+            doc,
+            renamed,
+            path: String::new(),
+            depth: 1,
+            out,
+            modified: ModifiedPaths::default(),
+        }
+    }
+
+    /// The new document and what changed in it.
+    pub(super) fn run(mut self) -> Result<(DocBuf, ModifiedPaths)> {
+        let tree = self.tree;
+        self.document(&SmallVec::from_slice(&[&tree.root]), self.doc)?;
+        Ok((self.out.finish(), self.modified))
+    }
+
+    /// Appends a name to the path; the result restores it.
+    fn enter(&mut self, name: &str) -> usize {
+        let before = self.path.len();
+        if before > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        before
+    }
+
+    fn mark(&mut self) {
+        self.modified.add(&self.path);
+    }
+
+    /// The one leaf among nodes; `None` when all are inner.
+    /// Errors: a leaf that does not stand alone.
+    fn leaf(&self, nodes: &Nodes<'u>) -> Result<Option<&'u Leaf>> {
+        let leaf = nodes.iter().find_map(|node| match node {
+            Node::Leaf(at) => Some(&self.tree.leaves[*at]),
+            Node::Inner(_) => None,
+        });
+        if leaf.is_some() && nodes.len() > 1 {
+            return Err(Error::new(
+                ErrorCode::CONFLICTING_UPDATE_OPERATORS,
+                format!(
+                    "the update created a conflict at '{}': two of its paths lead there",
+                    self.path
+                ),
+            ));
+        }
+        Ok(leaf)
+    }
+
+    /// The children of nodes that stand for fields (or for `$`), merged and in order.
+    fn fields(&self, nodes: &Nodes<'u>) -> Result<Children<'u>> {
+        let mut out: Children<'u> = SmallVec::new();
+        for node in nodes {
+            let Node::Inner(children) = node else {
+                continue;
+            };
+            for (component, child) in children {
+                let component = match component {
+                    Component::Matched => std::borrow::Cow::Owned(self.matched()?),
+                    named => std::borrow::Cow::Borrowed(named),
+                };
+                // One node's children are sorted already; only `$` and further nodes are merged in.
+                let at = match out.last() {
+                    Some(last) if *last.component >= *component => {
+                        match out.binary_search_by(|c| (*c.component).cmp(&component)) {
+                            Ok(at) => {
+                                out[at].nodes.push(child);
+                                continue;
+                            }
+                            Err(at) => at,
+                        }
+                    }
+                    _ => out.len(),
+                };
+                let nodes = SmallVec::from_slice(&[child]);
+                out.insert(
+                    at,
+                    Child {
+                        component,
+                        nodes,
+                        done: false,
+                    },
+                );
+            }
+        }
+        Ok(out)
+    }
+
+    /// What `$` stands for.
+    /// Errors: the query matched no array element.
+    fn matched(&self) -> Result<Component> {
+        match self.context.matched_array_index {
+            Some(index) => Ok(Component::Field {
+                name: index.to_string().into(),
+                index: u32::try_from(index).ok(),
+            }),
+            None => Err(Error::bad_value(
+                "the positional operator did not find the match needed from the query: the query must match the array that '$' stands in",
+            )),
+        }
+    }
+
+    /// Writes the elements of a document into the open frame.
+    fn document(&mut self, nodes: &Nodes<'u>, doc: RawDoc<'d>) -> Result<()> {
+        let mut children = self.fields(nodes)?;
+        if children.iter().any(|c| c.component.needs_array()) {
+            return Err(self.not_an_array(RawValue::Document(doc)));
+        }
+        let bytes = doc.as_bytes();
+        let (mut run, mut at) = (4, 4);
+        for element in doc {
+            let end = at + element.as_bytes().len();
+            if let Some(index) = find(&children, element.key_bytes())
+                && !children[index].done
+            {
+                children[index].done = true;
+                self.out.append_element_bytes(&bytes[run..at]);
+                run = end;
+                let nodes = std::mem::take(&mut children[index].nodes);
+                let before = self.enter(element.key());
+                self.element(&nodes, element.key(), element, false)?;
+                self.path.truncate(before);
+            }
+            at = end;
+        }
+        self.out.append_element_bytes(&bytes[run..at]);
+        for child in &children {
+            if let (false, Component::Field { name, .. }) = (child.done, &*child.component) {
+                let before = self.enter(name);
+                self.create(&child.nodes, name)?;
+                self.path.truncate(before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the elements of an array into the open frame.
+    fn array(&mut self, nodes: &Nodes<'u>, array: RawArray<'d>) -> Result<()> {
+        let children = self.fields(nodes)?;
+        for child in &children {
+            if let Component::Field { name, index: None } = &*child.component
+                && self.would_create(&child.nodes)
+            {
+                let before = self.enter(name);
+                let error = self.not_viable(name, RawValue::Array(array));
+                self.path.truncate(before);
+                return Err(error);
+            }
+        }
+        let selective = children.iter().any(|c| c.component.needs_array());
+        let index_of = |child: &Child<'_>| match &*child.component {
+            Component::Field { index, .. } => *index,
+            _ => None,
+        };
+        let last_named = children.iter().filter_map(index_of).max();
+        let bytes = array.as_bytes();
+        let (mut run, mut at) = (4, 4);
+        let mut count: u32 = 0;
+        for element in array.elements() {
+            let end = at + element.as_bytes().len();
+            // Beyond the last position that a path names, elements are only counted and copied.
+            if selective || last_named.is_some_and(|last| count <= last) {
+                let mut here: Nodes<'u> = SmallVec::new();
+                for child in &children {
+                    let selected = match &*child.component {
+                        Component::Field { index, .. } => *index == Some(count),
+                        Component::All => true,
+                        Component::Filtered(filter) => {
+                            self.filters.matches(*filter, element.value())?
+                        }
+                        Component::Matched => false,
+                    };
+                    if selected {
+                        here.extend(child.nodes.iter().copied());
+                    }
+                }
+                if !here.is_empty() {
+                    self.out.append_element_bytes(&bytes[run..at]);
+                    run = end;
+                    let before = self.enter(&count.to_string());
+                    self.element(&here, element.key(), element, true)?;
+                    self.path.truncate(before);
+                }
+            }
+            at = end;
+            count += 1;
+        }
+        self.out.append_element_bytes(&bytes[run..at]);
+        let missing = children.iter().filter_map(|c| Some((index_of(c)?, c)));
+        for (index, child) in missing
+            .filter(|(index, _)| *index >= count)
+            .collect::<Vec<_>>()
+        {
+            let before = self.path.len();
+            if self.would_create(&child.nodes) {
+                if index - count > PADDING_MAX {
+                    return Err(Error::new(
+                        ErrorCode::CANNOT_BACKFILL_ARRAY,
+                        format!(
+                            "cannot fill the array '{}' with more than {PADDING_MAX} nulls up to position {index}",
+                            self.path
+                        ),
+                    ));
+                }
+                // An index on the array may see the new nulls: the array itself counts as changed.
+                self.mark();
+                while count < index {
+                    self.out.append(count.to_string(), RawValue::Null);
+                    count += 1;
+                }
+                self.enter(&index.to_string());
+                self.create(&child.nodes, &index.to_string())?;
+                count += 1;
+            }
+            self.path.truncate(before);
+        }
+        Ok(())
+    }
+
+    /// Writes what becomes of an element that paths lead to or through.
+    fn element(
+        &mut self,
+        nodes: &Nodes<'u>,
+        key: &str,
+        element: RawElement<'d>,
+        in_array: bool,
+    ) -> Result<()> {
+        let value = element.value();
+        if let Some(leaf) = self.leaf(nodes)? {
+            match self.change(leaf, Some(value))? {
+                Change::Keep => {
+                    self.out.append_raw_element(element);
+                }
+                Change::Set(new) => {
+                    self.mark();
+                    self.out.append(key, new.as_raw());
+                }
+                Change::Append(values) => {
+                    self.mark();
+                    self.append(key, value, values);
+                }
+                // An array keeps its other elements' positions: null takes the place.
+                Change::Remove if in_array => {
+                    if !matches!(value, RawValue::Null) {
+                        self.mark();
+                    }
+                    self.out.append(key, RawValue::Null);
+                }
+                Change::Remove => self.mark(),
+            }
+            return Ok(());
+        }
+        match value {
+            RawValue::Document(doc) => {
+                self.out.begin_document(key);
+                self.depth += 1;
+                self.document(nodes, doc)?;
+                self.depth -= 1;
+                self.out.end();
+            }
+            RawValue::Array(array) => {
+                self.out.begin_array(key);
+                self.depth += 1;
+                self.array(nodes, array)?;
+                self.depth -= 1;
+                self.out.end();
+            }
+            scalar => {
+                self.check_selects_no_elements(nodes, Some(scalar))?;
+                if self.would_create(nodes) {
+                    let name = self.first_name(nodes)?;
+                    let before = self.enter(&name);
+                    let error = self.not_viable(&name, scalar);
+                    self.path.truncate(before);
+                    return Err(error);
+                }
+                self.out.append_raw_element(element);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the array `old` with `values` behind its elements.
+    fn append(&mut self, key: &str, old: RawValue<'_>, values: &[sheaf_bson::Value]) {
+        let RawValue::Array(array) = old else { return };
+        let bytes = array.as_bytes();
+        self.out.begin_array(key);
+        self.out
+            .append_element_bytes(bytes.get(4..bytes.len() - 1).unwrap_or(&[]));
+        for (index, value) in (array.count()..).zip(values) {
+            self.out.append(index.to_string(), value);
+        }
+        self.out.end();
+    }
+
+    /// Writes what paths create where nothing is: perhaps nothing.
+    fn create(&mut self, nodes: &Nodes<'u>, key: &str) -> Result<()> {
+        self.check_selects_no_elements(nodes, None)?;
+        if let Some(leaf) = self.leaf(nodes)? {
+            if let Change::Set(new) = self.change(leaf, None)? {
+                self.mark();
+                self.out.append(key, new.as_raw());
+            }
+            return Ok(());
+        }
+        if !self.would_create(nodes) {
+            return Ok(());
+        }
+        self.out.begin_document(key);
+        self.depth += 1;
+        for child in &self.fields(nodes)? {
+            if let Component::Field { name, .. } = &*child.component {
+                let before = self.enter(name);
+                self.create(&child.nodes, name)?;
+                self.path.truncate(before);
+            }
+        }
+        self.depth -= 1;
+        self.out.end();
+        Ok(())
+    }
+
+    /// What a leaf makes of a value.
+    /// Errors: the operator's, and nesting beyond the limit.
+    fn change(&self, leaf: &'u Leaf, existing: Option<RawValue<'d>>) -> Result<Change<'u>> {
+        let mut operand_depth = None;
+        let change = match &leaf.operator {
+            Operator::RenameTo(at) => match self.renamed[*at] {
+                Some(value) => {
+                    operand_depth = Some(depth(value));
+                    set(existing, NewValue::Raw(value))
+                }
+                None => Change::Keep,
+            },
+            Operator::RenameFrom(at) => match self.renamed[*at] {
+                Some(_) => Change::Remove,
+                None => Change::Keep,
+            },
+            operator => {
+                let place = Place {
+                    path: &self.path,
+                    doc: self.doc,
+                    context: self.context,
+                };
+                operator.apply(existing, &place)?
+            }
+        };
+        if matches!(change, Change::Set(_) | Change::Append(_)) {
+            let operand_depth = operand_depth.unwrap_or_else(|| leaf.operator.operand_depth());
+            if self.depth + operand_depth > DEPTH_MAX {
+                return Err(Error::new(
+                    ErrorCode::OVERFLOW,
+                    format!(
+                        "the update of '{}' would nest {} deeper than {DEPTH_MAX} levels",
+                        leaf.path,
+                        name_document(self.doc)
+                    ),
+                ));
+            }
+        }
+        Ok(change)
+    }
+
+    /// Whether some leaf below would create a field where nothing is.
+    fn would_create(&self, nodes: &Nodes<'u>) -> bool {
+        nodes.iter().any(|node| self.creates(node))
+    }
+
+    fn creates(&self, node: &Node) -> bool {
+        match node {
+            Node::Leaf(at) => match &self.tree.leaves[*at].operator {
+                Operator::RenameTo(at) => self.renamed[*at].is_some(),
+                operator => operator.creates(self.context),
+            },
+            Node::Inner(children) => children.iter().any(|(_, child)| self.creates(child)),
+        }
+    }
+
+    fn first_name(&self, nodes: &Nodes<'u>) -> Result<String> {
+        let children = self.fields(nodes)?;
+        let named = children.iter().find(|c| self.would_create(&c.nodes));
+        Ok(match named.map(|c| &*c.component) {
+            Some(Component::Field { name, .. }) => name.to_string(),
+            _ => String::new(),
+        })
+    }
+
+    /// Errors: `$[]` or `$[x]` stands where no array is.
+    fn check_selects_no_elements(
+        &self,
+        nodes: &Nodes<'u>,
+        value: Option<RawValue<'_>>,
+    ) -> Result<()> {
+        let selects = nodes.iter().any(|node| match node {
+            Node::Inner(children) => children.first().is_some_and(|(c, _)| c.needs_array()),
+            Node::Leaf(_) => false,
+        });
+        match value {
+            _ if !selects => Ok(()),
+            Some(value) => Err(self.not_an_array(value)),
+            None => Err(Error::bad_value(format!(
+                "the path '{}' must exist in the document in order to apply array updates to its elements",
+                self.path
+            ))),
+        }
+    }
+
+    fn not_an_array(&self, value: RawValue<'_>) -> Error {
+        Error::bad_value(format!(
+            "cannot apply array updates to the non-array element '{}: {}' of {}",
+            self.path,
+            shell(value),
+            name_document(self.doc)
+        ))
+    }
+
+    /// A field cannot be created in a value that is no document.
+    fn not_viable(&self, name: &str, parent: RawValue<'_>) -> Error {
+        let parent_path = self
+            .path
+            .strip_suffix(name)
+            .unwrap_or(&self.path)
+            .trim_end_matches('.');
+        Error::new(
+            ErrorCode::PATH_NOT_VIABLE,
+            format!(
+                "cannot create field '{name}' in element {{{parent_path}: {}}} of {}",
+                shell(parent),
+                name_document(self.doc)
+            ),
+        )
+    }
+}
+
+/// The child of this name. Few children are compared in turn, many searched for.
+fn find(children: &Children<'_>, key: &[u8]) -> Option<usize> {
+    let name_is = |child: &Child<'_>| match &*child.component {
+        Component::Field { name, .. } => name.as_bytes() == key,
+        _ => false,
+    };
+    if children.len() <= 8 {
+        return children.iter().position(name_is);
+    }
+    let name = std::str::from_utf8(key).ok()?;
+    let wanted = Component::Field {
+        name: name.into(),
+        index: sheaf_bson::path::array_index(name),
+    };
+    children
+        .binary_search_by(|c| (*c.component).cmp(&wanted))
+        .ok()
+}

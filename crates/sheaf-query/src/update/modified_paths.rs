@@ -1,0 +1,85 @@
+//! Which paths of a document an update changed: what decides the indexes that
+//! must be looked at.
+
+use sheaf_bson::path::{FieldPath, array_index};
+
+/// Dotted paths whose values changed, sorted. A path stands for all below it.
+///
+/// Where an array grew, shrank or shifted, the array's own path is in the set,
+/// since an index may count positions or see new nulls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModifiedPaths {
+    paths: Vec<String>,
+}
+
+impl ModifiedPaths {
+    pub(super) fn add(&mut self, path: &str) {
+        if let Err(at) = self.paths.binary_search_by(|p| p.as_str().cmp(path)) {
+            self.paths.insert(at, path.to_owned());
+        }
+    }
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// The paths, sorted bytewise.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(String::as_str)
+    }
+
+    /// Whether the value at `path` may be another one now. Array positions on
+    /// either side are passed over, so the answer errs on the side of `true`.
+    pub fn may_affect(&self, path: &FieldPath) -> bool {
+        self.paths
+            .iter()
+            .any(|changed| overlap(changed.split('.'), path.parts()))
+    }
+
+    /// As [`ModifiedPaths::may_affect`], for a dotted path.
+    pub fn may_affect_dotted(&self, path: &str) -> bool {
+        self.paths
+            .iter()
+            .any(|changed| overlap(changed.split('.'), path.split('.')))
+    }
+}
+
+/// Whether one path leads to the other, numbers (but for the first component) left out.
+fn overlap<'a>(a: impl Iterator<Item = &'a str>, b: impl Iterator<Item = &'a str>) -> bool {
+    let names = |(i, part): &(usize, &str)| *i == 0 || array_index(part).is_none();
+    let a = a.enumerate().filter(names).map(|(_, part)| part);
+    let b = b.enumerate().filter(names).map(|(_, part)| part);
+    a.zip(b).all(|(a, b)| a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn affects() {
+        let mut modified = ModifiedPaths::default();
+        modified.add("a.b.3");
+        modified.add("c.0.d");
+        for (path, expected) in [
+            ("a", true),
+            ("a.b", true),
+            ("a.b.c", true),
+            ("a.0.b", true),
+            ("a.c", false),
+            ("ab", false),
+            ("c.d", true),
+            ("c.7.d.e", true),
+            ("c.e", false),
+            ("0.c", false),
+        ] {
+            assert_eq!(modified.may_affect_dotted(path), expected, "{path}");
+            assert_eq!(
+                modified.may_affect(&FieldPath::parse(path).unwrap()),
+                expected,
+                "{path}"
+            );
+        }
+    }
+}

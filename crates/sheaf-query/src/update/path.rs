@@ -1,0 +1,137 @@
+//! Paths of update operators: dotted, with positional components.
+//!
+//! ```text
+//!   a.b       field b of a          a.0       element 0 of an array a, field "0" of a document a
+//!   a.$       the element that the query matched
+//!   a.$[]     every element         a.$[x]    elements that array filter x accepts
+//! ```
+
+use std::cmp::Ordering;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::path::array_index;
+
+use super::array_filters::ArrayFilters;
+
+/// Longest path, in components.
+const COMPONENTS_MAX: usize = 200;
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Component {
+    /// A field, or an array element when the name is a number.
+    Field {
+        /// The name.
+        name: Box<str>,
+        /// The array position the name can stand for.
+        index: Option<u32>,
+    },
+    /// `$`.
+    Matched,
+    /// `$[]`.
+    All,
+    /// `$[identifier]`: which array filter.
+    Filtered(usize),
+}
+
+impl Component {
+    /// Whether this selects elements of an array, and nothing else.
+    pub(super) fn needs_array(&self) -> bool {
+        matches!(self, Component::All | Component::Filtered(_))
+    }
+}
+
+/// The order in which new fields are appended: numbers by value, then other
+/// names bytewise. Positional components come last, their order shows nowhere.
+impl Ord for Component {
+    fn cmp(&self, other: &Component) -> Ordering {
+        fn rank(component: &Component) -> (u8, u64, &str) {
+            match component {
+                Component::Field { index: Some(n), .. } => (0, u64::from(*n), ""),
+                Component::Field { name, index: None } => (1, 0, name),
+                Component::Matched => (2, 0, ""),
+                Component::All => (3, 0, ""),
+                Component::Filtered(n) => (4, *n as u64, ""),
+            }
+        }
+        rank(self).cmp(&rank(other))
+    }
+}
+
+impl PartialOrd for Component {
+    fn partial_cmp(&self, other: &Component) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Parses the path of an update operator.
+/// Errors: an empty path or component (56), a name that begins with `$` (52),
+/// positional components that are misplaced, doubled or without filter (2).
+pub(super) fn parse(path: &str, filters: &mut ArrayFilters) -> Result<Vec<Component>> {
+    if path.is_empty() {
+        return Err(Error::new(
+            ErrorCode::EMPTY_FIELD_NAME,
+            "an update path must not be empty",
+        ));
+    }
+    let mut components = Vec::new();
+    for name in path.split('.') {
+        if components.len() == COMPONENTS_MAX {
+            return Err(Error::new(
+                ErrorCode::OVERFLOW,
+                format!("an update path must not have more than {COMPONENTS_MAX} components"),
+            ));
+        }
+        let component = component(name, path, filters)?;
+        if components.is_empty() && !matches!(component, Component::Field { .. }) {
+            return Err(Error::bad_value(format!(
+                "the positional element '{name}' must not come first in the path '{path}'"
+            )));
+        }
+        if component == Component::Matched && components.contains(&Component::Matched) {
+            return Err(Error::bad_value(format!(
+                "too many positional (i.e. '$') elements in the path '{path}': one is allowed"
+            )));
+        }
+        components.push(component);
+    }
+    Ok(components)
+}
+
+fn component(name: &str, path: &str, filters: &mut ArrayFilters) -> Result<Component> {
+    if name.is_empty() {
+        return Err(Error::new(
+            ErrorCode::EMPTY_FIELD_NAME,
+            format!("the update path '{path}' contains an empty field name, which is not allowed"),
+        ));
+    }
+    if !name.starts_with('$') || matches!(name, "$id" | "$ref" | "$db") {
+        return Ok(Component::Field {
+            name: name.into(),
+            index: array_index(name),
+        });
+    }
+    if name == "$" {
+        return Ok(Component::Matched);
+    }
+    if let Some(identifier) = name
+        .strip_prefix("$[")
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        if identifier.is_empty() {
+            return Ok(Component::All);
+        }
+        return match filters.take(identifier) {
+            Some(filter) => Ok(Component::Filtered(filter)),
+            None => Err(Error::bad_value(format!(
+                "no array filter found for identifier '{identifier}' in path '{path}'"
+            ))),
+        };
+    }
+    Err(Error::new(
+        ErrorCode::DOLLAR_PREFIXED_FIELD_NAME,
+        format!(
+            "the dollar ($) prefixed field '{name}' in '{path}' is not allowed in an update path"
+        ),
+    ))
+}

@@ -1,0 +1,107 @@
+//! The replacement form of an update: a whole new document, save for `_id`.
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawElement, RawValue, Timestamp};
+
+use super::ApplyContext;
+use super::document_rules;
+use super::modified_paths::ModifiedPaths;
+
+/// Errors: a top-level name that begins with a dollar sign.
+pub(super) fn check(replacement: RawDoc<'_>) -> Result<()> {
+    for element in replacement {
+        let name = element.key();
+        if name.starts_with('$') {
+            return Err(Error::new(
+                ErrorCode::DOLLAR_PREFIXED_FIELD_NAME,
+                format!(
+                    "the dollar ($) prefixed field '{name}' is not allowed in the context of an update's replacement document; use operators alone, or a pipeline with $replaceWith"
+                ),
+            ));
+        }
+    }
+    if let Some(id) = replacement.get("_id") {
+        document_rules::check_id(id)?;
+    }
+    document_rules::check_depth(replacement)
+}
+
+/// The replacement with the `_id` of `old` in front, and the top-level fields that differ.
+/// Errors: an `_id` of its own that is another one.
+pub(super) fn apply(
+    replacement: RawDoc<'_>,
+    old: RawDoc<'_>,
+    context: &ApplyContext,
+) -> Result<(DocBuf, ModifiedPaths)> {
+    let mut out = DocBuilder::with_vec(Vec::with_capacity(replacement.len_bytes() + 32));
+    match (old.get_element("_id"), replacement.get_element("_id")) {
+        (Some(old), new) => {
+            if let Some(new) = new {
+                document_rules::check_same_id(old.value(), new.value())?;
+            }
+            out.append_raw_element(old);
+        }
+        (None, Some(new)) => {
+            out.append_raw_element(new);
+        }
+        (None, None) => {}
+    }
+    for element in replacement.iter().filter(|e| e.key_bytes() != b"_id") {
+        append_stamped(&mut out, element, context);
+    }
+    let new = out.finish();
+    let modified = differences(old, new.as_raw());
+    Ok((new, modified))
+}
+
+/// Copies an element; a zero timestamp becomes the present one.
+pub(super) fn append_stamped(
+    out: &mut DocBuilder,
+    element: RawElement<'_>,
+    context: &ApplyContext,
+) {
+    match element.value() {
+        RawValue::Timestamp(Timestamp {
+            time: 0,
+            increment: 0,
+        }) => {
+            out.append(element.key(), context.timestamp);
+        }
+        _ => {
+            out.append_raw_element(element);
+        }
+    }
+}
+
+/// Top-level fields whose values differ. Fields that only moved count as one
+/// difference at least, since the documents' bytes differ.
+pub(super) fn differences(old: RawDoc<'_>, new: RawDoc<'_>) -> ModifiedPaths {
+    let mut modified = ModifiedPaths::default();
+    if old.as_bytes() == new.as_bytes() {
+        return modified;
+    }
+    let fields = |doc: RawDoc<'_>| -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut fields: Vec<_> = doc
+            .iter()
+            .map(|e| (e.key_bytes().to_vec(), e.as_bytes().to_vec()))
+            .collect();
+        fields.sort();
+        fields
+    };
+    let (old_fields, new_fields) = (fields(old), fields(new));
+    let mut add = |from: &[(Vec<u8>, Vec<u8>)], other: &[(Vec<u8>, Vec<u8>)]| {
+        for field in from {
+            if other.binary_search(field).is_err() {
+                modified.add(&String::from_utf8_lossy(&field.0));
+            }
+        }
+    };
+    add(&old_fields, &new_fields);
+    add(&new_fields, &old_fields);
+    if modified.is_empty()
+        && let Some(first) = new.first()
+    {
+        modified.add(first.key());
+    }
+    modified
+}

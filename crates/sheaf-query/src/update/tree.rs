@@ -1,0 +1,116 @@
+//! All paths of an update, merged into one tree.
+//!
+//! ```text
+//! {$set: {"a.b": 1, c: 2}, $inc: {"a.d": 1}}
+//!
+//!   ├─ a ├─ b  $set 1
+//!   │    └─ d  $inc 1
+//!   └─ c  $set 2
+//! ```
+//!
+//! Invariant: no leaf lies above another node, so the order in which operators
+//! were written does not matter; an update that breaks it is refused (40).
+//! Children are sorted, which is the order in which missing ones are created.
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+
+use super::operator::Operator;
+use super::path::Component;
+
+/// One node.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    /// An operator on this path: its place in [`Tree::leaves`].
+    Leaf(usize),
+    /// Paths go on, sorted by component.
+    Inner(Vec<(Component, Node)>),
+}
+
+/// An operator and where it applies.
+#[derive(Debug, Clone)]
+pub(super) struct Leaf {
+    /// What is done.
+    pub(super) operator: Operator,
+    /// The path as written.
+    pub(super) path: Box<str>,
+}
+
+/// The merged paths.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    pub(super) root: Node,
+    pub(super) leaves: Vec<Leaf>,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree {
+            root: Node::Inner(Vec::new()),
+            leaves: Vec::new(),
+        }
+    }
+}
+
+impl Tree {
+    /// Adds an operator.
+    /// Errors: another operator's path leads to this one or through it (40).
+    pub(super) fn insert(
+        &mut self,
+        path: &str,
+        components: Vec<Component>,
+        operator: Operator,
+    ) -> Result<()> {
+        let leaf = self.leaves.len();
+        self.leaves.push(Leaf {
+            operator,
+            path: path.into(),
+        });
+        let mut node = &mut self.root;
+        let count = components.len();
+        for (depth, component) in components.into_iter().enumerate() {
+            let Node::Inner(children) = node else {
+                return Err(conflict(path, depth));
+            };
+            let mixes = children
+                .first()
+                .is_some_and(|(sibling, _)| sibling.needs_array() != component.needs_array());
+            if mixes {
+                return Err(conflict(path, depth));
+            }
+            let last = depth + 1 == count;
+            let at = match children.binary_search_by(|(c, _)| c.cmp(&component)) {
+                Ok(_) if last => return Err(conflict(path, depth + 1)),
+                Ok(at) => at,
+                Err(at) => {
+                    let new = if last {
+                        Node::Leaf(leaf)
+                    } else {
+                        Node::Inner(Vec::new())
+                    };
+                    children.insert(at, (component, new));
+                    at
+                }
+            };
+            node = &mut children[at].1;
+        }
+        Ok(())
+    }
+
+    /// Whether some path begins with this field.
+    pub(super) fn touches(&self, field: &str) -> bool {
+        let Node::Inner(children) = &self.root else {
+            return false;
+        };
+        children
+            .iter()
+            .any(|(c, _)| matches!(c, Component::Field { name, .. } if &**name == field))
+    }
+}
+
+fn conflict(path: &str, depth: usize) -> Error {
+    let at = path.split('.').take(depth).collect::<Vec<_>>().join(".");
+    Error::new(
+        ErrorCode::CONFLICTING_UPDATE_OPERATORS,
+        format!("updating the path '{path}' would create a conflict at '{at}'"),
+    )
+}

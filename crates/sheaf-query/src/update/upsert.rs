@@ -1,0 +1,177 @@
+//! Upserts: the document to insert when nothing matched.
+//!
+//! ```text
+//!   query {a: 1, "b.c": 2, d: {$gt: 3}}     {a: 1, b: {c: 2}}      what must be equal
+//!   update {$set: {e: 5}}                   {a: 1, b: {c: 2}, e: 5}
+//!   no _id yet                              {_id: ObjectId(...), a: 1, ...}
+//! ```
+
+use std::collections::BTreeMap;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::path::is_path_prefix;
+use sheaf_bson::{DocBuf, DocBuilder, ObjectId, RawDoc, RawValue, Value};
+
+use crate::matcher::{ComparisonOp, MatchExpression};
+
+use super::{ApplyContext, Form, UpdateDriver, document_rules, replacement};
+
+/// Values that the query fixes, by path.
+type Equalities<'m> = BTreeMap<&'m str, RawValue<'m>>;
+
+/// The document that a query's equalities describe, fields in the order of
+/// their paths, `_id` first.
+///
+/// Errors: a path fixed twice, or one path below another (NotSingleValueField);
+/// a path below `_id` without `_id` itself (NotExactValueField).
+pub fn document_from_query(query: &MatchExpression) -> Result<DocBuf> {
+    let mut equalities = Equalities::new();
+    collect(query, &mut equalities)?;
+    for path in equalities.keys() {
+        let mut prefixes = path.match_indices('.').map(|(dot, _)| &path[..dot]);
+        if let Some(above) = prefixes.find(|above| equalities.contains_key(above)) {
+            return Err(not_single(format!(
+                "both paths '{above}' and '{path}' are matched"
+            )));
+        }
+        if *path != "_id" && is_path_prefix("_id", path) {
+            return Err(Error::new(
+                ErrorCode::NOT_EXACT_VALUE_FIELD,
+                format!(
+                    "the field '_id' must be exactly specified for an upsert, found the sub-path '{path}'"
+                ),
+            ));
+        }
+    }
+    let mut out = DocBuilder::new();
+    if let Some(id) = equalities.remove("_id") {
+        out.append("_id", id);
+    }
+    let paths: Vec<(&str, RawValue<'_>)> = equalities.into_iter().collect();
+    write_nested(&mut out, &paths, 0);
+    Ok(out.finish())
+}
+
+fn not_single(what: String) -> Error {
+    Error::new(
+        ErrorCode::NOT_SINGLE_VALUE_FIELD,
+        format!("cannot infer query fields to set, {what}"),
+    )
+}
+
+fn collect<'m>(query: &'m MatchExpression, found: &mut Equalities<'m>) -> Result<()> {
+    match query {
+        MatchExpression::And(children) => {
+            children.iter().try_for_each(|child| collect(child, found))
+        }
+        // A disjunction of one fixes its values; of several, none.
+        MatchExpression::Or(children) => match &children[..] {
+            [only] => collect(only, found),
+            _ => Ok(()),
+        },
+        MatchExpression::Comparison(comparison) if comparison.op == ComparisonOp::Eq => {
+            add(comparison.path.dotted(), comparison.value.as_raw(), found)
+        }
+        MatchExpression::In(list) if list.regexes.is_empty() => match &list.equalities[..] {
+            [only] => add(list.path.dotted(), only.as_raw(), found),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn add<'m>(path: &'m str, value: RawValue<'m>, found: &mut Equalities<'m>) -> Result<()> {
+    match found.insert(path, value) {
+        None => Ok(()),
+        Some(_) => Err(not_single(format!("path '{path}' is matched twice"))),
+    }
+}
+
+/// Writes paths into documents nested as they say, from component `depth` on.
+fn write_nested(out: &mut DocBuilder, paths: &[(&str, RawValue<'_>)], depth: usize) {
+    let part = |path: &str| path.split('.').nth(depth).unwrap_or("").to_owned();
+    let mut rest = paths;
+    // Paths of one parent need not be neighbours ("a.b", "a-c", "a.d"): gather by name.
+    let mut written: Vec<String> = Vec::new();
+    while let Some(((path, value), after)) = rest.split_first() {
+        rest = after;
+        let name = part(path);
+        if written.contains(&name) {
+            continue;
+        }
+        if path.split('.').count() == depth + 1 {
+            out.append(&name, *value);
+        } else {
+            let below: Vec<_> = paths
+                .iter()
+                .copied()
+                .filter(|(p, _)| part(p) == name)
+                .collect();
+            out.begin_document(&name);
+            write_nested(out, &below, depth + 1);
+            out.end();
+        }
+        written.push(name);
+    }
+}
+
+impl UpdateDriver {
+    /// The document an upsert inserts: the query's equalities, then the
+    /// update, then an `_id` from `new_id` if there is none; `_id` first.
+    ///
+    /// Errors: as [`document_from_query`] and [`UpdateDriver::apply`], and an
+    /// `_id` that cannot be one.
+    pub fn upsert_document(
+        &self,
+        query: &MatchExpression,
+        context: &ApplyContext,
+        new_id: impl FnOnce() -> ObjectId,
+    ) -> Result<DocBuf> {
+        let context = ApplyContext {
+            is_insert: true,
+            ..*context
+        };
+        let from_query = document_from_query(query)?;
+        let new = match &self.form {
+            Form::Replacement(replacement) => {
+                // Only _id is taken over from the query.
+                let mut base = DocBuilder::new();
+                if let Some(id) = from_query.get_element("_id") {
+                    base.append_raw_element(id);
+                }
+                let base = base.finish();
+                replacement::apply(replacement.as_raw(), base.as_raw(), &context)?.0
+            }
+            Form::Operators(operators) => {
+                let new = operators.apply(from_query.as_raw(), &context)?.0;
+                if operators.touches("_id") {
+                    document_rules::check_id_unchanged(from_query.as_raw(), new.as_raw())?;
+                }
+                new
+            }
+        };
+        let new = id_first(new.as_raw(), &context, new_id);
+        if let Some(id) = new.get("_id") {
+            document_rules::check_id(id)?;
+        }
+        document_rules::check_size(new.as_raw())?;
+        Ok(new)
+    }
+}
+
+/// Puts `_id` in front, making one if there is none, and stamps zero timestamps.
+fn id_first(doc: RawDoc<'_>, context: &ApplyContext, new_id: impl FnOnce() -> ObjectId) -> DocBuf {
+    let mut out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes() + 24));
+    match doc.get_element("_id") {
+        Some(id) => {
+            out.append_raw_element(id);
+        }
+        None => {
+            out.append("_id", Value::ObjectId(new_id()).as_raw());
+        }
+    }
+    for element in doc.iter().filter(|e| e.key_bytes() != b"_id") {
+        replacement::append_stamped(&mut out, element, context);
+    }
+    out.finish()
+}

@@ -5,11 +5,13 @@ pub mod daemon;
 mod exit;
 mod limits;
 mod lock_file;
+mod resources;
 mod shutdown;
 mod signals;
 
 pub use exit::Exit;
 pub use limits::raise_open_files;
 pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
+pub use resources::{cpu_times, file_system, memory_limit};
 pub use shutdown::{Reason, Shutdown};
 pub use signals::listen;

@@ -217,37 +217,4 @@ impl MatchExpression {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sheaf_bson::{DocBuf, doc};
-
-    fn filter(doc: &DocBuf) -> MatchExpression {
-        parse(doc.as_raw(), &ParseContext::default()).unwrap()
-    }
-
-    #[test]
-    fn explain_form() {
-        let query = doc! {"r": {"$gt": 10}, "e": {"$eq": 42}};
-        let expected = doc! {"$and": [{"e": {"$eq": 42}}, {"r": {"$gt": 10}}]};
-        assert_eq!(filter(&query).normalize().serialize(), expected);
-        let query = doc! {"d": {"$elemMatch": {"p": 5}}};
-        let expected = doc! {"d": {"$elemMatch": {"p": {"$eq": 5}}}};
-        assert_eq!(filter(&query).normalize().serialize(), expected);
-    }
-
-    #[test]
-    fn matching() {
-        let query = filter(&doc! {"a": {"$gt": 3, "$lt": 5}}).normalize();
-        assert!(query.matches(doc! {"a": [1, 9]}.as_raw()).unwrap());
-        assert!(!query.matches(doc! {"a": 9}.as_raw()).unwrap());
-        let query = filter(&doc! {"a": {"$elemMatch": {"$gt": 3, "$lt": 5}}}).normalize();
-        assert!(!query.matches(doc! {"a": [1, 9]}.as_raw()).unwrap());
-        let mut details = MatchDetails::default();
-        assert!(
-            query
-                .matches_with_details(doc! {"a": [1, 4]}.as_raw(), &mut details)
-                .unwrap()
-        );
-        assert_eq!(details.array_index, Some(1));
-    }
-}
+mod tests;

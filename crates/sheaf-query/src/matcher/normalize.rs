@@ -7,6 +7,7 @@
 //!   {a: {$in: []}}                     false
 //!   {a: {$not: {$not: {$gt: 3}}}}      a > 3
 //!   {$or: [{a: 1}]}                    a = 1
+//!   {$nor: [{a: 1}]}                   not a = 1
 //! ```
 //!
 //! Children stand in the order of their kinds, then of their paths, then of
@@ -94,10 +95,13 @@ fn normalize_nor(children: Vec<MatchExpression>) -> MatchExpression {
         return MatchExpression::AlwaysFalse;
     };
     sort_and_dedup(&mut flat);
-    if flat.is_empty() {
-        MatchExpression::AlwaysTrue
-    } else {
-        MatchExpression::Nor(flat)
+    match (flat.len(), flat.pop()) {
+        (_, None) => MatchExpression::AlwaysTrue,
+        (1, Some(only)) => negation(only),
+        (_, Some(last)) => {
+            flat.push(last);
+            MatchExpression::Nor(flat)
+        }
     }
 }
 
@@ -117,7 +121,12 @@ fn disjuncts(children: Vec<MatchExpression>) -> Option<Vec<MatchExpression>> {
 }
 
 fn normalize_not(child: MatchExpression) -> MatchExpression {
-    match child.normalize() {
+    negation(child.normalize())
+}
+
+/// The negation of what is normalised already.
+fn negation(child: MatchExpression) -> MatchExpression {
+    match child {
         MatchExpression::Not(inner) => *inner,
         MatchExpression::AlwaysFalse => MatchExpression::AlwaysTrue,
         child if child.is_trivially_true() => MatchExpression::AlwaysFalse,

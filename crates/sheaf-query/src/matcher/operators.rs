@@ -381,7 +381,8 @@ fn regex_operator(
     value: RawValue<'_>,
 ) -> Result<MatchExpression, Error> {
     let given = match doc.get("$options") {
-        None => None,
+        // Empty options are as good as none.
+        None | Some(RawValue::String("")) => None,
         Some(RawValue::String(options)) => Some(options),
         Some(_) => return Err(Error::bad_value("$options has to be a string")),
     };

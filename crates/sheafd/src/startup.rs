@@ -141,6 +141,8 @@ fn serve(startup: &Startup, service: Arc<dyn Service>, readiness: Readiness) -> 
             attr.append("ssl", "off");
         },
     );
+    // Whoever waits may look into the log at once.
+    log.flush(LOG_FLUSH);
     if let Err(e) = readiness.ready() {
         log.warning(
             Component::Control,

@@ -1,0 +1,232 @@
+//! A service to test the network with: it answers with what it was sent.
+//!
+//! | command          | what it does                                          |
+//! |------------------|-------------------------------------------------------|
+//! | `echo`           | the request's body and the lengths of its sequences   |
+//! | `close`          | answers, and closes the connection                    |
+//! | `hangUp`         | closes the connection without an answer               |
+//! | `quiet`          | sends nothing                                         |
+//! | `panic`          | panics                                                |
+//! | `count: n`       | an exhaust stream of n replies                        |
+//! | `await`          | waits until its client is gone, or the server stops   |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sheaf_wire::{CompressorSet, Message, ReplyWriter};
+use sheafd::log::Log;
+use sheafd::net::{
+    ConnectionHandler, Connections, Endpoint, Link, LinkState, Listener, NetOptions, Next, Server,
+    Service,
+};
+
+use super::client::Client;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the service has seen.
+#[derive(Default)]
+pub struct Seen {
+    /// Handlers alive.
+    pub handlers: AtomicUsize,
+    /// Times an idle connection gave its memory back.
+    pub idle: AtomicUsize,
+    /// How awaiting commands ended.
+    ended: Mutex<Vec<LinkState>>,
+    /// Commands that have begun to wait.
+    waiting: AtomicUsize,
+    changed: Condvar,
+}
+
+impl Seen {
+    /// Waits until the number of awaiting commands that ended is this, and
+    /// says how they did.
+    pub fn wait_ended(&self, number: usize) -> Vec<LinkState> {
+        let mut ended = self.ended.lock();
+        while ended.len() < number {
+            let waited = self.changed.wait_for(&mut ended, PATIENCE);
+            assert!(!waited.timed_out(), "{ended:?}");
+        }
+        ended.clone()
+    }
+
+    /// Waits until this holds.
+    pub fn wait(&self, holds: impl Fn(&Seen) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < end, "waited in vain");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until so many commands await something.
+    pub fn wait_waiting(&self, number: usize) {
+        self.wait(|seen| seen.waiting.load(Ordering::SeqCst) == number);
+    }
+}
+
+struct Echo(Arc<Seen>);
+
+struct Handler {
+    seen: Arc<Seen>,
+    link: Arc<Link>,
+    left: i64,
+}
+
+impl Service for Echo {
+    fn connection(&self, link: &Arc<Link>) -> Box<dyn ConnectionHandler> {
+        self.0.handlers.fetch_add(1, Ordering::SeqCst);
+        Box::new(Handler {
+            seen: Arc::clone(&self.0),
+            link: Arc::clone(link),
+            left: 0,
+        })
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        self.seen.handlers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ConnectionHandler for Handler {
+    fn handle(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
+        match request.command_name() {
+            "close" => {
+                ok(reply);
+                Next::Close
+            }
+            "hangUp" => Next::Close,
+            "quiet" => Next::NoReply,
+            "panic" => panic!("as the client wished"),
+            "count" => {
+                let count = request.body().get("count").and_then(|v| v.as_i64_exact());
+                self.left = count.unwrap_or(0);
+                self.exhaust(request, reply)
+            }
+            "await" => {
+                self.seen.waiting.fetch_add(1, Ordering::SeqCst);
+                let state = self.link.wait(PATIENCE);
+                self.seen.ended.lock().push(state);
+                self.seen.changed.notify_all();
+                ok(reply);
+                Next::Reply
+            }
+            _ => {
+                echo(request, reply);
+                Next::Reply
+            }
+        }
+    }
+
+    fn exhaust(&mut self, _request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
+        let left = self.left;
+        reply.write(|body| {
+            body.append("left", left);
+            body.append("ok", 1.0);
+        });
+        self.left -= 1;
+        match left {
+            0 => Next::Reply,
+            _ => Next::Exhaust,
+        }
+    }
+
+    fn idle(&mut self) {
+        self.seen.idle.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn ok(reply: &mut ReplyWriter) {
+    reply.write(|body| {
+        body.append("ok", 1.0);
+    });
+}
+
+fn echo(request: &Message<'_>, reply: &mut ReplyWriter) {
+    reply.write(|body| {
+        body.append("body", request.body());
+        body.begin_document("sequences");
+        for sequence in request.sequences() {
+            body.append(sequence.identifier(), sequence.len() as i64);
+        }
+        body.end();
+        body.append("protocol", request.protocol().name());
+        body.append("ok", 1.0);
+    });
+}
+
+/// A server of that service in this process.
+pub struct EchoServer {
+    server: Option<Server>,
+    pub endpoint: Endpoint,
+    pub connections: Arc<Connections>,
+    pub seen: Arc<Seen>,
+    pub log: Arc<Log>,
+}
+
+impl EchoServer {
+    /// On a free port of the loopback address.
+    pub fn start() -> EchoServer {
+        EchoServer::start_at("127.0.0.1:0", 10_000)
+    }
+
+    /// At this address, with room for so many connections.
+    pub fn start_at(address: &str, connections_max: usize) -> EchoServer {
+        let endpoint = Endpoint::Tcp(address.parse().expect("an address"));
+        EchoServer::start_on(endpoint, connections_max)
+    }
+
+    /// At this endpoint.
+    pub fn start_on(endpoint: Endpoint, connections_max: usize) -> EchoServer {
+        let listener = Listener::bind(endpoint).expect("we can listen there");
+        let endpoint = listener.endpoint().clone();
+        let connections = Connections::new(connections_max);
+        let seen = Arc::new(Seen::default());
+        let log = Log::in_memory();
+        let options = NetOptions {
+            compressors: CompressorSet::all(),
+            quiet: false,
+        };
+        let server = Server::start(
+            vec![listener],
+            Arc::new(Echo(Arc::clone(&seen))),
+            Arc::clone(&connections),
+            options,
+            Arc::clone(&log),
+        );
+        EchoServer {
+            server: Some(server.expect("the server starts")),
+            endpoint,
+            connections,
+            seen,
+            log,
+        }
+    }
+
+    /// A new connection to it.
+    pub fn client(&self) -> Client {
+        match &self.endpoint {
+            Endpoint::Tcp(address) => {
+                Client::over_tcp(std::net::TcpStream::connect(address).expect("the server accepts"))
+            }
+            Endpoint::Unix { path, .. } => Client::unix(path),
+        }
+    }
+
+    /// Stops it.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop(PATIENCE);
+        }
+    }
+}
+
+impl Drop for EchoServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests that speak to a server over a socket, all in one binary.
+//!
+//! Most start the real `sheafd` (see [`server`]); those of the network layer
+//! alone run it in this process with a service of their own (see [`echo`]).
+
+mod client;
+mod echo;
+mod net;
+mod process;
+mod server;
+mod wire;

@@ -1,0 +1,134 @@
+//! Bad input to the real server: it answers, and lives.
+
+use sheaf_bson::doc;
+use sheaf_wire::request::{compressed, op_msg};
+use sheaf_wire::{Compressor, Flags, HEADER_BYTES, Header, op};
+
+use super::client::Client;
+use super::server::Server;
+
+/// An answer, whatever it says: the commands are tested elsewhere.
+fn answers(client: &mut Client) {
+    let reply = client.run(&doc! {"ping": 1, "$db": "admin"});
+    assert!(reply.body.get("ok").is_some(), "{:?}", reply.body);
+}
+
+fn ping(id: i32) -> Vec<u8> {
+    let body = doc! {"ping": 1, "$db": "admin", "text": "x".repeat(400).as_str()};
+    op_msg(id, Flags::default(), body.as_raw(), &[])
+}
+
+#[test]
+fn tcp_and_unix_socket() {
+    let server = Server::start();
+    answers(&mut server.client());
+    answers(&mut Client::unix(&server.unix_socket()));
+    assert!(server.stop().success());
+}
+
+#[test]
+fn an_unknown_command() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (code, message) = client.fails(&doc! {"noSuchCommand": 1, "$db": "admin"});
+    assert_eq!(code, 59);
+    assert!(message.contains("noSuchCommand"), "{message}");
+    server.wait_log("Connection accepted");
+}
+
+#[test]
+fn refused_messages() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut flags = ping(5);
+    flags[HEADER_BYTES + 1] = 0x40;
+    let mut opcode = ping(5);
+    opcode[12..16].copy_from_slice(&2010i32.to_le_bytes());
+    let mut length_within = ping(5);
+    length_within[HEADER_BYTES + 5..HEADER_BYTES + 9].copy_from_slice(&i32::MAX.to_le_bytes());
+    let mut checksum = op_msg(
+        5,
+        Flags(Flags::CHECKSUM_PRESENT),
+        doc! {"ping": 1}.as_raw(),
+        &[],
+    );
+    *checksum.last_mut().unwrap() ^= 1;
+    let mut bomb = compressed(Compressor::Snappy, &ping(5));
+    bomb[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&47_000_000i32.to_le_bytes());
+    for (bytes, name) in [
+        (flags, "IllegalOpMsgFlag"),
+        (opcode, "ProtocolError"),
+        (length_within, "BSONObjectTooLarge"),
+        (checksum, "ChecksumMismatch"),
+        (bomb, "InvalidLength"),
+    ] {
+        client.send(&bytes);
+        let reply = client.receive();
+        assert_eq!(reply.code_name(), name);
+        assert_eq!(reply.header.response_to, 5);
+        answers(&mut client);
+    }
+    let reply = client.query("test.c", &doc! {"a": 1});
+    assert_eq!(reply.code_name(), "UnsupportedOpQueryCommand");
+    assert_eq!(reply.header.op_code, op::REPLY);
+    answers(&mut client);
+}
+
+#[test]
+fn garbage_ends_only_its_own_connection() {
+    let server = Server::start();
+    let mut witness = server.client();
+    for garbage in [
+        b"GET /status HTTP/1.1\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(20),
+        vec![0; 100],
+        vec![0xff; 100],
+        Header {
+            message_length: -5,
+            request_id: 1,
+            response_to: 0,
+            op_code: op::MSG,
+        }
+        .to_bytes()
+        .to_vec(),
+    ] {
+        let mut client = server.client();
+        client.send(&garbage);
+        client.finish_sending();
+        client.receive_rest();
+        answers(&mut witness);
+    }
+}
+
+#[test]
+fn claims_of_large_messages_hold_no_memory() {
+    let server = Server::start();
+    let before = resident_kb(server.pid());
+    let claim = Header {
+        message_length: 47_999_999,
+        request_id: 1,
+        response_to: 0,
+        op_code: op::MSG,
+    };
+    let mut clients: Vec<Client> = (0..100).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send(&claim.to_bytes());
+    }
+    answers(&mut server.client());
+    let grown = resident_kb(server.pid()).saturating_sub(before);
+    // A hundred claims of 48 MB; the threads themselves take a little.
+    assert!(grown < 50_000, "{grown} kB");
+}
+
+/// Memory of a process that is in RAM.
+fn resident_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("its memory is known");
+    line.trim_end_matches("kB")
+        .trim()
+        .parse()
+        .expect("a number")
+}

@@ -265,6 +265,15 @@ impl OrderedIntervalList {
         }
     }
 
+    /// Whether the other list holds all that this one does.
+    pub fn is_subset_of(&self, other: &OrderedIntervalList) -> bool {
+        let mut rest = other.intervals.iter().peekable();
+        self.intervals.iter().all(|interval| {
+            while rest.next_if(|o| cmp_ends(o, interval).is_lt()).is_some() {}
+            rest.peek().is_some_and(|o| cmp_starts(o, interval).is_le())
+        })
+    }
+
     /// Whether some interval of an ascending list holds `value`.
     pub fn contains(&self, value: RawValue<'_>) -> bool {
         let after = self

@@ -3,8 +3,204 @@
 //! A pure function: [`plan`] reads no data and asks no clock, so its whole
 //! behaviour is visible in golden scripts. It returns every solution worth
 //! trying; the executor above runs them side by side and keeps the best.
+//!
+//! ```text
+//!   filter ──predicate──> Conjunction ──assignment──> bounds of one index   (bounds_builder)
+//!                             │  access: one index, or a disjunction of such
+//!                             v
+//!                          Access ──plan_builder──> IXSCAN, OR, FETCH
+//!                                        │  sort_analysis: as it is, reversed, merged, or SORT
+//!                                        v
+//!                                   data_access ──> projection, SKIP, LIMIT ──> QuerySolution
+//! ```
+//!
+//! Without any indexed solution the plan is a COLLSCAN; with one, it is not a
+//! candidate. Planning takes bounded time whatever the filter: see [`access`].
 
+use std::sync::Arc;
+
+use sheaf_bson::{Error, ErrorCode};
+
+use crate::canonical::CanonicalQuery;
+
+mod access;
+mod assignment;
 pub mod bounds;
+mod bounds_builder;
 pub mod bounds_checker;
+mod data_access;
+pub mod explain_bounds;
+mod express;
+mod hint;
+mod implication;
 pub mod index_entry;
+mod keys_only;
+mod min_max;
+mod plan_builder;
+mod predicate;
 pub mod solution;
+mod sort_analysis;
+mod summary;
+mod text;
+mod type_bracket;
+
+pub use express::express_id;
+pub use keys_only::{plan_count, plan_distinct};
+pub use summary::plan_summary;
+
+use access::{Enumerator, Intersect};
+use data_access::Finisher;
+use hint::{Hinted, resolve};
+use implication::{Context, implies};
+use index_entry::IndexEntry;
+use plan_builder::{full_scan, stages};
+use solution::{QuerySolution, SolutionNode};
+
+/// What planning depends on besides the query.
+#[derive(Debug, Clone)]
+pub struct PlannerParams<'a> {
+    /// The collection's indexes, hidden ones too, in catalog order: of equal
+    /// candidates the one on the earlier index comes first.
+    pub indexes: &'a [Arc<IndexEntry>],
+    /// `notablescan`: refuse rather than scan the collection.
+    pub no_table_scan: bool,
+    /// `internalQueryMaxScansToExplode`: scans of one SORT_MERGE.
+    pub max_scans_to_explode: usize,
+    /// `internalQueryPlannerMaxIndexedSolutions`.
+    pub max_indexed_solutions: usize,
+    /// `internalQueryEnumerationMaxOrSolutions`: combinations of the ways of a
+    /// disjunction's alternatives.
+    pub max_or_solutions: usize,
+    /// `internalQueryPlannerEnableIndexIntersection`.
+    pub enable_index_intersection: bool,
+    /// `internalQueryPlannerEnableHashIntersection`.
+    pub enable_hash_intersection: bool,
+    /// `internalQueryForceIntersectionPlans`: intersections are candidates only
+    /// when forced, and then the only ones.
+    pub force_intersection_plans: bool,
+}
+
+impl<'a> PlannerParams<'a> {
+    /// MongoDB's defaults.
+    pub fn new(indexes: &'a [Arc<IndexEntry>]) -> PlannerParams<'a> {
+        PlannerParams {
+            indexes,
+            no_table_scan: false,
+            max_scans_to_explode: 200,
+            max_indexed_solutions: 64,
+            max_or_solutions: 10,
+            enable_index_intersection: true,
+            enable_hash_intersection: false,
+            force_intersection_plans: false,
+        }
+    }
+
+    /// The search over the indexes that the hint leaves; `None` if it leaves none.
+    fn enumerator(&self, hinted: &'a Hinted) -> Option<Enumerator<'a>> {
+        let indexes = match hinted {
+            Hinted::Natural(_) => return None,
+            Hinted::Index(index) => vec![index],
+            Hinted::No => self.indexes.iter().filter(|index| !index.hidden).collect(),
+        };
+        let intersect = self.enable_index_intersection && self.force_intersection_plans;
+        Some(Enumerator {
+            indexes,
+            max_accesses: self.max_indexed_solutions.max(1),
+            max_or: self.max_or_solutions.max(1),
+            intersect: intersect.then_some(Intersect {
+                hash: self.enable_hash_intersection,
+            }),
+        })
+    }
+}
+
+/// The candidate plans of a query; never empty, and none a collection scan
+/// unless it is the only one.
+///
+/// Errors: BadValue for a hint that means no index; 51173-51175 for a `min` or
+/// `max` without a fitting index; NoQueryExecutionPlans if only a collection
+/// scan is left and that is forbidden.
+pub fn plan(
+    query: &CanonicalQuery,
+    params: &PlannerParams<'_>,
+) -> Result<Vec<QuerySolution>, Error> {
+    let hinted = resolve(query.hint.as_ref(), params.indexes)?;
+    let finisher = Finisher {
+        query,
+        max_scans_to_explode: params.max_scans_to_explode,
+    };
+    // Whatever it takes: sorting is always possible.
+    let finish = |node: SolutionNode| finisher.finish(node, true).into_iter().collect::<Vec<_>>();
+    if query.min.is_some() || query.max.is_some() {
+        let range = min_max::key_range(query, &hinted)?;
+        return Ok(finish(checked(range, query)));
+    }
+    if query.filter.is_trivially_false() {
+        return Ok(vec![QuerySolution {
+            root: SolutionNode::Eof,
+            has_blocking_stage: false,
+        }]);
+    }
+    let mut solutions = Vec::new();
+    if let Some(enumerator) = params.enumerator(&hinted) {
+        for access in enumerator.accesses(&query.filter) {
+            solutions.extend(finish(stages(&access, &query.filter)));
+        }
+        if let Hinted::Index(index) = &hinted
+            && solutions.is_empty()
+        {
+            let scan = SolutionNode::IndexScan(full_scan(index));
+            solutions.extend(finish(checked(scan, query)));
+        }
+        if query.sort.is_some() && solutions.iter().all(|s| s.has_blocking_stage) {
+            let room = params.max_indexed_solutions.saturating_sub(solutions.len());
+            let whole = enumerator
+                .indexes
+                .iter()
+                .filter(|index| holds_every_match(index, query))
+                .filter_map(|index| {
+                    let scan = SolutionNode::IndexScan(full_scan(index));
+                    finisher.finish(checked(scan, query), false)
+                })
+                .take(room);
+            solutions.extend(whole);
+        }
+    }
+    if !solutions.is_empty() {
+        return Ok(solutions);
+    }
+    if params.no_table_scan {
+        return Err(Error::new(
+            ErrorCode::NO_QUERY_EXECUTION_PLANS,
+            "No indexed plans available, and running with 'notablescan': create an index that \
+             serves the filter or the sort",
+        ));
+    }
+    let direction = match hinted {
+        Hinted::Natural(direction) => direction,
+        _ => 1,
+    };
+    let filter = (!query.filter.is_trivially_true()).then(|| query.filter.clone());
+    Ok(finish(SolutionNode::CollScan { direction, filter }))
+}
+
+/// The whole filter on the document.
+fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
+    if query.filter.is_trivially_true() {
+        return node;
+    }
+    SolutionNode::Fetch {
+        filter: Some(query.filter.clone()),
+        child: Box::new(node),
+    }
+}
+
+/// Whether a full scan meets every document that matches.
+fn holds_every_match(index: &IndexEntry, query: &CanonicalQuery) -> bool {
+    let context = Context::new(&query.filter, None);
+    !index.sparse
+        && index
+            .partial_filter
+            .as_deref()
+            .is_none_or(|partial| implies(&context, partial))
+}

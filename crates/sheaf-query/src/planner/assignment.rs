@@ -1,0 +1,259 @@
+//! Which predicates of a conjunction one index takes, and the bounds that they
+//! make together.
+//!
+//! Without arrays an index takes every predicate over its fields, and bounds
+//! over one field are intersected. With arrays two predicates may be satisfied
+//! by two elements, while one key holds one element of each array:
+//!
+//! ```text
+//!   index {"a.b": 1, "a.c": 1}, a is an array
+//!   {"a.b": 1, "a.c": 2}                       a.b: [1, 1]  a.c: [MinKey, MaxKey]
+//!   {a: {$elemMatch: {b: 1, c: 2}}}            a.b: [1, 1]  a.c: [2, 2]
+//!   {"a.b": {$gt: 3}, "a.b": {$lt: 5}}         a.b: (3, inf.0]   or   a.b: [-inf.0, 5)
+//! ```
+//!
+//! Rule: two predicates go together if the paths that they look at share no
+//! array, or if both are within one `$elemMatch` on the deepest array shared
+//! (or on something below it). The predicate on the leading field comes first
+//! and each such predicate that excludes another makes an assignment of its
+//! own; the trial finds out which is best. The fields behind take what goes
+//! together with everything taken before, first come, first served.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::bounds::{BoundsTightness, OrderedIntervalList};
+use super::bounds_builder::{FieldBounds, FieldTraits, bounds_of, matches_missing};
+use super::index_entry::IndexEntry;
+use super::predicate::{Conjunction, Element, Predicate, shared_element_parts};
+use crate::matcher::MatchExpression;
+
+/// A scan of one index that serves some predicates of a conjunction.
+#[derive(Debug, Clone)]
+pub(super) struct Assignment<'q> {
+    pub index: Arc<IndexEntry>,
+    /// Ascending, one for each field of the index.
+    pub lists: Vec<OrderedIntervalList>,
+    /// What was taken, and how well the bounds decide it.
+    pub taken: Vec<Taken<'q>>,
+}
+
+/// A predicate that bounds were made of.
+#[derive(Debug, Clone)]
+pub(super) struct Taken<'q> {
+    pub predicate: Predicate<'q>,
+    pub tightness: BoundsTightness,
+}
+
+/// What an index says about one of its fields.
+pub(super) fn traits_of(index: &IndexEntry, field: usize) -> FieldTraits {
+    let path = &index.fields[field].path;
+    FieldTraits {
+        multikey: is_multikey(index, field),
+        positional: (1..path.len()).any(|part| path.part_index(part).is_some()),
+        always_present: index.sparse && index.fields.len() == 1,
+        entangled: index.fields.iter().enumerate().any(|(other, f)| {
+            other != field && (f.path.is_prefix_of(path) || path.is_prefix_of(&f.path))
+        }),
+    }
+}
+
+/// Whether some part of a field's path is an array in some document.
+pub(super) fn is_multikey(index: &IndexEntry, field: usize) -> bool {
+    index
+        .multikey_paths
+        .get(field)
+        .is_some_and(|positions| !positions.is_empty())
+}
+
+/// The deepest array (as a number of parts) on the common way of two fields.
+pub(super) fn deepest_shared_array(index: &IndexEntry, f: usize, g: usize) -> Option<usize> {
+    let (a, b) = (&index.fields[f].path, &index.fields[g].path);
+    let shared = if f == g {
+        a.len()
+    } else {
+        a.parts().zip(b.parts()).take_while(|(x, y)| x == y).count()
+    };
+    let positions = |field: usize| index.multikey_paths.get(field).into_iter().flatten();
+    positions(f)
+        .chain(positions(g))
+        .filter(|position| **position < shared)
+        .max()
+        .map(|position| position + 1)
+}
+
+struct Candidate<'c, 'q> {
+    predicate: &'c Predicate<'q>,
+    bounds: FieldBounds,
+}
+
+/// The ways in which an index can serve a conjunction, at most `max`; none if
+/// no predicate is over its leading field. Ways that take nothing of the
+/// conjunction itself (only of outer ones) are left out.
+pub(super) fn assignments<'q>(
+    index: &Arc<IndexEntry>,
+    all: &Conjunction<'q>,
+    max: usize,
+) -> Vec<Assignment<'q>> {
+    let candidates_of = |field: usize| -> Vec<Candidate<'_, 'q>> {
+        let traits = traits_of(index, field);
+        all.over(index.fields[field].path.dotted())
+            .iter()
+            .filter(|p| !(traits.positional && p.element.is_some()))
+            .filter_map(|predicate| {
+                let bounds = bounds_of(predicate.expr, traits)?;
+                Some(Candidate { predicate, bounds })
+            })
+            .collect()
+    };
+    if index.fields.is_empty() || all.over(index.fields[0].path.dotted()).is_empty() {
+        return Vec::new();
+    }
+    if index.sparse && !some_field_is_present(index, all) {
+        return Vec::new();
+    }
+    let leading = candidates_of(0);
+    if leading.is_empty() {
+        return Vec::new();
+    }
+    let mut candidates = vec![leading];
+    candidates.extend((1..index.fields.len()).map(candidates_of));
+
+    // Which leading predicate is taken first matters only if it excludes others.
+    let choices = if is_multikey(index, 0) {
+        candidates[0].len()
+    } else {
+        1
+    };
+    let mut found: Vec<Vec<(usize, usize)>> = Vec::new();
+    let mut out = Vec::new();
+    for first in 0..choices {
+        if out.len() >= max {
+            break;
+        }
+        let mut chosen = choose(index, &candidates, first);
+        chosen.sort_unstable();
+        if found.contains(&chosen) {
+            continue;
+        }
+        let takes_own = chosen
+            .iter()
+            .any(|&(field, at)| candidates[field][at].predicate.conjunct.is_some());
+        if takes_own {
+            out.push(assignment_of(index, &candidates, &chosen));
+        }
+        found.push(chosen);
+    }
+    out
+}
+
+/// A sparse index lacks the documents that have none of its fields: it serves
+/// only if some predicate says that one is there.
+fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -> bool {
+    index.fields.iter().any(|field| {
+        all.over(field.path.dotted())
+            .iter()
+            .any(|p| matches_missing(p.expr) == Some(false))
+    })
+}
+
+/// The predicates that go together, as (field, candidate), beginning with
+/// candidate `first` of the leading field.
+fn choose(
+    index: &IndexEntry,
+    candidates: &[Vec<Candidate<'_, '_>>],
+    first: usize,
+) -> Vec<(usize, usize)> {
+    let mut chosen = Vec::new();
+    // What later choices must go together with: one of each element a field.
+    let mut anchors: Vec<(usize, Option<Rc<Element>>)> = Vec::new();
+    for (field, list) in candidates.iter().enumerate() {
+        let start = if field == 0 { first } else { 0 };
+        let order = (start..list.len()).chain(0..start);
+        for at in order {
+            let element = &list[at].predicate.element;
+            let goes_together = !index.multikey
+                || anchors.iter().all(|(other, anchor)| {
+                    match deepest_shared_array(index, field, *other) {
+                        None => true,
+                        Some(array) => {
+                            shared_element_parts(element.as_ref(), anchor.as_ref()) >= array
+                        }
+                    }
+                });
+            if !goes_together {
+                continue;
+            }
+            chosen.push((field, at));
+            let known = anchors.iter().any(|(other, anchor)| {
+                *other == field
+                    && match (anchor, element) {
+                        (None, None) => true,
+                        (Some(a), Some(b)) => Rc::ptr_eq(a, b),
+                        _ => false,
+                    }
+            });
+            if index.multikey && !known {
+                anchors.push((field, element.clone()));
+            }
+        }
+    }
+    chosen
+}
+
+fn assignment_of<'q>(
+    index: &Arc<IndexEntry>,
+    candidates: &[Vec<Candidate<'_, 'q>>],
+    chosen: &[(usize, usize)],
+) -> Assignment<'q> {
+    let mut lists: Vec<Option<OrderedIntervalList>> = vec![None; index.fields.len()];
+    let mut taken = Vec::with_capacity(chosen.len());
+    for &(field, at) in chosen {
+        let candidate = &candidates[field][at];
+        let list = &candidate.bounds.list;
+        lists[field] = Some(match lists[field].take() {
+            None => list.clone(),
+            Some(before) => before.intersect(list),
+        });
+        taken.push(Taken {
+            predicate: candidate.predicate.clone(),
+            tightness: candidate.bounds.tightness,
+        });
+    }
+    let lists = lists
+        .into_iter()
+        .zip(&index.fields)
+        .map(|(list, field)| {
+            list.unwrap_or_else(OrderedIntervalList::all)
+                .named(field.path.dotted())
+        })
+        .collect();
+    Assignment {
+        index: index.clone(),
+        lists,
+        taken,
+    }
+}
+
+impl Assignment<'_> {
+    /// Whether the bounds decide this conjunct (by position) without the document.
+    pub fn tightness_of(&self, conjunct: usize) -> Option<BoundsTightness> {
+        self.taken
+            .iter()
+            .filter(|t| t.predicate.whole && t.predicate.conjunct == Some(conjunct))
+            .map(|t| t.tightness)
+            .max()
+    }
+
+    /// The predicates of outer conjunctions that the bounds decide.
+    pub fn exact_outer(&self) -> impl Iterator<Item = *const MatchExpression> {
+        self.taken
+            .iter()
+            .filter(|t| {
+                t.predicate.conjunct.is_none()
+                    && t.predicate.whole
+                    && t.tightness == BoundsTightness::Exact
+            })
+            .map(|t| &raw const *t.predicate.expr)
+    }
+}

@@ -1,0 +1,253 @@
+//! From an access path to a whole plan: order, documents, projection, paging.
+//!
+//! ```text
+//!   LIMIT                        only above what a top-k SORT has not limited
+//!   └─ PROJECTION_SIMPLE         below a SORT that has no limit, if it keeps the sort fields
+//!      └─ FETCH                  as late as possible: when a check, the order or the
+//!         └─ SKIP                projection needs what keys do not hold
+//!            └─ SORT | SORT_MERGE | IXSCAN
+//! ```
+//!
+//! Documents are read late: a sort by fields of the key sorts keys, and only
+//! what is left of them is read.
+
+use std::sync::Arc;
+
+use super::assignment::traits_of;
+use super::bounds::{IndexBounds, Interval};
+use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
+use super::sort_analysis::{merged, ordered};
+use crate::canonical::CanonicalQuery;
+use crate::projection::Projection;
+use crate::sort::SortPattern;
+
+/// Makes whole plans for one query.
+pub(super) struct Finisher<'a> {
+    pub query: &'a CanonicalQuery,
+    /// Scans of one merge.
+    pub max_scans_to_explode: usize,
+}
+
+impl Finisher<'_> {
+    /// The plan around an access path. `None` if it would have to sort and
+    /// `may_sort` is false.
+    pub fn finish(&self, access: SolutionNode, may_sort: bool) -> Option<QuerySolution> {
+        let query = self.query;
+        let mut node = access;
+        let mut sort_limits = false;
+        let mut blocking = matches!(node, SolutionNode::AndHash { .. });
+        if let Some(pattern) = &query.sort {
+            match self.in_order(&node, pattern) {
+                Some(in_order) => node = in_order,
+                None if !may_sort => return None,
+                None => {
+                    if !keys_hold(&node, pattern) {
+                        node = fetched(node);
+                    }
+                    let limit = query.limit.and_then(|limit| limit.checked_add(query.skip));
+                    sort_limits = limit.is_some();
+                    blocking = true;
+                    node = SolutionNode::Sort {
+                        pattern: pattern.clone(),
+                        limit,
+                        child: Box::new(node),
+                    };
+                }
+            }
+        }
+        let mut skip = query.skip;
+        let mut skipped = |node: SolutionNode| match std::mem::take(&mut skip) {
+            0 => node,
+            skip => SolutionNode::Skip {
+                skip,
+                child: Box::new(node),
+            },
+        };
+        match &query.projection {
+            _ if query.return_key => {
+                node = SolutionNode::ReturnKey {
+                    child: Box::new(skipped(node)),
+                };
+            }
+            Some(projection) => {
+                let kind = match covering_scans(&node, projection) {
+                    Some(1) => ProjectionKind::Covered,
+                    // Several indexes, or several scans of one: keys all the same.
+                    Some(_) => ProjectionKind::Default,
+                    None => {
+                        if !holds_document(&node) {
+                            node = fetched(skipped(node));
+                        }
+                        if projection.simple() || projection.is_plain_inclusion() {
+                            ProjectionKind::Simple
+                        } else {
+                            ProjectionKind::Default
+                        }
+                    }
+                };
+                node = self.projected(node, projection, kind, &mut skipped);
+            }
+            None => {
+                if !holds_document(&node) {
+                    node = fetched(skipped(node));
+                }
+            }
+        }
+        node = skipped(node);
+        if let Some(limit) = query.limit
+            && !sort_limits
+        {
+            node = SolutionNode::Limit {
+                limit,
+                child: Box::new(node),
+            };
+        }
+        Some(QuerySolution {
+            root: node,
+            has_blocking_stage: blocking,
+        })
+    }
+
+    /// The node in the order asked for without a blocking sort.
+    fn in_order(&self, node: &SolutionNode, pattern: &Arc<SortPattern>) -> Option<SolutionNode> {
+        ordered(node, pattern).or_else(|| merged(node, pattern, self.max_scans_to_explode))
+    }
+
+    /// Puts the projection above the node, or right below a SORT that sees all
+    /// results anyway: then less is kept in memory. Below a top-k SORT it would
+    /// project what is thrown away.
+    fn projected(
+        &self,
+        node: SolutionNode,
+        projection: &Arc<Projection>,
+        kind: ProjectionKind,
+        skipped: &mut impl FnMut(SolutionNode) -> SolutionNode,
+    ) -> SolutionNode {
+        let above = |child: SolutionNode| SolutionNode::Projection {
+            kind,
+            projection: projection.clone(),
+            child: Box::new(child),
+        };
+        match node {
+            SolutionNode::Sort {
+                pattern,
+                limit: None,
+                child,
+            } if kind != ProjectionKind::Default
+                && pattern
+                    .parts
+                    .iter()
+                    .all(|part| projection.keeps_path(part.path.dotted())) =>
+            {
+                SolutionNode::Sort {
+                    pattern,
+                    limit: None,
+                    child: Box::new(above(*child)),
+                }
+            }
+            node => above(skipped(node)),
+        }
+    }
+}
+
+/// With the document: a FETCH above, unless there is one.
+pub(super) fn fetched(node: SolutionNode) -> SolutionNode {
+    if holds_document(&node) {
+        return node;
+    }
+    SolutionNode::Fetch {
+        filter: None,
+        child: Box::new(node),
+    }
+}
+
+/// Whether all that comes out of the node carries its document.
+fn holds_document(node: &SolutionNode) -> bool {
+    match node {
+        SolutionNode::CollScan { .. } | SolutionNode::Fetch { .. } | SolutionNode::Eof => true,
+        SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. }
+        | SolutionNode::Projection { child, .. } => holds_document(child),
+        SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
+            children.iter().all(holds_document)
+        }
+        _ => false,
+    }
+}
+
+/// The scans of a node that passes keys on from all of them.
+fn key_scans<'n>(node: &'n SolutionNode, out: &mut Vec<&'n IndexScanNode>) -> bool {
+    match node {
+        SolutionNode::IndexScan(scan) => {
+            out.push(scan);
+            true
+        }
+        SolutionNode::Sort { child, .. } | SolutionNode::Skip { child, .. } => {
+            key_scans(child, out)
+        }
+        SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
+            children.iter().all(|child| key_scans(child, out))
+        }
+        _ => false,
+    }
+}
+
+/// Whether the keys that come out of the node hold the sort fields.
+fn keys_hold(node: &SolutionNode, pattern: &SortPattern) -> bool {
+    let mut scans = Vec::new();
+    key_scans(node, &mut scans)
+        && scans.iter().all(|scan| {
+            pattern.parts.iter().all(|part| {
+                field_with_value(scan, part.path.dotted()).is_some()
+            })
+        })
+}
+
+/// How many scans give keys that hold everything the projection needs; `None`
+/// if documents are needed.
+fn covering_scans(node: &SolutionNode, projection: &Projection) -> Option<usize> {
+    let mut scans = Vec::new();
+    if !key_scans(node, &mut scans) || scans.is_empty() {
+        return None;
+    }
+    scans
+        .iter()
+        .all(|scan| covers(scan, projection))
+        .then_some(scans.len())
+}
+
+/// Whether the scan's keys hold everything the projection needs.
+pub(super) fn covers(scan: &IndexScanNode, projection: &Projection) -> bool {
+    projection.is_plain_inclusion()
+        && projection.required_paths().is_some_and(|paths| {
+            paths.iter().all(|path| {
+                field_with_value(scan, path.dotted())
+                    .is_some_and(|field| !asks_for_null(scan, field))
+            })
+        })
+}
+
+/// The field of the index that holds this path's value in every key.
+fn field_with_value(scan: &IndexScanNode, path: &str) -> Option<usize> {
+    let index = &scan.index;
+    (0..index.fields.len()).find(|&field| {
+        let traits = traits_of(index, field);
+        index.fields[field].path.dotted() == path
+            && !traits.multikey
+            && !traits.positional
+            && !traits.entangled
+    })
+}
+
+/// Whether null is among the values asked for: its key does not say if the
+/// field is there at all, so every such document would have to be read.
+fn asks_for_null(scan: &IndexScanNode, field: usize) -> bool {
+    let is_null = |interval: &Interval| {
+        interval.is_point() && matches!(interval.start, sheaf_bson::Value::Null)
+    };
+    match &scan.bounds {
+        IndexBounds::Fields(lists) => lists[field].intervals.iter().any(is_null),
+        IndexBounds::KeyRange { .. } => false,
+    }
+}

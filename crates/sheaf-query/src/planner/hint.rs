@@ -1,0 +1,56 @@
+//! Which index the user asks for.
+
+use std::sync::Arc;
+
+use sheaf_bson::{Error, compare_docs, json};
+
+use super::index_entry::IndexEntry;
+use crate::canonical::Hint;
+
+/// A hint, looked up among the collection's indexes.
+#[derive(Debug, Clone)]
+pub(super) enum Hinted {
+    /// There is none.
+    No,
+    /// This index and no other.
+    Index(Arc<IndexEntry>),
+    /// A collection scan in this direction.
+    Natural(i8),
+}
+
+/// Looks a hint up. Hidden indexes cannot be hinted at.
+///
+/// Errors: BadValue if no index or more than one is meant.
+pub(super) fn resolve(
+    hint: Option<&Hint>,
+    indexes: &[Arc<IndexEntry>],
+) -> Result<Hinted, Error> {
+    let mut visible = indexes.iter().filter(|index| !index.hidden);
+    match hint {
+        None => Ok(Hinted::No),
+        Some(Hint::Natural(direction)) => Ok(Hinted::Natural(*direction)),
+        Some(Hint::Name(name)) => match visible.find(|index| index.name == *name) {
+            Some(index) => Ok(Hinted::Index(index.clone())),
+            None => Err(unknown(name)),
+        },
+        Some(Hint::KeyPattern(pattern)) => {
+            let mut matching = visible.filter(|index| {
+                compare_docs(index.key_pattern.as_raw(), pattern.as_raw()).is_eq()
+            });
+            match (matching.next(), matching.next()) {
+                (None, _) => Err(unknown(&json::shell_doc(pattern.as_raw()))),
+                (Some(index), None) => Ok(Hinted::Index(index.clone())),
+                (Some(_), Some(_)) => Err(Error::bad_value(format!(
+                    "hint {} matched multiple indexes, must hint by index name",
+                    json::shell_doc(pattern.as_raw())
+                ))),
+            }
+        }
+    }
+}
+
+fn unknown(hint: &str) -> Error {
+    Error::bad_value(format!(
+        "error processing query: hint provided does not correspond to an existing index: {hint}"
+    ))
+}

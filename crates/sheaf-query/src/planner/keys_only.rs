@@ -1,0 +1,215 @@
+//! Commands that need no documents where keys say enough: count and distinct.
+//!
+//! ```text
+//!   count {a: {$gt: 5}}          COUNT_SCAN a: (5, inf.0]     one contiguous range
+//!   count {a: {$in: [1, 2]}}     IXSCAN a: [1, 1], [2, 2]     several
+//!   distinct a                   DISTINCT_SCAN                one seek a value
+//!   distinct b, {a: 1}           DISTINCT_SCAN on {a: 1, b: 1}
+//! ```
+
+use std::sync::Arc;
+
+use sheaf_bson::Error;
+use sheaf_bson::path::FieldPath;
+
+use super::PlannerParams;
+use super::access::Access;
+use super::assignment::{assignments, deepest_shared_array, is_multikey, traits_of};
+use super::bounds::{BoundsTightness, IndexBounds, OrderedIntervalList};
+use super::data_access::covers;
+use super::hint::{Hinted, resolve};
+use super::implication::{Context, implies};
+use super::index_entry::IndexEntry;
+use super::plan_builder::{full_scan, scan, stages};
+use super::predicate::{Base, Conjunction};
+use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
+use crate::canonical::CanonicalQuery;
+
+/// The plan of a count that reads no document, skip and limit included; `None`
+/// if there is no such plan, and then the query's own plans count as well.
+/// The query's sort and projection do not matter.
+///
+/// Errors: a hint that means no index.
+pub fn plan_count(
+    query: &CanonicalQuery,
+    params: &PlannerParams<'_>,
+) -> Result<Option<QuerySolution>, Error> {
+    let hinted = resolve(query.hint.as_ref(), params.indexes)?;
+    if query.min.is_some() || query.max.is_some() || query.filter.is_trivially_false() {
+        return Ok(None);
+    }
+    let node = if query.filter.is_trivially_true() {
+        match &hinted {
+            Hinted::Index(index) => SolutionNode::IndexScan(full_scan(index)),
+            _ => return Ok(None),
+        }
+    } else {
+        let Some(enumerator) = params.enumerator(&hinted) else {
+            return Ok(None);
+        };
+        let best = enumerator
+            .accesses(&query.filter)
+            .into_iter()
+            .filter(|access| access.is_keys_only())
+            .rev()
+            .max_by_key(|access| access.rank());
+        match best {
+            Some(access) => stages(&access, &query.filter),
+            None => return Ok(None),
+        }
+    };
+    let node = match node {
+        SolutionNode::IndexScan(scan) if scan.filter.is_none() && scan.bounds.is_contiguous() => {
+            SolutionNode::CountScan(scan)
+        }
+        node => node,
+    };
+    Ok(Some(paged(query, node)))
+}
+
+fn paged(query: &CanonicalQuery, mut root: SolutionNode) -> QuerySolution {
+    if query.skip > 0 {
+        root = SolutionNode::Skip {
+            skip: query.skip,
+            child: Box::new(root),
+        };
+    }
+    if let Some(limit) = query.limit {
+        root = SolutionNode::Limit {
+            limit,
+            child: Box::new(root),
+        };
+    }
+    QuerySolution {
+        root,
+        has_blocking_stage: false,
+    }
+}
+
+/// The plan that gives each value of `key` among the documents that match with
+/// few keys and no document; `None` if no index allows it.
+///
+/// Keys of arrays are their elements, as distinct wants them; the key of an
+/// empty array is undefined. A null may stand for a missing field: the reader
+/// has to look at such a document. With a projection the index must cover it.
+///
+/// Errors: a hint that means no index.
+pub fn plan_distinct(
+    query: &CanonicalQuery,
+    key: &FieldPath,
+    params: &PlannerParams<'_>,
+) -> Result<Option<QuerySolution>, Error> {
+    let hinted = resolve(query.hint.as_ref(), params.indexes)?;
+    if query.min.is_some()
+        || query.max.is_some()
+        || query.sort.is_some()
+        || query.filter.is_trivially_false()
+    {
+        return Ok(None);
+    }
+    let Some(enumerator) = params.enumerator(&hinted) else {
+        return Ok(None);
+    };
+    let context = Context::new(&query.filter, None);
+    let best = enumerator
+        .indexes
+        .into_iter()
+        .filter(|index| {
+            index
+                .partial_filter
+                .as_deref()
+                .is_none_or(|partial| implies(&context, partial))
+        })
+        .filter_map(|index| {
+            let field = index.fields.iter().position(|f| *f.path == *key)?;
+            let scan = distinct_scan(index, field, query)?;
+            let covered = query
+                .projection
+                .as_ref()
+                .is_none_or(|projection| covers(&scan, projection));
+            covered.then_some((field, scan))
+        })
+        .min_by_key(|(field, scan)| (*field, scan.index.fields.len()));
+    Ok(best.map(|(field, scan)| {
+        let mut root = SolutionNode::DistinctScan {
+            scan,
+            fields: field + 1,
+        };
+        if let Some(projection) = &query.projection {
+            root = SolutionNode::Projection {
+                kind: ProjectionKind::Covered,
+                projection: projection.clone(),
+                child: Box::new(root),
+            };
+        }
+        QuerySolution {
+            root,
+            has_blocking_stage: false,
+        }
+    }))
+}
+
+/// A scan whose bounds decide the whole filter and hide no value of the field.
+fn distinct_scan(
+    index: &Arc<IndexEntry>,
+    field: usize,
+    query: &CanonicalQuery,
+) -> Option<IndexScanNode> {
+    if traits_of(index, field).positional {
+        return None;
+    }
+    if query.filter.is_trivially_true() {
+        return (field == 0).then(|| IndexScanNode {
+            dedup: false,
+            ..full_scan(index)
+        });
+    }
+    let all = Conjunction::new(&query.filter, &Base::default(), &[]);
+    assignments(index, &all, 1).into_iter().find_map(|assignment| {
+        let decided = (0..all.conjuncts.len())
+            .all(|at| assignment.tightness_of(at) == Some(BoundsTightness::Exact));
+        let lists = assignment.lists;
+        // Before the field only single values: each makes a walk of its own.
+        let few_walks = lists[..field]
+            .iter()
+            .all(OrderedIntervalList::is_union_of_points);
+        // A document that matches gives all its values, also those that lie
+        // outside the bounds or beside the element that they hold of.
+        let shows_all = !is_multikey(index, field)
+            || (0..lists.len()).all(|other| {
+                lists[other].is_full() || deepest_shared_array(index, field, other).is_none()
+            });
+        (decided && few_walks && shows_all).then(|| IndexScanNode {
+            dedup: false,
+            ..scan(&assignment.index, lists)
+        })
+    })
+}
+
+impl Access<'_> {
+    /// Whether keys decide everything.
+    fn is_keys_only(&self) -> bool {
+        use super::access::AccessKind;
+        self.residual.is_empty()
+            && match &self.kind {
+                AccessKind::Scan(..) => true,
+                AccessKind::Or(children) => children.iter().all(|child| child.is_keys_only()),
+                AccessKind::And(_) => false,
+            }
+    }
+}
+
+impl IndexBounds {
+    /// Whether the keys within are neighbours: points, then at most one range,
+    /// then fields without bounds.
+    pub fn is_contiguous(&self) -> bool {
+        match self {
+            IndexBounds::KeyRange { .. } => true,
+            IndexBounds::Fields(lists) => {
+                let mut rest = lists.iter().skip_while(|list| list.is_point());
+                rest.next().is_none_or(|list| list.intervals.len() == 1)
+                    && rest.all(OrderedIntervalList::is_full)
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! From an access path to the stages that carry it out.
+
+use std::sync::Arc;
+
+use super::access::{Access, AccessKind};
+use super::bounds::{IndexBounds, OrderedIntervalList};
+use super::index_entry::IndexEntry;
+use super::solution::{IndexScanNode, SolutionNode};
+use crate::matcher::MatchExpression;
+
+/// The stages of an access path of a filter: scans, and FETCH where checks
+/// need the document.
+pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> SolutionNode {
+    let children = |children: &[std::rc::Rc<Access<'_>>]| -> Vec<SolutionNode> {
+        children.iter().map(|child| stages(child, filter)).collect()
+    };
+    let node = match &access.kind {
+        AccessKind::Scan(index, lists) => SolutionNode::IndexScan(IndexScanNode {
+            filter: conjunction(&access.covered, filter),
+            ..scan(index, lists.clone())
+        }),
+        AccessKind::Or(parts) => SolutionNode::Or {
+            dedup: true,
+            filter: None,
+            children: children(parts),
+        },
+        AccessKind::And(parts) => {
+            let in_record_order = parts.iter().all(|part| match &part.kind {
+                AccessKind::Scan(_, lists) => lists.iter().all(OrderedIntervalList::is_point),
+                _ => false,
+            });
+            // Checks wait for the document.
+            let scans = parts.iter().filter_map(|part| match &part.kind {
+                AccessKind::Scan(index, lists) => {
+                    Some(SolutionNode::IndexScan(scan(index, lists.clone())))
+                }
+                _ => None,
+            });
+            let children = scans.collect();
+            if in_record_order {
+                SolutionNode::AndSorted { children }
+            } else {
+                SolutionNode::AndHash { children }
+            }
+        }
+    };
+    match conjunction(&access.residual, filter) {
+        None => node,
+        filter => SolutionNode::Fetch {
+            filter,
+            child: Box::new(node),
+        },
+    }
+}
+
+/// A forward scan; ascending lists become what the scan meets.
+pub(super) fn scan(index: &Arc<IndexEntry>, lists: Vec<OrderedIntervalList>) -> IndexScanNode {
+    let in_scan_order = lists
+        .into_iter()
+        .zip(&index.fields)
+        .map(|(list, field)| {
+            if field.direction < 0 {
+                list.reversed()
+            } else {
+                list
+            }
+        })
+        .collect();
+    IndexScanNode {
+        index: index.clone(),
+        bounds: IndexBounds::Fields(in_scan_order),
+        direction: 1,
+        filter: None,
+        dedup: index.multikey,
+    }
+}
+
+/// A forward scan of every key.
+pub(super) fn full_scan(index: &Arc<IndexEntry>) -> IndexScanNode {
+    let lists = index
+        .fields
+        .iter()
+        .map(|field| OrderedIntervalList::all().named(field.path.dotted()))
+        .collect();
+    scan(index, lists)
+}
+
+/// The checks as one filter; the query's own, shared, if it is all of them.
+fn conjunction(
+    checks: &[&MatchExpression],
+    whole: &Arc<MatchExpression>,
+) -> Option<Arc<MatchExpression>> {
+    let is_whole = match &**whole {
+        MatchExpression::And(all) => {
+            all.len() == checks.len() && all.iter().zip(checks).all(|(a, b)| std::ptr::eq(a, *b))
+        }
+        only => matches!(checks, [check] if std::ptr::eq(*check, only)),
+    };
+    match checks {
+        [] => None,
+        _ if is_whole => Some(whole.clone()),
+        [only] => Some(Arc::new((*only).clone())),
+        several => Some(Arc::new(MatchExpression::And(
+            several.iter().map(|check| (*check).clone()).collect(),
+        ))),
+    }
+}

@@ -1,0 +1,188 @@
+//! The predicates of one conjunction, each with the whole path of the field
+//! that it looks at.
+//!
+//! ```text
+//!   {x: 1, a: {$elemMatch: {b: 2, c: {$elemMatch: {d: 3}}}}, $or: [...]}
+//!
+//!   path     predicate   conjunct   within elements of
+//!   x        $eq 1       0, whole
+//!   a.b      $eq 2       1, part    a
+//!   a.c.d    $eq 3       1, part    a, a.c
+//!   $or      (an alternative access path of its own)
+//! ```
+//!
+//! A predicate that is a conjunct by itself ("whole") is done with when bounds
+//! decide it exactly. One inside `$elemMatch` only narrows the scan: that the
+//! same element satisfies all of them is checked on the document.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use crate::matcher::MatchExpression;
+
+/// An `$elemMatch` over documents, and those around it.
+#[derive(Debug)]
+pub(super) struct Element {
+    /// Tells one `$elemMatch` from another.
+    id: *const MatchExpression,
+    /// Parts of the path from the document's root to the array.
+    parts: usize,
+    parent: Option<Rc<Element>>,
+}
+
+/// The parts of the deepest array of which both look at the same element; 0
+/// if there is none.
+pub(super) fn shared_element_parts(a: Option<&Rc<Element>>, b: Option<&Rc<Element>>) -> usize {
+    let mut x = a;
+    while let Some(outer) = x {
+        let mut y = b;
+        while let Some(other) = y {
+            if std::ptr::eq(outer.id, other.id) {
+                return outer.parts;
+            }
+            y = other.parent.as_ref();
+        }
+        x = outer.parent.as_ref();
+    }
+    0
+}
+
+/// One predicate over one field.
+#[derive(Debug, Clone)]
+pub(super) struct Predicate<'q> {
+    /// From the document's root.
+    pub path: Cow<'q, str>,
+    /// A leaf, or the negation of one.
+    pub expr: &'q MatchExpression,
+    /// Which conjunct it belongs to; `None` if that of an outer conjunction.
+    pub conjunct: Option<usize>,
+    /// It is the conjunct, not a part of it.
+    pub whole: bool,
+    /// The innermost `$elemMatch` around it.
+    pub element: Option<Rc<Element>>,
+}
+
+/// A `$or` among the conjuncts or inside one.
+#[derive(Debug)]
+pub(super) struct Disjunction<'q> {
+    /// The alternatives.
+    pub children: &'q [MatchExpression],
+    /// Which conjunct it belongs to.
+    pub conjunct: usize,
+    /// It is the conjunct, not a part of it.
+    pub whole: bool,
+    /// What stands before its paths.
+    pub base: Base,
+}
+
+/// Where the paths of an expression begin.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Base {
+    /// Empty at the document's root.
+    prefix: String,
+    /// Parts of `prefix`.
+    parts: usize,
+    /// The innermost `$elemMatch`.
+    pub element: Option<Rc<Element>>,
+}
+
+impl Base {
+    fn join<'q>(&self, path: &'q str) -> Cow<'q, str> {
+        if self.prefix.is_empty() {
+            Cow::Borrowed(path)
+        } else {
+            Cow::Owned(format!("{}.{path}", self.prefix))
+        }
+    }
+}
+
+/// A conjunction, taken apart.
+#[derive(Debug)]
+pub(super) struct Conjunction<'q> {
+    /// The conjuncts, in normalised order.
+    pub conjuncts: Vec<&'q MatchExpression>,
+    /// By path, then in normalised order; those of outer conjunctions last
+    /// within a path.
+    pub predicates: Vec<Predicate<'q>>,
+    /// In normalised order.
+    pub disjunctions: Vec<Disjunction<'q>>,
+}
+
+impl<'q> Conjunction<'q> {
+    /// Takes `expr` apart; what is no `And` is a conjunction of one. `outer`
+    /// holds for the same documents and may serve as well.
+    pub fn new(expr: &'q MatchExpression, base: &Base, outer: &[Predicate<'q>]) -> Conjunction<'q> {
+        let mut all = Conjunction {
+            conjuncts: Vec::new(),
+            predicates: Vec::new(),
+            disjunctions: Vec::new(),
+        };
+        all.flatten(expr);
+        for conjunct in 0..all.conjuncts.len() {
+            all.collect(all.conjuncts[conjunct], conjunct, true, base);
+        }
+        all.predicates
+            .extend(outer.iter().map(|p| Predicate { conjunct: None, ..p.clone() }));
+        all.predicates.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
+
+    fn flatten(&mut self, expr: &'q MatchExpression) {
+        match expr {
+            MatchExpression::And(children) => children.iter().for_each(|c| self.flatten(c)),
+            other => self.conjuncts.push(other),
+        }
+    }
+
+    fn collect(&mut self, expr: &'q MatchExpression, conjunct: usize, whole: bool, base: &Base) {
+        let leaf = match expr {
+            MatchExpression::And(children) => {
+                for child in children {
+                    self.collect(child, conjunct, false, base);
+                }
+                return;
+            }
+            MatchExpression::Or(children) => {
+                self.disjunctions.push(Disjunction {
+                    children,
+                    conjunct,
+                    whole,
+                    base: base.clone(),
+                });
+                return;
+            }
+            MatchExpression::ElemMatchObject { path, child } => {
+                let parts = base.parts + path.len();
+                let inner = Base {
+                    prefix: base.join(path.dotted()).into_owned(),
+                    parts,
+                    element: Some(Rc::new(Element {
+                        id: &raw const **child,
+                        parts,
+                        parent: base.element.clone(),
+                    })),
+                };
+                self.collect(child, conjunct, false, &inner);
+                return;
+            }
+            MatchExpression::Not(child) => child,
+            other => other,
+        };
+        if let Some(path) = leaf.path() {
+            self.predicates.push(Predicate {
+                path: base.join(path.dotted()),
+                expr,
+                conjunct: Some(conjunct),
+                whole,
+                element: base.element.clone(),
+            });
+        }
+    }
+
+    /// The predicates over exactly this field.
+    pub fn over(&self, path: &str) -> &[Predicate<'q>] {
+        let from = self.predicates.partition_point(|p| *p.path < *path);
+        let len = self.predicates[from..].partition_point(|p| *p.path == *path);
+        &self.predicates[from..from + len]
+    }
+}

@@ -1,0 +1,51 @@
+//! A plan in one line, for the log, the profiler and explain's `planSummary`.
+
+use sheaf_bson::json;
+
+use super::solution::{IndexScanNode, SolutionNode};
+
+/// Scans named; more would make a log line unreadable.
+const SCANS_MAX: usize = 64;
+
+/// `IXSCAN { a: 1, b: -1 }`, `COLLSCAN`, `EOF`; several scans are joined by ", ".
+/// The express path has no plan: it is `EXPRESS_IXSCAN { _id: 1 }`.
+pub fn plan_summary(root: &SolutionNode) -> String {
+    let mut parts = Vec::new();
+    let more = collect(root, &mut parts);
+    let mut out = parts.join(", ");
+    if more {
+        out.push_str(", ...");
+    }
+    out
+}
+
+/// Adds the leaves' names, first to last. Whether some had to be left out.
+fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
+    let scan = |stage: &str, scan: &IndexScanNode| {
+        format!("{stage} {}", json::shell_doc(scan.index.key_pattern.as_raw()))
+    };
+    let leaf = match node {
+        SolutionNode::Eof => "EOF".to_owned(),
+        SolutionNode::CollScan { .. } => "COLLSCAN".to_owned(),
+        SolutionNode::IndexScan(s) => scan("IXSCAN", s),
+        SolutionNode::CountScan(s) => scan("COUNT_SCAN", s),
+        SolutionNode::DistinctScan { scan: s, .. } => scan("DISTINCT_SCAN", s),
+        SolutionNode::Fetch { child, .. }
+        | SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. }
+        | SolutionNode::Projection { child, .. }
+        | SolutionNode::ReturnKey { child } => return collect(child, out),
+        SolutionNode::Or { children, .. }
+        | SolutionNode::SortMerge { children, .. }
+        | SolutionNode::AndSorted { children }
+        | SolutionNode::AndHash { children } => {
+            return children.iter().any(|child| collect(child, out));
+        }
+    };
+    if out.len() >= SCANS_MAX {
+        return true;
+    }
+    out.push(leaf);
+    false
+}

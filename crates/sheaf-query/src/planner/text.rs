@@ -1,0 +1,191 @@
+//! A plan as a tree of text, for tests and for people.
+//!
+//! ```text
+//! LIMIT 10
+//! └─ FETCH  {b: {$lt: 3}}
+//!    └─ IXSCAN a_1_b_1 forward  a: [5, 5]  b: [MinKey, MaxKey]
+//! ```
+
+use std::fmt;
+
+use sheaf_bson::json;
+
+use super::bounds::IndexBounds;
+use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
+use crate::matcher::MatchExpression;
+
+impl fmt::Display for QuerySolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_node(f, &self.root, "", "")
+    }
+}
+
+impl fmt::Display for SolutionNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_node(f, self, "", "")
+    }
+}
+
+/// `first` stands before the node itself, `rest` before what is below it.
+fn write_node(
+    f: &mut fmt::Formatter<'_>,
+    node: &SolutionNode,
+    first: &str,
+    rest: &str,
+) -> fmt::Result {
+    f.write_str(first)?;
+    let children: &[SolutionNode] = match node {
+        SolutionNode::Eof => {
+            f.write_str("EOF")?;
+            &[]
+        }
+        SolutionNode::CollScan { direction, filter } => {
+            write!(f, "COLLSCAN {}", direction_name(*direction))?;
+            write_filter(f, filter.as_deref())?;
+            &[]
+        }
+        SolutionNode::IndexScan(scan) => {
+            write_scan(f, "IXSCAN", scan)?;
+            &[]
+        }
+        SolutionNode::CountScan(scan) => {
+            write_scan(f, "COUNT_SCAN", scan)?;
+            &[]
+        }
+        SolutionNode::DistinctScan { scan, fields } => {
+            write_scan(f, "DISTINCT_SCAN", scan)?;
+            write!(f, "  fields: {fields}")?;
+            &[]
+        }
+        SolutionNode::Fetch { filter, child } => {
+            f.write_str("FETCH")?;
+            write_filter(f, filter.as_deref())?;
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Sort {
+            pattern,
+            limit,
+            child,
+        } => {
+            write!(f, "SORT {}", json::shell_doc(pattern.serialize().as_raw()))?;
+            if let Some(limit) = limit {
+                write!(f, " limit {limit}")?;
+            }
+            std::slice::from_ref(child)
+        }
+        SolutionNode::SortMerge {
+            pattern,
+            dedup,
+            children,
+        } => {
+            write!(
+                f,
+                "SORT_MERGE {}",
+                json::shell_doc(pattern.serialize().as_raw())
+            )?;
+            if *dedup {
+                f.write_str(" dedup")?;
+            }
+            children
+        }
+        SolutionNode::Or {
+            dedup,
+            filter,
+            children,
+        } => {
+            f.write_str("OR")?;
+            if *dedup {
+                f.write_str(" dedup")?;
+            }
+            write_filter(f, filter.as_deref())?;
+            children
+        }
+        SolutionNode::Limit { limit, child } => {
+            write!(f, "LIMIT {limit}")?;
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Skip { skip, child } => {
+            write!(f, "SKIP {skip}")?;
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Projection {
+            kind,
+            projection,
+            child,
+        } => {
+            let name = match kind {
+                ProjectionKind::Covered => "PROJECTION_COVERED",
+                ProjectionKind::Simple => "PROJECTION_SIMPLE",
+                ProjectionKind::Default => "PROJECTION_DEFAULT",
+            };
+            let spec = projection.transform_by().as_raw();
+            write!(f, "{name} {}", json::shell_doc(spec))?;
+            std::slice::from_ref(child)
+        }
+        SolutionNode::ReturnKey { child } => {
+            f.write_str("RETURN_KEY")?;
+            std::slice::from_ref(child)
+        }
+        SolutionNode::AndSorted { children } => {
+            f.write_str("AND_SORTED")?;
+            children
+        }
+        SolutionNode::AndHash { children } => {
+            f.write_str("AND_HASH")?;
+            children
+        }
+    };
+    for (at, child) in children.iter().enumerate() {
+        f.write_str("\n")?;
+        let last = at + 1 == children.len();
+        let (branch, below) = if last {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        write_node(f, child, &format!("{rest}{branch}"), &format!("{rest}{below}"))?;
+    }
+    Ok(())
+}
+
+fn direction_name(direction: i8) -> &'static str {
+    if direction < 0 { "backward" } else { "forward" }
+}
+
+fn write_filter(f: &mut fmt::Formatter<'_>, filter: Option<&MatchExpression>) -> fmt::Result {
+    match filter {
+        None => Ok(()),
+        Some(filter) => write!(f, "  {}", json::shell_doc(filter.serialize().as_raw())),
+    }
+}
+
+fn write_scan(f: &mut fmt::Formatter<'_>, stage: &str, scan: &IndexScanNode) -> fmt::Result {
+    let direction = direction_name(scan.direction);
+    write!(f, "{stage} {} {direction}", scan.index.name)?;
+    match &scan.bounds {
+        IndexBounds::Fields(lists) => {
+            for list in lists {
+                write!(f, "  {list}")?;
+            }
+        }
+        IndexBounds::KeyRange {
+            start,
+            end,
+            start_inclusive,
+            end_inclusive,
+        } => {
+            let open = if *start_inclusive { '[' } else { '(' };
+            let close = if *end_inclusive { ']' } else { ')' };
+            let key = |key: &Option<sheaf_bson::DocBuf>| {
+                key.as_ref()
+                    .map_or("end".to_owned(), |k| json::shell_doc(k.as_raw()))
+            };
+            write!(f, "  {open}{}, {}{close}", key(start), key(end))?;
+        }
+    }
+    write_filter(f, scan.filter.as_deref())?;
+    if scan.dedup {
+        f.write_str("  dedup")?;
+    }
+    Ok(())
+}

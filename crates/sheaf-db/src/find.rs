@@ -133,6 +133,8 @@ enum DigestKind {
     #[default]
     None,
     Express,
+    ExpressWrite(&'static str),
+    Eof,
     RecordCount,
     Solution(Arc<QuerySolution>),
 }
@@ -142,6 +144,22 @@ impl PlanDigest {
     pub fn express() -> Self {
         PlanDigest {
             kind: DigestKind::Express,
+            ..Default::default()
+        }
+    }
+
+    /// The express path to one record and what is done to it (`EXPRESS_UPDATE`).
+    pub fn express_write(stage: &'static str) -> Self {
+        PlanDigest {
+            kind: DigestKind::ExpressWrite(stage),
+            ..Default::default()
+        }
+    }
+
+    /// There is no collection to plan over.
+    pub fn nothing() -> Self {
+        PlanDigest {
+            kind: DigestKind::Eof,
             ..Default::default()
         }
     }
@@ -167,6 +185,8 @@ impl PlanDigest {
         match &self.kind {
             DigestKind::None => None,
             DigestKind::Express => Some(express::PLAN_SUMMARY.into()),
+            DigestKind::ExpressWrite(stage) => Some(format!("{},{stage}", express::PLAN_SUMMARY)),
+            DigestKind::Eof => Some("EOF".into()),
             DigestKind::RecordCount => Some("RECORD_STORE_FAST_COUNT".into()),
             DigestKind::Solution(solution) => Some(planner::plan_summary(&solution.root)),
         }

@@ -1,0 +1,123 @@
+//! One delete statement.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Error;
+use sheaf_bson::{DateTime, DocBuf, RawDoc, RecordId};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
+use sheaf_query::projection::Projection;
+
+use super::{Matches, ReturnDocument, project};
+use crate::catalog::namespace::Namespace;
+use crate::database::Db;
+use crate::exec::WorkCounts;
+use crate::find::{CollectionView, PlanDigest, QueryOptions};
+use crate::op_context::OpContext;
+use crate::write::delete::{DeleteResult, DocumentDelete};
+
+/// What to delete.
+#[derive(Clone)]
+pub struct DeleteStatement<'a> {
+    /// Filter, sort, hint and `let`.
+    pub spec: FindSpec<'a>,
+    /// All matches, not only the first.
+    pub multi: bool,
+    /// [`ReturnDocument::Before`] for findAndModify.
+    pub return_document: ReturnDocument,
+    /// `fields` of findAndModify.
+    pub projection: Option<RawDoc<'a>>,
+}
+
+/// What a statement did, also when it ended in an error.
+#[derive(Debug, Default)]
+pub struct DeleteReport {
+    /// Deleted documents and keys.
+    pub result: DeleteResult,
+    /// What was read.
+    pub counts: WorkCounts,
+    /// How the documents were found.
+    pub plan: PlanDigest,
+    /// The document that findAndModify gives back.
+    pub returned: Option<DocBuf>,
+}
+
+/// Carries out one statement. The report says what was done, also before an error.
+pub fn delete(
+    db: &Arc<Db>,
+    op: &OpContext,
+    ns: &Namespace,
+    statement: &DeleteStatement<'_>,
+    options: &QueryOptions,
+    report: &mut DeleteReport,
+) -> Result<(), Error> {
+    let mut scope = VariableScope::new(DateTime::now());
+    if let Some(vars) = statement.spec.let_vars {
+        scope = scope.with_let(vars)?;
+    }
+    let context = ParseContext { variables: scope };
+    let projection = statement
+        .projection
+        .filter(|spec| !spec.is_empty())
+        .map(|spec| Projection::parse(spec, &context))
+        .transpose()?;
+    let mut spec = statement.spec.clone();
+    if !statement.multi && spec.sort.is_some() {
+        spec.limit = Some(1);
+    }
+    let query = Arc::new(CanonicalQuery::with_context(spec, &context)?);
+    let mut taker = Taker {
+        query: &query,
+        return_document: statement.return_document,
+        projection: projection.as_ref(),
+        returned: None,
+    };
+    loop {
+        op.check_interrupt_now()?;
+        let view = CollectionView::new(&db.read_view()?, ns);
+        let Some(collection) = &view.collection else {
+            report.plan = PlanDigest::nothing();
+            return Ok(());
+        };
+        let mut matches = Matches::start(&view, collection, op, &query, options)?;
+        let done = db.delete_records(
+            op,
+            collection,
+            &mut matches,
+            &mut taker,
+            statement.multi,
+            &mut report.result,
+        );
+        let counts = matches.counts();
+        report.counts.keys_examined += counts.keys_examined;
+        report.counts.docs_examined += counts.docs_examined;
+        report.plan = matches.plan("EXPRESS_DELETE");
+        done?;
+        report.returned = taker.returned.take();
+        // Another writer took the one document: there may be a next one.
+        if statement.multi || report.result.deleted > 0 || !matches.found {
+            return Ok(());
+        }
+    }
+}
+
+struct Taker<'s> {
+    query: &'s CanonicalQuery,
+    return_document: ReturnDocument,
+    projection: Option<&'s Projection>,
+    returned: Option<DocBuf>,
+}
+
+impl DocumentDelete for Taker<'_> {
+    fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool, Error> {
+        self.query.filter.matches(doc)
+    }
+
+    fn deleted(&mut self, id: RecordId, doc: RawDoc<'_>) -> Result<(), Error> {
+        if self.return_document != ReturnDocument::None {
+            self.returned = Some(project(self.projection, doc, Some(id.0))?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! Statements that change what a query finds: update, delete, findAndModify.
+//!
+//! ```text
+//!   statement ──> plan (or express) ──matches──> write::update / write::delete ──> units of work
+//!        └─ nothing matched, upsert ──> document from query and update ──> insert
+//! ```
+//!
+//! The plan runs on a snapshot and the writes behind it, so an update never
+//! meets its own results again. What another writer changed in between is
+//! matched again under its lock; when that leaves a statement for one document
+//! without one, it begins anew.
+
+mod delete;
+mod update;
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Error;
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
+use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::planner;
+use sheaf_query::projection::Projection;
+
+pub use delete::{DeleteReport, DeleteStatement, delete};
+pub use update::{UpdateReport, UpdateStatement, update};
+
+use crate::catalog::collection::Collection;
+use crate::exec::{Doc, PlanExecutor, WorkCounts, express};
+use crate::find::{self, CollectionView, PlanDigest, QueryOptions};
+use crate::op_context::OpContext;
+use crate::write::{MatchedRecord, RecordSource};
+
+/// The matches of a statement, and what it took to find them.
+struct Matches {
+    source: Source,
+    /// Some match was handed out.
+    found: bool,
+}
+
+enum Source {
+    Express(Option<MatchedRecord>, WorkCounts),
+    Plan(Box<PlanExecutor>, PlanDigest),
+}
+
+impl Matches {
+    fn start(
+        view: &CollectionView,
+        collection: &Arc<Collection>,
+        op: &OpContext,
+        query: &Arc<CanonicalQuery>,
+        options: &QueryOptions,
+    ) -> Result<Self, Error> {
+        let source = match planner::express_id(query) {
+            Some(id) => {
+                let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+                let counts = WorkCounts {
+                    keys_examined: found.keys_examined,
+                    docs_examined: found.docs_examined,
+                };
+                let record = found
+                    .record
+                    .map(|(id, document)| MatchedRecord { id, document });
+                Source::Express(record, counts)
+            }
+            None => {
+                let (executor, digest) = find::start(view, op, query, options)?;
+                Source::Plan(Box::new(executor), digest)
+            }
+        };
+        Ok(Matches {
+            source,
+            found: false,
+        })
+    }
+
+    fn counts(&self) -> WorkCounts {
+        match &self.source {
+            Source::Express(_, counts) => *counts,
+            Source::Plan(executor, _) => executor.counts(),
+        }
+    }
+
+    /// `express` names the stage that the express path ends in.
+    fn plan(&self, express: &'static str) -> PlanDigest {
+        match &self.source {
+            Source::Express(..) => PlanDigest::express_write(express),
+            Source::Plan(_, digest) => digest.clone(),
+        }
+    }
+}
+
+impl RecordSource for Matches {
+    fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>, Error> {
+        let record = match &mut self.source {
+            Source::Express(record, _) => record.take(),
+            Source::Plan(executor, _) => loop {
+                let Some(member) = executor.next(op)? else {
+                    break None;
+                };
+                // Plans of writes have no projection: every member is a record with its document.
+                if let (Some(id), Some(Doc::Shared(document))) = (member.record_id, member.doc) {
+                    break Some(MatchedRecord { id, document });
+                }
+            },
+        };
+        self.found |= record.is_some();
+        Ok(record)
+    }
+}
+
+/// Which document findAndModify gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReturnDocument {
+    /// None: it is an update or delete command.
+    #[default]
+    None,
+    /// As it was.
+    Before,
+    /// As it is now.
+    After,
+}
+
+/// A document to give back, through the command's `fields`.
+fn project(
+    projection: Option<&Projection>,
+    doc: RawDoc<'_>,
+    record_id: Option<i64>,
+) -> Result<DocBuf, Error> {
+    let Some(projection) = projection else {
+        return Ok(doc.to_buf());
+    };
+    let mut out = DocBuilder::new();
+    projection.apply(doc, None, record_id, &mut out)?;
+    Ok(out.finish())
+}

@@ -1,0 +1,207 @@
+//! One update statement.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Value};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::{MatchDetails, ParseContext};
+use sheaf_query::projection::Projection;
+use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver, UpdateKind};
+
+use super::{Matches, ReturnDocument, project};
+use crate::catalog::namespace::Namespace;
+use crate::database::Db;
+use crate::exec::WorkCounts;
+use crate::find::{CollectionView, PlanDigest, QueryOptions};
+use crate::op_context::OpContext;
+use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
+
+/// How often an upsert that met its own document, inserted by another, looks again.
+const UPSERT_ATTEMPTS: u32 = 8;
+
+/// What to change, and how.
+#[derive(Clone)]
+pub struct UpdateStatement<'a> {
+    /// Filter, sort, hint and `let`.
+    pub spec: FindSpec<'a>,
+    /// A replacement, operators or a pipeline.
+    pub update: RawValue<'a>,
+    /// For `$[identifier]`.
+    pub array_filters: Option<RawArray<'a>>,
+    /// Insert when nothing matches.
+    pub upsert: bool,
+    /// All matches, not only the first.
+    pub multi: bool,
+    /// For findAndModify.
+    pub return_document: ReturnDocument,
+    /// `fields` of findAndModify.
+    pub projection: Option<RawDoc<'a>>,
+}
+
+/// What a statement did, also when it ended in an error.
+#[derive(Debug, Default)]
+pub struct UpdateReport {
+    /// Matched, modified, keys.
+    pub result: UpdateResult,
+    /// The `_id` that an upsert inserted.
+    pub upserted: Option<Value>,
+    /// What was read.
+    pub counts: WorkCounts,
+    /// How the documents were found.
+    pub plan: PlanDigest,
+    /// The document that findAndModify gives back.
+    pub returned: Option<DocBuf>,
+}
+
+/// Carries out one statement. The report says what was done, also before an error.
+pub fn update(
+    db: &Arc<Db>,
+    op: &OpContext,
+    ns: &Namespace,
+    statement: &UpdateStatement<'_>,
+    options: &QueryOptions,
+    report: &mut UpdateReport,
+) -> Result<(), Error> {
+    let now = DateTime::now();
+    let mut scope = VariableScope::new(now);
+    if let Some(vars) = statement.spec.let_vars {
+        scope = scope.with_let(vars)?;
+    }
+    let driver = UpdateDriver::parse(statement.update, statement.array_filters, &scope)?;
+    if statement.multi && driver.kind() == UpdateKind::Replacement {
+        return Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "multi update is not supported for replacement-style update",
+        ));
+    }
+    let context = ParseContext { variables: scope };
+    let projection = statement
+        .projection
+        .filter(|spec| !spec.is_empty())
+        .map(|spec| Projection::parse(spec, &context))
+        .transpose()?;
+    let mut spec = statement.spec.clone();
+    if !statement.multi && spec.sort.is_some() {
+        spec.limit = Some(1);
+    }
+    let query = Arc::new(CanonicalQuery::with_context(spec, &context)?);
+    let mut applier = Applier {
+        query: &query,
+        driver: &driver,
+        context: ApplyContext {
+            now,
+            timestamp: db.next_timestamp(now),
+            ..Default::default()
+        },
+        return_document: statement.return_document,
+        projection: projection.as_ref(),
+        returned: None,
+    };
+    let mut upsert_attempts = 0;
+    loop {
+        op.check_interrupt_now()?;
+        let view = CollectionView::new(&db.read_view()?, ns);
+        let mut lost_its_match = false;
+        if let Some(collection) = &view.collection {
+            let mut matches = Matches::start(&view, collection, op, &query, options)?;
+            let done = db.update_records(
+                op,
+                collection,
+                &mut matches,
+                &mut applier,
+                statement.multi,
+                &mut report.result,
+            );
+            let counts = matches.counts();
+            report.counts.keys_examined += counts.keys_examined;
+            report.counts.docs_examined += counts.docs_examined;
+            report.plan = matches.plan("EXPRESS_UPDATE");
+            done?;
+            lost_its_match = matches.found && report.result.matched == 0;
+        } else {
+            report.plan = PlanDigest::nothing();
+        }
+        report.returned = applier.returned.take();
+        if report.result.matched > 0 {
+            return Ok(());
+        }
+        if lost_its_match && !statement.multi {
+            continue;
+        }
+        if !statement.upsert {
+            return Ok(());
+        }
+        let insert = ApplyContext {
+            is_insert: true,
+            ..applier.context
+        };
+        let doc = driver.upsert_document(&query.filter, &insert)?;
+        match db.insert_one(op, ns, doc.as_raw()) {
+            Ok(stats) => {
+                report.result.stats.add(&stats);
+                report.upserted = doc.get("_id").map(RawValue::to_value);
+                if statement.return_document == ReturnDocument::After {
+                    report.returned = Some(project(projection.as_ref(), doc.as_raw(), None)?);
+                }
+                return Ok(());
+            }
+            // Somebody inserted what we looked for: now it can be found.
+            Err(error)
+                if error.code() == ErrorCode::DUPLICATE_KEY
+                    && upsert_attempts < UPSERT_ATTEMPTS =>
+            {
+                upsert_attempts += 1;
+                if upsert_attempts > 1 && !query.filter.matches(doc.as_raw())? {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Applies the statement to one document after another.
+struct Applier<'s> {
+    query: &'s CanonicalQuery,
+    driver: &'s UpdateDriver,
+    context: ApplyContext,
+    return_document: ReturnDocument,
+    projection: Option<&'s Projection>,
+    returned: Option<DocBuf>,
+}
+
+impl DocumentUpdate for Applier<'_> {
+    fn apply(&mut self, doc: RawDoc<'_>, recheck: bool) -> Result<Applied, Error> {
+        if self.driver.needs_matched_array_index() {
+            let mut details = MatchDetails::default();
+            if !self.query.filter.matches_with_details(doc, &mut details)? {
+                return Ok(Applied::NoMatch);
+            }
+            self.context.matched_array_index = details.array_index.map(|at| at as usize);
+        } else if recheck && !self.query.filter.matches(doc)? {
+            return Ok(Applied::NoMatch);
+        }
+        Ok(match self.driver.apply(doc, &self.context)? {
+            Outcome::NoChange => Applied::Unchanged,
+            Outcome::Changed { doc, modified } => Applied::Changed {
+                document: doc,
+                modified: match self.driver.kind() {
+                    UpdateKind::Replacement => ModifiedBy::Everything,
+                    _ => ModifiedBy::Paths(Box::new(move |path| modified.may_affect(path))),
+                },
+            },
+        })
+    }
+
+    fn applied(&mut self, record: &UpdatedRecord<'_>) -> Result<(), Error> {
+        let doc = match self.return_document {
+            ReturnDocument::None => return Ok(()),
+            ReturnDocument::Before => record.old,
+            ReturnDocument::After => record.new,
+        };
+        self.returned = Some(project(self.projection, doc, Some(record.id.0))?);
+        Ok(())
+    }
+}

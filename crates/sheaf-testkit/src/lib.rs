@@ -1,1 +1,4 @@
 //! What tests share: script runner, naive model, generators.
+
+pub mod fuzz;
+pub mod generate;

@@ -425,27 +425,11 @@ fn call(name: &str, arguments: &[Value]) -> Option<Value> {
             let half = |key: &str| small(&halves.get(key)?.to_value());
             Some(Value::Timestamp(Timestamp::new(half("t")?, half("i")?)))
         }
-        ("BinData", [subtype, Binary { bytes, .. }]) => {
-            let subtype = u8::try_from(integer(subtype)?).ok()?;
-            Some(Binary {
-                subtype,
-                bytes: bytes.clone(),
-            })
-        }
+        ("BinData", [subtype, Binary { bytes, .. }]) => binary(integer(subtype)?, bytes.clone()),
         ("BinData", [subtype, String(base64)]) => {
-            let subtype = u8::try_from(integer(subtype)?).ok()?;
-            Some(Binary {
-                subtype,
-                bytes: wrapper::from_base64(base64)?,
-            })
+            binary(integer(subtype)?, wrapper::from_base64(base64)?)
         }
-        ("HexData", [subtype, String(hex)]) => {
-            let subtype = u8::try_from(integer(subtype)?).ok()?;
-            Some(Binary {
-                subtype,
-                bytes: wrapper::from_hex(hex)?,
-            })
-        }
+        ("HexData", [subtype, String(hex)]) => binary(integer(subtype)?, wrapper::from_hex(hex)?),
         ("UUID", [String(text)]) => Some(Binary {
             subtype: 4,
             bytes: wrapper::uuid(text)?,
@@ -464,6 +448,14 @@ fn call(name: &str, arguments: &[Value]) -> Option<Value> {
         }),
         _ => None,
     }
+}
+
+/// Bytes as stored: those of the old subtype 2 begin with their length.
+fn binary(subtype: i64, bytes: Vec<u8>) -> Option<Value> {
+    let subtype = u8::try_from(subtype).ok()?;
+    let inner = |bytes: &[u8]| Some(u32::from_le_bytes(*bytes.first_chunk()?) as usize + 4);
+    let holds = subtype != 2 || inner(&bytes) == Some(bytes.len());
+    holds.then_some(Value::Binary { subtype, bytes })
 }
 
 fn regex(pattern: &str, options: &str) -> Option<Value> {

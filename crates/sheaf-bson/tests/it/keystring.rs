@@ -13,7 +13,7 @@ use sheaf_bson::{
     Decimal128, DocBuilder, RawValue, RecordId, Value, compare_values, doc, values_equal,
 };
 
-use crate::generate::{number, value};
+use sheaf_testkit::generate::{number, value};
 
 fn encode(values: &[Value], directions: Directions) -> KeyStringBuilder {
     let mut builder = KeyStringBuilder::new(directions);
@@ -71,7 +71,7 @@ fn directions() -> impl Strategy<Value = Directions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(crate::cases(2000))]
 
     #[test]
     fn memcmp_is_comparison(a in value(), b in value(), d in directions()) {

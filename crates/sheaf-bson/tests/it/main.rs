@@ -2,9 +2,19 @@
 
 mod build;
 mod corpus;
-mod generate;
+mod fuzz;
 mod keystring;
 mod oracle;
+mod order;
 mod path;
 mod text;
 mod validate;
+
+/// How many cases a property gets, unless the environment asks for another number.
+fn cases(n: u32) -> proptest::prelude::ProptestConfig {
+    let mut config = proptest::prelude::ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = n;
+    }
+    config
+}

@@ -4,7 +4,7 @@ use bson::Bson;
 use proptest::prelude::*;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
-use crate::generate::document;
+use sheaf_testkit::generate::document;
 
 /// Rebuilds a document from what the other crate read, with our builder.
 fn rebuild(doc: &bson::Document) -> DocBuf {
@@ -117,12 +117,13 @@ fn comparable(doc: RawDoc<'_>) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(crate::cases(1000))]
 
     #[test]
     fn both_read_the_same(doc in document()) {
-        prop_assume!(comparable(doc.as_raw()));
-        let theirs = bson::Document::from_reader(doc.as_bytes()).unwrap();
-        prop_assert_eq!(rebuild(&theirs), doc);
+        if comparable(doc.as_raw()) {
+            let theirs = bson::Document::from_reader(doc.as_bytes()).unwrap();
+            prop_assert_eq!(rebuild(&theirs), doc);
+        }
     }
 }

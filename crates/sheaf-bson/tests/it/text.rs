@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sheaf_bson::{DateTime, DocBuilder, RawValue, Timestamp, Value, doc, json};
 
-use crate::generate::{document, value};
+use sheaf_testkit::generate::{document, value};
 
 #[test]
 fn shell_style() {
@@ -149,7 +149,7 @@ fn bad_text_is_refused_where_it_is_bad() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(crate::cases(1000))]
 
     #[test]
     fn typed_text_reads_back(doc in document()) {
@@ -162,9 +162,6 @@ proptest! {
 
     #[test]
     fn canonical_text_reads_back(value in value()) {
-        // Options of a regular expression come back sorted, and a binary of the
-        // old subtype has no bytes but its own.
-        prop_assume!(!json::typed(&value).contains("BinData(2"));
         let text = json::to_canonical(&value);
         let back = json::parse(&text).unwrap();
         prop_assert_eq!(json::to_canonical(&back), text);

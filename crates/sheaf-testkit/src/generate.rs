@@ -1,4 +1,6 @@
-//! Random values, with a taste for those that are nearly equal.
+//! Random values, with a taste for those that are nearly equal: numbers where
+//! types, digits and floats change over, short texts of few letters with zero
+//! bytes among them, and the same value in several types.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -13,6 +15,7 @@ fn integer() -> impl Strategy<Value = i64> {
     prop_oneof![-20i64..20, edges, any::<i64>()]
 }
 
+/// Doubles: special ones, those beside integers, any bits.
 pub fn double() -> impl Strategy<Value = f64> {
     let special = select(vec![
         0.0,
@@ -37,6 +40,7 @@ pub fn double() -> impl Strategy<Value = f64> {
     prop_oneof![special, near_integer, any::<u64>().prop_map(f64::from_bits)]
 }
 
+/// Decimals: small ones with trailing zeros, those beside integers and doubles, any.
 pub fn decimal() -> impl Strategy<Value = Decimal128> {
     let special = select(vec![
         Decimal128::NAN,
@@ -67,6 +71,7 @@ pub fn decimal() -> impl Strategy<Value = Decimal128> {
     prop_oneof![special, small, any, near_integer, near_double]
 }
 
+/// Numbers of the four types.
 pub fn number() -> impl Strategy<Value = Value> {
     prop_oneof![
         integer().prop_map(|n| Value::Int32(n as i32)),
@@ -97,6 +102,16 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+fn binary() -> impl Strategy<Value = Value> {
+    (select(vec![0u8, 2, 4, 0x80]), bytes()).prop_map(|(subtype, mut bytes)| {
+        if subtype == 2 {
+            // The old subtype repeats its length inside.
+            bytes.splice(0..0, (bytes.len() as i32).to_le_bytes());
+        }
+        Value::Binary { subtype, bytes }
+    })
+}
+
 fn object_id() -> impl Strategy<Value = ObjectId> {
     select(vec![0u8, 1, 0xFF]).prop_map(|b| {
         let mut id = [b; 12];
@@ -113,8 +128,7 @@ fn scalar() -> impl Strategy<Value = Value> {
         1 => text().prop_map(Value::Symbol),
         1 => select(vec![Value::MinKey, Value::MaxKey, Value::Null, Value::Undefined]),
         1 => any::<bool>().prop_map(Value::Boolean),
-        1 => (select(vec![0u8, 2, 4, 0x80]), bytes())
-            .prop_map(|(subtype, bytes)| Value::Binary { subtype, bytes }),
+        1 => binary(),
         1 => object_id().prop_map(Value::ObjectId),
         1 => millis.prop_map(|ms| Value::DateTime(DateTime(ms))),
         1 => any::<(u32, u32)>().prop_map(|(t, i)| Value::Timestamp(Timestamp::new(t, i))),
@@ -149,6 +163,7 @@ pub fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Documents of a few fields, whose names may repeat.
 pub fn document() -> impl Strategy<Value = DocBuf> {
     proptest::collection::vec((cstring(), value()), 0..5).prop_map(document_of)
 }

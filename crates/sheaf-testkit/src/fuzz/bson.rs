@@ -1,0 +1,103 @@
+//! Documents from outside.
+
+use std::collections::hash_map::DefaultHasher;
+use std::ops::ControlFlow;
+
+use sheaf_bson::path::{LeafArrayBehavior, for_each_value};
+use sheaf_bson::{
+    DocBuilder, FieldPath, RawDoc, RawValue, ValidateOptions, compare_docs, hash_value, json,
+    validate,
+};
+
+/// Any bytes: validating and reading them does no harm; what validation
+/// accepts is read without loss, rebuilds to the same bytes, and survives text.
+pub fn bson(data: &[u8]) {
+    let valid = validate(data, &ValidateOptions::default());
+    let Ok(doc) = RawDoc::parse(data) else {
+        assert!(valid.is_err(), "validated what is not even framed");
+        return;
+    };
+    read_all(doc);
+    if valid.is_err() {
+        return;
+    }
+    assert_eq!(
+        rebuild(doc).as_bytes(),
+        data,
+        "a valid document rebuilds to its bytes"
+    );
+    let text = json::typed(doc);
+    let back = json::parse_doc(&text).unwrap_or_else(|e| panic!("{text} does not read back: {e}"));
+    assert!(
+        compare_docs(back.as_raw(), doc).is_eq(),
+        "{text} reads back differently"
+    );
+}
+
+/// Any text: reading it does no harm, and what is read is valid and prints and reads alike.
+pub fn json(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Ok(doc) = json::parse_doc(text) else {
+        return;
+    };
+    let deep = ValidateOptions { depth_max: 200 };
+    validate(doc.as_bytes(), &deep).unwrap_or_else(|e| panic!("{text:?} made a bad document: {e}"));
+    let printed = json::typed(&doc);
+    let back = json::parse_doc(&printed);
+    let back = back.unwrap_or_else(|e| panic!("{printed} does not read back: {e}"));
+    assert_eq!(json::typed(&back), printed);
+}
+
+/// Everything that reads a document, for its lack of panics.
+fn read_all(doc: RawDoc<'_>) {
+    assert!(compare_docs(doc, doc).is_eq(), "a document equals itself");
+    hash_value(RawValue::Document(doc), &mut DefaultHasher::new());
+    assert!(doc.to_string().len() >= 2);
+    json::to_relaxed(doc);
+    json::to_canonical(doc);
+    for dotted in ["a", "a.b", "a.0", "a.0.b", ""] {
+        let Ok(path) = FieldPath::parse_lenient(dotted) else {
+            continue;
+        };
+        let _ = for_each_value(doc, &path, LeafArrayBehavior::Traverse, |item| {
+            item.value().map_or(ControlFlow::Continue(()), |_| {
+                ControlFlow::<()>::Continue(())
+            })
+        });
+    }
+}
+
+/// A copy made through decoded values, with the keys arrays had.
+fn rebuild(doc: RawDoc<'_>) -> sheaf_bson::DocBuf {
+    let mut builder = DocBuilder::new();
+    copy(doc, &mut builder);
+    builder.finish()
+}
+
+fn copy(doc: RawDoc<'_>, builder: &mut DocBuilder) {
+    for element in doc {
+        match element.value() {
+            RawValue::Document(inner) => {
+                builder.begin_document(element.key());
+                copy(inner, builder);
+                builder.end();
+            }
+            RawValue::Array(inner) => {
+                builder.begin_array(element.key());
+                copy(inner.as_doc(), builder);
+                builder.end();
+            }
+            RawValue::JavaScriptWithScope { code, scope } => {
+                let scope = rebuild(scope);
+                let value = RawValue::JavaScriptWithScope {
+                    code,
+                    scope: scope.as_raw(),
+                };
+                builder.append(element.key(), value);
+            }
+            value => drop(builder.append(element.key(), value)),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Bodies of fuzz targets, as plain functions: the fuzzer under `fuzz/` calls
+//! them with bytes it has grown, ordinary tests with mutated examples.
+//!
+//! A body returns if the bytes are harmless, refused or accepted, and panics
+//! if a promise is broken.
+
+mod bson;
+mod keystring;
+mod mutate;
+
+pub use bson::{bson, json};
+pub use keystring::keystring;
+pub use mutate::{Random, mutate};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::{DateTime, DocBuf, ObjectId, RawArray, RawDoc, RawValue, Value};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{MatchDetails, ParseContext};
@@ -133,11 +133,7 @@ pub fn update(
         if !statement.upsert {
             return Ok(());
         }
-        let insert = ApplyContext {
-            is_insert: true,
-            ..applier.context
-        };
-        let doc = driver.upsert_document(&query.filter, &insert)?;
+        let doc = driver.upsert_document(&query.filter, &applier.context, ObjectId::new)?;
         match db.insert_one(op, ns, doc.as_raw()) {
             Ok(stats) => {
                 report.result.stats.add(&stats);

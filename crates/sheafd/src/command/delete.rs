@@ -1,0 +1,127 @@
+//! `delete`: removes documents.
+
+use std::time::Instant;
+
+use sheaf_bson::{DocBuilder, Error, RawDoc};
+use sheaf_db::Namespace;
+use sheaf_db::modify::{self, DeleteReport, DeleteStatement};
+use sheaf_query::canonical::FindSpec;
+
+use super::context::{CommandContext, WriteReport, unknown_field};
+use super::write_reply::{WriteErrors, append_write_concern, statements};
+use super::{fields, find};
+
+/// One element of `deletes`.
+pub fn parse_statement<'a>(
+    statement: RawDoc<'a>,
+    let_vars: Option<RawDoc<'a>>,
+) -> Result<DeleteStatement<'a>, Error> {
+    const NAME: &str = "delete.deletes";
+    let mut spec = FindSpec {
+        let_vars,
+        ..Default::default()
+    };
+    let (mut filter, mut limit) = (None, None);
+    for element in statement.iter() {
+        match element.key() {
+            "q" => filter = Some(fields::document(NAME, &element)?),
+            "limit" => {
+                let n = fields::integer(NAME, &element)?;
+                if n != 0 && n != 1 {
+                    return Err(Error::new(
+                        sheaf_bson::ErrorCode::FAILED_TO_PARSE,
+                        format!("The limit field in delete objects must be 0 or 1. Got {n}"),
+                    ));
+                }
+                limit = Some(n);
+            }
+            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "collation" => find::refuse_collation(NAME, &element)?,
+            other => return Err(unknown_field(NAME, other)),
+        }
+    }
+    spec.filter = Some(filter.ok_or_else(|| fields::missing(NAME, "q"))?);
+    Ok(DeleteStatement {
+        spec,
+        multi: limit.ok_or_else(|| fields::missing(NAME, "limit"))? == 0,
+        return_document: Default::default(),
+        projection: None,
+    })
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "delete";
+    let namespace = cx.collection()?;
+    let (mut ordered, mut let_vars) = (true, None);
+    for element in cx.arguments() {
+        match element.key() {
+            "deletes" => {}
+            "ordered" => ordered = fields::boolean(NAME, &element)?,
+            "let" => let_vars = fields::optional_document(NAME, &element)?,
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let statements = statements(cx, "deletes")?;
+    // A malformed statement fails the command before anything is written.
+    let parsed = statements
+        .iter()
+        .map(|statement| parse_statement(*statement, let_vars))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut n = 0;
+    let mut errors = WriteErrors::default();
+    for (index, (statement, doc)) in parsed.iter().zip(&statements).enumerate() {
+        let mut report = DeleteReport::default();
+        let result = run_one(cx, &namespace, statement, *doc, &mut report);
+        n += report.result.deleted;
+        if let Err(error) = result {
+            let ends = sheaf_db::write::ends_operation(&error);
+            if ends && index == 0 && n == 0 {
+                return Err(error);
+            }
+            errors.push(index, error);
+            if ordered || ends {
+                break;
+            }
+        }
+    }
+    out.append("n", n as i32);
+    errors.append(out);
+    append_write_concern(cx, out);
+    Ok(())
+}
+
+/// Carries out one statement and takes down what it cost.
+pub fn run_one(
+    cx: &mut CommandContext<'_>,
+    namespace: &Namespace,
+    statement: &DeleteStatement<'_>,
+    doc: RawDoc<'_>,
+    report: &mut DeleteReport,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let options = cx.server.query_options(None);
+    let before = cx.op.counters().counts();
+    let db = cx.server.db.clone();
+    let result = modify::delete(&db, &cx.op, namespace, statement, &options, report);
+    let counters = cx.op.counters();
+    counters.keys_examined.add(report.counts.keys_examined);
+    counters.docs_examined.add(report.counts.docs_examined);
+    let after = counters.counts();
+    let wrote = report.result.deleted > 0;
+    cx.report.plan = report.plan.clone();
+    cx.report.writes.push(WriteReport {
+        kind: "remove",
+        statement: doc.to_buf(),
+        plan_summary: report.plan.summary(),
+        keys_examined: report.counts.keys_examined,
+        docs_examined: report.counts.docs_examined,
+        n_deleted: report.result.deleted,
+        keys_deleted: wrote.then_some(report.result.stats.keys_deleted),
+        bytes_logged: wrote.then_some(after.bytes_logged - before.bytes_logged),
+        write_conflicts: after.write_conflicts - before.write_conflicts,
+        elapsed: begun.elapsed(),
+        ..Default::default()
+    });
+    result
+}

@@ -1,0 +1,133 @@
+//! `findAndModify`: changes or removes one document and gives it back.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_db::modify::{
+    DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement,
+};
+use sheaf_query::canonical::FindSpec;
+
+use super::context::{CommandContext, unknown_field};
+use super::write_reply::append_write_concern;
+use super::{delete, fields, find, update};
+
+/// What is to be done to the document.
+pub enum Change<'a> {
+    /// `update`.
+    Update(Box<UpdateStatement<'a>>),
+    /// `remove: true`.
+    Remove(DeleteStatement<'a>),
+}
+
+/// Reads the command's arguments.
+pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Change<'a>, Error> {
+    const NAME: &str = "findAndModify";
+    let mut spec = FindSpec::default();
+    let (mut remove, mut new, mut upsert) = (false, false, false);
+    let mut update: Option<RawValue<'a>> = None;
+    let mut projection: Option<RawDoc<'a>> = None;
+    let mut array_filters: Option<RawArray<'a>> = None;
+    for element in arguments {
+        match element.key() {
+            "query" => spec.filter = fields::optional_document(NAME, &element)?,
+            "sort" => spec.sort = fields::optional_document(NAME, &element)?,
+            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "let" => spec.let_vars = fields::optional_document(NAME, &element)?,
+            "remove" => remove = fields::boolean(NAME, &element)?,
+            "new" => new = fields::boolean(NAME, &element)?,
+            "upsert" => upsert = fields::boolean(NAME, &element)?,
+            "update" => update = Some(element.value()),
+            "fields" => projection = fields::optional_document(NAME, &element)?,
+            "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
+            "collation" => find::refuse_collation(NAME, &element)?,
+            "bypassDocumentValidation" => {
+                fields::boolean(NAME, &element)?;
+            }
+            other => return Err(unknown_field(NAME, other)),
+        }
+    }
+    let refuse = |what: &str| {
+        Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            format!("Cannot specify both {what} and remove=true"),
+        ))
+    };
+    if remove {
+        if update.is_some() {
+            return refuse("an update");
+        }
+        if upsert {
+            return refuse("upsert=true");
+        }
+        if new {
+            return Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                "Cannot specify both new=true and remove=true; 'remove' always returns the \
+                 deleted document",
+            ));
+        }
+        if array_filters.is_some() {
+            return refuse("arrayFilters");
+        }
+        return Ok(Change::Remove(DeleteStatement {
+            spec,
+            multi: false,
+            return_document: ReturnDocument::Before,
+            projection,
+        }));
+    }
+    let Some(update) = update else {
+        return Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "Either an update or remove=true must be specified",
+        ));
+    };
+    Ok(Change::Update(Box::new(UpdateStatement {
+        spec,
+        update,
+        array_filters,
+        upsert,
+        multi: false,
+        return_document: if new {
+            ReturnDocument::After
+        } else {
+            ReturnDocument::Before
+        },
+        projection,
+    })))
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    let change = parse(cx.arguments())?;
+    let body = cx.body;
+    let returned = match change {
+        Change::Remove(statement) => {
+            let mut report = DeleteReport::default();
+            delete::run_one(cx, &namespace, &statement, body, &mut report)?;
+            out.begin_document("lastErrorObject");
+            out.append("n", report.result.deleted as i32);
+            out.end();
+            report.returned
+        }
+        Change::Update(statement) => {
+            let mut report = UpdateReport::default();
+            update::run_one(cx, &namespace, &statement, body, &mut report)?;
+            let upserted = report.upserted.is_some();
+            out.begin_document("lastErrorObject");
+            out.append("n", (report.result.matched + u64::from(upserted)) as i32);
+            out.append("updatedExisting", report.result.matched > 0);
+            if let Some(id) = &report.upserted {
+                out.append_value("upserted", id);
+            }
+            out.end();
+            report.returned
+        }
+    };
+    match returned {
+        Some(doc) => out.append_bson("value", &doc),
+        None => out.append("value", RawValue::Null),
+    };
+    append_write_concern(cx, out);
+    Ok(())
+}

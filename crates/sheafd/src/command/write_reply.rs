@@ -1,0 +1,111 @@
+//! What the write commands share: their documents, and `writeErrors`.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+
+use super::context::CommandContext;
+use super::hello::WRITE_BATCH_MAX;
+use super::fields;
+
+/// A reply holds at most this much of write errors.
+const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The statements of a write command: from the sequence beside it, or the array in it.
+/// Errors: missing, empty, too many, not documents.
+pub fn statements<'a>(
+    cx: &CommandContext<'a>,
+    identifier: &str,
+) -> Result<Vec<RawDoc<'a>>, Error> {
+    let docs: Vec<RawDoc<'a>> = match (cx.sequence(identifier), cx.body.get_element(identifier)) {
+        (Some(_), Some(_)) => {
+            return Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                format!("'{identifier}' was given both in the command and beside it"),
+            ));
+        }
+        (Some(sequence), None) => sequence.iter().collect(),
+        (None, Some(element)) => documents(cx.name(), &element)?,
+        (None, None) => return Err(fields::missing(cx.name(), identifier)),
+    };
+    if docs.is_empty() || docs.len() > WRITE_BATCH_MAX {
+        return Err(Error::new(
+            ErrorCode::INVALID_LENGTH,
+            format!(
+                "Write batch sizes must be between 1 and {WRITE_BATCH_MAX}. Got {} operations.",
+                docs.len()
+            ),
+        ));
+    }
+    Ok(docs)
+}
+
+fn documents<'a>(command: &str, element: &RawElement<'a>) -> Result<Vec<RawDoc<'a>>, Error> {
+    let array: RawArray<'a> = fields::array(command, element)?;
+    array
+        .iter()
+        .map(|value| match value {
+            RawValue::Document(doc) => Ok(doc),
+            other => Err(Error::new(
+                ErrorCode::TYPE_MISMATCH,
+                format!(
+                    "BSON field '{command}.{}' must hold documents, not {}",
+                    element.key(),
+                    other.type_name()
+                ),
+            )),
+        })
+        .collect()
+}
+
+/// Collects `writeErrors`.
+#[derive(Default)]
+pub struct WriteErrors {
+    errors: Vec<(usize, Error)>,
+}
+
+impl WriteErrors {
+    /// The statement at `index` failed.
+    pub fn push(&mut self, index: usize, error: Error) {
+        self.errors.push((index, error));
+    }
+
+    /// Whether every statement went well.
+    pub fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// Appends `writeErrors` when there are some. Past some megabytes messages are left out.
+    pub fn append(&self, out: &mut DocBuilder) {
+        if self.errors.is_empty() {
+            return;
+        }
+        let start = out.current_len();
+        out.begin_array("writeErrors");
+        for (index, error) in &self.errors {
+            out.push_begin_document();
+            out.append("index", *index as i32);
+            out.append("code", error.code().0);
+            let room = out.current_len() - start < ERRORS_BYTES_MAX;
+            if room && let Some(extra) = error.extra() {
+                out.extend(extra.as_raw());
+            }
+            out.append("errmsg", if room { error.message() } else { "" });
+            out.end();
+        }
+        out.end();
+    }
+}
+
+/// Makes what the command wrote durable when its write concern asks for that.
+/// A failure is a writeConcernError: the writes stand.
+pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {
+    if !cx.generic.write_concern.journaled {
+        return;
+    }
+    if let Err(error) = cx.server.db.sync() {
+        out.begin_document("writeConcernError");
+        out.append("code", error.code().0);
+        out.append("codeName", &*error.code_name());
+        out.append("errmsg", error.message());
+        out.end();
+    }
+}

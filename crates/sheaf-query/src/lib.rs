@@ -19,3 +19,6 @@ pub mod projection;
 pub mod shape;
 pub mod sort;
 pub mod update;
+
+#[cfg(test)]
+mod script;

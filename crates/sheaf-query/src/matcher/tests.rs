@@ -14,23 +14,11 @@
 //! printed form parses to, and of its negation. `BLESS=1` rewrites the answers
 //! of `refuse` and `print`; rows are never rewritten.
 
-use std::fmt::Write;
-use std::path::PathBuf;
-
-use sheaf_bson::json::{parse_doc, shell_doc};
+use sheaf_bson::json::shell_doc;
 use sheaf_bson::{DocBuf, doc};
 
 use super::*;
-
-fn script(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata/matcher")
-        .join(name)
-}
-
-fn read(text: &str) -> DocBuf {
-    parse_doc(text).unwrap_or_else(|e| panic!("{text}: {e}"))
-}
+use crate::script::{self, read};
 
 fn parsed(filter: &DocBuf) -> MatchExpression {
     parse(filter.as_raw(), &ParseContext::default()).unwrap_or_else(|e| panic!("{filter:?}: {e}"))
@@ -61,7 +49,10 @@ impl Forms {
             "{filter:?} changes when normalised again"
         );
         let reprinted = parsed(&raw.serialize()).normalize().serialize();
-        assert_eq!(reprinted, printed, "{filter:?} printed before it is normalised");
+        assert_eq!(
+            reprinted, printed,
+            "{filter:?} printed before it is normalised"
+        );
         let negated = parsed(&doc! {"$nor": [filter]}).normalize();
         Forms {
             raw,
@@ -79,7 +70,10 @@ impl Forms {
             ("normalised", self.normal.matches(raw)),
             ("reparsed", self.reparsed.matches(raw)),
             ("negated", self.negated.matches(raw).map(|found| !found)),
-            ("with details", self.normal.matches_with_details(raw, &mut details)),
+            (
+                "with details",
+                self.normal.matches_with_details(raw, &mut details),
+            ),
         ];
         for (form, answer) in answers {
             assert_eq!(
@@ -93,71 +87,40 @@ impl Forms {
 }
 
 fn run(name: &str) {
-    let path = script(name);
-    let text = std::fs::read_to_string(&path).unwrap();
-    let mut out = String::new();
-    let mut forms: Option<Forms> = None;
-    let mut details: Option<MatchExpression> = None;
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        let _ = writeln!(out, "{line}");
-        let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
-        match word {
-            "" | "#" => {}
-            _ if line.starts_with('#') => {}
-            "filter" => forms = Some(Forms::new(&read(rest))),
-            "yes" | "no" => {
-                let forms = forms.as_ref().expect("a filter above");
-                forms.check(&read(rest), word == "yes");
-            }
-            "details" => {
-                forms = None;
-                details = Some(parsed(&read(rest)).normalize());
-            }
-            _ if line.starts_with("  ") && details.is_some() => {
-                let mut found = MatchDetails::default();
-                let filter = details.as_ref().expect("details above");
-                let doc = read(rest);
-                let matched = filter.matches_with_details(doc.as_raw(), &mut found);
-                assert_eq!(matched, Ok(true), "{rest}");
-                let want = word.parse().ok();
-                assert_eq!(found.array_index, want, "{rest}");
-            }
-            "refuse" | "print" => {
-                let filter = read(rest);
-                let result = parse(filter.as_raw(), &ParseContext::default());
-                let answer = match (word, result) {
-                    ("refuse", Err(e)) => format!("{} {}", e.code().0, e.message()),
-                    ("print", Ok(e)) => shell_doc(e.normalize().serialize().as_raw()),
-                    (_, result) => panic!("{line}: {result:?}"),
-                };
-                let _ = writeln!(out, "  {answer}");
-                while lines.peek().is_some_and(|next| next.starts_with("  ")) {
-                    lines.next();
+    script::run(&format!("matcher/{name}"), |block| {
+        match block.word.as_str() {
+            "filter" => {
+                let forms = Forms::new(&read(&block.rest));
+                for row in &block.answer {
+                    match row.trim().split_once(' ') {
+                        Some(("yes", doc)) => forms.check(&read(doc), true),
+                        Some(("no", doc)) => forms.check(&read(doc), false),
+                        _ => panic!("{name}: what is {row:?}?"),
+                    }
                 }
             }
-            _ => panic!("{name}: what is {line:?}?"),
+            "details" => {
+                let filter = parsed(&read(&block.rest)).normalize();
+                for row in &block.answer {
+                    let (want, doc) = row.trim().split_once(' ').expect("position and document");
+                    let mut found = MatchDetails::default();
+                    let matched = filter.matches_with_details(read(doc).as_raw(), &mut found);
+                    assert_eq!(matched, Ok(true), "{row}");
+                    assert_eq!(found.array_index, want.parse().ok(), "{row}");
+                }
+            }
+            word => {
+                let filter = read(&block.rest);
+                let result = parse(filter.as_raw(), &ParseContext::default());
+                return Some(vec![match (word, result) {
+                    ("refuse", Err(e)) => format!("{} {}", e.code().0, e.message()),
+                    ("print", Ok(e)) => shell_doc(e.normalize().serialize().as_raw()),
+                    (word, result) => panic!("{name}: {word} {}: {result:?}", block.rest),
+                }]);
+            }
         }
-    }
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, out).unwrap();
-    } else {
-        assert!(
-            out == text,
-            "{name}: answers differ; BLESS=1 shows how\n{}",
-            first_difference(&text, &out)
-        );
-    }
-}
-
-fn first_difference(old: &str, new: &str) -> String {
-    let pairs = old.lines().zip(new.lines());
-    for (number, (old, new)) in pairs.enumerate() {
-        if old != new {
-            return format!("line {}:\n- {old}\n+ {new}", number + 1);
-        }
-    }
-    "one is longer".to_owned()
+        None
+    });
 }
 
 macro_rules! scripts {
@@ -173,7 +136,7 @@ macro_rules! scripts {
         #[test]
         fn every_script_is_run() {
             let known = [$(concat!(stringify!($name), ".txt")),*];
-            for entry in std::fs::read_dir(script("")).unwrap() {
+            for entry in std::fs::read_dir(script::path("matcher")).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
                 assert!(known.contains(&name.as_str()), "{name}");
             }
@@ -246,7 +209,10 @@ fn dependencies() {
     assert_eq!(reads(doc! {"a": 1, "b.c": {"$gt": 1}}), plain("a b.c"));
     assert_eq!(reads(doc! {"a.b": 1, "a": 1}), plain("a"));
     assert_eq!(reads(doc! {"a": {"$elemMatch": {"b": 1}}}), plain("a"));
-    assert_eq!(reads(doc! {"$expr": {"$gt": ["$x.y", "$z"]}}), plain("x.y z"));
+    assert_eq!(
+        reads(doc! {"$expr": {"$gt": ["$x.y", "$z"]}}),
+        plain("x.y z")
+    );
     assert!(reads(doc! {"$expr": {"$eq": ["$$ROOT", 1]}}).1);
     let filter = parsed(&doc! {"a.b": 1, "c": 1});
     assert!(filter.is_independent_of(["a.c", "d", "cc"]));

@@ -268,3 +268,6 @@ fn keeps_all_of(node: &Node, path: &str) -> bool {
         (Some(_), _) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,3 +179,6 @@ impl SortPattern {
         self.parts.iter().map(|part| part.path.dotted())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,9 +150,3 @@ fn argument(option: &'static Opt) -> Arg {
     }
     argument
 }
-
-/// The flag's option; for tests of the table.
-#[cfg(test)]
-pub(super) fn known(flag: &str) -> bool {
-    super::options::by_flag(flag).is_some()
-}

@@ -34,7 +34,10 @@ impl<'t> Reader<'t> {
     fn file(&mut self) -> Result<(), ConfigError> {
         loop {
             match self.next()? {
-                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
+                Event::Nothing
+                | Event::StreamStart
+                | Event::DocumentStart(_)
+                | Event::DocumentEnd => {}
                 // An empty file, or one of comments.
                 Event::StreamEnd => return Ok(()),
                 Event::Scalar(text, ..) if is_empty(&text) => {}

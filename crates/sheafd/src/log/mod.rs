@@ -278,3 +278,6 @@ pub fn set_context(name: impl Into<String>) {
 
 /// No attributes.
 pub fn none(_: &mut DocBuilder) {}
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,13 @@ pub fn memory_limit() -> Option<u64> {
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     ]
     .iter()
-    .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+    .find_map(|path| {
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
     Some(container.map_or(machine, |limit| machine.min(limit)))
 }
 

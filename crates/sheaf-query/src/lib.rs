@@ -14,6 +14,7 @@ pub mod arithmetic;
 pub mod canonical;
 pub mod expression;
 pub mod matcher;
+pub mod pipeline;
 pub mod planner;
 pub mod projection;
 pub mod shape;

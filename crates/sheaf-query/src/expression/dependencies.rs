@@ -1,38 +1,8 @@
 //! Which parts of a document an expression reads.
 
-use std::collections::BTreeSet;
-
 use super::Expression;
 use super::field_path::Base;
-
-/// Paths that are read. A path in the set covers everything below it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dependencies {
-    /// `$$ROOT` itself is read.
-    pub whole_document: bool,
-    /// Dotted paths.
-    pub fields: BTreeSet<String>,
-}
-
-impl Dependencies {
-    /// Nothing is read: the result is the same for every document.
-    pub fn is_empty(&self) -> bool {
-        !self.whole_document && self.fields.is_empty()
-    }
-
-    /// The set without paths that lie below another one in it.
-    pub fn minimal(&self) -> BTreeSet<String> {
-        let covered = |path: &str| {
-            path.match_indices('.')
-                .any(|(dot, _)| self.fields.contains(&path[..dot]))
-        };
-        self.fields
-            .iter()
-            .filter(|path| !covered(path))
-            .cloned()
-            .collect()
-    }
-}
+use crate::matcher::Dependencies;
 
 impl Expression {
     /// Adds what an evaluation may read of the root document.
@@ -41,9 +11,7 @@ impl Expression {
             Expression::Constant(_) => {}
             Expression::FieldPath(path) => match path.base {
                 Base::Root if path.components.is_empty() => found.whole_document = true,
-                Base::Root => {
-                    found.fields.insert(path.components.join("."));
-                }
+                Base::Root => found.insert(&path.components.join(".")),
                 // What the variable holds was counted where it was bound.
                 Base::Slot(_) => {}
             },

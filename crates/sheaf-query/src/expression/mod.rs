@@ -28,6 +28,8 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{RawDoc, RawValue, Value};
 
+use crate::matcher::Dependencies;
+
 mod arithmetic;
 mod array;
 mod boolean;
@@ -35,7 +37,7 @@ mod comparison;
 mod conditional;
 mod convert;
 mod date;
-pub mod dependencies;
+mod dependencies;
 mod eval;
 pub mod field_path;
 mod folding;
@@ -43,12 +45,14 @@ mod object;
 pub mod operators;
 mod ordered_value;
 mod parser;
+pub mod projection_exec;
 mod string;
 mod type_ops;
 mod variables;
 
 pub use eval::{EvalContext, EvalValue, Frame};
 pub use field_path::FieldPathExpr;
+pub(crate) use object::Merged;
 pub(crate) use ordered_value::OrderedValue;
 pub use parser::{parse, parse_operand};
 pub use variables::VariableScope;
@@ -132,8 +136,8 @@ impl Expression {
     }
 
     /// Paths of the root document that an evaluation may read.
-    pub fn dependencies(&self) -> dependencies::Dependencies {
-        let mut found = dependencies::Dependencies::default();
+    pub fn dependencies(&self) -> Dependencies {
+        let mut found = Dependencies::default();
         self.add_dependencies(&mut found);
         found
     }
@@ -184,7 +188,7 @@ impl BoundExpression {
     /// Dotted paths that the answer depends on; `None` when it is the whole document.
     pub fn fields(&self) -> Option<BTreeSet<String>> {
         let found = self.expression.dependencies();
-        (!found.whole_document).then_some(found.fields)
+        (!found.whole_document).then_some(found.paths)
     }
 }
 

@@ -11,7 +11,7 @@ use super::parser::Parser;
 use super::{Expression, location};
 
 /// Fields in order of first mention, each with its last value.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Merged {
     fields: Vec<(String, Value)>,
     places: HashMap<String, usize>,

@@ -41,7 +41,8 @@ impl VariableScope {
             let name = element.key();
             check_user_name(name)?;
             let expression = super::parse(element.value(), &self)?;
-            if !expression.dependencies().is_empty() {
+            let reads = expression.dependencies();
+            if reads.whole_document || !reads.paths.is_empty() {
                 return Err(Error::new(
                     ErrorCode(4890500),
                     format!(

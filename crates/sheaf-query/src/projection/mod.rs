@@ -237,9 +237,7 @@ fn add_required(node: &Node, prefix: &str, found: &mut Dependencies) {
                 if !prefix.is_empty() {
                     found.insert(prefix);
                 }
-                let reads = expression.dependencies();
-                found.whole_document |= reads.whole_document;
-                reads.fields.iter().for_each(|path| found.insert(path));
+                expression.add_dependencies(found);
             }
         }
     }

@@ -1,0 +1,525 @@
+//! Projections of pipelines: `$project`, `$addFields`/`$set`, `$unset`.
+//!
+//! ```text
+//!   $project {a: 1, "b.c": "$x", d: {e: 1}}        a include
+//!                                                  b ── c compute $x
+//!                                                  d ── e include
+//! ```
+//!
+//! What is kept stays where it was and is copied as bytes; what is computed
+//! is appended in the specification's order, save that `$addFields` replaces
+//! in place what is there. Paths go through arrays: every element is projected.
+//! All expressions see the document as it came in.
+
+use std::collections::BTreeSet;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::json::shell;
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
+
+use super::eval::{EvalContext, EvalValue};
+use super::variables::VariableScope;
+use super::{Expression, field_path, location, parse};
+use crate::matcher::Dependencies;
+
+/// Deepest nesting that is projected within.
+const DEPTH_MAX: usize = 100;
+
+/// What happens to fields that are not named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// They go; named ones stay or are computed.
+    Inclusion,
+    /// They stay; named ones go.
+    Exclusion,
+    /// They stay; named ones are computed.
+    AddFields,
+}
+
+/// A parsed projection.
+#[derive(Debug, Clone)]
+pub struct ProjectionExec {
+    mode: Mode,
+    root: Node,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Node {
+    fields: Vec<(Box<str>, Action)>,
+    /// An expression is somewhere below.
+    computes: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Include,
+    Exclude,
+    Compute(Expression),
+    Nested(Node),
+}
+
+impl Node {
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        self.fields.iter().position(|(n, _)| n.as_bytes() == name)
+    }
+
+    /// Errors: the path is named already, or leads to or through one that is.
+    fn insert(&mut self, path: &[&str], action: Action, whole: &str) -> Result<()> {
+        let collision = || {
+            Err(location(
+                31250,
+                format!(
+                    "path collision at '{whole}': a path and one that leads to it cannot both be projected"
+                ),
+            ))
+        };
+        let Some((name, rest)) = path.split_first() else {
+            return collision();
+        };
+        self.computes |= matches!(action, Action::Compute(_));
+        match (self.find(name.as_bytes()), rest) {
+            (Some(_), []) => collision(),
+            (Some(at), rest) => match &mut self.fields[at].1 {
+                Action::Nested(node) => node.insert(rest, action, whole),
+                _ => collision(),
+            },
+            (None, []) => {
+                self.fields.push(((*name).into(), action));
+                Ok(())
+            }
+            (None, rest) => {
+                let mut node = Node::default();
+                node.insert(rest, action, whole)?;
+                self.fields.push(((*name).into(), Action::Nested(node)));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a specification says of one path.
+enum Said<'a> {
+    Include,
+    Exclude,
+    Value(RawValue<'a>),
+}
+
+impl ProjectionExec {
+    /// Parses the specification of `$project`.
+    /// Errors: inclusion and exclusion mixed (31253, 31254), paths that collide, expressions that do not parse.
+    pub fn parse_project(spec: RawDoc<'_>, scope: &VariableScope) -> Result<ProjectionExec> {
+        let mut said = Vec::new();
+        flatten(spec, "", true, 0, &mut said)?;
+        if said.is_empty() {
+            return Err(location(
+                51272,
+                "a projection specification must have at least one field",
+            ));
+        }
+        let of_id = |path: &str| path == "_id" || path.starts_with("_id.");
+        let decisive = said.iter().find(|(path, _)| !of_id(path));
+        let mode = match decisive.or(said.first()) {
+            Some((_, Said::Exclude)) => Mode::Exclusion,
+            _ => Mode::Inclusion,
+        };
+        let mut out = ProjectionExec {
+            mode,
+            root: Node::default(),
+        };
+        for (path, said) in said {
+            let action = match (said, mode) {
+                (Said::Include, Mode::Inclusion) => Action::Include,
+                (Said::Exclude, Mode::Exclusion) => Action::Exclude,
+                // _id is kept and dropped apart from the rest.
+                (Said::Exclude, _) if path == "_id" => Action::Exclude,
+                (Said::Include, _) if path == "_id" => Action::Include,
+                (Said::Include, _) => {
+                    return Err(location(
+                        31253,
+                        format!(
+                            "cannot include the field '{path}' in a projection that excludes others"
+                        ),
+                    ));
+                }
+                (Said::Exclude, _) => {
+                    return Err(location(
+                        31254,
+                        format!(
+                            "cannot exclude the field '{path}' in a projection that includes others"
+                        ),
+                    ));
+                }
+                (Said::Value(_), Mode::Exclusion) => {
+                    return Err(location(
+                        31252,
+                        format!(
+                            "cannot compute the field '{path}' in a projection that excludes others"
+                        ),
+                    ));
+                }
+                (Said::Value(value), _) => Action::Compute(parse(value, scope)?),
+            };
+            out.insert(&path, action)?;
+        }
+        Ok(out)
+    }
+
+    /// Parses the specification of `$addFields` (and `$set`).
+    /// Errors: paths that collide, expressions that do not parse.
+    pub fn parse_add_fields(spec: RawDoc<'_>, scope: &VariableScope) -> Result<ProjectionExec> {
+        let mut said = Vec::new();
+        flatten(spec, "", false, 0, &mut said)?;
+        let mut out = ProjectionExec {
+            mode: Mode::AddFields,
+            root: Node::default(),
+        };
+        for (path, said) in said {
+            if let Said::Value(value) = said {
+                out.insert(&path, Action::Compute(parse(value, scope)?))?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// The projection that leaves these paths out (`$unset`).
+    /// Errors: paths that are malformed or collide.
+    pub fn excluding<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<ProjectionExec> {
+        let mut out = ProjectionExec {
+            mode: Mode::Exclusion,
+            root: Node::default(),
+        };
+        for path in paths {
+            out.insert(path, Action::Exclude)?;
+        }
+        Ok(out)
+    }
+
+    fn insert(&mut self, path: &str, action: Action) -> Result<()> {
+        let components = field_path::split(path)?;
+        let components: Vec<&str> = components.iter().map(|c| &**c).collect();
+        self.root.insert(&components, action, path)
+    }
+
+    /// What happens to fields that are not named.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether it computes nothing: it keeps or drops fields only.
+    pub fn is_plain(&self) -> bool {
+        !self.root.computes
+    }
+
+    /// Whether `_id` is kept when it is not named.
+    fn keeps_id(&self) -> bool {
+        self.mode == Mode::Inclusion && self.root.find(b"_id").is_none()
+    }
+
+    /// The projected document.
+    /// Errors: those of the expressions, and nesting beyond the limit.
+    pub fn apply(&self, doc: RawDoc<'_>) -> Result<DocBuf> {
+        let mut out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes()));
+        let run = Run {
+            mode: self.mode,
+            ctx: EvalContext::new(doc),
+        };
+        run.document(&self.root, doc, self.keeps_id(), 0, &mut out)?;
+        Ok(out.finish())
+    }
+
+    /// Adds the paths an application reads; `false` when it passes on fields it does not name.
+    pub fn add_dependencies(&self, found: &mut Dependencies) -> bool {
+        if self.keeps_id() {
+            found.insert("_id");
+        }
+        add_node_dependencies(&self.root, "", found);
+        self.mode == Mode::Inclusion
+    }
+
+    /// Whether the value at `path` comes out as it went in.
+    pub fn preserves(&self, path: &str) -> bool {
+        if self.keeps_id() && sheaf_bson::path::is_path_prefix("_id", path) {
+            return true;
+        }
+        let mut node = &self.root;
+        for part in path.split('.') {
+            match node.find(part.as_bytes()).map(|at| &node.fields[at].1) {
+                None => return self.mode != Mode::Inclusion,
+                Some(Action::Include) => return true,
+                Some(Action::Exclude | Action::Compute(_)) => return false,
+                Some(Action::Nested(inner)) => node = inner,
+            }
+        }
+        false
+    }
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{prefix}.{name}")
+    }
+}
+
+/// Brings nested documents and dotted names to one form: paths.
+fn flatten<'a>(
+    spec: RawDoc<'a>,
+    prefix: &str,
+    project: bool,
+    depth: usize,
+    out: &mut Vec<(String, Said<'a>)>,
+) -> Result<()> {
+    if depth > DEPTH_MAX {
+        return Err(location(
+            51271,
+            format!("a projection must not be nested deeper than {DEPTH_MAX} levels"),
+        ));
+    }
+    for element in spec {
+        let name = element.key();
+        let path = join(prefix, name);
+        if name.starts_with('$') {
+            return Err(location(
+                16410,
+                format!("the field name '{name}' in a projection must not start with '$'"),
+            ));
+        }
+        let said = match element.value() {
+            RawValue::Document(inner) => match inner.first() {
+                None if project => {
+                    return Err(location(
+                        51270,
+                        format!(
+                            "an empty sub-projection is not a valid value: found one at '{path}'"
+                        ),
+                    ));
+                }
+                Some(first) if !first.key().starts_with('$') => {
+                    flatten(inner, &path, project, depth + 1, out)?;
+                    continue;
+                }
+                _ => Said::Value(element.value()),
+            },
+            RawValue::Boolean(_)
+            | RawValue::Int32(_)
+            | RawValue::Int64(_)
+            | RawValue::Double(_)
+            | RawValue::Decimal128(_)
+                if project =>
+            {
+                if element.value().is_truthy() {
+                    Said::Include
+                } else {
+                    Said::Exclude
+                }
+            }
+            value => Said::Value(value),
+        };
+        out.push((path, said));
+    }
+    Ok(())
+}
+
+fn add_node_dependencies(node: &Node, prefix: &str, found: &mut Dependencies) {
+    for (name, action) in &node.fields {
+        let path = join(prefix, name);
+        match action {
+            Action::Include => found.insert(&path),
+            Action::Exclude => {}
+            Action::Compute(expression) => {
+                // Arrays on the way decide how often the value is written.
+                if !prefix.is_empty() {
+                    found.insert(prefix);
+                }
+                expression.add_dependencies(found);
+            }
+            Action::Nested(node) => add_node_dependencies(node, &path, found),
+        }
+    }
+}
+
+/// The names of fields that a projection computes or drops: where a value may not be what it was.
+impl ProjectionExec {
+    /// Dotted paths that are computed or excluded.
+    pub fn changed_paths(&self) -> BTreeSet<String> {
+        fn add(node: &Node, prefix: &str, found: &mut BTreeSet<String>) {
+            for (name, action) in &node.fields {
+                let path = join(prefix, name);
+                match action {
+                    Action::Include => {}
+                    Action::Exclude | Action::Compute(_) => {
+                        found.insert(path);
+                    }
+                    Action::Nested(node) => add(node, &path, found),
+                }
+            }
+        }
+        let mut found = BTreeSet::new();
+        add(&self.root, "", &mut found);
+        found
+    }
+}
+
+/// One application.
+struct Run<'e> {
+    mode: Mode,
+    ctx: EvalContext<'e>,
+}
+
+impl<'e> Run<'e> {
+    fn document(
+        &self,
+        node: &'e Node,
+        doc: RawDoc<'_>,
+        keeps_id: bool,
+        depth: usize,
+        out: &mut DocBuilder,
+    ) -> Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(location(
+                15,
+                format!("a document nested deeper than {DEPTH_MAX} levels cannot be projected"),
+            ));
+        }
+        let mut done = vec![false; node.fields.len()];
+        for element in doc {
+            let Some(at) = node.find(element.key_bytes()) else {
+                if self.mode != Mode::Inclusion || (keeps_id && element.key_bytes() == b"_id") {
+                    out.append_raw_element(element);
+                }
+                continue;
+            };
+            match &node.fields[at].1 {
+                Action::Include => {
+                    out.append_raw_element(element);
+                }
+                Action::Exclude => {}
+                // A computed field of an inclusion is a new one and comes behind the kept ones.
+                Action::Compute(_) if self.mode == Mode::Inclusion => {}
+                Action::Compute(expression) => {
+                    if !std::mem::replace(&mut done[at], true) {
+                        self.compute(expression, element.key(), out)?;
+                    }
+                }
+                Action::Nested(inner) => {
+                    done[at] = true;
+                    self.nested(inner, element, depth, out)?;
+                }
+            }
+        }
+        for ((name, action), done) in node.fields.iter().zip(done) {
+            match action {
+                Action::Compute(expression) if !done => self.compute(expression, name, out)?,
+                Action::Nested(inner) if !done && inner.computes => {
+                    out.begin_document(name);
+                    self.document(inner, RawDoc::EMPTY, false, depth + 1, out)?;
+                    out.end();
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn compute(&self, expression: &'e Expression, name: &str, out: &mut DocBuilder) -> Result<()> {
+        match expression.evaluate(self.ctx)? {
+            EvalValue::Missing => {}
+            value => {
+                if let Some(raw) = value.as_raw() {
+                    out.append(name, raw);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn nested(
+        &self,
+        node: &'e Node,
+        element: RawElement<'_>,
+        depth: usize,
+        out: &mut DocBuilder,
+    ) -> Result<()> {
+        match element.value() {
+            RawValue::Document(doc) => {
+                out.begin_document(element.key());
+                self.document(node, doc, false, depth + 1, out)?;
+                out.end();
+            }
+            RawValue::Array(array) => {
+                out.begin_array(element.key());
+                self.array(node, array, depth + 1, out)?;
+                out.end();
+            }
+            // A computed field needs a document to stand in, whatever was there.
+            _ if node.computes => {
+                out.begin_document(element.key());
+                self.document(node, RawDoc::EMPTY, false, depth + 1, out)?;
+                out.end();
+            }
+            _ if self.mode == Mode::Inclusion => {}
+            _ => {
+                out.append_raw_element(element);
+            }
+        }
+        Ok(())
+    }
+
+    fn array(
+        &self,
+        node: &'e Node,
+        array: RawArray<'_>,
+        depth: usize,
+        out: &mut DocBuilder,
+    ) -> Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(location(
+                15,
+                format!("an array nested deeper than {DEPTH_MAX} levels cannot be projected"),
+            ));
+        }
+        for value in array {
+            match value {
+                RawValue::Document(doc) => {
+                    out.push_begin_document();
+                    self.document(node, doc, false, depth + 1, out)?;
+                    out.end();
+                }
+                RawValue::Array(inner) => {
+                    out.push_begin_array();
+                    self.array(node, inner, depth + 1, out)?;
+                    out.end();
+                }
+                _ if node.computes => {
+                    out.push_begin_document();
+                    self.document(node, RawDoc::EMPTY, false, depth + 1, out)?;
+                    out.end();
+                }
+                _ if self.mode == Mode::Inclusion => {}
+                other => {
+                    out.push(other);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of `newRoot`, which must be a document.
+/// Errors: it is something else (40228).
+pub fn evaluate_root(expression: &Expression, doc: RawDoc<'_>) -> Result<DocBuf> {
+    let value = expression.evaluate_on(doc)?;
+    match value.as_raw() {
+        Some(RawValue::Document(root)) => Ok(root.to_buf()),
+        other => Err(location(
+            40228,
+            format!(
+                "'newRoot' must evaluate to an object, but the resulting value was {} of type {}, for the input {}",
+                other.map_or("missing".to_owned(), shell),
+                value.type_name(),
+                shell(doc)
+            ),
+        )),
+    }
+}

@@ -1,0 +1,358 @@
+//! Which part of a pipeline the find layer can do, and a better order for the rest.
+//!
+//! Rules on neighbours, until none applies:
+//!
+//! ```text
+//!   $sort, $match            ->  $match, $sort
+//!   $project..., $match      ->  $match, $project...     when the match reads nothing the other changes
+//!   $unwind a, $match on b   ->  $match, $unwind
+//!   $project..., $limit      ->  $limit, $project...     (and $skip): one document in, one out
+//!   $match, $match           ->  one $match
+//!   $limit, $limit           ->  the lesser;  $skip, $skip  ->  their sum
+//!   $sort, $sort             ->  the second
+//!   $sort, $skip?, $limit    ->  a sort that keeps skip + limit documents
+//! ```
+//!
+//! Then the longest beginning of the form `$match? $sort? ($skip|$limit)*
+//! $project?` becomes the [`CursorPrefix`], where `$project` keeps or drops
+//! fields only.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value};
+
+use crate::expression::Expression;
+use crate::expression::field_path::Base;
+use crate::expression::projection_exec::Mode;
+use crate::matcher::{Dependencies, MatchExpression};
+
+use super::accumulator::AccumulatorKind;
+use super::group::Group;
+use super::{Pipeline, PipelineSource, Stage};
+
+/// What the find layer does before the first stage runs.
+#[derive(Debug, Clone, Default)]
+pub struct CursorPrefix {
+    /// Empty matches everything.
+    pub filter: DocBuf,
+    /// `None`: any order will do.
+    pub sort: Option<DocBuf>,
+    /// Documents passed over first.
+    pub skip: u64,
+    /// `None` is unlimited; never 0.
+    pub limit: Option<u64>,
+    /// A projection that keeps or drops fields; it must be applied.
+    pub projection: Option<DocBuf>,
+    /// The paths that the remaining stages read; an empty set is a mere count.
+    /// `None`: whole documents (or `projection` says it). A hint: whole documents serve as well.
+    pub dependencies: Option<Dependencies>,
+    /// The remaining stages begin with a `$group` that one document for each value can answer.
+    pub distinct: Option<DistinctLike>,
+}
+
+/// A `$group` by one field that needs one document of each group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DistinctLike {
+    /// The dotted path. A scan may serve when no array lies on it.
+    pub path: String,
+    /// Which document of each group.
+    pub take: DistinctTake,
+}
+
+/// Which document of a group is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DistinctTake {
+    /// Any: there are no accumulators.
+    Any,
+    /// The first in the prefix's sort: all accumulators are `$first`.
+    First,
+    /// The last: all are `$last`.
+    Last,
+}
+
+/// A pipeline, split.
+#[derive(Debug, Clone)]
+pub struct OptimizedPipeline {
+    /// What the find layer does. Empty unless documents come from the collection.
+    pub prefix: CursorPrefix,
+    /// What is left.
+    pub rest: Pipeline,
+}
+
+impl CursorPrefix {
+    /// The dependencies as a projection: `{a: 1, "b.c": 1, _id: 0}`. `None`
+    /// without dependencies; an empty set gives `{_id: 0}`, and the caller may count instead.
+    pub fn dependency_projection(&self) -> Option<DocBuf> {
+        let dependencies = self.dependencies.as_ref()?;
+        let mut out = DocBuilder::new();
+        for path in dependencies.paths.iter().filter(|path| *path != "_id") {
+            out.append(path, 1);
+        }
+        out.append("_id", i32::from(dependencies.paths.contains("_id")));
+        Some(out.finish())
+    }
+
+    /// Whether the remaining stages read no field at all.
+    pub fn counts_only(&self) -> bool {
+        self.projection.is_none()
+            && self
+                .dependencies
+                .as_ref()
+                .is_some_and(|d| !d.whole_document && d.paths.is_empty())
+    }
+}
+
+impl Pipeline {
+    /// Reorders the stages and splits off what the find layer can do.
+    pub fn optimize(self) -> OptimizedPipeline {
+        let Pipeline { source, stages } = self;
+        let mut stages = rewrite(stages);
+        limit_sorts(&mut stages);
+        let mut prefix = CursorPrefix::default();
+        if matches!(source, PipelineSource::Collection) {
+            let taken = take_prefix(&stages, &mut prefix);
+            stages.drain(..taken);
+            if prefix.projection.is_none() {
+                prefix.dependencies = dependencies(&stages);
+            }
+            prefix.distinct = distinct_like(&stages, &prefix);
+        }
+        OptimizedPipeline {
+            prefix,
+            rest: Pipeline { source, stages },
+        }
+    }
+}
+
+fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
+    let mut at = 0;
+    while at + 1 < stages.len() {
+        let changed = match (&stages[at], &stages[at + 1]) {
+            (Stage::Match { spec: a, filter: f }, Stage::Match { spec: b, filter: g }) => {
+                let merged = merge(a, f, b, g);
+                stages.splice(at..at + 2, [merged]);
+                true
+            }
+            (Stage::Limit(a), Stage::Limit(b)) => {
+                let least = *a.min(b);
+                stages.splice(at..at + 2, [Stage::Limit(least)]);
+                true
+            }
+            (Stage::Skip(a), Stage::Skip(b)) => {
+                let sum = a.saturating_add(*b);
+                stages.splice(at..at + 2, [Stage::Skip(sum)]);
+                true
+            }
+            (Stage::Sort { .. }, Stage::Sort { .. }) => {
+                stages.remove(at);
+                true
+            }
+            (before, Stage::Match { filter, .. }) if match_may_pass(before, filter) => {
+                stages.swap(at, at + 1);
+                true
+            }
+            (
+                Stage::Project { .. } | Stage::ReplaceRoot { .. },
+                Stage::Skip(_) | Stage::Limit(_),
+            ) => {
+                stages.swap(at, at + 1);
+                true
+            }
+            _ => false,
+        };
+        // A stage that moved forward may now meet one that another rule knows.
+        if changed {
+            at = at.saturating_sub(1)
+        } else {
+            at += 1
+        }
+    }
+    stages
+}
+
+fn merge(a: &DocBuf, f: &Arc<MatchExpression>, b: &DocBuf, g: &Arc<MatchExpression>) -> Stage {
+    let mut spec = DocBuilder::new();
+    spec.begin_array("$and");
+    spec.push(a);
+    spec.push(b);
+    spec.end();
+    let both = MatchExpression::And(vec![(**f).clone(), (**g).clone()]);
+    Stage::Match {
+        spec: spec.finish(),
+        filter: Arc::new(both.normalize()),
+    }
+}
+
+/// Whether a match may be done before the stage in front of it.
+fn match_may_pass(before: &Stage, filter: &MatchExpression) -> bool {
+    match before {
+        Stage::Sort { .. } => true,
+        Stage::Project { projection, .. } => {
+            let reads = filter.dependencies();
+            !reads.whole_document && reads.paths.iter().all(|path| projection.preserves(path))
+        }
+        Stage::Unwind(unwind) => {
+            let reads = filter.dependencies();
+            reads.is_independent_of(&unwind.path())
+                && unwind
+                    .index_path()
+                    .is_none_or(|path| reads.is_independent_of(&path))
+        }
+        _ => false,
+    }
+}
+
+/// Tells each sort how many documents are wanted of it.
+fn limit_sorts(stages: &mut [Stage]) {
+    for at in 0..stages.len() {
+        let (head, tail) = stages.split_at_mut(at + 1);
+        let Stage::Sort { limit, .. } = &mut head[at] else {
+            continue;
+        };
+        let mut skipped: u64 = 0;
+        for stage in tail {
+            match stage {
+                Stage::Skip(n) => skipped = skipped.saturating_add(*n),
+                Stage::Limit(n) => {
+                    *limit = Some(skipped.saturating_add(*n));
+                    break;
+                }
+                _ => break,
+            }
+        }
+    }
+}
+
+/// Fills the prefix from the first stages; gives how many it took.
+fn take_prefix(stages: &[Stage], prefix: &mut CursorPrefix) -> usize {
+    let mut taken = 0;
+    if let Some(Stage::Match { spec, .. }) = stages.first() {
+        prefix.filter = spec.clone();
+        taken += 1;
+    }
+    if let Some(Stage::Sort { pattern, .. }) = stages.get(taken) {
+        prefix.sort = Some(pattern.serialize());
+        taken += 1;
+    }
+    loop {
+        match stages.get(taken) {
+            Some(Stage::Skip(n)) => match prefix.limit {
+                None => prefix.skip = prefix.skip.saturating_add(*n),
+                // Of the limit's documents the first n go. None left is no limit at all: leave it.
+                Some(limit) if limit > *n => {
+                    prefix.skip = prefix.skip.saturating_add(*n);
+                    prefix.limit = Some(limit - n);
+                }
+                Some(_) => break,
+            },
+            Some(Stage::Limit(n)) => {
+                prefix.limit = Some(prefix.limit.map_or(*n, |limit| limit.min(*n)));
+            }
+            _ => break,
+        }
+        taken += 1;
+    }
+    if let Some(Stage::Project {
+        projection,
+        spec,
+        name,
+    }) = stages.get(taken)
+        && projection.is_plain()
+        && projection.mode() != Mode::AddFields
+    {
+        prefix.projection = match spec {
+            Value::Document(spec) if *name == "$project" => Some(spec.clone()),
+            other => excluded(other.as_raw()),
+        };
+        taken += usize::from(prefix.projection.is_some());
+    }
+    taken
+}
+
+/// `$unset`'s operand as an exclusion.
+fn excluded(spec: RawValue<'_>) -> Option<DocBuf> {
+    let mut out = DocBuilder::new();
+    match spec {
+        RawValue::String(path) => {
+            out.append(path, 0);
+        }
+        RawValue::Array(paths) => {
+            for path in paths {
+                out.append(path.as_str()?, 0);
+            }
+        }
+        _ => return None,
+    }
+    Some(out.finish())
+}
+
+/// The paths that the stages read; `None` when whole documents come out of them.
+fn dependencies(stages: &[Stage]) -> Option<Dependencies> {
+    let mut found = Dependencies::default();
+    for stage in stages {
+        let closed = match stage {
+            Stage::Match { filter, .. } => {
+                filter.add_dependencies(&mut found);
+                false
+            }
+            Stage::Sort { pattern, .. } => {
+                pattern.paths().for_each(|path| found.insert(path));
+                false
+            }
+            Stage::Skip(_) | Stage::Limit(_) => false,
+            Stage::Unwind(unwind) => {
+                found.insert(&unwind.path());
+                false
+            }
+            Stage::Project { projection, .. } => projection.add_dependencies(&mut found),
+            Stage::ReplaceRoot { expression, .. } => {
+                expression.add_dependencies(&mut found);
+                true
+            }
+            Stage::Group(group) => {
+                group.add_dependencies(&mut found);
+                true
+            }
+        };
+        if found.whole_document {
+            return None;
+        }
+        if closed {
+            return Some(found);
+        }
+    }
+    None
+}
+
+fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<DistinctLike> {
+    let Some(Stage::Group(group)) = stages.first() else {
+        return None;
+    };
+    let whole = prefix.skip == 0 && prefix.limit.is_none() && prefix.projection.is_none();
+    let path = single_path(group).filter(|_| whole)?;
+    let all = |kind| group.fields.iter().all(|field| field.kind == kind);
+    let sorted_by_it = || {
+        let first = prefix.sort.as_ref().and_then(|sort| sort.as_raw().first());
+        first.is_some_and(|field| field.key() == path)
+    };
+    let take = if group.fields.is_empty() {
+        DistinctTake::Any
+    } else if all(AccumulatorKind::First) && sorted_by_it() {
+        DistinctTake::First
+    } else if all(AccumulatorKind::Last) && sorted_by_it() {
+        DistinctTake::Last
+    } else {
+        return None;
+    };
+    Some(DistinctLike { path, take })
+}
+
+/// The one path a group gathers by, if it is one.
+fn single_path(group: &Group) -> Option<String> {
+    match &group.id {
+        Expression::FieldPath(path) if path.base == Base::Root && !path.components.is_empty() => {
+            path.root_path()
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,378 @@
+//! From BSON to stages.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, Result};
+use sheaf_bson::json::shell;
+use sheaf_bson::{DocBuilder, RawDoc, RawValue, doc};
+
+use crate::expression::projection_exec::ProjectionExec;
+use crate::expression::{self, location};
+use crate::matcher::{self, ParseContext};
+use crate::sort::{SortPattern, SortSpec};
+
+use super::group::Group;
+use super::unwind::Unwind;
+use super::{Pipeline, PipelineSource, Stage};
+
+/// Parses the operand of one stage; some stages are short for several.
+type Parse = fn(RawValue<'_>, &ParseContext) -> Result<Vec<Stage>>;
+
+/// Every stage, by name, but for those that make documents themselves.
+pub(super) static TABLE: &[(&str, Parse)] = &[
+    ("$addFields", |v, c| add_fields("$addFields", v, c)),
+    ("$count", count),
+    ("$group", |v, c| {
+        Ok(vec![Stage::Group(Arc::new(Group::parse(v, &c.variables)?))])
+    }),
+    ("$limit", limit),
+    ("$match", match_stage),
+    ("$project", project),
+    ("$replaceRoot", replace_root),
+    ("$replaceWith", |v, c| root_of("$replaceWith", v, c)),
+    ("$set", |v, c| add_fields("$set", v, c)),
+    ("$skip", skip),
+    ("$sort", sort),
+    ("$sortByCount", sort_by_count),
+    ("$unset", unset),
+    ("$unwind", |v, _| Ok(vec![Stage::Unwind(Unwind::parse(v)?)])),
+];
+
+/// Stages that MongoDB has and this does not, yet: the message can say more.
+const ABSENT: &[&str] = &[
+    "$bucket",
+    "$bucketAuto",
+    "$changeStream",
+    "$currentOp",
+    "$densify",
+    "$documents",
+    "$facet",
+    "$fill",
+    "$geoNear",
+    "$graphLookup",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$lookup",
+    "$merge",
+    "$out",
+    "$planCacheStats",
+    "$redact",
+    "$sample",
+    "$search",
+    "$searchMeta",
+    "$setWindowFields",
+    "$unionWith",
+    "$vectorSearch",
+];
+
+/// Parses one stage onto the pipeline's end.
+pub(super) fn stage(
+    stage: RawDoc<'_>,
+    position: usize,
+    pipeline: &mut Pipeline,
+    context: &ParseContext,
+) -> Result<()> {
+    let mut fields = stage.iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Err(location(
+            40323,
+            format!(
+                "a pipeline stage must be an object with exactly one field, its name: {}",
+                shell(stage)
+            ),
+        ));
+    };
+    let name = field.key();
+    if name == "$collStats" {
+        let RawValue::Document(spec) = field.value() else {
+            return Err(location(
+                5447000,
+                format!(
+                    "$collStats takes an object, not {}",
+                    field.value().type_name()
+                ),
+            ));
+        };
+        if position != 0 {
+            return Err(location(
+                40602,
+                "$collStats is only valid as the first stage in a pipeline.",
+            ));
+        }
+        pipeline.source = PipelineSource::CollStats(spec.to_buf());
+        return Ok(());
+    }
+    match TABLE.iter().find(|(known, _)| *known == name) {
+        Some((_, parse)) => {
+            pipeline.stages.extend(parse(field.value(), context)?);
+            Ok(())
+        }
+        None if ABSENT.contains(&name) => Err(location(
+            40324,
+            format!("the pipeline stage '{name}' is not supported by this version of sheaf"),
+        )),
+        None => Err(location(
+            40324,
+            format!("Unrecognized pipeline stage name: '{name}'"),
+        )),
+    }
+}
+
+fn match_stage(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            15959,
+            format!(
+                "the filter of $match must be an object, not {}",
+                value.type_name()
+            ),
+        ));
+    };
+    let filter = Arc::new(matcher::parse(spec, context)?.normalize());
+    Ok(vec![Stage::Match {
+        spec: spec.to_buf(),
+        filter,
+    }])
+}
+
+fn sort_pattern(value: RawValue<'_>) -> Result<SortPattern> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            15973,
+            format!(
+                "the $sort key specification must be an object, not {}",
+                value.type_name()
+            ),
+        ));
+    };
+    match SortSpec::parse(spec)? {
+        SortSpec::Pattern(pattern) => Ok(pattern),
+        SortSpec::None => Err(location(
+            15976,
+            "$sort stage must have at least one sort key",
+        )),
+        SortSpec::Natural(_) => Err(Error::bad_value(
+            "$natural is an order of finds, not of pipelines; use a hint",
+        )),
+    }
+}
+
+fn sort(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
+    Ok(vec![Stage::Sort {
+        pattern: sort_pattern(value)?,
+        limit: None,
+    }])
+}
+
+/// A count of documents.
+/// Errors (`code`): no number, a fraction, below zero.
+fn count_of(name: &str, value: RawValue<'_>, code: i32) -> Result<u64> {
+    let refuse = |what: &str| {
+        Err(location(
+            code,
+            format!(
+                "invalid argument to {name} stage: expected {what} in {name}: {}",
+                shell(value)
+            ),
+        ))
+    };
+    if !value.is_number() {
+        return refuse("a number");
+    }
+    match value.as_i64_exact() {
+        None => refuse("an integer"),
+        Some(n) => match u64::try_from(n) {
+            Ok(n) => Ok(n),
+            Err(_) => refuse("a number that is not negative"),
+        },
+    }
+}
+
+fn skip(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
+    Ok(vec![Stage::Skip(count_of("$skip", value, 5107200)?)])
+}
+
+fn limit(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
+    match count_of("$limit", value, 5107201)? {
+        0 => Err(location(15958, "the limit must be positive")),
+        n => Ok(vec![Stage::Limit(n)]),
+    }
+}
+
+fn project(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            15969,
+            format!(
+                "the specification of $project must be an object, not {}",
+                value.type_name()
+            ),
+        ));
+    };
+    let projection = ProjectionExec::parse_project(spec, &context.variables)
+        .map_err(|e| e.with_context("Invalid $project"))?;
+    Ok(vec![Stage::Project {
+        name: "$project",
+        spec: value.to_value(),
+        projection: Arc::new(projection),
+    }])
+}
+
+fn add_fields(
+    name: &'static str,
+    value: RawValue<'_>,
+    context: &ParseContext,
+) -> Result<Vec<Stage>> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            40272,
+            format!(
+                "the specification of {name} must be an object, not {}",
+                value.type_name()
+            ),
+        ));
+    };
+    let projection = ProjectionExec::parse_add_fields(spec, &context.variables)
+        .map_err(|e| e.with_context(format_args!("Invalid {name}")))?;
+    Ok(vec![Stage::Project {
+        name,
+        spec: value.to_value(),
+        projection: Arc::new(projection),
+    }])
+}
+
+fn unset(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
+    let wrong = |code: i32| {
+        location(
+            code,
+            "the specification of $unset must be a string or an array of strings, not empty",
+        )
+    };
+    let paths: Vec<&str> = match value {
+        RawValue::String(path) => vec![path],
+        RawValue::Array(paths) => paths
+            .iter()
+            .map(|p| p.as_str().ok_or_else(|| wrong(31120)))
+            .collect::<Result<_>>()?,
+        _ => return Err(wrong(31002)),
+    };
+    if paths.is_empty() {
+        return Err(wrong(31119));
+    }
+    let projection =
+        ProjectionExec::excluding(paths).map_err(|e| e.with_context("Invalid $unset"))?;
+    Ok(vec![Stage::Project {
+        name: "$unset",
+        spec: value.to_value(),
+        projection: Arc::new(projection),
+    }])
+}
+
+fn replace_root(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            40229,
+            format!(
+                "the specification of $replaceRoot must be an object, not {}",
+                value.type_name()
+            ),
+        ));
+    };
+    if let Some(other) = spec.iter().find(|e| e.key() != "newRoot") {
+        return Err(location(
+            40230,
+            format!(
+                "unrecognized option to $replaceRoot: '{}'; known is newRoot",
+                other.key()
+            ),
+        ));
+    }
+    match spec.get("newRoot") {
+        Some(root) => root_of("$replaceRoot", root, context),
+        None => Err(location(
+            40231,
+            "no newRoot specified for the $replaceRoot stage",
+        )),
+    }
+}
+
+fn root_of(_: &str, root: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+    let expression = Arc::new(expression::parse(root, &context.variables)?);
+    let mut spec = DocBuilder::new();
+    spec.append("newRoot", root);
+    Ok(vec![Stage::ReplaceRoot {
+        spec: spec.finish(),
+        expression,
+    }])
+}
+
+/// `{$count: "n"}` is a `$group` that counts and a `$project` without `_id`.
+fn count(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+    let field = match value {
+        RawValue::String("") => return Err(location(40157, "the count field must not be empty")),
+        RawValue::String(field) => field,
+        other => {
+            return Err(location(
+                40156,
+                format!(
+                    "the count field must be a string, not {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    if field.starts_with('$') {
+        return Err(location(
+            40158,
+            "the count field must not begin with a dollar sign",
+        ));
+    }
+    if field.contains('\0') {
+        return Err(location(
+            40159,
+            "the count field must not contain a zero byte",
+        ));
+    }
+    if field.contains('.') {
+        return Err(location(40160, "the count field must not contain a dot"));
+    }
+    if field == "_id" {
+        return Err(location(9039800, "the count field must not be _id"));
+    }
+    let group = doc! {"_id": null, field: {"$sum": 1}};
+    let group = Group::parse(RawValue::Document(group.as_raw()), &context.variables)?;
+    let without_id = doc! {"_id": false};
+    let mut stages = vec![Stage::Group(Arc::new(group))];
+    stages.extend(project(RawValue::Document(without_id.as_raw()), context)?);
+    Ok(stages)
+}
+
+/// `{$sortByCount: e}` groups by e, counts, and sorts by the count.
+fn sort_by_count(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+    let is_expression = match value {
+        RawValue::String(text) => text.starts_with('$'),
+        RawValue::Document(doc) => doc.first().is_some_and(|e| e.key().starts_with('$')),
+        _ => false,
+    };
+    if !is_expression {
+        return Err(location(
+            40149,
+            format!(
+                "$sortByCount takes a $-prefixed path or an expression, not {}",
+                shell(value)
+            ),
+        ));
+    }
+    let group = doc! {"_id": value, "count": {"$sum": 1}};
+    let group = Group::parse(RawValue::Document(group.as_raw()), &context.variables)?;
+    let order = doc! {"count": -1};
+    let pattern = sort_pattern(RawValue::Document(order.as_raw()))?;
+    Ok(vec![
+        Stage::Group(Arc::new(group)),
+        Stage::Sort {
+            pattern,
+            limit: None,
+        },
+    ])
+}

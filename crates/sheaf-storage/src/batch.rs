@@ -45,6 +45,26 @@ pub enum TableFate {
     Dropped,
     /// The table must exist, and is replaced by an empty one.
     Replaced,
+    /// The table must not exist; it was created and dropped again. It has neither ranges nor keys.
+    Transient,
+}
+
+impl TableFate {
+    /// Whether the table exists after the batch.
+    pub fn exists_after(self) -> bool {
+        match self {
+            TableFate::Kept | TableFate::Created | TableFate::Replaced => true,
+            TableFate::Dropped | TableFate::Transient => false,
+        }
+    }
+
+    /// Whether the table must exist before the batch.
+    fn exists_before(self) -> bool {
+        match self {
+            TableFate::Kept | TableFate::Dropped | TableFate::Replaced => true,
+            TableFate::Created | TableFate::Transient => false,
+        }
+    }
 }
 
 /// Ranges of keys, sorted, not empty, neither overlapping nor touching.
@@ -208,13 +228,17 @@ impl WriteBatch {
                 }));
             }
             btree_map::Entry::Occupied(mut occupied) => {
-                if occupied.get().fate == TableFate::Dropped {
-                    Arc::make_mut(occupied.get_mut()).fate = TableFate::Replaced;
-                } else {
-                    self.totals
-                        .contradiction
-                        .get_or_insert(StorageError::TableExists(table));
-                }
+                let fate = match occupied.get().fate {
+                    TableFate::Dropped => TableFate::Replaced,
+                    TableFate::Transient => TableFate::Created,
+                    TableFate::Kept | TableFate::Created | TableFate::Replaced => {
+                        self.totals
+                            .contradiction
+                            .get_or_insert(StorageError::TableExists(table));
+                        return;
+                    }
+                };
+                Arc::make_mut(occupied.get_mut()).fate = fate;
             }
         }
     }
@@ -235,22 +259,22 @@ impl WriteBatch {
                     ..TableWrites::default()
                 }));
             }
-            btree_map::Entry::Occupied(mut occupied) => match occupied.get().fate {
-                TableFate::Created => {
-                    occupied.remove();
-                }
-                TableFate::Dropped => {
-                    self.totals
-                        .contradiction
-                        .get_or_insert(StorageError::NoSuchTable(table));
-                }
-                TableFate::Kept | TableFate::Replaced => {
-                    *occupied.get_mut() = Arc::new(TableWrites {
-                        fate: TableFate::Dropped,
-                        ..TableWrites::default()
-                    });
-                }
-            },
+            btree_map::Entry::Occupied(mut occupied) => {
+                let fate = match occupied.get().fate {
+                    TableFate::Created => TableFate::Transient,
+                    TableFate::Kept | TableFate::Replaced => TableFate::Dropped,
+                    TableFate::Dropped | TableFate::Transient => {
+                        self.totals
+                            .contradiction
+                            .get_or_insert(StorageError::NoSuchTable(table));
+                        return;
+                    }
+                };
+                *occupied.get_mut() = Arc::new(TableWrites {
+                    fate,
+                    ..TableWrites::default()
+                });
+            }
         }
     }
 
@@ -293,11 +317,10 @@ impl WriteBatch {
             return Err(error.clone());
         }
         for (table, writes) in self.tables() {
-            match (writes.fate, exists(table)) {
-                (TableFate::Created, true) => return Err(StorageError::TableExists(table)),
-                (TableFate::Created, false) => {}
-                (_, false) => return Err(StorageError::NoSuchTable(table)),
-                (_, true) => {}
+            match (writes.fate.exists_before(), exists(table)) {
+                (true, false) => return Err(StorageError::NoSuchTable(table)),
+                (false, true) => return Err(StorageError::TableExists(table)),
+                _ => {}
             }
         }
         Ok(())
@@ -363,7 +386,7 @@ impl WriteBatch {
     /// The table's writes, to add to; `None` (and a contradiction) when the batch has dropped it.
     fn writable(&mut self, table: TableId) -> Option<&mut TableWrites> {
         let writes = self.tables.entry(table).or_default();
-        if writes.fate == TableFate::Dropped {
+        if !writes.fate.exists_after() {
             self.totals
                 .contradiction
                 .get_or_insert(StorageError::NoSuchTable(table));

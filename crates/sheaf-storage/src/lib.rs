@@ -8,13 +8,18 @@
 //!                              └── RedbEngine                  disk/redb.rs (durable)
 //! ```
 //!
+//! For tests there are `checked.rs`, which watches any engine keep the contract, and `fault.rs`, a
+//! disk that loses and tears what was not synced.
+//!
 //! Keys and values are bytes; what they mean is known above. An engine knows batches and snapshots
 //! only; locks, conflicts and reading one's own writes are built once, above all engines.
 
 mod batch;
+pub mod checked;
 mod disk;
 mod engine;
 mod error;
+pub mod fault;
 mod memory;
 mod unit;
 

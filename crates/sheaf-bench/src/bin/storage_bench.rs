@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin storage_bench -- [memory|redb] [--entries N]
-//!       [--seconds S] [--folder F] [only ...]
+//!       [--seconds S] [--folder F] [--flush-ms MS] [only ...]
 //! ```
 //!
 //! `only` is any of: load get cursor seek commit unit hot raw large reopen. The folder should be on the disk that is to be measured; the data goes when the program ends.
@@ -29,6 +29,7 @@ struct Options {
     entries: u64,
     duration: Duration,
     folder: PathBuf,
+    flush: Duration,
     only: Vec<String>,
 }
 
@@ -38,6 +39,7 @@ fn options() -> Result<Options, String> {
         entries: 200_000,
         duration: Duration::from_secs(1),
         folder: std::env::temp_dir(),
+        flush: Duration::from_millis(100),
         only: Vec::new(),
     };
     let mut args = std::env::args().skip(1);
@@ -49,6 +51,10 @@ fn options() -> Result<Options, String> {
             "--seconds" => {
                 let seconds = value()?.parse().map_err(|e| format!("{e}"))?;
                 options.duration = Duration::from_secs_f64(seconds);
+            }
+            "--flush-ms" => {
+                let ms = value()?.parse().map_err(|e| format!("{e}"))?;
+                options.flush = Duration::from_millis(ms);
             }
             "--folder" => options.folder = value()?.into(),
             _ => options.only.push(arg),
@@ -63,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = folder.path().join("bench.redb");
     let engine: Arc<dyn StorageEngine> = match options.engine.as_str() {
         "memory" => Arc::new(MemoryEngine::new()),
-        _ => Arc::new(RedbEngine::open(&path, redb_options())?),
+        _ => Arc::new(RedbEngine::open(&path, redb_options(&options))?),
     };
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|o| o == name);
     load(&*engine, options.entries)?;
@@ -98,7 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if wanted("reopen") && options.engine == "redb" {
         engine.close()?;
         let start = Instant::now();
-        let engine = RedbEngine::open(&path, redb_options())?;
+        let engine = RedbEngine::open(&path, redb_options(&options))?;
         report(
             "open after a clean close",
             start.elapsed().as_secs_f64() * 1e3,
@@ -113,7 +119,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let bytes = std::fs::metadata(&crashed)?.len();
         report("file", bytes as f64 / 1e6, "MB");
         let start = Instant::now();
-        RedbEngine::open(&crashed, redb_options())?;
+        RedbEngine::open(&crashed, redb_options(&options))?;
         report(
             "open after a crash",
             start.elapsed().as_secs_f64() * 1e3,
@@ -123,9 +129,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn redb_options() -> RedbOptions {
+fn redb_options(options: &Options) -> RedbOptions {
     RedbOptions {
         cache_bytes: 1 << 30,
+        flush_interval: options.flush,
         ..RedbOptions::default()
     }
 }

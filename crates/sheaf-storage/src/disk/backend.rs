@@ -136,7 +136,7 @@ pub(super) fn open_file(path: &Path) -> io::Result<(FileBackend, SpaceProbe)> {
         .create(true)
         .truncate(false)
         .open(path)?;
-    // A file that has just been made is found after a crash only once its folder is on disk.
+    // A file that has just been made or renamed is found after a crash only once its folder is on disk.
     folder.sync_all()?;
     let backend = FileBackend::new(file).map_err(io::Error::other)?;
     Ok((backend, SpaceProbe(folder)))

@@ -15,6 +15,11 @@
 //! The file has one redb table for each of ours, and two of its own: what the file is, and the sizes
 //! of the tables; `docs/format/redb.md` describes them.
 //!
+//! redb can keep its allocator's state in the file, with which a file that was not closed cleanly opens at once
+//! instead of being read as a whole. Writing it costs a sync more and bytes in proportion to the file, so
+//! not every commit does: the flusher does it when nothing has been written for a second, and
+//! `checkpoint` on demand.
+//!
 //! After a failed write or sync redb refuses all further writing, and so does the engine
 //! (`ReadOnly`): what is durable is safe, and what is not is lost with the process. A full disk is
 //! therefore looked for before it is met: below a reserve of free space batches that put something are
@@ -29,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use redb::{
     Builder, CommitError, CursorError, Database, DatabaseError, ReadableDatabase, ReadableTable,
     StorageBackend, Table, TableDefinition, TableError, TableHandle, TransactionError,
@@ -58,6 +63,8 @@ const LENGTH_MAX: u64 = 1 << 30;
 /// How long a sync may be put off for others to join it, and how long the next of them may take to come.
 const PUT_OFF_MAX: Duration = Duration::from_millis(2);
 const RETURN_MAX: Duration = Duration::from_micros(60);
+/// How long nothing is written before the flusher makes a checkpoint.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
 /// How much a bulk load gathers before it writes it in one transaction.
 const LOAD_BYTES: usize = 8 << 20;
 
@@ -107,6 +114,8 @@ struct Shared {
     begun: AtomicU64,
     applied: AtomicU64,
     durable: AtomicU64,
+    /// Of the newest that is durable together with the allocator's state.
+    checkpointed: AtomicU64,
     /// How long the last durable commit took.
     sync_nanos: AtomicU64,
     /// Whether requests were waiting when it ended.
@@ -131,7 +140,10 @@ struct Sizes {
 
 #[derive(Default)]
 struct Flush {
+    /// Something is not durable yet.
     wanted: bool,
+    /// The flusher waits to be told of the next commit, with no end in sight.
+    asleep: bool,
     stop: bool,
 }
 
@@ -217,12 +229,29 @@ impl RedbEngine {
     /// Errors: `InUse`, `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`, `NoSpace`.
     pub fn open(path: &Path, options: RedbOptions) -> Result<RedbEngine> {
         let file = path.display().to_string();
-        let (backend, space) =
-            open_file(path).map_err(|error| StorageError::io(format!("open {file}"), &error))?;
+        let io = |error| StorageError::io(format!("open {file}"), &error);
+        if !path.try_exists().map_err(io)? {
+            // Made under another name, so that a crash meanwhile leaves nothing that looks like data.
+            let mut unfinished = path.as_os_str().to_owned();
+            unfinished.push(".new");
+            let unfinished = Path::new(&unfinished);
+            match std::fs::remove_file(unfinished) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io(error));
+                }
+                _ => {}
+            }
+            let (backend, _) = open_file(unfinished).map_err(io)?;
+            let empty = Self::open_on(file.clone(), backend, None, RedbOptions::default())?;
+            empty.close()?;
+            std::fs::rename(unfinished, path).map_err(io)?;
+        }
+        let (backend, space) = open_file(path).map_err(io)?;
         Self::open_on(file, backend, Some(space), options)
     }
 
-    /// Opens or creates the engine's data on anything that behaves like a file.
+    /// Opens or creates the engine's data on anything that behaves like a file. A crash while it is created
+    /// leaves what cannot be opened; once this has returned, no crash does.
     /// Errors: as [`RedbEngine::open`].
     pub fn open_with_backend(
         backend: impl StorageBackend,
@@ -282,6 +311,7 @@ impl RedbEngine {
             begun: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            checkpointed: AtomicU64::new(0),
             sync_nanos: AtomicU64::new(0),
             company: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -562,9 +592,8 @@ impl Shared {
         self.applied.store(seq, Ordering::Release);
         if sync {
             self.durable.store(seq, Ordering::Release);
-        } else {
-            self.want_flush();
         }
+        self.wake_flusher(sync);
         self.count(requests, &plan);
         Ok(())
     }
@@ -654,33 +683,74 @@ impl Shared {
         Ok(())
     }
 
-    fn want_flush(&self) {
+    /// Tells the flusher of a commit.
+    fn wake_flusher(&self, durable: bool) {
         let mut flush = self.flush.lock();
-        if !flush.wanted {
-            flush.wanted = true;
+        let wants_sync = !durable && !flush.wanted;
+        flush.wanted |= wants_sync;
+        if wants_sync || flush.asleep {
             self.flush_changed.notify_one();
         }
     }
 
     fn flush_loop(&self, interval: Duration) {
-        loop {
-            {
-                let mut flush = self.flush.lock();
-                while !flush.wanted && !flush.stop {
-                    self.flush_changed.wait(&mut flush);
-                }
-                if !flush.stop {
-                    // Woken early only to stop.
-                    self.flush_changed.wait_for(&mut flush, interval);
-                }
-                if flush.stop {
-                    return;
-                }
+        let mut flush = self.flush.lock();
+        while !flush.stop {
+            if flush.wanted {
+                // Woken early only to stop.
+                self.flush_changed.wait_for(&mut flush, interval);
                 flush.wanted = false;
+                if !flush.stop {
+                    // A failure is kept by the engine and told to the next writer.
+                    let _ = MutexGuard::unlocked(&mut flush, || self.sync());
+                }
+            } else if self.is_checkpointed() {
+                flush.asleep = true;
+                self.flush_changed.wait(&mut flush);
+                flush.asleep = false;
+            } else {
+                let before = self.begun.load(Ordering::Acquire);
+                let waited = self.flush_changed.wait_for(&mut flush, SETTLED_AFTER);
+                let settled = waited.timed_out() && !flush.wanted && !flush.stop;
+                if settled && before == self.begun.load(Ordering::Acquire) {
+                    let _ = MutexGuard::unlocked(&mut flush, || self.checkpoint());
+                }
             }
-            // A failure is kept by the engine and told to the next writer.
-            let _ = self.sync();
         }
+    }
+
+    fn is_checkpointed(&self) -> bool {
+        let begun = self.begun.load(Ordering::Acquire);
+        self.checkpointed.load(Ordering::Acquire) >= begun || self.failed.lock().is_some()
+    }
+
+    /// Makes everything durable, with the state that opens fastest.
+    fn checkpoint(&self) -> Result<()> {
+        let db = self.db.read();
+        let Some(db) = &*db else {
+            return Err(StorageError::Closed);
+        };
+        let _writing = self.writing.lock();
+        if let Some(why) = &*self.failed.lock() {
+            return Err(StorageError::ReadOnly { why: why.clone() });
+        }
+        if self.is_checkpointed() {
+            return Ok(());
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let mut txn = db.begin_write().map_err(begin_error)?;
+            txn.set_quick_repair(true);
+            self.write_and_commit(txn, &Plan::default(), true)
+        }));
+        let outcome = outcome.unwrap_or_else(|_| Err(internal_failure("checkpoint")));
+        if let Err(error) = &outcome {
+            self.fail(error);
+        } else {
+            let applied = self.applied.load(Ordering::Acquire);
+            self.durable.store(applied, Ordering::Release);
+            self.checkpointed.store(applied, Ordering::Release);
+        }
+        outcome
     }
 
     /// Runs `write` in a transaction of its own, not in the group; it answers the table's new size.
@@ -723,12 +793,13 @@ impl Shared {
         drop(sizes);
         *self.newest.lock() = None;
         self.applied.store(seq, Ordering::Release);
-        self.want_flush();
+        self.wake_flusher(false);
         Ok(())
     }
 }
 
 /// The batches of a group that are accepted, sorted by table.
+#[derive(Default)]
 struct Plan<'a> {
     accepted: Vec<usize>,
     tables: BTreeMap<TableId, Vec<&'a TableWrites>>,
@@ -743,10 +814,7 @@ impl<'a> Plan<'a> {
         answers: &mut [Option<Answer>],
         space_left: bool,
     ) -> Plan<'a> {
-        let mut plan = Plan {
-            accepted: Vec::new(),
-            tables: BTreeMap::new(),
-        };
+        let mut plan = Plan::default();
         let mut exists: BTreeMap<TableId, bool> = BTreeMap::new();
         for (index, Request { batch, .. }) in requests.iter().copied().enumerate() {
             if batch.is_empty() {
@@ -772,15 +840,7 @@ impl<'a> Plan<'a> {
                 continue;
             }
             for (table, writes) in batch.tables() {
-                match writes.fate() {
-                    TableFate::Kept => {}
-                    TableFate::Created | TableFate::Replaced => {
-                        exists.insert(table, true);
-                    }
-                    TableFate::Dropped => {
-                        exists.insert(table, false);
-                    }
-                }
+                exists.insert(table, writes.fate().exists_after());
                 plan.tables.entry(table).or_default().push(writes);
             }
             plan.accepted.push(index);
@@ -819,7 +879,7 @@ fn write_table(
             txn.delete_table(table_of(&name))
                 .map_err(|error| open_error("drop a table", error))?;
         }
-        if writes.fate() == TableFate::Dropped {
+        if !writes.fate().exists_after() {
             continue;
         }
         let rows = match &mut rows {
@@ -939,7 +999,7 @@ impl StorageEngine for RedbEngine {
     }
 
     fn checkpoint(&self) -> Result<()> {
-        self.shared.sync()
+        self.shared.checkpoint()
     }
 
     fn stats(&self) -> EngineStats {

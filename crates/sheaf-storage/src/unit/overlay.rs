@@ -42,7 +42,7 @@ pub(super) fn get(
     let Some(writes) = writes.table(table) else {
         return base.get(table, key);
     };
-    if writes.fate() == TableFate::Dropped {
+    if !writes.fate().exists_after() {
         return Err(StorageError::NoSuchTable(table));
     }
     match writes.keys().get(key) {
@@ -63,7 +63,9 @@ impl Snapshot for OverlaySnapshot {
             return self.base.cursor(table);
         };
         let base = match writes.fate() {
-            TableFate::Dropped => return Err(StorageError::NoSuchTable(table)),
+            TableFate::Dropped | TableFate::Transient => {
+                return Err(StorageError::NoSuchTable(table));
+            }
             TableFate::Kept => Some(self.base.cursor(table)?),
             TableFate::Created | TableFate::Replaced => None,
         };
@@ -83,7 +85,9 @@ impl Snapshot for OverlaySnapshot {
             return self.base.len(table);
         };
         let mut count = match writes.fate() {
-            TableFate::Dropped => return Err(StorageError::NoSuchTable(table)),
+            TableFate::Dropped | TableFate::Transient => {
+                return Err(StorageError::NoSuchTable(table));
+            }
             TableFate::Kept => self.base.len(table)?,
             TableFate::Created | TableFate::Replaced => 0,
         };
@@ -112,8 +116,7 @@ impl Snapshot for OverlaySnapshot {
     fn contains_table(&self, table: TableId) -> Result<bool> {
         match self.writes.table(table).map(|writes| writes.fate()) {
             None | Some(TableFate::Kept) => self.base.contains_table(table),
-            Some(TableFate::Dropped) => Ok(false),
-            Some(TableFate::Created | TableFate::Replaced) => Ok(true),
+            Some(fate) => Ok(fate.exists_after()),
         }
     }
 }

@@ -1,0 +1,416 @@
+//! An engine that watches another one keep the trait's contract, and panics where it does not.
+//!
+//! ```text
+//!   test ──> CheckedEngine ──> engine
+//!                 │  after every move: order, the neighbours, the value by another way
+//!                 │  after every batch: its keys are there, or (refused) nothing has changed
+//!                 └  while a snapshot lives: what it has answered once it answers again
+//! ```
+//!
+//! For tests: every call costs several. Batches are let through one at a time, so that what a batch has left
+//! can be looked at before the next; writers that bypass the wrapper would confuse it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::batch::{KeyWrite, WriteBatch};
+use crate::engine::{
+    CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
+};
+use crate::error::{Result, StorageError};
+
+/// How many keys of a batch are looked up after it, how many answers of a snapshot are remembered, and up
+/// to how many entries a table is walked through.
+const SAMPLES: usize = 32;
+const WALKED_MAX: u64 = 500;
+
+/// The wrapper; see the module's head.
+pub struct CheckedEngine {
+    inner: Arc<dyn StorageEngine>,
+    /// The sequence of the last batch; held while one is let through.
+    last: Mutex<CommitSeq>,
+}
+
+impl CheckedEngine {
+    /// Watches over `inner`, to which nobody else writes.
+    pub fn new(inner: Arc<dyn StorageEngine>) -> CheckedEngine {
+        CheckedEngine {
+            inner,
+            last: Mutex::new(CommitSeq(0)),
+        }
+    }
+
+    /// What a batch is about to touch, as it is now: some keys' values, and which tables there are.
+    fn touched(&self, batch: &WriteBatch) -> Result<Touched> {
+        let snapshot = self.inner.snapshot()?;
+        let mut tables = BTreeMap::new();
+        let mut keys = BTreeMap::new();
+        for (table, writes) in batch.tables() {
+            let exists = snapshot.contains_table(table)?;
+            tables.insert(table, exists);
+            if exists {
+                for key in writes.keys().keys().take(SAMPLES) {
+                    keys.insert((table, key.clone()), snapshot.get(table, key)?);
+                }
+            }
+        }
+        Ok(Touched { tables, keys })
+    }
+
+    fn check_applied(&self, batch: &WriteBatch) -> Result<()> {
+        let snapshot = self.inner.snapshot()?;
+        for (table, writes) in batch.tables() {
+            let expected = writes.fate().exists_after();
+            let exists = snapshot.contains_table(table)?;
+            assert_eq!(exists, expected, "table {table} after its batch");
+            if !exists {
+                continue;
+            }
+            for (key, write) in writes.keys().iter().take(SAMPLES) {
+                let expected = match write {
+                    KeyWrite::Put(value) => Some(value.clone()),
+                    KeyWrite::Delete => None,
+                };
+                let found = snapshot.get(table, key)?;
+                assert_eq!(
+                    found, expected,
+                    "key {key:?} of table {table} after its batch"
+                );
+            }
+            for (lo, hi) in writes.ranges().iter().take(SAMPLES) {
+                let mut cursor = snapshot.cursor(table)?;
+                let mut found = cursor.seek(lo)?;
+                for _ in 0..SAMPLES {
+                    if !found || hi.is_some_and(|hi| cursor.key() >= &hi[..]) {
+                        break;
+                    }
+                    let put = matches!(writes.keys().get(cursor.key()), Some(KeyWrite::Put(_)));
+                    assert!(put, "key {:?} outlived its range", cursor.key());
+                    found = cursor.next()?;
+                }
+            }
+            self.check_size(&*snapshot, table)?;
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, snapshot: &dyn Snapshot, table: TableId) -> Result<()> {
+        let stats = self.inner.table_stats(table)?;
+        assert_eq!(
+            stats.entries,
+            snapshot.len(table)?,
+            "entries of table {table}"
+        );
+        if stats.entries > WALKED_MAX {
+            return Ok(());
+        }
+        let mut walked = TableStats {
+            disk_bytes: stats.disk_bytes,
+            ..TableStats::default()
+        };
+        let mut cursor = snapshot.cursor(table)?;
+        let mut found = cursor.seek_first()?;
+        while found {
+            walked.entries += 1;
+            walked.key_bytes += cursor.key().len() as u64;
+            walked.value_bytes += cursor.value().len() as u64;
+            found = cursor.next()?;
+        }
+        assert_eq!(stats, walked, "size of table {table}");
+        Ok(())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Touched {
+    tables: BTreeMap<TableId, bool>,
+    keys: BTreeMap<(TableId, Bytes), Option<Bytes>>,
+}
+
+impl StorageEngine for CheckedEngine {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(CheckedSnapshot {
+            inner: self.inner.snapshot()?,
+            answers: Mutex::default(),
+        }))
+    }
+
+    fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
+        let mut last = self.last.lock();
+        let before = self.touched(&batch)?;
+        let empty = batch.is_empty();
+        match self.inner.apply(batch.clone(), durability) {
+            Ok(seq) => {
+                if empty {
+                    assert!(seq >= *last, "{seq:?} of an empty batch after {last:?}");
+                } else {
+                    assert!(seq > *last, "{seq:?} after {last:?}");
+                }
+                *last = seq;
+                self.check_applied(&batch)?;
+                Ok(seq)
+            }
+            Err(error) => {
+                // Whatever the reason, nothing of it is visible.
+                if let Ok(after) = self.touched(&batch) {
+                    assert_eq!(before, after, "a refused batch: {error}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn bulk_load(
+        &self,
+        table: TableId,
+        entries: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<u64> {
+        let mut last = self.last.lock();
+        let loaded = self.inner.bulk_load(table, entries);
+        *last = self.inner.apply(WriteBatch::new(), Durability::Buffered)?;
+        let snapshot = self.inner.snapshot()?;
+        match &loaded {
+            Ok(count) => assert_eq!(snapshot.len(table)?, *count, "entries after a bulk load"),
+            Err(StorageError::NoSuchTable(_) | StorageError::TableNotEmpty(_)) => return loaded,
+            Err(error) => assert_eq!(snapshot.len(table)?, 0, "a failed bulk load: {error}"),
+        }
+        self.check_size(&*snapshot, table)?;
+        loaded
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.inner.checkpoint()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.inner.stats()
+    }
+
+    fn table_stats(&self, table: TableId) -> Result<TableStats> {
+        self.inner.table_stats(table)
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>> {
+        let tables = self.inner.tables()?;
+        assert!(tables.is_sorted(), "tables in order: {tables:?}");
+        assert_eq!(tables.first(), Some(&TableId::CATALOG));
+        Ok(tables)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+/// Answers that a snapshot has given, by table and key.
+type Answers = BTreeMap<(TableId, Vec<u8>), Option<Bytes>>;
+
+struct CheckedSnapshot {
+    inner: Arc<dyn Snapshot>,
+    answers: Mutex<Answers>,
+}
+
+impl Snapshot for CheckedSnapshot {
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
+        let value = self.inner.get(table, key)?;
+        let mut answers = self.answers.lock();
+        if answers.len() < SAMPLES {
+            // A copy, so that it is not the engine's memory that is compared with itself.
+            let copy = value.as_deref().map(Bytes::copy_from_slice);
+            answers.entry((table, key.to_vec())).or_insert(copy);
+        }
+        if let Some(before) = answers.get(&(table, key.to_vec())) {
+            assert_eq!(*before, value, "key {key:?} of table {table} has changed");
+        }
+        Ok(value)
+    }
+
+    fn cursor(&self, table: TableId) -> Result<Box<dyn Cursor>> {
+        let inner = self.inner.cursor(table)?;
+        assert!(!inner.valid(), "a new cursor stands nowhere");
+        Ok(Box::new(CheckedCursor {
+            other: self.inner.cursor(table)?,
+            inner,
+            snapshot: self.inner.clone(),
+            table,
+        }))
+    }
+
+    fn len(&self, table: TableId) -> Result<u64> {
+        self.inner.len(table)
+    }
+
+    fn contains_table(&self, table: TableId) -> Result<bool> {
+        self.inner.contains_table(table)
+    }
+}
+
+impl Drop for CheckedSnapshot {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for ((table, key), before) in self.answers.get_mut() {
+            // An engine that was closed or has failed may refuse.
+            if let Ok(now) = self.inner.get(*table, key) {
+                assert_eq!(*before, now, "key {key:?} of table {table} has changed");
+            }
+        }
+    }
+}
+
+struct CheckedCursor {
+    inner: Box<dyn Cursor>,
+    /// Another cursor over the same snapshot, to look round with.
+    other: Box<dyn Cursor>,
+    snapshot: Arc<dyn Snapshot>,
+    table: TableId,
+}
+
+impl CheckedCursor {
+    /// Checks where the cursor stands, by itself.
+    fn check_entry(&mut self, found: bool) -> Result<bool> {
+        assert_eq!(found, self.inner.valid(), "what a move answers");
+        if found {
+            let (key, value) = (self.inner.key(), self.inner.value());
+            let by_key = self.snapshot.get(self.table, key)?;
+            assert_eq!(by_key.as_deref(), Some(value), "the value under {key:?}");
+            assert_eq!(self.inner.value_bytes(), value);
+        } else {
+            assert!(self.inner.key().is_empty() && self.inner.value().is_empty());
+        }
+        Ok(found)
+    }
+
+    /// Checks that nothing lies between the entry and `from`, which lies before it in the direction
+    /// of the move and, if `beyond`, does not count itself.
+    fn check_gap(&mut self, from: Option<&[u8]>, beyond: bool, forward: bool) -> Result<()> {
+        let other = &mut self.other;
+        let found = match (self.inner.valid(), forward) {
+            (true, _) => {
+                let key = self.inner.key();
+                let found = if forward {
+                    other.seek_for_prev(key)?
+                } else {
+                    other.seek(key)?
+                };
+                assert!(
+                    found && other.key() == key,
+                    "the entry found by another cursor"
+                );
+                if forward {
+                    other.prev()?
+                } else {
+                    other.next()?
+                }
+            }
+            (false, true) => other.seek_last()?,
+            (false, false) => other.seek_first()?,
+        };
+        if !found {
+            return Ok(());
+        }
+        let neighbour = other.key();
+        let Some(from) = from else {
+            panic!("{neighbour:?} was passed over");
+        };
+        let passed = match (forward, beyond) {
+            (true, true) => neighbour > from,
+            (true, false) => neighbour >= from,
+            (false, true) => neighbour < from,
+            (false, false) => neighbour <= from,
+        };
+        assert!(
+            !passed,
+            "{neighbour:?} was passed over, coming from {from:?}"
+        );
+        Ok(())
+    }
+
+    fn step(&mut self, forward: bool) -> Result<bool> {
+        let from = self.inner.valid().then(|| self.inner.key().to_vec());
+        let found = if forward {
+            self.inner.next()?
+        } else {
+            self.inner.prev()?
+        };
+        self.check_entry(found)?;
+        let Some(from) = from else {
+            assert!(!found, "a cursor that stands nowhere has moved");
+            return Ok(false);
+        };
+        if found {
+            let rising = self.inner.key() > &from[..];
+            assert_eq!(rising, forward, "{:?} after {from:?}", self.inner.key());
+        }
+        self.check_gap(Some(&from), true, forward)?;
+        Ok(found)
+    }
+}
+
+impl Cursor for CheckedCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let found = self.inner.seek(key)?;
+        self.check_entry(found)?;
+        assert!(!found || self.inner.key() >= key);
+        self.check_gap(Some(key), false, true)?;
+        Ok(found)
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
+        let found = self.inner.seek_for_prev(key)?;
+        self.check_entry(found)?;
+        assert!(!found || self.inner.key() <= key);
+        self.check_gap(Some(key), false, false)?;
+        Ok(found)
+    }
+
+    fn seek_first(&mut self) -> Result<bool> {
+        let found = self.inner.seek_first()?;
+        self.check_entry(found)?;
+        self.check_gap(None, false, true)?;
+        Ok(found)
+    }
+
+    fn seek_last(&mut self) -> Result<bool> {
+        let found = self.inner.seek_last()?;
+        self.check_entry(found)?;
+        self.check_gap(None, false, false)?;
+        Ok(found)
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        self.step(true)
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        self.step(false)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.inner.value()
+    }
+
+    fn value_bytes(&self) -> Bytes {
+        self.inner.value_bytes()
+    }
+
+    fn valid(&self) -> bool {
+        self.inner.valid()
+    }
+}

@@ -1,0 +1,250 @@
+//! A disk that forgets: what a crash does to a file, and what a failing disk answers.
+//!
+//! The disk keeps what was synced, and in order what was written since. Every write, change of length and
+//! sync is an event; a test runs its script once to count the events, then again for each of them.
+//!
+//! ```text
+//!   events    w  w  sync  w  l  w  sync  w  w
+//!                                 ▲ crash here: the sync, and all that follows, does not happen
+//!   synced   [w  w]
+//!   pending           w  l  w     each of these is found, lost, or found in part
+//! ```
+//!
+//! Invariant: after a crash the synced part is whole; anything may have become of the rest, but for
+//! single sectors, which are found as a whole or not at all.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redb::StorageBackend;
+
+/// What a disk writes as a whole, in bytes.
+const SECTOR: usize = 512;
+
+/// What goes wrong, and at which event. Events count from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// From this event on nothing reaches the disk, and every call fails.
+    Crash {
+        /// The event.
+        at: u64,
+    },
+    /// This event fails and has no effect; those after it work again.
+    Error {
+        /// The event.
+        at: u64,
+        /// What it fails with.
+        kind: io::ErrorKind,
+    },
+}
+
+/// What a crash leaves of the writes that were not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Nothing.
+    Nothing,
+    /// All of them: the process died, and the system lives.
+    All,
+    /// Some of them, some in part, chosen by the seed.
+    Some {
+        /// Another seed, another choice.
+        seed: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write { offset: u64, data: Vec<u8> },
+    SetLen(u64),
+}
+
+impl Change {
+    fn carry_out(&self, file: &mut Vec<u8>) {
+        match self {
+            Change::Write { offset, data } => {
+                let start = *offset as usize;
+                let end = start + data.len();
+                if file.len() < end {
+                    file.resize(end, 0);
+                }
+                file[start..end].copy_from_slice(data);
+            }
+            Change::SetLen(len) => file.resize(*len as usize, 0),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// The file as its writer sees it.
+    current: Vec<u8>,
+    synced: Vec<u8>,
+    pending: Vec<Change>,
+    events: u64,
+    fault: Option<Fault>,
+    crashed: bool,
+}
+
+impl State {
+    /// Counts an event, and fails it if it is its turn.
+    fn event(&mut self) -> io::Result<()> {
+        let event = self.events;
+        self.events += 1;
+        match self.fault {
+            Some(Fault::Crash { at }) if event >= at => self.crashed = true,
+            Some(Fault::Error { at, kind }) if event == at => {
+                return Err(io::Error::new(kind, "an injected error"));
+            }
+            _ => {}
+        }
+        self.alive()
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.crashed {
+            Err(io::Error::other("the simulated machine has crashed"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// One file on a simulated disk. Clones are the same file.
+#[derive(Clone, Default)]
+pub struct FaultDisk {
+    state: Arc<Mutex<State>>,
+}
+
+impl FaultDisk {
+    /// A file with this content, all of it synced.
+    pub fn new(content: Vec<u8>) -> FaultDisk {
+        let state = State {
+            current: content.clone(),
+            synced: content,
+            ..State::default()
+        };
+        FaultDisk {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Arranges for a fault, or for none, in place of the one arranged before.
+    pub fn set_fault(&self, fault: Option<Fault>) {
+        self.state.lock().fault = fault;
+    }
+
+    /// How many events there have been.
+    pub fn events(&self) -> u64 {
+        self.state.lock().events
+    }
+
+    /// What would be found in the file if the machine went down now.
+    pub fn after_crash(&self, remains: Remains) -> Vec<u8> {
+        let state = self.state.lock();
+        let mut file = state.synced.clone();
+        let Remains::Some { seed } = remains else {
+            if remains == Remains::All {
+                for change in &state.pending {
+                    change.carry_out(&mut file);
+                }
+            }
+            return file;
+        };
+        let mut random = Random(seed);
+        for change in &state.pending {
+            match (change, random.below(4)) {
+                (_, 0) => {}
+                (Change::Write { offset, data }, 1) => {
+                    for (index, sector) in data.chunks(SECTOR).enumerate() {
+                        if random.below(2) == 0 {
+                            let part = Change::Write {
+                                offset: offset + (index * SECTOR) as u64,
+                                data: sector.to_vec(),
+                            };
+                            part.carry_out(&mut file);
+                        }
+                    }
+                }
+                (change, _) => change.carry_out(&mut file),
+            }
+        }
+        file
+    }
+
+    /// The disk as an engine's file.
+    pub fn backend(&self) -> impl StorageBackend + use<> {
+        FaultBackend(self.clone())
+    }
+}
+
+struct FaultBackend(FaultDisk);
+
+impl fmt::Debug for FaultBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultBackend")
+    }
+}
+
+impl StorageBackend for FaultBackend {
+    fn len(&self) -> io::Result<u64> {
+        let state = self.0.state.lock();
+        state.alive()?;
+        Ok(state.current.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.0.state.lock();
+        state.alive()?;
+        let start = offset as usize;
+        match state.current.get(start..start + out.len()) {
+            Some(bytes) => {
+                out.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change(Change::SetLen(len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.0.state.lock();
+        state.event()?;
+        for change in std::mem::take(&mut state.pending) {
+            change.carry_out(&mut state.synced);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let data = data.to_vec();
+        self.change(Change::Write { offset, data })
+    }
+}
+
+impl FaultBackend {
+    fn change(&self, change: Change) -> io::Result<()> {
+        let mut state = self.0.state.lock();
+        state.event()?;
+        change.carry_out(&mut state.current);
+        state.pending.push(change);
+        Ok(())
+    }
+}
+
+/// A small generator of numbers (splitmix64), so that a seed tells everything.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}

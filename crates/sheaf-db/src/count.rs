@@ -7,7 +7,8 @@ use sheaf_bson::error_code::Error;
 use sheaf_query::canonical::CanonicalQuery;
 
 use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
-use crate::find::{self, CollectionView, PlanDigest, QueryOptions};
+use crate::catalog::ReadView;
+use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 
 /// What a count found, and what it read for it.
@@ -23,7 +24,7 @@ pub struct Counted {
 
 /// Counts what matches `query`; its skip and limit apply.
 pub fn count(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     query: Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -58,7 +59,7 @@ pub fn is_whole_collection(query: &CanonicalQuery) -> bool {
 
 /// The plan of a count: keys alone where that is enough.
 pub fn start(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,

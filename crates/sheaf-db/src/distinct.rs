@@ -16,7 +16,8 @@ use sheaf_query::canonical::CanonicalQuery;
 
 use crate::exec::{Member, PlanExecutor, WorkCounts};
 use crate::exec::key_document::values_of;
-use crate::find::{self, CollectionView, PlanDigest, QueryOptions};
+use crate::catalog::ReadView;
+use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 
 /// The reply must fit a document.
@@ -35,7 +36,7 @@ pub struct Distinct {
 
 /// Runs it.
 pub fn distinct(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     key: &FieldPath,
     query: Arc<CanonicalQuery>,
@@ -58,7 +59,7 @@ pub fn distinct(
 
 /// The plan: DISTINCT_SCAN where an index allows it, the query's own elsewhere.
 pub fn start(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     key: &FieldPath,
     query: &Arc<CanonicalQuery>,

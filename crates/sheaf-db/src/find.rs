@@ -20,9 +20,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::shape;
 use sheaf_storage::Snapshot;
 
-use crate::catalog::collection::Collection;
-use crate::catalog::namespace::Namespace;
-use crate::database::ReadView;
+use crate::catalog::ReadView;
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
@@ -64,40 +62,6 @@ impl Default for QueryOptions {
             evaluation_works: 10_000,
             evaluation_collection_fraction: 0.3,
             evaluation_results_max: 101,
-        }
-    }
-}
-
-/// One collection, or its absence, as of one snapshot.
-#[derive(Clone)]
-pub struct CollectionView {
-    /// `None` when it does not exist.
-    pub collection: Option<Arc<Collection>>,
-    /// What is read.
-    pub snapshot: Arc<dyn Snapshot>,
-    /// The indexes to plan with.
-    pub indexes: Vec<Arc<IndexEntry>>,
-}
-
-impl CollectionView {
-    /// The collection `ns` of a view.
-    pub fn new(view: &ReadView, ns: &Namespace) -> Self {
-        let collection = view.collection(ns).cloned();
-        CollectionView {
-            indexes: collection
-                .as_ref()
-                .map(|collection| collection.index_entries())
-                .unwrap_or_default(),
-            collection,
-            snapshot: view.snapshot().clone(),
-        }
-    }
-
-    /// How many records there are.
-    pub fn record_count(&self) -> Result<u64, Error> {
-        match &self.collection {
-            Some(collection) => self.snapshot.len(collection.table()).map_err(coded),
-            None => Ok(0),
         }
     }
 }
@@ -211,7 +175,7 @@ enum State {
 
 /// Starts a find. A collection that does not exist gives nothing.
 pub fn find(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     query: Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -255,7 +219,7 @@ pub fn find(
 /// Picks a plan and starts it: for finds, and for the commands that look for
 /// the records they change.
 pub fn start(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -274,8 +238,8 @@ pub fn start(
         return Ok((executor, digest));
     }
     let cache = collection.plan_cache();
-    cache.enter(collection.generation());
-    let key = shape::plan_cache_key(query, &view.indexes);
+    
+    let key = shape::plan_cache_key(query, indexes(view));
     let mut replanned = false;
     if let Some(cached) = cache.active(key)
         && let Some(solution) = solutions
@@ -311,7 +275,7 @@ pub fn start(
 
 /// explain of a find: the plan, and from `executionStats` on, the plan run to its end.
 pub fn explain(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -353,7 +317,7 @@ pub fn explain(
             facts.shape_hash = shape::shape_hash(query);
             facts.plan_cache_key = format!(
                 "{:08X}",
-                shape::plan_cache_key(query, &view.indexes) as u32
+                shape::plan_cache_key(query, indexes(view)) as u32
             );
             let cx = build_context(view, query, options, true);
             let solutions = plan(view, query, options)?;
@@ -393,7 +357,7 @@ pub fn explain(
 }
 
 fn nothing(
-    view: &CollectionView,
+    view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
@@ -408,24 +372,31 @@ fn nothing(
 
 /// The planner's candidates; never empty.
 pub fn plan(
-    view: &CollectionView,
+    view: &ReadView,
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<Vec<QuerySolution>, Error> {
     planner::plan(query, &params(view, options))
 }
 
+fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {
+    match &view.collection {
+        Some(collection) => collection.indexes(),
+        None => &[],
+    }
+}
+
 /// What the planner may use.
-pub(crate) fn params<'v>(view: &'v CollectionView, options: &QueryOptions) -> PlannerParams<'v> {
+pub(crate) fn params<'v>(view: &'v ReadView, options: &QueryOptions) -> PlannerParams<'v> {
     PlannerParams {
         no_table_scan: options.no_table_scan,
         max_scans_to_explode: options.scans_to_explode_max,
-        ..PlannerParams::new(&view.indexes)
+        ..PlannerParams::new(indexes(view))
     }
 }
 
 pub(crate) fn build_context(
-    view: &CollectionView,
+    view: &ReadView,
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
     timed: bool,
@@ -444,7 +415,7 @@ pub(crate) fn build_context(
 }
 
 pub(crate) fn budget(
-    view: &CollectionView,
+    view: &ReadView,
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<TrialBudget, Error> {

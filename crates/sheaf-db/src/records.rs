@@ -1,4 +1,8 @@
-//! Reading records: by id, or one after the other.
+//! Records: a collection's documents under their record ids.
+//!
+//! ```text
+//!   table of the collection:  record id, 8 bytes  ->  the document's bytes
+//! ```
 
 use std::sync::Arc;
 
@@ -7,8 +11,19 @@ use sheaf_bson::error_code::Error;
 use sheaf_bson::RecordId;
 use sheaf_storage::{Cursor, Snapshot, TableId};
 
-use crate::catalog::collection::{record_id_of, record_key};
 use crate::storage_error::coded;
+
+/// The key of a record: keys in byte order are records in order of insertion.
+#[inline]
+pub fn record_key(id: RecordId) -> [u8; 8] {
+    id.to_key()
+}
+
+/// The inverse of [`record_key`]; `None` for what is not eight bytes.
+#[inline]
+pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
+    Some(RecordId::from_key(key.try_into().ok()?))
+}
 
 /// Reads single records of one collection as of one snapshot.
 #[derive(Clone)]

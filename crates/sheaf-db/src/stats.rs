@@ -28,9 +28,9 @@ pub fn append_storage_stats(
     out.append("freeStorageSize", 0);
     out.append("capped", false);
     append_table("wiredTiger", collection.ident(), out);
-    out.append("nindexes", collection.indexes().len() as i32);
+    out.append("nindexes", collection.index_list().len() as i32);
     out.begin_document("indexDetails");
-    for index in collection.indexes() {
+    for index in collection.index_list() {
         append_table(index.name(), index.ident(), out);
     }
     out.end();
@@ -43,7 +43,7 @@ pub fn append_storage_stats(
     out.end();
     let mut total = 0;
     let mut sizes = DocBuilder::new();
-    for index in collection.indexes() {
+    for index in collection.index_list() {
         let bytes = db
             .engine()
             .table_stats(index.table())
@@ -110,7 +110,7 @@ pub fn database_size(db: &Db, name: &str) -> Result<DatabaseSize, Error> {
         sum.objects += size.count;
         sum.data_bytes += size.data_bytes;
         sum.storage_bytes += size.storage_bytes;
-        for index in collection.indexes() {
+        for index in collection.index_list() {
             sum.indexes += 1;
             sum.index_bytes += db
                 .engine()

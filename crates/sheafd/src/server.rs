@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheaf_bson::{Error, ErrorCode, ObjectId};
-use sheaf_db::find::{CollectionView, QueryOptions};
-use sheaf_db::{Db, Namespace};
+use sheaf_db::find::QueryOptions;
+use sheaf_db::{Db, Namespace, ReadView};
 use sheaf_wire::{CompressorSet, Message, ReplyWriter};
 
 use crate::command;
@@ -97,8 +97,8 @@ impl Server {
     }
 
     /// A collection, or its absence, as of now.
-    pub fn view(&self, namespace: &Namespace) -> Result<CollectionView, Error> {
-        Ok(CollectionView::new(&self.db.read_view()?, namespace))
+    pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
+        self.db.read_view(namespace)
     }
 
     /// How queries run, by the server's parameters and the command's wish.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::{self, Directions, KeyStringBuilder};
 use sheaf_bson::{RawValue, RecordId, doc};
-use sheaf_storage::{Snapshot, TableId};
+use sheaf_storage::Snapshot;
 
 use super::{CommonStats, StageDescription, StageStats};
 use crate::catalog::collection::Collection;
@@ -56,7 +56,7 @@ pub fn record_of_id(
     let mut key = KeyStringBuilder::new(Directions::ascending());
     key.append(id);
     let mut cursor = snapshot
-        .cursor(id_table(collection)?)
+        .cursor(collection.id_index_table())
         .map_err(coded)?;
     if !cursor.seek(key.as_bytes()).map_err(coded)? {
         return Ok(None);
@@ -68,15 +68,6 @@ pub fn record_of_id(
         )
     })?;
     Ok((&cursor.key()[..key_len] == key.as_bytes()).then_some(record_id))
-}
-
-fn id_table(collection: &Collection) -> Result<TableId, Error> {
-    collection.id_index().map(|index| index.table()).ok_or_else(|| {
-        Error::new(
-            ErrorCode::DATA_CORRUPTION_DETECTED,
-            "the collection has no _id index",
-        )
-    })
 }
 
 /// The stage that explain shows for it.

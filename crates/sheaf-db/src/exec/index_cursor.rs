@@ -348,7 +348,7 @@ impl IndexCursor {
 
     /// `IXSCAN { a: 1, b: -1 }`.
     pub fn summary(&self, stage: &str) -> String {
-        format!("{stage} {}", json::to_shell(self.index.key_pattern.as_raw()))
+        format!("{stage} {}", json::shell_doc(self.index.key_pattern.as_raw()))
     }
 
     /// What explain says of the index and the walk.

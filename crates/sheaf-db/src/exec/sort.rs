@@ -135,7 +135,7 @@ impl Sort {
                 .key_of_document(doc.as_raw(), &mut self.key_buffer)?,
             (None, Some(key)) => {
                 self.keys
-                    .key_of_index_key(&key.index, &key.key, &key.type_bits, &mut self.key_buffer)?
+                    .key_of_index_key(&key.index, &key.key, &mut self.key_buffer)?
             }
             (None, None) => {
                 return Err(Error::new(
@@ -301,7 +301,7 @@ impl PlanStage for Sort {
 
     fn describe(&self) -> StageDescription {
         let mut plan = DocBuilder::new();
-        plan.append("sortPattern", self.pattern.to_doc().as_raw());
+        plan.append("sortPattern", self.pattern.serialize().as_raw());
         plan.append("memLimit", self.options.memory_bytes_max as i64);
         if let Some(limit) = self.limit {
             plan.append("limitAmount", limit as i64);

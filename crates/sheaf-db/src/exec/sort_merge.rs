@@ -77,7 +77,6 @@ impl PlanStage for SortMerge {
                         (None, Some(key)) => self.keys.key_of_index_key(
                             &key.index,
                             &key.key,
-                            &key.type_bits,
                             &mut self.key_buffer,
                         )?,
                         (None, None) => {
@@ -112,7 +111,7 @@ impl PlanStage for SortMerge {
     fn describe(&self) -> StageDescription {
         StageDescription {
             stage: "SORT_MERGE",
-            plan_fields: doc! {"sortPattern": self.pattern.to_doc()},
+            plan_fields: doc! {"sortPattern": self.pattern.serialize()},
             exec_fields: doc! {
                 "dupsTested": self.dups_tested as i64,
                 "dupsDropped": self.dups_dropped as i64,

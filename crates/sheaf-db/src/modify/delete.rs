@@ -13,7 +13,7 @@ use super::{Matches, ReturnDocument, project};
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
-use crate::find::{CollectionView, PlanDigest, QueryOptions};
+use crate::find::{PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 
@@ -75,7 +75,7 @@ pub fn delete(
     };
     loop {
         op.check_interrupt_now()?;
-        let view = CollectionView::new(&db.read_view()?, ns);
+        let view = db.read_view(ns)?;
         let Some(collection) = &view.collection else {
             report.plan = PlanDigest::nothing();
             return Ok(());

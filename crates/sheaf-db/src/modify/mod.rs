@@ -26,7 +26,8 @@ pub use update::{UpdateReport, UpdateStatement, update};
 
 use crate::catalog::collection::Collection;
 use crate::exec::{Doc, PlanExecutor, WorkCounts, express};
-use crate::find::{self, CollectionView, PlanDigest, QueryOptions};
+use crate::catalog::ReadView;
+use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 use crate::write::{MatchedRecord, RecordSource};
 
@@ -44,7 +45,7 @@ enum Source {
 
 impl Matches {
     fn start(
-        view: &CollectionView,
+        view: &ReadView,
         collection: &Arc<Collection>,
         op: &OpContext,
         query: &Arc<CanonicalQuery>,

@@ -14,7 +14,7 @@ use super::{Matches, ReturnDocument, project};
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
-use crate::find::{CollectionView, PlanDigest, QueryOptions};
+use crate::find::{PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
 
@@ -102,7 +102,7 @@ pub fn update(
     let mut upsert_attempts = 0;
     loop {
         op.check_interrupt_now()?;
-        let view = CollectionView::new(&db.read_view()?, ns);
+        let view = db.read_view(ns)?;
         let mut lost_its_match = false;
         if let Some(collection) = &view.collection {
             let mut matches = Matches::start(&view, collection, op, &query, options)?;

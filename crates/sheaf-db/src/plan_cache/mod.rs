@@ -7,9 +7,8 @@
 //!                                    └─ more ──> trial again, replaced
 //! ```
 //!
-//! One cache a collection. It belongs to one generation of the collection's
-//! shape: asked with another, it begins empty. Bounded: the entry used longest
-//! ago makes room.
+//! One cache a collection; a new set of indexes begins with a new, empty one.
+//! Bounded: the entry used longest ago makes room.
 
 use std::collections::HashMap;
 
@@ -29,7 +28,6 @@ pub struct PlanCache {
 
 #[derive(Debug, Default)]
 struct Inner {
-    generation: u64,
     entries: HashMap<u64, Entry>,
     clock: u64,
 }
@@ -52,16 +50,6 @@ pub struct CachedPlan {
 }
 
 impl PlanCache {
-    /// Forgets what was learnt of another set of indexes. A collection's
-    /// generation grows with every change of its shape.
-    pub fn enter(&self, generation: u64) {
-        let mut inner = self.inner.lock();
-        if inner.generation != generation {
-            inner.generation = generation;
-            inner.entries.clear();
-        }
-    }
-
     /// The plan of a shape that has proven itself.
     pub fn active(&self, key: u64) -> Option<CachedPlan> {
         let mut inner = self.inner.lock();

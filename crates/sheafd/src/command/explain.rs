@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
 use sheaf_db::explain::Verbosity;
-use sheaf_db::find::{self as db_find, CollectionView};
-use sheaf_db::{Namespace, explain as db_explain};
+use sheaf_db::find as db_find;
+use sheaf_db::{Namespace, ReadView, explain as db_explain};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use super::build_info::COMPATIBLE_VERSION;
@@ -102,7 +102,7 @@ pub fn explain(
 
 fn explain_count(
     cx: &CommandContext<'_>,
-    view: &CollectionView,
+    view: &ReadView,
     namespace: &Namespace,
     spec: FindSpec<'_>,
     verbosity: Verbosity,

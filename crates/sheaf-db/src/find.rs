@@ -28,7 +28,7 @@ use crate::exec::{BuildContext, Doc, Member, PlanExecutor, StageStats, WorkCount
 use crate::explain::{self, PlannerFacts, Verbosity};
 use crate::op_context::OpContext;
 use crate::plan_cache::{REPLAN_FACTOR, signature};
-use crate::storage_error::coded;
+use crate::storage_error::Coded;
 
 /// What the server's parameters and the command say about running a query.
 #[derive(Debug, Clone)]

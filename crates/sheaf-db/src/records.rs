@@ -11,7 +11,7 @@ use sheaf_bson::error_code::Error;
 use sheaf_bson::RecordId;
 use sheaf_storage::{Cursor, Snapshot, TableId};
 
-use crate::storage_error::coded;
+use crate::storage_error::Coded;
 
 /// The key of a record: keys in byte order are records in order of insertion.
 #[inline]
@@ -43,7 +43,7 @@ impl RecordReader {
     pub fn get(&self, id: RecordId) -> Result<Option<Bytes>, Error> {
         self.snapshot
             .get(self.table, &record_key(id))
-            .map_err(coded)
+            .coded()
     }
 }
 
@@ -56,31 +56,31 @@ impl RecordCursor {
     /// Not positioned yet.
     pub fn new(snapshot: &Arc<dyn Snapshot>, table: TableId) -> Result<Self, Error> {
         Ok(RecordCursor {
-            cursor: snapshot.cursor(table).map_err(coded)?,
+            cursor: snapshot.cursor(table).coded()?,
         })
     }
 
     /// To the first record.
     pub fn first(&mut self) -> Result<bool, Error> {
-        self.cursor.seek_first().map_err(coded)
+        self.cursor.seek_first().coded()
     }
 
     /// To the last record.
     pub fn last(&mut self) -> Result<bool, Error> {
-        self.cursor.seek_last().map_err(coded)
+        self.cursor.seek_last().coded()
     }
 
     /// To the next record.
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool, Error> {
-        self.cursor.next().map_err(coded)
+        self.cursor.next().coded()
     }
 
     /// To the previous record.
     #[inline]
     pub fn prev(&mut self) -> Result<bool, Error> {
-        self.cursor.prev().map_err(coded)
+        self.cursor.prev().coded()
     }
 
     /// The record's id.

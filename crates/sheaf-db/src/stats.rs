@@ -36,8 +36,8 @@ pub fn append_storage_stats(
     out.end();
     out.begin_array("indexBuilds");
     for build in collection.builds() {
-        for name in build.index_names() {
-            out.push(name);
+        for name in build.indexes() {
+            out.push(name.as_str());
         }
     }
     out.end();

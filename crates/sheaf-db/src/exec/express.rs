@@ -14,7 +14,7 @@ use super::{CommonStats, StageDescription, StageStats};
 use crate::catalog::collection::Collection;
 use crate::index::spec::ID_INDEX_NAME;
 use crate::records::RecordReader;
-use crate::storage_error::coded;
+use crate::storage_error::Coded;
 
 /// The planSummary of a read by `_id`.
 pub const PLAN_SUMMARY: &str = "EXPRESS_IXSCAN { _id: 1 }";
@@ -57,8 +57,8 @@ pub fn record_of_id(
     key.append(id);
     let mut cursor = snapshot
         .cursor(collection.id_index_table())
-        .map_err(coded)?;
-    if !cursor.seek(key.as_bytes()).map_err(coded)? {
+        .coded()?;
+    if !cursor.seek(key.as_bytes()).coded()? {
         return Ok(None);
     }
     let (record_id, key_len) = keystring::decode_record_id(cursor.key()).ok_or_else(|| {

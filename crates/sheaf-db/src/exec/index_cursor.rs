@@ -23,7 +23,7 @@ use sheaf_storage::{Cursor, TableId};
 
 use super::key_document::{KeyDocument, directions_of};
 use super::{BuildContext, IndexKey};
-use crate::storage_error::coded;
+use crate::storage_error::Coded;
 
 /// See the module.
 pub struct IndexCursor {
@@ -79,7 +79,7 @@ impl IndexCursor {
         // The planner names an index by its table.
         let table = TableId(scan.index.ident);
         let mut cursor = IndexCursor {
-            cursor: cx.snapshot.cursor(table).map_err(coded)?,
+            cursor: cx.snapshot.cursor(table).coded()?,
             index: scan.index.clone(),
             bounds: scan.bounds.clone(),
             directions,
@@ -234,7 +234,7 @@ impl IndexCursor {
                 }
             }
         };
-        if !found.map_err(coded)? {
+        if !found.coded()? {
             self.next_move = Move::None;
             return Ok(None);
         }

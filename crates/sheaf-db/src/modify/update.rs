@@ -92,7 +92,7 @@ pub fn update(
         driver: &driver,
         context: ApplyContext {
             now,
-            timestamp: db.next_timestamp(now),
+            timestamp: db.next_timestamp(),
             ..Default::default()
         },
         return_document: statement.return_document,

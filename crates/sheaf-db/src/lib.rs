@@ -1,1 +1,31 @@
 //! The database without a network: catalog, indexes, plan execution, writes.
+//!
+//! ```text
+//!   find ─> planner (sheaf-query) ─> exec/ ─┐                  ┌─ catalog/   which collections there are
+//!                                           ├─ snapshots of ───┤
+//!   insert, update, delete ─> write/ ───────┘   sheaf-storage  └─ index/     which entries they have
+//! ```
+//!
+//! Whoever reads takes a [`catalog::ReadView`]; whoever writes takes a [`write::unit::WriteUnit`].
+//! Everything that runs long carries an [`OpContext`] and asks it whether to go on.
+
+pub mod catalog;
+pub mod counters;
+pub mod database;
+pub mod events;
+/// Execution of plans.
+pub mod exec {
+    pub mod spill;
+}
+pub mod index;
+pub mod op_context;
+pub mod plan_cache;
+pub mod records;
+pub mod storage_error;
+pub mod write;
+
+pub use catalog::{Collection, Namespace, ReadView};
+pub use database::{Db, DbOptions};
+pub use events::{DbEvent, Events};
+pub use op_context::{OpContext, OperationProgress};
+pub use storage_error::is_write_conflict;

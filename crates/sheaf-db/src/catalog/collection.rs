@@ -1,0 +1,198 @@
+//! A collection as everyone sees it at one moment: name, table, indexes.
+//!
+//! ```text
+//!   Arc<Collection>   immutable: ns, options, indexes, builds    replaced by DDL
+//!        └── Arc<CollectionState>: intents, next RecordId        one for the collection's whole life
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
+use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_storage::TableId;
+
+use crate::catalog::intent::CollectionIntents;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
+use crate::catalog::uuid::Uuid;
+use crate::counters::RecordIdSource;
+use crate::index::Index;
+use crate::index::build::IndexBuild;
+use crate::plan_cache::PlanCache;
+
+/// A collection at one moment. Whoever holds it can go on reading what it names from a snapshot that was
+/// taken while the catalog held it.
+#[derive(Debug, Clone)]
+pub struct Collection {
+    pub(crate) ns: Namespace,
+    pub(crate) uuid: Uuid,
+    pub(crate) ident: Arc<str>,
+    pub(crate) table: TableId,
+    pub(crate) options: CollectionOptions,
+    /// The one on `_id` first, then in the order of their creation.
+    pub(crate) indexes: Indexes,
+    /// Index builds in progress, which writers tell of their writes.
+    pub(crate) builds: Vec<Arc<IndexBuild>>,
+    /// The catalog's generation when the collection's shape came to be as it is.
+    pub(crate) generation: u64,
+    /// Plans that proved themselves with these indexes.
+    pub(crate) plan_cache: Arc<PlanCache>,
+    pub(crate) state: Arc<CollectionState>,
+}
+
+/// What stays the same through every change of a collection's shape.
+#[derive(Debug, Default)]
+pub struct CollectionState {
+    pub(crate) intents: Arc<CollectionIntents>,
+    pub(crate) record_ids: RecordIdSource,
+    /// Held by whoever brings the catalog's row up to date without the exclusive intent.
+    pub(crate) row: Mutex<()>,
+}
+
+impl Collection {
+    /// Its name now.
+    pub fn ns(&self) -> &Namespace {
+        &self.ns
+    }
+
+    /// Its name through renames.
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// The stable identifier of its table, `collection-<n>-<hex>`.
+    pub fn ident(&self) -> &str {
+        &self.ident
+    }
+
+    /// Where its records are, by [`record_key`].
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The catalog's generation when the collection's shape came to be as it is.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What it was created with.
+    pub fn options(&self) -> &CollectionOptions {
+        &self.options
+    }
+
+    /// The indexes that are complete as the planner sees them, that on `_id` first, hidden ones included.
+    pub fn indexes(&self) -> &[Arc<IndexEntry>] {
+        &self.indexes.entries
+    }
+
+    /// The indexes that are complete, in the same order.
+    pub fn index_list(&self) -> &[Index] {
+        &self.indexes.list
+    }
+
+    /// The index builds in progress.
+    pub fn builds(&self) -> &[Arc<IndexBuild>] {
+        &self.builds
+    }
+
+    /// The index of this name, if it is complete.
+    pub fn index_by_name(&self, name: &str) -> Option<&Index> {
+        self.indexes.list.iter().find(|index| index.name() == name)
+    }
+
+    /// The complete indexes with this key pattern; 1 equals 1.0.
+    pub fn indexes_by_key(&self, key: RawDoc<'_>) -> Vec<&Index> {
+        let same = |index: &&Index| index.spec().same_key(key);
+        self.indexes.list.iter().filter(same).collect()
+    }
+
+    /// The index that the planner's [`IndexEntry::ident`] names.
+    pub fn index_by_ident(&self, ident: u64) -> Option<&Index> {
+        let named = |index: &&Index| index.table().0 == ident;
+        self.indexes.list.iter().find(named)
+    }
+
+    /// The table of the index that the planner's [`IndexEntry::ident`] names.
+    pub fn index_table(&self, ident: u64) -> Option<TableId> {
+        self.index_by_ident(ident).map(Index::table)
+    }
+
+    /// The index on `_id`, as the planner sees it.
+    pub fn id_index(&self) -> &Arc<IndexEntry> {
+        self.indexes.list[0].entry()
+    }
+
+    /// The table of the index on `_id`.
+    pub fn id_index_table(&self) -> TableId {
+        self.indexes.list[0].table()
+    }
+
+    /// Which plans won trials. Empty again whenever an index comes, goes or becomes multikey.
+    pub fn plan_cache(&self) -> &Arc<PlanCache> {
+        &self.plan_cache
+    }
+
+    /// `{name, type, options, info: {readOnly, uuid}, idIndex}`, for `listCollections`.
+    pub fn to_list_doc(&self) -> DocBuf {
+        let mut out = sheaf_bson::DocBuilder::new();
+        out.append("name", self.ns.collection());
+        out.append("type", "collection");
+        out.append_bson("options", &self.options.to_doc());
+        out.begin_document("info");
+        out.append("readOnly", false);
+        out.append("uuid", self.uuid.as_raw());
+        out.end();
+        out.append_bson("idIndex", &self.indexes.list[0].spec().to_doc());
+        out.finish()
+    }
+
+    /// Whether some index knows of multikey paths that the catalog's row does not.
+    pub(crate) fn multikey_unsaved(&self) -> bool {
+        let unsaved = |index: &Index| index.multikey_unsaved().load(Ordering::Acquire);
+        self.indexes.list.iter().any(unsaved)
+    }
+
+    /// The same collection with other indexes, whose plans are yet to be tried.
+    pub(crate) fn with_indexes(&self, list: Vec<Index>) -> Result<Collection> {
+        let mut changed = self.clone();
+        changed.indexes = Indexes::new(list)?;
+        changed.plan_cache = Arc::default();
+        Ok(changed)
+    }
+}
+
+/// The complete indexes of a collection, and the same as the planner wants them.
+#[derive(Debug, Clone)]
+pub(crate) struct Indexes {
+    /// Never empty: that on `_id` comes first.
+    list: Vec<Index>,
+    entries: Vec<Arc<IndexEntry>>,
+}
+
+impl Indexes {
+    /// Errors: `DataCorruptionDetected` when the first is not that on `_id`.
+    pub(crate) fn new(list: Vec<Index>) -> Result<Indexes> {
+        if !list.first().is_some_and(|index| index.spec().is_id_index()) {
+            return Err(Error::new(
+                ErrorCode::DATA_CORRUPTION_DETECTED,
+                "a collection has no index on _id",
+            ));
+        }
+        let entries = list.iter().map(|index| index.entry().clone()).collect();
+        Ok(Indexes { list, entries })
+    }
+}
+
+/// The key of a record in its collection's table: keys in byte order are records in order of insertion.
+#[inline]
+pub fn record_key(id: RecordId) -> [u8; 8] {
+    id.to_key()
+}
+
+/// The inverse of [`record_key`]; `None` for what is not eight bytes.
+#[inline]
+pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
+    key.try_into().ok().map(RecordId::from_key)
+}

@@ -1,0 +1,112 @@
+//! Creating collections: by command, and by the first write.
+
+use std::sync::Arc;
+
+use sheaf_bson::{Error, ErrorCode, Result};
+
+use crate::catalog::collection::{Collection, Indexes};
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::events::DbEvent;
+use crate::index::Index;
+use crate::index::spec::IndexSpec;
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+impl Db {
+    /// Creates a collection with its index on `_id`. One that is there with the same options is left as it is.
+    ///
+    /// Errors: `NamespaceExists` (there with other options), `InvalidNamespace`, `DatabaseDifferCase`.
+    pub fn create_collection(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        options: CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        let (collection, existed) = self.create_or_get(op, ns, &options)?;
+        if existed && !collection.options().same(&options) {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_EXISTS,
+                format!(
+                    "Collection already exists. NS: {ns}, with other options: {}",
+                    collection.options().to_doc()
+                ),
+            ));
+        }
+        Ok(collection)
+    }
+
+    /// The collection, created with default options if it is not there: what a write does.
+    /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
+    pub fn ensure_collection(&self, op: &OpContext, ns: &Namespace) -> Result<Arc<Collection>> {
+        if let Some(collection) = self.catalog().collection(ns) {
+            return Ok(collection.clone());
+        }
+        let (collection, _) = self.create_or_get(op, ns, &CollectionOptions::default())?;
+        Ok(collection)
+    }
+
+    fn create_or_get(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        options: &CollectionOptions,
+    ) -> Result<(Arc<Collection>, bool)> {
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        let current = catalog.current();
+        if let Some(collection) = current.collection(ns) {
+            return Ok((collection.clone(), true));
+        }
+        ns.check_creatable()?;
+        if let Some(other) = current.database_of_other_case(ns.db()) {
+            return Err(Error::new(
+                ErrorCode::DATABASE_DIFFER_CASE,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create \
+                     [{}]",
+                    ns.db()
+                ),
+            ));
+        }
+        let mut unit = self.storage().begin().coded()?;
+        let (table, ident) = catalog.allocate("collection", &mut unit);
+        let (id_table, id_ident) = catalog.allocate("index", &mut unit);
+        let id_index = Index::new(IndexSpec::id_index(), id_ident, id_table, Vec::new())?;
+        let collection = Collection {
+            ns: ns.clone(),
+            uuid: catalog.new_uuid(),
+            ident,
+            table,
+            options: options.clone(),
+            indexes: Indexes::new(vec![id_index])?,
+            builds: Vec::new(),
+            generation: 0,
+            plan_cache: Arc::default(),
+            state: Arc::default(),
+        };
+        let uuid = collection.uuid;
+        unit.create_table(table);
+        unit.create_table(id_table);
+        rows::put_collection(&mut unit, &collection);
+        let change = CatalogChange {
+            removed: Vec::new(),
+            added: vec![collection],
+        };
+        catalog.commit_then_publish(unit, &change)?;
+        self.events().send(DbEvent::CollectionCreated {
+            ns: ns.clone(),
+            uuid,
+        });
+        match catalog.current().collection(ns) {
+            Some(collection) => Ok((collection.clone(), false)),
+            None => Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                format!("{ns} is not in the catalog after its creation"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Dropping collections and databases.
+
+use std::sync::Arc;
+
+use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_storage::WriteUnitOfWork;
+
+use crate::catalog::collection::Collection;
+use crate::catalog::intent::ExclusiveIntent;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::events::DbEvent;
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+/// What a drop answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped {
+    /// `nIndexesWas`.
+    pub indexes_was: usize,
+}
+
+impl Db {
+    /// Drops a collection with its indexes; ends index builds on it. `None` when there is no such collection.
+    ///
+    /// Readers that have begun go on reading; writers that come later find nothing.
+    /// Errors: `InvalidNamespace` for collections that are the server's own.
+    pub fn drop_collection(&self, op: &OpContext, ns: &Namespace) -> Result<Option<Dropped>> {
+        if ns.is_system() {
+            ns.check_creatable()?;
+        }
+        let _database = self.catalog_writer().lock_database(op, ns.db())?;
+        let catalog = self.catalog();
+        let Some(collection) = catalog.collection(ns) else {
+            return Ok(None);
+        };
+        let indexes_was = collection.indexes().len();
+        self.drop_collections(op, &[collection.clone()])?;
+        Ok(Some(Dropped { indexes_was }))
+    }
+
+    /// Drops all collections of a database at once; false when there is no such database.
+    pub fn drop_database(&self, op: &OpContext, name: &str) -> Result<bool> {
+        let _database = self.catalog_writer().lock_database(op, name)?;
+        let catalog = self.catalog();
+        let Some(database) = catalog.database(name) else {
+            return Ok(false);
+        };
+        let collections: Vec<_> = database.collections().cloned().collect();
+        self.drop_collections(op, &collections)?;
+        Ok(true)
+    }
+
+    /// Under the database's lock.
+    fn drop_collections(&self, op: &OpContext, collections: &[Arc<Collection>]) -> Result<()> {
+        let catalog = self.catalog_writer();
+        let mut intents = Vec::new();
+        let mut change = CatalogChange::default();
+        let mut unit = self.storage().begin().coded()?;
+        for collection in collections {
+            let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::End)?;
+            intents.push(intent);
+            drop_tables(&mut unit, &collection);
+            rows::delete_collection(&mut unit, collection.uuid());
+            change.removed.push(collection.ns().clone());
+        }
+        catalog.publish_then_commit(unit, &change)?;
+        drop(intents);
+        for collection in collections {
+            self.events().send(DbEvent::CollectionDropped {
+                ns: collection.ns().clone(),
+                uuid: collection.uuid(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes the exclusive intent on a collection and gives it as it is under the intent. Index builds in
+    /// progress are ended, or stand in the way.
+    ///
+    /// Under the database's lock, so that the collection can be neither dropped nor renamed meanwhile.
+    /// Errors: `BackgroundOperationInProgressForNamespace`, `Interrupted`.
+    pub(crate) fn exclusive_on(
+        &self,
+        op: &OpContext,
+        collection: &Arc<Collection>,
+        builds: BuildsMeet,
+    ) -> Result<(ExclusiveIntent, Arc<Collection>)> {
+        loop {
+            let intent = collection.state.intents.exclusive(op)?;
+            let catalog = self.catalog();
+            let Some(now) = catalog.collection(collection.ns()) else {
+                return Err(Error::new(
+                    ErrorCode::NAMESPACE_NOT_FOUND,
+                    format!("{} was dropped", collection.ns()),
+                ));
+            };
+            let Some(build) = now.builds().first().cloned() else {
+                return Ok((intent, now.clone()));
+            };
+            match builds {
+                BuildsMeet::Allow => return Ok((intent, now.clone())),
+                BuildsMeet::Refuse => {
+                    return Err(Error::new(
+                        ErrorCode::BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE,
+                        format!(
+                            "cannot perform operation: an index build is currently running for \
+                             collection {}; wait for it or drop its indexes",
+                            now.ns()
+                        ),
+                    ));
+                }
+                BuildsMeet::End => {
+                    // The builder needs the intent itself to take its leave.
+                    drop(intent);
+                    build.abort(Error::new(
+                        ErrorCode::INDEX_BUILD_ABORTED,
+                        format!("index build ended: {} is being dropped", now.ns()),
+                    ));
+                    build.wait_ended(op)?;
+                }
+            }
+        }
+    }
+}
+
+/// What happens to index builds when a collection's shape is to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BuildsMeet {
+    /// They are ended.
+    End,
+    /// They stand in the way.
+    Refuse,
+    /// They go on.
+    Allow,
+}
+
+/// Drops the collection's table and those of its indexes.
+pub(crate) fn drop_tables(unit: &mut WriteUnitOfWork, collection: &Collection) {
+    for index in collection.index_list() {
+        unit.drop_table(index.table());
+    }
+    unit.drop_table(collection.table());
+}

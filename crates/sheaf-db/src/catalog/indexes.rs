@@ -1,0 +1,172 @@
+//! Dropping indexes.
+
+use sheaf_bson::json::shell_doc;
+use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
+
+use crate::catalog::collection::Collection;
+use crate::catalog::drop::BuildsMeet;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::index::Index;
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+/// Which indexes a command means.
+#[derive(Debug, Clone)]
+pub enum IndexSelector<'a> {
+    /// `"*"`: all but that on `_id`.
+    All,
+    /// All of these names.
+    Names(Vec<&'a str>),
+    /// The one with this key pattern.
+    KeyPattern(RawDoc<'a>),
+}
+
+impl Db {
+    /// Drops indexes, and ends builds of indexes that are meant. Gives `nIndexesWas`.
+    ///
+    /// Errors: `NamespaceNotFound`, `IndexNotFound` (then none is dropped), `InvalidOptions` for the index
+    /// on `_id`, `AmbiguousIndexKeyPattern`.
+    pub fn drop_indexes(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        selector: &IndexSelector<'_>,
+    ) -> Result<usize> {
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        loop {
+            let current = catalog.current();
+            let Some(collection) = current.collection(ns) else {
+                return Err(ns_not_found(ns));
+            };
+            let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Allow)?;
+            let mut ended = Vec::new();
+            for build in collection.builds() {
+                let means = |index: &Index| selector.means(index);
+                if build.indexes().iter().any(means) {
+                    build.abort(Error::new(
+                        ErrorCode::INDEX_BUILD_ABORTED,
+                        "index build ended: its index was dropped",
+                    ));
+                    ended.push(build.clone());
+                }
+            }
+            if !ended.is_empty() {
+                // The builders need the intent themselves to take their leave.
+                drop(intent);
+                let indexes_was = collection.index_list().len();
+                for build in &ended {
+                    build.wait_ended(op)?;
+                }
+                // A build may have been complete before it noticed: then its indexes are there now.
+                let left = match catalog.current().collection(ns) {
+                    Some(now) => selector.select(now).is_ok_and(|found| !found.is_empty()),
+                    None => false,
+                };
+                if left {
+                    continue;
+                }
+                return Ok(indexes_was);
+            }
+            let indexes_was = collection.index_list().len();
+            let dropped = selector.select(&collection)?;
+            if dropped.is_empty() {
+                return Ok(indexes_was);
+            }
+            let mut unit = self.storage().begin().coded()?;
+            for index in &dropped {
+                unit.drop_table(index.table());
+            }
+            let gone = |index: &&Index| dropped.iter().any(|d| d.table() == index.table());
+            let kept = collection.index_list().iter().filter(|i| !gone(i));
+            let changed = collection.with_indexes(kept.cloned().collect())?;
+            rows::put_collection(&mut unit, &changed);
+            let change = CatalogChange {
+                removed: Vec::new(),
+                added: vec![changed],
+            };
+            catalog.publish_then_commit(unit, &change)?;
+            return Ok(indexes_was);
+        }
+    }
+}
+
+impl IndexSelector<'_> {
+    /// Whether an index that is being built is meant.
+    fn means(&self, index: &Index) -> bool {
+        match self {
+            IndexSelector::All => true,
+            IndexSelector::Names(names) => names.contains(&index.name()),
+            IndexSelector::KeyPattern(key) => index.spec().same_key(*key),
+        }
+    }
+
+    /// The complete indexes that are meant. None only for `All`.
+    fn select(&self, collection: &Collection) -> Result<Vec<Index>> {
+        match self {
+            IndexSelector::All => {
+                let droppable = |index: &&Index| !index.spec().is_id_index();
+                let all = collection.index_list().iter();
+                Ok(all.filter(droppable).cloned().collect())
+            }
+            IndexSelector::Names(names) => {
+                let mut found = Vec::new();
+                for name in names {
+                    let index = index_by_name(collection, name)?;
+                    found.push(droppable(index)?);
+                }
+                Ok(found)
+            }
+            IndexSelector::KeyPattern(key) => Ok(vec![droppable(index_by_key(collection, *key)?)?]),
+        }
+    }
+}
+
+fn droppable(index: &Index) -> Result<Index> {
+    if index.spec().is_id_index() {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "cannot drop _id index",
+        ));
+    }
+    Ok(index.clone())
+}
+
+/// Errors: `IndexNotFound`.
+pub(crate) fn index_by_name<'c>(collection: &'c Collection, name: &str) -> Result<&'c Index> {
+    collection.index_by_name(name).ok_or_else(|| {
+        Error::new(
+            ErrorCode::INDEX_NOT_FOUND,
+            format!("index not found with name [{name}]"),
+        )
+    })
+}
+
+/// Errors: `IndexNotFound`, `AmbiguousIndexKeyPattern`.
+pub(crate) fn index_by_key<'c>(collection: &'c Collection, key: RawDoc<'_>) -> Result<&'c Index> {
+    match collection.indexes_by_key(key)[..] {
+        [] => Err(Error::new(
+            ErrorCode::INDEX_NOT_FOUND,
+            format!("can't find index with key: {}", shell_doc(key)),
+        )),
+        [one] => Ok(one),
+        [first, second, ..] => Err(Error::new(
+            ErrorCode::AMBIGUOUS_INDEX_KEY_PATTERN,
+            format!(
+                "{} indexes have the key {}: '{}', '{}'...; name the one that is meant",
+                collection.indexes_by_key(key).len(),
+                shell_doc(key),
+                first.name(),
+                second.name()
+            ),
+        )),
+    }
+}
+
+/// Errors of commands that need the collection to be there.
+pub(crate) fn ns_not_found(ns: &Namespace) -> Error {
+    Error::new(ErrorCode::NAMESPACE_NOT_FOUND, format!("ns not found {ns}"))
+}

@@ -1,0 +1,191 @@
+//! Names of databases and collections, and which of them may be created.
+//!
+//! ```text
+//!   shop.orders.2024        database "shop", collection "orders.2024"
+//!   └db┘ └─collection─┘     split at the first dot
+//! ```
+//!
+//! Invariant: a [`Namespace`] has a well-formed database and collection name.
+//! Whether a user may create it is a further question ([`Namespace::check_creatable`]):
+//! system collections can be read under names that nobody may create.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sheaf_bson::{Error, ErrorCode, Result};
+
+/// A database name has fewer bytes than this.
+pub const DATABASE_NAME_BYTES_LIMIT: usize = 64;
+/// A namespace (database, dot, collection) has at most this many bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 255;
+
+/// System collections that come into being like any other.
+const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &["system.profile", "system.js"];
+
+/// The full name of a collection. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace {
+    full: Arc<str>,
+    db_len: usize,
+}
+
+impl Namespace {
+    /// Puts a database and a collection name together.
+    /// Errors: `InvalidNamespace`.
+    pub fn new(db: &str, collection: &str) -> Result<Namespace> {
+        check_database_name(db)?;
+        check_collection_name(db, collection)?;
+        Ok(Namespace {
+            full: format!("{db}.{collection}").into(),
+            db_len: db.len(),
+        })
+    }
+
+    /// Takes `db.collection` apart at its first dot.
+    /// Errors: `InvalidNamespace`, also when there is no dot.
+    pub fn parse(full: &str) -> Result<Namespace> {
+        match full.split_once('.') {
+            Some((db, collection)) => Namespace::new(db, collection),
+            None => Err(invalid(format!("Invalid namespace specified '{full}'"))),
+        }
+    }
+
+    /// `db.collection`.
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+
+    /// The database.
+    pub fn db(&self) -> &str {
+        &self.full[..self.db_len]
+    }
+
+    /// The collection, without the database.
+    pub fn collection(&self) -> &str {
+        &self.full[self.db_len + 1..]
+    }
+
+    /// Whether the collection is one of the server's own (`system.*`).
+    pub fn is_system(&self) -> bool {
+        self.collection().starts_with("system.")
+    }
+
+    /// Whether a user may bring the collection into being, by whichever command.
+    /// Errors: `InvalidNamespace`.
+    pub fn check_creatable(&self) -> Result<()> {
+        if self.full.len() > NAMESPACE_BYTES_MAX {
+            return Err(invalid(format!(
+                "Fully qualified namespace is too long. Namespace: {} Max: {NAMESPACE_BYTES_MAX}",
+                self.full
+            )));
+        }
+        if self.is_system() && !CREATABLE_SYSTEM_COLLECTIONS.contains(&self.collection()) {
+            return Err(invalid(format!(
+                "Invalid system namespace: {}; choose a name that does not start with 'system.'",
+                self.full
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+/// Whether this can be the name of a database.
+/// Errors: `InvalidNamespace`.
+pub fn check_database_name(db: &str) -> Result<()> {
+    let fits = !db.is_empty()
+        && db.len() < DATABASE_NAME_BYTES_LIMIT
+        && !db.contains(['/', '\\', '.', ' ', '"', '$', '\0']);
+    if fits {
+        Ok(())
+    } else {
+        Err(invalid(format!("Invalid database name: '{db}'")))
+    }
+}
+
+fn check_collection_name(db: &str, collection: &str) -> Result<()> {
+    let fits =
+        !collection.is_empty() && !collection.starts_with('.') && !collection.contains(['$', '\0']);
+    if fits {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "Invalid namespace specified '{db}.{collection}'"
+        )))
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorCode::INVALID_NAMESPACE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let long_db = "d".repeat(63);
+        for (db, collection) in [
+            ("a", "b"),
+            ("shop", "orders.2024"),
+            ("x-y_z", "system.profile"),
+            ("ü", "größe"),
+            ("a", "b."),
+            (&long_db, "c"),
+        ] {
+            let ns = Namespace::new(db, collection).unwrap();
+            assert_eq!((ns.db(), ns.collection()), (db, collection));
+            assert_eq!(Namespace::parse(ns.as_str()).unwrap(), ns);
+            assert!(ns.check_creatable().is_ok(), "{ns}");
+        }
+        for (db, collection) in [
+            ("", "c"),
+            ("a.b", "c"),
+            ("a b", "c"),
+            ("a$", "c"),
+            ("a/b", "c"),
+            ("a\\b", "c"),
+            ("a\"b", "c"),
+            ("a\0b", "c"),
+            (&"d".repeat(64), "c"),
+            ("d", ""),
+            ("d", ".c"),
+            ("d", "a$b"),
+            ("d", "a\0b"),
+        ] {
+            let error = match Namespace::new(db, collection) {
+                Err(error) => error,
+                Ok(ns) => panic!("{ns}"),
+            };
+            assert_eq!(error.code(), ErrorCode::INVALID_NAMESPACE);
+        }
+        assert!(Namespace::parse("nodot").is_err());
+    }
+
+    #[test]
+    fn not_for_users() {
+        for name in ["system.indexes", "system.views", "system."] {
+            let ns = Namespace::new("d", name).unwrap();
+            assert_eq!(
+                ns.check_creatable().unwrap_err().code(),
+                ErrorCode::INVALID_NAMESPACE
+            );
+        }
+        let at_limit = Namespace::new("d", &"c".repeat(253)).unwrap();
+        assert!(at_limit.check_creatable().is_ok());
+        let beyond = Namespace::new("d", &"c".repeat(254)).unwrap();
+        assert!(beyond.check_creatable().is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading the catalog when the server starts, and tidying up after a crash.
+//!
+//! ```text
+//!   rows ──> collections with their ready indexes
+//!     │        indexes and scratch tables of builds that never ended: dropped, rows rewritten
+//!     └──> tables that no row names: dropped
+//! ```
+
+use std::collections::HashSet;
+
+use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_storage::{Durability, Storage, TableId};
+
+use crate::catalog::rows::{self, CatalogRows};
+use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
+use crate::catalog::{Catalog, Random};
+use crate::events::{DbEvent, Events};
+use crate::storage_error::Coded;
+
+/// Reads the catalog and brings the engine's tables into line with it.
+pub(crate) fn open(storage: &Storage, random: Random, events: &Events) -> Result<Catalog> {
+    let snapshot = storage.snapshot().coded()?;
+    let rows = rows::read_all(&*snapshot)?;
+    let tables = storage.engine().tables().coded()?;
+    drop(snapshot);
+    check_tables(&rows, &tables)?;
+    tidy_up(storage, &rows, &tables, events)?;
+
+    let highest = tables.last().map_or(0, |table| table.0);
+    let next_table = rows.next_table.max(highest + 1);
+    let change = CatalogChange {
+        removed: Vec::new(),
+        added: rows.collections.into_iter().map(|r| r.collection).collect(),
+    };
+    let snapshot = CatalogSnapshot::default().changed(&change);
+    Ok(Catalog::new(snapshot, next_table, random))
+}
+
+/// A table that a row names and the engine lacks is damage, not something to paper over.
+fn check_tables(rows: &CatalogRows, tables: &[TableId]) -> Result<()> {
+    let present: HashSet<TableId> = tables.iter().copied().collect();
+    for row in &rows.collections {
+        let collection = &row.collection;
+        let mut named = vec![(collection.table(), collection.ident())];
+        named.extend(
+            collection
+                .index_list()
+                .iter()
+                .map(|i| (i.table(), i.ident())),
+        );
+        for (table, ident) in named {
+            if !present.contains(&table) {
+                return Err(Error::new(
+                    ErrorCode::DATA_CORRUPTION_DETECTED,
+                    format!(
+                        "the catalog names {ident} of {}, but the storage engine has no such table; \
+                         restore the data from a backup",
+                        collection.ns()
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tidy_up(
+    storage: &Storage,
+    rows: &CatalogRows,
+    tables: &[TableId],
+    events: &Events,
+) -> Result<()> {
+    let mut unit = storage.begin().coded()?;
+    if rows.is_new {
+        rows::put_format(&mut unit);
+    }
+    let mut known: HashSet<TableId> = HashSet::from([TableId::CATALOG]);
+    for row in &rows.collections {
+        known.insert(row.collection.table());
+        known.extend(row.collection.index_list().iter().map(|i| i.table()));
+        if !row.unfinished.is_empty() {
+            rows::put_collection(&mut unit, &row.collection);
+            events.send(DbEvent::UnfinishedIndexesDropped {
+                ns: row.collection.ns().clone(),
+            });
+        }
+    }
+    for table in tables {
+        if !known.contains(table) {
+            unit.drop_table(*table);
+            events.send(DbEvent::UnknownTableDropped { table: *table });
+        }
+    }
+    unit.commit(Durability::Synced).coded()?;
+    Ok(())
+}

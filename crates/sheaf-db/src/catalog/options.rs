@@ -1,0 +1,146 @@
+//! What a collection can be created with.
+//!
+//! Most of MongoDB's options ask for kinds of collections that are not there yet: those are refused by
+//! name. Options that ask for what every collection is are taken and forgotten.
+
+use sheaf_bson::json::shell_doc;
+use sheaf_bson::{
+    DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result, compare_docs,
+};
+
+use crate::index::spec::IndexSpec;
+
+/// The options that are kept, as `listCollections` shows them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CollectionOptions {
+    kept: DocBuf,
+}
+
+impl CollectionOptions {
+    /// Reads the fields of a `create` command other than its name and those that all commands have.
+    /// Errors: `InvalidOptions` (known and not supported yet), `IDLUnknownField`, `TypeMismatch`.
+    pub fn parse(fields: RawDoc<'_>) -> Result<CollectionOptions> {
+        for element in fields {
+            check_option(element)?;
+        }
+        Ok(CollectionOptions::default())
+    }
+
+    /// As the catalog's row has them.
+    pub(crate) fn from_row(kept: RawDoc<'_>) -> CollectionOptions {
+        CollectionOptions {
+            kept: kept.to_buf(),
+        }
+    }
+
+    /// For `listCollections` and the catalog's row.
+    pub fn to_doc(&self) -> DocBuf {
+        let mut out = DocBuilder::new();
+        out.extend(self.kept.as_raw());
+        out.finish()
+    }
+
+    /// Whether a collection created with these is one created with `other`.
+    pub fn same(&self, other: &CollectionOptions) -> bool {
+        compare_docs(self.kept.as_raw(), other.kept.as_raw()).is_eq()
+    }
+}
+
+fn check_option(element: RawElement<'_>) -> Result<()> {
+    let (option, value) = (element.key(), element.value());
+    let asks_for_nothing = match (option, value) {
+        ("capped" | "temp", value) => !value.is_truthy(),
+        ("autoIndexId", value) => value.is_truthy(),
+        // Without `capped` these two say nothing.
+        ("size" | "max", value) if value.is_number() => true,
+        ("storageEngine" | "indexOptionDefaults" | "validator", RawValue::Document(d)) => {
+            d.is_empty()
+        }
+        ("collation", RawValue::Document(d)) => {
+            d.get("locale").and_then(|v| v.as_str()) == Some("simple")
+        }
+        ("changeStreamPreAndPostImages", RawValue::Document(d)) => {
+            !d.get("enabled").is_some_and(|v| v.is_truthy())
+        }
+        ("idIndex", RawValue::Document(d)) => return check_id_index(d),
+        (
+            "size"
+            | "max"
+            | "storageEngine"
+            | "indexOptionDefaults"
+            | "validator"
+            | "validationLevel"
+            | "validationAction"
+            | "collation"
+            | "timeseries"
+            | "expireAfterSeconds"
+            | "clusteredIndex"
+            | "viewOn"
+            | "pipeline"
+            | "encryptedFields"
+            | "changeStreamPreAndPostImages"
+            | "idIndex"
+            | "flags"
+            | "recordIdsReplicated",
+            _,
+        ) => false,
+        _ => {
+            return Err(Error::new(
+                ErrorCode::IDL_UNKNOWN_FIELD,
+                format!("BSON field 'create.{option}' is an unknown field."),
+            ));
+        }
+    };
+    if asks_for_nothing {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::INVALID_OPTIONS,
+        format!("the option '{option}: {value}' of create is not supported yet; leave it out"),
+    ))
+}
+
+fn check_id_index(spec: RawDoc<'_>) -> Result<()> {
+    let parsed = IndexSpec::parse(spec)?;
+    if parsed.is_id_index() {
+        return Ok(());
+    }
+    Err(Error::bad_value(format!(
+        "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+        shell_doc(parsed.key.as_raw())
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::doc;
+
+    #[test]
+    fn taken_and_refused() {
+        for taken in [
+            doc! {},
+            doc! {"capped": false, "size": 4096},
+            doc! {"validator": {}, "storageEngine": {}},
+            doc! {"collation": {"locale": "simple"}},
+            doc! {"idIndex": {"key": {"_id": 1}, "name": "_id_", "v": 2}},
+            doc! {"changeStreamPreAndPostImages": {"enabled": false}},
+        ] {
+            let options = CollectionOptions::parse(taken.as_raw()).unwrap();
+            assert!(options.same(&CollectionOptions::default()), "{taken}");
+        }
+        for (refused, code) in [
+            (doc! {"capped": true, "size": 4096}, 72),
+            (doc! {"validator": {"a": 1}}, 72),
+            (doc! {"viewOn": "x"}, 72),
+            (doc! {"timeseries": {"timeField": "t"}}, 72),
+            (doc! {"collation": {"locale": "de"}}, 72),
+            (doc! {"expireAfterSeconds": 5}, 72),
+            (doc! {"idIndex": {"key": {"a": 1}, "name": "a"}}, 2),
+            (doc! {"nonsense": 1}, 40415),
+        ] {
+            let error = CollectionOptions::parse(refused.as_raw()).unwrap_err();
+            assert_eq!(error.code().0, code, "{refused}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Renaming collections.
+//!
+//! A collection's tables do not know its name, so a rename rewrites one row, also into another
+//! database: nothing is copied, and UUID and identifiers stay.
+
+use sheaf_bson::{Error, ErrorCode, Result};
+
+use crate::catalog::collection::Collection;
+use crate::catalog::drop::{BuildsMeet, drop_tables};
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+impl Db {
+    /// Gives a collection another name. `drop_target`: a collection of that name is dropped in the same step.
+    ///
+    /// Errors: `NamespaceNotFound`, `NamespaceExists`, `IllegalOperation` (to itself, system
+    /// collections), `InvalidNamespace`, `DatabaseDifferCase`, `BackgroundOperationInProgressForNamespace`.
+    pub fn rename_collection(
+        &self,
+        op: &OpContext,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+    ) -> Result<()> {
+        if from == to {
+            return Err(illegal("Can't rename a collection to itself"));
+        }
+        if from.is_system() || to.is_system() {
+            return Err(illegal("renaming system collections is not allowed"));
+        }
+        to.check_creatable()?;
+        let writer = self.catalog_writer();
+        let _databases = writer.lock_databases(op, from.db(), to.db())?;
+        let catalog = writer.current();
+        let Some(source) = catalog.collection(from) else {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_NOT_FOUND,
+                format!("Source collection {from} does not exist"),
+            ));
+        };
+        if let Some(other) = catalog.database_of_other_case(to.db()) {
+            return Err(Error::new(
+                ErrorCode::DATABASE_DIFFER_CASE,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create \
+                     [{}]",
+                    to.db()
+                ),
+            ));
+        }
+        let target = catalog.collection(to);
+        if target.is_some() && !drop_target {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_EXISTS,
+                format!("target namespace exists: {to}; drop it, or rename with dropTarget: true"),
+            ));
+        }
+        let (_source_intent, source) = self.exclusive_on(op, source, BuildsMeet::Refuse)?;
+        let target = match target {
+            Some(target) => Some(self.exclusive_on(op, target, BuildsMeet::Refuse)?),
+            None => None,
+        };
+        let mut unit = self.storage().begin().coded()?;
+        if let Some((_, target)) = &target {
+            drop_tables(&mut unit, target);
+            rows::delete_collection(&mut unit, target.uuid());
+        }
+        let mut renamed = Collection::clone(&source);
+        renamed.ns = to.clone();
+        rows::put_collection(&mut unit, &renamed);
+        let change = CatalogChange {
+            removed: vec![from.clone()],
+            added: vec![renamed],
+        };
+        writer.publish_then_commit(unit, &change)
+    }
+}
+
+fn illegal(message: &str) -> Error {
+    Error::new(ErrorCode::ILLEGAL_OPERATION, message)
+}

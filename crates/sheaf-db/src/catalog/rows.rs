@@ -1,0 +1,260 @@
+//! The catalog on disk: rows of table 0, each a BSON document.
+//!
+//! ```text
+//!   key            value
+//!   "v"            {format: 1}
+//!   "n"            {next: 17}                         number of the next table
+//!   "c" + uuid     {ns, ident, table, options, indexes: [
+//!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]]}, ...],
+//!                   buildTables: [12]}                 scratch tables of builds in progress
+//! ```
+//!
+//! Invariant: every table of the engine but table 0 is named by exactly one row. A row and its tables
+//! change in one unit of work; a table that no row names is left from a crash, and is dropped on open,
+//! as are indexes that are not `ready`.
+
+use std::sync::Arc;
+
+use sheaf_bson::json::shell_doc;
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+use sheaf_query::planner::index_entry::MultikeyPaths;
+use sheaf_storage::{Snapshot, TableId, WriteUnitOfWork};
+
+use crate::catalog::collection::{Collection, Indexes};
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
+use crate::catalog::uuid::Uuid;
+use crate::index::Index;
+use crate::index::spec::IndexSpec;
+use crate::storage_error::Coded;
+
+/// The newest format that this program reads and writes.
+const FORMAT: i64 = 1;
+const FORMAT_KEY: &[u8] = b"v";
+const NEXT_TABLE_KEY: &[u8] = b"n";
+const COLLECTION_PREFIX: u8 = b'c';
+
+/// A collection's row, with its unfinished indexes told apart.
+pub(crate) struct CollectionRow {
+    pub(crate) collection: Collection,
+    /// Tables of indexes that were being built, and of their builds.
+    pub(crate) unfinished: Vec<TableId>,
+}
+
+/// Everything the catalog's table says.
+#[derive(Default)]
+pub(crate) struct CatalogRows {
+    pub(crate) collections: Vec<CollectionRow>,
+    /// 0 when the row is missing.
+    pub(crate) next_table: u64,
+    /// The engine is empty: not even the format is written.
+    pub(crate) is_new: bool,
+}
+
+/// Reads all rows.
+/// Errors: `MustUpgrade` for a newer format, `DataCorruptionDetected`.
+pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
+    let mut rows = CatalogRows::default();
+    match snapshot.get(TableId::CATALOG, FORMAT_KEY).coded()? {
+        None => rows.is_new = true,
+        Some(value) => {
+            let format = integer(parse(&value)?, "format")?;
+            if format > FORMAT {
+                return Err(Error::new(
+                    ErrorCode::MUST_UPGRADE,
+                    format!(
+                        "the catalog has format {format}, newer than {FORMAT}, the newest that this \
+                         program reads; start the program version that wrote it"
+                    ),
+                ));
+            }
+        }
+    }
+    if let Some(value) = snapshot.get(TableId::CATALOG, NEXT_TABLE_KEY).coded()? {
+        rows.next_table = integer(parse(&value)?, "next")? as u64;
+    }
+    let mut cursor = snapshot.cursor(TableId::CATALOG).coded()?;
+    let mut on = cursor.seek(&[COLLECTION_PREFIX]).coded()?;
+    while on && cursor.key().first() == Some(&COLLECTION_PREFIX) {
+        let uuid = cursor.key()[1..]
+            .try_into()
+            .map(Uuid)
+            .map_err(|_| corrupt("a collection's key is not a UUID", None))?;
+        let row = parse(cursor.value())?;
+        rows.collections.push(
+            read_collection(uuid, row)
+                .map_err(|e| e.with_context(format_args!("catalog row {}", shell_doc(row))))?,
+        );
+        on = cursor.next().coded()?;
+    }
+    Ok(rows)
+}
+
+/// Writes the row that marks the format.
+pub(crate) fn put_format(unit: &mut WriteUnitOfWork) {
+    let mut row = DocBuilder::new();
+    row.append("format", FORMAT);
+    unit.put(TableId::CATALOG, FORMAT_KEY, row.finish().into_vec());
+}
+
+/// Writes down which table number comes next.
+pub(crate) fn put_next_table(unit: &mut WriteUnitOfWork, next: u64) {
+    let mut row = DocBuilder::new();
+    row.append("next", next as i64);
+    unit.put(TableId::CATALOG, NEXT_TABLE_KEY, row.finish().into_vec());
+}
+
+/// Writes a collection's row, with the multikey paths as they are known now.
+pub(crate) fn put_collection(unit: &mut WriteUnitOfWork, collection: &Collection) {
+    let row = write_collection(collection);
+    unit.put(TableId::CATALOG, &row_key(collection.uuid), row.into_vec());
+}
+
+/// Removes a collection's row.
+pub(crate) fn delete_collection(unit: &mut WriteUnitOfWork, uuid: Uuid) {
+    unit.delete(TableId::CATALOG, &row_key(uuid));
+}
+
+fn row_key(uuid: Uuid) -> [u8; 17] {
+    let mut key = [COLLECTION_PREFIX; 17];
+    key[1..].copy_from_slice(&uuid.0);
+    key
+}
+
+fn write_collection(collection: &Collection) -> DocBuf {
+    let mut row = DocBuilder::new();
+    row.append("ns", collection.ns.as_str());
+    row.append("ident", &*collection.ident);
+    row.append("table", collection.table.0 as i64);
+    row.append_bson("options", &collection.options.to_doc());
+    row.begin_array("indexes");
+    for index in collection.index_list() {
+        write_index(&mut row, index, true);
+    }
+    for build in &collection.builds {
+        for index in build.indexes() {
+            write_index(&mut row, index, false);
+        }
+    }
+    row.end();
+    row.begin_array("buildTables");
+    for build in &collection.builds {
+        row.push(build.side_table().0 as i64);
+    }
+    row.end();
+    row.finish()
+}
+
+fn write_index(row: &mut DocBuilder, index: &Index, ready: bool) {
+    row.push_begin_document();
+    row.append_bson("spec", &index.spec().to_doc());
+    row.append("ident", index.ident());
+    row.append("table", index.table().0 as i64);
+    row.append("ready", ready);
+    row.begin_array("multikeyPaths");
+    for field in &index.entry().multikey_paths {
+        row.push_begin_array();
+        for part in field {
+            row.push(*part as i32);
+        }
+        row.end();
+    }
+    row.end();
+    row.end();
+}
+
+fn read_collection(uuid: Uuid, row: RawDoc<'_>) -> Result<CollectionRow> {
+    let mut indexes = Vec::new();
+    let mut unfinished = Vec::new();
+    for value in array(row, "indexes")? {
+        let index = value
+            .as_document()
+            .ok_or_else(|| corrupt("an index is not a document", Some(row)))?;
+        let table = TableId(integer(index, "table")? as u64);
+        match index.get("ready") {
+            Some(RawValue::Boolean(true)) => {
+                indexes.push(read_index(index, table)?);
+            }
+            _ => unfinished.push(table),
+        }
+    }
+    for value in array(row, "buildTables")? {
+        let table = value
+            .as_i64_exact()
+            .ok_or_else(|| corrupt("a build's table is not a number", Some(row)))?;
+        unfinished.push(TableId(table as u64));
+    }
+    let options = row
+        .get("options")
+        .and_then(|v| v.as_document())
+        .ok_or_else(|| corrupt("'options' is not a document", Some(row)))?;
+    Ok(CollectionRow {
+        collection: Collection {
+            ns: Namespace::parse(text(row, "ns")?)?,
+            uuid,
+            ident: text(row, "ident")?.into(),
+            table: TableId(integer(row, "table")? as u64),
+            options: CollectionOptions::from_row(options),
+            indexes: Indexes::new(indexes)?,
+            builds: Vec::new(),
+            generation: 0,
+            plan_cache: Arc::default(),
+            state: Arc::default(),
+        },
+        unfinished,
+    })
+}
+
+fn read_index(row: RawDoc<'_>, table: TableId) -> Result<Index> {
+    let spec = row
+        .get("spec")
+        .and_then(|v| v.as_document())
+        .ok_or_else(|| corrupt("'spec' is not a document", Some(row)))?;
+    let mut multikey = MultikeyPaths::new();
+    for field in array(row, "multikeyPaths")? {
+        let parts = field
+            .as_array()
+            .ok_or_else(|| corrupt("'multikeyPaths' holds what is not an array", Some(row)))?;
+        multikey.push(
+            parts
+                .iter()
+                .filter_map(|part| usize::try_from(part.as_i64_exact()?).ok())
+                .collect(),
+        );
+    }
+    let ident = text(row, "ident")?.into();
+    Index::new(IndexSpec::parse(spec)?, ident, table, multikey)
+}
+
+fn parse(bytes: &[u8]) -> Result<RawDoc<'_>> {
+    sheaf_bson::validate::validate(bytes, &sheaf_bson::validate::ValidateOptions::default())
+        .map_err(|e| corrupt(&e.to_string(), None))?;
+    RawDoc::parse(bytes).map_err(|e| corrupt(&e.to_string(), None))
+}
+
+fn text<'a>(row: RawDoc<'a>, field: &str) -> Result<&'a str> {
+    row.get(field)
+        .and_then(|v| v.as_str())
+        .ok_or_else(|| corrupt(&format!("'{field}' is not a text"), Some(row)))
+}
+
+fn integer(row: RawDoc<'_>, field: &str) -> Result<i64> {
+    row.get(field)
+        .and_then(|v| v.as_i64_exact())
+        .filter(|n| *n >= 0)
+        .ok_or_else(|| corrupt(&format!("'{field}' is not a number"), Some(row)))
+}
+
+fn array<'a>(row: RawDoc<'a>, field: &str) -> Result<sheaf_bson::RawArray<'a>> {
+    row.get(field)
+        .and_then(|v| v.as_array())
+        .ok_or_else(|| corrupt(&format!("'{field}' is not an array"), Some(row)))
+}
+
+fn corrupt(what: &str, row: Option<RawDoc<'_>>) -> Error {
+    let row = row.map(shell_doc).unwrap_or_default();
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!("the catalog is damaged: {what} {row}; restore it from a backup"),
+    )
+}

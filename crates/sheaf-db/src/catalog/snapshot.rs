@@ -1,0 +1,121 @@
+//! All databases and collections at one moment.
+//!
+//! Readers take one with a single atomic load and no lock. A change makes a new one, of which all
+//! databases but the changed one are shared with the old.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalog::collection::Collection;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::uuid::Uuid;
+
+/// The catalog at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct CatalogSnapshot {
+    databases: BTreeMap<Arc<str>, Arc<DatabaseCatalog>>,
+    generation: u64,
+}
+
+/// One database at one moment. It has at least one collection.
+#[derive(Debug, Clone, Default)]
+pub struct DatabaseCatalog {
+    collections: BTreeMap<Arc<str>, Arc<Collection>>,
+}
+
+impl CatalogSnapshot {
+    /// The collection of this name.
+    pub fn collection(&self, ns: &Namespace) -> Option<&Arc<Collection>> {
+        self.database(ns.db())?.collection(ns.collection())
+    }
+
+    /// The collection with this UUID. Walks the catalog.
+    pub fn collection_by_uuid(&self, uuid: Uuid) -> Option<&Arc<Collection>> {
+        self.collections().find(|c| c.uuid() == uuid)
+    }
+
+    /// The database of this name.
+    pub fn database(&self, name: &str) -> Option<&Arc<DatabaseCatalog>> {
+        self.databases.get(name)
+    }
+
+    /// The databases, by name.
+    pub fn databases(&self) -> impl Iterator<Item = (&str, &Arc<DatabaseCatalog>)> {
+        self.databases.iter().map(|(name, db)| (&**name, db))
+    }
+
+    /// Every collection of every database, by name.
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.databases.values().flat_map(|db| db.collections())
+    }
+
+    /// Counts the changes since the server started.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A database whose name differs from this one only in case.
+    pub(crate) fn database_of_other_case(&self, name: &str) -> Option<&str> {
+        let lower = name.to_lowercase();
+        self.databases
+            .keys()
+            .map(|known| &**known)
+            .find(|known| *known != name && known.to_lowercase() == lower)
+    }
+
+    /// The same catalog without some collections and then with others, one generation later.
+    pub(crate) fn changed(&self, change: &CatalogChange) -> CatalogSnapshot {
+        let mut next = self.clone();
+        next.generation += 1;
+        for ns in &change.removed {
+            if let Some(db) = next.databases.get_mut(ns.db()) {
+                Arc::make_mut(db).collections.remove(ns.collection());
+                if db.collections.is_empty() {
+                    next.databases.remove(ns.db());
+                }
+            }
+        }
+        for collection in &change.added {
+            let mut collection = Collection::clone(collection);
+            collection.generation = next.generation;
+            next.put(Arc::new(collection));
+        }
+        next
+    }
+
+    /// The same catalog with this collection in place of the one of its name; its shape is the same.
+    pub(crate) fn with_collection(&self, collection: Arc<Collection>) -> CatalogSnapshot {
+        let mut next = self.clone();
+        next.put(collection);
+        next
+    }
+
+    fn put(&mut self, collection: Arc<Collection>) {
+        let ns = collection.ns().clone();
+        let db = self.databases.entry(ns.db().into()).or_default();
+        Arc::make_mut(db)
+            .collections
+            .insert(ns.collection().into(), collection);
+    }
+}
+
+/// What one step of DDL does to the catalog.
+#[derive(Debug, Default)]
+pub(crate) struct CatalogChange {
+    /// Names that no longer are.
+    pub(crate) removed: Vec<Namespace>,
+    /// Collections that are new, or have replaced the one of their name.
+    pub(crate) added: Vec<Collection>,
+}
+
+impl DatabaseCatalog {
+    /// The collection of this name (without the database).
+    pub fn collection(&self, name: &str) -> Option<&Arc<Collection>> {
+        self.collections.get(name)
+    }
+
+    /// The collections, by name.
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.collections.values()
+    }
+}

@@ -1,0 +1,218 @@
+//! The whole server's data: storage and catalog, opened together.
+//!
+//! ```text
+//!   Db::open(engine) ─ catalog read, crash leftovers dropped ─> Arc<Db>
+//!      read_view()   ─> catalog + storage snapshot that fit together       (no lock)
+//!      begin_write() ─> WriteUnit on one collection                        (write/unit.rs)
+//!      create_collection, drop_collection, create_indexes, ...             (catalog/, index/build.rs)
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sheaf_bson::{Error, ErrorCode, Result, Timestamp};
+use sheaf_storage::{Storage, StorageEngine};
+
+use crate::catalog::namespace::Namespace;
+use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::{Catalog, Random, ReadView, open};
+use crate::counters::CollectionSize;
+use crate::events::Events;
+use crate::storage_error::Coded;
+
+/// The default of `maxIndexBuildMemoryUsageMegabytes`.
+const INDEX_BUILD_MEMORY_MB: u64 = 200;
+
+/// How to open a [`Db`].
+#[derive(Debug, Clone)]
+pub struct DbOptions {
+    /// Source of the randomness in UUIDs and identifiers.
+    pub random: Random,
+    /// Seconds since 1970.
+    pub clock: fn() -> u32,
+    /// Where events for the log go.
+    pub events: Events,
+    /// Folder for what is spilled to disk, `<dbpath>/_tmp`. Emptied on open, so it must be ours alone.
+    /// `None`: a folder of this process in the system's folder for temporary files.
+    pub temp_dir: Option<PathBuf>,
+}
+
+impl Default for DbOptions {
+    fn default() -> Self {
+        DbOptions {
+            random: system_random,
+            clock: system_clock,
+            events: Events::default(),
+            temp_dir: None,
+        }
+    }
+}
+
+/// Randomness from the operating system.
+fn system_random(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
+        // Identifiers must differ; there is nothing sensible to go on with.
+        panic!("the operating system gives no random bytes: {error}");
+    }
+}
+
+/// The operating system's clock.
+fn system_clock() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+    })
+}
+
+/// The server's data.
+pub struct Db {
+    storage: Storage,
+    catalog: Catalog,
+    events: Events,
+    temp_dir: PathBuf,
+    index_build_memory_mb: AtomicU64,
+    clock: fn() -> u32,
+    /// The last timestamp given out: seconds above, count within the second below.
+    last_timestamp: AtomicU64,
+}
+
+impl Db {
+    /// Opens the data that the engine holds: reads the catalog, and drops what a crash left half made.
+    ///
+    /// Errors: `MustUpgrade` for data of a newer version, `DataCorruptionDetected`, and the engine's.
+    pub fn open(engine: Arc<dyn StorageEngine>, options: DbOptions) -> Result<Arc<Db>> {
+        let storage = Storage::new(engine);
+        let catalog = open::open(&storage, options.random, &options.events)?;
+        let temp_dir = options
+            .temp_dir
+            .unwrap_or_else(|| std::env::temp_dir().join(format!("sheaf-{}", std::process::id())));
+        empty_temp_dir(&temp_dir)?;
+        Ok(Arc::new(Db {
+            storage,
+            catalog,
+            events: options.events,
+            temp_dir,
+            index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
+            clock: options.clock,
+            last_timestamp: AtomicU64::new(0),
+        }))
+    }
+
+    /// Syncs and closes the engine. Whoever still holds the database gets `ShutdownInProgress`.
+    pub fn close(&self) -> Result<()> {
+        self.storage.engine().close().coded()
+    }
+
+    /// Makes durable everything committed so far: what a write with `j: true` ends with. Callers share syncs.
+    pub fn sync(&self) -> Result<()> {
+        self.storage.engine().sync().coded()
+    }
+
+    /// The storage with its lock table: for statistics.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The engine: for statistics and checkpoints.
+    pub fn engine(&self) -> &Arc<dyn StorageEngine> {
+        self.storage.engine()
+    }
+
+    /// The catalog now, for commands that read no data.
+    pub fn catalog(&self) -> Arc<CatalogSnapshot> {
+        self.catalog.current()
+    }
+
+    /// A collection and a storage snapshot that fit together. Waits for nobody.
+    pub fn read_view(&self, ns: &Namespace) -> Result<ReadView> {
+        loop {
+            let catalog = self.catalog.current();
+            let collection = catalog.collection(ns);
+            let snapshot = self.storage.snapshot().coded()?;
+            if self.catalog.still_has(&catalog, ns, collection) {
+                return Ok(ReadView {
+                    collection: collection.cloned(),
+                    snapshot,
+                });
+            }
+        }
+    }
+
+    /// How many documents the collection has and how large they are; zeros when there is no such collection.
+    pub fn collection_size(&self, ns: &Namespace) -> Result<CollectionSize> {
+        match self.catalog().collection(ns) {
+            Some(collection) => CollectionSize::of(&self.storage, collection.table()),
+            None => Ok(CollectionSize::default()),
+        }
+    }
+
+    /// How many documents the collection has, at once and exactly; 0 when there is no such collection.
+    pub fn count(&self, ns: &Namespace) -> Result<u64> {
+        Ok(self.collection_size(ns)?.count)
+    }
+
+    /// Sets the server parameter `maxIndexBuildMemoryUsageMegabytes`, for builds that begin later.
+    /// Errors: `BadValue` below 50, as MongoDB has it.
+    pub fn set_index_build_memory_mb(&self, megabytes: u64) -> Result<()> {
+        if megabytes < 50 {
+            return Err(Error::bad_value(
+                "maxIndexBuildMemoryUsageMegabytes must be at least 50",
+            ));
+        }
+        self.index_build_memory_mb
+            .store(megabytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The server parameter `maxIndexBuildMemoryUsageMegabytes`.
+    pub fn index_build_memory_mb(&self) -> u64 {
+        self.index_build_memory_mb.load(Ordering::Relaxed)
+    }
+
+    /// The time as a timestamp greater than all given before.
+    pub fn next_timestamp(&self) -> Timestamp {
+        let now = u64::from((self.clock)()) << 32;
+        let next = |last: u64| Some(last.max(now) + 1);
+        let last = self
+            .last_timestamp
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or_default();
+        Timestamp::from_u64(last.max(now) + 1)
+    }
+
+    pub(crate) fn catalog_writer(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// The folder for spilled data. It may not exist yet.
+    pub fn temp_dir(&self) -> &Path {
+        &self.temp_dir
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db")
+            .field("engine", &self.storage.engine().name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is left in the folder is of a process that died.
+fn empty_temp_dir(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::new(
+            ErrorCode::FILE_STREAM_FAILED,
+            format!("cannot empty the folder {}: {error}", dir.display()),
+        )),
+    }
+}

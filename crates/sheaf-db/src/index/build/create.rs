@@ -1,0 +1,197 @@
+//! createIndexes: which of the indexes asked for are to be made, and their making.
+
+use std::sync::Arc;
+
+use sheaf_bson::{Error, ErrorCode, Result};
+
+use crate::catalog::collection::Collection;
+use crate::catalog::drop::BuildsMeet;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::counters::CollectionSize;
+use crate::database::Db;
+use crate::index::Index;
+use crate::index::build::load::PHASE_SCAN;
+use crate::index::build::{IndexBuild, run};
+use crate::index::spec::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
+use crate::op_context::{OpContext, OperationProgress};
+use crate::storage_error::Coded;
+
+/// The note of an answer when there was nothing to make.
+pub const ALL_INDEXES_EXIST: &str = "all indexes already exist";
+
+/// What createIndexes answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreateIndexesResult {
+    /// `numIndexesBefore`.
+    pub indexes_before: usize,
+    /// `numIndexesAfter`.
+    pub indexes_after: usize,
+    /// `createdCollectionAutomatically`.
+    pub created_collection: bool,
+    /// `note`.
+    pub note: Option<&'static str>,
+}
+
+/// What the specs asked for come to on a collection as it is.
+enum Plan {
+    /// All are there.
+    Nothing,
+    /// One is being built by somebody else: to be looked at again when that has ended.
+    WaitFor(Arc<IndexBuild>),
+    /// These are missing.
+    Make(Vec<IndexSpec>),
+}
+
+impl Db {
+    /// Makes the indexes that are missing, in one pass over the documents, and the collection when it is
+    /// missing. All of them or, on an error, none. Reads and writes go on meanwhile.
+    ///
+    /// Errors: `IndexOptionsConflict`, `IndexKeySpecsConflict`, `CannotCreateIndex`, `DuplicateKey`,
+    /// `CannotIndexParallelArrays`, `IndexBuildAborted` (dropped meanwhile), `Interrupted`.
+    pub fn create_indexes(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+        specs: &[IndexSpec],
+    ) -> Result<CreateIndexesResult> {
+        check_among_themselves(specs)?;
+        let mut created_collection = false;
+        loop {
+            op.check_interrupt_now()?;
+            if self.catalog().collection(ns).is_none() {
+                self.ensure_collection(op, ns)?;
+                created_collection = true;
+            }
+            let database = self.catalog_writer().lock_database(op, ns.db())?;
+            let catalog = self.catalog();
+            let Some(collection) = catalog.collection(ns) else {
+                continue;
+            };
+            let indexes_before = collection.index_list().len();
+            let result = |made: usize, note| CreateIndexesResult {
+                indexes_before,
+                indexes_after: indexes_before + made,
+                created_collection,
+                note,
+            };
+            let missing = match plan(collection, specs)? {
+                Plan::Nothing => return Ok(result(0, Some(ALL_INDEXES_EXIST))),
+                Plan::WaitFor(build) => {
+                    drop(database);
+                    build.wait_ended(op)?;
+                    continue;
+                }
+                Plan::Make(missing) => missing,
+            };
+            let made = missing.len();
+            let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Allow)?;
+            let begun = self.begin_indexes(&collection, missing)?;
+            drop((intent, database));
+            if let Some((collection, build)) = begun {
+                run::run(self, op, &collection, &build)?;
+            }
+            return Ok(result(made, None));
+        }
+    }
+
+    /// Makes tables and rows. Of an empty collection the indexes are ready at once; else gives the build
+    /// that is to be run.
+    fn begin_indexes(
+        &self,
+        collection: &Arc<Collection>,
+        specs: Vec<IndexSpec>,
+    ) -> Result<Option<(Arc<Collection>, Arc<IndexBuild>)>> {
+        let catalog = self.catalog_writer();
+        let mut unit = self.storage().begin().coded()?;
+        let mut made = Vec::new();
+        for spec in specs {
+            let (table, ident) = catalog.allocate("index", &mut unit);
+            unit.create_table(table);
+            made.push(Index::new(spec, ident, table, Vec::new())?);
+        }
+        let size = CollectionSize::of(self.storage(), collection.table())?;
+        let (changed, build) = if size.count == 0 {
+            let mut list = collection.index_list().to_vec();
+            list.extend(made);
+            (collection.with_indexes(list)?, None)
+        } else {
+            let (side_table, _) = catalog.allocate("internal", &mut unit);
+            unit.create_table(side_table);
+            let names: Vec<&str> = made.iter().map(Index::name).collect();
+            let subject = format!("{} [{}]", collection.ns(), names.join(", "));
+            let progress = OperationProgress::new(PHASE_SCAN, subject, size.count);
+            let build = Arc::new(IndexBuild::new(made, side_table, progress));
+            let mut changed = Collection::clone(collection);
+            changed.builds.push(build.clone());
+            (changed, Some(build))
+        };
+        rows::put_collection(&mut unit, &changed);
+        let ns = changed.ns().clone();
+        let change = CatalogChange {
+            removed: Vec::new(),
+            added: vec![changed],
+        };
+        catalog.commit_then_publish(unit, &change)?;
+        // Under the exclusive intent, so this is the collection just published.
+        let published = catalog.current().collection(&ns).cloned();
+        Ok(published.zip(build))
+    }
+}
+
+fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
+    let mut missing = Vec::new();
+    let mut wait = None;
+    for spec in specs {
+        let mut known = false;
+        for index in collection.index_list() {
+            known |= spec.relate(index.spec())? == SpecRelation::Identical;
+        }
+        for build in collection.builds() {
+            for index in build.indexes() {
+                if spec.relate(index.spec())? == SpecRelation::Identical {
+                    wait = Some(build.clone());
+                }
+            }
+        }
+        let asked_before = |other: &IndexSpec| other.name == spec.name;
+        if !known && !missing.iter().any(asked_before) {
+            // Refused before anything is made: a partial filter that an index cannot have.
+            Index::new(spec.clone(), "".into(), collection.table(), Vec::new())?;
+            missing.push(spec.clone());
+        }
+    }
+    if let Some(build) = wait {
+        return Ok(Plan::WaitFor(build));
+    }
+    let Some(first) = missing.first() else {
+        return Ok(Plan::Nothing);
+    };
+    let being_built = collection.builds().iter().map(|b| b.indexes().len());
+    let there = collection.index_list().len() + being_built.sum::<usize>();
+    if there + missing.len() > INDEXES_MAX {
+        return Err(cannot_create(format!(
+            "add index fails, too many indexes for {} key:{}; a collection can have {INDEXES_MAX}",
+            collection.ns(),
+            first.key
+        )));
+    }
+    Ok(Plan::Make(missing))
+}
+
+/// Two specs of one command may be the same index, but not clash.
+fn check_among_themselves(specs: &[IndexSpec]) -> Result<()> {
+    if specs.is_empty() {
+        return Err(Error::new(
+            ErrorCode::BAD_VALUE,
+            "Must specify at least one index to create",
+        ));
+    }
+    for (at, spec) in specs.iter().enumerate() {
+        for earlier in &specs[..at] {
+            spec.relate(earlier)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Index builds, beside reads and writes.
+//!
+//! ```text
+//!   begin   exclusive intent: rows say `ready: false`, tables made, writers told of the build
+//!   scan    a snapshot's documents ── keys ──> external sort ──> bulk load
+//!   drain   what writers noted meanwhile is applied, until little is left
+//!   end     exclusive intent: the rest applied, unique keys looked at again, rows say ready
+//! ```
+//!
+//! From `begin` on, a writer's unit notes in the build's scratch table which keys its documents lose and
+//! gain: in the same unit, so a note is there exactly when the write is. Per record the notes are in the
+//! order of the writes, since a record's writers exclude each other; so applying them to the keys of any
+//! snapshot taken after `begin` gives the keys of now.
+//!
+//! A build that fails, is killed or dies with the server leaves nothing: tables and rows go, then or when
+//! the server starts again.
+//!
+//! A document that the new index refuses (parallel arrays) is refused from `begin` on. Uniqueness is
+//! different: writers meet no error while a build is on, and duplicates that are still there at its end
+//! fail it.
+
+mod create;
+mod load;
+mod run;
+mod side_writes;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use sheaf_bson::{Error, RecordId, Result};
+use sheaf_query::planner::index_entry::MultikeyPaths;
+use sheaf_storage::{TableId, WriteUnitOfWork};
+
+use crate::index::key_set::{Difference, EntryKey, KeySet};
+use crate::index::{Index, merge_multikey_paths};
+use crate::op_context::{OpContext, OperationProgress};
+
+pub use create::{ALL_INDEXES_EXIST, CreateIndexesResult};
+
+/// How long a wait for a build goes on before it looks whether the operation was killed.
+const WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// A build in progress, as the collection knows it.
+#[derive(Debug)]
+pub struct IndexBuild {
+    indexes: Vec<Index>,
+    side_table: TableId,
+    next_note: AtomicU64,
+    /// By index, what its documents have been until now.
+    multikey: Mutex<Vec<MultikeyPaths>>,
+    /// Why the build is to end before its time.
+    aborted: OnceLock<Error>,
+    progress: Arc<OperationProgress>,
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl IndexBuild {
+    pub(crate) fn new(
+        indexes: Vec<Index>,
+        side_table: TableId,
+        progress: Arc<OperationProgress>,
+    ) -> IndexBuild {
+        IndexBuild {
+            multikey: Mutex::new(vec![MultikeyPaths::new(); indexes.len()]),
+            indexes,
+            side_table,
+            next_note: AtomicU64::new(0),
+            aborted: OnceLock::new(),
+            progress,
+            ended: Mutex::new(false),
+            end: Condvar::new(),
+        }
+    }
+
+    /// The indexes being built.
+    pub fn indexes(&self) -> &[Index] {
+        &self.indexes
+    }
+
+    /// How far the build has come.
+    pub fn progress(&self) -> &Arc<OperationProgress> {
+        &self.progress
+    }
+
+    /// Where writers note what they do.
+    pub(crate) fn side_table(&self) -> TableId {
+        self.side_table
+    }
+
+    /// Asks the build to end; it does so soon, leaving nothing, and fails with this error.
+    pub fn abort(&self, why: Error) {
+        let _ = self.aborted.set(why);
+    }
+
+    /// Waits until the build has ended, well or not.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`, of the waiting operation.
+    pub fn wait_ended(&self, op: &OpContext) -> Result<()> {
+        let mut ended = self.ended.lock();
+        while !*ended {
+            op.check_interrupt_now()?;
+            self.end.wait_for(&mut ended, WAIT_SLICE);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_ended(&self) {
+        *self.ended.lock() = true;
+        self.end.notify_all();
+    }
+
+    pub(crate) fn check_aborted(&self) -> Result<()> {
+        match self.aborted.get() {
+            Some(why) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes in a writer's unit what a document's change does to index `number` of the build.
+    pub(crate) fn note(
+        &self,
+        unit: &mut WriteUnitOfWork,
+        number: usize,
+        old: &KeySet,
+        new: &KeySet,
+        id: RecordId,
+        entry: &mut EntryKey,
+    ) -> Result<()> {
+        self.add_multikey(number, new.multikey_paths());
+        KeySet::differences(old, new, |difference| {
+            let (key, present) = match difference {
+                Difference::Removed(key) => (key, false),
+                Difference::Added(key) | Difference::Retyped(key) => (key, true),
+            };
+            let note = side_writes::Note {
+                index: number as u8,
+                present,
+                entry: entry.of(key.key, id),
+                type_bits: key.type_bits,
+            };
+            let at = self.next_note.fetch_add(1, Ordering::Relaxed);
+            unit.put(self.side_table, &at.to_be_bytes(), note.to_bytes());
+            Ok(())
+        })
+    }
+
+    pub(crate) fn add_multikey(&self, number: usize, paths: &MultikeyPaths) {
+        if paths.iter().any(|field| !field.is_empty()) {
+            merge_multikey_paths(&mut self.multikey.lock()[number], paths);
+        }
+    }
+
+    /// The indexes with the multikey paths of all documents met: what they are when the build ends well.
+    pub(crate) fn finished_indexes(&self) -> Vec<Index> {
+        let multikey = self.multikey.lock();
+        let finished = self.indexes.iter().zip(&*multikey);
+        finished
+            .map(|(index, paths)| index.with_multikey(paths).unwrap_or_else(|| index.clone()))
+            .collect()
+    }
+}

@@ -1,0 +1,275 @@
+//! A build from its beginning to its end.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheaf_bson::keystring::decode_record_id;
+use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_storage::{Durability, WriteUnitOfWork};
+
+use crate::catalog::collection::Collection;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::events::DbEvent;
+use crate::index::build::IndexBuild;
+use crate::index::build::load::{DoubtfulKeys, Watch, load};
+use crate::index::build::side_writes::Note;
+use crate::index::key_set::{Key, damaged_key};
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+use crate::write::duplicate_key::duplicate_key;
+
+const PHASE_DRAIN: &str = "Index Build: draining writes received during build";
+
+/// Notes applied in one unit of work.
+const DRAIN_UNIT_NOTES: usize = 1000;
+/// The rest that is left for the exclusive part, in notes.
+const DRAIN_REST: usize = 1000;
+/// Rounds of draining beside the writers: when they are faster than we are, it would never end.
+const DRAIN_ROUNDS: usize = 10;
+
+/// Runs a build that has been begun: ends it well, or takes it back.
+pub(super) fn run(
+    db: &Arc<Db>,
+    op: &OpContext,
+    collection: &Arc<Collection>,
+    build: &Arc<IndexBuild>,
+) -> Result<()> {
+    let started = Instant::now();
+    let ns = collection.ns();
+    let names: Vec<String> = build
+        .indexes()
+        .iter()
+        .map(|index| index.name().to_owned())
+        .collect();
+    db.events().send(DbEvent::IndexBuildStarted {
+        ns: ns.clone(),
+        indexes: names.clone(),
+        documents: build.progress().done_of_total().1,
+    });
+    let taken_back = TakeBack {
+        db,
+        collection,
+        build,
+    };
+    op.set_progress(Some(build.progress().clone()));
+    let result = build_and_commit(db, op, collection, build);
+    op.set_progress(None);
+    match result {
+        Ok(keys) => {
+            std::mem::forget(taken_back);
+            build.set_ended();
+            db.events().send(DbEvent::IndexBuildDone {
+                ns: ns.clone(),
+                indexes: names,
+                keys,
+                duration_ms: started.elapsed().as_millis() as u64,
+            });
+            Ok(())
+        }
+        Err(error) => {
+            drop(taken_back);
+            db.events().send(DbEvent::IndexBuildFailed {
+                ns: ns.clone(),
+                indexes: names,
+                error: error.to_string(),
+            });
+            let context = format!(
+                "Index build failed: Collection {ns} ( {} )",
+                collection.uuid()
+            );
+            Err(error.with_context(context))
+        }
+    }
+}
+
+fn build_and_commit(
+    db: &Arc<Db>,
+    op: &OpContext,
+    collection: &Arc<Collection>,
+    build: &Arc<IndexBuild>,
+) -> Result<u64> {
+    let mut watch = Watch::new(db, op, build, collection.ns());
+    let mut doubtful = DoubtfulKeys::default();
+    // Taken after the build was begun: what the snapshot lacks, writers have noted.
+    let snapshot = db.storage().snapshot().coded()?;
+    let keys = load(&mut watch, collection, snapshot, &mut doubtful)?;
+
+    build.progress().enter(PHASE_DRAIN, 0);
+    for _ in 0..DRAIN_ROUNDS {
+        if drain(&mut watch, &mut doubtful)? <= DRAIN_REST {
+            break;
+        }
+    }
+    let _intent = collection.state.intents.exclusive(op)?;
+    // Nobody writes now: the notes that are there are the last.
+    while drain(&mut watch, &mut doubtful)? > 0 {}
+    refuse_duplicates(db, collection.ns(), build, &doubtful)?;
+    let now = current(db, collection)?;
+    let mut indexes = now.index_list().to_vec();
+    indexes.extend(build.finished_indexes());
+    let mut finished = now.with_indexes(indexes)?;
+    finished.builds.retain(|other| !Arc::ptr_eq(other, build));
+    let mut unit = db.storage().begin().coded()?;
+    unit.drop_table(build.side_table());
+    rows::put_collection(&mut unit, &finished);
+    let change = CatalogChange {
+        removed: Vec::new(),
+        added: vec![finished],
+    };
+    db.catalog_writer().commit_then_publish(unit, &change)?;
+    Ok(keys)
+}
+
+/// The collection now. Under an intent on it, so that it is not dropped or renamed.
+fn current(db: &Db, collection: &Collection) -> Result<Arc<Collection>> {
+    match db.catalog().collection(collection.ns()) {
+        Some(now) if now.uuid() == collection.uuid() => Ok(now.clone()),
+        _ => Err(Error::new(
+            ErrorCode::INDEX_BUILD_ABORTED,
+            format!("{} was dropped", collection.ns()),
+        )),
+    }
+}
+
+/// Applies the notes that are there, and gives their number.
+fn drain(watch: &mut Watch<'_>, doubtful: &mut DoubtfulKeys) -> Result<usize> {
+    let build = watch.build;
+    let snapshot = watch.db.storage().snapshot().coded()?;
+    let mut cursor = snapshot.cursor(build.side_table()).coded()?;
+    let mut on = cursor.seek_first().coded()?;
+    let mut applied = 0;
+    while on {
+        let mut unit = watch.db.storage().begin().coded()?;
+        let mut in_unit = 0;
+        while on && in_unit < DRAIN_UNIT_NOTES {
+            apply(watch, &mut unit, cursor.value(), doubtful)?;
+            unit.delete(build.side_table(), cursor.key());
+            in_unit += 1;
+            on = cursor.next().coded()?;
+        }
+        unit.commit(Durability::Buffered).coded()?;
+        applied += in_unit;
+        watch.advance(in_unit as u64)?;
+    }
+    Ok(applied)
+}
+
+fn apply(
+    watch: &Watch<'_>,
+    unit: &mut WriteUnitOfWork,
+    note: &[u8],
+    doubtful: &mut DoubtfulKeys,
+) -> Result<()> {
+    let note = Note::parse(note)?;
+    let number = usize::from(note.index);
+    let Some(index) = watch.build.indexes().get(number) else {
+        return Err(damaged_key("a note names an index that the build has not"));
+    };
+    if !note.present {
+        unit.delete(index.table(), note.entry);
+        return Ok(());
+    }
+    unit.put(index.table(), note.entry, note.type_bits.to_vec());
+    if index.spec().enforces_unique() {
+        let Some((_, key_len)) = decode_record_id(note.entry) else {
+            return Err(damaged_key("it does not end with a record id"));
+        };
+        // Whether another record has the key now says nothing of the build's end: to be looked at then.
+        let key = &note.entry[..key_len];
+        if has_two(unit, index.table(), key)?.is_some() && !doubtful.add(number, key) {
+            let key = Key {
+                key,
+                type_bits: note.type_bits,
+            };
+            return Err(duplicate_key(watch.ns, index, key));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two entries have the key: then the type bits of the first.
+fn has_two(
+    unit: &WriteUnitOfWork,
+    table: sheaf_storage::TableId,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let reader = unit.reader();
+    let mut cursor = reader.cursor(table).coded()?;
+    if !(cursor.seek(key).coded()? && cursor.key().starts_with(key)) {
+        return Ok(None);
+    }
+    let type_bits = cursor.value().to_vec();
+    let second = cursor.next().coded()? && cursor.key().starts_with(key);
+    Ok(second.then_some(type_bits))
+}
+
+/// At the end of the build: the keys in doubt are looked at again.
+/// Errors: `DuplicateKey`.
+fn refuse_duplicates(
+    db: &Db,
+    ns: &Namespace,
+    build: &IndexBuild,
+    doubtful: &DoubtfulKeys,
+) -> Result<()> {
+    let unit = db.storage().begin().coded()?;
+    for (number, key) in doubtful.iter() {
+        let index = &build.indexes()[number];
+        if let Some(type_bits) = has_two(&unit, index.table(), key)? {
+            let key = Key {
+                key,
+                type_bits: &type_bits,
+            };
+            return Err(duplicate_key(ns, index, key));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the build back when dropped: also when the building thread panics, so that nobody waits for ever
+/// for its end.
+struct TakeBack<'a> {
+    db: &'a Arc<Db>,
+    collection: &'a Arc<Collection>,
+    build: &'a Arc<IndexBuild>,
+}
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        // Not the build's own operation: that one may have been killed.
+        let result = take_back(self.db, &OpContext::new(), self.collection, self.build);
+        self.build.set_ended();
+        if let Err(error) = result {
+            // The rows still say that the indexes are not ready: the next start drops them.
+            self.db.events().send(DbEvent::IndexBuildFailed {
+                ns: self.collection.ns().clone(),
+                indexes: Vec::new(),
+                error: format!("the build could not be taken back: {error}"),
+            });
+        }
+    }
+}
+
+fn take_back(
+    db: &Arc<Db>,
+    op: &OpContext,
+    collection: &Arc<Collection>,
+    build: &Arc<IndexBuild>,
+) -> Result<()> {
+    let _intent = collection.state.intents.exclusive(op)?;
+    let mut without = Collection::clone(&*current(db, collection)?);
+    without.builds.retain(|other| !Arc::ptr_eq(other, build));
+    let mut unit = db.storage().begin().coded()?;
+    for index in build.indexes() {
+        unit.drop_table(index.table());
+    }
+    unit.drop_table(build.side_table());
+    rows::put_collection(&mut unit, &without);
+    let change = CatalogChange {
+        removed: Vec::new(),
+        added: vec![without],
+    };
+    db.catalog_writer().publish_then_commit(unit, &change)
+}

@@ -1,0 +1,75 @@
+//! What writers note for a build: one key of one document, come or gone.
+//!
+//! ```text
+//!   key    sequence, 8 bytes big endian
+//!   value  | index | 1 there, 0 gone | length of entry, 4 bytes LE | entry | type bits |
+//! ```
+
+use sheaf_bson::{Error, ErrorCode, Result};
+
+/// One note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Note<'a> {
+    /// Which of the build's indexes.
+    pub(super) index: u8,
+    /// The entry is there from now on, rather than gone.
+    pub(super) present: bool,
+    /// The entry's key.
+    pub(super) entry: &'a [u8],
+    /// The entry's value.
+    pub(super) type_bits: &'a [u8],
+}
+
+impl<'a> Note<'a> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(6 + self.entry.len() + self.type_bits.len());
+        out.push(self.index);
+        out.push(u8::from(self.present));
+        out.extend_from_slice(&(self.entry.len() as u32).to_le_bytes());
+        out.extend_from_slice(self.entry);
+        out.extend_from_slice(self.type_bits);
+        out
+    }
+
+    /// Errors: `DataCorruptionDetected`.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Note<'a>> {
+        let parsed = || {
+            let (&[index, present], rest) = bytes.split_first_chunk()?;
+            let (length, rest) = rest.split_first_chunk()?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let (entry, type_bits) = rest.split_at_checked(length)?;
+            Some(Note {
+                index,
+                present: present == 1,
+                entry,
+                type_bits,
+            })
+        };
+        parsed().ok_or_else(|| {
+            Error::new(
+                ErrorCode::DATA_CORRUPTION_DETECTED,
+                "a note of an index build is damaged; create the index again",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_and_damage() {
+        let note = Note {
+            index: 3,
+            present: true,
+            entry: b"key",
+            type_bits: b"t",
+        };
+        let bytes = note.to_bytes();
+        assert_eq!(Note::parse(&bytes).unwrap(), note);
+        for cut in 0..9 {
+            assert!(Note::parse(&bytes[..cut]).is_err(), "{cut}");
+        }
+    }
+}

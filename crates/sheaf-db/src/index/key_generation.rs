@@ -1,0 +1,269 @@
+//! Which index keys a document has.
+//!
+//! ```text
+//!   pattern            document                        keys            arrays at
+//!   {a: 1}             {a: 5}                          5               -
+//!   {a: 1}             {}                              null            -
+//!   {a: 1}             {a: [1, [2]]}                   1, [2]          a
+//!   {a: 1}             {a: []}                         undefined       a
+//!   {"a.b": 1}         {a: [{b: 1}, {b: [2, 3]}, 4]}   1, 2, 3, null   a, a.b
+//!   {"a.b": 1}         {a: []}                         null            a
+//!   {"a.1": 1}         {a: [7, [8, 9]]}                [8, 9]          -
+//!   {a: 1, "b.c": -1}  {a: 1, b: [{c: 2}, {c: 3}]}     1|3, 1|2        b
+//! ```
+//!
+//! Every field is followed to its end or to the first array in its way. Arrays
+//! are then taken apart, the outermost first, each for all fields that met it,
+//! so that a compound key never mixes two elements. Two arrays of which neither
+//! lies in the other would give the product of their elements: refused
+//! (CannotIndexParallelArrays). A numeric part picks the element at that
+//! position, whole, when there is one; it takes no array apart.
+//!
+//! Invariant: a document that matches a predicate on the field has a key within
+//! the predicate's bounds. Hence null for what is missing, and undefined (which
+//! nothing else gives) for an empty array.
+
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{ElementType, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue, Result};
+use sheaf_query::planner::index_entry::MultikeyPaths;
+use smallvec::SmallVec;
+
+/// Values of one key, in the order of the key pattern.
+type KeyValues<'a> = SmallVec<[RawValue<'a>; 4]>;
+
+/// Takes documents apart into the values of their keys.
+#[derive(Debug, Clone)]
+pub struct KeyGenerator {
+    paths: Vec<Arc<FieldPath>>,
+    sparse: bool,
+}
+
+/// How far a field has been followed.
+#[derive(Clone, Copy)]
+enum Slot<'a> {
+    /// To its end. `None`: there is nothing there.
+    Found(Option<RawValue<'a>>),
+    /// To an array, which the path's parts from `next` on apply to (none: to its elements).
+    Array {
+        array: RawArray<'a>,
+        name: &'a str,
+        next: usize,
+    },
+}
+
+type Slots<'a> = SmallVec<[Slot<'a>; 4]>;
+
+impl KeyGenerator {
+    /// A generator for an index on these fields.
+    pub fn new(paths: Vec<Arc<FieldPath>>, sparse: bool) -> KeyGenerator {
+        KeyGenerator { paths, sparse }
+    }
+
+    /// The fields, in the order of the key pattern.
+    pub fn paths(&self) -> &[Arc<FieldPath>] {
+        &self.paths
+    }
+
+    /// Hands the values of every key to `emit`, in the order of the arrays' elements; the same key may
+    /// come several times. Adds to `multikey` which parts of which fields are arrays.
+    ///
+    /// A sparse index has no key for a combination in which every field is missing.
+    /// Errors: `CannotIndexParallelArrays`, ambiguous numeric names (16746), those of `emit`.
+    pub fn for_each_key<'a>(
+        &self,
+        doc: RawDoc<'a>,
+        multikey: &mut MultikeyPaths,
+        emit: &mut dyn FnMut(&[RawValue<'a>]) -> Result<()>,
+    ) -> Result<()> {
+        let mut slots = Slots::new();
+        for path in &self.paths {
+            slots.push(follow(doc, path, 0)?);
+        }
+        multikey.resize(self.paths.len(), Vec::new());
+        self.take_apart(&slots, multikey, emit)
+    }
+
+    fn take_apart<'a>(
+        &self,
+        slots: &Slots<'a>,
+        multikey: &mut MultikeyPaths,
+        emit: &mut dyn FnMut(&[RawValue<'a>]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(array) = outermost_array(slots)? else {
+            return self.emit_key(slots, emit);
+        };
+        for (field, slot) in slots.iter().enumerate() {
+            if let Slot::Array {
+                array: own, next, ..
+            } = slot
+                && same_array(*own, array)
+                && let Err(at) = multikey[field].binary_search(&(next - 1))
+            {
+                multikey[field].insert(at, next - 1);
+            }
+        }
+        let mut empty = true;
+        for item in array.elements() {
+            empty = false;
+            let inner = self.step_into(slots, array, Some(item))?;
+            self.take_apart(&inner, multikey, emit)?;
+        }
+        if empty {
+            let inner = self.step_into(slots, array, None)?;
+            self.take_apart(&inner, multikey, emit)?;
+        }
+        Ok(())
+    }
+
+    /// The fields that stand before `array` go on into one element of it; `None`: it has none.
+    fn step_into<'a>(
+        &self,
+        slots: &Slots<'a>,
+        array: RawArray<'a>,
+        item: Option<RawElement<'a>>,
+    ) -> Result<Slots<'a>> {
+        let mut inner = slots.clone();
+        for (slot, path) in inner.iter_mut().zip(&self.paths) {
+            let Slot::Array {
+                array: own, next, ..
+            } = *slot
+            else {
+                continue;
+            };
+            if !same_array(own, array) {
+                continue;
+            }
+            *slot = match item.map(|item| item.value()) {
+                Some(value) if next == path.len() => Slot::Found(Some(value)),
+                Some(RawValue::Document(doc)) => follow(doc, path, next)?,
+                None if next == path.len() => Slot::Found(Some(RawValue::Undefined)),
+                _ => Slot::Found(None),
+            };
+        }
+        Ok(inner)
+    }
+
+    fn emit_key<'a>(
+        &self,
+        slots: &Slots<'a>,
+        emit: &mut dyn FnMut(&[RawValue<'a>]) -> Result<()>,
+    ) -> Result<()> {
+        let mut values = KeyValues::new();
+        let mut found = false;
+        for slot in slots {
+            values.push(match slot {
+                Slot::Found(Some(value)) => {
+                    found = true;
+                    *value
+                }
+                _ => RawValue::Null,
+            });
+        }
+        if self.sparse && !found {
+            return Ok(());
+        }
+        emit(&values)
+    }
+}
+
+/// Follows the path's parts from `first` on, through documents and positions.
+fn follow<'a>(doc: RawDoc<'a>, path: &FieldPath, first: usize) -> Result<Slot<'a>> {
+    let mut doc = doc;
+    let mut at = first;
+    loop {
+        let Some(element) = path.part(at).and_then(|part| doc.get_element(part)) else {
+            return Ok(Slot::Found(None));
+        };
+        at += 1;
+        match element.element_type() {
+            ElementType::Array => return enter_array(element, path, at),
+            _ if at == path.len() => return Ok(Slot::Found(Some(element.value()))),
+            _ => match element.value() {
+                RawValue::Document(inner) => doc = inner,
+                _ => return Ok(Slot::Found(None)),
+            },
+        }
+    }
+}
+
+/// Stands before an array, unless the next part picks one of its elements.
+fn enter_array<'a>(element: RawElement<'a>, path: &FieldPath, next: usize) -> Result<Slot<'a>> {
+    let name = element.key();
+    let (mut value, mut next) = (element.value(), next);
+    loop {
+        match value {
+            RawValue::Array(array) => {
+                let picked = path
+                    .part_index(next)
+                    .and_then(|position| array.get(position as usize));
+                let Some(picked) = picked else {
+                    return Ok(Slot::Array { array, name, next });
+                };
+                refuse_ambiguous(array, path, next, name)?;
+                next += 1;
+                if next == path.len() {
+                    return Ok(Slot::Found(Some(picked)));
+                }
+                value = picked;
+            }
+            RawValue::Document(doc) => return follow(doc, path, next),
+            _ => return Ok(Slot::Found(None)),
+        }
+    }
+}
+
+/// A position that is also a field name of an element could mean either.
+fn refuse_ambiguous(array: RawArray<'_>, path: &FieldPath, at: usize, name: &str) -> Result<()> {
+    let part = path.part(at).unwrap_or_default();
+    let ambiguous = array
+        .iter()
+        .any(|item| matches!(item, RawValue::Document(doc) if doc.get_element(part).is_some()));
+    if !ambiguous {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode(16746),
+        format!(
+            "Ambiguous field name found in array (do not use numeric field names in embedded \
+             elements in an array), field: '{part}' for array: {name}"
+        ),
+    ))
+}
+
+/// The array to take apart next: the one that all others lie in.
+/// Errors: `CannotIndexParallelArrays` when there is none.
+fn outermost_array<'a>(slots: &Slots<'a>) -> Result<Option<RawArray<'a>>> {
+    let mut outermost: Option<(RawArray<'a>, &'a str)> = None;
+    for slot in slots {
+        let Slot::Array { array, name, .. } = *slot else {
+            continue;
+        };
+        outermost = match outermost {
+            None => Some((array, name)),
+            Some((outer, outer_name)) if lies_in(array, outer) => Some((outer, outer_name)),
+            Some((outer, _)) if lies_in(outer, array) => Some((array, name)),
+            Some((_, outer_name)) => {
+                return Err(Error::new(
+                    ErrorCode::CANNOT_INDEX_PARALLEL_ARRAYS,
+                    format!("cannot index parallel arrays [{name}] [{outer_name}]"),
+                ));
+            }
+        };
+    }
+    Ok(outermost.map(|(array, _)| array))
+}
+
+fn same_array(a: RawArray<'_>, b: RawArray<'_>) -> bool {
+    std::ptr::eq(a.as_bytes(), b.as_bytes())
+}
+
+/// Whether the array's bytes are among those of the other one.
+fn lies_in(inner: RawArray<'_>, outer: RawArray<'_>) -> bool {
+    let (inner, outer) = (
+        inner.as_bytes().as_ptr_range(),
+        outer.as_bytes().as_ptr_range(),
+    );
+    outer.start <= inner.start && inner.end <= outer.end
+}

@@ -1,0 +1,258 @@
+//! The keys of one document in one index, encoded, sorted, each once.
+//!
+//! ```text
+//!   {a: [3, 1, 3.0]}  in {a: 1}   ──>   bytes  | 1 | 3 |          keys in order, back to back
+//!                                       keys   [(0..2), (2..4)]   with their type bits
+//!                                       multikey paths [[0]]
+//! ```
+//!
+//! 3 and 3.0 are one key; the type bits of the first one met are kept. The buffers live from
+//! document to document.
+
+use std::cmp::Ordering;
+
+use sheaf_bson::keystring::{Directions, KeyStringBuilder};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, RecordId, Result};
+use sheaf_query::planner::index_entry::{IndexField, MultikeyPaths};
+
+use crate::index::key_generation::KeyGenerator;
+
+/// The most bytes of keys that one document may have in one index. A long text beside a long array in
+/// one compound index multiplies; without a limit 16 MiB of document would become terabytes.
+const DOCUMENT_KEY_BYTES_MAX: usize = 128 << 20;
+
+/// How the values of a key become bytes, and back.
+#[derive(Debug, Clone)]
+pub struct KeyEncoder {
+    directions: Directions,
+    names: Vec<String>,
+}
+
+impl KeyEncoder {
+    /// For an index with these fields.
+    pub fn new(fields: &[IndexField]) -> KeyEncoder {
+        KeyEncoder {
+            directions: Directions::from_signs(fields.iter().map(|f| i32::from(f.direction))),
+            names: fields.iter().map(|f| f.path.dotted().to_owned()).collect(),
+        }
+    }
+
+    /// The fields' directions.
+    pub fn directions(&self) -> Directions {
+        self.directions
+    }
+
+    /// How many fields a key has.
+    pub fn field_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The values of a key (without record id) under the names of the index's fields: `{ a: 1, "b.c": "x" }`.
+    /// Errors: `DataCorruptionDetected` for bytes that are not a key of this index.
+    pub fn decode(&self, key: &[u8], type_bits: &[u8]) -> Result<DocBuf> {
+        let mut reader = sheaf_bson::keystring::KeyReader::new(key, type_bits, self.directions);
+        let mut out = DocBuilder::new();
+        for name in &self.names {
+            match reader.read_into(&mut out, name) {
+                Ok(true) => {}
+                Ok(false) => return Err(damaged_key("it is too short")),
+                Err(error) => return Err(damaged_key(&error.to_string())),
+            }
+        }
+        Ok(out.finish())
+    }
+
+    /// The bytes of a key of these values, without record id.
+    pub fn encode<'v>(&self, values: impl IntoIterator<Item = RawValue<'v>>) -> Vec<u8> {
+        let mut builder = KeyStringBuilder::new(self.directions);
+        for value in values {
+            builder.append(value);
+        }
+        builder.finish().0
+    }
+}
+
+/// Puts a record id behind keys: the bytes under which an entry stands in an index's table.
+#[derive(Debug, Default)]
+pub struct EntryKey(KeyStringBuilder);
+
+impl EntryKey {
+    /// The entry of `key` for this record; valid until the next call.
+    pub fn of(&mut self, key: &[u8], id: RecordId) -> &[u8] {
+        self.0.reset();
+        self.0.append_encoded(key);
+        self.0.append_record_id(id);
+        self.0.as_bytes()
+    }
+}
+
+pub(crate) fn damaged_key(why: &str) -> Error {
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!(
+            "an index holds an entry that is not a key ({why}); drop the index and create it again"
+        ),
+    )
+}
+
+/// The keys of one document. See the module.
+#[derive(Debug, Default)]
+pub struct KeySet {
+    bytes: Vec<u8>,
+    keys: Vec<Place>,
+    multikey: MultikeyPaths,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: usize,
+    key_len: usize,
+    type_bits_len: usize,
+}
+
+/// One key with what it forgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key<'a> {
+    /// The KeyString of all fields, without record id.
+    pub key: &'a [u8],
+    /// The TypeBits.
+    pub type_bits: &'a [u8],
+}
+
+impl KeySet {
+    /// An empty set.
+    pub fn new() -> KeySet {
+        KeySet::default()
+    }
+
+    /// Forgets all keys.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.keys.clear();
+        self.multikey.clear();
+    }
+
+    /// Fills the empty set with the document's keys.
+    pub(crate) fn generate(
+        &mut self,
+        generator: &KeyGenerator,
+        encoder: &KeyEncoder,
+        doc: RawDoc<'_>,
+    ) -> Result<()> {
+        let mut builder = KeyStringBuilder::new(encoder.directions);
+        let KeySet {
+            bytes,
+            keys,
+            multikey,
+        } = self;
+        generator.for_each_key(doc, multikey, &mut |values| {
+            builder.reset();
+            for value in values {
+                builder.append(*value);
+            }
+            let (key, type_bits) = (builder.as_bytes(), builder.type_bits().as_bytes());
+            if bytes.len() + key.len() > DOCUMENT_KEY_BYTES_MAX {
+                return Err(Error::new(
+                    ErrorCode::CANNOT_BUILD_INDEX_KEYS,
+                    format!(
+                        "the document would have more than {DOCUMENT_KEY_BYTES_MAX} bytes of index \
+                         keys; shorten its arrays or its indexed values"
+                    ),
+                ));
+            }
+            keys.push(Place {
+                start: bytes.len(),
+                key_len: key.len(),
+                type_bits_len: type_bits.len(),
+            });
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(type_bits);
+            Ok(())
+        })?;
+        if self.keys.len() > 1 {
+            let bytes = &self.bytes;
+            // Stable: of equal keys the first one met stays.
+            self.keys.sort_by(|a, b| a.key(bytes).cmp(b.key(bytes)));
+            self.keys.dedup_by(|b, a| a.key(bytes) == b.key(bytes));
+        }
+        Ok(())
+    }
+
+    /// The keys, ascending.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Key<'_>> {
+        self.keys.iter().map(|place| place.of(&self.bytes))
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether the document is not in the index.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Which parts of which fields are arrays in the document. Nothing when it has no keys.
+    pub fn multikey_paths(&self) -> &MultikeyPaths {
+        const NONE: &MultikeyPaths = &Vec::new();
+        if self.keys.is_empty() {
+            NONE
+        } else {
+            &self.multikey
+        }
+    }
+
+    /// Walks the old and the new keys of a document side by side and hands over what differs: keys only
+    /// the old one has, keys only the new one has, and keys of both whose types changed (as both).
+    pub fn differences<'a>(
+        old: &'a KeySet,
+        new: &'a KeySet,
+        mut each: impl FnMut(Difference<'a>) -> Result<()>,
+    ) -> Result<()> {
+        let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
+        loop {
+            let order = match (olds.peek(), news.peek()) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(a), Some(b)) => a.key.cmp(b.key),
+            };
+            let removed = order.is_le().then(|| olds.next()).flatten();
+            let added = order.is_ge().then(|| news.next()).flatten();
+            match (removed, added) {
+                (Some(old), None) => each(Difference::Removed(old))?,
+                (None, Some(new)) => each(Difference::Added(new))?,
+                (Some(old), Some(new)) if old.type_bits != new.type_bits => {
+                    each(Difference::Retyped(new))?;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// How the keys of a document differ before and after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference<'a> {
+    /// Only before.
+    Removed(Key<'a>),
+    /// Only after.
+    Added(Key<'a>),
+    /// The same key of another type (1 and 1.0): the entry's value changes.
+    Retyped(Key<'a>),
+}
+
+impl Place {
+    fn key(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start..self.start + self.key_len]
+    }
+
+    fn of(self, bytes: &[u8]) -> Key<'_> {
+        let key_end = self.start + self.key_len;
+        Key {
+            key: &bytes[self.start..key_end],
+            type_bits: &bytes[key_end..key_end + self.type_bits_len],
+        }
+    }
+}

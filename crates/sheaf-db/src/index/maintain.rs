@@ -1,0 +1,215 @@
+//! Index entries follow the documents: what an insert, an update and a delete do to every index.
+//!
+//! ```text
+//!   old document ──keys──┐
+//!                        ├─ differences ─> unique keys locked and looked up ─> entries put, deleted
+//!   new document ──keys──┘                 multikey paths published            builds told
+//! ```
+//!
+//! Nothing is written before every index has had its say: a document that one index refuses
+//! leaves no trace in the others, and publishes no multikey path.
+//!
+//! A unique key is locked before it is looked up and before it is removed, so that of two units which
+//! add the same key the second sees the first one's entry, or conflicts.
+
+use std::ops::Bound;
+
+use sheaf_bson::keystring::decode_record_id;
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_storage::{KeyWrite, TableId};
+
+use crate::index::Index;
+use crate::index::key_set::{Difference, Key, KeySet, damaged_key};
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+use crate::write::duplicate_key::duplicate_key;
+use crate::write::unit::{Scratch, Slot, WriteUnit};
+
+/// What an update changed.
+#[derive(Clone, Copy)]
+pub enum Modified<'a> {
+    /// Only values at paths for which this says that they may be others now.
+    Paths(&'a dyn Fn(&FieldPath) -> bool),
+    /// Anything.
+    Everything,
+}
+
+impl Modified<'_> {
+    fn touches(&self, index: &Index) -> bool {
+        match self {
+            Modified::Paths(may_affect) => index.depends_on(may_affect),
+            Modified::Everything => true,
+        }
+    }
+}
+
+/// One document's change, as indexes see it. `None` on one side: inserted, deleted.
+pub(crate) struct Change<'a> {
+    pub(crate) id: RecordId,
+    pub(crate) old: Option<RawDoc<'a>>,
+    pub(crate) new: Option<RawDoc<'a>>,
+    pub(crate) modified: Modified<'a>,
+}
+
+impl WriteUnit {
+    /// Brings all indexes of the collection in line with the change of one document.
+    ///
+    /// Errors: `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`. On an
+    /// error the unit may hold further locks, and nothing is written.
+    pub(crate) fn maintain_indexes(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        change: &Change<'_>,
+    ) -> Result<()> {
+        let collection = self.collection(slot).clone();
+        // The key sets are lent out so that the unit can be used beside them.
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.maintain_with(op, slot, change, &collection, &mut scratch);
+        self.scratch = scratch;
+        result
+    }
+
+    fn maintain_with(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        change: &Change<'_>,
+        collection: &crate::catalog::Collection,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let being_built = collection
+            .builds()
+            .iter()
+            .flat_map(|build| build.indexes().iter());
+        let all: Vec<&Index> = collection.index_list().iter().chain(being_built).collect();
+        let Scratch { old, new, entry } = scratch;
+        old.resize_with(old.len().max(all.len()), KeySet::new);
+        new.resize_with(new.len().max(all.len()), KeySet::new);
+        for ((index, old), new) in all.iter().zip(&mut *old).zip(&mut *new) {
+            old.clear();
+            new.clear();
+            if !change.modified.touches(index) {
+                continue;
+            }
+            if let Some(doc) = change.old {
+                index.keys_of(doc, old)?;
+            }
+            if let Some(doc) = change.new {
+                index.keys_of(doc, new)?;
+            }
+        }
+        let complete = collection.index_list();
+        for ((index, old), new) in complete.iter().zip(&*old).zip(&*new) {
+            if index.spec().enforces_unique() {
+                KeySet::differences(old, new, |difference| match difference {
+                    Difference::Removed(key) => self.lock(op, index.table(), key.key),
+                    Difference::Added(key) => {
+                        self.lock(op, index.table(), key.key)?;
+                        self.refuse_duplicate(collection, index, key, change.id)
+                    }
+                    Difference::Retyped(_) => Ok(()),
+                })?;
+            }
+        }
+        self.publish_multikey(slot, complete, new)?;
+        for ((index, old), new) in complete.iter().zip(&*old).zip(&*new) {
+            let table = index.table();
+            KeySet::differences(old, new, |difference| {
+                match difference {
+                    Difference::Removed(key) => {
+                        self.unit.delete(table, entry.of(key.key, change.id));
+                        self.stats.keys_deleted += 1;
+                    }
+                    Difference::Added(key) => {
+                        self.put_entry(table, entry.of(key.key, change.id), key);
+                        self.stats.keys_inserted += 1;
+                    }
+                    Difference::Retyped(key) => {
+                        self.put_entry(table, entry.of(key.key, change.id), key);
+                        self.stats.keys_deleted += 1;
+                        self.stats.keys_inserted += 1;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        let mut at = complete.len();
+        for build in collection.builds() {
+            for number in 0..build.indexes().len() {
+                build.note(&mut self.unit, number, &old[at], &new[at], change.id, entry)?;
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_entry(&mut self, table: TableId, entry: &[u8], key: Key<'_>) {
+        self.unit.put(table, entry, key.type_bits.to_vec());
+    }
+
+    /// Looks whether another record has the key, in the unit's snapshot and among its own writes.
+    fn refuse_duplicate(
+        &mut self,
+        collection: &crate::catalog::Collection,
+        index: &Index,
+        key: Key<'_>,
+        id: RecordId,
+    ) -> Result<()> {
+        let table = index.table();
+        let mut taken = false;
+        if let Some(own) = self.unit.writes().table(table) {
+            let from = (Bound::Included(key.key), Bound::Unbounded);
+            let entries = own.keys().range::<[u8], _>(from);
+            for (entry, write) in entries.take_while(|(entry, _)| entry.starts_with(key.key)) {
+                taken |= matches!(write, KeyWrite::Put(_)) && record_of(entry, key.key)? != id;
+            }
+        }
+        if !taken {
+            let own = self.unit.writes().table(table).cloned();
+            let cursor = self.base_cursor(table)?;
+            let mut on = cursor.seek(key.key).coded()?;
+            while on && !taken && cursor.key().starts_with(key.key) {
+                let entry = cursor.key();
+                // What the unit has written to this very entry, the loop above has judged.
+                let replaced = own
+                    .as_ref()
+                    .is_some_and(|own| !own.keeps(entry) || own.keys().contains_key(entry));
+                taken = !replaced && record_of(entry, key.key)? != id;
+                on = cursor.next().coded()?;
+            }
+        }
+        if taken {
+            return Err(duplicate_key(collection.ns(), index, key));
+        }
+        Ok(())
+    }
+
+    fn publish_multikey(&mut self, slot: Slot, complete: &[Index], new: &[KeySet]) -> Result<()> {
+        for (index, keys) in complete.iter().zip(new) {
+            let paths = keys.multikey_paths();
+            if paths.iter().all(Vec::is_empty) {
+                continue;
+            }
+            self.note_multikey(slot);
+            if !index.knows_multikey(paths) {
+                let changed = self.db().catalog_writer().publish_multikey(
+                    self.collection(slot),
+                    index.table(),
+                    paths,
+                )?;
+                self.set_collection(slot, changed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The record of an entry that begins with `key`.
+fn record_of(entry: &[u8], key: &[u8]) -> Result<RecordId> {
+    match decode_record_id(entry) {
+        Some((id, key_len)) if key_len == key.len() => Ok(id),
+        _ => Err(damaged_key("it does not end with a record id")),
+    }
+}

@@ -1,0 +1,227 @@
+//! Indexes: what they are ([`spec`]), which keys a document has ([`key_generation`]), how entries
+//! look and are found ([`access`]), how writes keep them true ([`maintain`]), how they come into
+//! being ([`build`]), and how it is checked that they are true ([`validate`]).
+//!
+//! ```text
+//!   entry of an index:   key   = KeyString of the fields, then the RecordId
+//!                        value = TypeBits (what the KeyString does not tell of the exact types)
+//! ```
+//!
+//! Unique indexes have the same form: uniqueness is checked, not built in.
+
+pub mod build;
+pub mod external_sort;
+pub mod key_generation;
+pub mod key_set;
+pub mod maintain;
+pub mod partial_filter;
+pub mod spec;
+pub mod validate;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{RawDoc, Result};
+use sheaf_query::planner::index_entry::{IndexEntry, IndexField, IndexKind, MultikeyPaths};
+use sheaf_storage::TableId;
+
+use key_generation::KeyGenerator;
+use key_set::{KeyEncoder, KeySet};
+use partial_filter::PartialFilter;
+use spec::{IndexSpec, cannot_create};
+
+/// One index of a collection, as of one moment. A clone shares all but the planner's entry.
+#[derive(Clone)]
+pub struct Index {
+    shape: Arc<IndexShape>,
+    /// What the planner sees. A document that makes a further path multikey leads to a new `Index`
+    /// in a new catalog, *before* that document can be seen.
+    entry: Arc<IndexEntry>,
+}
+
+/// What documents cannot change.
+struct IndexShape {
+    spec: IndexSpec,
+    ident: Arc<str>,
+    table: TableId,
+    generator: KeyGenerator,
+    encoder: KeyEncoder,
+    partial_filter: Option<PartialFilter>,
+    /// The catalog's row lacks multikey paths that the entry has.
+    multikey_unsaved: AtomicBool,
+}
+
+impl Index {
+    /// An index with its table, as the catalog row or a new spec has it.
+    /// Errors: `CannotCreateIndex` for a partial filter that an index cannot have.
+    pub fn new(
+        spec: IndexSpec,
+        ident: Arc<str>,
+        table: TableId,
+        multikey_paths: MultikeyPaths,
+    ) -> Result<Index> {
+        let mut fields = Vec::new();
+        for element in spec.key.iter() {
+            let path = FieldPath::parse(element.key()).map_err(|e| cannot_create(e.message()))?;
+            let descending = element.value().as_f64().is_some_and(|d| d < 0.0);
+            fields.push(IndexField {
+                path: Arc::new(path),
+                direction: if descending { -1 } else { 1 },
+            });
+        }
+        let partial_filter = match &spec.partial_filter {
+            Some(filter) => Some(PartialFilter::parse(filter.as_raw())?),
+            None => None,
+        };
+        let generator =
+            KeyGenerator::new(fields.iter().map(|f| f.path.clone()).collect(), spec.sparse);
+        let encoder = KeyEncoder::new(&fields);
+        let mut multikey_paths = multikey_paths;
+        multikey_paths.resize(fields.len(), Vec::new());
+        let entry = IndexEntry {
+            name: spec.name.clone(),
+            ident: table.0,
+            key_pattern: spec.key.clone(),
+            fields,
+            kind: IndexKind::Btree,
+            multikey: multikey_paths.iter().any(|field| !field.is_empty()),
+            multikey_paths,
+            unique: spec.enforces_unique(),
+            sparse: spec.sparse,
+            partial_filter: partial_filter.as_ref().map(|f| f.expression().clone()),
+            partial_filter_spec: spec.partial_filter.clone(),
+            hidden: spec.hidden,
+            version: spec.version,
+        };
+        Ok(Index {
+            shape: Arc::new(IndexShape {
+                generator,
+                encoder,
+                partial_filter,
+                multikey_unsaved: AtomicBool::new(false),
+                spec,
+                ident,
+                table,
+            }),
+            entry: Arc::new(entry),
+        })
+    }
+
+    /// The same index under a changed spec (hidden, expireAfterSeconds). Only while nobody writes.
+    pub(crate) fn with_spec(&self, spec: IndexSpec) -> Result<Index> {
+        Index::new(
+            spec,
+            self.shape.ident.clone(),
+            self.shape.table,
+            self.entry.multikey_paths.clone(),
+        )
+    }
+
+    /// The same index with these multikey paths too; `None` when it has them.
+    pub(crate) fn with_multikey(&self, paths: &MultikeyPaths) -> Option<Index> {
+        if covers(&self.entry.multikey_paths, paths) {
+            return None;
+        }
+        let mut entry = IndexEntry::clone(&self.entry);
+        merge_multikey_paths(&mut entry.multikey_paths, paths);
+        entry.multikey = true;
+        Some(Index {
+            shape: self.shape.clone(),
+            entry: Arc::new(entry),
+        })
+    }
+
+    /// What it was asked to be.
+    pub fn spec(&self) -> &IndexSpec {
+        &self.shape.spec
+    }
+
+    /// Its name, unique within the collection.
+    pub fn name(&self) -> &str {
+        &self.shape.spec.name
+    }
+
+    /// The stable identifier of its table, `index-<n>-<hex>`.
+    pub fn ident(&self) -> &str {
+        &self.shape.ident
+    }
+
+    /// Where its entries are.
+    pub fn table(&self) -> TableId {
+        self.shape.table
+    }
+
+    /// What the planner sees.
+    pub fn entry(&self) -> &Arc<IndexEntry> {
+        &self.entry
+    }
+
+    /// How key values become entries.
+    pub fn encoder(&self) -> &KeyEncoder {
+        &self.shape.encoder
+    }
+
+    /// Which keys a document has, without the partial filter.
+    pub fn generator(&self) -> &KeyGenerator {
+        &self.shape.generator
+    }
+
+    /// The keys of a document, into `keys` (cleared first): none when the partial filter leaves it out.
+    /// Errors: `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, ambiguous names (16746).
+    pub fn keys_of(&self, doc: RawDoc<'_>, keys: &mut KeySet) -> Result<()> {
+        keys.clear();
+        if let Some(filter) = &self.shape.partial_filter
+            && !filter.matches(doc)?
+        {
+            return Ok(());
+        }
+        keys.generate(&self.shape.generator, &self.shape.encoder, doc)
+    }
+
+    /// Whether which keys a document has depends on some path of which this holds.
+    pub fn depends_on(&self, path: &dyn Fn(&FieldPath) -> bool) -> bool {
+        let keys = self.shape.generator.paths().iter();
+        let filter = self.shape.partial_filter.iter().flat_map(|f| f.reads());
+        keys.map(|p| &**p).chain(filter).any(path)
+    }
+
+    /// Whether planners know of all these multikey paths.
+    pub(crate) fn knows_multikey(&self, paths: &MultikeyPaths) -> bool {
+        covers(&self.entry.multikey_paths, paths)
+    }
+
+    pub(crate) fn multikey_unsaved(&self) -> &AtomicBool {
+        &self.shape.multikey_unsaved
+    }
+}
+
+/// Whether `paths` says nothing that `known` does not say.
+fn covers(known: &MultikeyPaths, paths: &MultikeyPaths) -> bool {
+    paths
+        .iter()
+        .zip(known)
+        .all(|(paths, known)| paths.iter().all(|part| known.binary_search(part).is_ok()))
+}
+
+/// Adds `more` to `paths`, field by field.
+pub(crate) fn merge_multikey_paths(paths: &mut MultikeyPaths, more: &MultikeyPaths) {
+    paths.resize(paths.len().max(more.len()), Vec::new());
+    for (field, more) in paths.iter_mut().zip(more) {
+        for part in more {
+            if let Err(at) = field.binary_search(part) {
+                field.insert(at, *part);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("spec", &self.spec().to_doc())
+            .field("ident", &self.ident())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! The filter of a partial index: which filters an index can have, and what they read.
+//!
+//! An index can have a filter of which the planner can tell that a query implies it: equality, `$in`,
+//! the four comparisons, `$exists: true`, `$type`, joined by `$and` and `$or`.
+
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{RawDoc, Result};
+use sheaf_query::matcher::{MatchExpression, ParseContext, parse};
+
+use crate::index::spec::cannot_create;
+
+/// A partial index's filter, and the fields it reads.
+#[derive(Debug, Clone)]
+pub struct PartialFilter {
+    expression: Arc<MatchExpression>,
+    reads: Vec<FieldPath>,
+}
+
+impl PartialFilter {
+    /// Parses and checks the filter of an index.
+    /// Errors: `CannotCreateIndex` for an operator that an index's filter cannot have, and those of parsing.
+    pub fn parse(filter: RawDoc<'_>) -> Result<PartialFilter> {
+        let parsed = parse(filter, &ParseContext::default())
+            .map_err(|e| e.with_context("unsupported expression in partial index"))?;
+        check(&parsed)?;
+        let mut reads = Vec::new();
+        for path in &parsed.dependencies().paths {
+            reads.push(FieldPath::parse_lenient(path).map_err(|e| cannot_create(e.message()))?);
+        }
+        Ok(PartialFilter {
+            expression: Arc::new(parsed.normalize()),
+            reads,
+        })
+    }
+
+    /// The filter, normalised, as the planner compares it with queries.
+    pub fn expression(&self) -> &Arc<MatchExpression> {
+        &self.expression
+    }
+
+    /// Whether the document belongs into the index.
+    pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool> {
+        self.expression.matches(doc)
+    }
+
+    /// The fields that the filter reads.
+    pub fn reads(&self) -> &[FieldPath] {
+        &self.reads
+    }
+}
+
+fn check(expression: &MatchExpression) -> Result<()> {
+    match expression {
+        MatchExpression::And(children) | MatchExpression::Or(children) => {
+            children.iter().try_for_each(check)
+        }
+        MatchExpression::Comparison(_)
+        | MatchExpression::Exists { .. }
+        | MatchExpression::Type { .. } => Ok(()),
+        MatchExpression::In(list) if list.regexes.is_empty() => Ok(()),
+        MatchExpression::AlwaysFalse | MatchExpression::AlwaysTrue => Ok(()),
+        other => Err(cannot_create(format!(
+            "unsupported expression in partial index: {}; use equality, $in, $gt, $gte, $lt, $lte, \
+             $exists: true, $type, $and, $or",
+            other.serialize()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::doc;
+
+    #[test]
+    fn which_filters_an_index_can_have() {
+        for taken in [
+            doc! {},
+            doc! {"a": 1},
+            doc! {"a": {"$gt": 1, "$lte": 5}, "b": {"$exists": true}},
+            doc! {"$and": [{"a": {"$type": "string"}}, {"$or": [{"b": 1}, {"c": {"$in": [1, 2]}}]}]},
+        ] {
+            assert!(PartialFilter::parse(taken.as_raw()).is_ok(), "{taken}");
+        }
+        for refused in [
+            doc! {"a": {"$ne": 1}},
+            doc! {"a": {"$exists": false}},
+            doc! {"$nor": [{"a": 1}]},
+            doc! {"a": {"$mod": [2, 0]}},
+            doc! {"a": {"$size": 1}},
+            doc! {"a": {"$elemMatch": {"b": 1}}},
+            doc! {"a": {"$regex": "x"}},
+            doc! {"$or": [{"a": {"$not": {"$gt": 1}}}]},
+        ] {
+            let error = PartialFilter::parse(refused.as_raw()).unwrap_err();
+            assert_eq!(error.code().0, 67, "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_a_filter_reads() {
+        let filter = PartialFilter::parse(doc! {"a.b": 1, "c": {"$gt": 2}}.as_raw()).unwrap();
+        let reads: Vec<&str> = filter.reads().iter().map(FieldPath::dotted).collect();
+        assert_eq!(reads, ["a.b", "c"]);
+        let matches = |doc: sheaf_bson::DocBuf| filter.matches(doc.as_raw()).unwrap();
+        assert!(matches(doc! {"a": [{"b": 1}], "c": 3}));
+        assert!(!matches(doc! {"a": [{"b": 1}], "c": 2}));
+    }
+}

@@ -1,0 +1,233 @@
+//! Checking a collection: every document is well formed, and every index holds exactly the keys that a rebuild would give it.
+//!
+//! ```text
+//!   record ── keys of every index ──> each must be there, with its types     ┐ one snapshot
+//!   index  ── more entries than keys? every entry must be some record's key  ┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use sheaf_bson::keystring::decode_record_id;
+use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_storage::Snapshot;
+
+use crate::catalog::ReadView;
+use crate::catalog::collection::{Collection, record_id_of, record_key};
+use crate::index::Index;
+use crate::index::key_set::{EntryKey, KeySet};
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+/// Faults listed in words; the rest is only counted.
+const FAULTS_SHOWN_MAX: usize = 100;
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ValidateReport {
+    /// Documents.
+    pub records: u64,
+    /// Documents that are not well-formed BSON.
+    pub invalid_documents: u64,
+    /// Entries of every index, by its name.
+    pub keys_per_index: BTreeMap<String, u64>,
+    /// Keys that documents have and indexes lack.
+    pub missing_entries: u64,
+    /// Entries that indexes have and documents do not.
+    pub extra_entries: u64,
+    /// What is wrong, in words, the first hundred.
+    pub faults: Vec<String>,
+    /// How much is wrong.
+    pub faults_total: u64,
+}
+
+impl ValidateReport {
+    /// Whether nothing is wrong.
+    pub fn is_valid(&self) -> bool {
+        self.faults_total == 0
+    }
+
+    fn fault(&mut self, what: impl FnOnce() -> String) {
+        self.faults_total += 1;
+        if self.faults.len() < FAULTS_SHOWN_MAX {
+            self.faults.push(what());
+        }
+    }
+}
+
+/// Checks the collection of a view. Reads all of it.
+/// Errors: `Interrupted`, the engine's; what is wrong with the data is in the report.
+pub fn validate(op: &OpContext, view: &ReadView) -> Result<ValidateReport> {
+    let mut report = ValidateReport::default();
+    let Some(collection) = &view.collection else {
+        return Ok(report);
+    };
+    let snapshot = &*view.snapshot;
+    let keys = check_records(op, collection, snapshot, &mut report)?;
+    for (index, expected) in collection.index_list().iter().zip(keys) {
+        check_index(op, collection, index, expected, snapshot, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Checks documents and the presence of their keys; gives how many keys every index should have.
+fn check_records(
+    op: &OpContext,
+    collection: &Collection,
+    snapshot: &dyn Snapshot,
+    report: &mut ValidateReport,
+) -> Result<Vec<u64>> {
+    let indexes = collection.index_list();
+    let mut expected = vec![0; indexes.len()];
+    let mut keys = KeySet::new();
+    let mut entry = EntryKey::default();
+    let mut cursor = snapshot.cursor(collection.table()).coded()?;
+    let mut on = cursor.seek_first().coded()?;
+    while on {
+        op.check_interrupt()?;
+        report.records += 1;
+        let id = record_id_of(cursor.key());
+        let options = sheaf_bson::validate::ValidateOptions::default();
+        let well_formed = sheaf_bson::validate::validate(cursor.value(), &options);
+        match (id, well_formed, RawDoc::parse(cursor.value())) {
+            (Some(id), Ok(()), Ok(doc)) => {
+                for (index, expected) in indexes.iter().zip(&mut expected) {
+                    if let Err(error) = index.keys_of(doc, &mut keys) {
+                        report.fault(|| format!("record {id}: {}: {error}", index.name()));
+                        continue;
+                    }
+                    *expected += keys.len() as u64;
+                    check_keys(index, id, &keys, &mut entry, snapshot, report)?;
+                }
+            }
+            (Some(id), Err(error), _) => {
+                report.invalid_documents += 1;
+                report.fault(|| format!("record {id}: not a document: {error}"));
+            }
+            _ => report.fault(|| format!("a record's key is {:?}", cursor.key())),
+        }
+        on = cursor.next().coded()?;
+    }
+    Ok(expected)
+}
+
+fn check_keys(
+    index: &Index,
+    id: RecordId,
+    keys: &KeySet,
+    entry: &mut EntryKey,
+    snapshot: &dyn Snapshot,
+    report: &mut ValidateReport,
+) -> Result<()> {
+    if !index.knows_multikey(keys.multikey_paths()) {
+        report.fault(|| {
+            format!(
+                "record {id}: {} is multikey at {:?}, and known to be at {:?} only",
+                index.name(),
+                keys.multikey_paths(),
+                index.entry().multikey_paths
+            )
+        });
+    }
+    for key in keys.iter() {
+        let found = snapshot.get(index.table(), entry.of(key.key, id)).coded()?;
+        if found.as_deref() == Some(key.type_bits) {
+            continue;
+        }
+        report.missing_entries += 1;
+        let what = if found.is_some() {
+            "has another type"
+        } else {
+            "is missing"
+        };
+        report.fault(|| {
+            let values = index.encoder().decode(key.key, key.type_bits);
+            format!("record {id}: {} in {} {what}", shown(values), index.name())
+        });
+    }
+    Ok(())
+}
+
+fn check_index(
+    op: &OpContext,
+    collection: &Collection,
+    index: &Index,
+    expected: u64,
+    snapshot: &dyn Snapshot,
+    report: &mut ValidateReport,
+) -> Result<()> {
+    let name = index.name();
+    let mut entries = 0;
+    let mut cursor = snapshot.cursor(index.table()).coded()?;
+    let mut on = cursor.seek_first().coded()?;
+    let unique = index.spec().enforces_unique();
+    let mut last_key: Vec<u8> = Vec::new();
+    while on {
+        op.check_interrupt()?;
+        entries += 1;
+        match decode_record_id(cursor.key()) {
+            None => report.fault(|| format!("{name}: an entry does not end with a record id")),
+            Some((id, key_len)) => {
+                let key = &cursor.key()[..key_len];
+                if let Err(error) = index.encoder().decode(key, cursor.value()) {
+                    report.fault(|| format!("{name}: an entry of record {id}: {error}"));
+                }
+                if unique && key == last_key && entries > 1 {
+                    report.fault(|| format!("{name}: record {id} has a key that another has too"));
+                }
+                last_key.clear();
+                last_key.extend_from_slice(key);
+            }
+        }
+        on = cursor.next().coded()?;
+    }
+    report.keys_per_index.insert(name.to_owned(), entries);
+    if entries != expected {
+        find_extra(op, collection, index, snapshot, report)?;
+    }
+    Ok(())
+}
+
+/// Looks for the entries that are no record's key.
+fn find_extra(
+    op: &OpContext,
+    collection: &Collection,
+    index: &Index,
+    snapshot: &dyn Snapshot,
+    report: &mut ValidateReport,
+) -> Result<()> {
+    let mut keys = KeySet::new();
+    let mut cursor = snapshot.cursor(index.table()).coded()?;
+    let mut on = cursor.seek_first().coded()?;
+    while on {
+        op.check_interrupt()?;
+        if let Some((id, key_len)) = decode_record_id(cursor.key()) {
+            let key = &cursor.key()[..key_len];
+            let record = snapshot.get(collection.table(), &record_key(id)).coded()?;
+            let belongs = record.is_some_and(|bytes| {
+                RawDoc::parse(&bytes).is_ok_and(|doc| {
+                    index.keys_of(doc, &mut keys).is_ok() && keys.iter().any(|own| own.key == key)
+                })
+            });
+            if !belongs {
+                report.extra_entries += 1;
+                let values = index.encoder().decode(key, cursor.value());
+                report.fault(|| {
+                    format!(
+                        "{}: {} of record {id} is no key of it",
+                        index.name(),
+                        shown(values)
+                    )
+                });
+            }
+        }
+        on = cursor.next().coded()?;
+    }
+    Ok(())
+}
+
+fn shown(values: Result<sheaf_bson::DocBuf>) -> String {
+    match values {
+        Ok(values) => values.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

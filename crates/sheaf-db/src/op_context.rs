@@ -1,0 +1,333 @@
+//! One operation as the database sees it: how long it may run, whether it was
+//! killed, and what it has cost so far.
+//!
+//! ```text
+//!   session ──creates──> Arc<OpContext> <──reads── currentOp, slow-operation log
+//!                            │   ▲
+//!                 every stage│   │kill(code): killOp, client gone, shutdown
+//!                            ▼   │
+//!                     check_interrupt()
+//! ```
+//!
+//! Invariant: whatever loops without a bound known to be small calls
+//! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
+//! look at the clock every 32nd time when there is a deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sheaf_bson::{Error, ErrorCode, Result, Value};
+
+/// How many calls of `check_interrupt` go by between two looks at the clock.
+const CHECKS_PER_CLOCK_READ: u32 = 32;
+
+/// An operation in progress. Shared with whoever watches or kills it.
+#[derive(Debug)]
+pub struct OpContext {
+    started: Instant,
+    deadline: Option<Instant>,
+    comment: Option<Value>,
+    /// 0 while nobody has killed the operation, else the code to fail with.
+    killed: AtomicI32,
+    checks: AtomicU32,
+    counters: OpCounters,
+    progress: Mutex<Option<Arc<OperationProgress>>>,
+}
+
+impl Default for OpContext {
+    fn default() -> Self {
+        OpContext::new()
+    }
+}
+
+impl OpContext {
+    /// An operation that may run for ever.
+    pub fn new() -> OpContext {
+        OpContext {
+            started: Instant::now(),
+            deadline: None,
+            comment: None,
+            killed: AtomicI32::new(0),
+            checks: AtomicU32::new(0),
+            counters: OpCounters::default(),
+            progress: Mutex::new(None),
+        }
+    }
+
+    /// Sets `maxTimeMS`, counted from when the operation began. Zero means no limit, as in MongoDB.
+    pub fn with_max_time(mut self, limit: Duration) -> OpContext {
+        self.deadline = (!limit.is_zero())
+            .then(|| self.started.checked_add(limit))
+            .flatten();
+        self
+    }
+
+    /// Sets the user's `comment`.
+    pub fn with_comment(mut self, comment: Value) -> OpContext {
+        self.comment = Some(comment);
+        self
+    }
+
+    /// When the operation began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// When `maxTimeMS` ends it, if it has a limit.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// How long it may still run; `None` without a limit, zero when the limit is past.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.deadline
+            .map(|d| d.saturating_duration_since(Instant::now()))
+    }
+
+    /// The user's `comment`.
+    pub fn comment(&self) -> Option<&Value> {
+        self.comment.as_ref()
+    }
+
+    /// Ends the operation at its next check. The first code stays:
+    /// `Interrupted` for killOp, `ClientDisconnect` for a client that is gone,
+    /// `InterruptedAtShutdown`, `MaxTimeMSExpired`...
+    pub fn kill(&self, code: ErrorCode) {
+        let _ = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
+    }
+
+    /// Whether [`OpContext::kill`] was called.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed) != 0
+    }
+
+    /// Fails when the operation was killed, or (looking at the clock every 32nd time) has outrun its time.
+    #[inline]
+    pub fn check_interrupt(&self) -> Result<()> {
+        if self.killed.load(Relaxed) != 0 {
+            return Err(self.interrupted());
+        }
+        if self.deadline.is_some() {
+            let checks = self.checks.load(Relaxed);
+            self.checks.store(checks.wrapping_add(1), Relaxed);
+            if checks.is_multiple_of(CHECKS_PER_CLOCK_READ) {
+                return self.check_interrupt_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`OpContext::check_interrupt`], always looking at the clock: for loops with long rounds.
+    pub fn check_interrupt_now(&self) -> Result<()> {
+        if self.killed.load(Relaxed) != 0 {
+            return Err(self.interrupted());
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => {
+                self.kill(ErrorCode::MAX_TIME_MS_EXPIRED);
+                Err(self.interrupted())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn interrupted(&self) -> Error {
+        let code = ErrorCode(self.killed.load(Relaxed));
+        let message = match code {
+            ErrorCode::MAX_TIME_MS_EXPIRED => "operation exceeded time limit",
+            ErrorCode::CLIENT_DISCONNECT => "the client disconnected",
+            ErrorCode::INTERRUPTED_AT_SHUTDOWN => "interrupted at shutdown",
+            _ => "operation was interrupted",
+        };
+        Error::new(code, message)
+    }
+
+    /// What the operation has cost so far.
+    pub fn counters(&self) -> &OpCounters {
+        &self.counters
+    }
+
+    /// The progress of the long part it is in, if it is in one.
+    pub fn progress(&self) -> Option<Arc<OperationProgress>> {
+        self.progress.lock().clone()
+    }
+
+    /// Begins (`Some`) or ends (`None`) a long part.
+    pub fn set_progress(&self, progress: Option<Arc<OperationProgress>>) {
+        *self.progress.lock() = progress;
+    }
+}
+
+macro_rules! op_counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What an operation has cost so far. Written by the operation's thread, read by anyone.
+        #[derive(Debug, Default)]
+        pub struct OpCounters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+
+        /// [`OpCounters`] at one moment.
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        pub struct OpCounts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl OpCounters {
+            /// All counts as of now.
+            pub fn counts(&self) -> OpCounts {
+                OpCounts { $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+op_counters! {
+    /// Index keys looked at.
+    keys_examined,
+    /// Documents looked at.
+    docs_examined,
+    /// Index keys added by writes.
+    keys_inserted,
+    /// Index keys removed by writes.
+    keys_deleted,
+    /// Documents inserted.
+    docs_inserted,
+    /// Documents changed.
+    docs_modified,
+    /// Documents deleted.
+    docs_deleted,
+    /// Units of work begun again because another writer came first.
+    write_conflicts,
+    /// Bytes given to the storage engine to be written.
+    bytes_logged,
+    /// Storage transactions committed.
+    commits,
+}
+
+/// A count that one thread writes and any thread reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Not atomic against another writer: an operation runs on one thread at a time.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The count so far.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How far a long part of an operation has come, for currentOp and the log.
+#[derive(Debug)]
+pub struct OperationProgress {
+    phase: Mutex<&'static str>,
+    subject: String,
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl OperationProgress {
+    /// Progress of work on `subject` (a namespace, index names), in its first phase.
+    pub fn new(phase: &'static str, subject: impl Into<String>, total: u64) -> Arc<Self> {
+        Arc::new(OperationProgress {
+            phase: Mutex::new(phase),
+            subject: subject.into(),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(total),
+        })
+    }
+
+    /// What is worked upon.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// MongoDB's text of the phase, such as `Index Build: scanning collection`.
+    pub fn phase(&self) -> &'static str {
+        *self.phase.lock()
+    }
+
+    /// Units done in this phase, and how many there are in all (an estimate while others write).
+    pub fn done_of_total(&self) -> (u64, u64) {
+        (self.done.load(Relaxed), self.total.load(Relaxed))
+    }
+
+    /// Enters the next phase with nothing done.
+    pub fn enter(&self, phase: &'static str, total: u64) {
+        *self.phase.lock() = phase;
+        self.total.store(total, Relaxed);
+        self.done.store(0, Relaxed);
+    }
+
+    /// Counts units done.
+    pub fn advance(&self, n: u64) {
+        self.done.fetch_add(n, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killed_with_the_first_code() {
+        let op = OpContext::new();
+        assert!(op.check_interrupt().is_ok());
+        op.kill(ErrorCode::INTERRUPTED);
+        op.kill(ErrorCode::CLIENT_DISCONNECT);
+        assert_eq!(
+            op.check_interrupt().unwrap_err().code(),
+            ErrorCode::INTERRUPTED
+        );
+        assert_eq!(
+            op.check_interrupt_now().unwrap_err().code(),
+            ErrorCode::INTERRUPTED
+        );
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_found_at_the_first_check() {
+        let mut op = OpContext::new().with_max_time(Duration::from_secs(3600));
+        assert!(op.check_interrupt().is_ok());
+        op = OpContext::new().with_max_time(Duration::from_nanos(1));
+        while Instant::now() <= op.deadline().unwrap() {}
+        assert_eq!(
+            op.check_interrupt().unwrap_err().code(),
+            ErrorCode::MAX_TIME_MS_EXPIRED
+        );
+        assert_eq!(op.remaining(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let op = OpContext::new().with_max_time(Duration::ZERO);
+        assert_eq!(op.deadline(), None);
+        assert!(op.check_interrupt_now().is_ok());
+    }
+
+    #[test]
+    fn counting_and_progress() {
+        let op = OpContext::new();
+        op.counters().keys_inserted.add(2);
+        op.counters().keys_inserted.add(3);
+        assert_eq!(op.counters().counts().keys_inserted, 5);
+        assert!(op.progress().is_none());
+        let progress = OperationProgress::new("first", "db.c", 10);
+        op.set_progress(Some(progress.clone()));
+        progress.advance(4);
+        assert_eq!(op.progress().unwrap().done_of_total(), (4, 10));
+        progress.enter("second", 7);
+        assert_eq!(
+            (progress.phase(), progress.done_of_total()),
+            ("second", (0, 7))
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! What a client is told when the storage engine refuses or fails: the one place.
+
+use sheaf_bson::{Error, ErrorCode};
+use sheaf_storage::StorageError;
+
+/// Turns a storage error into one with MongoDB's code.
+///
+/// `WriteConflict` stays one that [`is_write_conflict`] knows, so that the write path can begin again.
+pub fn coded(error: StorageError) -> Error {
+    let code = match &error {
+        StorageError::WriteConflict => ErrorCode::WRITE_CONFLICT,
+        StorageError::LockTimeout { .. } => ErrorCode::LOCK_TIMEOUT,
+        StorageError::Corrupt { .. } => ErrorCode::DATA_CORRUPTION_DETECTED,
+        StorageError::NoSpace { .. } => ErrorCode::OUT_OF_DISK_SPACE,
+        StorageError::Io { .. } => ErrorCode::OPERATION_FAILED,
+        StorageError::ReadOnly { .. } => ErrorCode::OPERATION_FAILED,
+        StorageError::NewerFormat { .. } => ErrorCode::MUST_UPGRADE,
+        StorageError::WrongFormat { .. } => ErrorCode::UNSUPPORTED_FORMAT,
+        StorageError::InUse { .. } => ErrorCode::DB_PATH_IN_USE,
+        // The table was dropped under an operation that had seen it in the catalog.
+        StorageError::NoSuchTable(_) => ErrorCode::QUERY_PLAN_KILLED,
+        StorageError::TooLarge { .. } => ErrorCode::BSON_OBJECT_TOO_LARGE,
+        StorageError::Closed => ErrorCode::SHUTDOWN_IN_PROGRESS,
+        _ => ErrorCode::INTERNAL_ERROR,
+    };
+    let message = match &error {
+        StorageError::NoSuchTable(_) => {
+            "collection or index dropped while the operation was running".to_owned()
+        }
+        other => other.to_string(),
+    };
+    Error::new(code, message)
+}
+
+/// Whether the unit of work may succeed when begun again.
+pub fn is_write_conflict(error: &Error) -> bool {
+    error.code() == ErrorCode::WRITE_CONFLICT
+}
+
+/// `?` for storage results in functions that give coded errors.
+pub trait Coded<T> {
+    /// Maps the error by [`coded`].
+    fn coded(self) -> sheaf_bson::Result<T>;
+}
+
+impl<T> Coded<T> for sheaf_storage::Result<T> {
+    #[inline]
+    fn coded(self) -> sheaf_bson::Result<T> {
+        self.map_err(coded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_storage::TableId;
+
+    #[test]
+    fn codes() {
+        for (error, code) in [
+            (StorageError::WriteConflict, 112),
+            (StorageError::LockTimeout { waited_ms: 5 }, 24),
+            (StorageError::NoSuchTable(TableId(7)), 175),
+            (StorageError::Closed, 91),
+            (StorageError::TableExists(TableId(7)), 1),
+        ] {
+            let told = coded(error);
+            assert_eq!(told.code().0, code, "{told}");
+        }
+        assert!(is_write_conflict(&coded(StorageError::WriteConflict)));
+        assert!(!is_write_conflict(&coded(StorageError::Closed)));
+    }
+}

@@ -1,0 +1,77 @@
+//! Deletes of what a plan has found.
+
+use std::sync::Arc;
+
+use sheaf_bson::{RawDoc, RecordId, Result};
+
+use crate::catalog::collection::Collection;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::write::RecordSource;
+use crate::write::unit::WriteStats;
+use crate::write::update::{BatchWriter, parse};
+
+/// A delete statement, as the write path needs it.
+pub trait DocumentDelete {
+    /// Whether a document that is another than the plan saw still matches.
+    fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool>;
+
+    /// The delete of a record stands in the unit of work. For findAndModify.
+    fn deleted(&mut self, _id: RecordId, _doc: RawDoc<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a delete statement did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct DeleteResult {
+    /// Documents removed.
+    pub deleted: u64,
+    /// Keys removed.
+    pub stats: WriteStats,
+}
+
+impl Db {
+    /// Deletes the records that a plan finds in `collection`: the first, or with `multi` all of them.
+    /// `result` is kept up to date, so it says after an error what was done before.
+    ///
+    /// Errors: those of the plan, `QueryPlanKilled` when the collection is dropped meanwhile.
+    pub fn delete_records(
+        self: &Arc<Self>,
+        op: &OpContext,
+        collection: &Arc<Collection>,
+        records: &mut dyn RecordSource,
+        delete: &mut dyn DocumentDelete,
+        multi: bool,
+        result: &mut DeleteResult,
+    ) -> Result<()> {
+        let mut writer = BatchWriter::new(self, op, collection);
+        let done = (|| {
+            while let Some(record) = records.next(op)? {
+                op.check_interrupt()?;
+                let deleted = writer.attempt(|unit, op, slot| {
+                    unit.lock_record(op, slot, record.id)?;
+                    let Some(bytes) = unit.document(slot, record.id)? else {
+                        return Ok(false);
+                    };
+                    let doc = parse(&bytes)?;
+                    if bytes != record.document && !delete.still_matches(doc)? {
+                        return Ok(false);
+                    }
+                    unit.delete(op, slot, record.id, doc)?;
+                    delete.deleted(record.id, doc)?;
+                    Ok(true)
+                })?;
+                result.deleted += u64::from(deleted);
+                if deleted && !multi {
+                    break;
+                }
+            }
+            Ok(())
+        })();
+        // Whatever ended the loop, the records before are deleted.
+        let committed = writer.finish();
+        result.stats.add(&writer.stats);
+        done.and(committed)
+    }
+}

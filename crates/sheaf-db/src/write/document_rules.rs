@@ -1,0 +1,206 @@
+//! What a document must be to be stored, and what is done to it before.
+//!
+//! ```text
+//!   {a: 1, ts: Timestamp(0, 0)}  ──>  {_id: ObjectId(...), a: 1, ts: Timestamp(now, n)}
+//! ```
+//!
+//! `_id` comes first, made up when it is missing. It must not be an array, a regular expression or
+//! undefined, nor a document with names that start with `$`. Other names may start with `$` and have
+//! dots. Empty timestamps at the top (but for `_id`) become the current time.
+
+use std::borrow::Cow;
+
+use sheaf_bson::{
+    DocBuf, DocBuilder, ElementType, Error, ErrorCode, ObjectId, RawDoc, RawElement, RawValue,
+    Result, Timestamp,
+};
+
+/// The largest document, in bytes.
+pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
+
+/// The document as it will be stored.
+///
+/// `now` gives the time for empty timestamps; called only when there is one.
+/// Errors: `BSONObjectTooLarge`, `InvalidIdField`, `DollarPrefixedFieldName`, `BadValue`.
+pub fn prepare_for_insert<'a>(
+    doc: RawDoc<'a>,
+    now: &mut dyn FnMut() -> Timestamp,
+) -> Result<Cow<'a, [u8]>> {
+    check_size(doc.len_bytes())?;
+    let mut id = None;
+    let mut fields = 0;
+    let mut id_place = 0;
+    let mut empty_timestamp = false;
+    for element in doc {
+        if element.key_bytes() == b"_id" {
+            if id.is_some() {
+                return Err(Error::bad_value(
+                    "can't have multiple _id fields in one document",
+                ));
+            }
+            check_id(element)?;
+            id = Some(element);
+            id_place = fields;
+        } else if is_empty_timestamp(element) {
+            empty_timestamp = true;
+        }
+        fields += 1;
+    }
+    if id.is_some() && id_place == 0 && !empty_timestamp {
+        return Ok(Cow::Borrowed(doc.as_bytes()));
+    }
+    let mut out = DocBuilder::new();
+    out.reserve(doc.len_bytes() + 32);
+    match id {
+        Some(id) => out.append_raw_element(id),
+        None => out.append("_id", ObjectId::new()),
+    };
+    for element in doc {
+        if element.key_bytes() == b"_id" {
+            continue;
+        }
+        if is_empty_timestamp(element) {
+            out.append(element.key(), now());
+        } else {
+            out.append_raw_element(element);
+        }
+    }
+    let stored = out.finish_into();
+    check_size(stored.len())?;
+    Ok(Cow::Owned(stored))
+}
+
+/// A document, prepared, for whoever needs to know its `_id` before it is stored.
+/// Errors: as [`prepare_for_insert`].
+pub fn prepared(doc: RawDoc<'_>, now: &mut dyn FnMut() -> Timestamp) -> Result<DocBuf> {
+    prepare_for_insert(doc, now).map(|bytes| DocBuf::from_vec_unchecked(bytes.into_owned()))
+}
+
+/// Errors: `BSONObjectTooLarge`.
+pub fn check_size(bytes: usize) -> Result<()> {
+    if bytes <= DOCUMENT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::BSON_OBJECT_TOO_LARGE,
+        format!(
+            "object to insert too large. size in bytes: {bytes}, max size: {DOCUMENT_BYTES_MAX}"
+        ),
+    ))
+}
+
+/// Whether a value can be an `_id`.
+/// Errors: `InvalidIdField`, `DollarPrefixedFieldName`.
+pub fn check_id(id: RawElement<'_>) -> Result<()> {
+    match id.element_type() {
+        refused @ (ElementType::Array | ElementType::Regex | ElementType::Undefined) => {
+            Err(Error::new(
+                ErrorCode::INVALID_ID_FIELD,
+                format!("The '_id' value cannot be of type {refused}"),
+            ))
+        }
+        ElementType::Document => match id.value() {
+            RawValue::Document(inner) => check_id_names(inner),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn check_id_names(doc: RawDoc<'_>) -> Result<()> {
+    for element in doc {
+        if element.key_bytes().first() == Some(&b'$')
+            && !matches!(element.key_bytes(), b"$ref" | b"$id" | b"$db")
+        {
+            return Err(Error::new(
+                ErrorCode::DOLLAR_PREFIXED_FIELD_NAME,
+                format!(
+                    "_id fields may not contain '$'-prefixed fields: {} is not valid for storage.",
+                    element.key()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_empty_timestamp(element: RawElement<'_>) -> bool {
+    element.element_type() == ElementType::Timestamp
+        && element.raw_value_bytes().iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::doc;
+
+    fn now() -> Timestamp {
+        Timestamp {
+            time: 7,
+            increment: 1,
+        }
+    }
+
+    fn stored(doc: &DocBuf) -> Result<DocBuf> {
+        prepared(doc.as_raw(), &mut now)
+    }
+
+    #[test]
+    fn id_comes_first() {
+        let taken = doc! {"_id": 1, "a": 2};
+        let bytes = prepare_for_insert(taken.as_raw(), &mut now).unwrap();
+        assert!(matches!(bytes, Cow::Borrowed(_)));
+        assert_eq!(
+            stored(&doc! {"a": 2, "_id": 1, "b": 3}).unwrap(),
+            doc! {"_id": 1, "a": 2, "b": 3}
+        );
+        let made = stored(&doc! {"a": 2}).unwrap();
+        let first = made.as_raw().first().unwrap();
+        assert_eq!(
+            (first.key(), first.element_type()),
+            ("_id", ElementType::ObjectId)
+        );
+        assert_ne!(made, stored(&doc! {"a": 2}).unwrap());
+    }
+
+    #[test]
+    fn empty_timestamps_at_the_top() {
+        let empty = Timestamp {
+            time: 0,
+            increment: 0,
+        };
+        let given = doc! {"_id": empty, "a": empty, "b": {"c": empty}};
+        let expected = doc! {"_id": empty, "a": now(), "b": {"c": empty}};
+        assert_eq!(stored(&given).unwrap(), expected);
+    }
+
+    #[test]
+    fn refused() {
+        let code = |doc: DocBuf| stored(&doc).unwrap_err().code().0;
+        assert_eq!(code(doc! {"_id": [1]}), 53);
+        assert_eq!(code(doc! {"_id": RawValue::Undefined}), 53);
+        let regex = RawValue::Regex {
+            pattern: "x",
+            options: "",
+        };
+        assert_eq!(code(doc! {"_id": regex}), 53);
+        assert_eq!(code(doc! {"_id": {"$a": 1}}), 52);
+        assert_eq!(code(doc! {"_id": 1, "a": 1, "_id": 2}), 2);
+        assert!(stored(&doc! {"_id": 1, "$a": {"b.c": 1, "$d": 2}}).is_ok());
+        assert!(stored(&doc! {"_id": {"$ref": "c", "$id": 1}}).is_ok());
+    }
+
+    #[test]
+    fn the_largest_document() {
+        let of_size = |bytes: usize| {
+            let overhead = doc! {"_id": 1, "s": ""}.len_bytes();
+            doc! {"_id": 1, "s": "x".repeat(bytes - overhead)}
+        };
+        assert!(stored(&of_size(DOCUMENT_BYTES_MAX)).is_ok());
+        let error = stored(&of_size(DOCUMENT_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(error.code().0, 10334);
+        // With the _id that is added it is too large.
+        let without_id = doc! {"s": "x".repeat(DOCUMENT_BYTES_MAX - 15)};
+        assert_eq!(stored(&without_id).unwrap_err().code().0, 10334);
+    }
+}

@@ -1,0 +1,43 @@
+//! The error every application knows: E11000.
+
+use sheaf_bson::json::shell_doc;
+use sheaf_bson::{DocBuilder, Error, ErrorCode};
+
+use crate::catalog::namespace::Namespace;
+use crate::index::Index;
+use crate::index::key_set::Key;
+
+/// A longer key is cut in the message.
+const SHOWN_BYTES_MAX: usize = 1024;
+/// A longer key is left out of `keyValue`: a reply with a thousand of them must still fit.
+const KEY_VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// `E11000 duplicate key error collection: db.c index: a_1 dup key: { a: 1 }`, with `keyPattern` and
+/// `keyValue` for the driver.
+pub fn duplicate_key(ns: &Namespace, index: &Index, key: Key<'_>) -> Error {
+    let mut extra = DocBuilder::new();
+    extra.append_bson("keyPattern", &index.spec().key);
+    let mut shown = match index.encoder().decode(key.key, key.type_bits) {
+        Ok(values) => {
+            if values.len_bytes() <= KEY_VALUE_BYTES_MAX {
+                extra.append_bson("keyValue", &values);
+            }
+            shell_doc(values.as_raw())
+        }
+        Err(_) => String::from("{}"),
+    };
+    if shown.len() > SHOWN_BYTES_MAX {
+        let cut = (0..=SHOWN_BYTES_MAX).rev();
+        let end = cut.into_iter().find(|&at| shown.is_char_boundary(at));
+        shown.truncate(end.unwrap_or(0));
+        shown.push_str("...");
+    }
+    Error::new(
+        ErrorCode::DUPLICATE_KEY,
+        format!(
+            "E11000 duplicate key error collection: {ns} index: {} dup key: {shown}",
+            index.name()
+        ),
+    )
+    .with_extra(extra.finish())
+}

@@ -1,0 +1,122 @@
+//! Inserts: many documents a unit of work, each stored or refused by itself.
+//!
+//! ```text
+//!   docs  d0 d1 d2 d3 | d4 ...          a unit ends when it is full, or when a document conflicts
+//!         └── one unit ─┘               with another writer: what there is is committed, and the
+//!                                       document is the first of the next unit, where it can wait
+//! ```
+
+use std::sync::Arc;
+
+use sheaf_bson::{Error, RawDoc, RecordId, Result};
+
+use crate::catalog::namespace::Namespace;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::storage_error::is_write_conflict;
+use crate::write::document_rules::prepare_for_insert;
+use crate::write::retry::Backoff;
+use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
+use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX, ends_operation};
+
+/// What an insert did.
+#[derive(Debug, Default)]
+pub struct InsertResult {
+    /// Documents stored.
+    pub inserted: u64,
+    /// Documents refused, in their order.
+    pub errors: Vec<WriteError>,
+    /// Keys written.
+    pub stats: WriteStats,
+}
+
+/// Why one document of several was not written.
+#[derive(Debug, Clone)]
+pub struct WriteError {
+    /// Its place among the documents given.
+    pub index: usize,
+    /// Why.
+    pub error: Error,
+}
+
+impl Db {
+    /// Stores the documents in their order, and creates the collection when it is missing. An error of one
+    /// document is noted; with `ordered` the rest is not tried.
+    ///
+    /// Errors are those that end the whole operation ([`ends_operation`]), and those of creating the collection.
+    /// What was committed before stays.
+    pub fn insert(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+        docs: &[RawDoc<'_>],
+        ordered: bool,
+    ) -> Result<InsertResult> {
+        let mut result = InsertResult::default();
+        let mut backoff = Backoff::default();
+        let mut at = 0;
+        let mut stopped = false;
+        while at < docs.len() && !stopped {
+            op.check_interrupt_now()?;
+            let Some((mut unit, slot)) = self.begin_write(op, ns, Patience::Waits)? else {
+                self.ensure_collection(op, ns)?;
+                continue;
+            };
+            let first = at;
+            while at < docs.len()
+                && at - first < UNIT_DOCUMENTS_MAX
+                && unit.bytes() < UNIT_BYTES_MAX
+            {
+                match self.insert_into(&mut unit, op, slot, docs[at]) {
+                    Ok(_) => {}
+                    Err(error) if is_write_conflict(&error) => break,
+                    Err(error) if ends_operation(&error) => return Err(error),
+                    Err(error) => {
+                        result.errors.push(WriteError { index: at, error });
+                        stopped = ordered;
+                    }
+                }
+                at += 1;
+                if stopped {
+                    break;
+                }
+            }
+            let stats = unit.commit(op)?;
+            result.inserted += stats.docs_inserted;
+            result.stats.add(&stats);
+            match at > first {
+                true => backoff.reset(),
+                false => backoff.wait(op)?,
+            }
+        }
+        Ok(result)
+    }
+
+    /// Stores one document, and creates the collection when it is missing: what an upsert ends with.
+    /// Errors: as the document's in [`Db::insert`].
+    pub fn insert_one(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+        doc: RawDoc<'_>,
+    ) -> Result<WriteStats> {
+        let mut result = self.insert(op, ns, &[doc], true)?;
+        match result.errors.pop() {
+            Some(refused) => Err(refused.error),
+            None => Ok(result.stats),
+        }
+    }
+
+    /// Prepares and stores one document in a unit.
+    fn insert_into(
+        &self,
+        unit: &mut WriteUnit,
+        op: &OpContext,
+        slot: Slot,
+        doc: RawDoc<'_>,
+    ) -> Result<RecordId> {
+        let bytes = prepare_for_insert(doc, &mut || self.next_timestamp())?;
+        let stored = RawDoc::parse(&bytes).map_err(|e| Error::bad_value(e.to_string()))?;
+        unit.insert(op, slot, stored)
+    }
+}

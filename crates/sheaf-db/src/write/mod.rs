@@ -1,0 +1,67 @@
+//! Writes: documents in, records and index entries out, in units of work.
+//!
+//! ```text
+//!   insert ─┐                                       ┌─ record put / deleted
+//!   update ─┼─> WriteUnit (unit.rs) ─ lock record ──┼─ index entries (index/maintain.rs)
+//!   delete ─┘     commit, or begin again            └─ counters of the operation
+//! ```
+//!
+//! [`insert`], [`update`] and [`delete`] are the loops for single statements: many documents a unit, of bounded
+//! size, each document all or nothing. Conflicts with other writers are met in one place, [`retry`].
+
+pub mod delete;
+pub mod document_rules;
+pub mod duplicate_key;
+pub mod insert;
+mod record;
+pub mod retry;
+pub mod unit;
+pub mod update;
+
+use bytes::Bytes;
+use sheaf_bson::{Error, ErrorCode, RecordId, Result};
+
+use crate::op_context::OpContext;
+
+/// A document that a statement's filter matched.
+#[derive(Debug, Clone)]
+pub struct MatchedRecord {
+    /// Its record.
+    pub id: RecordId,
+    /// The document as it was when it matched.
+    pub document: Bytes,
+}
+
+/// Where a statement's matches come from: a plan that runs on a snapshot of its own.
+pub trait RecordSource {
+    /// The next match; `None` at the end.
+    fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>>;
+}
+
+impl<F: FnMut(&OpContext) -> Result<Option<MatchedRecord>>> RecordSource for F {
+    fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>> {
+        self(op)
+    }
+}
+
+/// Documents a unit of work takes before it is committed.
+const UNIT_DOCUMENTS_MAX: usize = 1000;
+/// Bytes a unit of work takes before it is committed.
+const UNIT_BYTES_MAX: u64 = 4 << 20;
+
+/// Whether an error says that the whole operation must end, not only the write of one document.
+pub fn ends_operation(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        ErrorCode::INTERRUPTED
+            | ErrorCode::INTERRUPTED_AT_SHUTDOWN
+            | ErrorCode::MAX_TIME_MS_EXPIRED
+            | ErrorCode::CLIENT_DISCONNECT
+            | ErrorCode::SHUTDOWN_IN_PROGRESS
+            | ErrorCode::OUT_OF_DISK_SPACE
+            | ErrorCode::OPERATION_FAILED
+            | ErrorCode::DATA_CORRUPTION_DETECTED
+            | ErrorCode::QUERY_PLAN_KILLED
+            | ErrorCode::INTERNAL_ERROR
+    )
+}

@@ -1,0 +1,89 @@
+//! One record, in a unit of work: inserted, replaced, removed, with its index entries.
+
+use bytes::Bytes;
+use sheaf_bson::{RawDoc, RecordId, Result};
+
+use crate::catalog::collection::record_key;
+use crate::index::maintain::{Change, Modified};
+use crate::op_context::OpContext;
+use crate::write::unit::{Slot, WriteUnit};
+
+impl WriteUnit {
+    /// Stores a document that has been prepared ([`crate::write::document_rules`]) as a new record.
+    ///
+    /// Errors: `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`: then the
+    /// unit is as it was, but for locks.
+    pub fn insert(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
+        let collection = self.collection(slot);
+        let table = collection.table();
+        // Nobody can know the new record before the commit: it needs no lock.
+        let id = collection.state.record_ids.take(1);
+        let change = Change {
+            id,
+            old: None,
+            new: Some(doc),
+            modified: Modified::Everything,
+        };
+        self.maintain_indexes(op, slot, &change)?;
+        self.unit.put(
+            table,
+            &record_key(id),
+            Bytes::copy_from_slice(doc.as_bytes()),
+        );
+        self.stats.docs_inserted += 1;
+        Ok(id)
+    }
+
+    /// Replaces the document of a record that is locked ([`WriteUnit::lock_record`]) and was read after
+    /// that. `modified` says what may differ; indexes on other paths are not looked at.
+    ///
+    /// Errors: as [`WriteUnit::insert`], and `BSONObjectTooLarge`.
+    pub fn update(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        id: RecordId,
+        old: RawDoc<'_>,
+        new: RawDoc<'_>,
+        modified: Modified<'_>,
+    ) -> Result<()> {
+        crate::write::document_rules::check_size(new.len_bytes())?;
+        let change = Change {
+            id,
+            old: Some(old),
+            new: Some(new),
+            modified,
+        };
+        self.maintain_indexes(op, slot, &change)?;
+        let table = self.collection(slot).table();
+        self.unit.put(
+            table,
+            &record_key(id),
+            Bytes::copy_from_slice(new.as_bytes()),
+        );
+        self.stats.docs_modified += 1;
+        Ok(())
+    }
+
+    /// Removes a record that is locked and was read after that.
+    /// Errors: `WriteConflict`.
+    pub fn delete(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        id: RecordId,
+        old: RawDoc<'_>,
+    ) -> Result<()> {
+        let change = Change {
+            id,
+            old: Some(old),
+            new: None,
+            modified: Modified::Everything,
+        };
+        self.maintain_indexes(op, slot, &change)?;
+        let table = self.collection(slot).table();
+        self.unit.delete(table, &record_key(id));
+        self.stats.docs_deleted += 1;
+        Ok(())
+    }
+}

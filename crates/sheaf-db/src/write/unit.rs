@@ -1,0 +1,340 @@
+//! A unit of work on collections: what a storage unit is to keys, this is to documents.
+//!
+//! ```text
+//!   begin ─ shared intent ─ catalog ─ storage unit ─┬─ lock_record ─ insert / update / delete ─┬─ commit
+//!                                                   └── savepoint ... rollback_to ─────────────┘
+//! ```
+//!
+//! The intent is taken first, so the set of indexes stays the same until the unit ends, and the
+//! snapshot of the storage unit is at least as new as the catalog.
+//!
+//! Invariant: whatever way the unit ends, index entries fit the records, and planners know of every
+//! multikey path before a document that has it can be seen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheaf_bson::{Error, ErrorCode, RecordId, Result};
+use sheaf_storage::{
+    Cursor, Durability, LockMode, Savepoint, Snapshot, StorageError, TableId, WriteUnitOfWork,
+};
+
+use crate::catalog::ReadView;
+use crate::catalog::collection::{Collection, record_key};
+use crate::catalog::intent::SharedIntent;
+use crate::catalog::namespace::Namespace;
+use crate::database::Db;
+use crate::index::key_set::{EntryKey, KeySet};
+use crate::op_context::OpContext;
+use crate::storage_error::{Coded, coded};
+
+/// How long a wait for a lock goes on before it looks whether the operation was killed.
+const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// Whether a unit waits for what others hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Its first lock is waited for, until the operation is killed or out of time: single writes.
+    Waits,
+    /// Whatever is held is a `WriteConflict` at once: multi-document transactions.
+    FailsAtOnce,
+}
+
+/// What writes did, for explain, the log and the profiler.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct WriteStats {
+    /// Index entries added.
+    pub keys_inserted: u64,
+    /// Index entries removed.
+    pub keys_deleted: u64,
+    /// Documents inserted.
+    pub docs_inserted: u64,
+    /// Documents changed.
+    pub docs_modified: u64,
+    /// Documents deleted.
+    pub docs_deleted: u64,
+}
+
+impl WriteStats {
+    /// Adds the other's counts.
+    pub fn add(&mut self, other: &WriteStats) {
+        self.keys_inserted += other.keys_inserted;
+        self.keys_deleted += other.keys_deleted;
+        self.docs_inserted += other.docs_inserted;
+        self.docs_modified += other.docs_modified;
+        self.docs_deleted += other.docs_deleted;
+    }
+}
+
+/// A unit of work. Dropped without a commit it leaves no trace.
+pub struct WriteUnit {
+    db: Arc<Db>,
+    pub(crate) unit: WriteUnitOfWork,
+    /// The unit's snapshot without its own writes, and cursors on it.
+    base: Arc<dyn Snapshot>,
+    cursors: Vec<(TableId, Box<dyn Cursor>)>,
+    generation: u64,
+    collections: Vec<OpenCollection>,
+    patience: Patience,
+    holds_locks: bool,
+    pub(crate) stats: WriteStats,
+    pub(crate) scratch: Scratch,
+}
+
+/// Buffers that live from document to document.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) old: Vec<KeySet>,
+    pub(crate) new: Vec<KeySet>,
+    pub(crate) entry: EntryKey,
+}
+
+struct OpenCollection {
+    collection: Arc<Collection>,
+    /// Some document of the unit has multikey paths.
+    multikey: bool,
+    _intent: SharedIntent,
+}
+
+/// One of the collections that a unit has open. Worth nothing in another unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot(usize);
+
+/// A point within a unit to go back to.
+#[must_use]
+pub struct UnitSavepoint {
+    storage: Savepoint,
+    stats: WriteStats,
+}
+
+impl Db {
+    /// Begins a unit of work on a collection. `None` when there is no such collection.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`, `LockTimeout`, the engine's.
+    pub fn begin_write(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+        patience: Patience,
+    ) -> Result<Option<(WriteUnit, Slot)>> {
+        let Some(open) = self.open_for_write(op, ns, None)? else {
+            return Ok(None);
+        };
+        // Under the intent, so that no change of the shape can lie between the snapshot and the catalog.
+        let generation = self.catalog().generation();
+        let unit = self.storage().begin().coded()?;
+        let base = unit.reader();
+        let unit = WriteUnit {
+            db: self.clone(),
+            unit,
+            base,
+            cursors: Vec::new(),
+            generation,
+            collections: vec![open],
+            patience,
+            holds_locks: false,
+            stats: WriteStats::default(),
+            scratch: Scratch::default(),
+        };
+        Ok(Some((unit, Slot(0))))
+    }
+
+    fn open_for_write(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        limit: Option<Duration>,
+    ) -> Result<Option<OpenCollection>> {
+        loop {
+            let catalog = self.catalog();
+            let Some(seen) = catalog.collection(ns) else {
+                return Ok(None);
+            };
+            let intent = seen.state.intents.shared(op, limit)?;
+            let catalog = self.catalog();
+            match catalog.collection(ns) {
+                Some(now) if now.uuid() == seen.uuid() => {
+                    now.state.record_ids.recover(self.storage(), now.table())?;
+                    return Ok(Some(OpenCollection {
+                        collection: now.clone(),
+                        multikey: false,
+                        _intent: intent,
+                    }));
+                }
+                // Dropped, renamed or replaced while we waited.
+                _ => drop(intent),
+            }
+        }
+    }
+}
+
+impl WriteUnit {
+    /// Opens a further collection: for transactions. `None` when there is no such collection.
+    ///
+    /// Errors: `LockTimeout` after `limit`; `WriteConflict` when the collection's shape has changed since
+    /// the unit began, for its snapshot does not fit the new one.
+    pub fn open(
+        &mut self,
+        op: &OpContext,
+        ns: &Namespace,
+        limit: Option<Duration>,
+    ) -> Result<Option<Slot>> {
+        let known = |open: &OpenCollection| open.collection.ns() == ns;
+        if let Some(at) = self.collections.iter().position(known) {
+            return Ok(Some(Slot(at)));
+        }
+        let Some(open) = self.db.open_for_write(op, ns, limit)? else {
+            return Ok(None);
+        };
+        if open.collection.generation > self.generation {
+            return Err(Error::new(
+                ErrorCode::WRITE_CONFLICT,
+                format!("{ns} was created or changed after the transaction began; try again"),
+            ));
+        }
+        self.collections.push(open);
+        Ok(Some(Slot(self.collections.len() - 1)))
+    }
+
+    /// The collection as the unit sees it: its indexes stay these until the unit ends, but for
+    /// multikey paths that documents of the unit add.
+    pub fn collection(&self, slot: Slot) -> &Arc<Collection> {
+        &self.collections[slot.0].collection
+    }
+
+    /// The collection with the unit's writes up to now, for reading.
+    pub fn read_view(&self, slot: Slot) -> ReadView {
+        ReadView {
+            collection: Some(self.collection(slot).clone()),
+            snapshot: self.unit.reader(),
+        }
+    }
+
+    /// What the unit has done so far.
+    pub fn stats(&self) -> &WriteStats {
+        &self.stats
+    }
+
+    /// Bytes of keys and values written so far.
+    pub fn bytes(&self) -> u64 {
+        self.unit.writes().bytes()
+    }
+
+    /// The document of a record as the unit sees it.
+    pub fn document(&self, slot: Slot, id: RecordId) -> Result<Option<Bytes>> {
+        let table = self.collection(slot).table();
+        self.unit.get(table, &record_key(id)).coded()
+    }
+
+    /// Locks a record that is to be changed, before it is read.
+    /// Errors: as [`WriteUnit::lock`].
+    pub fn lock_record(&mut self, op: &OpContext, slot: Slot, id: RecordId) -> Result<()> {
+        let table = self.collection(slot).table();
+        self.lock(op, table, &record_key(id))
+    }
+
+    /// Locks a key, until the unit ends.
+    ///
+    /// A patient unit waits for its first lock, and takes a new snapshot when the former holder has
+    /// changed something: what it had read before is to be read again. Later locks are never waited
+    /// for, since two units could wait for each other.
+    ///
+    /// Errors: `WriteConflict` (commit what there is, or begin the unit again), `Interrupted`,
+    /// `MaxTimeMSExpired`.
+    pub(crate) fn lock(&mut self, op: &OpContext, table: TableId, key: &[u8]) -> Result<()> {
+        if self.patience == Patience::FailsAtOnce || self.holds_locks || !self.unit.is_empty() {
+            self.unit.lock(table, key, LockMode::Fail).coded()?;
+            self.holds_locks = true;
+            return Ok(());
+        }
+        let mode = LockMode::Wait {
+            limit: LOCK_WAIT_SLICE,
+        };
+        loop {
+            match self.unit.lock(table, key, mode) {
+                Ok(()) => break,
+                // Somebody was faster by a moment, or a former holder has left something new.
+                Err(StorageError::WriteConflict) => {
+                    op.counters().write_conflicts.add(1);
+                    self.unit.refresh().coded()?;
+                    self.base = self.unit.reader();
+                    self.cursors.clear();
+                }
+                Err(StorageError::LockTimeout { .. }) => {}
+                Err(error) => return Err(coded(error)),
+            }
+            op.check_interrupt_now()?;
+        }
+        self.holds_locks = true;
+        Ok(())
+    }
+
+    /// Marks this point.
+    pub fn savepoint(&mut self) -> UnitSavepoint {
+        UnitSavepoint {
+            storage: self.unit.savepoint(),
+            stats: self.stats,
+        }
+    }
+
+    /// Takes back all writes since the savepoint and ends it. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: UnitSavepoint) {
+        self.unit.rollback_to(&savepoint.storage);
+        self.unit.release(savepoint.storage);
+        self.stats = savepoint.stats;
+    }
+
+    /// Ends a savepoint and keeps the writes.
+    pub fn release(&mut self, savepoint: UnitSavepoint) {
+        self.unit.release(savepoint.storage);
+    }
+
+    /// Commits: all writes become visible together, durable within the flush interval ([`Db::sync`] makes
+    /// them so at once). Adds what was done to the operation's counters.
+    pub fn commit(self, op: &OpContext) -> Result<WriteStats> {
+        for open in self.collections.iter().filter(|open| open.multikey) {
+            if open.collection.multikey_unsaved() {
+                self.db
+                    .catalog_writer()
+                    .save_multikey(self.db.storage(), &open.collection)?;
+            }
+        }
+        let counters = op.counters();
+        if !self.unit.is_empty() {
+            counters.bytes_logged.add(self.unit.writes().bytes());
+            counters.commits.add(1);
+        }
+        self.unit.commit(Durability::Buffered).coded()?;
+        counters.keys_inserted.add(self.stats.keys_inserted);
+        counters.keys_deleted.add(self.stats.keys_deleted);
+        counters.docs_inserted.add(self.stats.docs_inserted);
+        counters.docs_modified.add(self.stats.docs_modified);
+        counters.docs_deleted.add(self.stats.docs_deleted);
+        Ok(self.stats)
+    }
+
+    pub(crate) fn set_collection(&mut self, slot: Slot, collection: Arc<Collection>) {
+        self.collections[slot.0].collection = collection;
+    }
+
+    pub(crate) fn note_multikey(&mut self, slot: Slot) {
+        self.collections[slot.0].multikey = true;
+    }
+
+    pub(crate) fn db(&self) -> &Arc<Db> {
+        &self.db
+    }
+
+    /// A cursor on a table as it was when the unit began, without the unit's own writes.
+    pub(crate) fn base_cursor(&mut self, table: TableId) -> Result<&mut dyn Cursor> {
+        let at = match self.cursors.iter().position(|(own, _)| *own == table) {
+            Some(at) => at,
+            None => {
+                let cursor = self.base.cursor(table).coded()?;
+                self.cursors.push((table, cursor));
+                self.cursors.len() - 1
+            }
+        };
+        Ok(&mut *self.cursors[at].1)
+    }
+}

@@ -1,0 +1,285 @@
+//! Updates of what a plan has found.
+//!
+//! ```text
+//!   plan (on its own snapshot) ─ record ─> apply ─┬─ unchanged: counted, no lock, no write
+//!                                                 └─ changed: lock, read again
+//!                                                      ├─ the same as the plan saw: written
+//!                                                      ├─ another: matched and applied anew
+//!                                                      └─ gone: passed over
+//! ```
+//!
+//! The plan's snapshot is older than the writes, so no update meets its own results.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
+
+use crate::catalog::collection::Collection;
+use crate::database::Db;
+use crate::index::maintain::Modified;
+use crate::op_context::OpContext;
+use crate::storage_error::is_write_conflict;
+use crate::write::retry::Backoff;
+use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
+use crate::write::{MatchedRecord, RecordSource, UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
+
+/// What an update makes of one document.
+pub enum Applied {
+    /// The document does not match (any more).
+    NoMatch,
+    /// It matches, and is already as the update wants it.
+    Unchanged,
+    /// It matches, and becomes another.
+    Changed {
+        /// The new document, whole, with the same `_id` first.
+        document: DocBuf,
+        /// What may differ.
+        modified: ModifiedBy,
+    },
+}
+
+/// What an update may have changed, to keep.
+pub enum ModifiedBy {
+    /// Only values at paths for which this says that they may be others now.
+    Paths(Box<dyn Fn(&FieldPath) -> bool>),
+    /// Anything: a replacement.
+    Everything,
+}
+
+impl ModifiedBy {
+    fn borrowed(&self) -> Modified<'_> {
+        match self {
+            ModifiedBy::Paths(may_affect) => Modified::Paths(&**may_affect),
+            ModifiedBy::Everything => Modified::Everything,
+        }
+    }
+}
+
+/// An update statement, as the write path needs it.
+pub trait DocumentUpdate {
+    /// Applies the update. `recheck`: the document is another than the plan saw, so the filter must be
+    /// asked again; else the document is known to match.
+    /// Errors end the statement.
+    fn apply(&mut self, doc: RawDoc<'_>, recheck: bool) -> Result<Applied>;
+
+    /// The update of a record stands in the unit of work. For findAndModify, which answers with one of the two.
+    fn applied(&mut self, _record: &UpdatedRecord<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A record that an update has matched. `old` and `new` are the same when nothing changed.
+#[derive(Debug, Clone, Copy)]
+pub struct UpdatedRecord<'a> {
+    /// Its record.
+    pub id: RecordId,
+    /// As it was.
+    pub old: RawDoc<'a>,
+    /// As it will be.
+    pub new: RawDoc<'a>,
+}
+
+/// What an update statement did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct UpdateResult {
+    /// `n`: documents that matched.
+    pub matched: u64,
+    /// `nModified`: documents that are others now.
+    pub modified: u64,
+    /// Keys written.
+    pub stats: WriteStats,
+}
+
+impl Db {
+    /// Updates the records that a plan finds in `collection`: the first, or with `multi` all of them.
+    /// `result` is kept up to date, so it says after an error what was done before.
+    ///
+    /// Errors: those of the plan and of the update, `DuplicateKey`..., `QueryPlanKilled` when the collection is
+    /// dropped meanwhile.
+    pub fn update_records(
+        self: &Arc<Self>,
+        op: &OpContext,
+        collection: &Arc<Collection>,
+        records: &mut dyn RecordSource,
+        update: &mut dyn DocumentUpdate,
+        multi: bool,
+        result: &mut UpdateResult,
+    ) -> Result<()> {
+        let mut writer = BatchWriter::new(self, op, collection);
+        let done = (|| {
+            while let Some(record) = records.next(op)? {
+                op.check_interrupt()?;
+                let matched = update_record(&mut writer, update, &record, result)?;
+                if matched && !multi {
+                    break;
+                }
+            }
+            Ok(())
+        })();
+        // Whatever ended the loop, the records before are updated.
+        let committed = writer.finish();
+        result.stats.add(&writer.stats);
+        done.and(committed)
+    }
+}
+
+/// Updates one record; false when it turned out not to match.
+fn update_record(
+    writer: &mut BatchWriter<'_>,
+    update: &mut dyn DocumentUpdate,
+    record: &MatchedRecord,
+    result: &mut UpdateResult,
+) -> Result<bool> {
+    let seen = parse(&record.document)?;
+    let first = update.apply(seen, false)?;
+    match first {
+        Applied::NoMatch => return Ok(false),
+        Applied::Unchanged => {
+            unchanged(update, record.id, seen, result)?;
+            return Ok(true);
+        }
+        Applied::Changed { .. } => {}
+    }
+    let mut first = Some(first);
+    writer.attempt(|unit, op, slot| {
+        unit.lock_record(op, slot, record.id)?;
+        let Some(bytes) = unit.document(slot, record.id)? else {
+            return Ok(false);
+        };
+        let now = parse(&bytes)?;
+        let applied = match first.take() {
+            Some(applied) if bytes == record.document => applied,
+            _ => update.apply(now, true)?,
+        };
+        match applied {
+            Applied::NoMatch => Ok(false),
+            Applied::Unchanged => {
+                unchanged(update, record.id, now, result)?;
+                Ok(true)
+            }
+            Applied::Changed { document, modified } => {
+                let new = document.as_raw();
+                let stands = unit.update(op, slot, record.id, now, new, modified.borrowed());
+                if let Err(error) = stands {
+                    // The next attempt need not compute it again.
+                    first = Some(Applied::Changed { document, modified });
+                    return Err(error);
+                }
+                result.matched += 1;
+                result.modified += 1;
+                update.applied(&UpdatedRecord {
+                    id: record.id,
+                    old: now,
+                    new,
+                })?;
+                Ok(true)
+            }
+        }
+    })
+}
+
+fn unchanged(
+    update: &mut dyn DocumentUpdate,
+    id: RecordId,
+    doc: RawDoc<'_>,
+    result: &mut UpdateResult,
+) -> Result<()> {
+    result.matched += 1;
+    update.applied(&UpdatedRecord {
+        id,
+        old: doc,
+        new: doc,
+    })
+}
+
+pub(crate) fn parse(bytes: &Bytes) -> Result<RawDoc<'_>> {
+    RawDoc::parse(bytes).map_err(|e| {
+        Error::new(
+            ErrorCode::DATA_CORRUPTION_DETECTED,
+            format!("a stored document is damaged: {e}; run validate on the collection"),
+        )
+    })
+}
+
+/// Writes record after record in units of bounded size, and begins again after conflicts.
+pub(crate) struct BatchWriter<'a> {
+    db: &'a Arc<Db>,
+    op: &'a OpContext,
+    collection: &'a Arc<Collection>,
+    unit: Option<(WriteUnit, Slot)>,
+    in_unit: usize,
+    pub(crate) stats: WriteStats,
+}
+
+impl<'a> BatchWriter<'a> {
+    pub(crate) fn new(
+        db: &'a Arc<Db>,
+        op: &'a OpContext,
+        collection: &'a Arc<Collection>,
+    ) -> BatchWriter<'a> {
+        BatchWriter {
+            db,
+            op,
+            collection,
+            unit: None,
+            in_unit: 0,
+            stats: WriteStats::default(),
+        }
+    }
+
+    /// Has `write` write one record in the current unit. On a conflict what the unit has is committed, and
+    /// `write` called again in a new one, which can wait for the other writer.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        mut write: impl FnMut(&mut WriteUnit, &OpContext, Slot) -> Result<T>,
+    ) -> Result<T> {
+        let mut backoff = Backoff::default();
+        loop {
+            let (unit, slot) = match &mut self.unit {
+                Some((unit, slot)) => (unit, *slot),
+                none => {
+                    let (unit, slot) = none.insert(begin(self.db, self.op, self.collection)?);
+                    (unit, *slot)
+                }
+            };
+            match write(unit, self.op, slot) {
+                Ok(done) => {
+                    self.in_unit += 1;
+                    if self.in_unit >= UNIT_DOCUMENTS_MAX || unit.bytes() >= UNIT_BYTES_MAX {
+                        self.finish()?;
+                    }
+                    return Ok(done);
+                }
+                Err(error) if is_write_conflict(&error) => {
+                    let progressed = !unit.unit.is_empty();
+                    self.finish()?;
+                    if !progressed {
+                        backoff.wait(self.op)?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Commits what there is.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.in_unit = 0;
+        if let Some((unit, _)) = self.unit.take() {
+            self.stats.add(&unit.commit(self.op)?);
+        }
+        Ok(())
+    }
+}
+
+fn begin(db: &Arc<Db>, op: &OpContext, collection: &Arc<Collection>) -> Result<(WriteUnit, Slot)> {
+    match db.begin_write(op, collection.ns(), Patience::Waits)? {
+        Some((unit, slot)) if unit.collection(slot).uuid() == collection.uuid() => Ok((unit, slot)),
+        _ => Err(Error::new(
+            ErrorCode::QUERY_PLAN_KILLED,
+            format!("collection dropped or renamed: {}", collection.ns()),
+        )),
+    }
+}

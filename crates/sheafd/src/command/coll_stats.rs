@@ -1,7 +1,7 @@
 //! `collStats`: sizes, counts and indexes of a collection.
 
 use sheaf_bson::{DocBuilder, Error};
-use sheaf_db::stats;
+use sheaf_db::{Collection, Db};
 
 use super::context::CommandContext;
 use super::fields;
@@ -19,9 +19,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     out.append("ns", namespace.as_str());
     match cx.server.db.catalog().collection(&namespace) {
-        Some(collection) => stats::append_storage_stats(&cx.server.db, collection, scale, out),
+        Some(collection) => append_storage_stats(&cx.server.db, collection, scale, out),
         None => {
-            stats::append_no_storage_stats(scale, out);
+            append_no_storage_stats(scale, out);
             Ok(())
         }
     }
@@ -39,4 +39,72 @@ pub fn positive_scale(
             format!("BSON field 'scale' value must be >= 1, actual value '{scale}'"),
         )),
     }
+}
+
+/// Appends `storageStats` of a collection: what collStats and `$collStats` show.
+/// Sizes are divided by `scale`.
+pub fn append_storage_stats(
+    db: &Db,
+    collection: &Collection,
+    scale: i64,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let scale = scale.max(1);
+    let scaled = |bytes: u64| (bytes as i64) / scale;
+    let stats = db.collection_stats(collection)?;
+    let size = &stats.size;
+    out.append("size", scaled(size.data_bytes));
+    out.append("count", size.count as i64);
+    if size.count > 0 {
+        out.append("avgObjSize", size.document_bytes_mean() as i64);
+    }
+    out.append("numOrphanDocs", 0);
+    out.append("storageSize", scaled(size.storage_bytes));
+    out.append("freeStorageSize", 0);
+    out.append("capped", false);
+    append_table("wiredTiger", collection.ident(), out);
+    out.append("nindexes", stats.indexes.len() as i32);
+    out.begin_document("indexDetails");
+    for index in &stats.indexes {
+        append_table(&index.name, &index.ident, out);
+    }
+    out.end();
+    out.begin_array("indexBuilds");
+    for build in collection.builds() {
+        for index in build.indexes() {
+            out.push(index.name());
+        }
+    }
+    out.end();
+    let index_bytes = stats.total_index_bytes();
+    out.append("totalIndexSize", scaled(index_bytes));
+    out.append("totalSize", scaled(index_bytes + size.storage_bytes));
+    out.begin_document("indexSizes");
+    for index in &stats.indexes {
+        out.append(&index.name, scaled(index.storage_bytes));
+    }
+    out.end();
+    out.append("scaleFactor", scale as i32);
+    Ok(())
+}
+
+/// What collStats says of a name that is not there.
+fn append_no_storage_stats(scale: i64, out: &mut DocBuilder) {
+    for name in ["size", "count", "numOrphanDocs", "storageSize", "totalSize"] {
+        out.append(name, 0);
+    }
+    out.append("nindexes", 0);
+    out.append("totalIndexSize", 0);
+    for name in ["indexDetails", "indexSizes"] {
+        out.begin_document(name);
+        out.end();
+    }
+    out.append("scaleFactor", scale as i32);
+}
+
+/// Tools map collections and indexes to storage through this document.
+fn append_table(key: &str, ident: &str, out: &mut DocBuilder) {
+    out.begin_document(key);
+    out.append("uri", format!("statistics:table:{ident}").as_str());
+    out.end();
 }

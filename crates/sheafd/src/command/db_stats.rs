@@ -20,25 +20,26 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => return Err(cx.unknown_field(&element)),
         }
     }
-    let size = sheaf_db::stats::database_size(&cx.server.db, cx.db)?;
+    let stats = cx.server.db.database_stats(cx.db)?;
+    let size = &stats.size;
     let scaled = |bytes: u64| bytes as f64 / scale as f64;
     out.append("db", cx.db);
-    out.append("collections", size.collections as i64);
+    out.append("collections", stats.collections as i64);
     out.append("views", 0i64);
-    out.append("objects", size.objects as i64);
+    out.append("objects", size.count as i64);
     out.append(
         "avgObjSize",
-        if size.objects == 0 {
+        if size.count == 0 {
             0.0
         } else {
-            size.data_bytes as f64 / size.objects as f64
+            size.data_bytes as f64 / size.count as f64
         },
     );
     out.append("dataSize", scaled(size.data_bytes));
     out.append("storageSize", scaled(size.storage_bytes));
-    out.append("indexes", size.indexes as i64);
-    out.append("indexSize", scaled(size.index_bytes));
-    out.append("totalSize", scaled(size.storage_bytes + size.index_bytes));
+    out.append("indexes", stats.indexes as i64);
+    out.append("indexSize", scaled(stats.index_bytes));
+    out.append("totalSize", scaled(stats.total_bytes()));
     out.append("scaleFactor", scale);
     let (total, used) = cx.server.file_system();
     out.append("fsUsedSize", scaled(used));

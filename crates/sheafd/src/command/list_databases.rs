@@ -27,12 +27,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let mut total = 0;
     out.begin_array("databases");
     for (name, _) in catalog.databases() {
-        let size = sheaf_db::stats::database_size(&cx.server.db, name)?;
-        let bytes = size.storage_bytes + size.index_bytes;
+        let stats = cx.server.db.database_stats(name)?;
+        let bytes = stats.total_bytes();
         let mut info = DocBuilder::new();
         info.append("name", name);
         info.append("sizeOnDisk", bytes as i64);
-        info.append("empty", size.collections == 0);
+        info.append("empty", stats.collections == 0);
         let info = info.finish();
         if !filter.matches(info.as_raw())? {
             continue;

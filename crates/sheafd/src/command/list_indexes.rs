@@ -1,0 +1,49 @@
+//! `listIndexes`: the indexes of a collection.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode};
+
+use super::batch::{self, CursorSettings, Listing};
+use super::context::CommandContext;
+use super::fields;
+use super::list_collections::cursor_batch_size;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "listIndexes";
+    let namespace = cx.collection()?;
+    let mut batch_size = None;
+    for element in cx.arguments() {
+        match element.key() {
+            "cursor" => batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?,
+            "includeBuildUUIDs" | "includeIndexBuildInfo" => {
+                fields::boolean(NAME, &element)?;
+            }
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let catalog = cx.server.db.catalog();
+    let Some(collection) = catalog.collection(&namespace) else {
+        return Err(Error::new(
+            ErrorCode::NAMESPACE_NOT_FOUND,
+            format!("ns does not exist: {namespace}"),
+        ));
+    };
+    let listed = collection
+        .index_list()
+        .iter()
+        .map(|index| index.to_doc())
+        .collect();
+    let reply_namespace = namespace.as_str().to_owned();
+    batch::reply_with_cursor(
+        cx,
+        Listing::new(listed),
+        CursorSettings {
+            namespace,
+            reply_namespace,
+            batch_size: batch_size.or(Some(u64::MAX)),
+            single_batch: false,
+            no_timeout: false,
+        },
+        out,
+    )
+}

@@ -18,7 +18,6 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::shape;
-use sheaf_storage::Snapshot;
 
 use crate::catalog::ReadView;
 use crate::exec::express;
@@ -28,7 +27,6 @@ use crate::exec::{BuildContext, Doc, Member, PlanExecutor, StageStats, WorkCount
 use crate::explain::{self, PlannerFacts, Verbosity};
 use crate::op_context::OpContext;
 use crate::plan_cache::{REPLAN_FACTOR, signature};
-use crate::storage_error::Coded;
 
 /// What the server's parameters and the command say about running a query.
 #[derive(Debug, Clone)]

@@ -10,14 +10,16 @@
 //! Everything that runs long carries an [`OpContext`] and asks it whether to go on.
 
 pub mod catalog;
+pub mod count;
 pub mod counters;
 pub mod database;
+pub mod distinct;
 pub mod events;
-/// Execution of plans.
-pub mod exec {
-    pub mod spill;
-}
+pub mod exec;
+pub mod explain;
+pub mod find;
 pub mod index;
+pub mod modify;
 pub mod op_context;
 pub mod plan_cache;
 pub mod records;
@@ -27,5 +29,6 @@ pub mod write;
 pub use catalog::{Collection, Namespace, ReadView};
 pub use database::{Db, DbOptions};
 pub use events::{DbEvent, Events};
+pub use find::{PlanDigest, ResultSource};
 pub use op_context::{OpContext, OperationProgress};
 pub use storage_error::is_write_conflict;

@@ -10,7 +10,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, RawDoc};
@@ -23,8 +22,7 @@ use crate::catalog::ReadView;
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
-use crate::exec::{BuildContext, Doc, Member, PlanExecutor, StageStats, WorkCounts};
-use crate::explain::{self, PlannerFacts, Verbosity};
+use crate::exec::{BuildContext, Doc, Member, PlanExecutor, WorkCounts};
 use crate::op_context::OpContext;
 use crate::plan_cache::{REPLAN_FACTOR, signature};
 
@@ -271,90 +269,7 @@ pub fn start(
     Ok((executor, digest))
 }
 
-/// explain of a find: the plan, and from `executionStats` on, the plan run to its end.
-pub fn explain(
-    view: &ReadView,
-    op: &OpContext,
-    query: &Arc<CanonicalQuery>,
-    options: &QueryOptions,
-    namespace: &str,
-    verbosity: Verbosity,
-    out: &mut DocBuilder,
-) -> Result<(), Error> {
-    let begun = Instant::now();
-    let mut facts = PlannerFacts {
-        namespace: namespace.to_owned(),
-        parsed_query: query.filter.serialize(),
-        ..Default::default()
-    };
-    if let Some(collection) = &view.collection
-        && let Some(id) = planner::express_id(query)
-    {
-        let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
-        let mut stats = express::describe(&found);
-        if let Some(projection) = &query.projection {
-            let mut fields = DocBuilder::from_doc(stats.description.plan_fields.as_raw());
-            fields.append("projection", projection.transform_by().as_raw());
-            stats.description.plan_fields = fields.finish();
-        }
-        facts.optimization_time = begun.elapsed();
-        explain::append_query_planner(out, &facts, &stats, &[]);
-        if verbosity >= Verbosity::ExecutionStats {
-            let execution = crate::exec::ExecutionStats {
-                n_returned: stats.common.advanced,
-                root: stats,
-            };
-            let all = (verbosity == Verbosity::AllPlansExecution).then_some(&[][..]);
-            explain::append_execution_stats(out, &execution, begun.elapsed(), None, false, all);
-        }
-        return Ok(());
-    }
-    let mut executor = match &view.collection {
-        None => nothing(view, op, query, options)?,
-        Some(collection) => {
-            facts.shape_hash = shape::shape_hash(query);
-            facts.plan_cache_key = format!(
-                "{:08X}",
-                shape::plan_cache_key(query, indexes(view)) as u32
-            );
-            let cx = build_context(view, query, options, true);
-            let solutions = plan(view, query, options)?;
-            PlanExecutor::new(&cx, solutions, budget(view, query, options)?, op)?
-        }
-    };
-    facts.optimization_time = begun.elapsed();
-    let rejected: Vec<StageStats> = executor
-        .trial()
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| *at != executor.winner())
-        .map(|(_, plan)| plan.scored.stats.clone())
-        .collect();
-    let rejected: Vec<&StageStats> = rejected.iter().collect();
-    explain::append_query_planner(out, &facts, &executor.stats().root, &rejected);
-    if verbosity >= Verbosity::ExecutionStats {
-        let error = loop {
-            match executor.next(op) {
-                Ok(Some(_)) => {}
-                Ok(None) => break None,
-                Err(e) => break Some(e),
-            }
-        };
-        op.check_interrupt()?;
-        let all = (verbosity == Verbosity::AllPlansExecution).then(|| executor.trial());
-        explain::append_execution_stats(
-            out,
-            &executor.stats(),
-            begun.elapsed(),
-            error.as_ref(),
-            false,
-            all,
-        );
-    }
-    Ok(())
-}
-
-fn nothing(
+pub(crate) fn nothing(
     view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
@@ -377,7 +292,7 @@ pub fn plan(
     planner::plan(query, &params(view, options))
 }
 
-fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {
+pub(crate) fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {
     match &view.collection {
         Some(collection) => collection.indexes(),
         None => &[],

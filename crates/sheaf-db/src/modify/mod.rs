@@ -11,6 +11,7 @@
 //! without one, it begins anew.
 
 mod delete;
+pub mod explain;
 mod update;
 
 use std::sync::Arc;

@@ -4,6 +4,8 @@
 //! here that becomes the two forms explain prints: the plan (`winningPlan`,
 //! `rejectedPlans`) without counters, and the execution with them.
 
+pub mod query;
+
 use std::time::Duration;
 
 use sheaf_bson::error_code::{Error, ErrorCode};

@@ -1,0 +1,288 @@
+//! explain of whatever runs a query: find, count, distinct, and the writes,
+//! which are not carried out.
+//!
+//! ```text
+//!   find                 LIMIT > FETCH > IXSCAN
+//!   count                COUNT > COUNT_SCAN
+//!   update, delete       UPDATE > FETCH > IXSCAN        (the top stage is added here)
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheaf_bson::error_code::Error;
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, doc};
+use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::{planner, shape};
+
+use super::{PlannerFacts, Verbosity, append_execution_stats, append_query_planner};
+use crate::catalog::ReadView;
+use crate::count;
+use crate::exec::{
+    CommonStats, Doc, ExecutionStats, PlanExecutor, StageDescription, StageStats, TrialPlan,
+    express,
+};
+use crate::find::{self, QueryOptions};
+use crate::op_context::OpContext;
+
+/// What is explained, and where to.
+pub struct Explained<'a> {
+    /// The collection as of now.
+    pub view: &'a ReadView,
+    /// Deadline and kill flag.
+    pub op: &'a OpContext,
+    /// The query.
+    pub query: &'a Arc<CanonicalQuery>,
+    /// How it runs.
+    pub options: &'a QueryOptions,
+    /// `db.collection`.
+    pub namespace: &'a str,
+    /// How much is told.
+    pub verbosity: Verbosity,
+}
+
+/// A stage that stands above the plan and sees its results.
+pub trait TopStage {
+    /// A result of the plan; false to stop.
+    fn result(&mut self, doc: Option<RawDoc<'_>>) -> Result<bool, Error>;
+    /// Its explain name.
+    fn name(&self) -> &'static str;
+    /// Its counters.
+    fn fields(&self) -> DocBuf;
+}
+
+/// explain of a find.
+pub fn find(explained: &Explained<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    with_top(explained, None, out)
+}
+
+/// explain of a query under a further stage, or none.
+pub fn with_top(
+    explained: &Explained<'_>,
+    top: Option<&mut dyn TopStage>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let Explained {
+        view,
+        op,
+        query,
+        options,
+        ..
+    } = explained;
+    if let Some(collection) = &view.collection
+        && let Some(id) = planner::express_id(query)
+    {
+        let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        return explain_express(explained, begun, &found, top, out);
+    }
+    let executor = match &view.collection {
+        None => find::nothing(view, op, query, options)?,
+        Some(_) => {
+            let cx = find::build_context(view, query, options, true);
+            let solutions = find::plan(view, query, options)?;
+            PlanExecutor::new(&cx, solutions, find::budget(view, query, options)?, op)?
+        }
+    };
+    executed(explained, begun, executor, top, out)
+}
+
+/// explain of a count.
+pub fn count(explained: &Explained<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let begun = Instant::now();
+    let Explained {
+        view,
+        op,
+        query,
+        options,
+        ..
+    } = explained;
+    if view.collection.is_some() && count::is_whole_collection(query) {
+        let counted = count::count(view, op, Arc::clone(query), options)?;
+        let root = StageStats {
+            description: StageDescription {
+                stage: "RECORD_STORE_FAST_COUNT",
+                exec_fields: doc! {
+                    "nCounted": counted.count as i64,
+                    "nSkipped": query.skip as i64,
+                },
+                summary: Some("RECORD_STORE_FAST_COUNT".into()),
+                ..Default::default()
+            },
+            common: CommonStats {
+                works: 1,
+                is_eof: true,
+                ..Default::default()
+            },
+        };
+        let stats = ExecutionStats {
+            n_returned: 0,
+            root,
+        };
+        return append(explained, begun, &stats, &[], &[], None, out);
+    }
+    let (executor, _) = count::start(view, op, query, options, true)?;
+    let mut counter = Counter(0);
+    executed(explained, begun, executor, Some(&mut counter), out)
+}
+
+struct Counter(i64);
+
+impl TopStage for Counter {
+    fn result(&mut self, _: Option<RawDoc<'_>>) -> Result<bool, Error> {
+        self.0 += 1;
+        Ok(true)
+    }
+
+    fn name(&self) -> &'static str {
+        "COUNT"
+    }
+
+    fn fields(&self) -> DocBuf {
+        doc! {"nCounted": self.0, "nSkipped": 0i64}
+    }
+}
+
+/// explain of a plan that is already made.
+pub fn executor(
+    explained: &Explained<'_>,
+    executor: PlanExecutor,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    executed(explained, Instant::now(), executor, None, out)
+}
+
+fn executed(
+    explained: &Explained<'_>,
+    begun: Instant,
+    mut executor: PlanExecutor,
+    mut top: Option<&mut dyn TopStage>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let op = explained.op;
+    let mut error = None;
+    if explained.verbosity >= Verbosity::ExecutionStats {
+        loop {
+            match executor.next(op) {
+                Ok(Some(member)) => {
+                    if let Some(top) = top.as_deref_mut()
+                        && !top.result(member.doc.as_ref().map(Doc::as_raw))?
+                    {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+        }
+        op.check_interrupt()?;
+    }
+    let rejected: Vec<StageStats> = executor
+        .trial()
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != executor.winner())
+        .map(|(_, plan)| plan.scored.stats.clone())
+        .collect();
+    let rejected: Vec<&StageStats> = rejected.iter().collect();
+    let stats = under(top.as_deref(), executor.stats());
+    append(
+        explained,
+        begun,
+        &stats,
+        &rejected,
+        executor.trial(),
+        error.as_ref(),
+        out,
+    )
+}
+
+fn explain_express(
+    explained: &Explained<'_>,
+    begun: Instant,
+    found: &express::Found,
+    top: Option<&mut dyn TopStage>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let mut root = express::describe(found);
+    if let Some(projection) = &explained.query.projection {
+        let mut fields = DocBuilder::from_doc(root.description.plan_fields.as_raw());
+        fields.append("projection", projection.transform_by().as_raw());
+        root.description.plan_fields = fields.finish();
+    }
+    let mut stats = ExecutionStats {
+        n_returned: root.common.advanced,
+        root,
+    };
+    if let Some(top) = top {
+        if explained.verbosity >= Verbosity::ExecutionStats
+            && let Some((_, bytes)) = &found.record
+        {
+            top.result(RawDoc::parse(bytes).ok())?;
+        }
+        stats = under(Some(top), stats);
+    }
+    append(explained, begun, &stats, &[], &[], None, out)
+}
+
+/// Puts the top stage above a plan's figures.
+fn under(top: Option<&dyn TopStage>, stats: ExecutionStats) -> ExecutionStats {
+    let Some(top) = top else {
+        return stats;
+    };
+    let plan = stats.root;
+    ExecutionStats {
+        n_returned: 0,
+        root: StageStats {
+            common: CommonStats {
+                works: plan.common.works,
+                need_time: plan.common.advanced + plan.common.need_time,
+                is_eof: true,
+                elapsed: plan.common.elapsed,
+                ..Default::default()
+            },
+            description: StageDescription {
+                stage: top.name(),
+                exec_fields: top.fields(),
+                children: vec![plan],
+                ..Default::default()
+            },
+        },
+    }
+}
+
+fn append(
+    explained: &Explained<'_>,
+    begun: Instant,
+    stats: &ExecutionStats,
+    rejected: &[&StageStats],
+    trial: &[TrialPlan],
+    error: Option<&Error>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let query = explained.query;
+    let mut facts = PlannerFacts {
+        namespace: explained.namespace.to_owned(),
+        parsed_query: query.filter.serialize(),
+        optimization_time: stats
+            .root
+            .common
+            .elapsed
+            .abs_diff(begun.elapsed()),
+        ..Default::default()
+    };
+    if explained.view.collection.is_some() {
+        facts.shape_hash = shape::shape_hash(query);
+        let indexes = find::indexes(explained.view);
+        facts.plan_cache_key = format!("{:08X}", shape::plan_cache_key(query, indexes) as u32);
+    }
+    append_query_planner(out, &facts, &stats.root, rejected);
+    if explained.verbosity >= Verbosity::ExecutionStats {
+        let all = (explained.verbosity == Verbosity::AllPlansExecution).then_some(trial);
+        append_execution_stats(out, stats, begun.elapsed(), error, false, all);
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! explain of update, delete and findAndModify: what they would do.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Error;
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, doc};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::{MatchDetails, ParseContext};
+use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver};
+
+use super::{DeleteStatement, UpdateStatement};
+use crate::catalog::ReadView;
+use crate::explain::Verbosity;
+use crate::explain::query::{Explained, TopStage, with_top};
+use crate::find::QueryOptions;
+use crate::op_context::OpContext;
+
+/// Where the explanation is of, and where it goes.
+pub struct Target<'a> {
+    /// The collection as of now.
+    pub view: &'a ReadView,
+    /// Deadline and kill flag.
+    pub op: &'a OpContext,
+    /// How plans run.
+    pub options: &'a QueryOptions,
+    /// `db.collection`.
+    pub namespace: &'a str,
+    /// How much is told.
+    pub verbosity: Verbosity,
+}
+
+/// explain of an update statement.
+pub fn explain_update(
+    target: &Target<'_>,
+    statement: &UpdateStatement<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let now = DateTime::now();
+    let context = context(&statement.spec, now)?;
+    let driver = UpdateDriver::parse(
+        statement.update,
+        statement.array_filters,
+        &context.variables,
+    )?;
+    let query = Arc::new(CanonicalQuery::with_context(
+        statement.spec.clone(),
+        &context,
+    )?);
+    let mut stage = UpdateStage {
+        query: &query,
+        driver: &driver,
+        now,
+        multi: statement.multi,
+        upsert: statement.upsert,
+        matched: 0,
+        modified: 0,
+    };
+    explain(target, &query, &mut stage, out)
+}
+
+/// explain of a delete statement.
+pub fn explain_delete(
+    target: &Target<'_>,
+    statement: &DeleteStatement<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let context = context(&statement.spec, DateTime::now())?;
+    let query = Arc::new(CanonicalQuery::with_context(
+        statement.spec.clone(),
+        &context,
+    )?);
+    let mut stage = DeleteStage {
+        multi: statement.multi,
+        deleted: 0,
+    };
+    explain(target, &query, &mut stage, out)
+}
+
+fn context(spec: &FindSpec<'_>, now: DateTime) -> Result<ParseContext, Error> {
+    let mut variables = VariableScope::new(now);
+    if let Some(vars) = spec.let_vars {
+        variables = variables.with_let(vars)?;
+    }
+    Ok(ParseContext { variables })
+}
+
+fn explain(
+    target: &Target<'_>,
+    query: &Arc<CanonicalQuery>,
+    stage: &mut dyn TopStage,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let explained = Explained {
+        view: target.view,
+        op: target.op,
+        query,
+        options: target.options,
+        namespace: target.namespace,
+        verbosity: target.verbosity,
+    };
+    with_top(&explained, Some(stage), out)
+}
+
+struct UpdateStage<'s> {
+    query: &'s CanonicalQuery,
+    driver: &'s UpdateDriver,
+    now: DateTime,
+    multi: bool,
+    upsert: bool,
+    matched: i64,
+    modified: i64,
+}
+
+impl TopStage for UpdateStage<'_> {
+    fn result(&mut self, doc: Option<RawDoc<'_>>) -> Result<bool, Error> {
+        let Some(doc) = doc else {
+            return Ok(true);
+        };
+        self.matched += 1;
+        let mut context = ApplyContext {
+            now: self.now,
+            ..Default::default()
+        };
+        if self.driver.needs_matched_array_index() {
+            let mut details = MatchDetails::default();
+            self.query.filter.matches_with_details(doc, &mut details)?;
+            context.matched_array_index = details.array_index.map(|at| at as usize);
+        }
+        if self.driver.apply(doc, &context)? != Outcome::NoChange {
+            self.modified += 1;
+        }
+        Ok(self.multi)
+    }
+
+    fn name(&self) -> &'static str {
+        "UPDATE"
+    }
+
+    fn fields(&self) -> DocBuf {
+        doc! {
+            "nMatched": self.matched,
+            "nWouldModify": self.modified,
+            "nWouldUpsert": i64::from(self.upsert && self.matched == 0),
+        }
+    }
+}
+
+struct DeleteStage {
+    multi: bool,
+    deleted: i64,
+}
+
+impl TopStage for DeleteStage {
+    fn result(&mut self, _: Option<RawDoc<'_>>) -> Result<bool, Error> {
+        self.deleted += 1;
+        Ok(self.multi)
+    }
+
+    fn name(&self) -> &'static str {
+        "DELETE"
+    }
+
+    fn fields(&self) -> DocBuf {
+        doc! {"nWouldDelete": self.deleted}
+    }
+}

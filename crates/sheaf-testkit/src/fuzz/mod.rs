@@ -5,9 +5,11 @@
 //! if a promise is broken.
 
 mod bson;
+mod frames;
 mod keystring;
 mod mutate;
 
 pub use bson::{bson, json};
+pub use frames::frames;
 pub use keystring::keystring;
 pub use mutate::{Random, mutate};

@@ -1,7 +1,4 @@
-//! What the fuzzer of frames runs: any bytes, in any portions.
-//!
-//! Shared by the fuzz target and by an ordinary test, so that a find can be
-//! kept as a case here.
+//! Any bytes as what a connection receives, in any portions.
 
 use sheaf_wire::{CompressorSet, Decoder, FrameBuffer, Rejection, ReplyWriter};
 
@@ -11,22 +8,22 @@ const CLAIM_MAX: i32 = 1 << 20;
 
 /// Feeds the bytes as a connection would, answers what is refused and walks
 /// what is decoded. The first byte decides the size of the portions.
-pub fn run(data: &[u8]) {
+pub fn frames(data: &[u8]) {
     let Some((&portion, stream)) = data.split_first() else {
         return;
     };
     let portion = usize::from(portion).max(1) * 3;
-    let mut frames = FrameBuffer::new();
+    let mut buffer = FrameBuffer::new();
     let mut decoder = Decoder::new(CompressorSet::all());
     let mut reply = ReplyWriter::new();
     for bytes in stream.chunks(portion) {
-        frames.extend(bytes);
+        buffer.extend(bytes);
         loop {
-            let refused = match frames.next_frame() {
+            let refused = match buffer.next_frame() {
                 Ok(None) => break,
-                Ok(Some(length)) => match answer(frames.frame(length), &mut decoder, &mut reply) {
+                Ok(Some(length)) => match answer(buffer.frame(length), &mut decoder, &mut reply) {
                     Ok(()) => {
-                        frames.consume(length);
+                        buffer.consume(length);
                         continue;
                     }
                     Err(rejection) => {
@@ -41,9 +38,9 @@ pub fn run(data: &[u8]) {
                 return;
             }
             assert!(refused.skip > 0, "a stream that goes on must move");
-            frames.reject(&refused);
+            buffer.reject(&refused);
         }
-        assert!(frames.capacity() <= 2 * stream.len() + (512 << 10));
+        assert!(buffer.capacity() <= 2 * stream.len() + (512 << 10));
     }
 }
 

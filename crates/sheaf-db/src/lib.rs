@@ -9,6 +9,7 @@
 //! Whoever reads takes a [`catalog::ReadView`]; whoever writes takes a [`write::unit::WriteUnit`].
 //! Everything that runs long carries an [`OpContext`] and asks it whether to go on.
 
+pub mod aggregate;
 pub mod catalog;
 pub mod count;
 pub mod counters;

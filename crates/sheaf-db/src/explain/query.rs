@@ -63,6 +63,18 @@ pub fn with_top(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let begun = Instant::now();
+    let Explained { view, query, .. } = explained;
+    if let Some(collection) = &view.collection
+        && let Some(id) = planner::express_id(query)
+    {
+        let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        return explain_express(explained, begun, &found, top, out);
+    }
+    executed(explained, begun, planned(explained)?, top, out)
+}
+
+/// The plan that would run, every step of it timed.
+pub fn planned(explained: &Explained<'_>) -> Result<PlanExecutor, Error> {
     let Explained {
         view,
         op,
@@ -70,21 +82,12 @@ pub fn with_top(
         options,
         ..
     } = explained;
-    if let Some(collection) = &view.collection
-        && let Some(id) = planner::express_id(query)
-    {
-        let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
-        return explain_express(explained, begun, &found, top, out);
+    if view.collection.is_none() {
+        return find::nothing(view, op, query, options);
     }
-    let executor = match &view.collection {
-        None => find::nothing(view, op, query, options)?,
-        Some(_) => {
-            let cx = find::build_context(view, query, options, true);
-            let solutions = find::plan(view, query, options)?;
-            PlanExecutor::new(&cx, solutions, find::budget(view, query, options)?, op)?
-        }
-    };
-    executed(explained, begun, executor, top, out)
+    let cx = find::build_context(view, query, options, true);
+    let solutions = find::plan(view, query, options)?;
+    PlanExecutor::new(&cx, solutions, find::budget(view, query, options)?, op)
 }
 
 /// explain of a count.
@@ -180,6 +183,28 @@ fn executed(
         }
         op.check_interrupt()?;
     }
+    append_under(explained, begun, &executor, top.as_deref(), error.as_ref(), out)
+}
+
+/// The figures of a plan that has been run by the caller.
+pub fn append_executed(
+    explained: &Explained<'_>,
+    begun: Instant,
+    executor: &PlanExecutor,
+    error: Option<&Error>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    append_under(explained, begun, executor, None, error, out)
+}
+
+fn append_under(
+    explained: &Explained<'_>,
+    begun: Instant,
+    executor: &PlanExecutor,
+    top: Option<&dyn TopStage>,
+    error: Option<&Error>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
     let rejected: Vec<StageStats> = executor
         .trial()
         .iter()
@@ -188,14 +213,14 @@ fn executed(
         .map(|(_, plan)| plan.scored.stats.clone())
         .collect();
     let rejected: Vec<&StageStats> = rejected.iter().collect();
-    let stats = under(top.as_deref(), executor.stats());
+    let stats = under(top, executor.stats());
     append(
         explained,
         begun,
         &stats,
         &rejected,
         executor.trial(),
-        error.as_ref(),
+        error,
         out,
     )
 }

@@ -27,6 +27,11 @@ pub mod records;
 pub mod storage_error;
 pub mod write;
 
+pub use catalog::coll_mod::CollMod;
+pub use catalog::indexes::IndexSelector;
+pub use catalog::namespace::check_database_name;
+pub use catalog::options::CollectionOptions;
+pub use catalog::uuid::Uuid;
 pub use catalog::{Collection, Namespace, ReadView};
 pub use database::{Db, DbOptions};
 pub use events::{DbEvent, Events};

@@ -1,10 +1,15 @@
 //! The server: connections, commands, sessions, log.
 
+pub mod command;
 pub mod config;
 pub mod log;
 pub mod net;
+pub mod observe;
 pub mod open;
+pub mod parameters;
 pub mod process;
+pub mod server;
+pub mod session;
 pub mod startup;
 
 /// The version of sheaf.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue};
 use sheaf_db::{Namespace, OpContext, PlanDigest};
-use sheaf_wire::{DocumentSequence, Message};
+use sheaf_wire::DocumentSequence;
 
 use super::{Command, fields};
 use crate::server::{ConnectionState, Server};
@@ -23,7 +23,9 @@ pub struct CommandContext<'a> {
     /// The command document.
     pub body: RawDoc<'a>,
     /// Document sequences that came beside it.
-    pub message: &'a Message<'a>,
+    pub sequences: Vec<DocumentSequence<'a>>,
+    /// The client takes further replies without asking again.
+    pub exhaust_allowed: bool,
     /// Deadline, kill flag, counters.
     pub op: Arc<OpContext>,
     /// Arguments that every command takes.
@@ -158,7 +160,10 @@ impl<'a> CommandContext<'a> {
 
     /// Documents of `identifier`, from the array in the body or from a sequence.
     pub fn sequence(&self, identifier: &str) -> Option<DocumentSequence<'a>> {
-        self.message.sequence(identifier)
+        self.sequences
+            .iter()
+            .find(|sequence| sequence.identifier() == identifier)
+            .copied()
     }
 
     /// The error for a field that the command does not have.

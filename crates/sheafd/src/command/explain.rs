@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::Namespace;
 use sheaf_db::explain::Verbosity;
-use sheaf_db::find as db_find;
-use sheaf_db::{Namespace, ReadView, explain as db_explain};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_db::explain::query::{self, Explained};
+use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
+use sheaf_query::canonical::CanonicalQuery;
 
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::{CommandContext, is_generic};
 use super::find::FindRequest;
+use super::find_and_modify::{self, Change};
 use super::host_info::hostname;
-use super::{aggregate, count, distinct, fields, update};
+use super::{aggregate, count, delete, distinct, fields, update};
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -30,7 +32,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
 
 /// Explains `command`, for `aggregate` with `explain: true` too.
 pub fn explain(
-    cx: &mut CommandContext<'_>,
+    cx: &CommandContext<'_>,
     command: RawDoc<'_>,
     verbosity: Verbosity,
     out: &mut DocBuilder,
@@ -61,64 +63,66 @@ pub fn explain(
         .iter()
         .skip(1)
         .filter(|element| !is_generic(element.key()));
+    let explained = |query, options| Explained {
+        view: &view,
+        op: &cx.op,
+        query,
+        options,
+        namespace: namespace.as_str(),
+        verbosity,
+    };
+    let target = |options| Target {
+        view: &view,
+        op: &cx.op,
+        options,
+        namespace: namespace.as_str(),
+        verbosity,
+    };
     match first.key() {
         "find" => {
             let request = FindRequest::parse(arguments)?;
             let options = cx.server.query_options(request.allow_disk_use);
             let query = Arc::new(CanonicalQuery::new(request.spec)?);
-            db_find::explain(
-                &view,
-                &cx.op,
-                &query,
-                &options,
-                namespace.as_str(),
-                verbosity,
-                out,
-            )?;
+            query::find(&explained(&query, &options), out)?;
         }
-        "count" => explain_count(cx, &view, &namespace, count::parse(arguments)?, verbosity, out)?,
+        "count" => {
+            let options = cx.server.query_options(None);
+            let query = Arc::new(CanonicalQuery::new(count::parse(arguments)?)?);
+            query::count(&explained(&query, &options), out)?;
+        }
         "distinct" => {
             let (key, spec) = distinct::parse(arguments)?;
             let options = cx.server.query_options(None);
             let query = Arc::new(CanonicalQuery::new(spec)?);
             let (executor, _) =
                 sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
-            db_find::explain_executor(
-                &view,
-                &cx.op,
-                &query,
-                executor,
-                namespace.as_str(),
-                verbosity,
-                out,
-            )?;
+            query::executor(&explained(&query, &options), executor, out)?;
         }
-        "aggregate" => aggregate::explain(cx, &view, &namespace, command, verbosity, out)?,
-        _ => update::explain(cx, &view, &namespace, command, verbosity, out)?,
+        "aggregate" => aggregate::explain(cx, &view, &namespace, arguments, verbosity, out)?,
+        "update" => {
+            let options = cx.server.query_options(None);
+            let statement = only_statement(command, "updates")?;
+            let let_vars = command.get("let").and_then(|value| value.as_document());
+            let statement = update::parse_statement(statement, let_vars)?;
+            explain_update(&target(&options), &statement, out)?;
+        }
+        "delete" => {
+            let options = cx.server.query_options(None);
+            let statement = only_statement(command, "deletes")?;
+            let let_vars = command.get("let").and_then(|value| value.as_document());
+            let statement = delete::parse_statement(statement, let_vars)?;
+            explain_delete(&target(&options), &statement, out)?;
+        }
+        _ => {
+            let options = cx.server.query_options(None);
+            match find_and_modify::parse(arguments)? {
+                Change::Update(statement) => explain_update(&target(&options), &statement, out)?,
+                Change::Remove(statement) => explain_delete(&target(&options), &statement, out)?,
+            }
+        }
     }
     append_tail(cx, command, out);
     Ok(())
-}
-
-fn explain_count(
-    cx: &CommandContext<'_>,
-    view: &ReadView,
-    namespace: &Namespace,
-    spec: FindSpec<'_>,
-    verbosity: Verbosity,
-    out: &mut DocBuilder,
-) -> Result<(), Error> {
-    let options = cx.server.query_options(None);
-    let query = Arc::new(CanonicalQuery::new(spec)?);
-    db_explain::explain_count(
-        view,
-        &cx.op,
-        &query,
-        &options,
-        namespace.as_str(),
-        verbosity,
-        out,
-    )
 }
 
 /// `command`, `serverInfo`, `serverParameters`.
@@ -147,20 +151,15 @@ fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilde
     out.end();
 }
 
-/// A field of the explained command, by name.
-pub fn argument<'a>(command: RawDoc<'a>, name: &str) -> Option<RawElement<'a>> {
-    command.get_element(name)
-}
-
 /// A statement inside `updates` or `deletes`: explain takes exactly one.
-pub fn only_statement(command: RawDoc<'_>, list: &str) -> Result<DocBuf, Error> {
+fn only_statement<'a>(command: RawDoc<'a>, list: &str) -> Result<RawDoc<'a>, Error> {
     let statements = match command.get(list) {
         Some(RawValue::Array(statements)) => statements,
         _ => return Err(fields::missing("explain", list)),
     };
     let mut statements = statements.iter();
     match (statements.next(), statements.next()) {
-        (Some(RawValue::Document(statement)), None) => Ok(statement.to_buf()),
+        (Some(RawValue::Document(statement)), None) => Ok(statement),
         _ => Err(Error::bad_value(
             "explained write batches must be of size 1",
         )),

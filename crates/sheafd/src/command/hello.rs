@@ -44,7 +44,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     match (topology, await_time) {
         (Some(known), Some(limit)) => {
             await_change(cx, known, Duration::from_millis(limit));
-            cx.connection.exhaust = cx.message.exhaust_allowed();
+            cx.connection.exhaust = cx.exhaust_allowed;
         }
         (None, None) => {}
         _ => {

@@ -31,7 +31,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let listed = collection
         .index_list()
         .iter()
-        .map(|index| index.to_doc())
+        .map(|index| index.spec().to_doc())
         .collect();
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(

@@ -10,8 +10,56 @@
 //! A handler is thin: it parses a typed request, calls `sheaf-db`, shapes the
 //! reply. A handler's file is the command's name.
 
+mod aggregate;
+mod batch;
+mod build_info;
+mod coll_mod;
+mod coll_stats;
+mod connection_status;
 pub mod context;
+mod count;
+mod create;
+mod create_indexes;
+mod current_op;
+mod db_stats;
+mod delete;
+mod distinct;
+mod drop;
+mod drop_database;
+mod drop_indexes;
+mod explain;
 pub mod fields;
+mod find;
+mod find_and_modify;
+mod fsync;
+mod get_cmd_line_opts;
+mod get_log;
+mod get_more;
+mod get_parameter;
+mod hello;
+mod host_info;
+mod insert;
+mod kill_cursors;
+mod kill_op;
+mod list_collections;
+mod list_commands;
+mod list_databases;
+mod list_indexes;
+mod log_rotate;
+mod logout;
+mod ping;
+mod plan_cache_clear;
+mod profile;
+mod rename_collection;
+mod server_status;
+mod sessions;
+mod set_parameter;
+mod shutdown;
+mod table;
+mod update;
+mod validate;
+mod whatsmyuri;
+mod write_reply;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -69,8 +117,6 @@ pub struct Command {
     pub run: fn(&mut CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>,
 }
 
-mod table;
-
 pub use table::COMMANDS;
 
 static BY_NAME: LazyLock<HashMap<&'static str, &'static Command>> = LazyLock::new(|| {
@@ -87,14 +133,6 @@ static BY_NAME: LazyLock<HashMap<&'static str, &'static Command>> = LazyLock::ne
 /// The row of a name or alias.
 pub fn find(name: &str) -> Option<&'static Command> {
     BY_NAME.get(name).copied()
-}
-
-/// What became of a command, beyond the bytes of its reply.
-pub struct Dispatched {
-    /// The client asked for no reply (`w: 0` beside `moreToCome`).
-    pub unacknowledged: bool,
-    /// An awaitable command asks to be run again for the next exhaust reply.
-    pub failed: bool,
 }
 
 /// Carries out one request and writes the whole reply body, errors included.
@@ -138,11 +176,12 @@ pub fn dispatch(
     let registered = connection.operations.register(&op, command, db, body);
     let mut cx = CommandContext {
         server,
-        connection,
+        connection: &mut *connection,
         command,
         db,
         body,
-        message,
+        sequences: message.sequences().to_vec(),
+        exhaust_allowed: message.exhaust_allowed(),
         op: op.clone(),
         generic,
         report: OpReport::default(),

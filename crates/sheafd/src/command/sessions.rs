@@ -1,7 +1,8 @@
 //! `startSession`, `refreshSessions`, `endSessions`, `killSessions`: logical
 //! sessions. A session's only belongings so far are its cursors.
 
-use sheaf_bson::{DocBuf, DocBuilder, Error, RawDoc, RawValue};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::Uuid;
 
 use super::context::CommandContext;
 use super::fields;
@@ -11,7 +12,14 @@ use super::hello::SESSION_TIMEOUT_MINUTES;
 pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     out.begin_document("id");
-    let uuid = sheaf_db::Uuid::random();
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Error::new(
+            ErrorCode::INTERNAL_ERROR,
+            format!("the system gave no random bytes: {e}"),
+        )
+    })?;
+    let uuid = Uuid::from_random(bytes);
     out.append("id", uuid.as_raw());
     out.end();
     out.append("timeoutMinutes", SESSION_TIMEOUT_MINUTES);

@@ -43,7 +43,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             name => {
                 let value = element.value();
                 cx.server.parameters.set(name, value, false, Some(out))?;
-                cx.server.parameters_changed();
+                cx.server.parameters_changed()?;
             }
         }
     }

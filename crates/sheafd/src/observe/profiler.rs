@@ -5,12 +5,16 @@
 //! grows past that, its oldest documents go.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use sheaf_bson::{DocBuf, Error, ErrorCode};
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc};
+use sheaf_db::find::QueryOptions;
+use sheaf_db::modify::{self, DeleteStatement};
 use sheaf_db::{Db, Namespace, OpContext};
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::{Finished, entry};
 
@@ -135,7 +139,8 @@ impl Profiler {
         }
         let db = &finished.server.db;
         let op = OpContext::new().with_max_time(WRITE_LIMIT);
-        if sheaf_db::write::insert_internal(db, &op, &namespace, &docs).is_err() {
+        let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
+        if db.insert(&op, &namespace, &docs, true).is_err() {
             return;
         }
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed);
@@ -146,12 +151,22 @@ impl Profiler {
     }
 }
 
-fn trim(db: &Db, op: &OpContext, namespace: &Namespace) -> Result<(), Error> {
+fn trim(db: &Arc<Db>, op: &OpContext, namespace: &Namespace) -> Result<(), Error> {
     let size = db.collection_size(namespace)?;
     if size.data_bytes <= PROFILE_BYTES_MAX {
         return Ok(());
     }
     let excess = size.data_bytes - PROFILE_BYTES_MAX / 2;
-    let documents = excess / size.document_bytes_mean().max(1);
-    sheaf_db::write::delete_oldest(db, op, namespace, documents)
+    let oldest = DeleteStatement {
+        spec: FindSpec {
+            hint: Some(Hint::Natural(1)),
+            limit: Some((excess / size.document_bytes_mean().max(1)).max(1)),
+            ..Default::default()
+        },
+        multi: true,
+        return_document: Default::default(),
+        projection: None,
+    };
+    let options = QueryOptions::default();
+    modify::delete(db, op, namespace, &oldest, &options, &mut Default::default())
 }

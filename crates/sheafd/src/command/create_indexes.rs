@@ -1,0 +1,69 @@
+//! `createIndexes`: builds indexes.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
+use sheaf_db::index::spec::IndexSpec;
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "createIndexes";
+    let namespace = cx.collection()?;
+    let mut specs = Vec::new();
+    let mut given = false;
+    for element in cx.arguments() {
+        match element.key() {
+            "indexes" => {
+                given = true;
+                for spec in fields::array(NAME, &element)?.iter() {
+                    let RawValue::Document(spec) = spec else {
+                        return Err(fields::wrong_type(NAME, &element, "array of objects"));
+                    };
+                    specs.push(IndexSpec::parse(spec)?);
+                }
+            }
+            // There is one node, and its vote is the build itself.
+            "commitQuorum" => check_commit_quorum(element.value())?,
+            "ignoreUnknownIndexOptions" => {
+                if fields::boolean(NAME, &element)? {
+                    return Err(Error::new(
+                        ErrorCode::NOT_IMPLEMENTED,
+                        "createIndexes.ignoreUnknownIndexOptions is not supported",
+                    ));
+                }
+            }
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    if !given {
+        return Err(fields::missing(NAME, "indexes"));
+    }
+    if specs.is_empty() {
+        return Err(Error::bad_value("Must specify at least one index to create"));
+    }
+    let db = cx.server.db.clone();
+    let result = db.create_indexes(&cx.op, &namespace, &specs)?;
+    out.append("numIndexesBefore", result.indexes_before as i32);
+    out.append("numIndexesAfter", result.indexes_after as i32);
+    out.append("createdCollectionAutomatically", result.created_collection);
+    if let Some(note) = result.note {
+        out.append("note", note);
+    }
+    Ok(())
+}
+
+fn check_commit_quorum(value: RawValue<'_>) -> Result<(), Error> {
+    let fits = match value {
+        RawValue::String(mode) => matches!(mode, "votingMembers" | "majority"),
+        value => value.as_i64_exact().is_some_and(|n| (0..=1).contains(&n)),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::UNSATISFIABLE_COMMIT_QUORUM,
+        "commitQuorum must be \"votingMembers\", \"majority\", 0 or 1: the server is not a member \
+         of a replica set",
+    ))
+}

@@ -5,7 +5,7 @@
 //!       [--seconds S] [--folder F] [--flush-ms MS] [only ...]
 //! ```
 //!
-//! `only` is any of: load get cursor seek commit unit hot raw large reopen. The folder should be on the disk that is to be measured; the data goes when the program ends.
+//! `only` is any of: load get cursor seek commit unit hot beside raw large reopen. The folder should be on the disk that is to be measured; the data goes when the program ends.
 //! Prints one line for each measurement: name, number, unit.
 
 use std::path::{Path, PathBuf};
@@ -93,6 +93,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if wanted("hot") {
                 hot(&engine, &options, threads, durability)?;
             }
+        }
+    }
+    if wanted("beside") {
+        for durability in [Durability::Buffered, Durability::Synced] {
+            beside(&engine, &options, durability)?;
         }
     }
     if wanted("raw") && options.engine == "redb" {
@@ -414,6 +419,48 @@ fn hot(
             unit.commit(durability).map(drop)
         },
     )
+}
+
+/// How long a reader takes for a new snapshot and a get while one thread commits without pause.
+fn beside(
+    engine: &Arc<dyn StorageEngine>,
+    options: &Options,
+    durability: Durability,
+) -> Result<(), StorageError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (engine, stop, entries) = (engine.clone(), stop.clone(), options.entries);
+        thread::spawn(move || {
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let mut batch = WriteBatch::new();
+                batch.put(RECORDS, &key(scattered(n, entries)), vec![8; VALUE_BYTES]);
+                engine.apply(batch, durability)?;
+                n += 1;
+            }
+            Ok::<_, StorageError>(())
+        })
+    };
+    let mut nanos = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < options.duration {
+        let one = Instant::now();
+        let key = key(scattered(nanos.len() as u64, options.entries));
+        engine.snapshot()?.get(RECORDS, &key)?;
+        nanos.push(one.elapsed().as_nanos() as u64);
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.join().expect("the writer panicked")?;
+    nanos.sort_unstable();
+    for (name, part) in [("half", 500), ("99 of 100", 990), ("999 of 1000", 999)] {
+        let name = format!("snapshot and get beside {durability:?} commits, {name}");
+        report(
+            &name.to_lowercase(),
+            nanos[nanos.len() * part / 1000] as f64,
+            "ns",
+        );
+    }
+    Ok(())
 }
 
 /// What redb does by itself with the writes of `commit`, each in a transaction of its own: what putting

@@ -35,7 +35,7 @@ type Guard = AccessGuard<'static, &'static [u8]>;
 
 /// Values up to this length are copied out of their page, longer ones are handed out in place. Copying
 /// costs less than the reference counts up to about here, and pins no page.
-const COPIED_BYTES_MAX: usize = 4096;
+const COPIED_BYTES_MAX: usize = 8192;
 
 /// One committed state.
 pub(super) struct View {

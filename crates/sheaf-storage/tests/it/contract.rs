@@ -326,7 +326,7 @@ fn large_values_come_back_and_outlive_the_snapshot() {
     for engine in engines() {
         with_table(&**engine, &[]);
         let large = |n: usize| vec![n as u8; n];
-        let sizes = [0_usize, 1, 4095, 4096, 4097, 70_000, 1 << 20, 16 << 20];
+        let sizes = [0_usize, 1, 8191, 8192, 8193, 70_000, 1 << 20, 16 << 20];
         for n in sizes {
             let mut batch = WriteBatch::new();
             batch.put(T, &n.to_be_bytes(), large(n));

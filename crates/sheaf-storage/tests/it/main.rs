@@ -3,6 +3,9 @@
 mod contract;
 mod crash;
 mod differential;
+mod durable;
 mod engines;
+mod format;
 mod model;
 mod unit;
+mod versions;

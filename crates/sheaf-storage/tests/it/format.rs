@@ -1,0 +1,124 @@
+//! The file's format: a small file of each released version stays readable, others are refused clearly.
+
+use std::path::PathBuf;
+
+use sheaf_storage::*;
+
+use crate::engines::folder;
+use crate::model::{Model, Op, dump};
+
+const TABLE: TableId = TableId(0x1f);
+
+fn testdata(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "testdata", name]
+        .iter()
+        .collect()
+}
+
+/// What the files hold.
+fn content() -> Vec<Op> {
+    let mut ops = vec![Op::Create(TABLE), Op::Create(TableId(u64::MAX))];
+    ops.push(Op::Put(
+        TableId::CATALOG,
+        b"name".to_vec(),
+        b"value".to_vec(),
+    ));
+    ops.push(Op::Put(TABLE, Vec::new(), Vec::new()));
+    for n in 0..40_u8 {
+        ops.push(Op::Put(
+            TABLE,
+            vec![n, n ^ 0xa5],
+            vec![n; usize::from(n) * 3],
+        ));
+    }
+    ops.push(Op::Put(TABLE, vec![255], vec![1; 6000]));
+    ops
+}
+
+#[test]
+fn files_of_version_1_open() {
+    let kept = testdata("redb-v1.redb");
+    let (_folder, path) = folder();
+    let mut model = Model::new();
+    assert!(model.apply_all(&content()));
+    if std::env::var_os("SHEAF_BLESS").is_some() && !kept.exists() {
+        let engine = RedbEngine::open(&path, RedbOptions::default()).unwrap();
+        let mut batch = WriteBatch::new();
+        content().iter().for_each(|op| op.add_to(&mut batch));
+        engine.apply(batch, Durability::Synced).unwrap();
+        engine.close().unwrap();
+        std::fs::copy(&path, &kept).unwrap();
+    }
+    // Opening writes to the file.
+    std::fs::copy(&kept, &path).unwrap();
+    let engine = RedbEngine::open(&path, RedbOptions::default()).unwrap();
+    let tables = engine.tables().unwrap();
+    assert_eq!(tables, [TableId::CATALOG, TABLE, TableId(u64::MAX)]);
+    assert_eq!(dump(&*engine.snapshot().unwrap(), tables), model);
+    let stats = engine.table_stats(TABLE).unwrap();
+    assert_eq!((stats.entries, stats.key_bytes), (42, 81));
+}
+
+#[test]
+fn a_newer_version_is_refused_by_number() {
+    let (_folder, path) = folder();
+    RedbEngine::open(&path, RedbOptions::default())
+        .unwrap()
+        .close()
+        .unwrap();
+    {
+        let db = redb::Database::open(&path).unwrap();
+        let txn = db.begin_write().unwrap();
+        let meta = redb::TableDefinition::<&str, &[u8]>::new("sheaf");
+        let version = 2_u64.to_le_bytes();
+        txn.open_table(meta)
+            .unwrap()
+            .insert("version", &version[..])
+            .unwrap();
+        txn.commit().unwrap();
+    }
+    let Err(error) = RedbEngine::open(&path, RedbOptions::default()) else {
+        panic!("opened");
+    };
+    let expected = StorageError::NewerFormat {
+        found: 2,
+        supported: 1,
+    };
+    assert_eq!(error, expected);
+    assert_eq!(
+        error.to_string(),
+        "the data files have format version 2, newer than 1, the newest that this program reads; \
+         start the program version that wrote them"
+    );
+}
+
+#[test]
+fn files_of_others_are_refused() {
+    let refused = |path: &PathBuf| match RedbEngine::open(path, RedbOptions::default()) {
+        Err(StorageError::WrongFormat { detail }) => detail,
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => panic!("opened"),
+    };
+    let (_folder, path) = folder();
+    std::fs::write(&path, b"a text, and not a short one: ".repeat(1000)).unwrap();
+    assert!(refused(&path).contains("data.redb"));
+    let (_folder, path) = folder();
+    {
+        let db = redb::Database::create(&path).unwrap();
+        let txn = db.begin_write().unwrap();
+        let table = redb::TableDefinition::<&str, &[u8]>::new("somebody else's");
+        txn.open_table(table).unwrap();
+        txn.commit().unwrap();
+    }
+    assert!(refused(&path).contains("another program"));
+}
+
+#[test]
+fn a_file_is_open_once() {
+    let (_folder, path) = folder();
+    let engine = RedbEngine::open(&path, RedbOptions::default()).unwrap();
+    let again = RedbEngine::open(&path, RedbOptions::default());
+    assert!(matches!(again, Err(StorageError::InUse { .. })));
+    engine.close().unwrap();
+    RedbEngine::open(&path, RedbOptions::default()).unwrap();
+}

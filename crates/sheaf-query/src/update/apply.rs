@@ -17,7 +17,7 @@
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue, values_equal};
 use smallvec::SmallVec;
 
 use super::array_filters::ArrayFilters;
@@ -299,6 +299,10 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         if let Some(leaf) = self.leaf(nodes)? {
             match self.change(leaf, Some(value))? {
                 Change::Keep => {
+                    self.out.append_raw_element(element);
+                }
+                // An _id never changes, not even from 1 to 1.0.
+                Change::Set(new) if self.path == "_id" && values_equal(new.as_raw(), value) => {
                     self.out.append_raw_element(element);
                 }
                 Change::Set(new) => {

@@ -14,6 +14,7 @@ use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Timestamp};
 
 use crate::expression::VariableScope;
 use crate::matcher::ParseContext;
+use crate::pipeline::Pipeline;
 
 mod apply;
 mod array_filters;
@@ -23,6 +24,7 @@ mod modified_paths;
 mod operator;
 mod operators;
 mod path;
+mod pipeline_form;
 mod replacement;
 mod tree;
 mod upsert;
@@ -76,6 +78,7 @@ pub struct UpdateDriver {
 enum Form {
     Replacement(DocBuf),
     Operators(Operators),
+    Pipeline(Pipeline),
 }
 
 /// Which of the three forms an update has.
@@ -116,11 +119,14 @@ impl UpdateDriver {
                 replacement::check(doc)?;
                 Form::Replacement(doc.to_buf())
             }
-            RawValue::Array(_) => {
-                return Err(Error::new(
-                    ErrorCode::NOT_IMPLEMENTED,
-                    "updates with an aggregation pipeline are not supported yet; use update operators",
-                ));
+            RawValue::Array(stages) => {
+                if array_filters.is_some_and(|filters| !filters.is_empty()) {
+                    return Err(Error::new(
+                        ErrorCode::FAILED_TO_PARSE,
+                        "arrayFilters may not be specified for pipeline-style updates",
+                    ));
+                }
+                Form::Pipeline(pipeline_form::parse(stages, &context)?)
             }
             other => {
                 return Err(Error::new(
@@ -140,6 +146,7 @@ impl UpdateDriver {
         match &self.form {
             Form::Replacement(_) => UpdateKind::Replacement,
             Form::Operators(_) => UpdateKind::Operators,
+            Form::Pipeline(_) => UpdateKind::Pipeline,
         }
     }
 
@@ -160,6 +167,7 @@ impl UpdateDriver {
         let (new, modified) = match &self.form {
             Form::Replacement(new) => replacement::apply(new.as_raw(), doc, context)?,
             Form::Operators(operators) => operators.apply(doc, context)?,
+            Form::Pipeline(pipeline) => pipeline_form::apply(pipeline, doc)?,
         };
         if modified.is_empty() {
             return Ok(Outcome::NoChange);
@@ -175,3 +183,6 @@ fn is_operators(doc: RawDoc<'_>) -> bool {
     doc.first()
         .is_some_and(|first| first.key().starts_with('$'))
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,13 @@ pub(super) fn parse(path: &str, filters: &mut ArrayFilters) -> Result<Vec<Compon
             ));
         }
         let component = component(name, path, filters)?;
+        if components.is_empty()
+            && name.starts_with('$')
+            && name.len() > 1
+            && !name.starts_with("$[")
+        {
+            return Err(dollar_prefixed(name, path));
+        }
         if components.is_empty() && !matches!(component, Component::Field { .. }) {
             return Err(Error::bad_value(format!(
                 "the positional element '{name}' must not come first in the path '{path}'"
@@ -128,10 +135,14 @@ fn component(name: &str, path: &str, filters: &mut ArrayFilters) -> Result<Compo
             ))),
         };
     }
-    Err(Error::new(
+    Err(dollar_prefixed(name, path))
+}
+
+fn dollar_prefixed(name: &str, path: &str) -> Error {
+    Error::new(
         ErrorCode::DOLLAR_PREFIXED_FIELD_NAME,
         format!(
             "the dollar ($) prefixed field '{name}' in '{path}' is not allowed in an update path"
         ),
-    ))
+    )
 }

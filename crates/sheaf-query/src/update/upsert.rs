@@ -14,7 +14,7 @@ use sheaf_bson::{DocBuf, DocBuilder, ObjectId, RawDoc, RawValue, Value};
 
 use crate::matcher::{ComparisonOp, MatchExpression};
 
-use super::{ApplyContext, Form, UpdateDriver, document_rules, replacement};
+use super::{ApplyContext, Form, UpdateDriver, document_rules, pipeline_form, replacement};
 
 /// Values that the query fixes, by path.
 type Equalities<'m> = BTreeMap<&'m str, RawValue<'m>>;
@@ -147,6 +147,11 @@ impl UpdateDriver {
                 if operators.touches("_id") {
                     document_rules::check_id_unchanged(from_query.as_raw(), new.as_raw())?;
                 }
+                new
+            }
+            Form::Pipeline(pipeline) => {
+                let new = pipeline_form::apply(pipeline, from_query.as_raw())?.0;
+                document_rules::check_id_unchanged(from_query.as_raw(), new.as_raw())?;
                 new
             }
         };

@@ -1,0 +1,39 @@
+//! The pipeline form of an update: stages that turn the document into another.
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc};
+
+use crate::matcher::ParseContext;
+use crate::pipeline::Pipeline;
+
+use super::document_rules;
+use super::modified_paths::ModifiedPaths;
+use super::replacement::differences;
+
+/// Errors: those of the stages; a stage that is not for updates (InvalidOptions).
+pub(super) fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
+    let pipeline = Pipeline::parse(stages, context)?;
+    match pipeline.first_stage_not_for_updates() {
+        None => Ok(pipeline),
+        Some(stage) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!(
+                "{stage} is not allowed to be used within an update; allowed are $addFields, $set, $project, $unset, $replaceRoot and $replaceWith"
+            ),
+        )),
+    }
+}
+
+/// The document after the stages, its `_id` kept, and the top-level fields that differ.
+pub(super) fn apply(pipeline: &Pipeline, old: RawDoc<'_>) -> Result<(DocBuf, ModifiedPaths)> {
+    let mut new = pipeline.transform(old)?;
+    if let (Some(id), None) = (old.get_element("_id"), new.get("_id")) {
+        let mut with_id = DocBuilder::new();
+        with_id.append_raw_element(id);
+        with_id.extend(new.as_raw());
+        new = with_id.finish();
+    }
+    document_rules::check_depth(new.as_raw())?;
+    let modified = differences(old, new.as_raw());
+    Ok((new, modified))
+}

@@ -24,7 +24,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::decimal128::Decimal128;
 use crate::element_type::ElementType;
-use crate::number::{Number, cmp_f64, cmp_i64_f64};
+use crate::number::{Number, cmp_decimal, cmp_f64, cmp_i64_f64};
 use crate::raw::{RawArray, RawDoc, RawElement, RawIter};
 use crate::raw_value::RawValue;
 
@@ -91,6 +91,10 @@ fn elements(mut a: RawIter<'_>, mut b: RawIter<'_>, names: bool, depth: u32) -> 
 }
 
 fn element(a: RawElement<'_>, b: RawElement<'_>, names: bool, depth: u32) -> Ordering {
+    // Equal bytes are equal values, however deep.
+    if a.as_bytes() == b.as_bytes() {
+        return Ordering::Equal;
+    }
     let (ta, tb) = (a.element_type(), b.element_type());
     if ta != tb {
         let order = ta.canonical_rank().cmp(&tb.canonical_rank());
@@ -104,7 +108,7 @@ fn element(a: RawElement<'_>, b: RawElement<'_>, names: bool, depth: u32) -> Ord
             return order;
         }
     }
-    if ta.canonical_rank() == ElementType::String.canonical_rank() {
+    if matches!(ta, ElementType::String | ElementType::Symbol) {
         return text_bytes(&a).cmp(text_bytes(&b));
     }
     compare_at(a.value(), b.value(), depth)
@@ -128,6 +132,7 @@ fn compare_at(a: RawValue<'_>, b: RawValue<'_>, depth: u32) -> Ordering {
         (Double(x), Int32(y)) => cmp_f64(x, f64::from(y)),
         (Int64(x), Double(y)) => cmp_i64_f64(x, y),
         (Double(x), Int64(y)) => cmp_i64_f64(y, x).reverse(),
+        (Decimal128(x), Decimal128(y)) => cmp_decimal(x, y),
         (Decimal128(x), y) if y.is_number() => compare_decimal(x, y),
         (x, Decimal128(y)) if x.is_number() => compare_decimal(y, x).reverse(),
         (String(x) | Symbol(x), String(y) | Symbol(y)) => x.as_bytes().cmp(y.as_bytes()),

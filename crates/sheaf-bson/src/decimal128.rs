@@ -195,7 +195,7 @@ impl Decimal128 {
 
     /// Compares by value: NaN lowest and equal to itself, zeros equal, 1.0 equal to 1.00.
     pub fn cmp_value(self, other: Decimal128) -> Ordering {
-        crate::number::Number::from(self).cmp(&crate::number::Number::from(other))
+        crate::number::cmp_decimal(self, other)
     }
 
     /// Compares with an integer by value, exactly.

@@ -106,6 +106,29 @@ impl ElementType {
         })
     }
 
+    /// The type with a byte that was checked before; null for one that was not.
+    #[inline]
+    pub(crate) const fn from_known_u8(byte: u8) -> ElementType {
+        match ElementType::from_u8(byte) {
+            Some(element_type) => element_type,
+            None => Null,
+        }
+    }
+
+    /// The size of every value of this type; `None` when values differ in size.
+    #[inline]
+    pub(crate) const fn fixed_len(self) -> Option<u8> {
+        match self {
+            Undefined | Null | MinKey | MaxKey => Some(0),
+            Boolean => Some(1),
+            Int32 => Some(4),
+            Double | DateTime | Timestamp | Int64 => Some(8),
+            ObjectId => Some(12),
+            Decimal128 => Some(16),
+            _ => None,
+        }
+    }
+
     /// The number `$type` knows this type by: the type byte, except that MinKey is -1.
     pub const fn type_code(self) -> i32 {
         match self {

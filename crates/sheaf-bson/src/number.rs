@@ -126,6 +126,19 @@ impl From<Decimal128> for Number {
     }
 }
 
+/// Compares two decimals, as [`Number`]s compare, without expanding them.
+pub(crate) fn cmp_decimal(a: Decimal128, b: Decimal128) -> Ordering {
+    if !a.is_finite() || !b.is_finite() || a.is_zero() || b.is_zero() {
+        return Number::from(a).cmp(&Number::from(b));
+    }
+    let ((na, ca, ea), (nb, cb, eb)) = (a.decompose(), b.decompose());
+    if na != nb {
+        return nb.cmp(&na);
+    }
+    let magnitude = DecimalDigits::new(ca, ea).cmp(&DecimalDigits::new(cb, eb));
+    if na { magnitude.reverse() } else { magnitude }
+}
+
 impl DecimalDigits {
     fn new(coefficient: u128, exponent: i32) -> DecimalDigits {
         let length = coefficient.ilog10() as i32 + 1;
@@ -185,6 +198,9 @@ impl Eq for Number {}
 /// leading bit position, leading 64 bits, and whether nothing was cut off.
 fn expand(coefficient: u128, exponent10: i32) -> (i32, u64, bool) {
     // 10^e = 5^e * 2^e: the power of two only moves the result.
+    if let Some(expansion) = expand_short(coefficient, exponent10) {
+        return expansion;
+    }
     if exponent10 >= 0 {
         let product = Big::power_of_five(exponent10 as u32, coefficient);
         let (top, mantissa, exact) = product.leading();
@@ -203,6 +219,31 @@ fn expand(coefficient: u128, exponent10: i32) -> (i32, u64, bool) {
         mantissa,
         exact && remainder_zero,
     )
+}
+
+/// [`expand`] for exponents whose power of five has 64 bits, without big integers.
+fn expand_short(coefficient: u128, exponent10: i32) -> Option<(i32, u64, bool)> {
+    let power = exponent10.unsigned_abs();
+    if power > 27 {
+        return None;
+    }
+    let five = 5u128.pow(power);
+    let (number, exact, moved) = if exponent10 >= 0 {
+        (coefficient.checked_mul(five)?, true, exponent10)
+    } else {
+        // With all 128 bits used the quotient has at least 65.
+        let zeros = coefficient.leading_zeros();
+        let wide = coefficient << zeros;
+        (
+            wide / five,
+            wide.is_multiple_of(five),
+            exponent10 - zeros as i32,
+        )
+    };
+    let zeros = number.leading_zeros();
+    let normal = number << zeros;
+    let exact = exact && normal as u64 == 0;
+    Some((127 - zeros as i32 + moved, (normal >> 64) as u64, exact))
 }
 
 fn bits_of(n: u128) -> i32 {

@@ -250,12 +250,12 @@ impl<'a> Iterator for RawIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<RawElement<'a>> {
-        let element = RawElement::parse_prefix(self.rest);
-        self.rest = match &element {
-            Some(e) => &self.rest[e.bytes.len()..],
-            None => &[],
+        let Some((element, rest)) = RawElement::split(self.rest) else {
+            self.rest = &[];
+            return None;
         };
-        element
+        self.rest = rest;
+        Some(element)
     }
 }
 
@@ -279,30 +279,45 @@ impl<'a> Iterator for RawArrayIter<'a> {
 pub struct RawElement<'a> {
     /// Type byte, key, zero, value.
     bytes: &'a [u8],
-    key_len: usize,
-    element_type: ElementType,
+    key_len: u32,
+    /// Known to be one of a type.
+    type_byte: u8,
 }
 
 impl<'a> RawElement<'a> {
     /// The element at the start of `bytes`, which may go on; `None` when there is no whole one.
     #[inline]
     pub fn parse_prefix(bytes: &'a [u8]) -> Option<RawElement<'a>> {
+        RawElement::split(bytes).map(|(element, _)| element)
+    }
+
+    /// The element at the start of `bytes`, and what follows it.
+    #[inline]
+    fn split(bytes: &'a [u8]) -> Option<(RawElement<'a>, &'a [u8])> {
         let (&type_byte, after) = bytes.split_first()?;
-        let element_type = ElementType::from_u8(type_byte)?;
-        let key_len = memchr::memchr(0, after)?;
-        let value_len = value_len(element_type, &after[key_len + 1..])?;
-        let bytes = bytes.get(..2 + key_len + value_len)?;
-        Some(RawElement {
-            bytes,
-            key_len,
-            element_type,
-        })
+        let key_len = find_zero(after)?;
+        let value = &after[key_len + 1..];
+        let value_len = match LEN[usize::from(type_byte)] {
+            len @ 0..=16 => usize::from(len),
+            STRING => read_len(value, 0)?.checked_add(4).filter(|&n| n >= 5)?,
+            DOCUMENT => read_len(value, 0).filter(|&n| n >= 5)?,
+            _ => rare_len(type_byte, value)?,
+        };
+        let (bytes, rest) = bytes.split_at_checked(2 + key_len + value_len)?;
+        Some((
+            RawElement {
+                bytes,
+                key_len: key_len as u32,
+                type_byte,
+            },
+            rest,
+        ))
     }
 
     /// The type.
     #[inline]
     pub fn element_type(&self) -> ElementType {
-        self.element_type
+        ElementType::from_known_u8(self.type_byte)
     }
 
     /// The key; "" when it is not UTF-8.
@@ -314,19 +329,19 @@ impl<'a> RawElement<'a> {
     /// The key's bytes, without the final zero.
     #[inline]
     pub fn key_bytes(&self) -> &'a [u8] {
-        &self.bytes[1..1 + self.key_len]
+        &self.bytes[1..1 + self.key_len as usize]
     }
 
     /// The value.
     #[inline]
     pub fn value(&self) -> RawValue<'a> {
-        decode(self.element_type, self.raw_value_bytes())
+        decode(self.element_type(), self.raw_value_bytes())
     }
 
     /// The value as it stands in the document.
     #[inline]
     pub fn raw_value_bytes(&self) -> &'a [u8] {
-        &self.bytes[2 + self.key_len..]
+        &self.bytes[2 + self.key_len as usize..]
     }
 
     /// Type byte, key, zero and value as they stand in the document.
@@ -336,27 +351,73 @@ impl<'a> RawElement<'a> {
     }
 }
 
-/// The size of a value that starts at `bytes`; `None` when its lengths do not
-/// hold together. Does not promise that the bytes are all there.
-#[inline]
-pub(crate) fn value_len(element_type: ElementType, bytes: &[u8]) -> Option<usize> {
-    use ElementType::*;
-    match element_type {
-        Undefined | Null | MinKey | MaxKey => Some(0),
-        Boolean => Some(1),
-        Int32 => Some(4),
-        Double | DateTime | Timestamp | Int64 => Some(8),
-        ObjectId => Some(12),
-        Decimal128 => Some(16),
-        String | JavaScript | Symbol => read_len(bytes, 0)?.checked_add(4).filter(|&n| n >= 5),
-        Document | Array => read_len(bytes, 0).filter(|&n| n >= 5),
-        JavaScriptWithScope => read_len(bytes, 0).filter(|&n| n >= 14),
-        Binary => read_len(bytes, 0)?.checked_add(5),
-        DbPointer => read_len(bytes, 0)?.checked_add(16).filter(|&n| n >= 17),
-        Regex => {
+/// In [`LEN`]: a length, and that many bytes behind it.
+const STRING: u8 = 0xF0;
+/// In [`LEN`]: a length that counts itself.
+const DOCUMENT: u8 = 0xF1;
+/// In [`LEN`]: neither, or no type at all.
+const RARE: u8 = 0xFF;
+
+/// The size of the values of a type, by type byte: walking a document looks here for every element.
+static LEN: [u8; 256] = {
+    let mut table = [RARE; 256];
+    let mut i = 0;
+    while i < ElementType::ALL.len() {
+        let element_type = ElementType::ALL[i];
+        table[element_type as usize] = match (element_type.fixed_len(), element_type) {
+            (Some(len), _) => len,
+            (_, ElementType::String | ElementType::JavaScript | ElementType::Symbol) => STRING,
+            (_, ElementType::Document | ElementType::Array) => DOCUMENT,
+            _ => RARE,
+        };
+        i += 1;
+    }
+    table
+};
+
+/// The size of a value of a type that [`LEN`] calls rare; `None` when its
+/// lengths do not hold together or there is no such type.
+#[cold]
+fn rare_len(type_byte: u8, bytes: &[u8]) -> Option<usize> {
+    match ElementType::from_u8(type_byte)? {
+        ElementType::JavaScriptWithScope => read_len(bytes, 0).filter(|&n| n >= 14),
+        ElementType::Binary => read_len(bytes, 0)?.checked_add(5),
+        ElementType::DbPointer => read_len(bytes, 0)?.checked_add(16).filter(|&n| n >= 17),
+        ElementType::Regex => {
             let pattern = memchr::memchr(0, bytes)?;
             let options = memchr::memchr(0, &bytes[pattern + 1..])?;
             Some(pattern + options + 2)
         }
+        _ => None,
     }
+}
+
+/// The position of the first zero byte. Keys are short: sixteen bytes in two
+/// steps find most ends before a call to memchr would have begun.
+#[inline]
+pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
+    if let Some(chunk) = bytes.first_chunk::<8>() {
+        let zeros = zero_bytes(u64::from_le_bytes(*chunk));
+        if zeros != 0 {
+            return Some(zeros.trailing_zeros() as usize / 8);
+        }
+        if let Some(chunk) = bytes[8..].first_chunk::<8>() {
+            let zeros = zero_bytes(u64::from_le_bytes(*chunk));
+            if zeros != 0 {
+                return Some(8 + zeros.trailing_zeros() as usize / 8);
+            }
+        }
+    }
+    find_far_zero(bytes)
+}
+
+#[cold]
+fn find_far_zero(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr(0, bytes)
+}
+
+/// The lowest bit set here marks the first zero byte of the word; bits above it may err.
+#[inline]
+pub(crate) fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
 }

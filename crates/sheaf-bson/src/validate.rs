@@ -13,7 +13,7 @@
 
 use crate::element_type::ElementType;
 use crate::error::BsonError;
-use crate::raw::RawDoc;
+use crate::raw::{RawDoc, find_zero, zero_bytes};
 
 /// What [`validate`] demands.
 #[derive(Clone, Copy, Debug)]
@@ -171,8 +171,13 @@ impl Walk<'_> {
     fn length(&mut self, min: i32, what: &str) -> Result<usize, BsonError> {
         let start = self.at;
         self.skip(4)?;
-        let four = [0, 1, 2, 3].map(|i| self.bytes[start + i]);
-        let length = i32::from_le_bytes(four);
+        let Some(four) = self.bytes[start..].first_chunk() else {
+            return fail(
+                format!("not enough bytes for the length of a {what}"),
+                start,
+            );
+        };
+        let length = i32::from_le_bytes(*four);
         if length < min {
             return fail(
                 format!("{what} length {length} is below the minimum of {min}"),
@@ -195,7 +200,18 @@ impl Walk<'_> {
     fn cstring(&mut self, what: &str) -> Result<(), BsonError> {
         let start = self.at;
         // The last byte belongs to the document.
-        match memchr::memchr(0, &self.bytes[start..self.end - 1]) {
+        let inside = &self.bytes[start..self.end - 1];
+        // Most keys are a few ASCII letters: end and encoding are seen in one step.
+        if let Some(chunk) = inside.first_chunk::<8>() {
+            let word = u64::from_le_bytes(*chunk);
+            let zeros = zero_bytes(word);
+            let before_end = zeros.wrapping_sub(1) & !zeros;
+            if zeros != 0 && word & before_end & 0x8080_8080_8080_8080 == 0 {
+                self.at = start + zeros.trailing_zeros() as usize / 8 + 1;
+                return Ok(());
+            }
+        }
+        match find_zero(inside) {
             None => fail(format!("{what} does not end inside its document"), start),
             Some(len) => {
                 self.at = start + len + 1;

@@ -5,6 +5,8 @@
 //! past. [`KeyReader`] gives the values themselves, or writes them straight
 //! into a document.
 
+use std::borrow::Cow;
+
 use super::type_bits::TypeBitsReader;
 use super::{Directions, class, number};
 use crate::builder::DocBuilder;
@@ -63,6 +65,8 @@ pub struct KeyReader<'a> {
     bits: TypeBitsReader<'a>,
     directions: Directions,
     field: usize,
+    /// Where the iterator builds a value.
+    buffer: Vec<u8>,
 }
 
 impl<'a> KeyReader<'a> {
@@ -74,6 +78,7 @@ impl<'a> KeyReader<'a> {
             bits: TypeBitsReader::new(type_bits),
             directions,
             field: 0,
+            buffer: Vec::new(),
         }
     }
 
@@ -120,13 +125,14 @@ impl Iterator for KeyReader<'_> {
 
     /// The next field's value. After an error nothing more comes.
     fn next(&mut self) -> Option<Result<Value, BsonError>> {
-        let mut holder = DocBuilder::new();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let mut holder = DocBuilder::with_vec(buffer);
         match self.read_into(&mut holder, "") {
             Ok(true) => {
-                let doc = holder.finish();
-                doc.as_raw()
-                    .first()
-                    .map(|element| Ok(element.value().to_value()))
+                self.buffer = holder.finish_into();
+                let first = RawDoc::parse(&self.buffer).ok()?.first()?;
+                Some(Ok(first.value().to_value()))
             }
             Ok(false) => None,
             Err(error) => {
@@ -206,12 +212,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a text into `out`, which is emptied first.
-    fn text_into(&mut self, out: &mut Vec<u8>) -> Result<(), BsonError> {
+    /// Reads a text: where it stands, if it stands there as it is.
+    fn unescaped_text(&mut self) -> Result<Cow<'a, [u8]>, BsonError> {
         let flip = self.flip;
         let start = self.at;
         let stored = self.text()?;
-        out.clear();
+        if flip == 0 && memchr::memchr(1, stored).is_none() {
+            return Ok(Cow::Borrowed(stored));
+        }
+        let mut out = Vec::with_capacity(stored.len());
         let mut bytes = stored.iter().map(|b| b ^ flip);
         while let Some(byte) = bytes.next() {
             out.push(match byte {
@@ -222,7 +231,7 @@ impl<'a> Cursor<'a> {
                 other => other,
             });
         }
-        Ok(())
+        Ok(Cow::Owned(out))
     }
 }
 
@@ -316,7 +325,7 @@ struct Decoder<'c, 'k, 'b, 't> {
     scratch: Vec<u8>,
 }
 
-impl Decoder<'_, '_, '_, '_> {
+impl<'k> Decoder<'_, 'k, '_, '_> {
     /// Recurses, so what does not is kept out of its stack frame.
     fn value(
         &mut self,
@@ -479,10 +488,8 @@ impl Decoder<'_, '_, '_, '_> {
         Ok(())
     }
 
-    fn text(&mut self) -> Result<Vec<u8>, BsonError> {
-        let mut out = Vec::new();
-        self.cursor.text_into(&mut out)?;
-        Ok(out)
+    fn text(&mut self) -> Result<Cow<'k, [u8]>, BsonError> {
+        self.cursor.unescaped_text()
     }
 
     /// Reads `length` bytes into the scratch buffer.

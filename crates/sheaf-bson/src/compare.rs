@@ -56,7 +56,7 @@ pub fn values_equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
 
 /// Compares two documents.
 pub fn compare_docs(a: RawDoc<'_>, b: RawDoc<'_>) -> Ordering {
-    elements(a.iter(), b.iter(), true, 0)
+    nested(a, b, true, 0)
 }
 
 /// Compares two documents, taking names of top-level fields into account or not.
@@ -91,10 +91,6 @@ fn elements(mut a: RawIter<'_>, mut b: RawIter<'_>, names: bool, depth: u32) -> 
 }
 
 fn element(a: RawElement<'_>, b: RawElement<'_>, names: bool, depth: u32) -> Ordering {
-    // Equal bytes are equal values, however deep.
-    if a.as_bytes() == b.as_bytes() {
-        return Ordering::Equal;
-    }
     let (ta, tb) = (a.element_type(), b.element_type());
     if ta != tb {
         let order = ta.canonical_rank().cmp(&tb.canonical_rank());
@@ -199,6 +195,10 @@ fn compare_at(a: RawValue<'_>, b: RawValue<'_>, depth: u32) -> Ordering {
 }
 
 fn nested(a: RawDoc<'_>, b: RawDoc<'_>, names: bool, depth: u32) -> Ordering {
+    // Equal bytes are equal values, however deep.
+    if a.as_bytes() == b.as_bytes() {
+        return Ordering::Equal;
+    }
     if depth >= DEPTH_MAX {
         return a.as_bytes().cmp(b.as_bytes());
     }

@@ -1,0 +1,9 @@
+//! The database from its outside: every test runs on the memory engine and on redb.
+
+mod builds;
+mod catalog;
+mod concurrency;
+mod documents;
+mod indexes;
+mod random;
+mod support;

@@ -111,7 +111,8 @@ impl IndexBuild {
         self.end.notify_all();
     }
 
-    pub(crate) fn check_aborted(&self) -> Result<()> {
+    /// Fails when somebody has asked the build to end.
+    pub fn check_aborted(&self) -> Result<()> {
         match self.aborted.get() {
             Some(why) => Err(why.clone()),
             None => Ok(()),

@@ -1,7 +1,7 @@
 //! Test scripts: text in, text out, in `testdata/`.
 //!
 //! A line without indent asks, the indented lines below it are the answer.
-//! `BLESS=1` rewrites answers that are computed; truth tables are only checked.
+//! `UPDATE_EXPECT=1` rewrites answers that are computed; truth tables are only checked.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -65,11 +65,11 @@ pub(crate) fn run(name: &str, mut answer: impl FnMut(&Block) -> Option<Vec<Strin
             }),
         }
     }
-    if std::env::var_os("BLESS").is_some() {
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(path(name), out).unwrap();
     } else if out != text {
         let pairs = text.lines().zip(out.lines()).enumerate();
         let different = pairs.into_iter().find(|(_, (old, new))| old != new);
-        panic!("{name}: answers differ (BLESS=1 rewrites them): {different:?}");
+        panic!("{name}: answers differ (UPDATE_EXPECT=1 rewrites them): {different:?}");
     }
 }

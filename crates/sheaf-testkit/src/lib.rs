@@ -2,3 +2,4 @@
 
 pub mod fuzz;
 pub mod generate;
+pub mod generate_query;

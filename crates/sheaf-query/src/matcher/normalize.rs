@@ -20,7 +20,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use sheaf_bson::{RawValue, Value, compare_values};
+use sheaf_bson::{DocBuilder, RawValue, Value, compare_values};
 
 use super::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch};
 
@@ -35,6 +35,11 @@ impl MatchExpression {
             MatchExpression::In(list) => normalize_in(list),
             MatchExpression::ElemMatchObject { path, child } => match child.normalize() {
                 MatchExpression::AlwaysFalse => MatchExpression::AlwaysFalse,
+                // Any element that is a document: {$elemMatch: {}}.
+                MatchExpression::AlwaysTrue => MatchExpression::ElemMatchObject {
+                    path,
+                    child: Box::new(MatchExpression::all()),
+                },
                 child => MatchExpression::ElemMatchObject {
                     path,
                     child: Box::new(child),
@@ -191,7 +196,7 @@ fn merge_equalities(children: &mut Vec<MatchExpression>) {
         while let Some(next) = lists.next_if(|next| same_path(next)) {
             add(next);
         }
-        equalities.sort_by(|a, b| compare_values(a.as_raw(), b.as_raw()));
+        equalities.sort_by(|a, b| compare_exactly(a.as_raw(), b.as_raw()));
         equalities.dedup_by(|a, b| compare_values(a.as_raw(), b.as_raw()).is_eq());
         if let Some(path) = path {
             children.push(normalize_in(In {
@@ -204,14 +209,25 @@ fn merge_equalities(children: &mut Vec<MatchExpression>) {
 }
 
 fn sort_and_dedup(children: &mut Vec<MatchExpression>) {
-    children.sort_by(compare_expressions);
-    children.dedup_by(|a, b| compare_expressions(a, b).is_eq() && identical(a, b));
+    // Equal in the order is not yet the same: 1 and 1.0 are equal.
+    children.sort_by(|a, b| {
+        compare_expressions(a, b)
+            .then_with(|| a.serialize().as_bytes().cmp(b.serialize().as_bytes()))
+    });
+    children.dedup_by(|a, b| {
+        compare_expressions(a, b).is_eq() && a.serialize().as_bytes() == b.serialize().as_bytes()
+    });
 }
 
-/// Equal in the order is not yet the same predicate: 1 and 1.0 are equal, and
-/// `$expr`s are not looked into.
-fn identical(a: &MatchExpression, b: &MatchExpression) -> bool {
-    a.serialize().as_bytes() == b.serialize().as_bytes()
+/// The order of values, and of equal ones that of their bytes, so that of 1 and
+/// 1.0 the same one comes first whatever the order they were given in.
+pub(super) fn compare_exactly(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
+    let bytes = |value| {
+        let mut builder = DocBuilder::new();
+        builder.append("", value);
+        builder.finish().into_vec()
+    };
+    compare_values(a, b).then_with(|| bytes(a).cmp(&bytes(b)))
 }
 
 /// The place of a node's kind among its siblings.

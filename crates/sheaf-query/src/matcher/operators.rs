@@ -7,6 +7,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{ElementType, Error, RawArray, RawDoc, RawValue, Value, compare_values};
 
+use super::normalize::compare_exactly;
 use super::parse::{
     Level, comparison, conjunction, equality, is_element_operators, is_operators, no_path,
     parse_filter,
@@ -124,7 +125,7 @@ fn parse_in(
             _ => equalities.push(entry),
         }
     }
-    equalities.sort_by(|a, b| compare_values(*a, *b));
+    equalities.sort_by(|a, b| compare_exactly(*a, *b));
     equalities.dedup_by(|a, b| compare_values(*a, *b).is_eq());
     Ok(MatchExpression::In(In {
         path: Arc::clone(path),

@@ -281,11 +281,24 @@ fn starts_with_dollar(doc: RawDoc<'_>) -> bool {
 pub(super) fn is_element_operators(doc: RawDoc<'_>) -> bool {
     doc.first().is_some_and(|e| {
         let name = e.key();
-        name.starts_with('$')
-            && !is_dbref_field(name)
-            && !matches!(
-                name,
-                "$and" | "$or" | "$nor" | "$where" | "$expr" | "$comment"
-            )
+        name.starts_with('$') && !is_dbref_field(name) && !is_top_level_operator(name)
     })
+}
+
+/// Names that stand where a field may, not under one.
+fn is_top_level_operator(name: &str) -> bool {
+    matches!(
+        name,
+        "$and"
+            | "$or"
+            | "$nor"
+            | "$expr"
+            | "$comment"
+            | "$where"
+            | "$text"
+            | "$jsonSchema"
+            | "$sampleRate"
+            | "$alwaysTrue"
+            | "$alwaysFalse"
+    )
 }

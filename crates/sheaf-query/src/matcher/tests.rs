@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Every row of a `filter` is also asked of the normalised filter, of what its
-//! printed form parses to, and of its negation. `BLESS=1` rewrites the answers
+//! printed form parses to, and of its negation. `UPDATE_EXPECT=1` rewrites the answers
 //! of `refuse` and `print`; rows are never rewritten.
 
 use sheaf_bson::json::shell_doc;

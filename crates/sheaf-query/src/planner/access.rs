@@ -229,7 +229,10 @@ impl Enumerator<'_> {
                     .flatten()
                     .all(OrderedIntervalList::is_point);
                 let bounded = |lists: &[OrderedIntervalList], index: &IndexEntry| -> Vec<String> {
-                    let bounded = lists.iter().zip(&index.fields).filter(|(l, _)| !l.is_full());
+                    let bounded = lists
+                        .iter()
+                        .zip(&index.fields)
+                        .filter(|(l, _)| !l.is_full());
                     bounded.map(|(_, f)| f.path.dotted().to_owned()).collect()
                 };
                 let (fx, fy) = (bounded(of_x, x), bounded(of_y, y));

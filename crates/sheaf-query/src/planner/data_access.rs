@@ -198,9 +198,10 @@ fn keys_hold(node: &SolutionNode, pattern: &SortPattern) -> bool {
     let mut scans = Vec::new();
     key_scans(node, &mut scans)
         && scans.iter().all(|scan| {
-            pattern.parts.iter().all(|part| {
-                field_with_value(scan, part.path.dotted()).is_some()
-            })
+            pattern
+                .parts
+                .iter()
+                .all(|part| field_with_value(scan, part.path.dotted()).is_some())
         })
 }
 

@@ -21,10 +21,7 @@ pub(super) enum Hinted {
 /// Looks a hint up. Hidden indexes cannot be hinted at.
 ///
 /// Errors: BadValue if no index or more than one is meant.
-pub(super) fn resolve(
-    hint: Option<&Hint>,
-    indexes: &[Arc<IndexEntry>],
-) -> Result<Hinted, Error> {
+pub(super) fn resolve(hint: Option<&Hint>, indexes: &[Arc<IndexEntry>]) -> Result<Hinted, Error> {
     let mut visible = indexes.iter().filter(|index| !index.hidden);
     match hint {
         None => Ok(Hinted::No),
@@ -34,9 +31,8 @@ pub(super) fn resolve(
             None => Err(unknown(name)),
         },
         Some(Hint::KeyPattern(pattern)) => {
-            let mut matching = visible.filter(|index| {
-                compare_docs(index.key_pattern.as_raw(), pattern.as_raw()).is_eq()
-            });
+            let mut matching = visible
+                .filter(|index| compare_docs(index.key_pattern.as_raw(), pattern.as_raw()).is_eq());
             match (matching.next(), matching.next()) {
                 (None, _) => Err(unknown(&json::shell_doc(pattern.as_raw()))),
                 (Some(index), None) => Ok(Hinted::Index(index.clone())),

@@ -99,9 +99,8 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
             }
         }
         MatchExpression::Regex(pattern) => {
-            let passes = |value: &sheaf_bson::Value| {
-                pattern.test(Some(value.as_raw())).is_ok_and(|yes| yes)
-            };
+            let passes =
+                |value: &sheaf_bson::Value| pattern.test(Some(value.as_raw())).is_ok_and(|yes| yes);
             match known {
                 MatchExpression::Comparison(c) => {
                     c.op == crate::matcher::ComparisonOp::Eq && passes(&c.value)

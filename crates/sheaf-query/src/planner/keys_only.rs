@@ -165,25 +165,27 @@ fn distinct_scan(
         });
     }
     let all = Conjunction::new(&query.filter, &Base::default(), &[]);
-    assignments(index, &all, 1).into_iter().find_map(|assignment| {
-        let decided = (0..all.conjuncts.len())
-            .all(|at| assignment.tightness_of(at) == Some(BoundsTightness::Exact));
-        let lists = assignment.lists;
-        // Before the field only single values: each makes a walk of its own.
-        let few_walks = lists[..field]
-            .iter()
-            .all(OrderedIntervalList::is_union_of_points);
-        // A document that matches gives all its values, also those that lie
-        // outside the bounds or beside the element that they hold of.
-        let shows_all = !is_multikey(index, field)
-            || (0..lists.len()).all(|other| {
-                lists[other].is_full() || deepest_shared_array(index, field, other).is_none()
-            });
-        (decided && few_walks && shows_all).then(|| IndexScanNode {
-            dedup: false,
-            ..scan(&assignment.index, lists)
+    assignments(index, &all, 1)
+        .into_iter()
+        .find_map(|assignment| {
+            let decided = (0..all.conjuncts.len())
+                .all(|at| assignment.tightness_of(at) == Some(BoundsTightness::Exact));
+            let lists = assignment.lists;
+            // Before the field only single values: each makes a walk of its own.
+            let few_walks = lists[..field]
+                .iter()
+                .all(OrderedIntervalList::is_union_of_points);
+            // A document that matches gives all its values, also those that lie
+            // outside the bounds or beside the element that they hold of.
+            let shows_all = !is_multikey(index, field)
+                || (0..lists.len()).all(|other| {
+                    lists[other].is_full() || deepest_shared_array(index, field, other).is_none()
+                });
+            (decided && few_walks && shows_all).then(|| IndexScanNode {
+                dedup: false,
+                ..scan(&assignment.index, lists)
+            })
         })
-    })
 }
 
 impl Access<'_> {

@@ -121,8 +121,10 @@ impl<'q> Conjunction<'q> {
         for conjunct in 0..all.conjuncts.len() {
             all.collect(all.conjuncts[conjunct], conjunct, true, base);
         }
-        all.predicates
-            .extend(outer.iter().map(|p| Predicate { conjunct: None, ..p.clone() }));
+        all.predicates.extend(outer.iter().map(|p| Predicate {
+            conjunct: None,
+            ..p.clone()
+        }));
         all.predicates.sort_by(|a, b| a.path.cmp(&b.path));
         all
     }

@@ -22,7 +22,10 @@ pub fn plan_summary(root: &SolutionNode) -> String {
 /// Adds the leaves' names, first to last. Whether some had to be left out.
 fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
     let scan = |stage: &str, scan: &IndexScanNode| {
-        format!("{stage} {}", json::shell_doc(scan.index.key_pattern.as_raw()))
+        format!(
+            "{stage} {}",
+            json::shell_doc(scan.index.key_pattern.as_raw())
+        )
     };
     let leaf = match node {
         SolutionNode::Eof => "EOF".to_owned(),

@@ -143,7 +143,12 @@ fn write_node(
         } else {
             ("├─ ", "│  ")
         };
-        write_node(f, child, &format!("{rest}{branch}"), &format!("{rest}{below}"))?;
+        write_node(
+            f,
+            child,
+            &format!("{rest}{branch}"),
+            &format!("{rest}{below}"),
+        )?;
     }
     Ok(())
 }

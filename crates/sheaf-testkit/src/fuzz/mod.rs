@@ -8,8 +8,10 @@ mod bson;
 mod frames;
 mod keystring;
 mod mutate;
+mod query;
 
 pub use bson::{bson, json};
 pub use frames::frames;
 pub use keystring::keystring;
 pub use mutate::{Random, mutate};
+pub use query::query;

@@ -5,7 +5,7 @@
 //!       [--seconds S] [--folder F] [--flush-ms MS] [only ...]
 //! ```
 //!
-//! `only` is any of: load get cursor seek commit unit hot beside raw large reopen. The folder should be on the disk that is to be measured; the data goes when the program ends.
+//! `only` is any of: load get cursor seek commit unit sync hot beside raw large reopen. The folder should be on the disk that is to be measured; the data goes when the program ends.
 //! Prints one line for each measurement: name, number, unit.
 
 use std::path::{Path, PathBuf};
@@ -88,7 +88,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 commit(&engine, &options, threads, durability)?;
             }
             if wanted("unit") {
-                unit(&engine, &options, threads, durability)?;
+                unit(&engine, &options, threads, durability, false)?;
+            }
+            if wanted("sync") && durability == Durability::Buffered {
+                unit(&engine, &options, threads, durability, true)?;
             }
             if wanted("hot") {
                 hot(&engine, &options, threads, durability)?;
@@ -358,16 +361,19 @@ fn commit(
     )
 }
 
-/// The same through a unit of work, with a lock.
+/// The same through a unit of work, with a lock, and if asked for with a sync of its own after the commit, as
+/// for a command that consists of several units.
 fn unit(
     engine: &Arc<dyn StorageEngine>,
     options: &Options,
     threads: u64,
     durability: Durability,
+    sync: bool,
 ) -> Result<(), StorageError> {
     let (storage, entries) = (Storage::new(engine.clone()), options.entries);
+    let what = if sync { "unit, then sync" } else { "unit" };
     contend(
-        &name("unit", threads, durability),
+        &name(what, threads, durability),
         engine,
         options,
         threads,
@@ -383,7 +389,11 @@ fn unit(
                 unit.put(RECORDS, &record, vec![8; VALUE_BYTES]);
                 let entry = [&[3; 16][..], &record[..], &key(thread)[..]].concat();
                 unit.put(INDEX, &entry, "");
-                return unit.commit(durability).map(drop);
+                unit.commit(durability)?;
+                if sync {
+                    storage.engine().sync()?;
+                }
+                return Ok(());
             }
         },
     )

@@ -26,7 +26,8 @@ use redb::{
     TableError,
 };
 
-use super::redb::{open_error, storage_error, table_name, table_of};
+use super::errors::{open_error, storage_error};
+use super::file::{table_name, table_of};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 

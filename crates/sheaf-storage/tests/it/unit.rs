@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use sheaf_storage::*;
 
+use crate::engines::engines;
+
 const T: TableId = TableId(7);
 const U: TableId = TableId(8);
 const FAIL: LockMode = LockMode::Fail;
@@ -381,4 +383,70 @@ fn increments_from_many_threads_are_all_there() {
     }
     assert_eq!(now(&storage), format!("n={}", THREADS * EACH));
     assert_eq!(storage.lock_stats().known_keys, 0);
+}
+
+#[test]
+fn transfers_neither_make_nor_lose_money() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 60;
+    const ACCOUNTS: u64 = 5;
+    for engine in engines() {
+        let storage = Storage::new(engine.clone());
+        let mut unit = storage.begin().unwrap();
+        unit.create_table(T);
+        for account in 0..ACCOUNTS {
+            unit.put(T, &[account as u8], 100_u64.to_be_bytes().to_vec());
+        }
+        unit.commit(Durability::Buffered).unwrap();
+        let balance = |view: &dyn Snapshot, account: u64| {
+            let value = view.get(T, &[account as u8]).unwrap().unwrap();
+            u64::from_be_bytes((*value).try_into().unwrap())
+        };
+        let total = |view: &dyn Snapshot| (0..ACCOUNTS).map(|a| balance(view, a)).sum::<u64>();
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let storage = &storage;
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        let from = (thread + n) % ACCOUNTS;
+                        let to = (from + 1 + n % (ACCOUNTS - 1)) % ACCOUNTS;
+                        loop {
+                            let mut unit = storage.begin().unwrap();
+                            let view = unit.reader();
+                            assert_eq!(total(&*view), 100 * ACCOUNTS);
+                            // Read first and locked after, as a transaction does.
+                            let amount = balance(&*view, from).min(7);
+                            let first = unit.lock(T, &[from as u8], FAIL);
+                            if first
+                                .and_then(|()| unit.lock(T, &[to as u8], FAIL))
+                                .is_err()
+                            {
+                                drop(unit);
+                                thread::yield_now();
+                                continue;
+                            }
+                            for (account, balance) in [
+                                (from, balance(&*view, from) - amount),
+                                (to, balance(&*view, to) + amount),
+                            ] {
+                                unit.put(T, &[account as u8], balance.to_be_bytes().to_vec());
+                            }
+                            assert_eq!(total(&*unit.reader()), 100 * ACCOUNTS);
+                            let durability = if n % 16 == 0 {
+                                Durability::Synced
+                            } else {
+                                Durability::Buffered
+                            };
+                            unit.commit(durability).unwrap();
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(total(&*storage.snapshot().unwrap()), 100 * ACCOUNTS);
+        let stats = storage.lock_stats();
+        assert_eq!((stats.open_units, stats.known_keys), (0, 0));
+        assert_eq!(engine.stats().commits, THREADS * EACH + 1);
+    }
 }

@@ -254,3 +254,6 @@ fn check_min_max(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

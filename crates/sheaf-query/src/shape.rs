@@ -1,7 +1,7 @@
 //! Query shapes: what queries of one kind have in common, for the plan cache.
 //!
 //! ```text
-//!   {e: 42, r: {$gt: 10}} sort {s: 1}      an[eq(e),gt(r)]~sa(s)
+//!   {e: 42, r: {$gt: 10}} sort {s: 1}      an[eq(1:e),gt(1:r),]~sa(1:s)
 //!   {e: 7,  r: {$gt: 99}} sort {s: 1}      the same
 //!   {e: 7,  r: {$lt: 99}} sort {s: 1}      another
 //! ```

@@ -416,6 +416,7 @@ fn transfers_neither_make_nor_lose_money() {
                             assert_eq!(total(&*view), 100 * ACCOUNTS);
                             // Read first and locked after, as a transaction does.
                             let amount = balance(&*view, from).min(7);
+                            thread::yield_now();
                             let first = unit.lock(T, &[from as u8], FAIL);
                             if first
                                 .and_then(|()| unit.lock(T, &[to as u8], FAIL))

@@ -1,1 +1,4 @@
 //! Workloads and comparisons; the only place that knows another engine.
+
+pub mod load;
+pub mod null_server;

@@ -1,0 +1,120 @@
+//! One blocking thread a connection, or tasks of an async runtime? Measures
+//! both forms of the null server, and prints one line a form.
+//!
+//!   cargo run --release -p sheaf-bench --bin threading
+//!
+//! Another server that is running already can stand in line:
+//! `threading PID ADDRESS`.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sheaf_bench::load::{self, exchange, resident_kb};
+use sheaf_bench::null_server::{self, Form, small_request};
+
+const CONNECTIONS: [usize; 3] = [1, 4, 64];
+
+/// Rounds of which the cheapest counts: disturbances only add.
+const ROUNDS: usize = 5;
+
+const ROUND: Duration = Duration::from_millis(600);
+
+const IDLE_CONNECTIONS: u64 = 1000;
+
+fn main() -> io::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["serve", form] => {
+            let form = Form::from_name(form).ok_or(io::ErrorKind::InvalidInput)?;
+            null_server::serve(form, |address| {
+                // The parent reads it, or there is nobody to serve.
+                let _ = writeln!(io::stdout(), "{address}");
+            })
+        }
+        [pid, address] => {
+            heading();
+            let pid = pid.parse().map_err(io::Error::other)?;
+            measure("running", pid, address.parse().map_err(io::Error::other)?)
+        }
+        _ => {
+            heading();
+            for form in Form::ALL {
+                let server = NullServer::start(form)?;
+                measure(form.name(), server.child.id(), server.address)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn heading() {
+    println!(
+        "{:<18} {:>12} {:>14} {:>14} {:>14} {:>16}",
+        "", "connections", "cpu us/request", "requests/s", "requests", "kB/idle conn."
+    );
+}
+
+fn measure(name: &str, pid: u32, address: SocketAddr) -> io::Result<()> {
+    let request = small_request();
+    for connections in CONNECTIONS {
+        let mut best: Option<load::Measured> = None;
+        for _ in 0..ROUNDS {
+            let measured = load::run(address, pid, connections, ROUND, &request)?;
+            if best.is_none_or(|best| measured.cpu_us() < best.cpu_us()) {
+                best = Some(measured);
+            }
+        }
+        if let Some(best) = best {
+            println!(
+                "{name:<18} {connections:>12} {:>14.2} {:>14.0} {:>14}",
+                best.cpu_us(),
+                best.per_second(),
+                best.requests
+            );
+        }
+    }
+    let before = resident_kb(pid)?;
+    let mut idle = Vec::new();
+    for _ in 0..IDLE_CONNECTIONS {
+        let mut stream = TcpStream::connect(address)?;
+        exchange(&mut stream, &request, &mut Vec::new())?;
+        idle.push(stream);
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    let grown = resident_kb(pid)?.saturating_sub(before);
+    let each = grown as f64 / IDLE_CONNECTIONS as f64;
+    println!("{name:<18} {IDLE_CONNECTIONS:>12} {:>61.1}", each);
+    Ok(())
+}
+
+/// A null server in a process of its own; killed when dropped.
+struct NullServer {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl NullServer {
+    fn start(form: Form) -> io::Result<NullServer> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve", form.name()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let address = line.trim().parse().map_err(io::Error::other)?;
+        Ok(NullServer { child, address })
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -65,7 +65,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawValue};
 use sheaf_db::OpContext;
 use sheaf_wire::Message;
 
@@ -152,11 +152,16 @@ pub fn dispatch(
             format!("no such command: '{name}'"),
         ));
     };
-    let Some(db) = message.database() else {
-        return Err(Error::new(
-            ErrorCode(40571),
-            "OP_MSG requests require a $db argument",
-        ));
+    let db = match (message.database(), body.get("$db")) {
+        // The old handshake names its database in the header.
+        (Some(db), _) => db,
+        (None, Some(RawValue::String(db))) => db,
+        (None, _) => {
+            return Err(Error::new(
+                ErrorCode(40571),
+                "OP_MSG requests require a $db argument",
+            ));
+        }
     };
     if command.admin_only && db != "admin" {
         return Err(Error::new(

@@ -267,3 +267,219 @@ fn lies_in(inner: RawArray<'_>, outer: RawArray<'_>) -> bool {
     );
     outer.start <= inner.start && inner.end <= outer.end
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use sheaf_bson::{DocBuf, doc};
+
+    fn generator(paths: &[&str], sparse: bool) -> KeyGenerator {
+        let parse = |path: &&str| Arc::new(FieldPath::parse(path).unwrap());
+        KeyGenerator::new(paths.iter().map(parse).collect(), sparse)
+    }
+
+    /// `document -> keys, in the order they are met; multikey paths`, a line each.
+    fn table(paths: &[&str], sparse: bool, documents: &[DocBuf], expected: Expect) {
+        let generator = generator(paths, sparse);
+        let mut out = String::new();
+        for document in documents {
+            let mut multikey = MultikeyPaths::new();
+            let mut keys = Vec::new();
+            let done = generator.for_each_key(document.as_raw(), &mut multikey, &mut |values| {
+                let values: Vec<String> = values.iter().map(|v| v.to_string()).collect();
+                keys.push(values.join("|"));
+                Ok(())
+            });
+            let keys = match done {
+                Ok(()) => format!("{}   {multikey:?}", keys.join(", ")),
+                Err(error) => error.to_string(),
+            };
+            out.push_str(&format!("{document}  ->  {keys}\n"));
+        }
+        expected.assert_eq(&out);
+    }
+
+    #[test]
+    fn one_field() {
+        table(
+            &["a"],
+            false,
+            &[
+                doc! {"a": 5},
+                doc! {},
+                doc! {"a": null},
+                doc! {"a": []},
+                doc! {"a": [1]},
+                doc! {"a": [3, 1, 3.0, [2], []]},
+                doc! {"a": {"b": [1]}},
+                doc! {"a": [{"b": 1}, null]},
+            ],
+            expect![[r#"
+                { a: 5 }  ->  5   [[]]
+                {}  ->  null   [[]]
+                { a: null }  ->  null   [[]]
+                { a: [] }  ->  undefined   [[0]]
+                { a: [ 1 ] }  ->  1   [[0]]
+                { a: [ 3, 1, 3.0, [ 2 ], [] ] }  ->  3, 1, 3.0, [ 2 ], []   [[0]]
+                { a: { b: [ 1 ] } }  ->  { b: [ 1 ] }   [[]]
+                { a: [ { b: 1 }, null ] }  ->  { b: 1 }, null   [[0]]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_dotted_path() {
+        table(
+            &["a.b"],
+            false,
+            &[
+                doc! {"a": {"b": 1}},
+                doc! {"a": {}},
+                doc! {"a": 5},
+                doc! {"a": {"b": [1, 2]}},
+                doc! {"a": {"b": []}},
+                doc! {"a": []},
+                doc! {"a": [{"b": 1}, {"b": [2, 3]}, 4, {}, {"b": []}]},
+                // An array in an array is not entered.
+                doc! {"a": [[{"b": 1}]]},
+            ],
+            expect![[r#"
+                { a: { b: 1 } }  ->  1   [[]]
+                { a: {} }  ->  null   [[]]
+                { a: 5 }  ->  null   [[]]
+                { a: { b: [ 1, 2 ] } }  ->  1, 2   [[1]]
+                { a: { b: [] } }  ->  undefined   [[1]]
+                { a: [] }  ->  null   [[0]]
+                { a: [ { b: 1 }, { b: [ 2, 3 ] }, 4, {}, { b: [] } ] }  ->  1, 2, 3, null, null, undefined   [[0, 1]]
+                { a: [ [ { b: 1 } ] ] }  ->  null   [[0]]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn several_fields() {
+        table(
+            &["a", "b.c"],
+            false,
+            &[
+                doc! {"a": 1, "b": {"c": 2}},
+                doc! {"b": {"c": 2}},
+                doc! {"a": [1, 2], "b": {"c": 3}},
+                doc! {"a": 1, "b": [{"c": 2}, {"c": [3, 4]}, {}]},
+                doc! {"a": [], "b": {"c": 3}},
+                doc! {"a": [1], "b": [{"c": 1}]},
+                doc! {"a": [1], "b": {"c": []}},
+            ],
+            expect![[r#"
+                { a: 1, b: { c: 2 } }  ->  1|2   [[], []]
+                { b: { c: 2 } }  ->  null|2   [[], []]
+                { a: [ 1, 2 ], b: { c: 3 } }  ->  1|3, 2|3   [[0], []]
+                { a: 1, b: [ { c: 2 }, { c: [ 3, 4 ] }, {} ] }  ->  1|2, 1|3, 1|4, 1|null   [[], [0, 1]]
+                { a: [], b: { c: 3 } }  ->  undefined|3   [[0], []]
+                { a: [ 1 ], b: [ { c: 1 } ] }  ->  CannotIndexParallelArrays: cannot index parallel arrays [b] [a]
+                { a: [ 1 ], b: { c: [] } }  ->  CannotIndexParallelArrays: cannot index parallel arrays [c] [a]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn fields_of_one_array_stay_together() {
+        table(
+            &["a.b", "a.c", "a"],
+            false,
+            &[
+                doc! {"a": [{"b": 1, "c": 2}, {"b": 3, "c": 4}]},
+                doc! {"a": [{"b": [1, 2], "c": 3}]},
+                doc! {"a": [{"b": [1, 2], "c": [3]}]},
+                doc! {"a": [5, {}]},
+                doc! {"a": []},
+            ],
+            expect![[r#"
+                { a: [ { b: 1, c: 2 }, { b: 3, c: 4 } ] }  ->  1|2|{ b: 1, c: 2 }, 3|4|{ b: 3, c: 4 }   [[0], [0], [0]]
+                { a: [ { b: [ 1, 2 ], c: 3 } ] }  ->  1|3|{ b: [ 1, 2 ], c: 3 }, 2|3|{ b: [ 1, 2 ], c: 3 }   [[0, 1], [0], [0]]
+                { a: [ { b: [ 1, 2 ], c: [ 3 ] } ] }  ->  CannotIndexParallelArrays: cannot index parallel arrays [c] [b]
+                { a: [ 5, {} ] }  ->  null|null|5, null|null|{}   [[0], [0], [0]]
+                { a: [] }  ->  null|null|undefined   [[0], [0], [0]]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn positions() {
+        table(
+            &["a.1"],
+            false,
+            &[
+                doc! {"a": [7, 8]},
+                doc! {"a": [7, [8, 9]]},
+                doc! {"a": [7]},
+                doc! {"a": []},
+                doc! {"a": {"1": 5}},
+                doc! {"a": {"1": [5, 6]}},
+                // No element at that position: the part is a name.
+                doc! {"a": [{"1": 5}]},
+                doc! {"a": [{"1": 5}, 8]},
+            ],
+            expect![[r#"
+                { a: [ 7, 8 ] }  ->  8   [[]]
+                { a: [ 7, [ 8, 9 ] ] }  ->  [ 8, 9 ]   [[]]
+                { a: [ 7 ] }  ->  null   [[0]]
+                { a: [] }  ->  null   [[0]]
+                { a: { 1: 5 } }  ->  5   [[]]
+                { a: { 1: [ 5, 6 ] } }  ->  5, 6   [[1]]
+                { a: [ { 1: 5 } ] }  ->  5   [[0]]
+                { a: [ { 1: 5 }, 8 ] }  ->  Location16746: Ambiguous field name found in array (do not use numeric field names in embedded elements in an array), field: '1' for array: a
+            "#]],
+        );
+        table(
+            &["a.0.b", "a.c", "d"],
+            false,
+            &[
+                doc! {"a": [{"b": 1, "c": 2}, {"b": 3, "c": 4}], "d": 5},
+                doc! {"a": [{"b": [1, 9], "c": 2}, {"c": 4}], "d": 5},
+                doc! {"a": [[{"b": 1}]], "d": 5},
+                doc! {"a": [{"b": 1}], "d": [1, 2]},
+            ],
+            expect![[r#"
+                { a: [ { b: 1, c: 2 }, { b: 3, c: 4 } ], d: 5 }  ->  1|2|5, 1|4|5   [[], [0], []]
+                { a: [ { b: [ 1, 9 ], c: 2 }, { c: 4 } ], d: 5 }  ->  1|2|5, 9|2|5, 1|4|5, 9|4|5   [[2], [0], []]
+                { a: [ [ { b: 1 } ] ], d: 5 }  ->  1|null|5   [[1], [0], []]
+                { a: [ { b: 1 } ], d: [ 1, 2 ] }  ->  CannotIndexParallelArrays: cannot index parallel arrays [d] [a]
+            "#]],
+        );
+        table(
+            &["a.0", "b"],
+            false,
+            &[doc! {"a": [1, 2], "b": [3, 4]}, doc! {"a": [], "b": 1}],
+            expect![[r#"
+                { a: [ 1, 2 ], b: [ 3, 4 ] }  ->  1|3, 1|4   [[], [0]]
+                { a: [], b: 1 }  ->  null|1   [[0], []]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn sparse() {
+        table(
+            &["a.b", "c"],
+            true,
+            &[
+                doc! {},
+                doc! {"c": null},
+                doc! {"a": {"b": 1}},
+                doc! {"a": []},
+                doc! {"a": [{"b": 1}, {}]},
+                doc! {"a": [{}, {}], "c": 1},
+            ],
+            expect![[r#"
+                {}  ->     [[], []]
+                { c: null }  ->  null|null   [[], []]
+                { a: { b: 1 } }  ->  1|null   [[], []]
+                { a: [] }  ->     [[0], []]
+                { a: [ { b: 1 }, {} ] }  ->  1|null   [[0], []]
+                { a: [ {}, {} ], c: 1 }  ->  null|1, null|1   [[0], []]
+            "#]],
+        );
+    }
+}

@@ -68,7 +68,11 @@ fn databases_that_differ_in_case() {
         assert_eq!(code(inserted), 13297);
         assert!(t.db.drop_database(&t.op, "Shop").unwrap());
         create(&t, &other).unwrap();
-        let names: Vec<String> = t.db.catalog().databases().map(|(n, _)| n.to_owned()).collect();
+        let names: Vec<String> =
+            t.db.catalog()
+                .databases()
+                .map(|(n, _)| n.to_owned())
+                .collect();
         assert_eq!(names, ["shop"]);
     });
 }
@@ -116,7 +120,11 @@ fn renamed() {
         rename(&t, "b", &elsewhere, false).unwrap();
         t.reopen();
         assert_eq!(t.db.count(&elsewhere).unwrap(), 1);
-        let names: Vec<String> = t.db.catalog().databases().map(|(n, _)| n.to_owned()).collect();
+        let names: Vec<String> =
+            t.db.catalog()
+                .databases()
+                .map(|(n, _)| n.to_owned())
+                .collect();
         assert_eq!(names, ["other"]);
         t.insert("b", doc! {"_id": 1}).unwrap();
     });
@@ -135,7 +143,13 @@ fn indexes_hidden_and_shown_again() {
         assert_eq!(result.hidden, Some((false, true)));
         assert_eq!(coll_mod(&t, hide).unwrap().hidden, None);
         t.reopen();
-        assert!(t.collection("c").index_by_name("a_1").unwrap().entry().hidden);
+        assert!(
+            t.collection("c")
+                .index_by_name("a_1")
+                .unwrap()
+                .entry()
+                .hidden
+        );
         let show = doc! {"index": {"keyPattern": {"a": 1.0}, "hidden": false}};
         assert_eq!(coll_mod(&t, show).unwrap().hidden, Some((true, false)));
         let expire = doc! {"index": {"name": "a_1", "expireAfterSeconds": 60}};
@@ -221,7 +235,10 @@ fn ddl_waits_for_writers_no_longer_than_its_operation() {
     on_every_engine(|t| {
         t.insert("c", doc! {"_id": 1}).unwrap();
         let patience = sheaf_db::write::unit::Patience::Waits;
-        let (unit, _) = t.db.begin_write(&t.op, &ns("c"), patience).unwrap().unwrap();
+        let (unit, _) =
+            t.db.begin_write(&t.op, &ns("c"), patience)
+                .unwrap()
+                .unwrap();
         let killed = OpContext::new();
         killed.kill(sheaf_bson::ErrorCode::INTERRUPTED);
         assert_eq!(code(t.db.drop_collection(&killed, &ns("c"))), 11601);

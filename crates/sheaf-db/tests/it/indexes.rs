@@ -160,7 +160,8 @@ fn multikey_paths_are_known_and_kept() {
             assert!(std::sync::Arc::ptr_eq(&entry, &collection.indexes()[1]));
             (entry.multikey, entry.multikey_paths.clone())
         };
-        t.insert("c", doc! {"_id": 1, "a": {"b": 1}, "c": 1}).unwrap();
+        t.insert("c", doc! {"_id": 1, "a": {"b": 1}, "c": 1})
+            .unwrap();
         assert_eq!(paths(&t), (false, vec![vec![], vec![]]));
         let cache = t.collection("c").plan_cache().clone();
         t.insert("c", doc! {"_id": 2, "a": [{"b": 1}], "c": 1})

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Result};
-use sheaf_db::catalog::collection::record_id_of;
 use sheaf_db::catalog::Collection;
+use sheaf_db::catalog::collection::record_id_of;
 use sheaf_db::index::spec::{IndexSpec, default_index_name};
 use sheaf_db::index::validate::{ValidateReport, validate};
 use sheaf_db::write::delete::{DeleteResult, DocumentDelete};
@@ -100,7 +100,9 @@ impl TestDb {
 
     pub fn records(&self, name: &str) -> Vec<(RecordId, DocBuf)> {
         let mut found = Vec::new();
-        scan(&self.db, &ns(name), |id, doc| found.push((id, doc.to_buf())));
+        scan(&self.db, &ns(name), |id, doc| {
+            found.push((id, doc.to_buf()))
+        });
         found
     }
 
@@ -184,8 +186,7 @@ impl TestDb {
         let mut found = Vec::new();
         let mut on = cursor.seek_first().unwrap();
         while on {
-            let (_, key_len) =
-                sheaf_bson::keystring::decode_record_id(cursor.key()).unwrap();
+            let (_, key_len) = sheaf_bson::keystring::decode_record_id(cursor.key()).unwrap();
             let values = index
                 .encoder()
                 .decode(&cursor.key()[..key_len], cursor.value())

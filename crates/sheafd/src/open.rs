@@ -119,20 +119,30 @@ fn log_event(log: &Log, event: &DbEvent) {
             });
         }
         DbEvent::CollectionDropped { ns, uuid } => {
-            log.info(Component::Storage, 20318, "Finishing collection drop", |attr| {
-                attr.append("namespace", ns.as_str());
-                attr.append("uuid", uuid.as_raw());
-            });
+            log.info(
+                Component::Storage,
+                20318,
+                "Finishing collection drop",
+                |attr| {
+                    attr.append("namespace", ns.as_str());
+                    attr.append("uuid", uuid.as_raw());
+                },
+            );
         }
         DbEvent::IndexBuildStarted {
             ns,
             indexes,
             documents,
-        } => log.info(Component::Index, 20438, "Index build: registering", |attr| {
-            attr.append("namespace", ns.as_str());
-            strings(attr, "indexNames", indexes);
-            attr.append("documents", *documents as i64);
-        }),
+        } => log.info(
+            Component::Index,
+            20438,
+            "Index build: registering",
+            |attr| {
+                attr.append("namespace", ns.as_str());
+                strings(attr, "indexNames", indexes);
+                attr.append("documents", *documents as i64);
+            },
+        ),
         DbEvent::IndexBuildProgress {
             ns,
             phase,
@@ -143,19 +153,27 @@ fn log_event(log: &Log, event: &DbEvent) {
             attr.append("name", *phase);
             attr.append("done", *done as i64);
             attr.append("total", *total as i64);
-            attr.append("percent", (done * 100).checked_div(*total).unwrap_or(100) as i64);
+            attr.append(
+                "percent",
+                (done * 100).checked_div(*total).unwrap_or(100) as i64,
+            );
         }),
         DbEvent::IndexBuildDone {
             ns,
             indexes,
             keys,
             duration_ms,
-        } => log.info(Component::Index, 20345, "Index build: done building", |attr| {
-            attr.append("namespace", ns.as_str());
-            strings(attr, "indexNames", indexes);
-            attr.append("keys", *keys as i64);
-            attr.append("durationMillis", *duration_ms as i64);
-        }),
+        } => log.info(
+            Component::Index,
+            20345,
+            "Index build: done building",
+            |attr| {
+                attr.append("namespace", ns.as_str());
+                strings(attr, "indexNames", indexes);
+                attr.append("keys", *keys as i64);
+                attr.append("durationMillis", *duration_ms as i64);
+            },
+        ),
         DbEvent::IndexBuildFailed { ns, indexes, error } => {
             log.warning(Component::Index, 20649, "Index build: failed", |attr| {
                 attr.append("namespace", ns.as_str());
@@ -165,4 +183,3 @@ fn log_event(log: &Log, event: &DbEvent) {
         }
     }
 }
-

@@ -209,9 +209,8 @@ pub fn unknown(name: &str) -> Error {
 
 fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
     let name = row.name;
-    let out_of_range = |range: String| {
-        Error::bad_value(format!("parameter {name} must be within {range}"))
-    };
+    let out_of_range =
+        |range: String| Error::bad_value(format!("parameter {name} must be within {range}"));
     match row.value {
         Type::Bool => match value {
             RawValue::Boolean(b) => Ok(u64::from(b)),
@@ -264,7 +263,10 @@ mod tests {
         let parameters = Parameters::default();
         assert_eq!(parameters.int(Parameter::MaxScansToExplode), 200);
         assert!(!parameters.bool(Parameter::NoTableScan));
-        assert_eq!(parameters.double(Parameter::PlanEvaluationCollFraction), 0.3);
+        assert_eq!(
+            parameters.double(Parameter::PlanEvaluationCollFraction),
+            0.3
+        );
         let mut was = DocBuilder::new();
         parameters
             .set("notablescan", true.into(), false, Some(&mut was))

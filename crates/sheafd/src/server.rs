@@ -58,6 +58,8 @@ pub struct ConnectionState {
     pub client_metadata: Option<sheaf_bson::DocBuf>,
     /// Set by a command whose reply is to be followed by another without a request.
     pub exhaust: bool,
+    /// The reply under way follows another of the same stream.
+    pub follows: bool,
 }
 
 impl Server {
@@ -141,14 +143,11 @@ impl Server {
                     let limit = Duration::from_millis(millis.unsigned_abs());
                     let closed = server.cursors.expire(limit);
                     if closed > 0 {
-                        server.log.info(
-                            Component::Query,
-                            20529,
-                            "Cursor timed out",
-                            |attr| {
+                        server
+                            .log
+                            .info(Component::Query, 20529, "Cursor timed out", |attr| {
                                 attr.append("count", closed as i64);
-                            },
-                        );
+                            });
                     }
                 }
             })
@@ -183,6 +182,7 @@ impl Service for CommandService {
                 operations,
                 client_metadata: None,
                 exhaust: false,
+                follows: false,
             },
         })
     }
@@ -230,6 +230,9 @@ impl ConnectionHandler for Handler {
 
     /// The next reply of a stream is what the same request is answered now.
     fn exhaust(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
-        self.handle(request, reply)
+        self.state.follows = true;
+        let next = self.handle(request, reply);
+        self.state.follows = false;
+        next
     }
 }

@@ -1,8 +1,6 @@
 //! `aggregate`: runs a pipeline over a collection.
 
-use sheaf_bson::{
-    DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement,
-};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement};
 use sheaf_db::aggregate as db_aggregate;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::{Namespace, ReadView};
@@ -82,14 +80,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let view = cx.server.view(&namespace)?;
     let options = cx.server.query_options(request.allow_disk_use);
     let source = match &pipeline.rest.source {
-        PipelineSource::Collection => db_aggregate::start(
-            &view,
-            &cx.op,
-            &pipeline,
-            request.hint,
-            &context,
-            &options,
-        )?,
+        PipelineSource::Collection => {
+            db_aggregate::start(&view, &cx.op, &pipeline, request.hint, &context, &options)?
+        }
         PipelineSource::CollStats(spec) => {
             let document = collection_stats(cx, &view, &namespace, spec.as_raw())?;
             db_aggregate::start_over(vec![document], &pipeline)

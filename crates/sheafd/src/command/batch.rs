@@ -173,4 +173,3 @@ impl ResultSource for Listing {
 pub fn command_namespace(db: &str, command: &str) -> String {
     format!("{db}.$cmd.{command}")
 }
-

@@ -28,10 +28,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
 }
 
 /// `scale`, at least 1.
-pub fn positive_scale(
-    command: &str,
-    element: &sheaf_bson::RawElement<'_>,
-) -> Result<i64, Error> {
+pub fn positive_scale(command: &str, element: &sheaf_bson::RawElement<'_>) -> Result<i64, Error> {
     match fields::integer(command, element)? {
         scale if scale >= 1 => Ok(scale),
         scale => Err(Error::new(

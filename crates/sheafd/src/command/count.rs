@@ -9,9 +9,7 @@ use super::context::{CommandContext, unknown_field};
 use super::{fields, find};
 
 /// The query of a count command. A negative limit counts as its absolute value.
-pub fn parse<'a>(
-    arguments: impl Iterator<Item = RawElement<'a>>,
-) -> Result<FindSpec<'a>, Error> {
+pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<FindSpec<'a>, Error> {
     const NAME: &str = "count";
     let mut spec = FindSpec::default();
     for element in arguments {

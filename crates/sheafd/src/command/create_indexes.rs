@@ -40,7 +40,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         return Err(fields::missing(NAME, "indexes"));
     }
     if specs.is_empty() {
-        return Err(Error::bad_value("Must specify at least one index to create"));
+        return Err(Error::bad_value(
+            "Must specify at least one index to create",
+        ));
     }
     let db = cx.server.db.clone();
     let result = db.create_indexes(&cx.op, &namespace, &specs)?;

@@ -37,10 +37,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     let selector = selector.ok_or_else(|| fields::missing(NAME, "index"))?;
-    let were = cx
-        .server
-        .db
-        .drop_indexes(&cx.op, &namespace, &selector)?;
+    let were = cx.server.db.drop_indexes(&cx.op, &namespace, &selector)?;
     out.append("nIndexesWas", were as i32);
     if matches!(selector, IndexSelector::All) {
         out.append("msg", "non-_id indexes dropped for collection");

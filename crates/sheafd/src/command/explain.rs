@@ -38,11 +38,20 @@ pub fn explain(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let first = command.first().ok_or_else(|| {
-        Error::new(ErrorCode::FAILED_TO_PARSE, "explain needs a command to explain")
+        Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "explain needs a command to explain",
+        )
     })?;
     if !matches!(
         first.key(),
-        "find" | "count" | "distinct" | "aggregate" | "update" | "delete" | "findAndModify"
+        "find"
+            | "count"
+            | "distinct"
+            | "aggregate"
+            | "update"
+            | "delete"
+            | "findAndModify"
             | "findandmodify"
     ) {
         return Err(Error::new(

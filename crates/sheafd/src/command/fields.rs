@@ -72,11 +72,7 @@ pub fn boolean(command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
 pub fn integer(command: &str, element: &RawElement<'_>) -> Result<i64, Error> {
     let value = element.value();
     if !value.is_number() {
-        return Err(wrong_type(
-            command,
-            element,
-            "[long, int, decimal, double]",
-        ));
+        return Err(wrong_type(command, element, "[long, int, decimal, double]"));
     }
     match (value.as_i64_exact(), value.as_f64()) {
         (Some(n), _) => Ok(n),

@@ -36,8 +36,15 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 await_time = Some(fields::non_negative("hello", &element)?);
             }
             // No users to speak of, no load balancer, no cluster behind.
-            "saslSupportedMechs" | "speculativeAuthenticate" | "loadBalanced" | "hostInfo"
-            | "internalClient" | "forShell" | "secondaryOk" | "slaveOk" | "backpressure" => {}
+            "saslSupportedMechs"
+            | "speculativeAuthenticate"
+            | "loadBalanced"
+            | "hostInfo"
+            | "internalClient"
+            | "forShell"
+            | "secondaryOk"
+            | "slaveOk"
+            | "backpressure" => {}
             _ => return Err(cx.unknown_field(&element)),
         }
     }
@@ -57,7 +64,14 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     if hello_ok {
         out.append("helloOk", true);
     }
-    out.append(if legacy { "ismaster" } else { "isWritablePrimary" }, true);
+    out.append(
+        if legacy {
+            "ismaster"
+        } else {
+            "isWritablePrimary"
+        },
+        true,
+    );
     out.begin_document("topologyVersion");
     out.append("processId", cx.server.process_id);
     out.append("counter", 0i64);
@@ -112,12 +126,13 @@ fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Resu
 }
 
 /// One node's topology never changes: waits for the time to pass or the client to go.
+/// A client that knows another topology has learned ours from the first reply of a stream.
 fn await_change(cx: &CommandContext<'_>, known: RawDoc<'_>, limit: Duration) {
     let same_process = matches!(
         known.get("processId"),
         Some(RawValue::ObjectId(id)) if id == cx.server.process_id
     );
-    if same_process && cx.connection.link.state() == LinkState::Open {
+    if (same_process || cx.connection.follows) && cx.connection.link.state() == LinkState::Open {
         cx.connection.link.wait(limit);
     }
 }

@@ -27,7 +27,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     out.end();
     out.begin_document("extra");
     out.append("versionString", first_line("/proc/version").as_str());
-    out.append("kernelVersion", first_line("/proc/sys/kernel/osrelease").as_str());
+    out.append(
+        "kernelVersion",
+        first_line("/proc/sys/kernel/osrelease").as_str(),
+    );
     out.end();
     Ok(())
 }
@@ -35,7 +38,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
 /// The machine's name, `localhost` when it has none.
 pub fn hostname() -> String {
     let name = first_line("/proc/sys/kernel/hostname");
-    if name.is_empty() { "localhost".into() } else { name }
+    if name.is_empty() {
+        "localhost".into()
+    } else {
+        name
+    }
 }
 
 fn first_line(path: &str) -> String {

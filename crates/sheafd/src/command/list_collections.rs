@@ -36,7 +36,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     {
         let info = collection.to_list_doc();
         if filter.matches(info.as_raw())? {
-            listed.push(if name_only { name_and_type(&info) } else { info });
+            listed.push(if name_only {
+                name_and_type(&info)
+            } else {
+                info
+            });
         }
     }
     reply(cx, NAME, listed, batch_size, out)

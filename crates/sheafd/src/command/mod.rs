@@ -219,6 +219,9 @@ pub fn describe(command: &Command) -> DocBuf {
     out.append("secondaryOk", command.kind != Kind::Write);
     out.append("adminOnly", command.admin_only);
     out.append("apiVersions", sheaf_bson::ArrayBuf::new().as_raw());
-    out.append("deprecatedApiVersions", sheaf_bson::ArrayBuf::new().as_raw());
+    out.append(
+        "deprecatedApiVersions",
+        sheaf_bson::ArrayBuf::new().as_raw(),
+    );
     out.finish()
 }

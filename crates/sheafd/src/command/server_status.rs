@@ -38,7 +38,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     out.append("uptimeMillis", uptime.as_millis() as i64);
     out.append("uptimeEstimate", uptime.as_secs() as i64);
     out.append("localTime", DateTime::now());
-    for section in SECTIONS.iter().filter(|s| !left_out.iter().any(|l| l == *s)) {
+    for section in SECTIONS
+        .iter()
+        .filter(|s| !left_out.iter().any(|l| l == *s))
+    {
         append_section(cx, section, out);
     }
     Ok(())

@@ -19,9 +19,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "no option found to set, use help:true to see options",
         ));
     }
-    let known = |name| {
-        Parameters::knows(name) || name == "logLevel" || name == LOG_COMPONENT_VERBOSITY
-    };
+    let known =
+        |name| Parameters::knows(name) || name == "logLevel" || name == LOG_COMPONENT_VERBOSITY;
     if let Some(element) = elements.iter().find(|element| !known(element.key())) {
         return Err(parameters::unknown(element.key()));
     }

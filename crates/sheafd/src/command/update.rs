@@ -97,7 +97,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             upserted.push((index, id));
         }
         if let Err(error) = result {
-            if sheaf_db::write::ends_operation(&error) && errors.is_empty() && index == 0 && n == 0 {
+            if sheaf_db::write::ends_operation(&error) && errors.is_empty() && index == 0 && n == 0
+            {
                 return Err(error);
             }
             let ends = sheaf_db::write::ends_operation(&error);
@@ -161,4 +162,3 @@ pub fn run_one(
     });
     result
 }
-

@@ -3,18 +3,15 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 
 use super::context::CommandContext;
-use super::hello::WRITE_BATCH_MAX;
 use super::fields;
+use super::hello::WRITE_BATCH_MAX;
 
 /// A reply holds at most this much of write errors.
 const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The statements of a write command: from the sequence beside it, or the array in it.
 /// Errors: missing, empty, too many, not documents.
-pub fn statements<'a>(
-    cx: &CommandContext<'a>,
-    identifier: &str,
-) -> Result<Vec<RawDoc<'a>>, Error> {
+pub fn statements<'a>(cx: &CommandContext<'a>, identifier: &str) -> Result<Vec<RawDoc<'a>>, Error> {
     let docs: Vec<RawDoc<'a>> = match (cx.sequence(identifier), cx.body.get_element(identifier)) {
         (Some(_), Some(_)) => {
             return Err(Error::new(

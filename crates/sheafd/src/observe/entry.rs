@@ -12,7 +12,14 @@ const COMMAND_BYTES_MAX: usize = 8 * 1024;
 /// Attributes of a command's line.
 pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) {
     let (report, op) = (finished.report, finished.op);
-    out.append("type", if finished.command.name == "getMore" { "getmore" } else { "command" });
+    out.append(
+        "type",
+        if finished.command.name == "getMore" {
+            "getmore"
+        } else {
+            "command"
+        },
+    );
     out.append("ns", namespace(finished).as_str());
     append_client(finished, out);
     out.append("command", shown(finished.body).as_raw());
@@ -48,11 +55,7 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
 }
 
 /// Attributes of one write statement's line.
-pub(super) fn write_attributes(
-    finished: &Finished<'_>,
-    write: &WriteReport,
-    out: &mut DocBuilder,
-) {
+pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out: &mut DocBuilder) {
     out.append("type", write.kind);
     out.append("ns", namespace(finished).as_str());
     append_client(finished, out);

@@ -53,7 +53,11 @@ pub fn finished(finished: Finished<'_>) {
     let slow = settings.is_slow(finished.elapsed);
     let log = &server.log;
     if slow || log.enabled(Severity::Debug(1), Component::Command) {
-        let severity = if slow { Severity::Info } else { Severity::Debug(1) };
+        let severity = if slow {
+            Severity::Info
+        } else {
+            Severity::Debug(1)
+        };
         log.line(severity, Component::Command, 51803, "Slow query", |attr| {
             entry::command_attributes(&finished, attr);
         });
@@ -61,7 +65,11 @@ pub fn finished(finished: Finished<'_>) {
     let writes_logged = log.enabled(Severity::Debug(1), Component::Write);
     for write in &finished.report.writes {
         if write.kind != "insert" && (writes_logged || settings.is_slow(write.elapsed)) {
-            let severity = if writes_logged { Severity::Debug(1) } else { Severity::Info };
+            let severity = if writes_logged {
+                Severity::Debug(1)
+            } else {
+                Severity::Info
+            };
             log.line(severity, Component::Write, 51803, "Slow query", |attr| {
                 entry::write_attributes(&finished, write, attr);
             });

@@ -65,8 +65,7 @@ impl ProfileSettings {
         let nanos = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |d| d.subsec_nanos());
-        f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(1u32 << 24)
-            < self.sample_rate
+        f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(1u32 << 24) < self.sample_rate
     }
 }
 
@@ -168,5 +167,12 @@ fn trim(db: &Arc<Db>, op: &OpContext, namespace: &Namespace) -> Result<(), Error
         projection: None,
     };
     let options = QueryOptions::default();
-    modify::delete(db, op, namespace, &oldest, &options, &mut Default::default())
+    modify::delete(
+        db,
+        op,
+        namespace,
+        &oldest,
+        &options,
+        &mut Default::default(),
+    )
 }

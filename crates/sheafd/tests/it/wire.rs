@@ -4,7 +4,7 @@ use sheaf_bson::doc;
 use sheaf_wire::request::{compressed, op_msg};
 use sheaf_wire::{Compressor, Flags, HEADER_BYTES, Header, op};
 
-use super::client::Client;
+use super::client::{Client, Reply};
 use super::server::Server;
 
 /// An answer, whatever it says: the commands are tested elsewhere.
@@ -14,7 +14,7 @@ fn answers(client: &mut Client) {
 }
 
 fn ping(id: i32) -> Vec<u8> {
-    let body = doc! {"ping": 1, "$db": "admin", "text": "x".repeat(400).as_str()};
+    let body = doc! {"ping": 1, "$db": "admin", "comment": "x".repeat(400).as_str()};
     op_msg(id, Flags::default(), body.as_raw(), &[])
 }
 
@@ -34,6 +34,83 @@ fn an_unknown_command() {
     assert_eq!(code, 59);
     assert!(message.contains("noSuchCommand"), "{message}");
     server.wait_log("Connection accepted");
+}
+
+#[test]
+fn the_handshake_of_old_and_new() {
+    let server = Server::start();
+    let offer = |command: &str| {
+        doc! {command: 1, "$db": "admin", "compression": ["zstd", "lz4", "snappy"]}
+    };
+    let names = |reply: &Reply| {
+        let list = reply.body.get("compression").and_then(|v| v.as_array());
+        let list = list.expect("compressors in common");
+        let names = list.iter().filter_map(|v| v.as_str());
+        names.map(str::to_string).collect::<Vec<_>>()
+    };
+    let mut old = server.client();
+    let reply = old.query("admin.$cmd", &offer("isMaster"));
+    assert_eq!(reply.header.op_code, op::REPLY);
+    assert!(reply.is_ok());
+    assert_eq!(names(&reply), ["zstd", "snappy"]);
+
+    let mut new = server.client();
+    let reply = new.run(&offer("hello"));
+    assert_eq!(reply.header.op_code, op::MSG);
+    assert_eq!(names(&reply), ["zstd", "snappy"]);
+
+    // A reply too short to gain by it comes plain.
+    new.send(&compressed(Compressor::Zstd, &ping(3)));
+    assert!(new.receive().is_ok());
+    let long = doc! {"listCommands": 1, "$db": "admin", "comment": "x".repeat(400).as_str()};
+    let long = op_msg(4, Flags::default(), long.as_raw(), &[]);
+    new.send(&compressed(Compressor::Zstd, &long));
+    let reply = new.receive();
+    assert!(reply.is_ok());
+    assert_eq!(reply.compressor, Some(Compressor::Zstd));
+}
+
+#[test]
+fn a_streamed_handshake() {
+    let server = Server::start();
+    let mut client = server.client();
+    let hello = client.ok(&doc! {"hello": 1, "$db": "admin"});
+    let ours = hello.get("topologyVersion").and_then(|v| v.as_document());
+    let ours = ours.expect("a topology version").to_buf();
+    let anothers = doc! {"processId": sheaf_bson::ObjectId([1; 12]), "counter": 0i64};
+    for known in [ours, anothers] {
+        let mut client = server.client();
+        let request = doc! {
+            "hello": 1,
+            "topologyVersion": known,
+            "maxAwaitTimeMS": 30,
+            "$db": "admin",
+        };
+        let flags = Flags(Flags::EXHAUST_ALLOWED);
+        client.send(&op_msg(1, flags, request.as_raw(), &[]));
+        let mut answered = 1;
+        for _ in 0..4 {
+            let reply = client.receive();
+            assert!(reply.is_ok(), "{:?}", reply.body);
+            assert!(reply.flags.has(Flags::MORE_TO_COME));
+            assert_eq!(reply.header.response_to, answered);
+            answered = reply.header.request_id;
+        }
+    }
+    // A server that stops ends the stream with a last reply.
+    let mut client = server.client();
+    let request = doc! {
+        "hello": 1,
+        "topologyVersion": hello.get("topologyVersion").unwrap(),
+        "maxAwaitTimeMS": 60_000,
+        "$db": "admin",
+    };
+    let flags = Flags(Flags::EXHAUST_ALLOWED);
+    client.send(&op_msg(1, flags, request.as_raw(), &[]));
+    let stopping = std::thread::spawn(move || server.stop());
+    let reply = client.receive();
+    assert!(reply.is_ok() && !reply.flags.has(Flags::MORE_TO_COME));
+    assert!(stopping.join().unwrap().success());
 }
 
 #[test]

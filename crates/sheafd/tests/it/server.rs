@@ -35,16 +35,17 @@ impl Server {
     pub fn start_with(options: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().to_path_buf();
-        Server::launch(path, Some(folder), options)
+        Server::launch(command(&path, options), &path, Some(folder))
     }
 
     /// A server on a folder of the test's, to be started on it again later.
     pub fn start_on(folder: &Path, options: &[&str]) -> Server {
-        Server::launch(folder.to_path_buf(), None, options)
+        Server::launch(command(folder, options), folder, None)
     }
 
-    fn launch(folder: PathBuf, own_folder: Option<TempDir>, options: &[&str]) -> Server {
-        let mut child = command(&folder, options)
+    /// A server that this command starts on this folder.
+    pub fn launch(mut command: Command, folder: &Path, own_folder: Option<TempDir>) -> Server {
+        let mut child = command
             .stdout(Stdio::piped())
             .spawn()
             .expect("sheafd starts");
@@ -66,7 +67,7 @@ impl Server {
             child,
             port: port.unwrap_or(0),
             _own_folder: own_folder,
-            folder,
+            folder: folder.to_path_buf(),
             log,
             reader: Some(reader),
         };

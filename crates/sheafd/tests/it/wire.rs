@@ -1,6 +1,6 @@
 //! Bad input to the real server: it answers, and lives.
 
-use sheaf_bson::doc;
+use sheaf_bson::{DocBuf, doc};
 use sheaf_wire::request::{compressed, op_msg};
 use sheaf_wire::{Compressor, Flags, HEADER_BYTES, Header, op};
 
@@ -98,7 +98,6 @@ fn a_streamed_handshake() {
         }
     }
     // A server that stops ends the stream with a last reply.
-    let mut client = server.client();
     let request = doc! {
         "hello": 1,
         "topologyVersion": hello.get("topologyVersion").unwrap(),
@@ -208,4 +207,81 @@ fn resident_kb(pid: u32) -> u64 {
         .trim()
         .parse()
         .expect("a number")
+}
+
+/// `{name: {name: ... innermost}}`, with an array around each level where the
+/// name is an operator's.
+fn nested(levels: usize, name: &str, innermost: DocBuf) -> DocBuf {
+    (0..levels).fold(innermost, |inner, _| match name.starts_with('$') {
+        true => doc! {name: [inner]},
+        false => doc! {name: inner},
+    })
+}
+
+#[test]
+fn nesting_to_the_limit_and_beyond() {
+    let server = Server::start();
+    let mut client = server.client();
+    let deep = nested(95, "a", doc! {"x": 1});
+    client.ok(&doc! {"insert": "c", "documents": [deep.clone()], "$db": "test"});
+    client.ok(&doc! {
+        "createIndexes": "c",
+        "indexes": [{"key": {"a": 1}, "name": "a_1"}],
+        "$db": "test",
+    });
+    let found = client.ok(&doc! {"find": "c", "filter": deep.clone(), "$db": "test"});
+    let batch = found.get("cursor").and_then(|v| v.as_document());
+    let batch = batch
+        .and_then(|c| c.get("firstBatch"))
+        .and_then(|v| v.as_array());
+    assert_eq!(batch.map(|b| b.count()), Some(1));
+    for filter in [
+        nested(49, "$and", doc! {"x": 1}),
+        nested(49, "$or", doc! {"x": {"$gt": 1}}),
+        nested(49, "$nor", doc! {"x": 1}),
+        nested(90, "$elemMatch", doc! {"x": 1}),
+        doc! {"$expr": nested(45, "$add", doc! {"$add": [1, 2]})},
+        doc! {"x": nested(40, "$not", doc! {"$eq": 1})},
+        doc! {"x": {"$in": [deep.clone()]}},
+    ] {
+        // Answered or refused: either way by a server that lives.
+        client.run(&doc! {"find": "c", "filter": filter.clone(), "$db": "test"});
+        client.run(&doc! {
+            "explain": {"find": "c", "filter": filter, "$db": "test"},
+            "$db": "test",
+        });
+    }
+    // Deeper than a message may be.
+    for levels in [150, 10_000] {
+        let reply = client.run(&doc! {
+            "find": "c",
+            "filter": nested(levels, "a", doc! {}),
+            "$db": "test",
+        });
+        assert_eq!(reply.code_name(), "InvalidBSON");
+    }
+    answers(&mut client);
+}
+
+#[test]
+fn no_descriptor_left() {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = super::server::command(folder.path(), &[]);
+    let few = libc::rlimit {
+        rlim_cur: 40,
+        rlim_max: 40,
+    };
+    // SAFETY: setrlimit may be called between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &few) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let server = Server::launch(command, folder.path(), None);
+    let clients: Vec<Client> = (0..40).map(|_| server.client()).collect();
+    server.wait_log("Error accepting new connection");
+    drop(clients);
+    answers(&mut server.client());
 }

@@ -27,7 +27,7 @@ pub(super) fn parse_operators(
         let (name, value) = (element.key(), element.value());
         children.push(match name {
             // The two belong together in either order; $regex speaks for both.
-            "$regex" => regex_operator(path, doc, value)?,
+            "$regex" => regex_operator(path, doc, value, level)?,
             "$options" => {
                 if doc.get("$regex").is_none() {
                     return Err(Error::bad_value("$options needs a $regex"));
@@ -60,8 +60,8 @@ fn parse_operator(
         "$gte" => comparison(path, ComparisonOp::Gte, value),
         "$lt" => comparison(path, ComparisonOp::Lt, value),
         "$lte" => comparison(path, ComparisonOp::Lte, value),
-        "$in" => parse_in(path, name, value),
-        "$nin" => Ok(not(parse_in(path, name, value)?)),
+        "$in" => parse_in(path, name, value, level),
+        "$nin" => Ok(not(parse_in(path, name, value, level)?)),
         "$not" => parse_not(path, value, level),
         "$exists" => {
             let exists = MatchExpression::Exists {
@@ -103,6 +103,7 @@ fn parse_in(
     path: &Arc<FieldPath>,
     name: &str,
     value: RawValue<'_>,
+    level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
     let RawValue::Array(array) = value else {
         return Err(Error::bad_value(format!("{name} needs an array")));
@@ -120,7 +121,7 @@ fn parse_in(
                 return Err(Error::bad_value("cannot compare to undefined"));
             }
             RawValue::Regex { pattern, options } => {
-                regexes.push(regex_match(&no_path(), pattern, options)?);
+                regexes.push(regex_match(&no_path(), pattern, options, level)?);
             }
             _ => equalities.push(entry),
         }
@@ -140,7 +141,7 @@ fn parse_not(
     level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
     match value {
-        RawValue::Regex { pattern, options } => Ok(not(regex(path, pattern, options)?)),
+        RawValue::Regex { pattern, options } => Ok(not(regex(path, pattern, options, level)?)),
         RawValue::Document(doc) => {
             if doc.is_empty() {
                 return Err(Error::bad_value("$not cannot be empty: give it operators"));
@@ -339,7 +340,7 @@ fn parse_all(
             RawValue::Document(doc) if is_operators(doc) => {
                 return Err(Error::bad_value("no $ expressions in $all"));
             }
-            RawValue::Regex { pattern, options } => regex(path, pattern, options)?,
+            RawValue::Regex { pattern, options } => regex(path, pattern, options, level)?,
             _ => equality(path, entry)?,
         });
     }
@@ -380,6 +381,7 @@ fn regex_operator(
     path: &Arc<FieldPath>,
     doc: RawDoc<'_>,
     value: RawValue<'_>,
+    level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
     let given = match doc.get("$options") {
         // Empty options are as good as none.
@@ -388,13 +390,13 @@ fn regex_operator(
         Some(_) => return Err(Error::bad_value("$options has to be a string")),
     };
     match value {
-        RawValue::String(pattern) => regex(path, pattern, given.unwrap_or("")),
+        RawValue::String(pattern) => regex(path, pattern, given.unwrap_or(""), level),
         RawValue::Regex { pattern, options } => match given {
             Some(_) if !options.is_empty() => Err(Error::new(
                 ErrorCode(51075),
                 "options set in both $regex and $options; set them once",
             )),
-            _ => regex(path, pattern, given.unwrap_or(options)),
+            _ => regex(path, pattern, given.unwrap_or(options), level),
         },
         _ => Err(Error::bad_value("$regex has to be a string")),
     }
@@ -405,11 +407,18 @@ pub(super) fn regex(
     path: &Arc<FieldPath>,
     pattern: &str,
     options: &str,
+    level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
-    regex_match(path, pattern, options).map(MatchExpression::Regex)
+    regex_match(path, pattern, options, level).map(MatchExpression::Regex)
 }
 
-fn regex_match(path: &Arc<FieldPath>, pattern: &str, options: &str) -> Result<RegexMatch, Error> {
+fn regex_match(
+    path: &Arc<FieldPath>,
+    pattern: &str,
+    options: &str,
+    level: Level<'_>,
+) -> Result<RegexMatch, Error> {
+    level.count_pattern()?;
     let compiled = CompiledRegex::new(pattern, options)?;
     Ok(RegexMatch {
         path: Arc::clone(path),

@@ -13,6 +13,7 @@
 //! Invariant: what is not known is refused by its name, and nesting is refused
 //! beyond [`DEPTH_MAX`], so no input recurses without end.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::ErrorCode;
@@ -25,6 +26,9 @@ use crate::expression::VariableScope;
 
 /// The deepest tree of predicates.
 const DEPTH_MAX: usize = 100;
+/// The most regular expressions in one filter: a compiled one takes kilobytes,
+/// a written one a few bytes.
+const PATTERNS_MAX: usize = 10_000;
 
 /// What parsing needs to know besides the filter.
 #[derive(Debug, Clone, Default)]
@@ -37,12 +41,25 @@ pub struct ParseContext {
 #[derive(Clone, Copy)]
 pub(super) struct Level<'c> {
     pub context: &'c ParseContext,
+    /// Patterns compiled so far, in the whole filter.
+    patterns: &'c Cell<usize>,
     depth: usize,
     /// Below `$elemMatch`: names there belong to elements, not to the document.
     pub in_element: bool,
 }
 
 impl<'c> Level<'c> {
+    /// Makes room for one more pattern. Errors: BadValue beyond the limit.
+    pub fn count_pattern(self) -> Result<(), Error> {
+        if self.patterns.get() >= PATTERNS_MAX {
+            return Err(Error::bad_value(format!(
+                "a filter has at most {PATTERNS_MAX} regular expressions"
+            )));
+        }
+        self.patterns.set(self.patterns.get() + 1);
+        Ok(())
+    }
+
     /// One level down. Errors: BadValue beyond the limit.
     pub fn deeper(self) -> Result<Level<'c>, Error> {
         if self.depth >= DEPTH_MAX {
@@ -73,6 +90,7 @@ impl<'c> Level<'c> {
 pub fn parse(filter: RawDoc<'_>, context: &ParseContext) -> Result<MatchExpression, Error> {
     let level = Level {
         context,
+        patterns: &Cell::new(0),
         depth: 0,
         in_element: false,
     };
@@ -87,6 +105,7 @@ pub fn parse_predicate(
 ) -> Result<MatchExpression, Error> {
     let level = Level {
         context,
+        patterns: &Cell::new(0),
         depth: 0,
         in_element: true,
     };
@@ -137,7 +156,7 @@ fn parse_field(
             children.extend(parse_operators(&path, doc, level)?);
         }
         RawValue::Regex { pattern, options } => {
-            children.push(super::operators::regex(&path, pattern, options)?);
+            children.push(super::operators::regex(&path, pattern, options, level)?);
         }
         _ => children.push(equality(&path, value)?),
     }

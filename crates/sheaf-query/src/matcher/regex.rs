@@ -408,7 +408,8 @@ mod tests {
 
     #[test]
     fn prefixes() {
-        let table: &[(&str, &str, Option<(&str, bool)>)] = &[
+        type Row = (&'static str, &'static str, Option<(&'static str, bool)>);
+        let table: &[Row] = &[
             ("^abc", "", Some(("abc", true))),
             ("\\Aabc", "", Some(("abc", true))),
             ("\\Aabc", "m", Some(("abc", true))),

@@ -227,3 +227,19 @@ fn a_slow_pattern_is_an_error_of_the_query() {
     let subject = "a".repeat(60) + "b";
     assert!(filter.matches(doc! {"a": subject}.as_raw()).is_err());
 }
+
+#[test]
+fn patterns_are_counted() {
+    let filter = |count: usize| {
+        let mut builder = sheaf_bson::DocBuilder::new();
+        builder.begin_document("a").begin_array("$in");
+        for _ in 0..count {
+            let (pattern, options) = ("a", "");
+            builder.push(sheaf_bson::RawValue::Regex { pattern, options });
+        }
+        builder.end().end();
+        parse(builder.finish().as_raw(), &ParseContext::default()).map(|_| ())
+    };
+    assert_eq!(filter(1000), Ok(()));
+    assert_eq!(filter(10_001).unwrap_err().code().0, 2);
+}

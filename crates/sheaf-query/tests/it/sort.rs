@@ -48,24 +48,23 @@ fn missing_below<'a>(
     at: usize,
     found: &mut Vec<RawValue<'a>>,
 ) {
-    let Some(part) = path.part(at) else { return };
-    match value {
-        RawValue::Document(doc) => match doc.get(part) {
-            Some(RawValue::Array(array)) if at + 1 < path.len() => {
-                if array.is_empty() {
-                    found.push(RawValue::Null);
-                }
-                for element in array.iter() {
-                    match element {
-                        RawValue::Document(_) => missing_below(element, path, at + 1, found),
-                        _ => found.push(RawValue::Null),
-                    }
+    let (Some(part), RawValue::Document(doc)) = (path.part(at), value) else {
+        return;
+    };
+    match doc.get(part) {
+        Some(RawValue::Array(array)) if at + 1 < path.len() => {
+            if array.is_empty() {
+                found.push(RawValue::Null);
+            }
+            for element in array.iter() {
+                match element {
+                    RawValue::Document(_) => missing_below(element, path, at + 1, found),
+                    _ => found.push(RawValue::Null),
                 }
             }
-            Some(inner) => missing_below(inner, path, at + 1, found),
-            None => {}
-        },
-        _ => {}
+        }
+        Some(inner) => missing_below(inner, path, at + 1, found),
+        None => {}
     }
 }
 

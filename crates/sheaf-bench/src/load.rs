@@ -44,12 +44,27 @@ pub fn run(
     duration: Duration,
     request: &[u8],
 ) -> io::Result<Measured> {
+    let make = |_, _, out: &mut Vec<u8>| out.extend_from_slice(request);
+    run_with(address, pid, connections, duration, &make)
+}
+
+/// As [`run`], with requests of their own: `make` appends the request of this
+/// number on the connection of this number to an empty buffer.
+pub fn run_with(
+    address: SocketAddr,
+    pid: u32,
+    connections: usize,
+    duration: Duration,
+    make: &(impl Fn(usize, u64, &mut Vec<u8>) + Sync),
+) -> io::Result<Measured> {
     let mut streams = Vec::new();
-    for _ in 0..connections {
+    for connection in 0..connections {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         // The connection is set up before the clock starts.
-        exchange(&mut stream, request, &mut Vec::new())?;
+        let mut request = Vec::new();
+        make(connection, 0, &mut request);
+        exchange(&mut stream, &request, &mut Vec::new())?;
         streams.push(stream);
     }
     let stop = AtomicBool::new(false);
@@ -59,13 +74,16 @@ pub fn run(
         let stop = &stop;
         let workers: Vec<_> = streams
             .into_iter()
-            .map(|mut stream| {
+            .enumerate()
+            .map(|(connection, mut stream)| {
                 scope.spawn(move || {
-                    let mut reply = Vec::new();
+                    let (mut request, mut reply) = (Vec::new(), Vec::new());
                     let mut done = 0u64;
                     while !stop.load(Ordering::Relaxed) {
-                        exchange(&mut stream, request, &mut reply)?;
                         done += 1;
+                        request.clear();
+                        make(connection, done, &mut request);
+                        exchange(&mut stream, &request, &mut reply)?;
                     }
                     io::Result::Ok(done)
                 })

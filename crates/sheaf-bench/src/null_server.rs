@@ -4,8 +4,9 @@
 //! real command is told as a ratio to it. It exists in two forms, one blocking
 //! thread a connection and tasks of an async runtime, to choose between them.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
 
 use sheaf_bson::{RawDoc, doc};
 use sheaf_wire::request::op_msg;
@@ -177,4 +178,50 @@ pub fn small_request() -> Vec<u8> {
     };
     let body: RawDoc<'_> = body.as_raw();
     op_msg(1, Flags::default(), body, &[])
+}
+
+/// A null server in a process of its own; killed when dropped.
+pub struct NullServer {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl NullServer {
+    /// Starts the running program again with `serve <form>`, which it must
+    /// answer by calling [`serve`] and printing the address.
+    pub fn start(form: Form) -> io::Result<NullServer> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve", form.name()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let address = line.trim().parse().map_err(io::Error::other)?;
+        Ok(NullServer { child, address })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a program does that was started by [`NullServer::start`].
+pub fn serve_named(form: &str) -> io::Result<()> {
+    let form = Form::from_name(form).ok_or(io::ErrorKind::InvalidInput)?;
+    serve(form, |address| {
+        // The parent reads it, or there is nobody to serve.
+        let _ = writeln!(io::stdout(), "{address}");
+    })
 }

@@ -6,13 +6,12 @@
 //! Another server that is running already can stand in line:
 //! `threading PID ADDRESS`.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sheaf_bench::load::{self, exchange, resident_kb};
-use sheaf_bench::null_server::{self, Form, small_request};
+use sheaf_bench::null_server::{self, Form, NullServer, small_request};
 
 const CONNECTIONS: [usize; 3] = [1, 4, 64];
 
@@ -27,13 +26,7 @@ fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["serve", form] => {
-            let form = Form::from_name(form).ok_or(io::ErrorKind::InvalidInput)?;
-            null_server::serve(form, |address| {
-                // The parent reads it, or there is nobody to serve.
-                let _ = writeln!(io::stdout(), "{address}");
-            })
-        }
+        ["serve", form] => null_server::serve_named(form),
         [pid, address] => {
             heading();
             let pid = pid.parse().map_err(io::Error::other)?;
@@ -43,7 +36,7 @@ fn main() -> io::Result<()> {
             heading();
             for form in Form::ALL {
                 let server = NullServer::start(form)?;
-                measure(form.name(), server.child.id(), server.address)?;
+                measure(form.name(), server.pid(), server.address)?;
             }
             Ok(())
         }
@@ -88,33 +81,4 @@ fn measure(name: &str, pid: u32, address: SocketAddr) -> io::Result<()> {
     let each = grown as f64 / IDLE_CONNECTIONS as f64;
     println!("{name:<18} {IDLE_CONNECTIONS:>12} {:>61.1}", each);
     Ok(())
-}
-
-/// A null server in a process of its own; killed when dropped.
-struct NullServer {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl NullServer {
-    fn start(form: Form) -> io::Result<NullServer> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", form.name()])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        let address = line.trim().parse().map_err(io::Error::other)?;
-        Ok(NullServer { child, address })
-    }
-}
-
-impl Drop for NullServer {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -10,7 +10,8 @@
 //! and the fields that the projection reads; no constants. It is hashed to
 //! eight hex digits for explain and the log (`queryHash`,
 //! `planCacheShapeHash`). The key of the plan cache adds what constants decide
-//! about the indexes at hand: a sparse index cannot serve `{a: null}`.
+//! about the indexes at hand: a sparse index cannot serve `{a: null}`, a partial
+//! one over `{b: {$gt: 5}}` cannot serve `{b: {$gt: 3}}`.
 //!
 //! Invariant: path names cannot make one shape look like another; they are
 //! written with their length before them.
@@ -22,6 +23,7 @@ use sheaf_bson::{RawValue, Value};
 
 use crate::canonical::{CanonicalQuery, Hint};
 use crate::matcher::{BitsOp, ComparisonOp, MatchExpression};
+use crate::planner::implication::{Context, implies};
 use crate::planner::index_entry::IndexEntry;
 
 /// The shape as text; only good for comparing and hashing.
@@ -65,6 +67,9 @@ pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u6
                 'v'
             });
         }
+        if let Some(partial) = &index.partial_filter {
+            write_implications(&query.filter, None, partial, &mut text);
+        }
         text.push('/');
     }
     match &query.hint {
@@ -81,6 +86,33 @@ pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u6
     // Whether there is a limit decides whether a sort blocks for long.
     text.push_str(if query.limit.is_some() { "l" } else { "" });
     hash(text.as_bytes())
+}
+
+/// Where in the filter a partial index could serve: the whole of it, and each
+/// alternative of an `$or`.
+fn write_implications(
+    filter: &MatchExpression,
+    around: Option<&Context<'_>>,
+    partial: &MatchExpression,
+    out: &mut String,
+) {
+    let known = Context::new(filter, around);
+    let holds = implies(&known, partial);
+    out.push(if holds { 'p' } else { 'q' });
+    if holds {
+        return;
+    }
+    let conjuncts = match filter {
+        MatchExpression::And(children) => children.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    for conjunct in conjuncts {
+        if let MatchExpression::Or(alternatives) = conjunct {
+            for alternative in alternatives {
+                write_implications(alternative, Some(&known), partial, out);
+            }
+        }
+    }
 }
 
 /// Whether some predicate on a field of the index asks for null, which a

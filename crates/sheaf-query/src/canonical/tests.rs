@@ -206,4 +206,18 @@ fn plan_cache_keys() {
     );
     assert_ne!(key(five.clone(), &plain), key(five.clone(), &[]));
     assert_eq!(key(five.clone(), &[index("a", true, true)]), key(five, &[]));
+
+    let partial = |filter: DocBuf| {
+        let parsed = matcher::parse(filter.as_raw(), &ParseContext::default()).unwrap();
+        let mut entry = (*index("a", false, false)).clone();
+        entry.partial_filter = Some(Arc::new(parsed.normalize()));
+        [Arc::new(entry)]
+    };
+    let above = partial(doc! {"b": {"$gt": 5}});
+    let asks = |b: i32| key(doc! {"a": 1, "b": {"$gt": b}}, &above);
+    assert_eq!(asks(7), asks(8));
+    assert_eq!(asks(1), asks(2));
+    assert_ne!(asks(7), asks(1));
+    let either = |b: i32| key(doc! {"$or": [{"a": 1, "b": {"$gt": b}}, {"c": 1}]}, &above);
+    assert_ne!(either(7), either(1));
 }

@@ -22,7 +22,7 @@ use crate::matcher::MatchExpression;
 /// What is known to hold of the documents looked for: an expression, and all
 /// that holds around it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Context<'s> {
+pub(crate) struct Context<'s> {
     expr: &'s MatchExpression,
     around: Option<&'s Context<'s>>,
 }
@@ -37,7 +37,7 @@ impl<'s> Context<'s> {
 const STEPS_MAX: u32 = 10_000;
 
 /// Whether what is known implies `wanted`.
-pub(super) fn implies(known: &Context<'_>, wanted: &MatchExpression) -> bool {
+pub(crate) fn implies(known: &Context<'_>, wanted: &MatchExpression) -> bool {
     let mut proof = Proof { steps: 0 };
     if let MatchExpression::And(parts) = wanted {
         return parts.iter().all(|part| implies(known, part));

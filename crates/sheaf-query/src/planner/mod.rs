@@ -32,7 +32,7 @@ mod data_access;
 pub mod explain_bounds;
 mod express;
 mod hint;
-mod implication;
+pub(crate) mod implication;
 pub mod index_entry;
 mod keys_only;
 mod min_max;

@@ -337,16 +337,27 @@ impl Big {
     /// divisor is small and needs no shift, so this is at most 128 subtractions.
     fn div_small_quotient(mut self, divisor: &Big) -> (u128, bool) {
         let mut quotient = 0u128;
-        let excess = self.bits() - divisor.bits();
-        for shift in (0..=excess.max(0)).rev() {
-            let part = divisor.shl(shift as u32);
+        let excess = (self.bits() - divisor.bits()).max(0);
+        let mut part = divisor.shl(excess as u32);
+        for _ in 0..=excess {
             quotient <<= 1;
             if self.at_least(&part) {
                 self.subtract(&part);
                 quotient |= 1;
             }
+            part.halve();
         }
         (quotient, self.limbs.is_empty())
+    }
+
+    fn halve(&mut self) {
+        let mut carry = 0;
+        for limb in self.limbs.iter_mut().rev() {
+            let low = *limb << 63;
+            *limb = *limb >> 1 | carry;
+            carry = low;
+        }
+        self.trim();
     }
 
     fn at_least(&self, other: &Big) -> bool {

@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(parse(text), Some(millis), "{text}");
             assert_eq!(format(millis).as_deref(), Some(text));
         }
-        for day in 0..200_000 {
+        for day in (0..2_900_000).step_by(101) {
             let millis = day * 86_400_000 + day;
             assert_eq!(parse(&format(millis).unwrap()), Some(millis));
         }

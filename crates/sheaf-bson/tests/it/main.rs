@@ -8,6 +8,7 @@ mod oracle;
 mod order;
 mod path;
 mod text;
+mod types;
 mod validate;
 
 /// How many cases a property gets, unless the environment asks for another number.

@@ -135,6 +135,10 @@ fn bad_text_is_refused_where_it_is_bad() {
         ("\"\\ud800\"", "half of a surrogate pair at offset 7"),
         ("/abc", "regular expression does not end at offset 0"),
         (
+            "BinData(2, 0102030405)",
+            "cannot read BinData(...) with these arguments at offset 0",
+        ),
+        (
             "BinData(0, 0)",
             "expected pairs of hexadecimal digits at offset 11",
         ),

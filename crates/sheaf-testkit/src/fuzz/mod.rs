@@ -5,13 +5,17 @@
 //! if a promise is broken.
 
 mod bson;
+#[cfg(feature = "wire")]
 mod frames;
 mod keystring;
 mod mutate;
+#[cfg(feature = "query")]
 mod query;
 
 pub use bson::{bson, json};
+#[cfg(feature = "wire")]
 pub use frames::frames;
 pub use keystring::keystring;
 pub use mutate::{Random, mutate};
+#[cfg(feature = "query")]
 pub use query::query;

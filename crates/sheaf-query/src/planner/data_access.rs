@@ -35,7 +35,6 @@ impl Finisher<'_> {
         let query = self.query;
         let mut node = access;
         let mut sort_limits = false;
-        let mut blocking = matches!(node, SolutionNode::AndHash { .. });
         if let Some(pattern) = &query.sort {
             match self.in_order(&node, pattern) {
                 Some(in_order) => node = in_order,
@@ -46,7 +45,6 @@ impl Finisher<'_> {
                     }
                     let limit = query.limit.and_then(|limit| limit.checked_add(query.skip));
                     sort_limits = limit.is_some();
-                    blocking = true;
                     node = SolutionNode::Sort {
                         pattern: pattern.clone(),
                         limit,
@@ -103,8 +101,8 @@ impl Finisher<'_> {
             };
         }
         Some(QuerySolution {
+            has_blocking_stage: blocks(&node),
             root: node,
-            has_blocking_stage: blocking,
         })
     }
 
@@ -147,6 +145,26 @@ impl Finisher<'_> {
             }
             node => above(skipped(node)),
         }
+    }
+}
+
+/// Whether some stage reads all of its input before its first result.
+fn blocks(node: &SolutionNode) -> bool {
+    match node {
+        SolutionNode::Sort { .. } | SolutionNode::AndHash { .. } => true,
+        SolutionNode::Fetch { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. }
+        | SolutionNode::Projection { child, .. }
+        | SolutionNode::ReturnKey { child } => blocks(child),
+        SolutionNode::Or { children, .. }
+        | SolutionNode::SortMerge { children, .. }
+        | SolutionNode::AndSorted { children } => children.iter().any(blocks),
+        SolutionNode::Eof
+        | SolutionNode::CollScan { .. }
+        | SolutionNode::IndexScan(_)
+        | SolutionNode::CountScan(_)
+        | SolutionNode::DistinctScan { .. } => false,
     }
 }
 

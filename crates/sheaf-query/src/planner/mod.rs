@@ -204,3 +204,6 @@ fn holds_every_match(index: &IndexEntry, query: &CanonicalQuery) -> bool {
             .as_deref()
             .is_none_or(|partial| implies(&context, partial))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,6 @@
+//! Golden scripts over the planner, and every plan against the filter itself.
+
+mod limits;
+mod naive;
+mod script;
+mod soundness;

@@ -1,0 +1,393 @@
+//! Runs `testdata/planner/*.txt`.
+//!
+//! A script is blocks separated by empty lines: commands, `----`, and what they
+//! print. `UPDATE_EXPECT=1` rewrites the answers.
+//!
+//! ```text
+//!   fresh                          forgets all indexes
+//!   index {a: 1} [unique] [sparse] [hidden] [partial={..}] [multikey=a.b,a] [name=x]
+//!                                  multikey lists the paths that are arrays
+//!   plan {..} [sort={..}] [proj={..}] [limit=n] [skip=n] [hint=..] [min={..}] [max={..}]
+//!             [returnkey] [notablescan] [explode=n] [intersect] [hash]
+//!                                  all candidates, separated by "or"
+//!   count {..} [skip=n] [limit=n] [hint=..]
+//!   distinct path {..} [proj={..}] [hint=..]
+//!   summary {..}                   the plan summary of each candidate
+//!   express {..} [..]              the _id that the express path looks up
+//!   explain {..}                   indexBounds of the first candidate's first scan
+//!   bounds [multikey] [sparse]     then filters, one a line: their bounds on the
+//!                                  one field that they name
+//! ```
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, Value, json};
+
+use crate::canonical::{CanonicalQuery, FindSpec, Hint};
+use crate::matcher::{self, MatchExpression, ParseContext};
+use crate::planner::bounds_builder::{FieldTraits, bounds_of};
+use crate::planner::explain_bounds;
+use crate::planner::index_entry::{IndexEntry, IndexField, IndexKind};
+use crate::planner::solution::SolutionNode;
+use crate::planner::{
+    PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary,
+};
+
+#[test]
+fn scripts() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/planner");
+    let update = std::env::var_os("UPDATE_EXPECT").is_some();
+    let mut files: Vec<_> = std::fs::read_dir(&dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no scripts in {}", dir.display());
+    let mut wrong = String::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let got = run(&text);
+        if got == text {
+            continue;
+        }
+        if update {
+            std::fs::write(&file, &got).unwrap();
+            continue;
+        }
+        for (line, (want, got)) in text.lines().zip(got.lines()).enumerate() {
+            if want != got {
+                let at = line + 1;
+                let _ = writeln!(wrong, "{}:{at}\n  - {want}\n  + {got}", file.display());
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}(UPDATE_EXPECT=1 rewrites)");
+}
+
+/// The script with its answers as they are now.
+fn run(text: &str) -> String {
+    let mut indexes: Vec<Arc<IndexEntry>> = Vec::new();
+    let mut blocks = Vec::new();
+    for block in text.trim_end().split("\n\n") {
+        let commands = block.split("\n----").next().unwrap_or(block);
+        let lines: Vec<&str> = commands
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+            .collect();
+        let mut out = commands.to_owned();
+        if !lines.is_empty() {
+            let answer = answer(&lines, &mut indexes);
+            let _ = write!(out, "\n----{}", if answer.is_empty() { "" } else { "\n" });
+            out.push_str(answer.trim_end());
+        }
+        blocks.push(out);
+    }
+    blocks.join("\n\n") + "\n"
+}
+
+fn answer(lines: &[&str], indexes: &mut Vec<Arc<IndexEntry>>) -> String {
+    let mut out = String::new();
+    let mut lines = lines.iter();
+    while let Some(line) = lines.next() {
+        let mut words = Words { rest: line };
+        let command = words.word().unwrap_or_default();
+        let result = match command {
+            "fresh" => {
+                indexes.clear();
+                Ok(String::new())
+            }
+            "index" => {
+                let index = parse_index(&mut words);
+                let name = index.name.clone();
+                indexes.push(Arc::new(index));
+                Ok(name)
+            }
+            "bounds" => {
+                let mut field = FieldTraits::default();
+                while let Some(word) = words.word() {
+                    match word {
+                        "multikey" => field.multikey = true,
+                        "sparse" => field.always_present = true,
+                        other => panic!("bounds does not know {other}"),
+                    }
+                }
+                Ok(lines.by_ref().map(|line| bounds_line(line, field)).collect())
+            }
+            _ => run_query(command, &mut words, indexes),
+        };
+        match result {
+            Ok(text) => out.push_str(&text),
+            Err(e) => {
+                let _ = write!(out, "error {} {}: {}", e.code().0, e.code_name(), e.message());
+            }
+        }
+        if !out.is_empty() && !out.ends_with('\n') {
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn bounds_line(line: &str, mut field: FieldTraits) -> String {
+    let filter = filter(&json::parse_doc(line).unwrap());
+    let path = match &filter {
+        MatchExpression::Not(child) => child.path(),
+        other => other.path(),
+    };
+    field.positional = path.is_some_and(|p| (1..p.len()).any(|i| p.part_index(i).is_some()));
+    let answer = match bounds_of(&filter, field) {
+        None => "no index".to_owned(),
+        Some(bounds) => {
+            let list = bounds.list.named("").to_string();
+            format!("{}  {:?}", list.trim_start_matches(": "), bounds.tightness)
+        }
+    };
+    format!("{line:<40} {answer}\n")
+}
+
+fn filter(doc: &DocBuf) -> MatchExpression {
+    matcher::parse(doc.as_raw(), &ParseContext::default())
+        .unwrap_or_else(|e| panic!("{doc}: {e}"))
+        .normalize()
+}
+
+#[derive(Default)]
+struct Options {
+    sort: DocBuf,
+    proj: DocBuf,
+    limit: Option<u64>,
+    skip: u64,
+    hint: Option<Hint>,
+    min: DocBuf,
+    max: DocBuf,
+    return_key: bool,
+    no_table_scan: bool,
+    explode: Option<usize>,
+    intersect: bool,
+    hash: bool,
+}
+
+fn run_query(
+    command: &str,
+    words: &mut Words<'_>,
+    indexes: &[Arc<IndexEntry>],
+) -> Result<String, sheaf_bson::Error> {
+    let key = (command == "distinct").then(|| words.word().unwrap());
+    let filter = words.value();
+    let Value::Document(filter) = filter else {
+        panic!("a filter is a document");
+    };
+    let options = parse_options(words);
+    let query = CanonicalQuery::new(FindSpec {
+        filter: Some(filter.as_raw()),
+        sort: Some(options.sort.as_raw()),
+        projection: Some(options.proj.as_raw()),
+        skip: options.skip,
+        limit: options.limit,
+        hint: options.hint,
+        min: Some(options.min.as_raw()),
+        max: Some(options.max.as_raw()),
+        return_key: options.return_key,
+        ..FindSpec::default()
+    })?;
+    let params = PlannerParams {
+        no_table_scan: options.no_table_scan,
+        max_scans_to_explode: options.explode.unwrap_or(200),
+        force_intersection_plans: options.intersect,
+        enable_hash_intersection: options.hash,
+        ..PlannerParams::new(indexes)
+    };
+    let one = |solution: Option<crate::planner::solution::QuerySolution>| match solution {
+        None => "none".to_owned(),
+        Some(solution) => solution.to_string(),
+    };
+    Ok(match command {
+        "plan" => {
+            let solutions = plan(&query, &params)?;
+            for solution in &solutions {
+                let text = solution.to_string();
+                let blocks = ["SORT {", "AND_HASH"].iter().any(|stage| text.contains(stage));
+                assert_eq!(blocks, solution.has_blocking_stage, "{text}");
+            }
+            let texts: Vec<String> = solutions.iter().map(|s| s.to_string()).collect();
+            texts.join("\nor\n")
+        }
+        "summary" => {
+            let solutions = plan(&query, &params)?;
+            let texts: Vec<String> = solutions.iter().map(|s| plan_summary(&s.root)).collect();
+            texts.join("\nor\n")
+        }
+        "count" => one(plan_count(&query, &params)?),
+        "distinct" => {
+            let key = FieldPath::parse(key.unwrap()).unwrap();
+            one(plan_distinct(&query, &key, &params)?)
+        }
+        "express" => match express_id(&query) {
+            None => "no".to_owned(),
+            Some(id) => id.to_string(),
+        },
+        "explain" => {
+            let solutions = plan(&query, &params)?;
+            let scan = first_scan(&solutions[0].root).expect("an index scan");
+            let text = explain_bounds::to_doc(&scan.bounds, &scan.index).to_string();
+            text
+        }
+        other => panic!("no command {other}"),
+    })
+}
+
+fn first_scan(node: &SolutionNode) -> Option<&crate::planner::solution::IndexScanNode> {
+    match node {
+        SolutionNode::IndexScan(scan) => Some(scan),
+        SolutionNode::Fetch { child, .. }
+        | SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Projection { child, .. } => first_scan(child),
+        _ => None,
+    }
+}
+
+fn parse_options(words: &mut Words<'_>) -> Options {
+    let mut options = Options::default();
+    while let Some((name, value)) = words.option() {
+        let doc = || match &value {
+            Some(Value::Document(doc)) => doc.clone(),
+            other => panic!("{name} is a document, not {other:?}"),
+        };
+        let number = || match &value {
+            Some(Value::Int32(n)) => *n as u64,
+            other => panic!("{name} is a number, not {other:?}"),
+        };
+        match name {
+            "sort" => options.sort = doc(),
+            "proj" => options.proj = doc(),
+            "limit" => options.limit = Some(number()),
+            "skip" => options.skip = number(),
+            "hint" => options.hint = Hint::parse(value.as_ref().unwrap().as_raw()).unwrap(),
+            "min" => options.min = doc(),
+            "max" => options.max = doc(),
+            "returnkey" => options.return_key = true,
+            "notablescan" => options.no_table_scan = true,
+            "explode" => options.explode = Some(number() as usize),
+            "intersect" => options.intersect = true,
+            "hash" => options.hash = true,
+            other => panic!("no option {other}"),
+        }
+    }
+    options
+}
+
+fn parse_index(words: &mut Words<'_>) -> IndexEntry {
+    let Value::Document(pattern) = words.value() else {
+        panic!("a key pattern is a document");
+    };
+    let mut index = index_of(pattern);
+    while let Some((name, value)) = words.option() {
+        match (name, value) {
+            ("unique", None) => index.unique = true,
+            ("sparse", None) => index.sparse = true,
+            ("hidden", None) => index.hidden = true,
+            ("multikey", Some(Value::String(paths))) => set_multikey(&mut index, &paths),
+            ("name", Some(Value::String(name))) => index.name = name,
+            ("partial", Some(Value::Document(doc))) => {
+                index.partial_filter = Some(Arc::new(filter(&doc)));
+                index.partial_filter_spec = Some(doc);
+            }
+            (name, value) => panic!("index does not know {name}={value:?}"),
+        }
+    }
+    index
+}
+
+/// A plain index on these fields.
+pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
+    let mut name = Vec::new();
+    let mut fields = Vec::new();
+    for element in pattern.iter() {
+        let direction = if element.value().to_string().starts_with('-') {
+            -1
+        } else {
+            1
+        };
+        name.push(format!("{}_{direction}", element.key()));
+        fields.push(IndexField {
+            path: Arc::new(FieldPath::parse(element.key()).unwrap()),
+            direction,
+        });
+    }
+    IndexEntry {
+        name: name.join("_"),
+        ident: 1,
+        key_pattern: pattern,
+        multikey: false,
+        multikey_paths: vec![Vec::new(); fields.len()],
+        fields,
+        kind: IndexKind::Btree,
+        unique: false,
+        sparse: false,
+        partial_filter: None,
+        partial_filter_spec: None,
+        hidden: false,
+        version: 2,
+    }
+}
+
+/// Marks the paths, written as explain's multiKeyPaths are, as arrays.
+pub(super) fn set_multikey(index: &mut IndexEntry, paths: &str) {
+    for array in paths.split(',') {
+        let array = FieldPath::parse(array).unwrap();
+        for (field, positions) in index.fields.iter().zip(&mut index.multikey_paths) {
+            if array.is_prefix_of(&field.path) && !positions.contains(&(array.len() - 1)) {
+                positions.push(array.len() - 1);
+                positions.sort_unstable();
+                index.multikey = true;
+            }
+        }
+    }
+    assert!(index.multikey, "no field of {} is in {paths}", index.name);
+}
+
+struct Words<'l> {
+    rest: &'l str,
+}
+
+impl<'l> Words<'l> {
+    fn word(&mut self) -> Option<&'l str> {
+        let rest = self.rest.trim_start();
+        let end = rest.find(' ').unwrap_or(rest.len());
+        let word;
+        (word, self.rest) = rest.split_at(end);
+        (!word.is_empty()).then_some(word)
+    }
+
+    fn value(&mut self) -> Value {
+        let (value, end) =
+            json::parse_prefix(self.rest).unwrap_or_else(|e| panic!("{}: {e}", self.rest));
+        self.rest = &self.rest[end..];
+        value
+    }
+
+    /// `name`, `name=value` or `name=bare`.
+    fn option(&mut self) -> Option<(&'l str, Option<Value>)> {
+        let rest = self.rest.trim_start();
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.find([' ', '=']).unwrap_or(rest.len());
+        let name;
+        (name, self.rest) = rest.split_at(end);
+        let Some(value) = self.rest.strip_prefix('=') else {
+            return Some((name, None));
+        };
+        self.rest = value;
+        if value.starts_with('{') || value.starts_with(|c: char| c.is_ascii_digit()) {
+            return Some((name, Some(self.value())));
+        }
+        let word = self.word().unwrap_or_default();
+        Some((name, Some(Value::String(word.to_owned()))))
+    }
+}

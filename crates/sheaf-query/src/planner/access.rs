@@ -164,7 +164,6 @@ impl Enumerator<'_> {
         let outer: Vec<Predicate<'q>> = all
             .predicates
             .iter()
-            .filter(|p| p.conjunct != Some(disjunction.conjunct))
             .filter(|p| self.is_indexed(&p.path))
             .take(OUTER_MAX)
             .cloned()

@@ -148,12 +148,15 @@ pub(super) fn assignments<'q>(
 }
 
 /// A sparse index lacks the documents that have none of its fields: it serves
-/// only if some predicate says that one is there.
+/// only if some predicate says that one is there. Along a dotted path a
+/// negation does not: it holds of an array that has no element.
 fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -> bool {
     index.fields.iter().any(|field| {
-        all.over(field.path.dotted())
-            .iter()
-            .any(|p| matches_missing(p.expr) == Some(false))
+        all.over(field.path.dotted()).iter().any(|p| {
+            let by_presence =
+                !matches!(p.expr, MatchExpression::Not(_)) || field.path.len() == 1;
+            by_presence && matches_missing(p.expr) == Some(false)
+        })
     })
 }
 

@@ -1,0 +1,443 @@
+//! Whatever the indexes, every candidate plan gives what a look at every
+//! document gives: random documents, indexes, filters, sorts and pages.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value, compare_values, json};
+
+use super::naive::{Collection, Row, key_document};
+use super::script::index_of;
+use crate::canonical::{CanonicalQuery, FindSpec};
+use crate::matcher::{self, ParseContext};
+use crate::planner::bounds::IndexBounds;
+use crate::planner::index_entry::IndexEntry;
+use crate::planner::solution::{ProjectionKind, SolutionNode};
+use crate::planner::{PlannerParams, plan, plan_count, plan_distinct};
+
+/// A small generator, so that every failure names its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<'t>(&mut self, options: &[&'t str]) -> &'t str {
+        options[self.below(options.len())]
+    }
+
+    /// Text in the shell's notation, joined by commas.
+    fn list(&mut self, max: usize, mut item: impl FnMut(&mut Random) -> String) -> String {
+        let n = self.below(max + 1);
+        (0..n).map(|_| item(self)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn scalar(&mut self) -> String {
+        let usual = ["0", "1", "2", "3", "1.0", "2.5", "\"x\"", "\"xy\"", "\"y\"", "null"];
+        let rare = [
+            "true",
+            "false",
+            "NaN",
+            "Infinity",
+            "NumberLong(2)",
+            "NumberDecimal(\"2\")",
+            "MinKey",
+            "MaxKey",
+            "undefined",
+            "{}",
+            "{b: 1}",
+            "ISODate(\"2020-01-01T00:00:00Z\")",
+            "ObjectId(\"0123456789abcdef01234567\")",
+            "BinData(0, \"AQ==\")",
+            "Timestamp(1, 1)",
+        ];
+        if self.one_in(5) {
+            self.pick(&rare).to_owned()
+        } else {
+            self.pick(&usual).to_owned()
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> String {
+        match self.below(12) {
+            0..=6 => self.scalar(),
+            7 | 8 if depth > 0 => {
+                let elements = self.list(3, |r| r.value(depth - 1));
+                format!("[{elements}]")
+            }
+            9 | 10 if depth > 0 => {
+                let elements = self.list(3, |r| r.document(depth - 1, &["b", "c"]));
+                format!("[{elements}]")
+            }
+            11 if depth > 0 => self.document(depth - 1, &["b", "c"]),
+            _ => self.scalar(),
+        }
+    }
+
+    fn document(&mut self, depth: usize, names: &[&str]) -> String {
+        let mut fields = Vec::new();
+        for name in names {
+            if !self.one_in(4) {
+                fields.push(format!("{name}: {}", self.value(depth)));
+            }
+        }
+        format!("{{{}}}", fields.join(", "))
+    }
+
+    fn path(&mut self) -> &'static str {
+        self.pick(&["a", "a", "b", "c", "a.b", "a.b", "a.c", "b.c", "a.b.c"])
+    }
+
+    fn operator(&mut self, depth: usize) -> String {
+        let value = |r: &mut Random| {
+            if r.one_in(8) {
+                let elements = r.list(2, Random::scalar);
+                format!("[{elements}]")
+            } else {
+                r.scalar()
+            }
+        };
+        match self.below(16) {
+            0 | 1 => format!("$gt: {}", value(self)),
+            2 => format!("$gte: {}", value(self)),
+            3 | 4 => format!("$lt: {}", value(self)),
+            5 => format!("$lte: {}", value(self)),
+            6 => format!("$ne: {}", value(self)),
+            7 | 8 => {
+                let list = self.list(3, value);
+                format!("$in: [{list}]")
+            }
+            9 => {
+                let list = self.list(3, value);
+                format!("$nin: [{list}]")
+            }
+            10 => format!("$exists: {}", self.pick(&["true", "false"])),
+            11 => format!(
+                "$type: \"{}\"",
+                self.pick(&["number", "int", "string", "null", "array", "object", "bool"])
+            ),
+            12 => self
+                .pick(&["$regex: \"^x\"", "$regex: \"y\"", "$mod: [2, 0]", "$size: 1"])
+                .to_owned(),
+            13 if depth > 0 => format!("$not: {{{}}}", self.operator(depth - 1)),
+            14 if depth > 0 => format!(
+                "$elemMatch: {{{}, {}}}",
+                self.operator(depth - 1),
+                self.operator(depth - 1)
+            ),
+            15 if depth > 0 => format!("$elemMatch: {}", self.filter(depth - 1, true)),
+            _ => format!("$eq: {}", value(self)),
+        }
+    }
+
+    /// Within an element, paths are those of its fields.
+    fn filter(&mut self, depth: usize, element: bool) -> String {
+        let mut parts = Vec::new();
+        for _ in 0..1 + self.below(3) {
+            if depth > 0 && self.one_in(4) {
+                let children: Vec<String> = (0..1 + self.below(3))
+                    .map(|_| self.filter(depth - 1, element))
+                    .collect();
+                let name = self.pick(&["$or", "$or", "$or", "$and", "$nor"]);
+                parts.push(format!("{{{name}: [{}]}}", children.join(", ")));
+                continue;
+            }
+            let path = if element {
+                self.pick(&["b", "c", "b.c"])
+            } else {
+                self.path()
+            };
+            parts.push(if self.one_in(4) {
+                format!("{{\"{path}\": {}}}", self.scalar())
+            } else {
+                format!("{{\"{path}\": {{{}}}}}", self.operator(depth))
+            });
+        }
+        match parts.len() {
+            1 => parts.remove(0),
+            _ => format!("{{$and: [{}]}}", parts.join(", ")),
+        }
+    }
+
+    fn pattern(&mut self, max: usize) -> String {
+        let mut paths: Vec<&str> = Vec::new();
+        for _ in 0..1 + self.below(max) {
+            let path = self.path();
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        let fields: Vec<String> = paths
+            .into_iter()
+            .map(|path| format!("\"{path}\": {}", if self.one_in(3) { -1 } else { 1 }))
+            .collect();
+        format!("{{{}}}", fields.join(", "))
+    }
+}
+
+fn doc(text: &str) -> DocBuf {
+    json::parse_doc(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// One random query over a random collection.
+struct Case {
+    collection: Collection,
+    query: CanonicalQuery,
+    params: (usize, bool),
+    text: String,
+}
+
+fn case(seed: u64) -> Option<Case> {
+    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    // Without arrays more is exact and covered; both worlds matter.
+    let depth = [0, 2, 2, 2][r.below(4)];
+    let docs: Vec<String> = (0..4 + r.below(14))
+        .map(|_| r.document(depth, &["a", "b", "c"]))
+        .collect();
+    let mut indexes = Vec::new();
+    let mut text = format!("docs [{}]\n", docs.join(", "));
+    for at in 0..1 + r.below(3) {
+        let pattern = r.pattern(3);
+        let mut index: IndexEntry = index_of(doc(&pattern));
+        index.name = format!("i{at}");
+        index.sparse = r.one_in(8);
+        if r.one_in(8) {
+            let partial = r.filter(0, false);
+            let parsed = matcher::parse(doc(&partial).as_raw(), &ParseContext::default());
+            index.partial_filter = Some(Arc::new(parsed.ok()?.normalize()));
+            text += &format!("partial {partial} ");
+        }
+        text += &format!("index {pattern} sparse {}\n", index.sparse);
+        indexes.push(index);
+    }
+    let filter = r.filter(2, false);
+    let sort = if r.one_in(2) { r.pattern(2) } else { "{}".into() };
+    let proj = match r.below(3) {
+        0 => "{a: 1, b: 1, _id: 0}".to_owned(),
+        1 => format!("{{\"{}\": 1, _id: 0}}", r.path()),
+        _ => "{}".to_owned(),
+    };
+    let limit = r.one_in(3).then(|| 1 + r.below(4) as u64);
+    let skip = if r.one_in(4) { r.below(3) as u64 } else { 0 };
+    let explode = [200, 3][r.below(2)];
+    let intersect = r.one_in(6);
+    text += &format!("plan {filter} sort={sort} proj={proj} limit={limit:?} skip={skip}\n");
+    let collection = Collection::new(docs.iter().map(|d| doc(d)).collect(), indexes);
+    let (filter, sort, proj) = (doc(&filter), doc(&sort), doc(&proj));
+    let query = CanonicalQuery::new(FindSpec {
+        filter: Some(filter.as_raw()),
+        sort: Some(sort.as_raw()),
+        projection: Some(proj.as_raw()),
+        limit,
+        skip,
+        ..FindSpec::default()
+    });
+    // Some operands are refused (a regex's range, say); those say nothing here.
+    Some(Case {
+        collection,
+        query: query.ok()?,
+        params: (explode, intersect),
+        text,
+    })
+}
+
+#[test]
+fn every_plan_gives_what_the_documents_say() {
+    let mut indexed = 0;
+    let mut cases = 0;
+    for seed in 1..=6000 {
+        let Some(case) = case(seed) else {
+            continue;
+        };
+        let Case {
+            collection, query, ..
+        } = &case;
+        if let Some(sort) = &query.sort
+            && sort_is_undefined(&case)
+        {
+            assert!(!sort.parts.is_empty());
+            continue;
+        }
+        cases += 1;
+        let params = PlannerParams {
+            max_scans_to_explode: case.params.0,
+            force_intersection_plans: case.params.1,
+            enable_hash_intersection: case.params.1,
+            ..PlannerParams::new(&collection.indexes)
+        };
+        let matching = collection.matching(&query.filter);
+        for solution in plan(query, &params).unwrap() {
+            if !matches!(leaf(&solution.root), SolutionNode::CollScan { .. }) {
+                indexed += 1;
+            }
+            let rows = collection.run(&solution.root);
+            let context = || format!("seed {seed}\n{}{solution}", case.text);
+            check_rows(&case, &matching, &rows, &context);
+            check_covered(&case, &solution.root, &rows, &context);
+        }
+        check_count(&case, &params, matching.len(), seed);
+        check_distinct(&case, &params, &matching, seed);
+    }
+    // The generator has not drifted into cases that no index serves.
+    assert!(cases > 5000 && indexed > cases / 2, "{indexed} of {cases}");
+}
+
+/// Two sort fields along different arrays have no order.
+fn sort_is_undefined(case: &Case) -> bool {
+    let Some(sort) = &case.query.sort else {
+        return false;
+    };
+    let mut generator = crate::sort::SortKeyGenerator::new(sort);
+    case.collection.docs.iter().any(|doc| {
+        generator
+            .key_of_document(doc.as_raw(), &mut Vec::new())
+            .is_err()
+    })
+}
+
+fn leaf(node: &SolutionNode) -> &SolutionNode {
+    match node {
+        SolutionNode::Fetch { child, .. }
+        | SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. }
+        | SolutionNode::Projection { child, .. } => leaf(child),
+        other => other,
+    }
+}
+
+fn check_rows(case: &Case, matching: &[usize], rows: &[Row], context: &dyn Fn() -> String) {
+    let query = &case.query;
+    let got: Vec<usize> = rows.iter().map(|row| row.doc).collect();
+    let unique: BTreeSet<usize> = got.iter().copied().collect();
+    assert_eq!(unique.len(), got.len(), "twice: {got:?}\n{}", context());
+    assert!(
+        got.iter().all(|doc| matching.contains(doc)),
+        "{got:?} of {matching:?}\n{}",
+        context()
+    );
+    let skip = query.skip as usize;
+    let limit = query.limit.map_or(usize::MAX, |l| l as usize);
+    let wanted = matching.len().saturating_sub(skip).min(limit);
+    assert_eq!(got.len(), wanted, "{got:?} of {matching:?}\n{}", context());
+    if let Some(sort) = &query.sort {
+        let key = |doc: usize| case.collection.sort_key(&Row { doc, key: None }, sort);
+        let mut all: Vec<_> = matching.iter().map(|&doc| key(doc)).collect();
+        all.sort();
+        let page: Vec<_> = all.into_iter().skip(skip).take(limit).collect();
+        let keys: Vec<_> = got.iter().map(|&doc| key(doc)).collect();
+        assert_eq!(keys, page, "order {got:?} of {matching:?}\n{}", context());
+    }
+}
+
+/// What a key gives is what the document gives, unless the key has a null,
+/// which may be a missing field.
+fn check_covered(case: &Case, root: &SolutionNode, rows: &[Row], context: &dyn Fn() -> String) {
+    let Some(projection) = &case.query.projection else {
+        return;
+    };
+    let covered = has_covered(root);
+    let apply = |doc: &DocBuf| {
+        let mut out = DocBuilder::new();
+        projection.apply(doc.as_raw(), None, None, &mut out).unwrap();
+        let mut fields: Vec<String> = out.finish().iter().map(|e| format!("{e:?}")).collect();
+        fields.sort();
+        fields
+    };
+    for row in rows {
+        let Some((index, key)) = &row.key else {
+            assert!(!covered, "{}", context());
+            continue;
+        };
+        if key.iter().any(|v| matches!(v, Value::Null)) {
+            continue;
+        }
+        let from_key = apply(&key_document(index, key));
+        let from_doc = apply(&case.collection.docs[row.doc]);
+        assert_eq!(from_key, from_doc, "{}", context());
+    }
+}
+
+fn has_covered(node: &SolutionNode) -> bool {
+    match node {
+        SolutionNode::Projection { kind, .. } => *kind == ProjectionKind::Covered,
+        SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. } => has_covered(child),
+        _ => false,
+    }
+}
+
+fn check_count(case: &Case, params: &PlannerParams<'_>, matching: usize, seed: u64) {
+    let Some(solution) = plan_count(&case.query, params).unwrap() else {
+        return;
+    };
+    let rows = case.collection.run(&solution.root);
+    let skip = case.query.skip as usize;
+    let limit = case.query.limit.map_or(usize::MAX, |l| l as usize);
+    let wanted = matching.saturating_sub(skip).min(limit);
+    assert_eq!(rows.len(), wanted, "seed {seed}\n{}{solution}", case.text);
+    if let SolutionNode::CountScan(scan) = leaf(&solution.root) {
+        let IndexBounds::Fields(lists) = &scan.bounds else {
+            panic!("bounds by field");
+        };
+        assert!(lists.iter().all(|list| list.intervals.len() == 1));
+    }
+}
+
+fn check_distinct(case: &Case, params: &PlannerParams<'_>, matching: &[usize], seed: u64) {
+    let query = CanonicalQuery {
+        sort: None,
+        projection: None,
+        ..case.query.clone()
+    };
+    for path in ["a", "b", "a.b", "a.c"] {
+        let path = FieldPath::parse(path).unwrap();
+        let Some(solution) = plan_distinct(&query, &path, params).unwrap() else {
+            continue;
+        };
+        let mut got: Vec<Value> = Vec::new();
+        for row in case.collection.run(&solution.root) {
+            let (index, key) = row.key.unwrap();
+            let at = index.fields.iter().position(|f| *f.path == path).unwrap();
+            got.push(key[at].clone());
+        }
+        let mut wanted: Vec<Value> = Vec::new();
+        for &at in matching {
+            let _ = sheaf_bson::path::for_each_value(
+                case.collection.docs[at].as_raw(),
+                &path,
+                sheaf_bson::path::LeafArrayBehavior::NoTraverse,
+                |item| {
+                    match item.value() {
+                        Some(RawValue::Array(array)) => wanted.extend(array.iter().map(Value::from)),
+                        Some(value) => wanted.push(Value::from(value)),
+                        None => {}
+                    }
+                    std::ops::ControlFlow::<()>::Continue(())
+                },
+            );
+        }
+        for values in [&mut got, &mut wanted] {
+            // null may stand for a missing field, undefined for an empty array.
+            values.retain(|v| !matches!(v, Value::Null | Value::Undefined));
+            values.sort_by(|x, y| compare_values(x.as_raw(), y.as_raw()));
+            values.dedup_by(|x, y| compare_values(x.as_raw(), y.as_raw()).is_eq());
+        }
+        let same = got.len() == wanted.len()
+            && got
+                .iter()
+                .zip(&wanted)
+                .all(|(x, y)| compare_values(x.as_raw(), y.as_raw()).is_eq());
+        assert!(same, "seed {seed}\n{}{solution}\n{got:?} {wanted:?}", case.text);
+    }
+}

@@ -19,11 +19,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use sheaf_bson::{RawValue, Value};
-
 use crate::canonical::{CanonicalQuery, Hint};
 use crate::matcher::{BitsOp, ComparisonOp, MatchExpression};
-use crate::planner::implication::{Context, implies};
 use crate::planner::index_entry::IndexEntry;
 
 /// The shape as text; only good for comparing and hashing.
@@ -59,19 +56,7 @@ pub fn shape_hash(query: &CanonicalQuery) -> String {
 /// there can be. Its lower half, as eight hex digits, is explain's `planCacheKey`.
 pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u64 {
     let mut text = encode(query);
-    for index in indexes.iter().filter(|index| !index.hidden) {
-        if index.sparse {
-            text.push(if asks_for_missing(&query.filter, index) {
-                'n'
-            } else {
-                'v'
-            });
-        }
-        if let Some(partial) = &index.partial_filter {
-            write_implications(&query.filter, None, partial, &mut text);
-        }
-        text.push('/');
-    }
+    crate::planner::write_discriminators(&query.filter, indexes, &mut text);
     match &query.hint {
         None => {}
         Some(Hint::Name(name)) => write_path(name, &mut text),
@@ -86,57 +71,6 @@ pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u6
     // Whether there is a limit decides whether a sort blocks for long.
     text.push_str(if query.limit.is_some() { "l" } else { "" });
     hash(text.as_bytes())
-}
-
-/// Where in the filter a partial index could serve: the whole of it, and each
-/// alternative of an `$or`.
-fn write_implications(
-    filter: &MatchExpression,
-    around: Option<&Context<'_>>,
-    partial: &MatchExpression,
-    out: &mut String,
-) {
-    let known = Context::new(filter, around);
-    let holds = implies(&known, partial);
-    out.push(if holds { 'p' } else { 'q' });
-    if holds {
-        return;
-    }
-    let conjuncts = match filter {
-        MatchExpression::And(children) => children.as_slice(),
-        other => std::slice::from_ref(other),
-    };
-    for conjunct in conjuncts {
-        if let MatchExpression::Or(alternatives) = conjunct {
-            for alternative in alternatives {
-                write_implications(alternative, Some(&known), partial, out);
-            }
-        }
-    }
-}
-
-/// Whether some predicate on a field of the index asks for null, which a
-/// sparse index does not hold.
-fn asks_for_missing(filter: &MatchExpression, index: &IndexEntry) -> bool {
-    let on_index = |path: &str| index.fields.iter().any(|f| f.path.dotted() == path);
-    match filter {
-        MatchExpression::And(children)
-        | MatchExpression::Or(children)
-        | MatchExpression::Nor(children) => children.iter().any(|c| asks_for_missing(c, index)),
-        MatchExpression::Not(child) => asks_for_missing(child, index),
-        MatchExpression::Comparison(c) => {
-            on_index(c.path.dotted())
-                && matches!(
-                    c.op,
-                    ComparisonOp::Eq | ComparisonOp::Lte | ComparisonOp::Gte
-                )
-                && matches!(c.value.as_raw(), RawValue::Null)
-        }
-        MatchExpression::In(list) => {
-            on_index(list.path.dotted()) && list.equalities.iter().any(|v| matches!(v, Value::Null))
-        }
-        _ => false,
-    }
 }
 
 fn write_path(path: &str, out: &mut String) {

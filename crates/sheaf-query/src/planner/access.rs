@@ -15,23 +15,28 @@
 //! around it (`b` above), if its index takes something of the alternative too.
 //!
 //! The number of ways is bounded everywhere: a disjunction multiplies its
-//! alternatives' ways, so of those only the best are combined, and the whole
-//! of all ways may not weigh more than [`WEIGHT_MAX`] nodes beyond the first.
+//! alternatives' ways, so of those only the best are combined, and all ways
+//! together may weigh no more than [`WEIGHT_MAX`]. Where that cuts some off, the
+//! most promising stay; one way there always is.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::assignment::{Assignment, assignments};
+use super::assignment::{Assignment, SharedList, assignments, rank};
 use super::bounds::{BoundsTightness, OrderedIntervalList};
-use super::implication::{Context, implies};
+use super::implication::Implied;
 use super::index_entry::IndexEntry;
 use super::predicate::{Base, Conjunction, Disjunction, Predicate};
 use crate::matcher::MatchExpression;
 
-/// How many nodes (scans and checks) all ways together may have.
+/// How much all ways together may weigh: scans, checks, and intervals.
 const WEIGHT_MAX: usize = 20_000;
+/// How many intervals weigh as much as a scan.
+const INTERVALS_PER_WEIGHT: usize = 8;
 /// How many predicates from around a disjunction its alternatives look at.
 const OUTER_MAX: usize = 32;
+/// And how many intervals one of them may have.
+const OUTER_INTERVALS_MAX: usize = 256;
 
 /// One way.
 #[derive(Debug)]
@@ -43,15 +48,15 @@ pub(super) struct Access<'q> {
     pub residual: Vec<&'q MatchExpression>,
     /// Conjuncts from around that need no check any more.
     exact_outer: Vec<*const MatchExpression>,
-    /// Scans and checks, those below included.
-    pub weight: usize,
+    /// Scans, checks and intervals, those below included.
+    weight: usize,
 }
 
 /// See [`Access`].
 #[derive(Debug)]
 pub(super) enum AccessKind<'q> {
-    /// Lists are ascending, one for each field of the index.
-    Scan(Arc<IndexEntry>, Vec<OrderedIntervalList>),
+    /// Lists are ascending, one for each field of the index, without names.
+    Scan(Arc<IndexEntry>, Vec<SharedList>),
     /// At least two.
     Or(Vec<Rc<Access<'q>>>),
     /// Two scans whose records both have; sorted by record if all are points.
@@ -80,7 +85,8 @@ pub(super) struct Intersect {
 struct Scope<'q, 's> {
     base: Base,
     outer: &'s [Predicate<'q>],
-    context: Context<'s>,
+    /// Of the document, the expression itself included.
+    implied: Implied,
 }
 
 impl Enumerator<'_> {
@@ -89,23 +95,14 @@ impl Enumerator<'_> {
         let scope = Scope {
             base: Base::default(),
             outer: &[],
-            context: Context::new(filter, None),
+            implied: Implied::nothing(&self.indexes).with(filter, &self.indexes),
         };
         let mut ways = self.conjunction(filter, &scope, self.max_accesses);
         // A key that can hold one document leaves nothing to compare.
         if let Some(at) = ways.iter().position(|w| w.is_unique_point()) {
             return vec![ways.swap_remove(at)];
         }
-        let mut weight = 0;
-        let mut kept = 0;
-        for way in &ways {
-            weight += way.weight;
-            if kept > 0 && weight > WEIGHT_MAX {
-                break;
-            }
-            kept += 1;
-        }
-        ways.truncate(kept);
+        keep_light(&mut ways);
         ways
     }
 
@@ -119,16 +116,22 @@ impl Enumerator<'_> {
         // Inside $elemMatch a check has no document to look at: that is left to
         // the whole $elemMatch further up.
         let checks = scope.base.element.is_none();
-        let mut ways: Vec<Rc<Access<'q>>> = Vec::new();
-        for index in &self.indexes {
-            let partial = index.partial_filter.as_deref();
-            if partial.is_some_and(|p| !implies(&scope.context, p)) {
-                continue;
-            }
-            for assignment in assignments(index, &all, max.saturating_sub(ways.len())) {
-                ways.push(Rc::new(scan(assignment, &all, checks)));
+        let mut taken: Vec<Assignment<'q>> = Vec::new();
+        for (at, index) in self.indexes.iter().enumerate() {
+            if scope.implied.holds_for(at) {
+                taken.extend(assignments(index, &all, max.saturating_sub(taken.len())));
             }
         }
+        // Each way lists what remains to be checked.
+        let room = (WEIGHT_MAX / all.conjuncts.len().max(1)).max(1);
+        if taken.len() > room {
+            taken.sort_by_key(|assignment| std::cmp::Reverse(assignment.rank()));
+            taken.truncate(room);
+        }
+        let mut ways: Vec<Rc<Access<'q>>> = taken
+            .into_iter()
+            .map(|assignment| Rc::new(scan(assignment, &all, checks)))
+            .collect();
         if let Some(intersect) = self.intersect
             && checks
         {
@@ -137,47 +140,65 @@ impl Enumerator<'_> {
                 return pairs;
             }
         }
+        if all.disjunctions.is_empty() {
+            return ways;
+        }
+        let outer = self.outer_of(&all);
+        let mut weight: usize = ways.iter().map(|way| way.weight).sum();
         for disjunction in &all.disjunctions {
-            if ways.len() >= max {
+            if ways.len() >= max || !ways.is_empty() && weight > WEIGHT_MAX {
                 break;
             }
-            let combinations = self.disjunction(disjunction, &all, scope);
-            let room = max - ways.len();
-            ways.extend(
-                combinations
-                    .into_iter()
-                    .take(room)
-                    .map(|way| Rc::new(below(way, disjunction, &all, checks))),
-            );
+            for way in self.disjunction(disjunction, &outer, scope) {
+                if ways.len() >= max {
+                    break;
+                }
+                let way = Rc::new(below(way, disjunction, &all, checks));
+                weight += way.weight;
+                ways.push(way);
+            }
         }
         ways
     }
 
-    /// The ways of a disjunction that is a conjunct of `all`.
-    fn disjunction<'q>(
-        &self,
-        disjunction: &Disjunction<'q>,
-        all: &Conjunction<'q>,
-        scope: &Scope<'q, '_>,
-    ) -> Vec<Access<'q>> {
-        let children = disjunction.children;
-        let outer: Vec<Predicate<'q>> = all
-            .predicates
+    /// What alternatives of a disjunction may use of the conjunction around it.
+    fn outer_of<'q>(&self, all: &Conjunction<'q>) -> Vec<Predicate<'q>> {
+        let is_short = |p: &&Predicate<'q>| match p.expr {
+            MatchExpression::In(i) => i.equalities.len() <= OUTER_INTERVALS_MAX,
+            MatchExpression::Not(child) => match &**child {
+                MatchExpression::In(i) => i.equalities.len() <= OUTER_INTERVALS_MAX,
+                _ => true,
+            },
+            MatchExpression::ElemMatchValue { .. } => false,
+            _ => true,
+        };
+        all.predicates
             .iter()
+            .filter(is_short)
             .filter(|p| self.is_indexed(&p.path))
             .take(OUTER_MAX)
             .cloned()
-            .collect();
+            .collect()
+    }
+
+    /// The ways of a disjunction that is a conjunct, or inside one.
+    fn disjunction<'q>(
+        &self,
+        disjunction: &Disjunction<'q>,
+        outer: &[Predicate<'q>],
+        scope: &Scope<'q, '_>,
+    ) -> Vec<Access<'q>> {
+        let children = disjunction.children;
         let max = self.max_or.min((WEIGHT_MAX / children.len().max(1)).max(1));
         let mut choices = Vec::with_capacity(children.len());
         for child in children {
             let inner = Scope {
                 base: disjunction.base.clone(),
-                outer: &outer,
-                context: match disjunction.base.element {
+                outer,
+                implied: match disjunction.base.element {
                     // Paths inside an element are not paths of the document.
-                    Some(_) => scope.context,
-                    None => Context::new(child, Some(&scope.context)),
+                    Some(_) => scope.implied.clone(),
+                    None => scope.implied.with(child, &self.indexes),
                 },
             };
             let mut ways = self.conjunction(child, &inner, self.max_accesses);
@@ -226,8 +247,8 @@ impl Enumerator<'_> {
                 let sorted = [of_x, of_y]
                     .into_iter()
                     .flatten()
-                    .all(OrderedIntervalList::is_point);
-                let bounded = |lists: &[OrderedIntervalList], index: &IndexEntry| -> Vec<String> {
+                    .all(|list| list.is_point());
+                let bounded = |lists: &[SharedList], index: &IndexEntry| -> Vec<String> {
                     let bounded = lists
                         .iter()
                         .zip(&index.fields)
@@ -256,13 +277,35 @@ impl Enumerator<'_> {
     }
 }
 
+/// Drops ways until the rest is light enough, the least promising first; of
+/// those that stay the order is kept.
+fn keep_light(ways: &mut Vec<Rc<Access<'_>>>) {
+    if ways.iter().map(|way| way.weight).sum::<usize>() <= WEIGHT_MAX {
+        return;
+    }
+    let mut order: Vec<usize> = (0..ways.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(ways[at].rank()));
+    let mut weight = 0;
+    let mut kept = vec![false; ways.len()];
+    for (place, at) in order.into_iter().enumerate() {
+        weight += ways[at].weight;
+        if place > 0 && weight > WEIGHT_MAX {
+            break;
+        }
+        kept[at] = true;
+    }
+    let mut keep = kept.into_iter();
+    ways.retain(|_| keep.next().unwrap_or(false));
+}
+
 /// A single scan for a conjunction.
 fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> Access<'q> {
     let mut covered = Vec::new();
     let mut residual = Vec::new();
     if checks {
-        for (at, conjunct) in all.conjuncts.iter().enumerate() {
-            match assignment.tightness_of(at) {
+        let tightness = assignment.tightness(all.conjuncts.len());
+        for (conjunct, tightness) in all.conjuncts.iter().zip(tightness) {
+            match tightness {
                 Some(BoundsTightness::Exact) => {}
                 Some(BoundsTightness::InexactCovered) => covered.push(*conjunct),
                 Some(BoundsTightness::InexactFetch) | None => residual.push(*conjunct),
@@ -275,12 +318,17 @@ fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> 
         Vec::new()
     };
     Access {
-        weight: 1 + covered.len() + residual.len(),
+        weight: 1 + covered.len() + residual.len() + weight_of(&assignment.lists),
         kind: AccessKind::Scan(assignment.index, assignment.lists),
         covered,
         residual,
         exact_outer,
     }
+}
+
+fn weight_of(lists: &[SharedList]) -> usize {
+    let intervals: usize = lists.iter().map(|list| list.intervals.len()).sum();
+    intervals / INTERVALS_PER_WEIGHT
 }
 
 /// A way of a disjunction as a way of the conjunction that it is part of.
@@ -410,26 +458,23 @@ impl<'q> Merging<'q> {
             return None;
         }
         let mut intervals = Vec::new();
-        let mut rest = Vec::new();
-        let mut name = String::new();
+        let mut fields = 0;
         for way in &self.ways {
             if let AccessKind::Scan(_, lists) = &way.kind
-                && let Some((leading, others)) = lists.split_first()
+                && let Some(leading) = lists.first()
             {
                 intervals.extend(leading.intervals.iter().cloned());
-                name.clone_from(&leading.name);
-                rest = others.to_vec();
+                fields = lists.len();
             }
         }
-        let leading = OrderedIntervalList::union_of(intervals).named(&name);
-        let mut lists = vec![leading];
-        lists.extend(rest);
+        let mut lists = vec![SharedList::Full; fields];
+        *lists.first_mut()? = SharedList::Own(Rc::new(OrderedIntervalList::union_of(intervals)));
         Some(Access {
+            weight: 1 + weight_of(&lists),
             kind: AccessKind::Scan(self.index, lists),
             covered: Vec::new(),
             residual: Vec::new(),
             exact_outer: Vec::new(),
-            weight: 1,
         })
     }
 }
@@ -452,7 +497,7 @@ impl<'q> Access<'q> {
     fn is_unique_point(&self) -> bool {
         match &self.kind {
             AccessKind::Scan(index, lists) => {
-                index.unique && lists.iter().all(OrderedIntervalList::is_point)
+                index.unique && lists.iter().all(|list| list.is_point())
             }
             _ => false,
         }
@@ -463,8 +508,7 @@ impl<'q> Access<'q> {
         let checks = std::cmp::Reverse(self.residual.len());
         match &self.kind {
             AccessKind::Scan(_, lists) => {
-                let points = lists.iter().take_while(|l| l.is_point()).count();
-                let bounded = lists.iter().filter(|l| !l.is_full()).count();
+                let (points, bounded) = rank(lists);
                 (points, bounded, checks)
             }
             AccessKind::Or(children) | AccessKind::And(children) => {

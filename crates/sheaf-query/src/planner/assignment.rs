@@ -19,11 +19,12 @@
 //! own; the trial finds out which is best. The fields behind take what goes
 //! together with everything taken before, first come, first served.
 
+use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::bounds::{BoundsTightness, OrderedIntervalList};
-use super::bounds_builder::{FieldBounds, FieldTraits, bounds_of, matches_missing};
+use super::bounds_builder::{FieldBounds, FieldTraits, matches_missing};
 use super::index_entry::IndexEntry;
 use super::predicate::{Conjunction, Element, Predicate, shared_element_parts};
 use crate::matcher::MatchExpression;
@@ -32,10 +33,33 @@ use crate::matcher::MatchExpression;
 #[derive(Debug, Clone)]
 pub(super) struct Assignment<'q> {
     pub index: Arc<IndexEntry>,
-    /// Ascending, one for each field of the index.
-    pub lists: Vec<OrderedIntervalList>,
+    /// Ascending, one for each field of the index; without names.
+    pub lists: Vec<SharedList>,
     /// What was taken, and how well the bounds decide it.
     pub taken: Vec<Taken<'q>>,
+}
+
+/// A list that several candidates may have in common.
+#[derive(Debug, Clone)]
+pub(super) enum SharedList {
+    /// No bounds.
+    Full,
+    /// Those of one predicate.
+    One(Rc<FieldBounds>),
+    /// Those of several.
+    Own(Rc<OrderedIntervalList>),
+}
+
+impl Deref for SharedList {
+    type Target = OrderedIntervalList;
+    fn deref(&self) -> &OrderedIntervalList {
+        static FULL: LazyLock<OrderedIntervalList> = LazyLock::new(OrderedIntervalList::all);
+        match self {
+            SharedList::Full => &FULL,
+            SharedList::One(bounds) => &bounds.list,
+            SharedList::Own(list) => list,
+        }
+    }
 }
 
 /// A predicate that bounds were made of.
@@ -84,7 +108,7 @@ pub(super) fn deepest_shared_array(index: &IndexEntry, f: usize, g: usize) -> Op
 
 struct Candidate<'c, 'q> {
     predicate: &'c Predicate<'q>,
-    bounds: FieldBounds,
+    bounds: Rc<FieldBounds>,
 }
 
 /// The ways in which an index can serve a conjunction, at most `max`; none if
@@ -101,7 +125,7 @@ pub(super) fn assignments<'q>(
             .iter()
             .filter(|p| !(traits.positional && p.element.is_some()))
             .filter_map(|predicate| {
-                let bounds = bounds_of(predicate.expr, traits)?;
+                let bounds = predicate.bounds(traits)?;
                 Some(Candidate { predicate, bounds })
             })
             .collect()
@@ -125,13 +149,21 @@ pub(super) fn assignments<'q>(
     } else {
         1
     };
+    let width = index.fields.len();
+    let shared_arrays: Vec<Option<usize>> = if index.multikey {
+        (0..width * width)
+            .map(|at| deepest_shared_array(index, at / width, at % width))
+            .collect()
+    } else {
+        vec![None; width * width]
+    };
     let mut found: Vec<Vec<(usize, usize)>> = Vec::new();
     let mut out = Vec::new();
     for first in 0..choices {
         if out.len() >= max {
             break;
         }
-        let mut chosen = choose(index, &candidates, first);
+        let mut chosen = choose(&shared_arrays, &candidates, first);
         chosen.sort_unstable();
         if found.contains(&chosen) {
             continue;
@@ -150,20 +182,20 @@ pub(super) fn assignments<'q>(
 /// A sparse index lacks the documents that have none of its fields: it serves
 /// only if some predicate says that one is there. Along a dotted path a
 /// negation does not: it holds of an array that has no element.
-fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -> bool {
+pub(super) fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -> bool {
     index.fields.iter().any(|field| {
         all.over(field.path.dotted()).iter().any(|p| {
-            let by_presence =
-                !matches!(p.expr, MatchExpression::Not(_)) || field.path.len() == 1;
+            let by_presence = !matches!(p.expr, MatchExpression::Not(_)) || field.path.len() == 1;
             by_presence && matches_missing(p.expr) == Some(false)
         })
     })
 }
 
 /// The predicates that go together, as (field, candidate), beginning with
-/// candidate `first` of the leading field.
+/// candidate `first` of the leading field. `shared_arrays` holds
+/// [`deepest_shared_array`] of every two fields.
 fn choose(
-    index: &IndexEntry,
+    shared_arrays: &[Option<usize>],
     candidates: &[Vec<Candidate<'_, '_>>],
     first: usize,
 ) -> Vec<(usize, usize)> {
@@ -175,15 +207,12 @@ fn choose(
         let order = (start..list.len()).chain(0..start);
         for at in order {
             let element = &list[at].predicate.element;
-            let goes_together = !index.multikey
-                || anchors.iter().all(|(other, anchor)| {
-                    match deepest_shared_array(index, field, *other) {
-                        None => true,
-                        Some(array) => {
-                            shared_element_parts(element.as_ref(), anchor.as_ref()) >= array
-                        }
-                    }
-                });
+            let goes_together = anchors.iter().all(|(other, anchor)| {
+                match shared_arrays[field * candidates.len() + other] {
+                    None => true,
+                    Some(array) => shared_element_parts(element.as_ref(), anchor.as_ref()) >= array,
+                }
+            });
             if !goes_together {
                 continue;
             }
@@ -196,7 +225,11 @@ fn choose(
                         _ => false,
                     }
             });
-            if index.multikey && !known {
+            let excludes = shared_arrays[field * candidates.len()..]
+                .iter()
+                .take(candidates.len())
+                .any(Option::is_some);
+            if excludes && !known {
                 anchors.push((field, element.clone()));
             }
         }
@@ -209,28 +242,19 @@ fn assignment_of<'q>(
     candidates: &[Vec<Candidate<'_, 'q>>],
     chosen: &[(usize, usize)],
 ) -> Assignment<'q> {
-    let mut lists: Vec<Option<OrderedIntervalList>> = vec![None; index.fields.len()];
+    let mut lists = vec![SharedList::Full; index.fields.len()];
     let mut taken = Vec::with_capacity(chosen.len());
     for &(field, at) in chosen {
         let candidate = &candidates[field][at];
-        let list = &candidate.bounds.list;
-        lists[field] = Some(match lists[field].take() {
-            None => list.clone(),
-            Some(before) => before.intersect(list),
-        });
+        lists[field] = match &lists[field] {
+            SharedList::Full => SharedList::One(candidate.bounds.clone()),
+            before => SharedList::Own(Rc::new(before.intersect(&candidate.bounds.list))),
+        };
         taken.push(Taken {
             predicate: candidate.predicate.clone(),
             tightness: candidate.bounds.tightness,
         });
     }
-    let lists = lists
-        .into_iter()
-        .zip(&index.fields)
-        .map(|(list, field)| {
-            list.unwrap_or_else(OrderedIntervalList::all)
-                .named(field.path.dotted())
-        })
-        .collect();
     Assignment {
         index: index.clone(),
         lists,
@@ -239,13 +263,22 @@ fn assignment_of<'q>(
 }
 
 impl Assignment<'_> {
-    /// Whether the bounds decide this conjunct (by position) without the document.
-    pub fn tightness_of(&self, conjunct: usize) -> Option<BoundsTightness> {
-        self.taken
-            .iter()
-            .filter(|t| t.predicate.whole && t.predicate.conjunct == Some(conjunct))
-            .map(|t| t.tightness)
-            .max()
+    /// How much the bounds promise, to order alternatives that no trial will
+    /// compare: leading points first, then fields with bounds at all.
+    pub fn rank(&self) -> (usize, usize) {
+        rank(&self.lists)
+    }
+
+    /// For each of `n` conjuncts how far the bounds decide it; `None` if they
+    /// say nothing of it.
+    pub fn tightness(&self, n: usize) -> Vec<Option<BoundsTightness>> {
+        let mut all = vec![None; n];
+        for taken in self.taken.iter().filter(|t| t.predicate.whole) {
+            if let Some(conjunct) = taken.predicate.conjunct {
+                all[conjunct] = Some(taken.tightness);
+            }
+        }
+        all
     }
 
     /// The predicates of outer conjunctions that the bounds decide.
@@ -259,4 +292,11 @@ impl Assignment<'_> {
             })
             .map(|t| &raw const *t.predicate.expr)
     }
+}
+
+/// See [`Assignment::rank`].
+pub(super) fn rank(lists: &[SharedList]) -> (usize, usize) {
+    let points = lists.iter().take_while(|list| list.is_point()).count();
+    let bounded = lists.iter().filter(|list| !list.is_full()).count();
+    (points, bounded)
 }

@@ -29,7 +29,7 @@ use super::type_bracket::{bracket_of, numbers_and_nan};
 use crate::matcher::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, TypeSet};
 
 /// What the index knows of the field that the bounds are for.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FieldTraits {
     /// Some part of the path is an array in some document.
     pub multikey: bool,

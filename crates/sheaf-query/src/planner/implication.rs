@@ -14,42 +14,75 @@
 //! Other predicates must be the same.
 
 use std::mem::discriminant;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::bounds::{BoundsTightness, OrderedIntervalList};
 use super::bounds_builder::{matches_missing, value_bounds};
+use super::index_entry::IndexEntry;
 use crate::matcher::MatchExpression;
 
-/// What is known to hold of the documents looked for: an expression, and all
-/// that holds around it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Context<'s> {
-    expr: &'s MatchExpression,
-    around: Option<&'s Context<'s>>,
-}
-
-impl<'s> Context<'s> {
-    pub fn new(expr: &'s MatchExpression, around: Option<&'s Context<'s>>) -> Context<'s> {
-        Context { expr, around }
-    }
+/// Which parts of partial indexes' filters are implied by what is known to
+/// hold of the documents looked for. Each alternative of a disjunction adds
+/// what it knows to what holds around it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Implied {
+    /// For each index one answer for each conjunct of its filter; empty for
+    /// indexes that are not partial.
+    parts: Vec<SmallVec<[bool; 4]>>,
 }
 
 /// How many pairs of predicates are compared before the answer is "no".
 const STEPS_MAX: u32 = 10_000;
 
-/// Whether what is known implies `wanted`.
-pub(crate) fn implies(known: &Context<'_>, wanted: &MatchExpression) -> bool {
-    let mut proof = Proof { steps: 0 };
-    if let MatchExpression::And(parts) = wanted {
-        return parts.iter().all(|part| implies(known, part));
+fn parts_of(filter: &MatchExpression) -> &[MatchExpression] {
+    match filter {
+        MatchExpression::And(parts) => parts,
+        one => std::slice::from_ref(one),
     }
-    let mut next = Some(known);
-    while let Some(context) = next {
-        if proof.implies(context.expr, wanted) {
-            return true;
+}
+
+impl Implied {
+    /// Nothing is known yet.
+    pub fn nothing(indexes: &[&Arc<IndexEntry>]) -> Implied {
+        if indexes.iter().all(|index| index.partial_filter.is_none()) {
+            return Implied::default();
         }
-        next = context.around;
+        let parts = |index: &&Arc<IndexEntry>| match &index.partial_filter {
+            None => SmallVec::new(),
+            Some(filter) => SmallVec::from_elem(false, parts_of(filter).len()),
+        };
+        Implied {
+            parts: indexes.iter().map(parts).collect(),
+        }
     }
-    false
+
+    /// With another expression that holds.
+    pub fn with(&self, known: &MatchExpression, indexes: &[&Arc<IndexEntry>]) -> Implied {
+        let mut all = self.clone();
+        for (index, answers) in indexes.iter().zip(&mut all.parts) {
+            let Some(filter) = &index.partial_filter else {
+                continue;
+            };
+            for (part, answer) in parts_of(filter).iter().zip(answers) {
+                *answer = *answer || Proof { steps: 0 }.implies(known, part);
+            }
+        }
+        all
+    }
+
+    /// Whether every match is in the index at this position.
+    pub fn holds_for(&self, index: usize) -> bool {
+        self.parts
+            .get(index)
+            .is_none_or(|parts| parts.iter().all(|part| *part))
+    }
+}
+
+/// Whether a filter implies a partial index's.
+pub(super) fn implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
+    Proof { steps: 0 }.implies(known, wanted)
 }
 
 struct Proof {

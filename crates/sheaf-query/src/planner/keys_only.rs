@@ -18,7 +18,7 @@ use super::assignment::{assignments, deepest_shared_array, is_multikey, traits_o
 use super::bounds::{BoundsTightness, IndexBounds, OrderedIntervalList};
 use super::data_access::covers;
 use super::hint::{Hinted, resolve};
-use super::implication::{Context, implies};
+use super::implication::implies;
 use super::index_entry::IndexEntry;
 use super::plan_builder::{full_scan, scan, stages};
 use super::predicate::{Base, Conjunction};
@@ -110,7 +110,6 @@ pub fn plan_distinct(
     let Some(enumerator) = params.enumerator(&hinted) else {
         return Ok(None);
     };
-    let context = Context::new(&query.filter, None);
     let best = enumerator
         .indexes
         .into_iter()
@@ -118,7 +117,7 @@ pub fn plan_distinct(
             index
                 .partial_filter
                 .as_deref()
-                .is_none_or(|partial| implies(&context, partial))
+                .is_none_or(|partial| implies(&query.filter, partial))
         })
         .filter_map(|index| {
             let field = index.fields.iter().position(|f| *f.path == *key)?;
@@ -168,13 +167,13 @@ fn distinct_scan(
     assignments(index, &all, 1)
         .into_iter()
         .find_map(|assignment| {
-            let decided = (0..all.conjuncts.len())
-                .all(|at| assignment.tightness_of(at) == Some(BoundsTightness::Exact));
+            let decided = assignment
+                .tightness(all.conjuncts.len())
+                .iter()
+                .all(|tightness| *tightness == Some(BoundsTightness::Exact));
             let lists = assignment.lists;
             // Before the field only single values: each makes a walk of its own.
-            let few_walks = lists[..field]
-                .iter()
-                .all(OrderedIntervalList::is_union_of_points);
+            let few_walks = lists[..field].iter().all(|list| list.is_union_of_points());
             // A document that matches gives all its values, also those that lie
             // outside the bounds or beside the element that they hold of.
             let shows_all = !is_multikey(index, field)
@@ -183,7 +182,7 @@ fn distinct_scan(
                 });
             (decided && few_walks && shows_all).then(|| IndexScanNode {
                 dedup: false,
-                ..scan(&assignment.index, lists)
+                ..scan(&assignment.index, lists.iter().map(|list| (**list).clone()))
             })
         })
 }

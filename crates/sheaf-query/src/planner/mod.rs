@@ -29,10 +29,11 @@ pub mod bounds;
 mod bounds_builder;
 pub mod bounds_checker;
 mod data_access;
+mod discriminators;
 pub mod explain_bounds;
 mod express;
 mod hint;
-pub(crate) mod implication;
+mod implication;
 pub mod index_entry;
 mod keys_only;
 mod min_max;
@@ -44,6 +45,7 @@ mod summary;
 mod text;
 mod type_bracket;
 
+pub use discriminators::write_discriminators;
 pub use express::express_id;
 pub use keys_only::{plan_count, plan_distinct};
 pub use summary::plan_summary;
@@ -51,7 +53,7 @@ pub use summary::plan_summary;
 use access::{Enumerator, Intersect};
 use data_access::Finisher;
 use hint::{Hinted, resolve};
-use implication::{Context, implies};
+use implication::implies;
 use index_entry::IndexEntry;
 use plan_builder::{full_scan, stages};
 use solution::{QuerySolution, SolutionNode};
@@ -197,12 +199,11 @@ fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
 
 /// Whether a full scan meets every document that matches.
 fn holds_every_match(index: &IndexEntry, query: &CanonicalQuery) -> bool {
-    let context = Context::new(&query.filter, None);
     !index.sparse
         && index
             .partial_filter
             .as_deref()
-            .is_none_or(|partial| implies(&context, partial))
+            .is_none_or(|partial| implies(&query.filter, partial))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
     let node = match &access.kind {
         AccessKind::Scan(index, lists) => SolutionNode::IndexScan(IndexScanNode {
             filter: conjunction(&access.covered, filter),
-            ..scan(index, lists.clone())
+            ..scan(index, lists.iter().map(|list| (**list).clone()))
         }),
         AccessKind::Or(parts) => SolutionNode::Or {
             dedup: true,
@@ -26,13 +26,14 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
         },
         AccessKind::And(parts) => {
             let in_record_order = parts.iter().all(|part| match &part.kind {
-                AccessKind::Scan(_, lists) => lists.iter().all(OrderedIntervalList::is_point),
+                AccessKind::Scan(_, lists) => lists.iter().all(|list| list.is_point()),
                 _ => false,
             });
             // Checks wait for the document.
             let scans = parts.iter().filter_map(|part| match &part.kind {
                 AccessKind::Scan(index, lists) => {
-                    Some(SolutionNode::IndexScan(scan(index, lists.clone())))
+                    let lists = lists.iter().map(|list| (**list).clone());
+                    Some(SolutionNode::IndexScan(scan(index, lists)))
                 }
                 _ => None,
             });
@@ -54,11 +55,15 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
 }
 
 /// A forward scan; ascending lists become what the scan meets.
-pub(super) fn scan(index: &Arc<IndexEntry>, lists: Vec<OrderedIntervalList>) -> IndexScanNode {
+pub(super) fn scan(
+    index: &Arc<IndexEntry>,
+    lists: impl IntoIterator<Item = OrderedIntervalList>,
+) -> IndexScanNode {
     let in_scan_order = lists
         .into_iter()
         .zip(&index.fields)
         .map(|(list, field)| {
+            let list = list.named(field.path.dotted());
             if field.direction < 0 {
                 list.reversed()
             } else {
@@ -77,12 +82,10 @@ pub(super) fn scan(index: &Arc<IndexEntry>, lists: Vec<OrderedIntervalList>) -> 
 
 /// A forward scan of every key.
 pub(super) fn full_scan(index: &Arc<IndexEntry>) -> IndexScanNode {
-    let lists = index
-        .fields
-        .iter()
-        .map(|field| OrderedIntervalList::all().named(field.path.dotted()))
-        .collect();
-    scan(index, lists)
+    scan(
+        index,
+        index.fields.iter().map(|_| OrderedIntervalList::all()),
+    )
 }
 
 /// The checks as one filter; the query's own, shared, if it is all of them.

@@ -16,8 +16,10 @@
 //! same element satisfies all of them is checked on the document.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::rc::Rc;
 
+use super::bounds_builder::{FieldBounds, FieldTraits, bounds_of};
 use crate::matcher::MatchExpression;
 
 /// An `$elemMatch` over documents, and those around it.
@@ -60,6 +62,22 @@ pub(super) struct Predicate<'q> {
     pub whole: bool,
     /// The innermost `$elemMatch` around it.
     pub element: Option<Rc<Element>>,
+    /// Bounds made so far: indexes mostly know the same of a field, and a long
+    /// `$in` should not be copied for each.
+    bounds: RefCell<Vec<(FieldTraits, Option<Rc<FieldBounds>>)>>,
+}
+
+impl Predicate<'_> {
+    /// The bounds on a field of these traits; `None` if an index cannot serve it.
+    pub fn bounds(&self, traits: FieldTraits) -> Option<Rc<FieldBounds>> {
+        let mut known = self.bounds.borrow_mut();
+        if let Some((_, bounds)) = known.iter().find(|(t, _)| *t == traits) {
+            return bounds.clone();
+        }
+        let bounds = bounds_of(self.expr, traits).map(Rc::new);
+        known.push((traits, bounds.clone()));
+        bounds
+    }
 }
 
 /// A `$or` among the conjuncts or inside one.
@@ -177,6 +195,7 @@ impl<'q> Conjunction<'q> {
                 conjunct: Some(conjunct),
                 whole,
                 element: base.element.clone(),
+                bounds: RefCell::default(),
             });
         }
     }

@@ -1,0 +1,173 @@
+//! Filters made to be hard: planning them takes bounded work and memory, and
+//! still finds a plan.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sheaf_bson::json;
+
+use super::script::{index_of, set_multikey};
+use crate::canonical::{CanonicalQuery, FindSpec};
+use crate::planner::bounds::IndexBounds;
+use crate::planner::index_entry::IndexEntry;
+use crate::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
+use crate::planner::{PlannerParams, plan};
+
+/// Stages, checks at their top level, and intervals of all candidates.
+const SIZE_MAX: usize = 1_000_000;
+
+fn index(pattern: &str) -> IndexEntry {
+    index_of(json::parse_doc(pattern).unwrap())
+}
+
+fn solutions(filter: &str, indexes: Vec<IndexEntry>) -> Vec<QuerySolution> {
+    let filter = json::parse_doc(filter).unwrap();
+    let sort = json::parse_doc("{s: 1}").unwrap();
+    let query = CanonicalQuery::new(FindSpec {
+        filter: Some(filter.as_raw()),
+        sort: Some(sort.as_raw()),
+        ..FindSpec::default()
+    })
+    .unwrap();
+    let indexes: Vec<Arc<IndexEntry>> = indexes.into_iter().map(Arc::new).collect();
+    let solutions = plan(&query, &PlannerParams::new(&indexes)).unwrap();
+    let total: usize = solutions.iter().map(|s| size(&s.root)).sum();
+    assert!(total < SIZE_MAX, "{total}");
+    assert!(solutions.len() <= 64, "{}", solutions.len());
+    solutions
+}
+
+fn scan_size(scan: &IndexScanNode) -> usize {
+    match &scan.bounds {
+        IndexBounds::Fields(lists) => lists.iter().map(|l| l.intervals.len()).sum(),
+        IndexBounds::KeyRange { .. } => 2,
+    }
+}
+
+fn size(node: &SolutionNode) -> usize {
+    1 + match node {
+        SolutionNode::IndexScan(scan) => scan_size(scan),
+        SolutionNode::Fetch { filter, child } => {
+            let checks = match filter.as_deref() {
+                Some(crate::matcher::MatchExpression::And(all)) => all.len(),
+                _ => 1,
+            };
+            checks + size(child)
+        }
+        SolutionNode::Sort { child, .. } => size(child),
+        SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
+            children.iter().map(size).sum()
+        }
+        _ => 0,
+    }
+}
+
+fn uses_index(solution: &QuerySolution) -> bool {
+    solution.to_string().contains("IXSCAN")
+}
+
+/// `{name: [item(0), item(1), ...]}`.
+fn list(name: &str, n: usize, item: impl Fn(usize) -> String) -> String {
+    let mut out = format!("{{{name}: [");
+    for i in 0..n {
+        let _ = write!(out, "{}, ", item(i));
+    }
+    out + "]}"
+}
+
+#[test]
+fn many_alternatives() {
+    let of = |i: usize| format!("{{a: {{$gt: {i}}}, x: {i}}}");
+    let found = solutions(
+        &list("$or", 20_000, of),
+        vec![index("{a: 1}"), index("{x: 1}")],
+    );
+    assert!(uses_index(&found[0]));
+    // All over one leading field: one scan.
+    let of = |i: usize| format!("{{a: {{$gt: {}, $lt: {}}}}}", 3 * i, 3 * i + 1);
+    let found = solutions(&list("$or", 5_000, of), vec![index("{a: 1, b: 1}")]);
+    assert!(size(&found[0].root) >= 5_000);
+}
+
+#[test]
+fn many_conjuncts() {
+    // Each may bound the array, and each leaves all others to check.
+    let mut multikey = index("{a: 1}");
+    set_multikey(&mut multikey, "a");
+    let of = |i: usize| format!("{{a: {{$gt: {i}}}}}");
+    let found = solutions(&list("$and", 20_000, of), vec![multikey]);
+    assert!(uses_index(&found[0]));
+    // Each is one more interval list to intersect.
+    let found = solutions(&list("$and", 20_000, of), vec![index("{a: 1}")]);
+    assert!(size(&found[0].root) < 10);
+}
+
+#[test]
+fn many_indexes_with_much_to_do() {
+    let indexes: Vec<IndexEntry> = (0..64)
+        .map(|i| index(&format!("{{a: 1, b{i}: 1, c: 1}}")))
+        .collect();
+    let numbers = list("$in", 50_000, |i| (2 * i).to_string());
+    let filter = format!("{{a: {numbers}, c: {numbers}, d: {numbers}}}");
+    assert!(uses_index(&solutions(&filter, indexes)[0]));
+}
+
+#[test]
+fn many_disjunctions() {
+    let of = |i: usize| {
+        format!("{{$or: [{{a: {i}, b: 1}}, {{b: {i}, c: {{$gt: 1}}}}, {{c: {i}, a: 7}}]}}")
+    };
+    let indexes = || vec![index("{a: 1}"), index("{b: 1}"), index("{c: 1, a: 1}")];
+    assert!(uses_index(
+        &solutions(&list("$and", 3_000, of), indexes())[0]
+    ));
+    // None of them has an index.
+    let of = |i: usize| format!("{{$or: [{{a: {i}}}, {{z: {i}}}]}}");
+    assert!(!uses_index(
+        &solutions(&list("$and", 3_000, of), indexes())[0]
+    ));
+}
+
+#[test]
+fn deep_nesting() {
+    let mut filter = "{a: 1, b: 2}".to_owned();
+    for level in 0..20 {
+        filter = format!(
+            "{{$or: [{{$and: [{filter}, {{b: {{$gt: {level}}}}}]}}, {{a: {{$lt: {level}}}, b: 1}}]}}"
+        );
+    }
+    let indexes = vec![index("{a: 1}"), index("{b: 1}"), index("{a: 1, b: 1}")];
+    assert!(uses_index(&solutions(&filter, indexes)[0]));
+}
+
+#[test]
+fn partial_filters_against_many_alternatives() {
+    let partial = list("$or", 50, |i| format!("{{p: {i}}}"));
+    let mut index = index("{a: 1}");
+    let partial = json::parse_doc(&partial).unwrap();
+    let context = crate::matcher::ParseContext::default();
+    let partial = crate::matcher::parse(partial.as_raw(), &context).unwrap();
+    index.partial_filter = Some(Arc::new(partial));
+    let of = |i: usize| format!("{{a: {{$gt: {i}}}, p: {}, q: 1}}", i % 50);
+    let found = solutions(&list("$or", 5_000, of), vec![index]);
+    assert!(uses_index(&found[0]));
+}
+
+#[test]
+fn a_long_list_around_alternatives() {
+    let numbers = list("$in", 50_000, |i| i.to_string());
+    let alternatives = list("$or", 500, |i| format!("{{b: {{$gt: {i}}}, c: 1}}"));
+    let alternatives = alternatives.trim_start_matches('{').trim_end_matches('}');
+    let filter = format!("{{a: {numbers}, {alternatives}}}");
+    assert!(uses_index(
+        &solutions(&filter, vec![index("{b: 1, a: 1}")])[0]
+    ));
+}
+
+#[test]
+fn wide_merges_stop_at_their_limit() {
+    let numbers = list("$in", 10_000, |i| i.to_string());
+    let filter = format!("{{a: {numbers}, b: {numbers}, c: {numbers}}}");
+    let found = solutions(&filter, vec![index("{a: 1, b: 1, c: 1, s: 1}")]);
+    assert!(found[0].has_blocking_stage);
+}

@@ -1,6 +1,8 @@
 //! Golden scripts over the planner, and every plan against the filter itself.
 
+mod intervals;
 mod limits;
 mod naive;
+pub(super) mod random;
 mod script;
 mod soundness;

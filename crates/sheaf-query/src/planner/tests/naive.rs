@@ -139,7 +139,10 @@ impl Collection {
                 for child in children {
                     let sorted = self.run(child);
                     let keys: Vec<_> = sorted.iter().map(|r| self.sort_key(r, pattern)).collect();
-                    assert!(keys.is_sorted(), "child of SORT_MERGE is not in order: {child}");
+                    assert!(
+                        keys.is_sorted(),
+                        "child of SORT_MERGE is not in order: {child}"
+                    );
                     rows.extend(sorted);
                 }
                 rows.sort_by_cached_key(|row| self.sort_key(row, pattern));
@@ -449,7 +452,12 @@ fn walk(
         }
     }
     let Some((_, elements)) = array else {
-        keys.push(walks.into_iter().map(|w| w.value.unwrap_or(Value::Null)).collect());
+        keys.push(
+            walks
+                .into_iter()
+                .map(|w| w.value.unwrap_or(Value::Null))
+                .collect(),
+        );
         return Ok(());
     };
     let none = [None];

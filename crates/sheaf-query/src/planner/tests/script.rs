@@ -32,9 +32,7 @@ use crate::planner::bounds_builder::{FieldTraits, bounds_of};
 use crate::planner::explain_bounds;
 use crate::planner::index_entry::{IndexEntry, IndexField, IndexKind};
 use crate::planner::solution::SolutionNode;
-use crate::planner::{
-    PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary,
-};
+use crate::planner::{PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary};
 
 #[test]
 fn scripts() {
@@ -115,14 +113,23 @@ fn answer(lines: &[&str], indexes: &mut Vec<Arc<IndexEntry>>) -> String {
                         other => panic!("bounds does not know {other}"),
                     }
                 }
-                Ok(lines.by_ref().map(|line| bounds_line(line, field)).collect())
+                Ok(lines
+                    .by_ref()
+                    .map(|line| bounds_line(line, field))
+                    .collect())
             }
             _ => run_query(command, &mut words, indexes),
         };
         match result {
             Ok(text) => out.push_str(&text),
             Err(e) => {
-                let _ = write!(out, "error {} {}: {}", e.code().0, e.code_name(), e.message());
+                let _ = write!(
+                    out,
+                    "error {} {}: {}",
+                    e.code().0,
+                    e.code_name(),
+                    e.message()
+                );
             }
         }
         if !out.is_empty() && !out.ends_with('\n') {
@@ -210,7 +217,9 @@ fn run_query(
             let solutions = plan(&query, &params)?;
             for solution in &solutions {
                 let text = solution.to_string();
-                let blocks = ["SORT {", "AND_HASH"].iter().any(|stage| text.contains(stage));
+                let blocks = ["SORT {", "AND_HASH"]
+                    .iter()
+                    .any(|stage| text.contains(stage));
                 assert_eq!(blocks, solution.has_blocking_stage, "{text}");
             }
             let texts: Vec<String> = solutions.iter().map(|s| s.to_string()).collect();
@@ -233,8 +242,7 @@ fn run_query(
         "explain" => {
             let solutions = plan(&query, &params)?;
             let scan = first_scan(&solutions[0].root).expect("an index scan");
-            let text = explain_bounds::to_doc(&scan.bounds, &scan.index).to_string();
-            text
+            explain_bounds::to_doc(&scan.bounds, &scan.index).to_string()
         }
         other => panic!("no command {other}"),
     })

@@ -8,6 +8,7 @@ use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value, compare_values, json};
 
 use super::naive::{Collection, Row, key_document};
+use super::random::Random;
 use super::script::index_of;
 use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::matcher::{self, ParseContext};
@@ -16,33 +17,38 @@ use crate::planner::index_entry::IndexEntry;
 use crate::planner::solution::{ProjectionKind, SolutionNode};
 use crate::planner::{PlannerParams, plan, plan_count, plan_distinct};
 
-/// A small generator, so that every failure names its seed.
-struct Random(u64);
+/// Random text in the shell's notation.
+struct Generator {
+    random: Random,
+    /// The paths that this case is about: what indexes, filter and sort share.
+    paths: Vec<&'static str>,
+}
 
-impl Random {
+const PATHS: [&str; 9] = ["a", "a", "b", "c", "a.b", "a.b", "a.c", "b.c", "a.b.c"];
+
+impl Generator {
     fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+        self.random.below(n)
     }
 
     fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
+        self.random.one_in(n)
     }
 
-    fn pick<'t>(&mut self, options: &[&'t str]) -> &'t str {
-        options[self.below(options.len())]
+    fn pick(&mut self, options: &[&'static str]) -> &'static str {
+        self.random.pick(options)
     }
 
-    /// Text in the shell's notation, joined by commas.
-    fn list(&mut self, max: usize, mut item: impl FnMut(&mut Random) -> String) -> String {
+    /// Up to `max` items, joined by commas.
+    fn list(&mut self, max: usize, mut item: impl FnMut(&mut Generator) -> String) -> String {
         let n = self.below(max + 1);
         (0..n).map(|_| item(self)).collect::<Vec<_>>().join(", ")
     }
 
     fn scalar(&mut self) -> String {
-        let usual = ["0", "1", "2", "3", "1.0", "2.5", "\"x\"", "\"xy\"", "\"y\"", "null"];
+        let usual = [
+            "0", "1", "2", "3", "1.0", "2.5", "\"x\"", "\"xy\"", "\"y\"", "null",
+        ];
         let rare = [
             "true",
             "false",
@@ -94,17 +100,21 @@ impl Random {
     }
 
     fn path(&mut self) -> &'static str {
-        self.pick(&["a", "a", "b", "c", "a.b", "a.b", "a.c", "b.c", "a.b.c"])
+        if self.one_in(8) {
+            return PATHS[self.below(PATHS.len())];
+        }
+        let at = self.below(self.paths.len());
+        self.paths[at]
     }
 
     fn operator(&mut self, depth: usize) -> String {
-        let value = |r: &mut Random| {
-            if r.one_in(8) {
-                let elements = r.list(2, Random::scalar);
+        let value = |r: &mut Generator| match r.below(16) {
+            0 | 1 => {
+                let elements = r.list(2, Generator::scalar);
                 format!("[{elements}]")
-            } else {
-                r.scalar()
             }
+            2 => r.pick(&["MinKey", "MaxKey", "null"]).to_owned(),
+            _ => r.scalar(),
         };
         match self.below(16) {
             0 | 1 => format!("$gt: {}", value(self)),
@@ -126,7 +136,12 @@ impl Random {
                 self.pick(&["number", "int", "string", "null", "array", "object", "bool"])
             ),
             12 => self
-                .pick(&["$regex: \"^x\"", "$regex: \"y\"", "$mod: [2, 0]", "$size: 1"])
+                .pick(&[
+                    "$regex: \"^x\"",
+                    "$regex: \"y\"",
+                    "$mod: [2, 0]",
+                    "$size: 1",
+                ])
                 .to_owned(),
             13 if depth > 0 => format!("$not: {{{}}}", self.operator(depth - 1)),
             14 if depth > 0 => format!(
@@ -142,7 +157,7 @@ impl Random {
     /// Within an element, paths are those of its fields.
     fn filter(&mut self, depth: usize, element: bool) -> String {
         let mut parts = Vec::new();
-        for _ in 0..1 + self.below(3) {
+        for _ in 0..1 + self.below(3) / (3 - depth.min(2)) {
             if depth > 0 && self.one_in(4) {
                 let children: Vec<String> = (0..1 + self.below(3))
                     .map(|_| self.filter(depth - 1, element))
@@ -197,7 +212,14 @@ struct Case {
 }
 
 fn case(seed: u64) -> Option<Case> {
-    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut r = Generator {
+        random: Random::new(seed),
+        paths: Vec::new(),
+    };
+    for _ in 0..1 + r.below(3) {
+        let path = PATHS[r.below(PATHS.len())];
+        r.paths.push(path);
+    }
     // Without arrays more is exact and covered; both worlds matter.
     let depth = [0, 2, 2, 2][r.below(4)];
     let docs: Vec<String> = (0..4 + r.below(14))
@@ -220,7 +242,11 @@ fn case(seed: u64) -> Option<Case> {
         indexes.push(index);
     }
     let filter = r.filter(2, false);
-    let sort = if r.one_in(2) { r.pattern(2) } else { "{}".into() };
+    let sort = if r.one_in(2) {
+        r.pattern(2)
+    } else {
+        "{}".into()
+    };
     let proj = match r.below(3) {
         0 => "{a: 1, b: 1, _id: 0}".to_owned(),
         1 => format!("{{\"{}\": 1, _id: 0}}", r.path()),
@@ -254,7 +280,7 @@ fn case(seed: u64) -> Option<Case> {
 fn every_plan_gives_what_the_documents_say() {
     let mut indexed = 0;
     let mut cases = 0;
-    for seed in 1..=6000 {
+    for seed in 1..=3000 {
         let Some(case) = case(seed) else {
             continue;
         };
@@ -288,7 +314,7 @@ fn every_plan_gives_what_the_documents_say() {
         check_distinct(&case, &params, &matching, seed);
     }
     // The generator has not drifted into cases that no index serves.
-    assert!(cases > 5000 && indexed > cases / 2, "{indexed} of {cases}");
+    assert!(cases > 2000 && indexed > cases / 2, "{indexed} of {cases}");
 }
 
 /// Two sort fields along different arrays have no order.
@@ -348,7 +374,9 @@ fn check_covered(case: &Case, root: &SolutionNode, rows: &[Row], context: &dyn F
     let covered = has_covered(root);
     let apply = |doc: &DocBuf| {
         let mut out = DocBuilder::new();
-        projection.apply(doc.as_raw(), None, None, &mut out).unwrap();
+        projection
+            .apply(doc.as_raw(), None, None, &mut out)
+            .unwrap();
         let mut fields: Vec<String> = out.finish().iter().map(|e| format!("{e:?}")).collect();
         fields.sort();
         fields
@@ -419,7 +447,9 @@ fn check_distinct(case: &Case, params: &PlannerParams<'_>, matching: &[usize], s
                 sheaf_bson::path::LeafArrayBehavior::NoTraverse,
                 |item| {
                     match item.value() {
-                        Some(RawValue::Array(array)) => wanted.extend(array.iter().map(Value::from)),
+                        Some(RawValue::Array(array)) => {
+                            wanted.extend(array.iter().map(Value::from))
+                        }
                         Some(value) => wanted.push(Value::from(value)),
                         None => {}
                     }
@@ -438,6 +468,10 @@ fn check_distinct(case: &Case, params: &PlannerParams<'_>, matching: &[usize], s
                 .iter()
                 .zip(&wanted)
                 .all(|(x, y)| compare_values(x.as_raw(), y.as_raw()).is_eq());
-        assert!(same, "seed {seed}\n{}{solution}\n{got:?} {wanted:?}", case.text);
+        assert!(
+            same,
+            "seed {seed}\n{}{solution}\n{got:?} {wanted:?}",
+            case.text
+        );
     }
 }

@@ -1,0 +1,81 @@
+//! What constants decide about indexes: two queries of one shape may have
+//! different plans, and the plan cache must tell them apart.
+//!
+//! ```text
+//!   partial {b: {$gt: 5}}     {a: 1, b: 7} may use the index, {a: 1, b: 3} not
+//!   sparse  {a: 1}            {a: 5} may, {a: null} not
+//!   multikey {a: 1}           {a: {$ne: 5}} may, {a: {$ne: null}} not
+//! ```
+
+use std::sync::Arc;
+
+use super::assignment::{some_field_is_present, traits_of};
+use super::implication::Implied;
+use super::index_entry::IndexEntry;
+use super::predicate::{Base, Conjunction};
+use crate::matcher::MatchExpression;
+
+/// Appends to `out` a mark for each index that is not hidden, and a letter for
+/// each such decision, in an order that depends on the filter's shape and on
+/// the indexes only. The work is linear in the filter.
+pub fn write_discriminators(
+    filter: &MatchExpression,
+    indexes: &[Arc<IndexEntry>],
+    out: &mut String,
+) {
+    let visible: Vec<&Arc<IndexEntry>> = indexes.iter().filter(|i| !i.hidden).collect();
+    out.extend(visible.iter().map(|_| '/'));
+    let decided = |index: &&Arc<IndexEntry>| {
+        index.sparse
+            || index.multikey
+            || index.partial_filter.is_some()
+            || (0..index.fields.len()).any(|field| traits_of(index, field).positional)
+    };
+    if visible.iter().any(decided) {
+        let implied = Implied::nothing(&visible);
+        write_level(filter, &Base::default(), &implied, &visible, out);
+    }
+}
+
+/// The decisions for a conjunction, then for each alternative of its disjunctions.
+fn write_level(
+    expr: &MatchExpression,
+    base: &Base,
+    around: &Implied,
+    indexes: &[&Arc<IndexEntry>],
+    out: &mut String,
+) {
+    let implied = match base.element {
+        // Paths inside an element are not paths of the document.
+        Some(_) => around.clone(),
+        None => around.with(expr, indexes),
+    };
+    let all = Conjunction::new(expr, base, &[]);
+    for (at, index) in indexes.iter().enumerate() {
+        if index.partial_filter.is_some() {
+            out.push(if implied.holds_for(at) { 'p' } else { 'q' });
+        }
+        if index.sparse {
+            out.push(if some_field_is_present(index, &all) {
+                's'
+            } else {
+                't'
+            });
+        }
+        for (field, f) in index.fields.iter().enumerate() {
+            let traits = traits_of(index, field);
+            for predicate in all.over(f.path.dotted()) {
+                let negation = matches!(predicate.expr, MatchExpression::Not(_));
+                if traits.positional || traits.multikey && negation {
+                    let served = predicate.bounds(traits).is_some();
+                    out.push(if served { 'v' } else { 'w' });
+                }
+            }
+        }
+    }
+    for disjunction in &all.disjunctions {
+        for child in disjunction.children {
+            write_level(child, &disjunction.base, &implied, indexes, out);
+        }
+    }
+}

@@ -9,7 +9,7 @@
 //! and an int result that does not fit an int becomes a long. What happens
 //! when a long overflows depends on who asks: updates (`$inc`, `$mul`) refuse
 //! ([`Number::add_exact`] gives `None`), expressions go on in double
-//! ([`Number::add`]). Doubles become decimals rounded to 15 digits, as
+//! ([`Number::plus`]). Doubles become decimals rounded to 15 digits, as
 //! everywhere in MongoDB.
 
 use sheaf_bson::{Decimal128, RawValue, Value};
@@ -153,19 +153,19 @@ impl Number {
     }
 
     /// The sum; a double when longs overflow.
-    pub fn add(self, other: Number) -> Number {
+    pub fn plus(self, other: Number) -> Number {
         self.add_exact(other)
             .unwrap_or_else(|| Number::Double(self.to_f64() + other.to_f64()))
     }
 
     /// The product; a double when longs overflow.
-    pub fn multiply(self, other: Number) -> Number {
+    pub fn times(self, other: Number) -> Number {
         self.multiply_exact(other)
             .unwrap_or_else(|| Number::Double(self.to_f64() * other.to_f64()))
     }
 
     /// The difference; a double when longs overflow.
-    pub fn subtract(self, other: Number) -> Number {
+    pub fn minus(self, other: Number) -> Number {
         self.subtract_exact(other)
             .unwrap_or_else(|| Number::Double(self.to_f64() - other.to_f64()))
     }
@@ -300,17 +300,14 @@ mod tests {
     #[test]
     fn promotion() {
         use Number::{Double, Int, Long};
-        assert_eq!(Int(1).add(Int(2)), Int(3));
-        assert_eq!(Int(i32::MAX).add(Int(1)), Long(1 << 31));
-        assert_eq!(
-            Int(i32::MIN).subtract(Int(1)),
-            Long(i64::from(i32::MIN) - 1)
-        );
-        assert_eq!(Int(1).add(Long(2)), Long(3));
-        assert_eq!(Long(1).add(Double(0.5)), Double(1.5));
-        assert_eq!(Int(65536).multiply(Int(65536)), Long(1 << 32));
-        assert_eq!(Double(0.1).add(dec("0.2")), dec("0.300000000000000"));
-        assert_eq!(Long(7).multiply(dec("1.10")), dec("7.70"));
+        assert_eq!(Int(1).plus(Int(2)), Int(3));
+        assert_eq!(Int(i32::MAX).plus(Int(1)), Long(1 << 31));
+        assert_eq!(Int(i32::MIN).minus(Int(1)), Long(i64::from(i32::MIN) - 1));
+        assert_eq!(Int(1).plus(Long(2)), Long(3));
+        assert_eq!(Long(1).plus(Double(0.5)), Double(1.5));
+        assert_eq!(Int(65536).times(Int(65536)), Long(1 << 32));
+        assert_eq!(Double(0.1).plus(dec("0.2")), dec("0.300000000000000"));
+        assert_eq!(Long(7).times(dec("1.10")), dec("7.70"));
     }
 
     #[test]
@@ -320,7 +317,7 @@ mod tests {
         assert_eq!(Long(i64::MAX).multiply_exact(Int(2)), None);
         assert_eq!(Long(i64::MIN).subtract_exact(Int(1)), None);
         assert_eq!(
-            Long(i64::MAX).add(Int(1)),
+            Long(i64::MAX).plus(Int(1)),
             Double(9_223_372_036_854_775_808.0)
         );
         assert_eq!(Long(i64::MIN).abs(), None);

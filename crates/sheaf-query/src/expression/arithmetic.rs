@@ -54,7 +54,7 @@ pub(super) fn add<'e>(
             }
             RawValue::DateTime(found) => date = Some(found),
             other => match Number::from_raw(other) {
-                Some(number) => total = total.add(number),
+                Some(number) => total = total.plus(number),
                 None => {
                     return Err(operator.error(
                         TYPE_MISMATCH,
@@ -119,11 +119,11 @@ pub(super) fn subtract<'e>(
         },
         (RawValue::DateTime(date), other) => {
             let number = Number::from_raw(other).ok_or_else(wrong)?;
-            shift_date(operator, date, Number::Int(0).subtract(number))
+            shift_date(operator, date, Number::Int(0).minus(number))
         }
         (a, b) => {
             let a = Number::from_raw(a).ok_or_else(wrong)?;
-            result(a.subtract(Number::from_raw(b).ok_or_else(wrong)?))
+            result(a.minus(Number::from_raw(b).ok_or_else(wrong)?))
         }
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn multiply<'e>(
     let mut product = Number::Int(1);
     for arg in args {
         match number(operator, &arg.evaluate(ctx)?, TYPE_MISMATCH)? {
-            Some(number) => product = product.multiply(number),
+            Some(number) => product = product.times(number),
             None => return Ok(EvalValue::NULL),
         }
     }
@@ -177,7 +177,7 @@ pub(super) fn divide<'e>(
     };
     match left.divide(right) {
         Some(quotient) => result(quotient),
-        None => Err(operator.error(BAD_VALUE, "by zero")),
+        None => Err(operator.error(BAD_VALUE, "cannot divide by zero")),
     }
 }
 
@@ -191,7 +191,7 @@ pub(super) fn modulo<'e>(
     };
     match left.remainder(right) {
         Some(remainder) => result(remainder),
-        None => Err(operator.error(16610, "by zero")),
+        None => Err(operator.error(16610, "cannot divide by zero")),
     }
 }
 
@@ -333,12 +333,15 @@ pub(super) fn avg<'e>(
     }
 }
 
+/// Where a function is defined: the code of the error elsewhere, the test, its name.
+type Domain = (i32, fn(f64) -> bool, &'static str);
+
 /// A function of doubles. Decimals are refused: decNumber's quad module has no such functions.
 fn function<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
     ctx: EvalContext<'e>,
-    domain: Option<(i32, fn(f64) -> bool, &str)>,
+    domain: Option<Domain>,
     f: fn(f64) -> f64,
 ) -> Result<EvalValue<'e>> {
     let Some(number) = number(operator, &args[0].evaluate(ctx)?, 28765)? else {

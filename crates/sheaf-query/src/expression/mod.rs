@@ -196,3 +196,6 @@ impl BoundExpression {
 pub(crate) fn location(code: i32, message: impl Into<String>) -> Error {
     Error::new(ErrorCode(code), message)
 }
+
+#[cfg(test)]
+mod tests;

@@ -515,10 +515,9 @@ pub fn evaluate_root(expression: &Expression, doc: RawDoc<'_>) -> Result<DocBuf>
         other => Err(location(
             40228,
             format!(
-                "'newRoot' must evaluate to an object, but the resulting value was {} of type {}, for the input {}",
+                "'newRoot' must evaluate to an object, but the resulting value was {} of type {}; consider $mergeObjects with a default",
                 other.map_or("missing".to_owned(), shell),
-                value.type_name(),
-                shell(doc)
+                value.type_name()
             ),
         )),
     }

@@ -34,21 +34,26 @@ pub enum AccumulatorKind {
     MergeObjects,
 }
 
+/// Every accumulator by name. `$count` is not one: it is a sum of ones.
+pub(super) static TABLE: &[(&str, AccumulatorKind)] = &[
+    ("$addToSet", AccumulatorKind::AddToSet),
+    ("$avg", AccumulatorKind::Avg),
+    ("$first", AccumulatorKind::First),
+    ("$last", AccumulatorKind::Last),
+    ("$max", AccumulatorKind::Max),
+    ("$mergeObjects", AccumulatorKind::MergeObjects),
+    ("$min", AccumulatorKind::Min),
+    ("$push", AccumulatorKind::Push),
+    ("$sum", AccumulatorKind::Sum),
+];
+
 impl AccumulatorKind {
-    /// The accumulator of this name. `$count` is not one: it is a sum of ones.
+    /// The accumulator of this name.
     pub(super) fn find(name: &str) -> Option<AccumulatorKind> {
-        Some(match name {
-            "$sum" => AccumulatorKind::Sum,
-            "$avg" => AccumulatorKind::Avg,
-            "$min" => AccumulatorKind::Min,
-            "$max" => AccumulatorKind::Max,
-            "$first" => AccumulatorKind::First,
-            "$last" => AccumulatorKind::Last,
-            "$push" => AccumulatorKind::Push,
-            "$addToSet" => AccumulatorKind::AddToSet,
-            "$mergeObjects" => AccumulatorKind::MergeObjects,
-            _ => return None,
-        })
+        TABLE
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, kind)| *kind)
     }
 
     /// The state before the first document.

@@ -180,6 +180,12 @@ impl PipelineExec {
         }
     }
 
+    /// Results that were made and not yet asked for.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.output.len()
+    }
+
     fn deepest_pending(&self) -> Option<usize> {
         let pending = |stage: &StageExec| matches!(stage, StageExec::Unwind(u) if u.has_pending());
         (self.closed..self.stages.len())

@@ -62,7 +62,7 @@ impl Group {
             }
             if fields.iter().any(|f| &*f.name == name) {
                 return Err(location(
-                    15957,
+                    ErrorCode::FAILED_TO_PARSE.0,
                     format!("the field '{name}' of $group is specified twice"),
                 ));
             }

@@ -98,6 +98,22 @@ pub enum Stage {
     Unwind(Unwind),
 }
 
+/// Every stage, for lists of what there is.
+pub fn stage_names() -> impl Iterator<Item = &'static str> {
+    parse::TABLE
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["$collStats"])
+}
+
+/// Every accumulator of `$group`, for lists of what there is.
+pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
+    accumulator::TABLE
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["$count"])
+}
+
 impl Pipeline {
     /// Parses the array of stages.
     ///
@@ -230,3 +246,6 @@ impl Stage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -173,8 +173,23 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
 fn merge(a: &DocBuf, f: &Arc<MatchExpression>, b: &DocBuf, g: &Arc<MatchExpression>) -> Stage {
     let mut spec = DocBuilder::new();
     spec.begin_array("$and");
-    spec.push(a);
-    spec.push(b);
+    for part in [a, b] {
+        // What was merged before is taken apart again, so that three are not nested.
+        let mut fields = part.iter();
+        match (fields.next(), fields.next()) {
+            (Some(and), None) if and.key() == "$and" => match and.value() {
+                RawValue::Array(parts) => parts.iter().for_each(|p| {
+                    spec.push(p);
+                }),
+                _ => {
+                    spec.push(part);
+                }
+            },
+            _ => {
+                spec.push(part);
+            }
+        }
+    }
     spec.end();
     let both = MatchExpression::And(vec![(**f).clone(), (**g).clone()]);
     Stage::Match {

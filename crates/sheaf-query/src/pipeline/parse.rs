@@ -246,7 +246,7 @@ fn unset(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
     let wrong = |code: i32| {
         location(
             code,
-            "the specification of $unset must be a string or an array of strings, not empty",
+            "the specification of $unset must be a string or an array of strings that is not empty",
         )
     };
     let paths: Vec<&str> = match value {

@@ -178,6 +178,14 @@ impl UpdateDriver {
     }
 }
 
+/// Every update operator, for lists of what there is; `$rename` included.
+pub fn operator_names() -> impl Iterator<Item = &'static str> {
+    operator::TABLE
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["$rename"])
+}
+
 /// Operators begin with a dollar sign; the first field decides.
 fn is_operators(doc: RawDoc<'_>) -> bool {
     doc.first()

@@ -1,0 +1,350 @@
+//! Runs the scripts in `testdata/pipeline`.
+//!
+//! ```text
+//!   docs [{a: 1}, {a: 2}]      what the collection holds, for the lines that follow
+//!   run [{$match: {a: 1}}]     a pipeline; below it the documents it gives
+//!   optimize [...]             a pipeline; below it what the find layer does, and what is left
+//!   refuse [...]               the error of parsing
+//! ```
+//!
+//! `run` also runs the optimised form, the prefix done naively, and wants the
+//! same documents. Answers are rewritten by `BLESS=1`.
+
+use sheaf_bson::json::typed;
+use sheaf_bson::{DateTime, DocBuf, doc};
+
+use super::*;
+use crate::expression::VariableScope;
+use crate::projection::Projection;
+use crate::script;
+use crate::sort::{SortKeyGenerator, SortSpec};
+
+fn value(text: &str) -> Value {
+    sheaf_bson::json::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+fn context() -> ParseContext {
+    ParseContext {
+        variables: VariableScope::new(DateTime(1_700_000_000_000)),
+    }
+}
+
+fn parsed(text: &str) -> Result<Pipeline> {
+    match value(text).as_raw() {
+        RawValue::Array(stages) => Pipeline::parse(stages, &context()),
+        other => panic!("{other:?} is no array"),
+    }
+}
+
+fn documents(text: &str) -> Vec<DocBuf> {
+    let array = value(text);
+    let Some(array) = array.as_raw().as_array() else {
+        panic!("{text} is no array")
+    };
+    array
+        .iter()
+        .map(|v| v.as_document().unwrap().to_buf())
+        .collect()
+}
+
+fn executed(stages: &[Stage], docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
+    let mut exec = PipelineExec::new(stages);
+    let mut source = Documents::from(docs);
+    let mut out = Vec::new();
+    while let Some(doc) = exec.next(&mut source)? {
+        out.push(doc);
+    }
+    assert_eq!(exec.next(&mut source)?, None, "the end is the end");
+    Ok(out)
+}
+
+/// What the find layer would give, done as plainly as possible.
+fn find(prefix: &CursorPrefix, docs: &[DocBuf], narrow: bool) -> Vec<DocBuf> {
+    let filter = crate::matcher::parse(prefix.filter.as_raw(), &context()).unwrap();
+    let mut found: Vec<DocBuf> = docs
+        .iter()
+        .filter(|doc| filter.matches(doc.as_raw()).unwrap())
+        .cloned()
+        .collect();
+    if let Some(sort) = &prefix.sort
+        && let SortSpec::Pattern(pattern) = SortSpec::parse(sort.as_raw()).unwrap()
+    {
+        let mut keys = SortKeyGenerator::new(&pattern);
+        found.sort_by_cached_key(|doc| {
+            let mut key = Vec::new();
+            keys.key_of_document(doc.as_raw(), &mut key).unwrap();
+            key
+        });
+    }
+    let limit = prefix.limit.map_or(usize::MAX, |n| n as usize);
+    let page = found.into_iter().skip(prefix.skip as usize).take(limit);
+    let dependencies = prefix.dependency_projection().filter(|_| narrow);
+    let projection = prefix.projection.clone().or(dependencies);
+    match projection {
+        None => page.collect(),
+        Some(spec) => {
+            let projection = Projection::parse(spec.as_raw(), &context()).unwrap();
+            let project = |doc: DocBuf| {
+                let mut out = DocBuilder::new();
+                projection
+                    .apply(doc.as_raw(), None, None, &mut out)
+                    .unwrap();
+                out.finish()
+            };
+            page.map(project).collect()
+        }
+    }
+}
+
+fn lines(result: Result<Vec<DocBuf>>) -> Vec<String> {
+    match result {
+        Ok(docs) => docs.iter().map(typed).collect(),
+        Err(e) => vec![format!("{} {}", e.code().0, e.message())],
+    }
+}
+
+fn run_pipeline(text: &str, docs: &[DocBuf]) -> Vec<String> {
+    let pipeline = match parsed(text) {
+        Ok(pipeline) => pipeline,
+        Err(e) => return lines(Err(e)),
+    };
+    let plain = lines(executed(&pipeline.stages, docs.to_vec()));
+    let optimized = pipeline.optimize();
+    for narrow in [false, true] {
+        let input = find(&optimized.prefix, docs, narrow);
+        let other = lines(executed(&optimized.rest.stages, input));
+        assert_eq!(
+            plain, other,
+            "{text} optimised, dependencies {narrow}: {optimized:?}"
+        );
+    }
+    plain
+}
+
+fn explained(optimized: &OptimizedPipeline) -> Vec<String> {
+    let prefix = &optimized.prefix;
+    let mut out = Vec::new();
+    let mut say = |name: &str, text: String| out.push(format!("{name} {text}"));
+    if !prefix.filter.is_empty() {
+        say("filter", typed(&prefix.filter));
+    }
+    if let Some(sort) = &prefix.sort {
+        say("sort", typed(sort));
+    }
+    if prefix.skip > 0 {
+        say("skip", prefix.skip.to_string());
+    }
+    if let Some(limit) = prefix.limit {
+        say("limit", limit.to_string());
+    }
+    if let Some(projection) = &prefix.projection {
+        say("projection", typed(projection));
+    }
+    if let Some(dependencies) = prefix.dependency_projection() {
+        let counts = if prefix.counts_only() {
+            ", counts only"
+        } else {
+            ""
+        };
+        say("needs", format!("{}{counts}", typed(&dependencies)));
+    }
+    if let Some(distinct) = &prefix.distinct {
+        say("distinct", format!("{} {:?}", distinct.path, distinct.take));
+    }
+    for stage in optimized.rest.serialize() {
+        say("stage", typed(&stage));
+    }
+    out
+}
+
+fn run(file: &str) {
+    let mut docs = Vec::new();
+    script::run(file, |block| match block.word.as_str() {
+        "docs" => {
+            docs = documents(&block.rest);
+            None
+        }
+        "run" => Some(run_pipeline(&block.rest, &docs)),
+        "optimize" => Some(match parsed(&block.rest) {
+            Ok(pipeline) => explained(&pipeline.optimize()),
+            Err(e) => lines(Err(e)),
+        }),
+        "refuse" => Some(match parsed(&block.rest) {
+            Ok(pipeline) => vec![format!("accepted: {:?}", pipeline.serialize())],
+            Err(e) => lines(Err(e)),
+        }),
+        other => panic!("{file}: unknown word {other}"),
+    });
+}
+
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            run(concat!("pipeline/", stringify!($name), ".txt"));
+        })*
+    };
+}
+
+scripts! { stages group unwind optimize refused scenarios }
+
+/// Counts what is asked of it.
+struct Counting {
+    given: usize,
+    total: usize,
+    doc: DocBuf,
+}
+
+impl DocSource for Counting {
+    fn next(&mut self) -> Result<Option<RawDoc<'_>>> {
+        if self.given == self.total {
+            return Ok(None);
+        }
+        self.given += 1;
+        self.doc = doc! {"_id": self.given as i32, "a": [1, 2, 3], "g": (self.given % 7) as i32};
+        Ok(Some(self.doc.as_raw()))
+    }
+}
+
+fn counting(total: usize) -> Counting {
+    Counting {
+        given: 0,
+        total,
+        doc: DocBuf::new(),
+    }
+}
+
+#[test]
+fn no_more_is_read_than_a_limit_needs() {
+    for (text, expected) in [
+        ("[{$limit: 5}]", 5),
+        ("[{$unwind: '$a'}, {$limit: 4}]", 2),
+        (
+            "[{$match: {_id: {$gt: 10}}}, {$skip: 2}, {$limit: 3}, {$sort: {_id: -1}}]",
+            15,
+        ),
+        ("[{$limit: 5}, {$group: {_id: null, n: {$sum: 1}}}]", 5),
+        ("[{$sort: {_id: -1}}, {$limit: 2}]", 1000),
+    ] {
+        let mut exec = PipelineExec::new(&parsed(text).unwrap().stages);
+        let mut source = counting(1000);
+        while exec.next(&mut source).unwrap().is_some() {}
+        assert_eq!(source.given, expected, "{text}");
+    }
+}
+
+#[test]
+fn results_come_as_soon_as_they_are_known() {
+    let mut exec = PipelineExec::new(
+        &parsed("[{$unwind: '$a'}, {$match: {a: 3}}]")
+            .unwrap()
+            .stages,
+    );
+    let mut source = counting(1000);
+    exec.next(&mut source).unwrap().unwrap();
+    assert_eq!(source.given, 1);
+}
+
+#[test]
+fn one_document_is_unwound_step_by_step() {
+    // 20,000 elements beside 1 MB: together their outputs would take 20 GB.
+    let doc = doc! {"a": (0..20_000).collect::<Vec<i32>>(), "s": "x".repeat(1 << 20)};
+    let mut exec = PipelineExec::new(
+        &parsed("[{$unwind: '$a'}, {$group: {_id: null, n: {$sum: '$a'}}}]")
+            .unwrap()
+            .stages,
+    );
+    // A few hundred are enough to see that none waits: the rest is cut off by a limit.
+    let mut few = PipelineExec::new(&parsed("[{$unwind: '$a'}, {$limit: 100}]").unwrap().stages);
+    let mut source = Documents::from(vec![doc]);
+    let mut count = 0;
+    while few.next(&mut source).unwrap().is_some() {
+        count += 1;
+        assert!(few.waiting() <= 1);
+    }
+    assert_eq!(count, 100);
+    let small = doc! {"a": (0..20_000).collect::<Vec<i32>>()};
+    let sum = exec
+        .next(&mut Documents::from(vec![small]))
+        .unwrap()
+        .unwrap();
+    assert_eq!(sum.get("n"), Some(RawValue::Int32(199_990_000)));
+}
+
+#[test]
+fn blocking_stages_hold_no_more_than_they_may() {
+    struct Endless(DocBuf, i32);
+    impl DocSource for Endless {
+        fn next(&mut self) -> Result<Option<RawDoc<'_>>> {
+            self.1 += 1;
+            self.0 = doc! {"_id": self.1, "s": "x".repeat(1 << 20)};
+            Ok(Some(self.0.as_raw()))
+        }
+    }
+    for text in [
+        "[{$sort: {_id: 1}}]",
+        "[{$group: {_id: '$_id', s: {$push: '$s'}}}]",
+        "[{$group: {_id: '$_id', s: {$first: '$s'}}}]",
+        "[{$group: {_id: null, s: {$push: '$$ROOT'}}}]",
+        "[{$group: {_id: {i: '$_id', s: '$s'}}}]",
+    ] {
+        let mut exec = PipelineExec::new(&parsed(text).unwrap().stages);
+        let error = exec.next(&mut Endless(DocBuf::new(), 0)).unwrap_err();
+        assert_eq!(
+            error.code(),
+            ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_sort_that_keeps_a_few_holds_no_more() {
+    struct Large(DocBuf, i32);
+    impl DocSource for Large {
+        fn next(&mut self) -> Result<Option<RawDoc<'_>>> {
+            self.1 += 1;
+            self.0 = doc! {"_id": self.1, "s": "x".repeat(1 << 20)};
+            Ok((self.1 <= 200).then(|| self.0.as_raw()))
+        }
+    }
+    let stages = [Stage::Sort {
+        pattern: match SortSpec::parse(doc! {"_id": -1}.as_raw()).unwrap() {
+            SortSpec::Pattern(pattern) => pattern,
+            other => panic!("{other:?}"),
+        },
+        limit: Some(2),
+    }];
+    // 200 MB pass, 2 MB stay.
+    let mut exec = PipelineExec::new(&stages);
+    let mut source = Large(DocBuf::new(), 0);
+    let mut found = Vec::new();
+    while let Some(doc) = exec.next(&mut source).unwrap() {
+        found.push(doc.get("_id").and_then(|v| v.as_i64_exact()));
+    }
+    assert_eq!(found, [Some(200), Some(199)]);
+}
+
+#[test]
+fn a_result_too_large_is_refused() {
+    let mut exec = PipelineExec::new(
+        &parsed("[{$project: {a: ['$s', '$s', '$s']}}]")
+            .unwrap()
+            .stages,
+    );
+    let mut source = Documents::from(vec![doc! {"s": "x".repeat(7 << 20)}]);
+    assert_eq!(
+        exec.next(&mut source).unwrap_err().code(),
+        ErrorCode::BSON_OBJECT_TOO_LARGE
+    );
+}
+
+#[test]
+fn a_pipeline_has_a_limit_of_stages() {
+    let stages = |n: usize| format!("[{}]", vec!["{$skip: 1}"; n].join(","));
+    assert!(parsed(&stages(STAGES_MAX)).is_ok());
+    assert_eq!(
+        parsed(&stages(STAGES_MAX + 1)).unwrap_err().code(),
+        ErrorCode(7749501)
+    );
+}

@@ -13,7 +13,7 @@
 //! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
 //! look at the clock every 32nd time when there is a deadline.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ const CHECKS_PER_CLOCK_READ: u32 = 32;
 #[derive(Debug)]
 pub struct OpContext {
     started: Instant,
-    deadline: Option<Instant>,
+    deadline: OnceLock<Instant>,
     comment: Option<Value>,
     /// 0 while nobody has killed the operation, else the code to fail with.
     killed: AtomicI32,
@@ -47,7 +47,7 @@ impl OpContext {
     pub fn new() -> OpContext {
         OpContext {
             started: Instant::now(),
-            deadline: None,
+            deadline: OnceLock::new(),
             comment: None,
             killed: AtomicI32::new(0),
             checks: AtomicU32::new(0),
@@ -57,11 +57,18 @@ impl OpContext {
     }
 
     /// Sets `maxTimeMS`, counted from when the operation began. Zero means no limit, as in MongoDB.
-    pub fn with_max_time(mut self, limit: Duration) -> OpContext {
-        self.deadline = (!limit.is_zero())
-            .then(|| self.started.checked_add(limit))
-            .flatten();
+    pub fn with_max_time(self, limit: Duration) -> OpContext {
+        self.limit_time(limit);
         self
+    }
+
+    /// As [`OpContext::with_max_time`], for an operation that has begun. The first limit stays.
+    pub fn limit_time(&self, limit: Duration) {
+        if let Some(deadline) = self.started.checked_add(limit)
+            && !limit.is_zero()
+        {
+            let _ = self.deadline.set(deadline);
+        }
     }
 
     /// Sets the user's `comment`.
@@ -77,12 +84,12 @@ impl OpContext {
 
     /// When `maxTimeMS` ends it, if it has a limit.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        self.deadline.get().copied()
     }
 
     /// How long it may still run; `None` without a limit, zero when the limit is past.
     pub fn remaining(&self) -> Option<Duration> {
-        self.deadline
+        self.deadline()
             .map(|d| d.saturating_duration_since(Instant::now()))
     }
 
@@ -109,7 +116,7 @@ impl OpContext {
         if self.killed.load(Relaxed) != 0 {
             return Err(self.interrupted());
         }
-        if self.deadline.is_some() {
+        if self.deadline.get().is_some() {
             let checks = self.checks.load(Relaxed);
             self.checks.store(checks.wrapping_add(1), Relaxed);
             if checks.is_multiple_of(CHECKS_PER_CLOCK_READ) {
@@ -124,7 +131,7 @@ impl OpContext {
         if self.killed.load(Relaxed) != 0 {
             return Err(self.interrupted());
         }
-        match self.deadline {
+        match self.deadline() {
             Some(deadline) if Instant::now() >= deadline => {
                 self.kill(ErrorCode::MAX_TIME_MS_EXPIRED);
                 Err(self.interrupted())

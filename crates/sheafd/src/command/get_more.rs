@@ -44,9 +44,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     if cx.generic.max_time.is_none()
         && let Some(left) = cursor.max_time_left
     {
-        cx.op = std::sync::Arc::new(
-            sheaf_db::OpContext::new().with_max_time(left.max(std::time::Duration::from_nanos(1))),
-        );
+        cx.op.limit_time(left.max(std::time::Duration::from_nanos(1)));
     }
     let op = cx.op.clone();
     let before = cursor.source.counts();
@@ -72,6 +70,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     cx.report.cursor_exhausted = filled.exhausted;
     if !filled.exhausted {
         checked_out.check_in();
+        // An exhaust cursor: the same getMore is answered again until the end.
+        cx.connection.exhaust = cx.exhaust_allowed;
     }
     out.append("id", if filled.exhausted { 0 } else { id });
     out.append("ns", reply_namespace.as_str());

@@ -77,9 +77,11 @@ pub enum DbEvent {
     },
 }
 
+type Listener = dyn Fn(&DbEvent) + Send + Sync;
+
 /// Where events go.
 #[derive(Clone, Default)]
-pub struct Events(Option<Arc<dyn Fn(&DbEvent) + Send + Sync>>);
+pub struct Events(Option<Arc<Listener>>);
 
 impl Events {
     /// Events go to `listener`, on the thread on which they happen: it should be quick.

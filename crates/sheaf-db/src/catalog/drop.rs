@@ -37,7 +37,7 @@ impl Db {
             return Ok(None);
         };
         let indexes_was = collection.indexes().len();
-        self.drop_collections(op, &[collection.clone()])?;
+        self.drop_collections(op, std::slice::from_ref(collection))?;
         Ok(Some(Dropped { indexes_was }))
     }
 

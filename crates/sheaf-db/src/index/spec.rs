@@ -389,7 +389,7 @@ fn check_direction(path: &str, value: RawValue<'_>) -> Result<()> {
         ))),
         RawValue::String(plugin) => Err(cannot_create(format!("Unknown index plugin '{plugin}'"))),
         value if value.is_number() => match value.as_f64() {
-            Some(direction) if direction > 0.0 || direction < 0.0 => Ok(()),
+            Some(direction) if direction != 0.0 && !direction.is_nan() => Ok(()),
             _ => Err(cannot_create(format!(
                 "Values in the index key pattern cannot be {value}; use 1 or -1 for '{path}'"
             ))),

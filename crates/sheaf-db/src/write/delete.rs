@@ -46,32 +46,24 @@ impl Db {
         result: &mut DeleteResult,
     ) -> Result<()> {
         let mut writer = BatchWriter::new(self, op, collection);
-        let done = (|| {
-            while let Some(record) = records.next(op)? {
-                op.check_interrupt()?;
-                let deleted = writer.attempt(|unit, op, slot| {
-                    unit.lock_record(op, slot, record.id)?;
-                    let Some(bytes) = unit.document(slot, record.id)? else {
-                        return Ok(false);
-                    };
-                    let doc = parse(&bytes)?;
-                    if bytes != record.document && !delete.still_matches(doc)? {
-                        return Ok(false);
-                    }
-                    unit.delete(op, slot, record.id, doc)?;
-                    delete.deleted(record.id, doc)?;
-                    Ok(true)
-                })?;
-                result.deleted += u64::from(deleted);
-                if deleted && !multi {
-                    break;
+        let done = writer.write_all(records, multi, &mut |writer, record| {
+            let deleted = writer.attempt(|unit, op, slot| {
+                unit.lock_record(op, slot, record.id)?;
+                let Some(bytes) = unit.document(slot, record.id)? else {
+                    return Ok(false);
+                };
+                let doc = parse(&bytes)?;
+                if bytes != record.document && !delete.still_matches(doc)? {
+                    return Ok(false);
                 }
-            }
-            Ok(())
-        })();
-        // Whatever ended the loop, the records before are deleted.
-        let committed = writer.finish();
+                unit.delete(op, slot, record.id, doc)?;
+                delete.deleted(record.id, doc)?;
+                Ok(true)
+            })?;
+            result.deleted += u64::from(deleted);
+            Ok(deleted)
+        });
         result.stats.add(&writer.stats);
-        done.and(committed)
+        done
     }
 }

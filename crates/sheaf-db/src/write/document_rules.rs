@@ -28,10 +28,9 @@ pub fn prepare_for_insert<'a>(
 ) -> Result<Cow<'a, [u8]>> {
     check_size(doc.len_bytes())?;
     let mut id = None;
-    let mut fields = 0;
     let mut id_place = 0;
     let mut empty_timestamp = false;
-    for element in doc {
+    for (place, element) in doc.into_iter().enumerate() {
         if element.key_bytes() == b"_id" {
             if id.is_some() {
                 return Err(Error::bad_value(
@@ -40,11 +39,10 @@ pub fn prepare_for_insert<'a>(
             }
             check_id(element)?;
             id = Some(element);
-            id_place = fields;
+            id_place = place;
         } else if is_empty_timestamp(element) {
             empty_timestamp = true;
         }
-        fields += 1;
     }
     if id.is_some() && id_place == 0 && !empty_timestamp {
         return Ok(Cow::Borrowed(doc.as_bytes()));

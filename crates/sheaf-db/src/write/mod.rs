@@ -18,6 +18,8 @@ pub mod retry;
 pub mod unit;
 pub mod update;
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use sheaf_bson::{Error, ErrorCode, RecordId, Result};
 
@@ -48,6 +50,45 @@ impl<F: FnMut(&OpContext) -> Result<Option<MatchedRecord>>> RecordSource for F {
 const UNIT_DOCUMENTS_MAX: usize = 1000;
 /// Bytes a unit of work takes before it is committed.
 const UNIT_BYTES_MAX: u64 = 4 << 20;
+
+/// Matches that were looked for before any of them is written: so that no lock is held while a plan
+/// searches, which may take long.
+struct Gathered {
+    records: Vec<MatchedRecord>,
+    /// The plan has no more, or ended in an error that is to be told when these are written.
+    end: Option<Result<()>>,
+}
+
+/// How long matches are gathered before they are written.
+const GATHER_TIME_MAX: Duration = Duration::from_millis(20);
+
+impl Gathered {
+    /// Takes matches from the plan: one, or for `multi` as many as a unit of work takes.
+    fn from(records: &mut dyn RecordSource, op: &OpContext, multi: bool) -> Gathered {
+        let began = Instant::now();
+        let (documents_max, mut bytes) = (if multi { UNIT_DOCUMENTS_MAX } else { 1 }, 0);
+        let mut gathered = Gathered {
+            records: Vec::new(),
+            end: None,
+        };
+        while gathered.records.len() < documents_max
+            && bytes < UNIT_BYTES_MAX
+            && (gathered.records.is_empty() || began.elapsed() < GATHER_TIME_MAX)
+        {
+            match records.next(op) {
+                Ok(Some(record)) => {
+                    bytes += record.document.len() as u64;
+                    gathered.records.push(record);
+                }
+                end => {
+                    gathered.end = Some(end.map(|_| ()));
+                    break;
+                }
+            }
+        }
+        gathered
+    }
+}
 
 /// Whether an error says that the whole operation must end, not only the write of one document.
 pub fn ends_operation(error: &Error) -> bool {

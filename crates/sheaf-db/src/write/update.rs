@@ -23,7 +23,7 @@ use crate::op_context::OpContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
-use crate::write::{MatchedRecord, RecordSource, UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
+use crate::write::{Gathered, MatchedRecord, RecordSource, UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
 
 /// What an update makes of one document.
 pub enum Applied {
@@ -108,20 +108,11 @@ impl Db {
         result: &mut UpdateResult,
     ) -> Result<()> {
         let mut writer = BatchWriter::new(self, op, collection);
-        let done = (|| {
-            while let Some(record) = records.next(op)? {
-                op.check_interrupt()?;
-                let matched = update_record(&mut writer, update, &record, result)?;
-                if matched && !multi {
-                    break;
-                }
-            }
-            Ok(())
-        })();
-        // Whatever ended the loop, the records before are updated.
-        let committed = writer.finish();
+        let done = writer.write_all(records, multi, &mut |writer, record| {
+            update_record(writer, update, record, result)
+        });
         result.stats.add(&writer.stats);
-        done.and(committed)
+        done
     }
 }
 
@@ -226,6 +217,36 @@ impl<'a> BatchWriter<'a> {
             unit: None,
             in_unit: 0,
             stats: WriteStats::default(),
+        }
+    }
+
+    /// Has `write` write every match of a plan, or without `multi` the first for which it says that it
+    /// did. No unit is open while the plan searches.
+    pub(crate) fn write_all(
+        &mut self,
+        records: &mut dyn RecordSource,
+        multi: bool,
+        write: &mut dyn FnMut(&mut BatchWriter<'a>, &MatchedRecord) -> Result<bool>,
+    ) -> Result<()> {
+        loop {
+            let gathered = Gathered::from(records, self.op, multi);
+            let mut written = Ok(false);
+            for record in &gathered.records {
+                written = self.op.check_interrupt().and_then(|()| write(self, record));
+                if written.is_err() {
+                    break;
+                }
+            }
+            // Whatever ended the loop, the records before are written.
+            let committed = self.finish();
+            let written = written?;
+            committed?;
+            if let Some(end) = gathered.end {
+                return end;
+            }
+            if written && !multi {
+                return Ok(());
+            }
         }
     }
 

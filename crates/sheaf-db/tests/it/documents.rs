@@ -263,3 +263,64 @@ fn a_killed_operation_stops() {
         assert_eq!(t.documents("c").len(), 1);
     });
 }
+
+/// Searching may take long: no record stays locked, and no snapshot of a unit open, while a plan searches.
+#[test]
+fn nothing_is_held_while_a_plan_searches() {
+    on_every_engine(|t| {
+        t.insert_all("c", &[doc! {"_id": 1}, doc! {"_id": 2}, doc! {"_id": 3}]);
+        let all = |_: RawDoc<'_>| true;
+        let change = |doc: RawDoc<'_>| with_field(doc, "a", RawValue::Int32(1));
+        let mut found = crate::support::source(&t.db, &ns("c"), &all);
+        let mut searched = |op: &sheaf_db::OpContext| {
+            assert_eq!(t.db.storage().lock_stats().open_units, 0);
+            sheaf_db::write::RecordSource::next(&mut found, op)
+        };
+        let mut update = crate::support::Change {
+            matches: &all,
+            change: &change,
+        };
+        let mut result = sheaf_db::write::update::UpdateResult::default();
+        let collection = t.collection("c");
+        t.db.update_records(
+            &t.op,
+            &collection,
+            &mut searched,
+            &mut update,
+            true,
+            &mut result,
+        )
+        .unwrap();
+        assert_eq!(result.modified, 3);
+        assert_eq!(t.op.counters().counts().commits, 2);
+    });
+}
+
+/// An error of the plan is told after what it had found before is written.
+#[test]
+fn a_plan_that_fails_half_way() {
+    on_every_engine(|t| {
+        t.insert_all("c", &[doc! {"_id": 1}, doc! {"_id": 2}]);
+        let first = id_is(1);
+        let mut found = crate::support::source(&t.db, &ns("c"), &first);
+        let mut failing =
+            |op: &sheaf_db::OpContext| match sheaf_db::write::RecordSource::next(&mut found, op)? {
+                Some(record) => Ok(Some(record)),
+                None => Err(sheaf_bson::Error::bad_value("half way")),
+            };
+        let mut delete = crate::support::Remove { matches: &first };
+        let mut result = sheaf_db::write::delete::DeleteResult::default();
+        let collection = t.collection("c");
+        let done = t.db.delete_records(
+            &t.op,
+            &collection,
+            &mut failing,
+            &mut delete,
+            true,
+            &mut result,
+        );
+        assert_eq!(code(done), 2);
+        assert_eq!(result.deleted, 1);
+        assert_eq!(t.documents("c"), [doc! {"_id": 2}]);
+    });
+}

@@ -3,6 +3,7 @@
 mod builds;
 mod catalog;
 mod concurrency;
+mod crash;
 mod documents;
 mod indexes;
 mod random;

@@ -1,0 +1,191 @@
+//! Crashes at every write and sync of a script, in turn: what comes up again is what was acknowledged,
+//! whole, with true indexes and without leftovers.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheaf_bson::{DocBuf, RawDoc, RawValue, Result, doc};
+use sheaf_db::index::validate::validate;
+use sheaf_db::write::update::UpdateResult;
+use sheaf_db::{Db, DbOptions, IndexSelector, OpContext};
+use sheaf_storage::fault::{Fault, FaultDisk, Remains};
+use sheaf_storage::{RedbEngine, RedbOptions, TableId};
+
+use crate::support::{Change, index_spec, ns, source, with_field};
+
+/// Collections with their documents, in order of insertion.
+type State = Vec<(String, Vec<DocBuf>)>;
+
+fn open(disk: &FaultDisk, temp: &tempfile::TempDir) -> Result<Arc<Db>> {
+    let options = RedbOptions {
+        cache_bytes: 1 << 20,
+        // Never by itself: then the events of two runs are the same.
+        flush_interval: Duration::from_secs(3600),
+        reserve_bytes: 0,
+        ..RedbOptions::default()
+    };
+    let engine = RedbEngine::open_with_backend(disk.backend(), options)
+        .map_err(sheaf_db::storage_error::coded)?;
+    let options = DbOptions {
+        temp_dir: Some(temp.path().join("_tmp")),
+        ..DbOptions::default()
+    };
+    Db::open(Arc::new(engine), options)
+}
+
+type Step = fn(&Arc<Db>, &OpContext) -> Result<()>;
+
+/// Every step is acknowledged by a sync; of documents, it writes one unit of work.
+const STEPS: [Step; 8] = [
+    |db, op| {
+        let spec = index_spec(doc! {"u": 1}, doc! {"unique": true});
+        db.create_indexes(op, &ns("c"), &[spec]).map(|_| ())
+    },
+    |db, op| {
+        let docs: Vec<DocBuf> = (0..40)
+            .map(|n| doc! {"_id": n, "u": n, "a": n % 5})
+            .collect();
+        let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
+        db.insert(op, &ns("c"), &docs, true).map(|_| ())
+    },
+    |db, op| {
+        let specs = [
+            index_spec(doc! {"a": 1}, doc! {}),
+            index_spec(doc! {"a": -1, "u": 1}, doc! {"sparse": true}),
+        ];
+        db.create_indexes(op, &ns("c"), &specs).map(|_| ())
+    },
+    |db, op| {
+        // The first arrays: two indexes become multikey.
+        let list = sheaf_bson::ArrayBuf::from_values([7, 8, 7]);
+        let change = |doc: RawDoc<'_>| with_field(doc, "a", RawValue::Array(list.as_raw()));
+        let matches = |doc: RawDoc<'_>| doc.get("a") == Some(RawValue::Int32(3));
+        let mut update = Change {
+            matches: &matches,
+            change: &change,
+        };
+        let collection = db.catalog().collection(&ns("c")).cloned();
+        let mut found = source(db, &ns("c"), &matches);
+        let mut result = UpdateResult::default();
+        match collection {
+            Some(c) => db.update_records(op, &c, &mut found, &mut update, true, &mut result),
+            None => Ok(()),
+        }
+    },
+    |db, op| db.rename_collection(op, &ns("c"), &ns("d"), false),
+    |db, op| {
+        let by_name = IndexSelector::Names(vec!["a_1"]);
+        db.drop_indexes(op, &ns("d"), &by_name).map(|_| ())
+    },
+    |db, op| {
+        db.insert_one(
+            op,
+            &ns("e"),
+            doc! {"_id": 1, "pad": "x".repeat(9000)}.as_raw(),
+        )
+        .map(|_| ())
+    },
+    |db, op| db.drop_collection(op, &ns("d")).map(|_| ()),
+];
+
+/// Runs the script until something fails; gives how many steps were acknowledged, and after each of
+/// them what there was.
+fn run(disk: &FaultDisk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
+    let mut states = vec![State::new()];
+    let Ok(db) = open(disk, temp) else {
+        return (0, states);
+    };
+    let op = OpContext::new();
+    for (at, step) in STEPS.iter().enumerate() {
+        // An engine whose disk has failed may panic in its own clean-up; the process is dead anyway.
+        let done = catch_unwind(AssertUnwindSafe(|| step(&db, &op).and_then(|()| db.sync())));
+        if !matches!(done, Ok(Ok(()))) {
+            return (at, states);
+        }
+        states.push(state(&db));
+    }
+    (STEPS.len(), states)
+}
+
+/// What there is, checked.
+fn state(db: &Db) -> State {
+    let mut state = State::new();
+    for collection in db.catalog().collections() {
+        let view = db.read_view(collection.ns()).unwrap();
+        let report = validate(&OpContext::new(), &view).unwrap();
+        assert!(report.is_valid(), "{report:#?}");
+        let mut documents = Vec::new();
+        let mut cursor = view.snapshot.cursor(collection.table()).unwrap();
+        let mut on = cursor.seek_first().unwrap();
+        while on {
+            documents.push(RawDoc::parse(cursor.value()).unwrap().to_buf());
+            on = cursor.next().unwrap();
+        }
+        state.push((collection.ns().to_string(), documents));
+    }
+    state
+}
+
+fn assert_no_leftovers(db: &Db) {
+    let mut named = BTreeSet::from([TableId::CATALOG]);
+    for collection in db.catalog().collections() {
+        named.insert(collection.table());
+        named.extend(collection.index_list().iter().map(|index| index.table()));
+        assert!(collection.builds().is_empty());
+    }
+    let there: BTreeSet<TableId> = db.engine().tables().unwrap().into_iter().collect();
+    assert_eq!(there, named);
+}
+
+#[test]
+fn at_every_write_and_sync_in_turn() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = FaultDisk::default();
+    let (steps, states) = run(&disk, &temp);
+    assert_eq!(steps, STEPS.len());
+    assert_eq!(states[2][0].1.len(), 40);
+    assert_eq!(states[8].len(), 1);
+    let events = disk.events();
+    let mut met = BTreeSet::new();
+    for at in 0..events {
+        let disk = FaultDisk::default();
+        disk.set_fault(Some(Fault::Crash { at }));
+        let (acknowledged, _) = run(&disk, &temp);
+        met.insert(acknowledged);
+        for remains in [Remains::Nothing, Remains::All, Remains::Some { seed: at }] {
+            let after = FaultDisk::new(disk.after_crash(remains));
+            let db = match open(&after, &temp) {
+                Ok(db) => db,
+                // Of a file that was being made, not even the head need be there.
+                Err(error) if acknowledged == 0 => {
+                    assert!(!error.message().is_empty());
+                    continue;
+                }
+                Err(error) => panic!("crash at {at} of {events}, {remains:?}: {error}"),
+            };
+            assert_no_leftovers(&db);
+            let found = state(&db);
+            // The step that the crash met may have been done, in part or whole, before it was acknowledged.
+            let next = states.get(acknowledged + 1);
+            let began_step_6 = || {
+                let mut began = states[acknowledged].clone();
+                began.push(("test.e".to_owned(), Vec::new()));
+                acknowledged == 6 && found == began
+            };
+            assert!(
+                found == states[acknowledged] || Some(&found) == next || began_step_6(),
+                "crash at {at} of {events}, {remains:?}, after {acknowledged} steps: {found:#?}"
+            );
+            // It goes on from here.
+            let op = OpContext::new();
+            let more = doc! {"_id": "more", "u": [1000, 1001], "a": 1};
+            for name in ["c", "d", "e"] {
+                db.insert_one(&op, &ns(name), more.as_raw()).unwrap();
+            }
+            state(&db);
+        }
+    }
+    assert!(met.len() > STEPS.len(), "{met:?} of {events} events");
+}

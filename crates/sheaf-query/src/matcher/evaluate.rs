@@ -212,6 +212,25 @@ fn visit_source<'a>(
     }
 }
 
+/// The one value of a path (`None`: it is missing); `None` when the path meets
+/// an array.
+#[inline]
+fn single<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<Option<RawValue<'a>>> {
+    let mut doc = doc;
+    let mut parts = path.parts();
+    let mut value = None;
+    while let Some(part) = parts.next() {
+        value = doc.get(part);
+        match value {
+            Some(RawValue::Array(_)) => return None,
+            Some(RawValue::Document(inner)) => doc = inner,
+            Some(_) if parts.len() > 0 => return Some(None),
+            Some(_) | None => break,
+        }
+    }
+    Some(value)
+}
+
 /// Whether one of the values of `path` passes `test`.
 #[inline]
 fn any<'a>(
@@ -221,6 +240,12 @@ fn any<'a>(
     details: Option<&mut MatchDetails>,
     test: impl Fn(Option<RawValue<'a>>) -> Result<bool, Error>,
 ) -> Result<bool, Error> {
+    // Mostly there is no array on the path, and so exactly one value.
+    if let Source::Doc(doc) = source
+        && let Some(value) = single(doc, path)
+    {
+        return test(value);
+    }
     let mut found = None;
     let matched = visit_source(source, path, leaf, |value, index| {
         let passes = test(value)?;

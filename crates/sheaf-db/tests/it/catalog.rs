@@ -248,3 +248,37 @@ fn ddl_waits_for_writers_no_longer_than_its_operation() {
         assert!(t.db.drop_collection(&t.op, &ns("c")).unwrap().is_some());
     });
 }
+
+/// The rows as `docs/format/catalog.md` has them: a change here is a change of the format.
+#[test]
+fn rows_on_disk() {
+    let engine = std::sync::Arc::new(sheaf_storage::MemoryEngine::new());
+    let options = sheaf_db::DbOptions {
+        random: |bytes| bytes.fill(0xab),
+        ..sheaf_db::DbOptions::default()
+    };
+    let db = sheaf_db::Db::open(engine, options).unwrap();
+    let op = OpContext::new();
+    let specs = [index_spec(doc! {"a.b": -1, "c": 1}, doc! {"unique": true})];
+    db.create_indexes(&op, &ns("c"), &specs).unwrap();
+    let multikey = doc! {"_id": 1, "a": [{"b": [1]}]};
+    db.insert_one(&op, &ns("c"), multikey.as_raw()).unwrap();
+    let snapshot = db.storage().snapshot().unwrap();
+    let mut cursor = snapshot.cursor(sheaf_storage::TableId::CATALOG).unwrap();
+    let mut rows = String::new();
+    let mut on = cursor.seek_first().unwrap();
+    while on {
+        let key = cursor.key().escape_ascii().to_string();
+        let row = sheaf_bson::RawDoc::parse(cursor.value()).unwrap();
+        rows += &format!(
+            "{key}  {}\n",
+            sheaf_bson::json::to_canonical(sheaf_bson::RawValue::Document(row))
+        );
+        on = cursor.next().unwrap();
+    }
+    expect_test::expect![[r#"
+        c\xab\xab\xab\xab\xab\xabK\xab\xab\xab\xab\xab\xab\xab\xab\xab  {"ns":"test.c","ident":"collection-1-abababababababab","table":{"$numberLong":"1"},"options":{},"indexes":[{"spec":{"v":{"$numberInt":"2"},"key":{"_id":{"$numberInt":"1"}},"name":"_id_"},"ident":"index-2-abababababababab","table":{"$numberLong":"2"},"ready":true,"multikeyPaths":[[]]},{"spec":{"v":{"$numberInt":"2"},"key":{"a.b":{"$numberInt":"-1"},"c":{"$numberInt":"1"}},"name":"a.b_-1_c_1","unique":true},"ident":"index-3-abababababababab","table":{"$numberLong":"3"},"ready":true,"multikeyPaths":[[{"$numberInt":"0"},{"$numberInt":"1"}],[]]}],"buildTables":[]}
+        n  {"next":{"$numberLong":"4"}}
+        v  {"format":{"$numberLong":"1"}}
+    "#]].assert_eq(&rows);
+}

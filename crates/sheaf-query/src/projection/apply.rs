@@ -72,7 +72,7 @@ fn include(
     depth: usize,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    // Names are unique in a document, so when all are found the rest can be skipped.
+    // When all are found the rest of the document is skipped.
     let mut wanted = node.fields.len();
     let mut seen = 0u64;
     for element in doc.iter() {
@@ -86,11 +86,15 @@ fn include(
         else {
             continue;
         };
-        wanted -= 1;
-        let field = &node.fields[at];
+        // Of two fields of one name the first counts.
         if at < 64 {
+            if seen >> at & 1 == 1 {
+                continue;
+            }
             seen |= 1 << at;
+            wanted -= 1;
         }
+        let field = &node.fields[at];
         match &field.action {
             Action::Include | Action::Nested(_)
                 if input.positional

@@ -44,7 +44,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     if cx.generic.max_time.is_none()
         && let Some(left) = cursor.max_time_left
     {
-        cx.op.limit_time(left.max(std::time::Duration::from_nanos(1)));
+        cx.op
+            .limit_time(left.max(std::time::Duration::from_nanos(1)));
     }
     let op = cx.op.clone();
     let before = cursor.source.counts();

@@ -160,8 +160,9 @@ fn in_the_background() {
     .output()
     .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(read(&log).contains("Waiting for connections"));
     let pid = read(&pid_file).trim().to_string();
+    let _ended = Ended(pid.parse().expect("the pid file holds a process id"));
+    assert!(read(&log).contains("Waiting for connections"));
     assert!(String::from_utf8_lossy(&output.stdout).contains(&pid));
 
     let second = command(folder.path(), &["--fork", "--logpath", "/dev/null"])
@@ -200,6 +201,20 @@ fn the_log_file_rotates() {
     // SAFETY: as above.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
     assert!(child.wait().unwrap().success());
+}
+
+/// Ends a background server when its test is over, however it went.
+struct Ended(i32);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Only if it is still ours: by then the id may be somebody else's.
+        let command_line = read(Path::new(&format!("/proc/{}/cmdline", self.0)));
+        if command_line.starts_with(env!("CARGO_BIN_EXE_sheafd")) {
+            // SAFETY: touches no memory.
+            unsafe { libc::kill(self.0, libc::SIGKILL) };
+        }
+    }
 }
 
 /// The file's text; empty while it is not there.

@@ -39,7 +39,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
                 has_cursor = true;
                 batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?;
             }
-            "hint" => hint = find::hint(NAME, &element)?,
+            "hint" => hint = Hint::parse(element.value())?,
             "let" => let_vars = fields::optional_document(NAME, &element)?,
             "allowDiskUse" => allow_disk_use = Some(fields::boolean(NAME, &element)?),
             "explain" => explain = fields::boolean(NAME, &element)?,

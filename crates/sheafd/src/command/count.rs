@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
 use super::{fields, find};
@@ -20,7 +20,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
                 spec.limit = (limit > 0).then_some(limit);
             }
             "skip" => spec.skip = fields::non_negative(NAME, &element)?,
-            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => find::refuse_collation(NAME, &element)?,
             "fields" => {}
             other => return Err(unknown_field(NAME, other)),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use sheaf_bson::{DocBuilder, Error, RawDoc};
 use sheaf_db::Namespace;
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement};
-use sheaf_query::canonical::FindSpec;
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
 use super::write_reply::{WriteErrors, append_write_concern, statements};
@@ -35,7 +35,7 @@ pub fn parse_statement<'a>(
                 }
                 limit = Some(n);
             }
-            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => find::refuse_collation(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuilder, Error, RawElement};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
 use super::{fields, find};
@@ -25,7 +25,7 @@ pub fn parse<'a>(
                 key = Some(path);
             }
             "query" => spec.filter = fields::optional_document(NAME, &element)?,
-            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => find::refuse_collation(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         }

@@ -35,7 +35,7 @@ impl<'a> FindRequest<'a> {
                 "filter" => spec.filter = fields::optional_document(NAME, &element)?,
                 "sort" => spec.sort = fields::optional_document(NAME, &element)?,
                 "projection" => spec.projection = fields::optional_document(NAME, &element)?,
-                "hint" => spec.hint = hint(NAME, &element)?,
+                "hint" => spec.hint = Hint::parse(element.value())?,
                 "skip" => spec.skip = fields::non_negative(NAME, &element)?,
                 "limit" => {
                     let limit = fields::non_negative(NAME, &element)?;
@@ -89,30 +89,6 @@ pub fn refuse_collation(command: &str, element: &RawElement<'_>) -> Result<(), E
         _ => Err(Error::new(
             ErrorCode::NOT_IMPLEMENTED,
             format!("{command}.collation: only {{locale: \"simple\"}} is supported"),
-        )),
-    }
-}
-
-/// An index by name or key pattern, or `{$natural: 1}`.
-pub fn hint(command: &str, element: &RawElement<'_>) -> Result<Option<Hint>, Error> {
-    match element.value() {
-        RawValue::Null | RawValue::Undefined => Ok(None),
-        RawValue::String("") => Ok(None),
-        RawValue::String(name) => Ok(Some(Hint::Name(name.to_owned()))),
-        RawValue::Document(doc) if doc.is_empty() => Ok(None),
-        RawValue::Document(doc) => match doc.get("$natural") {
-            None => Ok(Some(Hint::KeyPattern(doc.to_buf()))),
-            Some(direction) => match direction.as_f64() {
-                Some(1.0) => Ok(Some(Hint::Natural(1))),
-                Some(-1.0) => Ok(Some(Hint::Natural(-1))),
-                _ => Err(Error::bad_value(
-                    "$natural hint must be 1 (forward) or -1 (backward)",
-                )),
-            },
-        },
-        _ => Err(Error::new(
-            ErrorCode::FAILED_TO_PARSE,
-            format!("{command}.hint must be a string or an object"),
         )),
     }
 }

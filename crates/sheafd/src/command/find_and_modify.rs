@@ -4,7 +4,7 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, Raw
 use sheaf_db::modify::{
     DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement,
 };
-use sheaf_query::canonical::FindSpec;
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
 use super::write_reply::append_write_concern;
@@ -30,7 +30,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
         match element.key() {
             "query" => spec.filter = fields::optional_document(NAME, &element)?,
             "sort" => spec.sort = fields::optional_document(NAME, &element)?,
-            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "hint" => spec.hint = Hint::parse(element.value())?,
             "let" => spec.let_vars = fields::optional_document(NAME, &element)?,
             "remove" => remove = fields::boolean(NAME, &element)?,
             "new" => new = fields::boolean(NAME, &element)?,

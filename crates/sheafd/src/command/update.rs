@@ -5,7 +5,7 @@ use std::time::Instant;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, Value};
 use sheaf_db::Namespace;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
-use sheaf_query::canonical::FindSpec;
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
 use super::write_reply::{WriteErrors, append_write_concern, statements};
@@ -29,7 +29,7 @@ pub fn parse_statement<'a>(
             "u" => update = Some(element.value()),
             "multi" => multi = fields::boolean(NAME, &element)?,
             "upsert" => upsert = fields::boolean(NAME, &element)?,
-            "hint" => spec.hint = find::hint(NAME, &element)?,
+            "hint" => spec.hint = Hint::parse(element.value())?,
             "sort" => spec.sort = fields::optional_document(NAME, &element)?,
             "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
             "collation" => find::refuse_collation(NAME, &element)?,

@@ -178,11 +178,16 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         }
         let bytes = doc.as_bytes();
         let (mut run, mut at) = (4, 4);
+        let mut left = children.len();
         for element in doc {
+            if left == 0 {
+                break;
+            }
             let end = at + element.as_bytes().len();
             if let Some(index) = find(&children, element.key_bytes())
                 && !children[index].done
             {
+                left -= 1;
                 children[index].done = true;
                 self.out.append_element_bytes(&bytes[run..at]);
                 run = end;
@@ -192,6 +197,10 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                 self.path.truncate(before);
             }
             at = end;
+        }
+        // What follows the last field that is named, or all of it when some are missing.
+        if left == 0 {
+            at = bytes.len() - 1;
         }
         self.out.append_element_bytes(&bytes[run..at]);
         for child in &children {

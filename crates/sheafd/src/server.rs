@@ -42,8 +42,6 @@ pub struct Server {
     pub compressors: CompressorSet,
     /// Tells this run of the server from others (`topologyVersion`).
     pub process_id: ObjectId,
-    /// The port clients connect to.
-    pub port: i32,
     /// When the process began serving.
     pub started: Instant,
 }
@@ -90,11 +88,11 @@ impl Server {
             }),
             compressors: settings.net.compressors,
             process_id: ObjectId::new(),
-            port: i32::from(settings.net.port),
             started: Instant::now(),
         });
         server.parameters_changed()?;
         server.sweep_cursors()?;
+        server.checkpoint_regularly()?;
         Ok(server)
     }
 
@@ -126,39 +124,82 @@ impl Server {
         crate::process::file_system(&self.startup.settings.storage.db_path).unwrap_or((0, 0))
     }
 
+    /// Every `--syncdelay` seconds the engine does its housekeeping, if anything was written.
+    fn checkpoint_regularly(self: &Arc<Self>) -> Result<(), Error> {
+        let seconds = self.startup.settings.storage.sync_period_secs;
+        let Ok(period) = Duration::try_from_secs_f64(seconds) else {
+            return Ok(());
+        };
+        if period.is_zero() {
+            return Ok(());
+        }
+        let server = Arc::downgrade(self);
+        spawn("checkpoint", move || {
+            crate::log::set_context("checkpointer");
+            let mut seen = 0;
+            loop {
+                std::thread::sleep(period);
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                let engine = server.db.engine();
+                let commits = engine.stats().commits;
+                if commits == seen {
+                    continue;
+                }
+                seen = commits;
+                if let Err(error) = engine.checkpoint() {
+                    server.log.warning(
+                        Component::Storage,
+                        9_000_033,
+                        "A checkpoint failed",
+                        |attr| {
+                            attr.append("error", error.to_string().as_str());
+                        },
+                    );
+                }
+            }
+        })
+    }
+
     /// Closes cursors that nobody has asked for longer than `cursorTimeoutMillis`.
     fn sweep_cursors(self: &Arc<Self>) -> Result<(), Error> {
         let server = Arc::downgrade(self);
-        std::thread::Builder::new()
-            .name("cursor sweep".into())
-            .stack_size(128 * 1024)
-            .spawn(move || {
-                crate::log::set_context("clientcursormon");
-                loop {
-                    std::thread::sleep(CURSOR_SWEEP);
-                    let Some(server) = server.upgrade() else {
-                        return;
-                    };
-                    let millis = server.parameters.int(Parameter::CursorTimeoutMillis);
-                    let limit = Duration::from_millis(millis.unsigned_abs());
-                    let closed = server.cursors.expire(limit);
-                    if closed > 0 {
-                        server
-                            .log
-                            .info(Component::Query, 20529, "Cursor timed out", |attr| {
-                                attr.append("count", closed as i64);
-                            });
-                    }
+        spawn("cursor sweep", move || {
+            crate::log::set_context("clientcursormon");
+            loop {
+                std::thread::sleep(CURSOR_SWEEP);
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                let millis = server.parameters.int(Parameter::CursorTimeoutMillis);
+                let limit = Duration::from_millis(millis.unsigned_abs());
+                let closed = server.cursors.expire(limit);
+                if closed > 0 {
+                    server
+                        .log
+                        .info(Component::Query, 20529, "Cursor timed out", |attr| {
+                            attr.append("count", closed as i64);
+                        });
                 }
-            })
-            .map(drop)
-            .map_err(|e| {
-                Error::new(
-                    ErrorCode::INTERNAL_ERROR,
-                    format!("cannot start a thread: {e}"),
-                )
-            })
+            }
+        })
     }
+}
+
+/// A background thread of the server. Errors: the system gives none.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(256 * 1024)
+        .spawn(run)
+        .map(drop)
+        .map_err(|e| {
+            Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                format!("cannot start a thread: {e}"),
+            )
+        })
 }
 
 /// The seam to the network.

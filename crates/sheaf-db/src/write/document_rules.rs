@@ -17,11 +17,14 @@ use sheaf_bson::{
 
 /// The largest document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
+/// The deepest nesting, the document itself counted (manual, "MongoDB Limits and Thresholds").
+pub const DEPTH_MAX: usize = 100;
 
 /// The document as it will be stored.
 ///
 /// `now` gives the time for empty timestamps; called only when there is one.
-/// Errors: `BSONObjectTooLarge`, `InvalidIdField`, `DollarPrefixedFieldName`, `BadValue`.
+/// Errors: `BSONObjectTooLarge`, `Overflow` (nested too deep), `InvalidIdField`,
+/// `DollarPrefixedFieldName`, `BadValue`.
 pub fn prepare_for_insert<'a>(
     doc: RawDoc<'a>,
     now: &mut dyn FnMut() -> Timestamp,
@@ -31,6 +34,7 @@ pub fn prepare_for_insert<'a>(
     let mut id_place = 0;
     let mut empty_timestamp = false;
     for (place, element) in doc.into_iter().enumerate() {
+        check_depth(element, DEPTH_MAX - 1)?;
         if element.key_bytes() == b"_id" {
             if id.is_some() {
                 return Err(Error::bad_value(
@@ -87,6 +91,27 @@ pub fn check_size(bytes: usize) -> Result<()> {
     ))
 }
 
+/// Errors: `Overflow` when an element has more than `levels` levels of documents and arrays.
+fn check_depth(element: RawElement<'_>, levels: usize) -> Result<()> {
+    let inner = match element.element_type() {
+        ElementType::Document | ElementType::Array => match element.value() {
+            RawValue::Document(doc) => doc,
+            RawValue::Array(array) => array.as_doc(),
+            _ => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    let Some(below) = levels.checked_sub(1) else {
+        return Err(Error::new(
+            ErrorCode::OVERFLOW,
+            format!("the document is nested deeper than {DEPTH_MAX} levels"),
+        ));
+    };
+    inner
+        .into_iter()
+        .try_for_each(|element| check_depth(element, below))
+}
+
 /// Whether a value can be an `_id`.
 /// Errors: `InvalidIdField`, `DollarPrefixedFieldName`.
 pub fn check_id(id: RawElement<'_>) -> Result<()> {
@@ -130,6 +155,29 @@ fn is_empty_timestamp(element: RawElement<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn nested(levels: usize) -> DocBuf {
+        let mut out = DocBuilder::new();
+        for level in 1..levels {
+            if level % 2 == 0 {
+                out.begin_array("a");
+            } else {
+                out.begin_document("a");
+            }
+        }
+        for _ in 1..levels {
+            out.end();
+        }
+        out.finish()
+    }
+
+    #[test]
+    fn a_hundred_levels_and_no_more() {
+        let mut now = || Timestamp::default();
+        assert!(prepare_for_insert(nested(100).as_raw(), &mut now).is_ok());
+        let error = prepare_for_insert(nested(101).as_raw(), &mut now).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OVERFLOW);
+    }
     use sheaf_bson::doc;
 
     fn now() -> Timestamp {

@@ -141,7 +141,7 @@ fn collection_stats(
     out.append("ns", namespace.as_str());
     out.append(
         "host",
-        format!("{}:{}", hostname(), cx.server.port).as_str(),
+        format!("{}:{}", hostname(), cx.port()).as_str(),
     );
     out.append("localTime", DateTime::now());
     for element in spec.iter() {

@@ -125,6 +125,13 @@ impl<'a> CommandContext<'a> {
         self.command.name
     }
 
+    /// The port clients connect to: this client's, or the configured one on a unix socket.
+    pub fn port(&self) -> i32 {
+        let configured = self.server.startup.settings.net.port;
+        let own = self.connection.link.local().map(|address| address.port());
+        i32::from(own.unwrap_or(configured))
+    }
+
     /// The namespace of commands whose first field names a collection.
     pub fn collection(&mut self) -> Result<Namespace, Error> {
         let first = self.first()?;

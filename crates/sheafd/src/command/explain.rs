@@ -146,7 +146,7 @@ fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilde
     out.append_bson("command", &explained.finish());
     out.begin_document("serverInfo");
     out.append("host", hostname().as_str());
-    out.append("port", cx.server.port);
+    out.append("port", cx.port());
     out.append("version", COMPATIBLE_VERSION);
     out.append("gitVersion", "unknown");
     out.end();

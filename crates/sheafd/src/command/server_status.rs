@@ -30,7 +30,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let server = cx.server;
     let uptime = server.started.elapsed();
-    out.append("host", format!("{}:{}", hostname(), server.port).as_str());
+    out.append("host", format!("{}:{}", hostname(), cx.port()).as_str());
     out.append("version", COMPATIBLE_VERSION);
     out.append("process", "sheafd");
     out.append("pid", i64::from(std::process::id()));

@@ -8,7 +8,8 @@
 //!   {a: 1}             {a: []}                         undefined       a
 //!   {"a.b": 1}         {a: [{b: 1}, {b: [2, 3]}, 4]}   1, 2, 3, null   a, a.b
 //!   {"a.b": 1}         {a: []}                         null            a
-//!   {"a.1": 1}         {a: [7, [8, 9]]}                [8, 9]          -
+//!   {"a.1": 1}         {a: [7, 8]}                     8               -
+//!   {"a.1": 1}         {a: [7, [8, 9]]}                8, 9            a.1
 //!   {a: 1, "b.c": -1}  {a: 1, b: [{c: 2}, {c: 3}]}     1|3, 1|2        b
 //! ```
 //!
@@ -17,7 +18,7 @@
 //! so that a compound key never mixes two elements. Two arrays of which neither
 //! lies in the other would give the product of their elements: refused
 //! (CannotIndexParallelArrays). A numeric part picks the element at that
-//! position, whole, when there is one; it takes no array apart.
+//! position when there is one; it takes no array apart.
 //!
 //! Invariant: a document that matches a predicate on the field has a key within
 //! the predicate's bounds. Hence null for what is missing, and undefined (which
@@ -203,11 +204,9 @@ fn enter_array<'a>(element: RawElement<'a>, path: &FieldPath, next: usize) -> Re
                 };
                 refuse_ambiguous(array, path, next, name)?;
                 next += 1;
-                if next == path.len() {
-                    return Ok(Slot::Found(Some(picked)));
-                }
                 value = picked;
             }
+            found if next == path.len() => return Ok(Slot::Found(Some(found))),
             RawValue::Document(doc) => return follow(doc, path, next),
             _ => return Ok(Slot::Found(None)),
         }
@@ -423,7 +422,7 @@ mod tests {
             ],
             expect![[r#"
                 { a: [ 7, 8 ] }  ->  8   [[]]
-                { a: [ 7, [ 8, 9 ] ] }  ->  [ 8, 9 ]   [[]]
+                { a: [ 7, [ 8, 9 ] ] }  ->  8, 9   [[1]]
                 { a: [ 7 ] }  ->  null   [[0]]
                 { a: [] }  ->  null   [[0]]
                 { a: { 1: 5 } }  ->  5   [[]]

@@ -5,6 +5,7 @@ mod catalog;
 mod concurrency;
 mod crash;
 mod documents;
+mod find_by_index;
 mod indexes;
 mod random;
 mod support;

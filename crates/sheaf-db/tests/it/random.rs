@@ -24,7 +24,7 @@ enum Write {
 
 const FIELDS: [&str; 4] = ["a", "b", "c", "d"];
 
-fn index(number: usize) -> (DocBuf, DocBuf) {
+pub fn index(number: usize) -> (DocBuf, DocBuf) {
     [
         (doc! {"a": 1}, doc! {}),
         (doc! {"a": -1, "b": 1}, doc! {}),
@@ -40,13 +40,13 @@ fn index(number: usize) -> (DocBuf, DocBuf) {
     ][number]
         .clone()
 }
-const INDEXES: usize = 8;
+pub const INDEXES: usize = 8;
 
-fn name(number: usize) -> String {
+pub fn name(number: usize) -> String {
     sheaf_db::index::spec::default_index_name(index(number).0.as_raw())
 }
 
-fn scalar() -> impl Strategy<Value = Value> {
+pub fn scalar() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => (0..4i32).prop_map(Value::from),
         1 => (0..4i32).prop_map(|n| Value::from(f64::from(n))),
@@ -75,7 +75,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-fn document() -> impl Strategy<Value = DocBuf> {
+pub fn document() -> impl Strategy<Value = DocBuf> {
     let field = || proptest::option::weighted(0.7, value());
     (field(), field(), field(), field()).prop_map(|(a, b, c, d)| {
         let mut out = DocBuilder::new();

@@ -36,22 +36,27 @@ impl Finisher<'_> {
         let mut node = access;
         let mut sort_limits = false;
         if let Some(pattern) = &query.sort {
-            match self.in_order(&node, pattern) {
-                Some(in_order) => node = in_order,
-                None if !may_sort => return None,
-                None => {
-                    if !keys_hold(&node, pattern) {
-                        node = fetched(node);
+            node = match ordered(node, pattern) {
+                Ok(in_order) => in_order,
+                Err(node) => match merged(&node, pattern, self.max_scans_to_explode) {
+                    Some(in_order) => in_order,
+                    None if !may_sort => return None,
+                    None => {
+                        let limit = query.limit.and_then(|limit| limit.checked_add(query.skip));
+                        sort_limits = limit.is_some();
+                        let child = if keys_hold(&node, pattern) {
+                            node
+                        } else {
+                            fetched(node)
+                        };
+                        SolutionNode::Sort {
+                            pattern: pattern.clone(),
+                            limit,
+                            child: Box::new(child),
+                        }
                     }
-                    let limit = query.limit.and_then(|limit| limit.checked_add(query.skip));
-                    sort_limits = limit.is_some();
-                    node = SolutionNode::Sort {
-                        pattern: pattern.clone(),
-                        limit,
-                        child: Box::new(node),
-                    };
-                }
-            }
+                },
+            };
         }
         let mut skip = query.skip;
         let mut skipped = |node: SolutionNode| match std::mem::take(&mut skip) {
@@ -104,11 +109,6 @@ impl Finisher<'_> {
             has_blocking_stage: blocks(&node),
             root: node,
         })
-    }
-
-    /// The node in the order asked for without a blocking sort.
-    fn in_order(&self, node: &SolutionNode, pattern: &Arc<SortPattern>) -> Option<SolutionNode> {
-        ordered(node, pattern).or_else(|| merged(node, pattern, self.max_scans_to_explode))
     }
 
     /// Puts the projection above the node, or right below a SORT that sees all

@@ -28,6 +28,10 @@ use super::solution::{IndexScanNode, SolutionNode};
 use crate::matcher::MatchExpression;
 use crate::sort::SortPattern;
 
+/// Intervals of all scans of one merge, those behind the fields taken apart;
+/// each scan has them all.
+const INTERVALS_MAX: usize = 100_000;
+
 /// In which direction a scan gives an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Provides {
@@ -127,30 +131,40 @@ fn roles_of(scan: &IndexScanNode) -> Vec<FieldRole> {
     }
 }
 
-fn turned(scan: &IndexScanNode, provides: Provides) -> IndexScanNode {
-    match provides {
-        Provides::AsIs => scan.clone(),
-        Provides::Reversed => IndexScanNode {
-            bounds: scan.bounds.clone().reversed(),
-            direction: -scan.direction,
-            ..scan.clone()
-        },
+/// The scan that meets the same keys from the other side.
+fn reversed(scan: IndexScanNode) -> IndexScanNode {
+    IndexScanNode {
+        bounds: scan.bounds.reversed(),
+        direction: -scan.direction,
+        ..scan
     }
 }
 
-/// The node with its scans turned such that it gives the order, if it can
-/// without merging or sorting.
-pub(super) fn ordered(node: &SolutionNode, pattern: &SortPattern) -> Option<SolutionNode> {
+/// The node with its scan turned such that it gives the order, if it can
+/// without merging or sorting; else the node as it was.
+pub(super) fn ordered(
+    node: SolutionNode,
+    pattern: &SortPattern,
+) -> Result<SolutionNode, SolutionNode> {
     match node {
         SolutionNode::IndexScan(scan) => {
-            let provides = provides(&scan.index, &roles_of(scan), scan.direction, pattern)?;
-            Some(SolutionNode::IndexScan(turned(scan, provides)))
+            match provides(&scan.index, &roles_of(&scan), scan.direction, pattern) {
+                None => Err(SolutionNode::IndexScan(scan)),
+                Some(Provides::AsIs) => Ok(SolutionNode::IndexScan(scan)),
+                Some(Provides::Reversed) => Ok(SolutionNode::IndexScan(reversed(scan))),
+            }
         }
-        SolutionNode::Fetch { filter, child } => Some(SolutionNode::Fetch {
-            filter: filter.clone(),
-            child: Box::new(ordered(child, pattern)?),
-        }),
-        _ => None,
+        SolutionNode::Fetch { filter, child } => {
+            let above = |child: SolutionNode| SolutionNode::Fetch {
+                filter,
+                child: Box::new(child),
+            };
+            match ordered(*child, pattern) {
+                Ok(child) => Ok(above(child)),
+                Err(child) => Err(above(child)),
+            }
+        }
+        other => Err(other),
     }
 }
 
@@ -232,25 +246,40 @@ fn explode(
             return None;
         }
     };
-    if count.checked_add(out.len())? > max {
+    let trailing: usize = lists[leading..].iter().map(|l| l.intervals.len()).sum();
+    if count.checked_add(out.len())? > max || count.checked_mul(trailing)? > INTERVALS_MAX {
         return None;
     }
-    let turned = turned(scan, provides);
+    let turned = match provides {
+        Provides::AsIs => scan.clone(),
+        Provides::Reversed => reversed(scan.clone()),
+    };
     let IndexBounds::Fields(lists) = &turned.bounds else {
         return None;
     };
     for combination in 0..count {
         // The last of the leading fields varies fastest, as in the index.
         let mut rest = combination;
-        let mut lists = lists.clone();
-        for list in lists[..leading].iter_mut().rev() {
-            let pick = rest % list.intervals.len();
-            rest /= list.intervals.len();
-            list.intervals = vec![list.intervals[pick].clone()];
-        }
+        let mut picked: Vec<OrderedIntervalList> = lists[..leading]
+            .iter()
+            .rev()
+            .map(|list| {
+                let pick = rest % list.intervals.len();
+                rest /= list.intervals.len();
+                OrderedIntervalList {
+                    name: list.name.clone(),
+                    intervals: vec![list.intervals[pick].clone()],
+                }
+            })
+            .collect();
+        picked.reverse();
+        picked.extend_from_slice(&lists[leading..]);
         let one = SolutionNode::IndexScan(IndexScanNode {
-            bounds: IndexBounds::Fields(lists),
-            ..turned.clone()
+            index: turned.index.clone(),
+            bounds: IndexBounds::Fields(picked),
+            direction: turned.direction,
+            filter: turned.filter.clone(),
+            dedup: turned.dedup,
         });
         out.push(match filter {
             None => one,

@@ -170,4 +170,9 @@ fn wide_merges_stop_at_their_limit() {
     let filter = format!("{{a: {numbers}, b: {numbers}, c: {numbers}}}");
     let found = solutions(&filter, vec![index("{a: 1, b: 1, c: 1, s: 1}")]);
     assert!(found[0].has_blocking_stage);
+    // Few scans, but each with a long list.
+    let few = list("$in", 150, |i| i.to_string());
+    let filter = format!("{{a: {few}, c: {numbers}}}");
+    let found = solutions(&filter, vec![index("{a: 1, s: 1, c: 1}")]);
+    assert!(found[0].has_blocking_stage);
 }

@@ -87,7 +87,7 @@ fn write_list(name: &str, children: &[MatchExpression], out: &mut String) {
     out.push(']');
 }
 
-fn write_filter(filter: &MatchExpression, out: &mut String) {
+pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
     let name = match filter {
         MatchExpression::And(children) => return write_list("an", children, out),
         MatchExpression::Or(children) => return write_list("or", children, out),

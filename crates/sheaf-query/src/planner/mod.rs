@@ -39,6 +39,7 @@ mod keys_only;
 mod min_max;
 mod plan_builder;
 mod predicate;
+mod signature;
 pub mod solution;
 mod sort_analysis;
 mod summary;
@@ -48,6 +49,7 @@ mod type_bracket;
 pub use discriminators::write_discriminators;
 pub use express::express_id;
 pub use keys_only::{plan_count, plan_distinct};
+pub use signature::{signature, signatures};
 pub use summary::plan_summary;
 
 use access::{Enumerator, Intersect};

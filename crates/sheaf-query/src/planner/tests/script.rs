@@ -13,6 +13,8 @@
 //!   count {..} [skip=n] [limit=n] [hint=..]
 //!   distinct path {..} [proj={..}] [hint=..]
 //!   summary {..}                   the plan summary of each candidate
+//!   signature {..}                 the candidates without their constants
+//!   marks {..}                     what constants decide about the indexes
 //!   express {..} [..]              the _id that the express path looks up
 //!   explain {..}                   indexBounds of the first candidate's first scan
 //!   bounds [multikey] [sparse]     then filters, one a line: their bounds on the
@@ -32,7 +34,10 @@ use crate::planner::bounds_builder::{FieldTraits, bounds_of};
 use crate::planner::explain_bounds;
 use crate::planner::index_entry::{IndexEntry, IndexField, IndexKind};
 use crate::planner::solution::SolutionNode;
-use crate::planner::{PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary};
+use crate::planner::{
+    PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary, signatures,
+    write_discriminators,
+};
 
 #[test]
 fn scripts() {
@@ -99,7 +104,8 @@ fn answer(lines: &[&str], indexes: &mut Vec<Arc<IndexEntry>>) -> String {
                 Ok(String::new())
             }
             "index" => {
-                let index = parse_index(&mut words);
+                let mut index = parse_index(&mut words);
+                index.ident = indexes.len() as u64 + 1;
                 let name = index.name.clone();
                 indexes.push(Arc::new(index));
                 Ok(name)
@@ -230,6 +236,18 @@ fn run_query(
             let texts: Vec<String> = solutions.iter().map(|s| plan_summary(&s.root)).collect();
             texts.join("\nor\n")
         }
+        "signature" => {
+            let solutions = plan(&query, &params)?;
+            let texts = signatures(&solutions);
+            let distinct: std::collections::BTreeSet<&String> = texts.iter().collect();
+            assert_eq!(distinct.len(), texts.len(), "{texts:?}");
+            texts.join("\nor\n")
+        }
+        "marks" => {
+            let mut marks = String::new();
+            write_discriminators(&query.filter, indexes, &mut marks);
+            marks
+        }
         "count" => one(plan_count(&query, &params)?),
         "distinct" => {
             let key = FieldPath::parse(key.unwrap()).unwrap();
@@ -329,7 +347,7 @@ pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
     }
     IndexEntry {
         name: name.join("_"),
-        ident: 1,
+        ident: 0,
         key_pattern: pattern,
         multikey: false,
         multikey_paths: vec![Vec::new(); fields.len()],

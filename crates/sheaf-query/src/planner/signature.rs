@@ -1,0 +1,141 @@
+//! A plan without its constants: what a plan cache remembers of the winner, to
+//! find it again among the candidates of another query of the shape.
+//!
+//! ```text
+//!   FETCH  {b: {$lt: 9}}                    FETCH{lt(1:b)}(IXSCAN 7 1;)
+//!   └─ IXSCAN a_1 forward  a: (3, inf.0]
+//! ```
+//!
+//! Two candidates on one index may differ in nothing but which predicate
+//! bounds it and which is checked (arrays), so checks belong to the signature,
+//! by their shape. How many scans a merge has does not: that is up to the
+//! number of values in a list.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::solution::{ProjectionKind, QuerySolution, SolutionNode};
+use crate::matcher::MatchExpression;
+use crate::shape;
+
+/// The signatures of all candidates of one query, each different: those that
+/// differ in constants only (`{a: {$all: [1, 2]}}` on an array) are numbered in
+/// the candidates' order, which is the same for all queries of a shape.
+pub fn signatures(solutions: &[QuerySolution]) -> Vec<String> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    solutions
+        .iter()
+        .map(|solution| {
+            let mut text = signature(&solution.root);
+            let before = seen.entry(text.clone()).or_default();
+            *before += 1;
+            if *before > 1 {
+                let _ = write!(text, "#{before}");
+            }
+            text
+        })
+        .collect()
+}
+
+/// Equal for plans that differ in constants only. Indexes are named by
+/// [`ident`](super::index_entry::IndexEntry::ident). Only good for comparing
+/// and hashing (`solutionHash`).
+pub fn signature(root: &SolutionNode) -> String {
+    let mut out = String::new();
+    write_node(root, &mut out);
+    out
+}
+
+fn write_node(node: &SolutionNode, out: &mut String) {
+    let children: &[SolutionNode] = match node {
+        SolutionNode::Eof => {
+            out.push_str("EOF");
+            &[]
+        }
+        SolutionNode::CollScan { direction, .. } => {
+            let _ = write!(out, "COLLSCAN {direction}");
+            &[]
+        }
+        SolutionNode::IndexScan(scan) => {
+            let _ = write!(out, "IXSCAN {} {}", scan.index.ident, scan.direction);
+            write_checks(scan.filter.as_deref(), out);
+            &[]
+        }
+        SolutionNode::CountScan(scan) => {
+            let _ = write!(out, "COUNT_SCAN {}", scan.index.ident);
+            &[]
+        }
+        SolutionNode::DistinctScan { scan, fields } => {
+            let (ident, direction) = (scan.index.ident, scan.direction);
+            let _ = write!(out, "DISTINCT_SCAN {ident} {direction} {fields}");
+            &[]
+        }
+        SolutionNode::Fetch { filter, child } => {
+            out.push_str("FETCH");
+            write_checks(filter.as_deref(), out);
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Sort { child, .. } => {
+            out.push_str("SORT");
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Limit { child, .. } => {
+            out.push_str("LIMIT");
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Skip { child, .. } => {
+            out.push_str("SKIP");
+            std::slice::from_ref(child)
+        }
+        SolutionNode::ReturnKey { child } => {
+            out.push_str("RETURN_KEY");
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Projection { kind, child, .. } => {
+            out.push_str(match kind {
+                ProjectionKind::Covered => "PROJECTION_COVERED",
+                ProjectionKind::Simple => "PROJECTION_SIMPLE",
+                ProjectionKind::Default => "PROJECTION_DEFAULT",
+            });
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Or { children, .. } => {
+            out.push_str("OR");
+            children
+        }
+        SolutionNode::SortMerge { children, .. } => {
+            out.push_str("SORT_MERGE");
+            children
+        }
+        SolutionNode::AndSorted { children } => {
+            out.push_str("AND_SORTED");
+            children
+        }
+        SolutionNode::AndHash { children } => {
+            out.push_str("AND_HASH");
+            children
+        }
+    };
+    if children.is_empty() {
+        return;
+    }
+    out.push('(');
+    let mut previous = String::new();
+    for child in children {
+        let text = signature(child);
+        if text != previous {
+            out.push_str(&text);
+            out.push(';');
+            previous = text;
+        }
+    }
+    out.push(')');
+}
+
+fn write_checks(filter: Option<&MatchExpression>, out: &mut String) {
+    if let Some(filter) = filter {
+        out.push('{');
+        shape::write_filter(filter, out);
+        out.push('}');
+    }
+}

@@ -10,7 +10,7 @@ use sheaf_bson::{DateTime, RawValue, Value};
 
 use crate::arithmetic::{Number, Rounding, Sum};
 
-use super::eval::{EvalContext, EvalValue};
+use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::{Expression, location};
 
@@ -98,7 +98,7 @@ pub(super) fn subtract<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (left, right) = pair(args, ctx)?;
     let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
         return Ok(EvalValue::NULL);
     };
@@ -150,7 +150,7 @@ fn two_numbers<'e>(
     ctx: EvalContext<'e>,
     code: i32,
 ) -> Result<Option<(Number, Number)>> {
-    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (left, right) = pair(args, ctx)?;
     let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
         return Ok(None);
     };
@@ -426,7 +426,7 @@ pub(super) fn pow<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (base, exponent) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (base, exponent) = pair(args, ctx)?;
     let (Some(base), Some(exponent)) = (
         number(operator, &base, 28762)?,
         number(operator, &exponent, 28763)?,

@@ -6,14 +6,11 @@ use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, values_equal};
 
-use super::eval::{EvalContext, EvalValue};
+use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::ordered_value::OrderedValue;
 use super::parser::{Arguments, Parser};
-use super::{Expression, LoopKind, location};
-
-/// What an operator may build at once, in bytes.
-const BUILT_BYTES_MAX: usize = 100 * 1024 * 1024;
+use super::{Expression, LoopKind, budget, location};
 
 pub(super) fn parse_map(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
     let args = Arguments::new("$map", operand, &["input", "as", "in"], 16878, 16879)?;
@@ -123,7 +120,7 @@ pub(super) fn array_elem_at<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (array, index) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (array, index) = pair(args, ctx)?;
     let (Some(found), Some(index)) = (array.non_null(), index.non_null()) else {
         return Ok(EvalValue::NULL);
     };
@@ -211,7 +208,7 @@ pub(super) fn in_array<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (wanted, array) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (wanted, array) = pair(args, ctx)?;
     match array.as_raw() {
         Some(RawValue::Array(array)) => Ok(match wanted.as_raw() {
             None => false.into(),
@@ -233,6 +230,7 @@ pub(super) fn index_of_array<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let array = args[0].evaluate(ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&array))?;
     let array = match array.non_null() {
         None => return Ok(EvalValue::NULL),
         Some(RawValue::Array(array)) => array,
@@ -282,10 +280,11 @@ pub(super) fn concat_arrays<'e>(
 ) -> Result<EvalValue<'e>> {
     let mut out = ArrayBuilder::new();
     for arg in args {
-        let value = arg.evaluate(ctx)?;
+        let value = arg.evaluate(ctx.holding(out.current_len())?)?;
         match value.non_null() {
             None => return Ok(EvalValue::NULL),
             Some(RawValue::Array(array)) => {
+                budget::check_value(out.current_len() + array.len_bytes())?;
                 array.elements().for_each(|e| {
                     out.push_element(e);
                 });
@@ -330,8 +329,8 @@ pub(super) fn slice<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let value = args[0].evaluate(ctx)?;
-    let second = args[1].evaluate(ctx)?;
+    let (value, second) = pair(args, ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&value))?;
     let (Some(found), Some(second)) = (value.non_null(), second.non_null()) else {
         return Ok(EvalValue::NULL);
     };
@@ -434,12 +433,8 @@ pub(super) fn range<'e>(
     } else {
         (end - start + step + 1) / step
     };
-    if usize::try_from(count).is_ok_and(|count| count.saturating_mul(16) > BUILT_BYTES_MAX) {
-        return Err(operator.error(
-            ErrorCode::EXCEEDED_MEMORY_LIMIT.0,
-            format_args!("of {count} numbers would use more memory than {BUILT_BYTES_MAX} bytes"),
-        ));
-    }
+    // An element is a type, a number, the digits of its key and a zero.
+    budget::check_value(usize::try_from(count).map_or(0, |count| count.saturating_mul(13)))?;
     let mut out = ArrayBuilder::new();
     let mut at = start;
     while (step > 0 && at < end) || (step < 0 && at > end) {
@@ -493,6 +488,7 @@ fn from_set<'e>(set: BTreeSet<OrderedValue<'_>>) -> Result<EvalValue<'e>> {
     let mut out = ArrayBuilder::new();
     for value in set {
         out.push(value.0);
+        budget::check_value(out.current_len())?;
     }
     Ok(Value::Array(out.finish()).into())
 }
@@ -504,11 +500,13 @@ pub(super) fn set_union<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let mut values = Vec::with_capacity(args.len());
+    let mut held = 0;
     for arg in args {
-        let value = arg.evaluate(ctx)?;
+        let value = arg.evaluate(ctx.holding(held)?)?;
         if value.non_null().is_none() {
             return Ok(EvalValue::NULL);
         }
+        held += budget::heap_bytes(&value);
         values.push(value);
     }
     let mut set = BTreeSet::new();
@@ -534,11 +532,13 @@ pub(super) fn set_intersection<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let mut values = Vec::with_capacity(args.len());
+    let mut held = 0;
     for arg in args {
-        let value = arg.evaluate(ctx)?;
+        let value = arg.evaluate(ctx.holding(held)?)?;
         if value.non_null().is_none() {
             return Ok(EvalValue::NULL);
         }
+        held += budget::heap_bytes(&value);
         values.push(value);
     }
     let mut common: Option<BTreeSet<OrderedValue<'_>>> = None;
@@ -570,7 +570,7 @@ pub(super) fn set_difference<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (left, right) = pair(args, ctx)?;
     let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
         return Ok(EvalValue::NULL);
     };
@@ -608,7 +608,7 @@ pub(super) fn set_is_subset<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (left, right) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (left, right) = pair(args, ctx)?;
     let Some(RawValue::Array(subset)) = left.as_raw() else {
         return Err(operator.error(
             17046,

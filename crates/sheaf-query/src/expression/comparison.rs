@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{RawValue, Value, compare_values};
 
-use super::Expression;
-use super::eval::{EvalContext, EvalValue};
+use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
+use super::{Expression, budget};
 
 /// BSON order, missing lowest.
 pub(crate) fn compare(a: Option<RawValue<'_>>, b: Option<RawValue<'_>>) -> Ordering {
@@ -23,7 +23,7 @@ pub(crate) fn compare(a: Option<RawValue<'_>>, b: Option<RawValue<'_>>) -> Order
 }
 
 fn order<'e>(args: &'e [Expression], ctx: EvalContext<'e>) -> Result<Ordering> {
-    let (a, b) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (a, b) = pair(args, ctx)?;
     Ok(compare(a.as_raw(), b.as_raw()))
 }
 
@@ -65,7 +65,7 @@ fn extreme<'e>(
 ) -> Result<EvalValue<'e>> {
     let mut best: EvalValue<'e> = EvalValue::Missing;
     for arg in args {
-        let value = arg.evaluate(ctx)?;
+        let value = arg.evaluate(ctx.holding(budget::heap_bytes(&best))?)?;
         if args.len() == 1
             && let Some(RawValue::Array(array)) = value.as_raw()
         {

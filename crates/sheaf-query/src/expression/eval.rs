@@ -7,7 +7,7 @@
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, DocBuilder, RawDoc, RawValue, Value};
 
-use super::{Expression, LoopKind, location};
+use super::{Expression, LoopKind, budget, location};
 
 /// What an evaluation gives.
 #[derive(Debug, Clone)]
@@ -104,12 +104,19 @@ pub struct EvalContext<'e> {
     /// `$$ROOT`.
     pub root: RawDoc<'e>,
     frame: Option<&'e Frame<'e>>,
+    /// Bytes that operators around this one hold while they wait.
+    held: usize,
 }
 
 impl<'e> EvalContext<'e> {
-    /// A document and no variables.
+    /// A document and no variables. The work done for the document counts from here.
     pub fn new(root: RawDoc<'e>) -> EvalContext<'e> {
-        EvalContext { root, frame: None }
+        budget::begin();
+        EvalContext {
+            root,
+            frame: None,
+            held: 0,
+        }
     }
 
     fn next_slot(&self) -> usize {
@@ -126,11 +133,14 @@ impl<'e> EvalContext<'e> {
     }
 
     /// Evaluates `body` with `values` in the next slots.
+    /// Errors: the body's; variables that hold too much.
     pub(super) fn with_slots<T>(
         &self,
         values: &[EvalValue<'_>],
-        body: impl FnOnce(EvalContext<'_>) -> T,
-    ) -> T {
+        body: impl FnOnce(EvalContext<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let own = values.iter().map(budget::heap_bytes).sum();
+        let held = self.holding(own)?.held;
         let frame = Frame {
             outer: self.frame,
             base: self.next_slot(),
@@ -139,8 +149,28 @@ impl<'e> EvalContext<'e> {
         body(EvalContext {
             root: self.root,
             frame: Some(&frame),
+            held,
         })
     }
+
+    /// The context in which the next operand is evaluated while `bytes` are held.
+    /// Errors: it is too much, with what is held further out.
+    #[inline]
+    pub(super) fn holding(&self, bytes: usize) -> Result<EvalContext<'e>> {
+        let held = self.held + bytes;
+        budget::check_held(held)?;
+        Ok(EvalContext { held, ..*self })
+    }
+}
+
+/// The values of the first two operands.
+pub(super) fn pair<'e>(
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<(EvalValue<'e>, EvalValue<'e>)> {
+    let first = args[0].evaluate(ctx)?;
+    let second = args[1].evaluate(ctx.holding(budget::heap_bytes(&first))?)?;
+    Ok((first, second))
 }
 
 impl Expression {
@@ -154,8 +184,10 @@ impl Expression {
             Expression::Object(fields) => {
                 let mut out = DocBuilder::new();
                 for (name, value) in fields {
-                    if let Some(value) = value.evaluate(ctx)?.as_raw() {
+                    let inner = ctx.holding(out.current_len())?;
+                    if let Some(value) = value.evaluate(inner)?.as_raw() {
                         out.append(name, value);
+                        budget::check_value(out.current_len())?;
                     }
                 }
                 Ok(Value::Document(out.finish()).into())
@@ -163,14 +195,19 @@ impl Expression {
             Expression::Array(values) => {
                 let mut out = ArrayBuilder::new();
                 for value in values {
-                    out.push(value.evaluate(ctx)?.as_raw().unwrap_or(RawValue::Null));
+                    let value = value.evaluate(ctx.holding(out.current_len())?)?;
+                    out.push(value.as_raw().unwrap_or(RawValue::Null));
+                    budget::check_value(out.current_len())?;
                 }
                 Ok(Value::Array(out.finish()).into())
             }
             Expression::Let { values, body } => {
                 let mut bound = Vec::with_capacity(values.len());
+                let mut held = 0;
                 for value in values {
-                    bound.push(value.evaluate(ctx)?);
+                    let value = value.evaluate(ctx.holding(held)?)?;
+                    held += budget::heap_bytes(&value);
+                    bound.push(value);
                 }
                 ctx.with_slots(&bound, |inner| body.evaluate(inner).map(EvalValue::detach))
             }
@@ -213,13 +250,16 @@ fn evaluate_loop<'e>(
         Some(RawValue::Array(array)) => array,
         Some(other) => return Err(not_an_array(kind, other)),
     };
+    let ctx = ctx.holding(budget::heap_bytes(&input))?;
     match kind {
         LoopKind::Map => {
             let mut out = ArrayBuilder::new();
             for value in array {
+                budget::step()?;
+                let ctx = ctx.holding(out.current_len())?;
                 ctx.with_slots(&[EvalValue::Raw(value)], |inner| {
                     out.push(body.evaluate(inner)?.as_raw().unwrap_or(RawValue::Null));
-                    Ok(())
+                    budget::check_value(out.current_len())
                 })?;
             }
             Ok(Value::Array(out.finish()).into())
@@ -231,6 +271,8 @@ fn evaluate_loop<'e>(
                 if out.len() >= limit {
                     break;
                 }
+                budget::step()?;
+                let ctx = ctx.holding(out.current_len())?;
                 let keep = ctx.with_slots(&[EvalValue::Raw(value)], |inner| {
                     body.evaluate(inner).map(|v| v.is_truthy())
                 })?;
@@ -246,6 +288,7 @@ fn evaluate_loop<'e>(
                 None => EvalValue::NULL,
             };
             for this in array {
+                budget::step()?;
                 value = ctx.with_slots(&[value, EvalValue::Raw(this)], |inner| {
                     body.evaluate(inner).map(EvalValue::detach)
                 })?;

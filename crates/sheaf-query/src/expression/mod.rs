@@ -33,6 +33,7 @@ use crate::matcher::Dependencies;
 mod arithmetic;
 mod array;
 mod boolean;
+mod budget;
 mod comparison;
 mod conditional;
 mod convert;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
-use super::eval::{EvalContext, EvalValue};
+use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::{Arity, Operator};
 use super::parser::Parser;
-use super::{Expression, location};
+use super::{Expression, budget, location};
 
 /// Fields in order of first mention, each with its last value.
 #[derive(Debug, Default)]
@@ -52,11 +52,14 @@ pub(super) fn merge_objects<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let mut merged = Merged::default();
+    // Counts what came in, not what overwrote something: an upper bound.
+    let bytes = std::cell::Cell::new(0);
     let mut add = |raw: RawValue<'_>| match raw {
         RawValue::Null | RawValue::Undefined => Ok(()),
         RawValue::Document(doc) => {
+            bytes.set(bytes.get() + doc.len_bytes());
             merged.merge(doc);
-            Ok(())
+            budget::check_value(bytes.get())
         }
         other => Err(operator.error(
             40400,
@@ -68,7 +71,7 @@ pub(super) fn merge_objects<'e>(
         )),
     };
     for arg in args {
-        match arg.evaluate(ctx)?.as_raw() {
+        match arg.evaluate(ctx.holding(bytes.get())?)?.as_raw() {
             None => {}
             Some(RawValue::Array(array)) if args.len() == 1 => {
                 array.iter().try_for_each(&mut add)?
@@ -91,6 +94,7 @@ pub(super) fn object_to_array<'e>(
         Some(RawValue::Document(doc)) => {
             let mut out = ArrayBuilder::new();
             for element in doc {
+                budget::check_value(out.current_len())?;
                 let mut pair = DocBuilder::new();
                 pair.append("k", element.key());
                 pair.append_renamed("v", element);
@@ -260,7 +264,7 @@ fn get_field<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (field, input) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (field, input) = pair(args, ctx)?;
     let Some(name) = field.as_raw().and_then(|f| f.as_str()) else {
         return Err(operator.error(
             3041704,

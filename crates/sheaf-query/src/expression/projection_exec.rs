@@ -19,7 +19,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
 
 use super::eval::{EvalContext, EvalValue};
 use super::variables::VariableScope;
-use super::{Expression, field_path, location, parse};
+use super::{Expression, budget, field_path, location, parse};
 use crate::matcher::Dependencies;
 
 /// Deepest nesting that is projected within.
@@ -428,6 +428,7 @@ impl<'e> Run<'e> {
             value => {
                 if let Some(raw) = value.as_raw() {
                     out.append(name, raw);
+                    budget::check_value(out.current_len())?;
                 }
             }
         }

@@ -3,9 +3,9 @@
 use sheaf_bson::error_code::{Error, Result};
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
 
-use super::eval::{EvalContext, EvalValue};
+use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
-use super::{Expression, convert};
+use super::{Expression, budget, convert};
 
 pub(super) fn concat<'e>(
     operator: &'static Operator,
@@ -14,10 +14,13 @@ pub(super) fn concat<'e>(
 ) -> Result<EvalValue<'e>> {
     let mut out = String::new();
     for arg in args {
-        let value = arg.evaluate(ctx)?;
+        let value = arg.evaluate(ctx.holding(out.len())?)?;
         match value.non_null() {
             None => return Ok(EvalValue::NULL),
-            Some(RawValue::String(text)) => out.push_str(text),
+            Some(RawValue::String(text)) => {
+                budget::check_value(out.len() + text.len())?;
+                out.push_str(text);
+            }
             Some(other) => {
                 return Err(operator.error(
                     16702,
@@ -81,6 +84,7 @@ pub(super) fn strcasecmp<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let a = text_of(operator, &args[0].evaluate(ctx)?)?.to_ascii_uppercase();
+    let ctx = ctx.holding(a.len())?;
     let b = text_of(operator, &args[1].evaluate(ctx)?)?.to_ascii_uppercase();
     Ok(Value::Int32(a.as_bytes().cmp(b.as_bytes()) as i32).into())
 }
@@ -144,6 +148,7 @@ pub(super) fn substr_bytes<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let text = text_of(operator, &args[0].evaluate(ctx)?)?;
+    let ctx = ctx.holding(text.len())?;
     let start = byte_count(operator, &args[1].evaluate(ctx)?, 16034, "start")?;
     let length = byte_count(operator, &args[2].evaluate(ctx)?, 16035, "length")?;
     let Ok(start) = usize::try_from(start) else {
@@ -181,6 +186,7 @@ pub(super) fn substr_cp<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let text = text_of(operator, &args[0].evaluate(ctx)?)?;
+    let ctx = ctx.holding(text.len())?;
     let count = |arg: &'e Expression, role: &str, codes: [i32; 3]| -> Result<usize> {
         let value = arg.evaluate(ctx)?;
         let raw = value.as_raw().unwrap_or(RawValue::Null);
@@ -216,7 +222,7 @@ pub(super) fn split<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (text, delimiter) = (args[0].evaluate(ctx)?, args[1].evaluate(ctx)?);
+    let (text, delimiter) = pair(args, ctx)?;
     let (Some(text), Some(delimiter)) = (text.non_null(), delimiter.non_null()) else {
         return Ok(EvalValue::NULL);
     };
@@ -244,6 +250,7 @@ pub(super) fn split<'e>(
     let mut out = ArrayBuilder::new();
     for part in text.split(delimiter) {
         out.push(part);
+        budget::check_value(out.current_len())?;
     }
     Ok(Value::Array(out.finish()).into())
 }

@@ -12,7 +12,7 @@
 //!   let {x: 5}                  variables of the expressions that follow
 //! ```
 //!
-//! Answers are rewritten by `BLESS=1`.
+//! Answers are rewritten by `UPDATE_EXPECT=1`.
 
 use proptest::prelude::*;
 use sheaf_bson::json::typed;
@@ -198,6 +198,47 @@ fn nesting_is_limited() {
     };
     assert!(nest(90).is_ok());
     assert_eq!(nest(101).unwrap_err().code(), ErrorCode::OVERFLOW);
+}
+
+#[test]
+fn an_evaluation_costs_no_more_than_it_may() {
+    let a: Vec<i32> = (0..2000).collect();
+    let doc = doc! {"a": a, "s": "x".repeat(1 << 20), "t": vec!["y"; 200], "n": 4_000_000};
+    for text in [
+        // Text that doubles.
+        "{$reduce: {input: '$a', initialValue: 'xx', in: {$concat: ['$$value', '$$value']}}}",
+        // An array that doubles.
+        "{$reduce: {input: '$a', initialValue: [1], in: {$concatArrays: ['$$value', '$$value']}}}",
+        // A large value many times over.
+        "{$map: {input: '$a', in: '$s'}}",
+        "{$range: [0, 2000000000]}",
+        // Ranges of ranges.
+        "{$map: {input: {$range: [0, 100000]}, in: {$range: [0, 100000]}}}",
+        // Variables within variables, each not too large alone.
+        "{$let: {vars: {a: {$range: [0, '$n']}}, in: {$let: {vars: {b: {$range: [1, '$n']}}, in: {$let: {vars: {c: {$range: [2, '$n']}}, in: 1}}}}}}",
+        "{$eq: [{$map: {input: '$t', in: {$substrBytes: ['$s', 0, 300000]}}}, {$eq: [{$map: {input: '$t', in: {$substrBytes: ['$s', 0, 300000]}}}, 1]}]}",
+        // Loops within loops, with nothing to show for it.
+        "{$filter: {input: '$a', cond: {$filter: {input: '$a', cond: {$filter: {input: '$a', cond: false}}}}}}",
+    ] {
+        let refused = parsed(text)
+            .evaluate_on(doc.as_raw())
+            .map(|v| v.into_value());
+        let code = refused.unwrap_err().code();
+        assert!(
+            matches!(
+                code,
+                ErrorCode::EXCEEDED_MEMORY_LIMIT | ErrorCode::EXCEEDED_TIME_LIMIT
+            ),
+            "{text}: {code}"
+        );
+    }
+    let everywhere =
+        ProjectionExec::parse_add_fields(doc! {"a.x": "$s"}.as_raw(), &VariableScope::default());
+    let refused = everywhere.unwrap().apply(doc.as_raw());
+    assert_eq!(
+        refused.unwrap_err().code(),
+        ErrorCode::EXCEEDED_MEMORY_LIMIT
+    );
 }
 
 /// Any value as an expression: parsed or refused, evaluated or refused.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `run` also runs the optimised form, the prefix done naively, and wants the
-//! same documents. Answers are rewritten by `BLESS=1`.
+//! same documents. Answers are rewritten by `UPDATE_EXPECT=1`.
 
 use sheaf_bson::json::typed;
 use sheaf_bson::{DateTime, DocBuf, doc};

@@ -12,7 +12,7 @@
 //!     {_id: 1} => {_id: 1, a: 1}
 //! ```
 //!
-//! Answers are rewritten by `BLESS=1`.
+//! Answers are rewritten by `UPDATE_EXPECT=1`.
 
 use sheaf_bson::json::typed;
 use sheaf_bson::{DocBuf, ObjectId, Value};

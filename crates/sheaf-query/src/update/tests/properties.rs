@@ -231,7 +231,7 @@ proptest! {
         let update = update_of(&operations);
         let Ok(driver) = UpdateDriver::parse((&update).into(), None, &VariableScope::new(NOW)) else { return Ok(()) };
         let key = |path: &str| -> Vec<_> { path.split('.').map(sort_key).collect() };
-        operations.sort_by(|(a, _), (b, _)| key(a).cmp(&key(b)));
+        operations.sort_by_key(|(path, _)| key(path));
         let mut model = Tree::from(Value::Document(doc.clone()));
         let expected = operations.iter().try_for_each(|(path, (operator, value))| {
             let parts: Vec<&str> = path.split('.').collect();

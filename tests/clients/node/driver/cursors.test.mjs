@@ -1,14 +1,12 @@
 // Cursors over several batches, closed early, lost, and used wrongly.
-import { before, test } from 'node:test';
+import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { Long, MongoServerError } from 'mongodb';
 import { database, ids, refused } from './support.mjs';
 
-const ctx = database('cursors', { monitorCommands: true });
 const all = Array.from({ length: 1000 }, (_, i) => i);
-
-before(async () => {
-  await ctx.db.collection('c').insertMany(all.map((i) => ({ _id: i, g: i % 10 })));
+const ctx = database('cursors', { monitorCommands: true }, async (db) => {
+  await db.collection('c').insertMany(all.map((i) => ({ _id: i, g: i % 10 })));
 });
 
 // Runs `body` and gives the commands that the driver sent meanwhile.

@@ -7,13 +7,15 @@ export const URI = process.env.SHEAF_URI;
 export const SOCKET = process.env.SHEAF_SOCKET;
 
 // Opens `client` and an empty database before the file's tests, closes after them.
+// `fill` puts in what the tests need; a second `before` would not wait for this one.
 // The returned object is filled in by `before`, so read its fields inside tests.
-export function database(name, options = {}) {
+export function database(name, options = {}, fill = async () => {}) {
   const ctx = { client: null, db: null };
   before(async () => {
     ctx.client = new MongoClient(URI, { serverSelectionTimeoutMS: 5000, ...options });
     ctx.db = ctx.client.db(`node_${name}`);
     await ctx.db.dropDatabase();
+    await fill(ctx.db);
   });
   after(async () => {
     await ctx.client.close();

@@ -1,8 +1,10 @@
 // Every BSON type that the driver writes comes back as itself, and can be found.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { Binary, BSONRegExp, BSONSymbol, Code, Decimal128, Double, EJSON, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp, UUID } from 'mongodb';
+import { Binary, BSON, BSONRegExp, BSONSymbol, Code, Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp, UUID } from 'mongodb';
 import { database, ids } from './support.mjs';
+
+const { EJSON } = BSON;
 
 const ctx = database('types', { promoteValues: false, bsonRegExp: true });
 

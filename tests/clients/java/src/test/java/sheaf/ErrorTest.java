@@ -32,7 +32,7 @@ class ErrorTest extends Suite {
         says(e, "no such command: 'frobnicate'");
         says(refused(MongoQueryException.class, 2, () -> coll.find(doc("{a: {$frob: 1}}")).first()), "unknown operator: $frob");
         says(refused(MongoQueryException.class, 2, () -> coll.find(doc("{$frob: 1}")).first()), "unknown top level operator: $frob");
-        says(refused(MongoWriteException.class, 9, () -> coll.updateOne(new Document(), doc("{$frob: {a: 1}}"))), "Unknown modifier: $frob");
+        says(refused(MongoWriteException.class, 9, () -> coll.updateOne(new Document(), doc("{$frob: {a: 1}}"))), "nknown modifier: $frob");
         says(refused(MongoCommandException.class, 40324, () -> coll.aggregate(List.of(doc("{$frob: 1}"))).first()), "Unrecognized pipeline stage name: '$frob'");
         says(refused(MongoCommandException.class, 40415, () -> db.runCommand(new Document("find", "c").append("frob", 1))), "frob");
     }

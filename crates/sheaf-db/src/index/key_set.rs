@@ -98,6 +98,7 @@ pub(crate) fn damaged_key(why: &str) -> Error {
 /// The keys of one document. See the module.
 #[derive(Debug, Default)]
 pub struct KeySet {
+    builder: KeyStringBuilder,
     bytes: Vec<u8>,
     keys: Vec<Place>,
     multikey: MultikeyPaths,
@@ -139,16 +140,16 @@ impl KeySet {
         encoder: &KeyEncoder,
         doc: RawDoc<'_>,
     ) -> Result<()> {
-        let mut builder = KeyStringBuilder::new(encoder.directions);
         let KeySet {
+            builder,
             bytes,
             keys,
             multikey,
         } = self;
         generator.for_each_key(doc, multikey, &mut |values| {
             builder.reset();
-            for value in values {
-                builder.append(*value);
+            for (field, value) in values.iter().enumerate() {
+                builder.append_directed(*value, encoder.directions.is_descending(field));
             }
             let (key, type_bits) = (builder.as_bytes(), builder.type_bits().as_bytes());
             if bytes.len() + key.len() > DOCUMENT_KEY_BYTES_MAX {

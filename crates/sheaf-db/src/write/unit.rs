@@ -247,11 +247,11 @@ impl WriteUnit {
             self.holds_locks = true;
             return Ok(());
         }
-        let mode = LockMode::Wait {
-            limit: LOCK_WAIT_SLICE,
-        };
         loop {
-            match self.unit.lock(table, key, mode) {
+            let limit = op
+                .remaining()
+                .map_or(LOCK_WAIT_SLICE, |left| left.min(LOCK_WAIT_SLICE));
+            match self.unit.lock(table, key, LockMode::Wait { limit }) {
                 Ok(()) => break,
                 // Somebody was faster by a moment, or a former holder has left something new.
                 Err(StorageError::WriteConflict) => {

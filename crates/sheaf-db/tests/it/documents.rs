@@ -1,7 +1,9 @@
 //! Single documents: inserted, updated, deleted, and what that does to the indexes.
 
 use sheaf_bson::{RawDoc, RawValue, doc};
+use sheaf_db::index::maintain::Modified;
 use sheaf_db::write::insert::InsertResult;
+use sheaf_db::write::unit::Patience;
 
 use crate::support::{TestDb, code, ns, on_every_engine, with_field};
 
@@ -322,5 +324,82 @@ fn a_plan_that_fails_half_way() {
         assert_eq!(code(done), 2);
         assert_eq!(result.deleted, 1);
         assert_eq!(t.documents("c"), [doc! {"_id": 2}]);
+    });
+}
+
+#[test]
+fn a_unit_of_work_goes_back_to_a_savepoint() {
+    on_every_engine(|t| {
+        t.create_index("c", doc! {"a": 1}, doc! {"unique": true})
+            .unwrap();
+        t.insert("c", doc! {"_id": 1, "a": 1}).unwrap();
+        let (id, old) = t.records("c").remove(0);
+        let hasty = Patience::FailsAtOnce;
+        let (mut unit, slot) = t.db.begin_write(&t.op, &ns("c"), hasty).unwrap().unwrap();
+        unit.insert(&t.op, slot, doc! {"_id": 2, "a": 2}.as_raw())
+            .unwrap();
+        let before = *unit.stats();
+        let savepoint = unit.savepoint();
+        unit.lock_record(&t.op, slot, id).unwrap();
+        let new = doc! {"_id": 1, "a": [5, 6]};
+        unit.update(
+            &t.op,
+            slot,
+            id,
+            old.as_raw(),
+            new.as_raw(),
+            Modified::Everything,
+        )
+        .unwrap();
+        // The unit sees its own writes, and that the index is multikey now; others see neither.
+        let view = unit.read_view(slot);
+        assert_eq!(view.record_count().unwrap(), 2);
+        assert!(view.collection.unwrap().indexes()[1].multikey);
+        assert_eq!(unit.document(slot, id).unwrap().unwrap(), new.as_bytes());
+        assert_eq!(t.documents("c"), [old.clone()]);
+        let taken = unit.insert(&t.op, slot, doc! {"_id": 3, "a": 6}.as_raw());
+        assert_eq!(code(taken), 11000);
+        unit.rollback_to(savepoint);
+        assert_eq!(*unit.stats(), before);
+        unit.insert(&t.op, slot, doc! {"_id": 3, "a": 6}.as_raw())
+            .unwrap();
+        let stats = unit.commit(&t.op).unwrap();
+        assert_eq!((stats.docs_inserted, stats.docs_modified), (2, 0));
+        assert_eq!((stats.keys_inserted, stats.keys_deleted), (4, 0));
+        assert_eq!(
+            t.documents("c"),
+            [old, doc! {"_id": 2, "a": 2}, doc! {"_id": 3, "a": 6}]
+        );
+        t.assert_valid("c");
+    });
+}
+
+#[test]
+fn a_unit_of_work_on_two_collections() {
+    on_every_engine(|t| {
+        t.insert("a", doc! {"_id": 1}).unwrap();
+        t.insert("b", doc! {"_id": 1}).unwrap();
+        let hasty = Patience::FailsAtOnce;
+        let begin = || t.db.begin_write(&t.op, &ns("a"), hasty).unwrap().unwrap();
+        let (mut unit, a) = begin();
+        let b = unit.open(&t.op, &ns("b"), None).unwrap().unwrap();
+        assert_eq!(unit.open(&t.op, &ns("a"), None).unwrap(), Some(a));
+        assert_eq!(unit.open(&t.op, &ns("none"), None).unwrap(), None);
+        unit.insert(&t.op, a, doc! {"_id": 2}.as_raw()).unwrap();
+        unit.insert(&t.op, b, doc! {"_id": 2}.as_raw()).unwrap();
+        assert_eq!(t.db.count(&ns("b")).unwrap(), 1);
+        unit.commit(&t.op).unwrap();
+        assert_eq!(t.db.count(&ns("a")).unwrap(), 2);
+        assert_eq!(t.db.count(&ns("b")).unwrap(), 2);
+        // The shape of a collection that changed after the unit began does not fit its snapshot.
+        let (mut unit, _) = begin();
+        t.create_index("b", doc! {"x": 1}, doc! {}).unwrap();
+        assert_eq!(code(unit.open(&t.op, &ns("b"), None)), 112);
+        // Dropped without a commit it leaves no trace.
+        unit.insert(&t.op, a, doc! {"_id": 3}.as_raw()).unwrap();
+        drop(unit);
+        assert_eq!(t.db.count(&ns("a")).unwrap(), 2);
+        t.assert_valid("a");
+        t.assert_valid("b");
     });
 }

@@ -3,6 +3,12 @@
 //! From the keys of an index that begins with the path, one seek a value,
 //! where there is such an index; from the documents elsewhere. An array
 //! counts by its elements, a missing field not at all.
+//!
+//! ```text
+//!   index a_1    null   1   "x"          keys of {}, {a: null} and {a: [null]} are alike,
+//!                  │    └────┴─> values  so are those of {a: []} and {a: undefined}
+//!                  └─> is there a document that holds one? ── a query of its own
+//! ```
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -11,12 +17,13 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::KeyStringBuilder;
 use sheaf_bson::path::{FieldPath, LeafArrayBehavior, for_each_value};
-use sheaf_bson::{ArrayBuf, ArrayBuilder, RawDoc, RawValue};
+use sheaf_bson::{ArrayBuf, ArrayBuilder, RawDoc, RawValue, Value, doc};
 use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::matcher::{self, MatchExpression, ParseContext};
 
-use crate::exec::{Member, PlanExecutor, WorkCounts};
-use crate::exec::key_document::values_of;
 use crate::catalog::ReadView;
+use crate::exec::key_document::values_of;
+use crate::exec::{Member, PlanExecutor, WorkCounts};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 
@@ -50,11 +57,55 @@ pub fn distinct(
             ControlFlow::Break(error) => return Err(error),
         }
     }
+    let mut counts = executor.counts();
+    for doubtful in std::mem::take(&mut values.doubtful) {
+        let looked = add_if_held(view, op, key, &query, options, doubtful, &mut values)?;
+        counts.keys_examined += looked.keys_examined;
+        counts.docs_examined += looked.docs_examined;
+    }
     Ok(Distinct {
         values: values.list.finish(),
-        counts: executor.counts(),
+        counts,
         plan,
     })
+}
+
+/// Adds a value whose index key stands for missing fields or empty arrays too,
+/// if some document that matches does hold it.
+fn add_if_held(
+    view: &ReadView,
+    op: &OpContext,
+    key: &FieldPath,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+    value: Value,
+    values: &mut Values,
+) -> Result<WorkCounts, Error> {
+    let code = value.element_type() as i32;
+    let held = matcher::parse(
+        doc! {key.dotted(): {"$type": code}}.as_raw(),
+        &ParseContext::default(),
+    )?;
+    let both = MatchExpression::And(vec![(*query.filter).clone(), held]);
+    let query = Arc::new(CanonicalQuery {
+        filter: Arc::new(both.normalize()),
+        ..query.clone()
+    });
+    let (mut executor, _) = find::start(view, op, &query, options)?;
+    while let Some(member) = executor.next(op)? {
+        let Some(doc) = &member.doc else { continue };
+        let found = each_value(doc.as_raw(), key, &mut |one| match one.element_type() {
+            found if found == value.element_type() => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        if found.is_break() {
+            if let ControlFlow::Break(error) = values.add(value.as_raw()) {
+                return Err(error);
+            }
+            break;
+        }
+    }
+    Ok(executor.counts())
 }
 
 /// The plan: DISTINCT_SCAN where an index allows it, the query's own elsewhere.
@@ -84,6 +135,8 @@ struct Values {
     seen: HashSet<Box<[u8]>>,
     key: KeyStringBuilder,
     list: ArrayBuilder,
+    /// Values of index keys that stand for documents without the value as well.
+    doubtful: Vec<Value>,
 }
 
 impl Values {
@@ -119,19 +172,32 @@ fn member_values(
     let field = index_key.index.fields.iter().position(|f| *f.path == *key);
     let parts = values_of(&index_key.index, &index_key.key, &index_key.type_bits)?;
     Ok(match field.and_then(|at| parts.get(at)) {
-        // An empty array's key: the document has no element to give.
-        Some(sheaf_bson::Value::Undefined) | None => ControlFlow::Continue(()),
+        Some(doubtful @ (Value::Null | Value::Undefined)) => {
+            if !values.doubtful.contains(doubtful) {
+                values.doubtful.push(doubtful.clone());
+            }
+            ControlFlow::Continue(())
+        }
         Some(value) => values.add(value.as_raw()),
+        None => ControlFlow::Continue(()),
     })
 }
 
-/// An array at the end of the path gives its elements and not itself.
 fn document_values(doc: RawDoc<'_>, key: &FieldPath, values: &mut Values) -> ControlFlow<Error> {
+    each_value(doc, key, &mut |value| values.add(value))
+}
+
+/// An array at the end of the path gives its elements and not itself.
+fn each_value<'d, B>(
+    doc: RawDoc<'d>,
+    key: &FieldPath,
+    visit: &mut dyn FnMut(RawValue<'d>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
     for_each_value(doc, key, LeafArrayBehavior::NoTraverse, |item| {
         match item.value() {
             None => ControlFlow::Continue(()),
-            Some(RawValue::Array(array)) => array.iter().try_for_each(|value| values.add(value)),
-            Some(value) => values.add(value),
+            Some(RawValue::Array(array)) => array.iter().try_for_each(&mut *visit),
+            Some(value) => visit(value),
         }
     })
 }

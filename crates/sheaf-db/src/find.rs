@@ -14,8 +14,8 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, RawDoc};
 use sheaf_query::canonical::CanonicalQuery;
-use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
 use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
 use sheaf_query::shape;
 
 use crate::catalog::ReadView;
@@ -234,7 +234,7 @@ pub fn start(
         return Ok((executor, digest));
     }
     let cache = collection.plan_cache();
-    
+
     let key = shape::plan_cache_key(query, indexes(view));
     let mut replanned = false;
     if let Some(cached) = cache.active(key)
@@ -290,6 +290,19 @@ pub fn plan(
     options: &QueryOptions,
 ) -> Result<Vec<QuerySolution>, Error> {
     planner::plan(query, &params(view, options))
+}
+
+/// Starts this one of the candidates, without a trial: what a plan gives must
+/// not depend on which one it is.
+pub fn start_solution(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+    solution: QuerySolution,
+) -> Result<PlanExecutor, Error> {
+    let cx = build_context(view, query, options, false);
+    PlanExecutor::new(&cx, vec![solution], budget(view, query, options)?, op)
 }
 
 pub(crate) fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {

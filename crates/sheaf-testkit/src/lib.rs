@@ -1,5 +1,7 @@
-//! What tests share: script runner, naive model, generators.
+//! What tests share: generators, naive model, fuzz bodies.
 
+pub mod differential;
 pub mod fuzz;
 pub mod generate;
 pub mod generate_query;
+pub mod model;

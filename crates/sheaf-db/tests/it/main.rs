@@ -4,6 +4,8 @@ mod builds;
 mod catalog;
 mod concurrency;
 mod crash;
+mod differential;
+mod distinct;
 mod documents;
 mod find_by_index;
 mod indexes;

@@ -1,0 +1,320 @@
+//! Whatever the indexes, the plan and the batch, a query gives what the naive model gives.
+//!
+//! ```text
+//!   round ──> collection with indexes ──> find     every candidate plan, the usual path, count
+//!                │                        distinct
+//!                └──> the model           update, delete ──> same documents, indexes as if rebuilt
+//! ```
+//!
+//! `SHEAF_DIFF_SEED` and `SHEAF_DIFF_ROUNDS` set where the seeds begin and how many rounds run.
+
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, Error, RawValue, Value, compare_values};
+use sheaf_db::count::count;
+use sheaf_db::distinct::distinct;
+use sheaf_db::find::{self, Find, QueryOptions};
+use sheaf_db::modify::{
+    self, DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement,
+};
+use sheaf_db::{Events, ReadView, ResultSource};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::planner::plan_summary;
+use sheaf_testkit::differential::{Round, Step, run, setting};
+use sheaf_testkit::model::{self, Query, Updated};
+
+use crate::support::{EngineKind, TestDb, ns};
+
+/// Refusals that indexes cause: parallel arrays, duplicate keys, and what cannot be a key.
+const REFUSED_BY_INDEXES: [i32; 4] = [171, 11000, 16746, 67];
+
+#[test]
+fn results_never_depend_on_indexes() {
+    let rounds = setting("SHEAF_DIFF_ROUNDS", 150);
+    run(setting("SHEAF_DIFF_SEED", 1), rounds, carry_out);
+}
+
+type Checked = Result<(), String>;
+
+fn carry_out(round: &Round) -> Checked {
+    let t = TestDb::new(EngineKind::Memory, Events::default());
+    if round.indexes_first {
+        create_indexes(&t, round)?;
+    }
+    let mut docs = Vec::new();
+    for doc in &round.docs {
+        match t.insert("c", doc.clone()) {
+            Ok(()) => docs.push(doc.clone()),
+            Err(error) => refused_by_index("insert", &error)?,
+        }
+    }
+    if !round.indexes_first {
+        create_indexes(&t, round)?;
+    }
+    for step in &round.steps {
+        carry_out_step(&t, step, &mut docs).map_err(|e| format!("{e}\n  in {step:?}"))?;
+        check_documents(&t, &docs)?;
+    }
+    t.assert_valid("c");
+    Ok(())
+}
+
+fn create_indexes(t: &TestDb, round: &Round) -> Checked {
+    for (key, options) in &round.indexes {
+        if let Err(error) = t.create_index("c", key.clone(), options.clone()) {
+            // 85, 86: one like it exists.
+            if !matches!(error.code().0, 85 | 86) {
+                refused_by_index("createIndexes", &error)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refused_by_index(what: &str, error: &Error) -> Checked {
+    match REFUSED_BY_INDEXES.contains(&error.code().0) {
+        true => Ok(()),
+        false => Err(format!("{what}: {error}")),
+    }
+}
+
+fn check_documents(t: &TestDb, docs: &[DocBuf]) -> Checked {
+    let stored = t.documents("c");
+    match stored == docs {
+        true => Ok(()),
+        false => Err(format!("stored {stored:?}\n  instead of {docs:?}")),
+    }
+}
+
+fn carry_out_step(t: &TestDb, step: &Step, docs: &mut Vec<DocBuf>) -> Checked {
+    match step {
+        Step::Find(query) => check_find(t, query, docs),
+        Step::Distinct { path, filter } => check_distinct(t, path, filter, docs),
+        Step::Update {
+            filter,
+            update,
+            multi,
+        } => check_update(t, filter, update, *multi, docs),
+        Step::Delete { filter, multi } => check_delete(t, filter, *multi, docs),
+    }
+}
+
+fn spec(query: &Query) -> FindSpec<'_> {
+    FindSpec {
+        filter: Some(query.filter.as_raw()),
+        sort: Some(query.sort.as_raw()),
+        projection: Some(query.projection.as_raw()),
+        skip: query.skip,
+        limit: Some(query.limit),
+        ..FindSpec::default()
+    }
+}
+
+fn canonical(spec: FindSpec<'_>) -> Result<Arc<CanonicalQuery>, String> {
+    let query = CanonicalQuery::new(spec).map_err(|e| format!("refused: {e}"))?;
+    Ok(Arc::new(query))
+}
+
+fn view(t: &TestDb) -> ReadView {
+    t.db.read_view(&ns("c")).unwrap()
+}
+
+fn check_find(t: &TestDb, query: &Query, docs: &[DocBuf]) -> Checked {
+    let options = QueryOptions::default();
+    let view = view(t);
+    let canonical_query = canonical(spec(query))?;
+    let solutions = match view.collection {
+        Some(_) => find::plan(&view, &canonical_query, &options).map_err(|e| e.to_string())?,
+        None => Vec::new(),
+    };
+    for solution in solutions {
+        let summary = plan_summary(&solution.root);
+        let shown = format!("{:?}", solution.root);
+        let got = one_plan(t, &view, &canonical_query, &options, solution);
+        model::check(docs, query, got.as_deref().map_err(|e| e.code().0))
+            .map_err(|e| format!("{e}\n  by {summary}: {shown}"))?;
+    }
+    // Twice: the second may take its plan from the cache.
+    for _ in 0..2 {
+        let got = find::find(&view, &t.op, canonical_query.clone(), &options)
+            .and_then(|found| all(t, found));
+        model::check(docs, query, got.as_deref().map_err(|e| e.code().0))
+            .map_err(|e| format!("{e}\n  by the usual path"))?;
+    }
+    let unordered = Query {
+        sort: DocBuf::new(),
+        projection: DocBuf::new(),
+        ..query.clone()
+    };
+    let counted = count(&view, &t.op, canonical(spec(&unordered))?, &options);
+    let counted = counted.map_err(|e| format!("count: {e}"))?;
+    let matching = model::matching(docs, query.filter.as_raw()).len();
+    let wanted = model::wanted_count(query, matching);
+    if counted.count as usize != wanted {
+        return Err(format!(
+            "count is {} instead of {wanted} by {:?}",
+            counted.count,
+            counted.plan.summary()
+        ));
+    }
+    Ok(())
+}
+
+fn one_plan(
+    t: &TestDb,
+    view: &ReadView,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+    solution: sheaf_query::planner::solution::QuerySolution,
+) -> Result<Vec<DocBuf>, Error> {
+    let mut executor = find::start_solution(view, &t.op, query, options, solution)?;
+    let mut found = Vec::new();
+    while let Some(member) = executor.next(&t.op)? {
+        let doc = member.doc.as_ref().map(|doc| doc.as_raw().to_buf());
+        found.push(doc.unwrap_or_default());
+    }
+    Ok(found)
+}
+
+fn all(t: &TestDb, mut source: Find) -> Result<Vec<DocBuf>, Error> {
+    let mut found = Vec::new();
+    while let Some(doc) = source.next(&t.op)? {
+        found.push(doc.as_raw().to_buf());
+    }
+    assert!(source.is_exhausted());
+    assert!(source.next(&t.op)?.is_none());
+    Ok(found)
+}
+
+fn check_distinct(t: &TestDb, path: &str, filter: &DocBuf, docs: &[DocBuf]) -> Checked {
+    let key = FieldPath::parse(path).unwrap();
+    let query = canonical(FindSpec {
+        filter: Some(filter.as_raw()),
+        ..FindSpec::default()
+    })?;
+    let found = distinct(&view(t), &t.op, &key, query, &QueryOptions::default());
+    let found = found.map_err(|e| e.to_string())?;
+    let mut got: Vec<Value> = found
+        .values
+        .as_raw()
+        .iter()
+        .map(RawValue::to_value)
+        .collect();
+    got.sort_by(|a, b| compare_values(a.as_raw(), b.as_raw()));
+    let matching = model::matching(docs, filter.as_raw());
+    let wanted = model::distinct(matching.into_iter().map(DocBuf::as_raw), path);
+    let same = got.len() == wanted.len()
+        && (got.iter().zip(&wanted)).all(|(a, b)| compare_values(a.as_raw(), b.as_raw()).is_eq());
+    match same {
+        true => Ok(()),
+        false => Err(format!(
+            "{got:?} instead of {wanted:?} by {:?}",
+            found.plan.summary()
+        )),
+    }
+}
+
+fn check_update(
+    t: &TestDb,
+    filter: &DocBuf,
+    update: &DocBuf,
+    multi: bool,
+    docs: &mut Vec<DocBuf>,
+) -> Checked {
+    let matching = model::matching(docs, filter.as_raw()).len();
+    let updated: Vec<Option<DocBuf>> = docs
+        .iter()
+        .map(|doc| {
+            if !model::matches(filter.as_raw(), doc.as_raw()) {
+                return Some(doc.clone());
+            }
+            match model::update(update.as_raw(), doc.as_raw()) {
+                Updated::To(doc) => Some(doc),
+                Updated::Refused => None,
+            }
+        })
+        .collect();
+    let Some(updated) = updated.into_iter().collect::<Option<Vec<_>>>() else {
+        return Ok(());
+    };
+    let statement = UpdateStatement {
+        spec: FindSpec {
+            filter: Some(filter.as_raw()),
+            ..FindSpec::default()
+        },
+        update: RawValue::Document(update.as_raw()),
+        array_filters: None,
+        upsert: false,
+        multi,
+        return_document: ReturnDocument::None,
+        projection: None,
+    };
+    let mut report = UpdateReport::default();
+    let options = QueryOptions::default();
+    let done = modify::update(&t.db, &t.op, &ns("c"), &statement, &options, &mut report);
+    let stored = t.documents("c");
+    let changed = stored
+        .iter()
+        .zip(docs.iter())
+        .filter(|(a, b)| a != b)
+        .count();
+    if stored.len() != docs.len() {
+        return Err(format!("{} documents became {}", docs.len(), stored.len()));
+    }
+    for ((now, before), after) in stored.iter().zip(docs.iter()).zip(&updated) {
+        if now != before && now != after {
+            return Err(format!("{before:?} became {now:?} instead of {after:?}"));
+        }
+    }
+    match done {
+        Err(error) => refused_by_index("update", &error)?,
+        Ok(()) if multi => {
+            if report.result.matched as usize != matching || stored != updated {
+                return Err(format!("{matching} to update: {report:?}, {stored:?}"));
+            }
+        }
+        Ok(()) => {
+            if report.result.matched as usize != matching.min(1) || changed > 1 {
+                return Err(format!("{matching} match: {report:?}"));
+            }
+        }
+    }
+    if report.result.modified as usize != changed {
+        return Err(format!("{changed} changed: {report:?}"));
+    }
+    *docs = stored;
+    Ok(())
+}
+
+fn check_delete(t: &TestDb, filter: &DocBuf, multi: bool, docs: &mut Vec<DocBuf>) -> Checked {
+    let statement = DeleteStatement {
+        spec: FindSpec {
+            filter: Some(filter.as_raw()),
+            ..FindSpec::default()
+        },
+        multi,
+        return_document: ReturnDocument::None,
+        projection: None,
+    };
+    let mut report = DeleteReport::default();
+    let options = QueryOptions::default();
+    modify::delete(&t.db, &t.op, &ns("c"), &statement, &options, &mut report)
+        .map_err(|e| e.to_string())?;
+    let stored = t.documents("c");
+    let gone: Vec<&DocBuf> = docs.iter().filter(|doc| !stored.contains(doc)).collect();
+    let matching = model::matching(docs, filter.as_raw());
+    let wanted = if multi {
+        matching.len()
+    } else {
+        matching.len().min(1)
+    };
+    if gone.len() != wanted
+        || report.result.deleted as usize != wanted
+        || !gone.iter().all(|doc| matching.contains(doc))
+    {
+        return Err(format!("deleted {gone:?} of {matching:?}: {report:?}"));
+    }
+    docs.retain(|doc| stored.contains(doc));
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! Whether a document matches a filter.
+//!
+//! Every operator asks the list of what its path reaches; an operator inside
+//! `$elemMatch` over values asks the one element instead.
+//!
+//! Panics on what the generators never write (`$expr`, geometry, text search,
+//! regular expressions other than theirs): a test with such a filter would
+//! prove nothing.
+
+use std::cmp::Ordering;
+
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue, compare_values};
+
+use super::paths::{Leaf, reached};
+
+/// Whether `doc` matches `filter`.
+pub fn matches(filter: RawDoc<'_>, doc: RawDoc<'_>) -> bool {
+    filter.iter().all(|element| {
+        let argument = element.value();
+        match element.key() {
+            "$and" => clauses(argument).all(|clause| matches(clause, doc)),
+            "$or" => clauses(argument).any(|clause| matches(clause, doc)),
+            "$nor" => !clauses(argument).any(|clause| matches(clause, doc)),
+            "$comment" => true,
+            path => predicate(argument, &|leaf| reached(doc, path, leaf)),
+        }
+    })
+}
+
+fn clauses(list: RawValue<'_>) -> impl Iterator<Item = RawDoc<'_>> {
+    let list = list.as_array().expect("an array of filters");
+    list.iter()
+        .map(|clause| clause.as_document().expect("a filter"))
+}
+
+/// What a predicate asks: gives the values to look at.
+type Reach<'r, 'd> = &'r dyn Fn(Leaf) -> Vec<Option<RawValue<'d>>>;
+
+/// `argument` is what stands beside a path: operators, or a value to be equal to.
+fn predicate(argument: RawValue<'_>, reach: Reach<'_, '_>) -> bool {
+    match argument {
+        RawValue::Document(operators) if is_operators(operators) => all_hold(operators, reach),
+        RawValue::Regex { .. } => operator("$regex", argument, reach),
+        value => operator("$eq", value, reach),
+    }
+}
+
+fn is_operators(doc: RawDoc<'_>) -> bool {
+    doc.first()
+        .is_some_and(|first| first.key().starts_with('$'))
+}
+
+fn all_hold(operators: RawDoc<'_>, reach: Reach<'_, '_>) -> bool {
+    operators
+        .iter()
+        .all(|element| operator(element.key(), element.value(), reach))
+}
+
+fn operator(name: &str, argument: RawValue<'_>, reach: Reach<'_, '_>) -> bool {
+    let any = |leaf, test: &dyn Fn(Option<RawValue<'_>>) -> bool| reach(leaf).into_iter().any(test);
+    let list = || argument.as_array().expect("an array").iter();
+    match name {
+        "$eq" => any(Leaf::Entered, &|v| equal(v, argument)),
+        "$ne" => !operator("$eq", argument, reach),
+        "$gt" => any(Leaf::Entered, &|v| {
+            ordered(v, argument, &[Ordering::Greater])
+        }),
+        "$gte" => any(Leaf::Entered, &|v| {
+            ordered(v, argument, &[Ordering::Greater, Ordering::Equal])
+        }),
+        "$lt" => any(Leaf::Entered, &|v| ordered(v, argument, &[Ordering::Less])),
+        "$lte" => any(Leaf::Entered, &|v| {
+            ordered(v, argument, &[Ordering::Less, Ordering::Equal])
+        }),
+        "$in" => list().any(|one| match one {
+            RawValue::Regex { .. } => operator("$regex", one, reach),
+            value => operator("$eq", value, reach),
+        }),
+        "$nin" => !operator("$in", argument, reach),
+        "$all" => {
+            list().next().is_some()
+                && list().all(|one| match one {
+                    RawValue::Regex { .. } => operator("$regex", one, reach),
+                    RawValue::Document(doc) if doc.get("$elemMatch").is_some() => {
+                        all_hold(doc, reach)
+                    }
+                    value => operator("$eq", value, reach),
+                })
+        }
+        "$not" => !match argument {
+            RawValue::Document(operators) => all_hold(operators, reach),
+            regex => operator("$regex", regex, reach),
+        },
+        "$exists" => any(Leaf::Whole, &|v| v.is_some()) == argument.is_truthy(),
+        "$type" => any(Leaf::Entered, &|v| {
+            v.is_some_and(|v| is_of_type(v, argument))
+        }),
+        "$size" => any(Leaf::Whole, &|v| match v {
+            Some(RawValue::Array(array)) => Some(array.count() as i64) == argument.as_i64_exact(),
+            _ => false,
+        }),
+        "$mod" => {
+            let numbers: Vec<i64> = list()
+                .map(|n| n.as_i64_exact().expect("a number"))
+                .collect();
+            any(Leaf::Entered, &|v| {
+                truncated(v).is_some_and(|v| v % numbers[0] == numbers[1])
+            })
+        }
+        "$regex" => any(Leaf::Entered, &|v| regex(v, argument)),
+        "$elemMatch" => {
+            let condition = argument.as_document().expect("a condition");
+            any(Leaf::Whole, &|v| match v {
+                Some(RawValue::Array(array)) => array.iter().any(|e| element_matches(condition, e)),
+                _ => false,
+            })
+        }
+        "$bitsAllSet" => any(Leaf::Entered, &|v| bits(v, argument, |set, of| set == of)),
+        "$bitsAllClear" => any(Leaf::Entered, &|v| bits(v, argument, |set, _| set == 0)),
+        "$bitsAnySet" => any(Leaf::Entered, &|v| bits(v, argument, |set, _| set > 0)),
+        "$bitsAnyClear" => any(Leaf::Entered, &|v| bits(v, argument, |set, of| set < of)),
+        other => panic!("the model does not know {other}"),
+    }
+}
+
+/// Operators ask the element itself; a filter asks it as a document, an array
+/// being a document whose names are positions.
+fn element_matches(condition: RawDoc<'_>, element: RawValue<'_>) -> bool {
+    let logical = |name: &str| matches!(name, "$and" | "$or" | "$nor");
+    let values = is_operators(condition) && !condition.first().is_some_and(|e| logical(e.key()));
+    match element {
+        _ if values => all_hold(condition, &|_| vec![Some(element)]),
+        RawValue::Document(doc) => matches(condition, doc),
+        RawValue::Array(array) => matches(condition, as_document(array).as_raw()),
+        _ => false,
+    }
+}
+
+fn as_document(array: RawArray<'_>) -> DocBuf {
+    let mut out = DocBuilder::new();
+    for (i, value) in array.iter().enumerate() {
+        out.append(i.to_string(), value);
+    }
+    out.finish()
+}
+
+/// A missing field is as good as null; undefined is neither.
+fn equal(stored: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
+    compare_values(stored.unwrap_or(RawValue::Null), wanted).is_eq()
+}
+
+/// Orders only within a type, save against MinKey and MaxKey. NaN is equal to
+/// NaN, and neither above nor below a number.
+fn ordered(stored: Option<RawValue<'_>>, limit: RawValue<'_>, accepted: &[Ordering]) -> bool {
+    let stored = stored.unwrap_or(RawValue::Null);
+    let order = compare_values(stored, limit);
+    match limit {
+        RawValue::MinKey | RawValue::MaxKey => accepted.contains(&order),
+        _ if bracket(stored) != bracket(limit) => false,
+        _ if is_nan(stored) || is_nan(limit) => order.is_eq() && accepted.contains(&order),
+        _ => accepted.contains(&order),
+    }
+}
+
+/// The types that compare with each other have the same bracket.
+fn bracket(value: RawValue<'_>) -> &'static str {
+    match value {
+        v if v.is_number() => "number",
+        RawValue::Symbol(_) => "string",
+        v => v.type_name(),
+    }
+}
+
+fn is_nan(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::Double(x) => x.is_nan(),
+        RawValue::Decimal128(d) => d.is_nan(),
+        _ => false,
+    }
+}
+
+fn is_of_type(value: RawValue<'_>, wanted: RawValue<'_>) -> bool {
+    match wanted {
+        RawValue::Array(list) => list.iter().any(|one| is_of_type(value, one)),
+        RawValue::String("number") => value.is_number(),
+        RawValue::String(name) => value.type_name() == name,
+        number => {
+            let code = value.element_type() as u8;
+            let code = if code == 0xFF { -1 } else { i64::from(code) };
+            number.as_i64_exact() == Some(code)
+        }
+    }
+}
+
+/// The number without its fraction; `None` for what has no such 64-bit integer.
+fn truncated(value: Option<RawValue<'_>>) -> Option<i64> {
+    match value? {
+        RawValue::Int32(n) => Some(n.into()),
+        RawValue::Int64(n) => Some(n),
+        RawValue::Double(x) => whole(x.trunc()),
+        RawValue::Decimal128(d) if d.is_finite() => whole(d.to_f64().trunc()),
+        _ => None,
+    }
+}
+
+fn whole(x: f64) -> Option<i64> {
+    (x.abs() < 1e15 && x.fract() == 0.0).then_some(x as i64)
+}
+
+/// Counts, among the bits of `mask`, those that are set. Only whole numbers and
+/// binary data have bits; a number's sign goes on for ever.
+fn bits(value: Option<RawValue<'_>>, mask: RawValue<'_>, test: fn(u32, u32) -> bool) -> bool {
+    let mask = mask.as_i64_exact().expect("a mask") as u64;
+    let bits = match value {
+        Some(RawValue::Int32(n)) => i64::from(n) as u64,
+        Some(RawValue::Int64(n)) => n as u64,
+        Some(RawValue::Double(x)) => match whole(x) {
+            Some(n) => n as u64,
+            None => return false,
+        },
+        Some(RawValue::Decimal128(d)) if d.is_finite() => match whole(d.to_f64()) {
+            Some(n) => n as u64,
+            None => return false,
+        },
+        Some(RawValue::Binary { bytes, .. }) => {
+            let mut eight = [0; 8];
+            for (to, from) in eight.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            u64::from_le_bytes(eight)
+        }
+        _ => return false,
+    };
+    test((bits & mask).count_ones(), mask.count_ones())
+}
+
+/// The generators' five patterns, by hand.
+fn regex(value: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
+    let RawValue::Regex { pattern, options } = wanted else {
+        panic!("not a regular expression: {wanted:?}");
+    };
+    let text = match value {
+        Some(RawValue::String(s) | RawValue::Symbol(s)) => s,
+        Some(stored @ RawValue::Regex { .. }) => return compare_values(stored, wanted).is_eq(),
+        _ => return false,
+    };
+    let text = match options.contains('i') {
+        true => text.to_lowercase(),
+        false => text.to_owned(),
+    };
+    match pattern {
+        "^a" => text.starts_with('a'),
+        "b$" => text.ends_with('b'),
+        "a.?" => text.contains('a'),
+        "^(a|b)$" => text == "a" || text == "b",
+        "" => true,
+        other => panic!("the model does not know /{other}/"),
+    }
+}

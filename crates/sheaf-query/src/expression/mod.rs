@@ -47,6 +47,7 @@ pub mod operators;
 mod ordered_value;
 mod parser;
 pub mod projection_exec;
+mod set;
 mod string;
 mod type_ops;
 mod variables;

@@ -12,7 +12,7 @@ use super::eval::{EvalContext, EvalValue};
 use super::parser::Parser;
 use super::{
     Expression, arithmetic, array, boolean, comparison, conditional, convert, date, location,
-    object, string, type_ops,
+    object, set, string, type_ops,
 };
 
 /// What evaluates a call: the operator itself (for messages), its operands, the document.
@@ -105,9 +105,9 @@ use Arity::{Any, Between, Exactly};
 pub static TABLE: &[Entry] = &[
     call("$abs", Exactly(1), arithmetic::abs),
     call("$add", Any, arithmetic::add),
-    call("$allElementsTrue", Exactly(1), array::all_elements_true),
+    call("$allElementsTrue", Exactly(1), set::all_elements_true),
     call("$and", Any, boolean::and),
-    call("$anyElementTrue", Exactly(1), array::any_element_true),
+    call("$anyElementTrue", Exactly(1), set::any_element_true),
     call("$arrayElemAt", Exactly(2), array::array_elem_at),
     call("$arrayToObject", Exactly(1), object::array_to_object),
     call("$avg", Any, arithmetic::avg),
@@ -163,10 +163,10 @@ pub static TABLE: &[Entry] = &[
     call("$reverseArray", Exactly(1), array::reverse_array),
     call("$round", Between(1, 2), arithmetic::round),
     call("$second", Exactly(1), date::second),
-    call("$setDifference", Exactly(2), array::set_difference),
-    call("$setIntersection", Any, array::set_intersection),
-    call("$setIsSubset", Exactly(2), array::set_is_subset),
-    call("$setUnion", Any, array::set_union),
+    call("$setDifference", Exactly(2), set::set_difference),
+    call("$setIntersection", Any, set::set_intersection),
+    call("$setIsSubset", Exactly(2), set::set_is_subset),
+    call("$setUnion", Any, set::set_union),
     call("$size", Exactly(1), array::size),
     call("$slice", Between(2, 3), array::slice),
     call("$split", Exactly(2), string::split),

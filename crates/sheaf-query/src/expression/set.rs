@@ -1,0 +1,201 @@
+//! Arrays as sets: values that compare equal are one, order does not matter.
+
+use std::collections::BTreeSet;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value};
+
+use super::eval::{EvalContext, EvalValue, pair};
+use super::operators::Operator;
+use super::ordered_value::OrderedValue;
+use super::{Expression, budget};
+
+/// The only operand, an array.
+fn only_array<'e, T>(
+    operator: &'static Operator,
+    value: &EvalValue<'e>,
+    code: i32,
+    then: impl FnOnce(RawArray<'_>) -> T,
+) -> Result<T> {
+    match value.as_raw() {
+        Some(RawValue::Array(array)) => Ok(then(array)),
+        _ => Err(operator.error(
+            code,
+            format_args!("takes an array, but was given: {}", value.type_name()),
+        )),
+    }
+}
+
+pub(super) fn all_elements_true<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    Ok(only_array(operator, &value, 17040, |array| {
+        array.iter().all(|v| v.is_truthy())
+    })?
+    .into())
+}
+
+pub(super) fn any_element_true<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    Ok(only_array(operator, &value, 17041, |array| {
+        array.iter().any(|v| v.is_truthy())
+    })?
+    .into())
+}
+
+fn from_set<'e>(set: BTreeSet<OrderedValue<'_>>) -> Result<EvalValue<'e>> {
+    let mut out = ArrayBuilder::new();
+    for value in set {
+        out.push(value.0);
+        budget::check_value(out.current_len())?;
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// The distinct values of all operands, in BSON order.
+pub(super) fn set_union<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut values = Vec::with_capacity(args.len());
+    let mut held = 0;
+    for arg in args {
+        let value = arg.evaluate(ctx.holding(held)?)?;
+        if value.non_null().is_none() {
+            return Ok(EvalValue::NULL);
+        }
+        held += budget::heap_bytes(&value);
+        values.push(value);
+    }
+    let mut set = BTreeSet::new();
+    for value in &values {
+        let Some(RawValue::Array(array)) = value.as_raw() else {
+            return Err(operator.error(
+                17043,
+                format_args!(
+                    "takes arrays, but one argument is of type: {}",
+                    value.type_name()
+                ),
+            ));
+        };
+        set.extend(array.iter().map(OrderedValue));
+    }
+    from_set(set)
+}
+
+/// The distinct values that all operands have, in BSON order.
+pub(super) fn set_intersection<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut values = Vec::with_capacity(args.len());
+    let mut held = 0;
+    for arg in args {
+        let value = arg.evaluate(ctx.holding(held)?)?;
+        if value.non_null().is_none() {
+            return Ok(EvalValue::NULL);
+        }
+        held += budget::heap_bytes(&value);
+        values.push(value);
+    }
+    let mut common: Option<BTreeSet<OrderedValue<'_>>> = None;
+    for value in &values {
+        let Some(RawValue::Array(array)) = value.as_raw() else {
+            return Err(operator.error(
+                17047,
+                format_args!(
+                    "takes arrays, but one argument is of type: {}",
+                    value.type_name()
+                ),
+            ));
+        };
+        let set: BTreeSet<_> = array.iter().map(OrderedValue).collect();
+        common = Some(match common {
+            None => set,
+            Some(mut before) => {
+                before.retain(|v| set.contains(v));
+                before
+            }
+        });
+    }
+    from_set(common.unwrap_or_default())
+}
+
+/// The distinct values of the first operand that the second does not have, in the first's order.
+pub(super) fn set_difference<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (left, right) = pair(args, ctx)?;
+    let (Some(left), Some(right)) = (left.non_null(), right.non_null()) else {
+        return Ok(EvalValue::NULL);
+    };
+    let RawValue::Array(left) = left else {
+        return Err(operator.error(
+            17048,
+            format_args!(
+                "takes arrays, but its first argument is of type: {}",
+                left.type_name()
+            ),
+        ));
+    };
+    let RawValue::Array(right) = right else {
+        return Err(operator.error(
+            17049,
+            format_args!(
+                "takes arrays, but its second argument is of type: {}",
+                right.type_name()
+            ),
+        ));
+    };
+    let mut gone: BTreeSet<_> = right.iter().map(OrderedValue).collect();
+    let mut out = ArrayBuilder::new();
+    for value in left {
+        if gone.insert(OrderedValue(value)) {
+            out.push(value);
+        }
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// Whether every value of the first operand is in the second.
+pub(super) fn set_is_subset<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (left, right) = pair(args, ctx)?;
+    let Some(RawValue::Array(subset)) = left.as_raw() else {
+        return Err(operator.error(
+            17046,
+            format_args!(
+                "takes arrays, but its first argument is of type: {}",
+                left.type_name()
+            ),
+        ));
+    };
+    let Some(RawValue::Array(superset)) = right.as_raw() else {
+        return Err(operator.error(
+            17042,
+            format_args!(
+                "takes arrays, but its second argument is of type: {}",
+                right.type_name()
+            ),
+        ));
+    };
+    let superset: BTreeSet<_> = superset.iter().map(OrderedValue).collect();
+    Ok(subset
+        .iter()
+        .all(|v| superset.contains(&OrderedValue(v)))
+        .into())
+}

@@ -95,7 +95,9 @@ pub enum SolutionNode {
     },
     /// COUNT_SCAN: counts the keys of one contiguous range.
     CountScan(IndexScanNode),
-    /// DISTINCT_SCAN: one key for each distinct prefix of `fields` fields.
+    /// DISTINCT_SCAN: one key for each distinct prefix of `fields` fields. The
+    /// key undefined is an empty array, which has no value; null may be one or
+    /// stand for a missing field, which only the documents of that key tell.
     DistinctScan {
         /// Range and direction.
         scan: IndexScanNode,
@@ -132,10 +134,13 @@ pub struct IndexScanNode {
 /// How a projection is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProjectionKind {
-    /// Built from the index key; no document is read.
+    /// Built from the index key; no document is read. Yet the key null also
+    /// stands for a missing field: where a projected field's key is null, only
+    /// the document tells.
     Covered,
     /// Inclusion or exclusion of top-level fields.
     Simple,
-    /// Everything else.
+    /// Everything else; also a plain inclusion over the keys of several scans,
+    /// to which the same applies as to `Covered`.
     Default,
 }

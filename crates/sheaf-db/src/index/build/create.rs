@@ -14,6 +14,7 @@ use crate::database::Db;
 use crate::index::Index;
 use crate::index::build::load::PHASE_SCAN;
 use crate::index::build::{IndexBuild, run};
+use crate::index::partial_filter::PartialFilter;
 use crate::index::spec::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
 use crate::op_context::{OpContext, OperationProgress};
 use crate::storage_error::Coded;
@@ -56,7 +57,7 @@ impl Db {
         ns: &Namespace,
         specs: &[IndexSpec],
     ) -> Result<CreateIndexesResult> {
-        check_among_themselves(specs)?;
+        check_by_themselves(specs)?;
         let mut created_collection = false;
         loop {
             op.check_interrupt_now()?;
@@ -157,8 +158,6 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
         }
         let asked_before = |other: &IndexSpec| other.name == spec.name;
         if !known && !missing.iter().any(asked_before) {
-            // Refused before anything is made: a partial filter that an index cannot have.
-            Index::new(spec.clone(), "".into(), collection.table(), Vec::new())?;
             missing.push(spec.clone());
         }
     }
@@ -180,8 +179,8 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
     Ok(Plan::Make(missing))
 }
 
-/// Two specs of one command may be the same index, but not clash.
-fn check_among_themselves(specs: &[IndexSpec]) -> Result<()> {
+/// Every spec must be one that an index can have; two of one command may be the same index, but not clash.
+fn check_by_themselves(specs: &[IndexSpec]) -> Result<()> {
     if specs.is_empty() {
         return Err(Error::new(
             ErrorCode::BAD_VALUE,
@@ -189,6 +188,9 @@ fn check_among_themselves(specs: &[IndexSpec]) -> Result<()> {
         ));
     }
     for (at, spec) in specs.iter().enumerate() {
+        if let Some(filter) = &spec.partial_filter {
+            PartialFilter::parse(filter.as_raw())?;
+        }
         for earlier in &specs[..at] {
             spec.relate(earlier)?;
         }

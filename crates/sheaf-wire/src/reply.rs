@@ -263,6 +263,13 @@ impl ReplyWriter {
         }
     }
 
+    /// The compressor of the finished message and its length before, header
+    /// included; `None` when it is sent as it is.
+    pub fn compressed(&self) -> Option<(Compressor, usize)> {
+        let compressor = self.form.compressor?;
+        (!self.packed.is_empty()).then_some((compressor, self.out.len()))
+    }
+
     /// Gives back buffers that grew large; to be called when a reply was sent.
     pub fn release_large(&mut self) {
         for buffer in [&mut self.out, &mut self.packed] {

@@ -16,7 +16,7 @@ def run(*words, **options):
 def test_version():
     r = run("--version")
     assert r.returncode == 0
-    assert r.stdout.startswith("db version v")
+    assert r.stdout.startswith("sheafd version ")
 
 
 def test_a_second_server_on_the_same_folder_is_refused(tmp_path):

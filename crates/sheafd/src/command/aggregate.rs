@@ -139,10 +139,7 @@ fn collection_stats(
     };
     let mut out = DocBuilder::new();
     out.append("ns", namespace.as_str());
-    out.append(
-        "host",
-        format!("{}:{}", hostname(), cx.port()).as_str(),
-    );
+    out.append("host", format!("{}:{}", hostname(), cx.port()).as_str());
     out.append("localTime", DateTime::now());
     for element in spec.iter() {
         match element.key() {

@@ -1,6 +1,7 @@
 //! `serverStatus`: counters and gauges for monitoring.
 
 use sheaf_bson::{DateTime, DocBuilder, Error};
+use sheaf_wire::Compressor;
 
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
@@ -69,6 +70,21 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
             out.append("bytesIn", network.bytes_in as i64);
             out.append("bytesOut", network.bytes_out as i64);
             out.append("numRequests", network.requests as i64);
+            out.begin_document("compression");
+            for (compressor, stats) in Compressor::NEGOTIABLE.iter().zip(network.compression) {
+                out.begin_document(compressor.name());
+                for (name, flow) in [
+                    ("compressor", stats.compressed),
+                    ("decompressor", stats.decompressed),
+                ] {
+                    out.begin_document(name);
+                    out.append("bytesIn", flow.bytes_in as i64);
+                    out.append("bytesOut", flow.bytes_out as i64);
+                    out.end();
+                }
+                out.end();
+            }
+            out.end();
             out.end();
         }
         "mem" => {

@@ -160,6 +160,10 @@ impl Connection<'_> {
         add(&link.counters.requests, 1);
         link.counters.active.store(true, Ordering::Relaxed);
         let heard = !request.more_to_come();
+        if let Some(compressor) = request.compressor() {
+            let counters = &link.counters.compression;
+            counters.unpacked(compressor, length, request.length());
+        }
         reply.begin(&request);
         let mut called = caught(|| handler.handle(&request, reply));
         loop {
@@ -177,7 +181,7 @@ impl Connection<'_> {
                     ));
                     if heard {
                         reply.finish();
-                        send(link, reply.bytes())?;
+                        send_reply(link, reply)?;
                     }
                     return Err(Ended::Panicked.into());
                 }
@@ -186,7 +190,7 @@ impl Connection<'_> {
             if heard && !nothing {
                 reply.set_more_to_come(next == Next::Exhaust);
                 reply.finish();
-                send(link, reply.bytes())?;
+                send_reply(link, reply)?;
             }
             match next {
                 Next::Reply | Next::NoReply => return Ok(()),
@@ -242,6 +246,15 @@ impl From<Ended> for Unanswered {
 fn send(link: &Link, bytes: &[u8]) -> Result<(), Ended> {
     (&link.socket).write_all(bytes).map_err(Ended::Broken)?;
     add(&link.counters.bytes_out, bytes.len());
+    Ok(())
+}
+
+fn send_reply(link: &Link, reply: &ReplyWriter) -> Result<(), Ended> {
+    send(link, reply.bytes())?;
+    if let Some((compressor, plain)) = reply.compressed() {
+        let counters = &link.counters.compression;
+        counters.packed(compressor, plain, reply.bytes().len());
+    }
     Ok(())
 }
 

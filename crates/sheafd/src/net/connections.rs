@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Link;
+use super::compression::CompressionStats;
 use super::link::Counters;
 
 /// The server's open connections.
@@ -56,6 +57,8 @@ pub struct NetworkStats {
     pub bytes_out: u64,
     /// Requests read, also those that were refused.
     pub requests: u64,
+    /// By compressor.
+    pub compression: CompressionStats,
 }
 
 impl NetworkStats {
@@ -63,6 +66,7 @@ impl NetworkStats {
         self.bytes_in += counters.bytes_in.load(Ordering::Relaxed);
         self.bytes_out += counters.bytes_out.load(Ordering::Relaxed);
         self.requests += counters.requests.load(Ordering::Relaxed);
+        counters.compression.add_to(&mut self.compression);
     }
 }
 

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
+use super::compression::CompressionCounters;
+
 /// Who is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -61,6 +63,7 @@ pub(super) struct Counters {
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
     pub requests: AtomicU64,
+    pub compression: CompressionCounters,
     /// A request is being handled.
     pub active: AtomicBool,
 }

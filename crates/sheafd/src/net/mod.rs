@@ -16,6 +16,7 @@
 //! Invariant: nothing a client sends, and nothing a handler does short of
 //! aborting, ends the process or another client's connection.
 
+mod compression;
 mod connection;
 mod connections;
 mod link;
@@ -24,6 +25,7 @@ mod server;
 mod service;
 mod stack;
 
+pub use compression::{CompressionStats, CompressorStats, Flow};
 pub use connections::{ConnectionStats, Connections, NetworkStats};
 pub use link::{Link, LinkState, Peer};
 pub use listener::{BindError, Endpoint, Listener, all_addresses, resolve, unix_socket_path};

@@ -1,4 +1,11 @@
-//! What the system lets the process have.
+//! What the system lets the process have, and what the process lets others have.
+
+/// Makes every file from now on the user's own, as MongoDB does: whoever else
+/// has an account on the machine cannot read the data.
+pub fn keep_files_private() {
+    // SAFETY: it cannot fail, and changes nothing but the mask.
+    unsafe { libc::umask(0o077) };
+}
 
 /// Raises the limit of open files as far as we may, and returns it; `None`
 /// where there is none or the system does not say.

@@ -10,7 +10,7 @@ mod shutdown;
 mod signals;
 
 pub use exit::Exit;
-pub use limits::raise_open_files;
+pub use limits::{keep_files_private, raise_open_files};
 pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
 pub use resources::{cpu_times, file_system, memory_limit};
 pub use shutdown::{Reason, Shutdown};

@@ -276,11 +276,11 @@ func footprint(client *mongo.Client) {
 			log.Fatal(err)
 		}
 		for _, line := range strings.Split(string(status), "\n") {
-			for field, what := range map[string]string{"VmRSS:": "memory       %s resident now\n", "VmHWM:": "memory       %s resident at most\n"} {
+			for field, what := range map[string]string{"VmRSS:": "now", "VmHWM:": "at most"} {
 				var kb int64
 				if rest, is := strings.CutPrefix(line, field); is {
 					if _, err := fmt.Sscan(rest, &kb); err == nil {
-						fmt.Printf(what, mb(kb*1024))
+						fmt.Printf("memory       %s resident %s\n", mb(kb*1024), what)
 					}
 				}
 			}

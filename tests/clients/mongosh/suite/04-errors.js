@@ -36,7 +36,7 @@ test('unknown operators and options', () => {
   truth(/unknown top level operator: \$whatever/.test(refused(2, () => c.findOne({ $whatever: [] })).message), 'names the operator');
   truth(/unknown modifier: \$grow/i.test(refused(9, () => c.updateOne({}, { $grow: { a: 1 } })).message), 'names the modifier');
   truth(/Unrecognized pipeline stage name: '\$explode'/.test(refused(40324, () => c.aggregate([{ $explode: 1 }]).toArray()).message), 'names the stage');
-  same(refused(40415, () => db.runCommand({ find: 'errors', filtr: {} })).codeName, 'Location40415');
+  truth(/filtr/.test(refused(40415, () => db.runCommand({ find: 'errors', filtr: {} })).message), 'names the option');
 });
 test('updates that cannot be', () => {
   const c = db.errors;

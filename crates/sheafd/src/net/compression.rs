@@ -1,0 +1,67 @@
+//! What compression saved on the line: bytes before and after, by compressor.
+//!
+//! Counted on each connection, like all that it carries, in memory that only a
+//! connection with a compressor takes.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sheaf_wire::Compressor;
+
+/// Bytes of messages into and out of one compressor, with their headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompressorStats {
+    /// Replies before they were packed, and after.
+    pub compressed: Flow,
+    /// Requests before they were unpacked, and after.
+    pub decompressed: Flow,
+}
+
+/// Bytes in and bytes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// What went in.
+    pub bytes_in: u64,
+    /// What came out.
+    pub bytes_out: u64,
+}
+
+/// One for each of [`Compressor::NEGOTIABLE`], in that order.
+pub type CompressionStats = [CompressorStats; Compressor::NEGOTIABLE.len()];
+
+/// The counters of one connection. Written by its thread alone.
+#[derive(Default)]
+pub(super) struct CompressionCounters(OnceLock<Box<[[AtomicU64; 4]; 3]>>);
+
+impl CompressionCounters {
+    /// A request came compressed.
+    pub fn unpacked(&self, compressor: Compressor, bytes_in: usize, bytes_out: usize) {
+        self.add(compressor, 2, bytes_in, bytes_out);
+    }
+
+    /// A reply was sent compressed.
+    pub fn packed(&self, compressor: Compressor, bytes_in: usize, bytes_out: usize) {
+        self.add(compressor, 0, bytes_in, bytes_out);
+    }
+
+    fn add(&self, compressor: Compressor, at: usize, bytes_in: usize, bytes_out: usize) {
+        let place = Compressor::NEGOTIABLE.iter().position(|c| *c == compressor);
+        // The noop compressor changes nothing and is not counted.
+        let Some(place) = place else { return };
+        let counters = &self.0.get_or_init(Box::default)[place];
+        counters[at].fetch_add(bytes_in as u64, Ordering::Relaxed);
+        counters[at + 1].fetch_add(bytes_out as u64, Ordering::Relaxed);
+    }
+
+    /// Adds what was counted to a sum.
+    pub fn add_to(&self, sum: &mut CompressionStats) {
+        let Some(all) = self.0.get() else { return };
+        for (sum, counters) in sum.iter_mut().zip(all.iter()) {
+            let [a, b, c, d] = counters.each_ref().map(|n| n.load(Ordering::Relaxed));
+            sum.compressed.bytes_in += a;
+            sum.compressed.bytes_out += b;
+            sum.decompressed.bytes_in += c;
+            sum.decompressed.bytes_out += d;
+        }
+    }
+}

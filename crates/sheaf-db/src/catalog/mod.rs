@@ -1,4 +1,4 @@
-//! Which databases, collections and indexes there are: on disk as rows ([`rows`]), in memory as an
+//! Which databases, collections and indexes there are: on disk as rows (`rows.rs`), in memory as an
 //! immutable snapshot that readers take without a lock ([`snapshot`]).
 //!
 //! ```text

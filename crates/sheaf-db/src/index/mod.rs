@@ -1,6 +1,6 @@
 //! Indexes: what they are ([`spec`]), which keys a document has ([`key_generation`]), how entries
-//! look and are found ([`access`]), how writes keep them true ([`maintain`]), how they come into
-//! being ([`build`]), and how it is checked that they are true ([`validate`]).
+//! look ([`key_set`]), how writes keep them true ([`maintain`]), how they come into being
+//! ([`build`]), and how it is checked that they are true ([`validate`]).
 //!
 //! ```text
 //!   entry of an index:   key   = KeyString of the fields, then the RecordId

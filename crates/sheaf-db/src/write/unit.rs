@@ -227,7 +227,7 @@ impl WriteUnit {
     }
 
     /// Locks a record that is to be changed, before it is read.
-    /// Errors: as [`WriteUnit::lock`].
+    /// Errors: `WriteConflict`, `Interrupted`, `MaxTimeMSExpired`.
     pub fn lock_record(&mut self, op: &OpContext, slot: Slot, id: RecordId) -> Result<()> {
         let table = self.collection(slot).table();
         self.lock(op, table, &record_key(id))

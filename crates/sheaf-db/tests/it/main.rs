@@ -11,3 +11,4 @@ mod find_by_index;
 mod indexes;
 mod random;
 mod support;
+mod update_operators;

@@ -58,7 +58,7 @@ pub fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn value() -> impl Strategy<Value = Value> {
+pub fn value() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(3, 12, 3, |inner| {
         let array = proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from);
         let names = prop_oneof![Just("x"), Just("y"), Just("z")];

@@ -348,6 +348,8 @@ impl DocSource for PlanFeed<'_> {
             return Ok(None);
         };
         self.current = member.doc;
-        Ok(Some(self.current.as_ref().map_or(RawDoc::EMPTY, Doc::as_raw)))
+        Ok(Some(
+            self.current.as_ref().map_or(RawDoc::EMPTY, Doc::as_raw),
+        ))
     }
 }

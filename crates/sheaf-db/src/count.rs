@@ -6,8 +6,8 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Error;
 use sheaf_query::canonical::CanonicalQuery;
 
-use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
 use crate::catalog::ReadView;
+use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 
@@ -66,10 +66,12 @@ pub fn start(
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
     if view.collection.is_some()
-        && let Some(solution) = sheaf_query::planner::plan_count(query, &find::params(view, options))?
+        && let Some(solution) =
+            sheaf_query::planner::plan_count(query, &find::params(view, options))?
     {
         let cx: BuildContext = find::build_context(view, query, options, timed);
-        let executor = PlanExecutor::new(&cx, vec![solution], find::budget(view, query, options)?, op)?;
+        let executor =
+            PlanExecutor::new(&cx, vec![solution], find::budget(view, query, options)?, op)?;
         let plan = PlanDigest::solution(executor.solution());
         return Ok((executor, plan));
     }

@@ -24,7 +24,7 @@ use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
 use crate::exec::{BuildContext, Doc, Member, PlanExecutor, WorkCounts};
 use crate::op_context::OpContext;
-use crate::plan_cache::{REPLAN_FACTOR, signature};
+use crate::plan_cache::REPLAN_FACTOR;
 
 /// What the server's parameters and the command say about running a query.
 #[derive(Debug, Clone)]
@@ -237,11 +237,11 @@ pub fn start(
 
     let key = shape::plan_cache_key(query, indexes(view));
     let mut replanned = false;
+    let signatures = planner::signatures(&solutions);
     if let Some(cached) = cache.active(key)
-        && let Some(solution) = solutions
-            .iter()
-            .find(|s| signature(&s.root) == cached.signature)
+        && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
     {
+        let solution = &solutions[at];
         let watched = TrialBudget {
             works_max: cached.works.saturating_mul(REPLAN_FACTOR).max(1),
             ..budget
@@ -259,7 +259,7 @@ pub fn start(
     let executor = PlanExecutor::new(&cx, solutions, budget, op)?;
     cache.record(
         key,
-        signature(&executor.solution().root),
+        signatures[executor.winner()].clone(),
         executor.trial_works(),
     );
     let digest = PlanDigest {

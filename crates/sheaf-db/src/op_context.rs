@@ -13,8 +13,8 @@
 //! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
 //! look at the clock every 32nd time when there is a deadline.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;

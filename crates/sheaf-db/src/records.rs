@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheaf_bson::error_code::Error;
 use sheaf_bson::RecordId;
+use sheaf_bson::error_code::Error;
 use sheaf_storage::{Cursor, Snapshot, TableId};
 
 use crate::storage_error::Coded;
@@ -41,9 +41,7 @@ impl RecordReader {
     /// The record, or `None`.
     #[inline]
     pub fn get(&self, id: RecordId) -> Result<Option<Bytes>, Error> {
-        self.snapshot
-            .get(self.table, &record_key(id))
-            .coded()
+        self.snapshot.get(self.table, &record_key(id)).coded()
     }
 }
 

@@ -74,12 +74,7 @@ fn compare(binary: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn cheapest(
-    address: SocketAddr,
-    pid: u32,
-    connections: usize,
-    make: Make,
-) -> io::Result<Measured> {
+fn cheapest(address: SocketAddr, pid: u32, connections: usize, make: Make) -> io::Result<Measured> {
     let mut best: Option<Measured> = None;
     for _ in 0..ROUNDS {
         let measured = load::run_with(address, pid, connections, ROUND, &make)?;
@@ -92,8 +87,8 @@ fn cheapest(
 
 /// A spread of keys without a pattern that a cache could follow.
 fn key(connection: usize, number: u64) -> i64 {
-    let mixed = (number.wrapping_add((connection as u64) << 40))
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed =
+        (number.wrapping_add((connection as u64) << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed >> 20) % DOCUMENTS as u64) as i64
 }
 
@@ -204,7 +199,10 @@ fn command(stream: &mut TcpStream, body: RawDoc<'_>) -> io::Result<()> {
         .ok_or_else(|| io::Error::other("the reply is no OP_MSG"))?;
     match reply.get("ok").and_then(|ok| ok.as_f64()) {
         Some(1.0) => Ok(()),
-        _ => Err(io::Error::other(format!("a command failed: {}", reply.to_buf()))),
+        _ => Err(io::Error::other(format!(
+            "a command failed: {}",
+            reply.to_buf()
+        ))),
     }
 }
 

@@ -120,6 +120,10 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             *kind,
             projection.clone(),
             cx.query.filter.clone(),
+            match gives_document(child) {
+                true => None,
+                false => Some(RecordReader::new(cx.snapshot.clone(), cx.table()?)),
+            },
             build_node(
                 cx,
                 child,

@@ -7,7 +7,8 @@ use sheaf_query::planner::solution::IndexScanNode;
 
 use super::index_cursor::IndexCursor;
 use super::{
-    BuildContext, Member, PlanStage, RecordIdSet, StageDescription, StageState, WorkContext, WorkCounts,
+    BuildContext, Member, PlanStage, RecordIdSet, StageDescription, StageState, WorkContext,
+    WorkCounts,
 };
 
 /// See the module.

@@ -6,7 +6,9 @@ use sheaf_bson::error_code::Error;
 use sheaf_query::planner::solution::IndexScanNode;
 
 use super::index_cursor::IndexCursor;
-use super::{BuildContext, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
+use super::{
+    BuildContext, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts,
+};
 
 /// See the module.
 pub struct DistinctScan {

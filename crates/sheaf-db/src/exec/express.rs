@@ -55,9 +55,7 @@ pub fn record_of_id(
 ) -> Result<Option<RecordId>, Error> {
     let mut key = KeyStringBuilder::new(Directions::ascending());
     key.append(id);
-    let mut cursor = snapshot
-        .cursor(collection.id_index_table())
-        .coded()?;
+    let mut cursor = snapshot.cursor(collection.id_index_table()).coded()?;
     if !cursor.seek(key.as_bytes()).coded()? {
         return Ok(None);
     }

@@ -135,8 +135,7 @@ impl IndexCursor {
         let range = contiguous
             .then(|| {
                 bounds.simple_range().map(|range| {
-                    let start =
-                        self.edge_of_parts(&range.start, range.start_inclusive, true);
+                    let start = self.edge_of_parts(&range.start, range.start_inclusive, true);
                     let end = self.edge_of_parts(&range.end, range.end_inclusive, false);
                     Walk::Range { start, end }
                 })
@@ -348,7 +347,10 @@ impl IndexCursor {
 
     /// `IXSCAN { a: 1, b: -1 }`.
     pub fn summary(&self, stage: &str) -> String {
-        format!("{stage} {}", json::shell_doc(self.index.key_pattern.as_raw()))
+        format!(
+            "{stage} {}",
+            json::shell_doc(self.index.key_pattern.as_raw())
+        )
     }
 
     /// What explain says of the index and the walk.
@@ -371,7 +373,10 @@ impl IndexCursor {
         out.append("isSparse", index.sparse);
         out.append("isPartial", index.partial_filter.is_some());
         out.append("indexVersion", index.version);
-        out.append("direction", if self.forward { "forward" } else { "backward" });
+        out.append(
+            "direction",
+            if self.forward { "forward" } else { "backward" },
+        );
         out.append(
             "indexBounds",
             explain_bounds::to_doc(&self.bounds, index).as_raw(),

@@ -14,7 +14,8 @@ use sheaf_query::planner::solution::IndexScanNode;
 use super::index_cursor::IndexCursor;
 use super::key_document::KeyDocument;
 use super::{
-    BuildContext, Member, PlanStage, RecordIdSet, StageDescription, StageState, WorkContext, WorkCounts,
+    BuildContext, Member, PlanStage, RecordIdSet, StageDescription, StageState, WorkContext,
+    WorkCounts,
 };
 
 /// See the module.

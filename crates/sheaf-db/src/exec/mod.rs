@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sheaf_bson::error_code::Error;
 use sheaf_bson::RecordId;
+use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_query::planner::index_entry::IndexEntry;
 

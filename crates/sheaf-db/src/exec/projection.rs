@@ -2,18 +2,25 @@
 //! the user wants it.
 //!
 //! Covered builds it from the index key; the others copy elements of the
-//! document's bytes.
+//! document's bytes. A null in a key may stand for a missing field: where the
+//! projection keeps that field the document is read after all, so that the
+//! result does not depend on the index.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::{DocBuilder, doc};
+use sheaf_bson::keystring::{self, KeyStringBuilder};
+use sheaf_bson::{DocBuilder, RawValue, doc};
 use sheaf_query::matcher::{MatchDetails, MatchExpression};
+use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::ProjectionKind;
 use sheaf_query::projection::Projection;
 
-use super::{Doc, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
-use super::key_document::KeyDocument;
+use super::key_document::{KeyDocument, directions_of};
+use super::{Doc, Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
+
+use crate::records::RecordReader;
 
 /// See the module.
 pub struct ProjectionStage {
@@ -22,15 +29,22 @@ pub struct ProjectionStage {
     /// The query's filter, for projections that ask which element matched.
     filter: Option<Arc<MatchExpression>>,
     key_document: KeyDocument,
+    /// Reads what a key leaves open.
+    records: Option<RecordReader>,
+    /// For each field of the keys' index that the projection keeps, how null is encoded there.
+    nulls: Option<(Arc<IndexEntry>, Vec<Option<Vec<u8>>>)>,
+    docs_examined: u64,
     child: Node,
 }
 
 impl ProjectionStage {
     /// `filter` is the whole query's; it is used only by positional projections.
+    /// `records` is needed where members come without documents.
     pub fn new(
         kind: ProjectionKind,
         projection: Arc<Projection>,
         filter: Arc<MatchExpression>,
+        records: Option<RecordReader>,
         child: Node,
     ) -> Self {
         let filter = projection.needs_match_details().then_some(filter);
@@ -39,9 +53,49 @@ impl ProjectionStage {
             projection,
             filter,
             key_document: KeyDocument::default(),
+            records,
+            nulls: None,
+            docs_examined: 0,
             child,
         }
     }
+
+    /// The document, if the key does not tell all that is asked of it.
+    fn read_where_null(&mut self, member: &Member) -> Result<Option<Bytes>, Error> {
+        let (Some(key), Some(id), Some(records)) = (&member.key, member.record_id, &self.records)
+        else {
+            return Ok(None);
+        };
+        if !matches!(&self.nulls, Some((index, _)) if Arc::ptr_eq(index, &key.index)) {
+            let nulls = nulls_of(&self.projection, &key.index);
+            self.nulls = Some((key.index.clone(), nulls));
+        }
+        let Some((_, nulls)) = &self.nulls else {
+            return Ok(None);
+        };
+        let has_null = keystring::fields(&key.key, directions_of(&key.index))
+            .zip(nulls)
+            .any(|(field, null)| null.as_deref() == Some(field));
+        if !has_null {
+            return Ok(None);
+        }
+        self.docs_examined += 1;
+        records.get(id)
+    }
+}
+
+fn nulls_of(projection: &Projection, index: &IndexEntry) -> Vec<Option<Vec<u8>>> {
+    let null = |at: usize| {
+        let mut builder = KeyStringBuilder::new(directions_of(index).starting_at(at));
+        builder.append(RawValue::Null);
+        builder.as_bytes().to_vec()
+    };
+    index
+        .fields
+        .iter()
+        .enumerate()
+        .map(|(at, field)| projection.keeps_path(field.path.dotted()).then(|| null(at)))
+        .collect()
 }
 
 impl PlanStage for ProjectionStage {
@@ -51,6 +105,11 @@ impl PlanStage for ProjectionStage {
             other => return Ok(other),
         };
         let record_id = member.record_id.map(|id| id.0);
+        if member.doc.is_none()
+            && let Some(bytes) = self.read_where_null(&member)?
+        {
+            member.doc = Some(Doc::Shared(bytes));
+        }
         let doc = match (&member.doc, &member.key) {
             (Some(doc), _) => doc.as_raw(),
             (None, Some(key)) => self.key_document.decode(key)?,
@@ -88,12 +147,18 @@ impl PlanStage for ProjectionStage {
                 ProjectionKind::Default => "PROJECTION_DEFAULT",
             },
             plan_fields: doc! {"transformBy": self.projection.transform_by().as_raw()},
+            exec_fields: match self.docs_examined {
+                0 => doc! {},
+                read => doc! {"docsExamined": read as i64},
+            },
+            docs_examined: self.docs_examined,
             children: vec![self.child.stats()],
             ..Default::default()
         }
     }
 
     fn add_counts(&self, counts: &mut WorkCounts) {
+        counts.docs_examined += self.docs_examined;
         self.child.add_counts(counts);
     }
 }

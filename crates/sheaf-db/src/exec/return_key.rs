@@ -3,8 +3,8 @@
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, doc};
 
-use super::{Doc, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 use super::key_document::append_flat_key;
+use super::{Doc, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 
 /// See the module.
 pub struct ReturnKey {

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sheaf_bson::DocBuilder;
-use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::RecordId;
+use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::sort::{SortKeyGenerator, SortPattern};
 
@@ -260,16 +260,14 @@ impl PlanStage for Sort {
                 entry.member.sort_key = Some(entry.key.into());
                 entry.member
             }),
-            State::Merging(merger, indexes) => {
-                match merger.next_record().map_err(spill_error)? {
-                    Some(record) => {
-                        let mut member = decode(&record.payload, indexes)?;
-                        member.sort_key = Some(record.key.into());
-                        Some(member)
-                    }
-                    None => None,
+            State::Merging(merger, indexes) => match merger.next_record().map_err(spill_error)? {
+                Some(record) => {
+                    let mut member = decode(&record.payload, indexes)?;
+                    member.sort_key = Some(record.key.into());
+                    Some(member)
                 }
-            }
+                None => None,
+            },
             State::Loading(_) | State::Done => None,
         };
         match next {
@@ -361,7 +359,12 @@ fn encode(member: &Member, indexes: &mut Vec<Arc<IndexEntry>>, out: &mut Vec<u8>
 }
 
 fn decode(bytes: &[u8], indexes: &[Arc<IndexEntry>]) -> Result<Member, Error> {
-    let damaged = || Error::new(ErrorCode::OPERATION_FAILED, "a spilled sort entry is damaged");
+    let damaged = || {
+        Error::new(
+            ErrorCode::OPERATION_FAILED,
+            "a spilled sort entry is damaged",
+        )
+    };
     let mut rest = bytes;
     let mut take = |n: usize| -> Result<&[u8], Error> {
         let (head, tail) = rest.split_at_checked(n).ok_or_else(damaged)?;

@@ -105,7 +105,11 @@ impl PlanStage for SortMerge {
     }
 
     fn is_eof(&self) -> bool {
-        self.heads.is_empty() && self.waiting.iter().all(|&child| self.children[child].is_eof())
+        self.heads.is_empty()
+            && self
+                .waiting
+                .iter()
+                .all(|&child| self.children[child].is_eof())
     }
 
     fn describe(&self) -> StageDescription {

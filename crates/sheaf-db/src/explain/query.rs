@@ -183,7 +183,14 @@ fn executed(
         }
         op.check_interrupt()?;
     }
-    append_under(explained, begun, &executor, top.as_deref(), error.as_ref(), out)
+    append_under(
+        explained,
+        begun,
+        &executor,
+        top.as_deref(),
+        error.as_ref(),
+        out,
+    )
 }
 
 /// The figures of a plan that has been run by the caller.
@@ -292,11 +299,7 @@ fn append(
     let mut facts = PlannerFacts {
         namespace: explained.namespace.to_owned(),
         parsed_query: query.filter.serialize(),
-        optimization_time: stats
-            .root
-            .common
-            .elapsed
-            .abs_diff(begun.elapsed()),
+        optimization_time: stats.root.common.elapsed.abs_diff(begun.elapsed()),
         ..Default::default()
     };
     if explained.view.collection.is_some() {

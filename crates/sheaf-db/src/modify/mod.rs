@@ -25,9 +25,9 @@ use sheaf_query::projection::Projection;
 pub use delete::{DeleteReport, DeleteStatement, delete};
 pub use update::{UpdateReport, UpdateStatement, update};
 
+use crate::catalog::ReadView;
 use crate::catalog::collection::Collection;
 use crate::exec::{Doc, PlanExecutor, WorkCounts, express};
-use crate::catalog::ReadView;
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 use crate::write::{MatchedRecord, RecordSource};

@@ -13,7 +13,6 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
 
 /// Entries of one collection's cache.
 const ENTRIES_MAX: usize = 5000;
@@ -43,7 +42,7 @@ struct Entry {
 /// What to do about a shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedPlan {
-    /// Which of the planner's solutions, by [`signature`].
+    /// Which of the planner's solutions, by [`sheaf_query::planner::signatures`].
     pub signature: String,
     /// Steps its trial took.
     pub works: u64,
@@ -122,95 +121,6 @@ impl PlanCache {
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-/// A plan without its constants: stages, indexes, directions.
-pub fn signature(node: &SolutionNode) -> String {
-    let mut out = String::new();
-    write(node, &mut out);
-    out
-}
-
-fn write(node: &SolutionNode, out: &mut String) {
-    use std::fmt::Write;
-    let children: &[SolutionNode] = match node {
-        SolutionNode::Eof => {
-            out.push_str("EOF");
-            &[]
-        }
-        SolutionNode::CollScan { direction, .. } => {
-            let _ = write!(out, "COLLSCAN {direction}");
-            &[]
-        }
-        SolutionNode::IndexScan(scan) => {
-            let _ = write!(out, "IXSCAN {} {}", scan.index.ident, scan.direction);
-            &[]
-        }
-        SolutionNode::CountScan(scan) => {
-            let _ = write!(out, "COUNT_SCAN {}", scan.index.ident);
-            &[]
-        }
-        SolutionNode::DistinctScan { scan, fields } => {
-            let _ = write!(
-                out,
-                "DISTINCT_SCAN {} {} {fields}",
-                scan.index.ident, scan.direction
-            );
-            &[]
-        }
-        SolutionNode::Fetch { child, .. } => {
-            out.push_str("FETCH");
-            std::slice::from_ref(child)
-        }
-        SolutionNode::Sort { child, .. } => {
-            out.push_str("SORT");
-            std::slice::from_ref(child)
-        }
-        SolutionNode::Limit { child, .. } => {
-            out.push_str("LIMIT");
-            std::slice::from_ref(child)
-        }
-        SolutionNode::Skip { child, .. } => {
-            out.push_str("SKIP");
-            std::slice::from_ref(child)
-        }
-        SolutionNode::ReturnKey { child } => {
-            out.push_str("RETURN_KEY");
-            std::slice::from_ref(child)
-        }
-        SolutionNode::Projection { kind, child, .. } => {
-            out.push_str(match kind {
-                ProjectionKind::Covered => "PROJECTION_COVERED",
-                ProjectionKind::Simple => "PROJECTION_SIMPLE",
-                ProjectionKind::Default => "PROJECTION_DEFAULT",
-            });
-            std::slice::from_ref(child)
-        }
-        SolutionNode::Or { children, .. } => {
-            out.push_str("OR");
-            children
-        }
-        SolutionNode::SortMerge { children, .. } => {
-            out.push_str("SORT_MERGE");
-            children
-        }
-        SolutionNode::AndSorted { children } => {
-            out.push_str("AND_SORTED");
-            children
-        }
-        SolutionNode::AndHash { children } => {
-            out.push_str("AND_HASH");
-            children
-        }
-    };
-    if !children.is_empty() {
-        out.push('(');
-        for child in children {
-            write(child, out);
-            out.push(';');
-        }
-        out.push(')');
     }
 }
 

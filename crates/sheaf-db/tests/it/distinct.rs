@@ -5,8 +5,9 @@ use std::sync::Arc;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, RawValue, doc};
 use sheaf_db::Events;
+use sheaf_db::ResultSource;
 use sheaf_db::distinct::distinct;
-use sheaf_db::find::QueryOptions;
+use sheaf_db::find::{QueryOptions, find};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use crate::support::{EngineKind, TestDb, ns};
@@ -51,4 +52,38 @@ fn a_null_key_is_a_value_only_if_a_document_holds_null() {
     insert(doc! {"a": null, "c": 5});
     assert_eq!(matching().0, "[ 2, null ]");
     assert_eq!(values(&t, "a", doc! {"a": {"$gt": 1}}).0, "[ 2, null ]");
+}
+
+/// A covered projection tells a missing field from null, reading the document only there.
+#[test]
+fn a_covered_projection_keeps_missing_fields_missing() {
+    let t = TestDb::new(EngineKind::Memory, Events::default());
+    t.create_index("c", doc! {"a": 1, "b": 1}, doc! {}).unwrap();
+    for doc in [
+        doc! {"_id": 1, "a": 1, "b": 2},
+        doc! {"_id": 2, "a": 2},
+        doc! {"_id": 3, "a": 3, "b": null},
+    ] {
+        t.insert("c", doc).unwrap();
+    }
+    let filter = doc! {"a": {"$gte": 1}};
+    let projection = doc! {"_id": 0, "a": 1, "b": 1};
+    let spec = FindSpec {
+        filter: Some(filter.as_raw()),
+        projection: Some(projection.as_raw()),
+        ..FindSpec::default()
+    };
+    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let view = t.db.read_view(&ns("c")).unwrap();
+    let mut found = find(&view, &t.op, query, &QueryOptions::default()).unwrap();
+    let mut docs = Vec::new();
+    while let Some(doc) = found.next(&t.op).unwrap() {
+        docs.push(doc.as_raw().to_string());
+    }
+    assert_eq!(docs, ["{ a: 1, b: 2 }", "{ a: 2 }", "{ a: 3, b: null }"]);
+    assert_eq!(
+        found.counts().docs_examined,
+        2,
+        "only where the key has null"
+    );
 }

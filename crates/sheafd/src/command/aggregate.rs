@@ -1,13 +1,15 @@
 //! `aggregate`: runs a pipeline over a collection.
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement};
+use sheaf_bson::{
+    ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement,
+};
 use sheaf_db::aggregate as db_aggregate;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::{Namespace, ReadView};
 use sheaf_query::canonical::Hint;
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
-use sheaf_query::pipeline::{Pipeline, PipelineSource};
+use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource};
 
 use super::batch::{self, CursorSettings};
 use super::coll_stats::append_storage_stats;
@@ -64,7 +66,10 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse(cx.arguments())?;
-    let namespace = namespace(cx)?;
+    if cx.first()?.value().is_number() {
+        return run_collectionless(cx, request, out);
+    }
+    let namespace = cx.collection()?;
     if request.explain {
         let body = cx.body;
         return super::explain::explain(cx, body, Verbosity::QueryPlanner, out);
@@ -103,16 +108,52 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     )
 }
 
-/// Pipelines over no collection (`aggregate: 1`) begin with a stage that makes
-/// documents; there is none of these yet.
-fn namespace(cx: &mut CommandContext<'_>) -> Result<Namespace, Error> {
-    if cx.first()?.value().is_number() {
-        return Err(Error::new(
-            ErrorCode::INVALID_NAMESPACE,
-            "{aggregate: 1} is not valid for the stages there are: name a collection",
-        ));
-    }
-    cx.collection()
+/// A pipeline over no collection (`aggregate: 1`): its first stage makes the documents.
+fn run_collectionless(
+    cx: &mut CommandContext<'_>,
+    request: Request<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let mut stages = request.pipeline.iter();
+    let documents = match stages.next().and_then(|stage| stage.as_document()) {
+        Some(first) if first.get("$currentOp").is_some() => {
+            if cx.db != "admin" {
+                return Err(Error::new(
+                    ErrorCode::INVALID_NAMESPACE,
+                    "$currentOp must be run against the 'admin' database with {aggregate: 1}",
+                ));
+            }
+            let spec = first
+                .get_element("$currentOp")
+                .ok_or_else(|| fields::missing("aggregate", "pipeline"))?;
+            super::current_op::stage(cx, fields::document("$currentOp", &spec)?)?
+        }
+        _ => {
+            return Err(Error::new(
+                ErrorCode::INVALID_NAMESPACE,
+                "{aggregate: 1} is not valid for this pipeline: name a collection",
+            ));
+        }
+    };
+    let rest = ArrayBuf::from_values(stages);
+    let pipeline = OptimizedPipeline {
+        prefix: Default::default(),
+        rest: Pipeline::parse(rest.as_raw(), &context(request.let_vars)?)?,
+    };
+    let namespace = Namespace::new(cx.db, "system.listing")?;
+    let reply_namespace = batch::command_namespace(cx.db, "aggregate");
+    batch::reply_with_cursor(
+        cx,
+        Box::new(db_aggregate::start_over(documents, &pipeline)),
+        CursorSettings {
+            namespace,
+            reply_namespace,
+            batch_size: request.batch_size,
+            single_batch: false,
+            no_timeout: false,
+        },
+        out,
+    )
 }
 
 fn context(let_vars: Option<RawDoc<'_>>) -> Result<ParseContext, Error> {

@@ -1,9 +1,9 @@
 //! `currentOp`: operations in progress.
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc};
 use sheaf_query::matcher;
 
-use super::context::CommandContext;
+use super::context::{CommandContext, unknown_field};
 use super::fields;
 use super::host_info::hostname;
 use crate::session::operations::OperationSlot;
@@ -38,6 +38,29 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     out.end();
     Ok(())
+}
+
+/// The documents of the `$currentOp` stage.
+/// Errors: an option that the stage does not have.
+pub fn stage(cx: &CommandContext<'_>, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, Error> {
+    const NAME: &str = "$currentOp";
+    let mut idle_too = false;
+    for element in spec.iter() {
+        match element.key() {
+            "idleConnections" => idle_too = fields::boolean(NAME, &element)?,
+            // There are no users, and nothing but operations to show.
+            "allUsers" | "idleCursors" | "idleSessions" | "localOps" | "backtrace"
+            | "targetAllNodes" | "truncateOps" => {
+                fields::boolean(NAME, &element)?;
+            }
+            other => return Err(unknown_field(NAME, other)),
+        }
+    }
+    let slots = cx.server.operations.slots();
+    Ok(slots
+        .iter()
+        .filter_map(|slot| describe(slot, idle_too))
+        .collect())
 }
 
 fn describe(slot: &OperationSlot, idle_too: bool) -> Option<DocBuf> {

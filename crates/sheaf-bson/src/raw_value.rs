@@ -155,6 +155,14 @@ fn code_with_scope(bytes: &[u8]) -> RawValue<'_> {
 }
 
 impl<'a> RawValue<'a> {
+    /// A whole number as an int where it fits, as a long elsewhere: how MongoDB prints figures.
+    pub fn int_or_long(n: i64) -> RawValue<'static> {
+        match i32::try_from(n) {
+            Ok(n) => RawValue::Int32(n),
+            Err(_) => RawValue::Int64(n),
+        }
+    }
+
     /// The type.
     #[inline]
     pub fn element_type(&self) -> ElementType {

@@ -215,10 +215,6 @@ fn append_all(out: &mut DocBuilder, doc: RawDoc<'_>) {
     out.extend(doc);
 }
 
-/// Counters print as int where they fit, as MongoDB's do.
 fn number(n: u64) -> sheaf_bson::RawValue<'static> {
-    match i32::try_from(n) {
-        Ok(n) => sheaf_bson::RawValue::Int32(n),
-        Err(_) => sheaf_bson::RawValue::Int64(n as i64),
-    }
+    sheaf_bson::RawValue::int_or_long(n as i64)
 }

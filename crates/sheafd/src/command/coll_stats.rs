@@ -1,6 +1,6 @@
 //! `collStats`: sizes, counts and indexes of a collection.
 
-use sheaf_bson::{DocBuilder, Error};
+use sheaf_bson::{DocBuilder, Error, RawValue};
 use sheaf_db::{Collection, Db};
 
 use super::context::CommandContext;
@@ -47,13 +47,13 @@ pub fn append_storage_stats(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let scale = scale.max(1);
-    let scaled = |bytes: u64| (bytes as i64) / scale;
+    let scaled = |bytes: u64| RawValue::int_or_long((bytes as i64) / scale);
     let stats = db.collection_stats(collection)?;
     let size = &stats.size;
     out.append("size", scaled(size.data_bytes));
-    out.append("count", size.count as i64);
+    out.append("count", RawValue::int_or_long(size.count as i64));
     if size.count > 0 {
-        out.append("avgObjSize", size.document_bytes_mean() as i64);
+        out.append("avgObjSize", RawValue::int_or_long(size.document_bytes_mean() as i64));
     }
     out.append("numOrphanDocs", 0);
     out.append("storageSize", scaled(size.storage_bytes));

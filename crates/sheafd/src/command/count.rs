@@ -40,9 +40,6 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     counters.keys_examined.add(counted.counts.keys_examined);
     counters.docs_examined.add(counted.counts.docs_examined);
     cx.report.plan = counted.plan;
-    match i32::try_from(counted.count) {
-        Ok(n) => out.append("n", n),
-        Err(_) => out.append("n", RawValue::Int64(counted.count as i64)),
-    };
+    out.append("n", RawValue::int_or_long(counted.count as i64));
     Ok(())
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::KeyStringBuilder;
 use sheaf_bson::path::{FieldPath, LeafArrayBehavior, for_each_value};
-use sheaf_bson::{ArrayBuf, ArrayBuilder, RawDoc, RawValue, Value, doc};
+use sheaf_bson::{ArrayBuf, ArrayBuilder, ElementType, RawDoc, RawValue, Value, doc};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::matcher::{self, MatchExpression, ParseContext};
 
@@ -51,21 +51,26 @@ pub fn distinct(
 ) -> Result<Distinct, Error> {
     let (mut executor, plan) = start(view, op, key, &query, options, false)?;
     let mut values = Values::default();
+    let mut looked = WorkCounts::default();
     while let Some(member) = executor.next(op)? {
         match member_values(&member, key, &mut values)? {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(error) => return Err(error),
         }
+        // At once, so that values come in the order of the keys.
+        if let Some(doubtful) = values.doubtful.take() {
+            let counts = add_if_held(view, op, key, &query, options, doubtful, &mut values)?;
+            looked.keys_examined += counts.keys_examined;
+            looked.docs_examined += counts.docs_examined;
+        }
     }
-    let mut counts = executor.counts();
-    for doubtful in std::mem::take(&mut values.doubtful) {
-        let looked = add_if_held(view, op, key, &query, options, doubtful, &mut values)?;
-        counts.keys_examined += looked.keys_examined;
-        counts.docs_examined += looked.docs_examined;
-    }
+    let counts = executor.counts();
     Ok(Distinct {
         values: values.list.finish(),
-        counts,
+        counts: WorkCounts {
+            keys_examined: counts.keys_examined + looked.keys_examined,
+            docs_examined: counts.docs_examined + looked.docs_examined,
+        },
         plan,
     })
 }
@@ -135,8 +140,10 @@ struct Values {
     seen: HashSet<Box<[u8]>>,
     key: KeyStringBuilder,
     list: ArrayBuilder,
-    /// Values of index keys that stand for documents without the value as well.
-    doubtful: Vec<Value>,
+    /// The value of an index key that stands for documents without the value as well.
+    doubtful: Option<Value>,
+    /// Types of such values that were met before.
+    doubted: Vec<ElementType>,
 }
 
 impl Values {
@@ -173,8 +180,9 @@ fn member_values(
     let parts = values_of(&index_key.index, &index_key.key, &index_key.type_bits)?;
     Ok(match field.and_then(|at| parts.get(at)) {
         Some(doubtful @ (Value::Null | Value::Undefined)) => {
-            if !values.doubtful.contains(doubtful) {
-                values.doubtful.push(doubtful.clone());
+            if !values.doubted.contains(&doubtful.element_type()) {
+                values.doubted.push(doubtful.element_type());
+                values.doubtful = Some(doubtful.clone());
             }
             ControlFlow::Continue(())
         }

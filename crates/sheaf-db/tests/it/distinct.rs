@@ -46,7 +46,7 @@ fn a_null_key_is_a_value_only_if_a_document_holds_null() {
     insert(doc! {"a": []});
     assert_eq!(all(), ("[ 1 ]".to_owned(), scan()));
     insert(doc! {"a": [2, null]});
-    assert_eq!(all(), ("[ 1, 2, null ]".to_owned(), scan()));
+    assert_eq!(all(), ("[ null, 1, 2 ]".to_owned(), scan()));
     // Only documents that match count.
     let matching = || values(&t, "a", doc! {"a": {"$lte": null}});
     insert(doc! {"a": null, "c": 5});

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DateTime, DocBuf, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
-use sheaf_query::expression::VariableScope;
-use sheaf_query::matcher::ParseContext;
 use sheaf_query::projection::Projection;
 
-use super::{Matches, ReturnDocument, project};
+use super::{Matches, ReturnDocument, parse_context, parse_projection, parse_query, project};
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
@@ -52,21 +50,9 @@ pub fn delete(
     options: &QueryOptions,
     report: &mut DeleteReport,
 ) -> Result<(), Error> {
-    let mut scope = VariableScope::new(DateTime::now());
-    if let Some(vars) = statement.spec.let_vars {
-        scope = scope.with_let(vars)?;
-    }
-    let context = ParseContext { variables: scope };
-    let projection = statement
-        .projection
-        .filter(|spec| !spec.is_empty())
-        .map(|spec| Projection::parse(spec, &context))
-        .transpose()?;
-    let mut spec = statement.spec.clone();
-    if !statement.multi && spec.sort.is_some() {
-        spec.limit = Some(1);
-    }
-    let query = Arc::new(CanonicalQuery::with_context(spec, &context)?);
+    let context = parse_context(&statement.spec, DateTime::now())?;
+    let projection = parse_projection(statement.projection, &context)?;
+    let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut taker = Taker {
         query: &query,
         return_document: statement.return_document,

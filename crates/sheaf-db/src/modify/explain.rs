@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, doc};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec};
-use sheaf_query::expression::VariableScope;
-use sheaf_query::matcher::{MatchDetails, ParseContext};
+use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::matcher::MatchDetails;
 use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver};
 
-use super::{DeleteStatement, UpdateStatement};
+use super::{DeleteStatement, UpdateStatement, parse_context, parse_query};
 use crate::catalog::ReadView;
 use crate::explain::Verbosity;
 use crate::explain::query::{Explained, TopStage, with_top};
@@ -37,16 +36,13 @@ pub fn explain_update(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let now = DateTime::now();
-    let context = context(&statement.spec, now)?;
+    let context = parse_context(&statement.spec, now)?;
     let driver = UpdateDriver::parse(
         statement.update,
         statement.array_filters,
         &context.variables,
     )?;
-    let query = Arc::new(CanonicalQuery::with_context(
-        statement.spec.clone(),
-        &context,
-    )?);
+    let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut stage = UpdateStage {
         query: &query,
         driver: &driver,
@@ -65,24 +61,13 @@ pub fn explain_delete(
     statement: &DeleteStatement<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let context = context(&statement.spec, DateTime::now())?;
-    let query = Arc::new(CanonicalQuery::with_context(
-        statement.spec.clone(),
-        &context,
-    )?);
+    let context = parse_context(&statement.spec, DateTime::now())?;
+    let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut stage = DeleteStage {
         multi: statement.multi,
         deleted: 0,
     };
     explain(target, &query, &mut stage, out)
-}
-
-fn context(spec: &FindSpec<'_>, now: DateTime) -> Result<ParseContext, Error> {
-    let mut variables = VariableScope::new(now);
-    if let Some(vars) = spec.let_vars {
-        variables = variables.with_let(vars)?;
-    }
-    Ok(ParseContext { variables })
 }
 
 fn explain(

@@ -17,8 +17,10 @@ mod update;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
-use sheaf_query::canonical::CanonicalQuery;
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
 use sheaf_query::planner;
 use sheaf_query::projection::Projection;
 
@@ -120,6 +122,38 @@ pub enum ReturnDocument {
     Before,
     /// As it is now.
     After,
+}
+
+/// What parsing a statement's parts depends on: its `let`, and the time.
+fn parse_context(spec: &FindSpec<'_>, now: DateTime) -> Result<ParseContext, Error> {
+    let mut variables = VariableScope::new(now);
+    if let Some(vars) = spec.let_vars {
+        variables = variables.with_let(vars)?;
+    }
+    Ok(ParseContext { variables })
+}
+
+/// The query of a statement. For one document of several in an order the first is enough.
+fn parse_query(
+    spec: &FindSpec<'_>,
+    multi: bool,
+    context: &ParseContext,
+) -> Result<Arc<CanonicalQuery>, Error> {
+    let mut spec = spec.clone();
+    if !multi && spec.sort.is_some() {
+        spec.limit = Some(1);
+    }
+    CanonicalQuery::with_context(spec, context).map(Arc::new)
+}
+
+/// `fields` of findAndModify.
+fn parse_projection(
+    spec: Option<RawDoc<'_>>,
+    context: &ParseContext,
+) -> Result<Option<Projection>, Error> {
+    spec.filter(|spec| !spec.is_empty())
+        .map(|spec| Projection::parse(spec, context))
+        .transpose()
 }
 
 /// A document to give back, through the command's `fields`.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::{DateTime, DocBuf, ObjectId, RawArray, RawDoc, RawValue, Value};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
-use sheaf_query::expression::VariableScope;
-use sheaf_query::matcher::{MatchDetails, ParseContext};
+use sheaf_query::matcher::MatchDetails;
 use sheaf_query::projection::Projection;
 use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver, UpdateKind};
 
-use super::{Matches, ReturnDocument, project};
+use super::{Matches, ReturnDocument, parse_context, parse_projection, parse_query, project};
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
@@ -65,28 +64,20 @@ pub fn update(
     report: &mut UpdateReport,
 ) -> Result<(), Error> {
     let now = DateTime::now();
-    let mut scope = VariableScope::new(now);
-    if let Some(vars) = statement.spec.let_vars {
-        scope = scope.with_let(vars)?;
-    }
-    let driver = UpdateDriver::parse(statement.update, statement.array_filters, &scope)?;
+    let context = parse_context(&statement.spec, now)?;
+    let driver = UpdateDriver::parse(
+        statement.update,
+        statement.array_filters,
+        &context.variables,
+    )?;
     if statement.multi && driver.kind() == UpdateKind::Replacement {
         return Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
             "multi update is not supported for replacement-style update",
         ));
     }
-    let context = ParseContext { variables: scope };
-    let projection = statement
-        .projection
-        .filter(|spec| !spec.is_empty())
-        .map(|spec| Projection::parse(spec, &context))
-        .transpose()?;
-    let mut spec = statement.spec.clone();
-    if !statement.multi && spec.sort.is_some() {
-        spec.limit = Some(1);
-    }
-    let query = Arc::new(CanonicalQuery::with_context(spec, &context)?);
+    let projection = parse_projection(statement.projection, &context)?;
+    let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut applier = Applier {
         query: &query,
         driver: &driver,

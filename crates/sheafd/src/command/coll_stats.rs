@@ -53,7 +53,10 @@ pub fn append_storage_stats(
     out.append("size", scaled(size.data_bytes));
     out.append("count", RawValue::int_or_long(size.count as i64));
     if size.count > 0 {
-        out.append("avgObjSize", RawValue::int_or_long(size.document_bytes_mean() as i64));
+        out.append(
+            "avgObjSize",
+            RawValue::int_or_long(size.document_bytes_mean() as i64),
+        );
     }
     out.append("numOrphanDocs", 0);
     out.append("storageSize", scaled(size.storage_bytes));

@@ -92,7 +92,7 @@ pub struct WriteReport {
     /// The statement (`{q, u, multi, upsert}` or `{q, limit}`).
     pub statement: DocBuf,
     /// Which plan found the documents.
-    pub plan_summary: Option<String>,
+    pub plan: PlanDigest,
     /// Index keys examined.
     pub keys_examined: u64,
     /// Documents examined.

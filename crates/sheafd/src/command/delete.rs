@@ -1,14 +1,12 @@
 //! `delete`: removes documents.
 
-use std::time::Instant;
-
 use sheaf_bson::{DocBuilder, Error, RawDoc};
 use sheaf_db::Namespace;
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
-use super::write_reply::{WriteErrors, append_write_concern, statements};
+use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
 use super::{fields, find};
 
 /// One element of `deletes`.
@@ -99,29 +97,17 @@ pub fn run_one(
     doc: RawDoc<'_>,
     report: &mut DeleteReport,
 ) -> Result<(), Error> {
-    let begun = Instant::now();
+    let meter = Meter::start(cx);
     let options = cx.server.query_options(None);
-    let before = cx.op.counters().counts();
     let db = cx.server.db.clone();
     let result = modify::delete(&db, &cx.op, namespace, statement, &options, report);
-    let counters = cx.op.counters();
-    counters.keys_examined.add(report.counts.keys_examined);
-    counters.docs_examined.add(report.counts.docs_examined);
-    let after = counters.counts();
     let wrote = report.result.deleted > 0;
-    cx.report.plan = report.plan.clone();
+    let found = (&report.plan, report.counts);
+    let common = meter.report(cx, "remove", doc, found, wrote);
     cx.report.writes.push(WriteReport {
-        kind: "remove",
-        statement: doc.to_buf(),
-        plan_summary: report.plan.summary(),
-        keys_examined: report.counts.keys_examined,
-        docs_examined: report.counts.docs_examined,
         n_deleted: report.result.deleted,
         keys_deleted: wrote.then_some(report.result.stats.keys_deleted),
-        bytes_logged: wrote.then_some(after.bytes_logged - before.bytes_logged),
-        write_conflicts: after.write_conflicts - before.write_conflicts,
-        elapsed: begun.elapsed(),
-        ..Default::default()
+        ..common
     });
     result
 }

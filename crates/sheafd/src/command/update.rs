@@ -1,14 +1,12 @@
 //! `update`: changes documents by operators, replacement or pipeline.
 
-use std::time::Instant;
-
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, Value};
 use sheaf_db::Namespace;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
-use super::write_reply::{WriteErrors, append_write_concern, statements};
+use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
 use super::{fields, find};
 
 /// One element of `updates`.
@@ -133,32 +131,20 @@ pub fn run_one(
     doc: RawDoc<'_>,
     report: &mut UpdateReport,
 ) -> Result<(), Error> {
-    let begun = Instant::now();
+    let meter = Meter::start(cx);
     let options = cx.server.query_options(None);
-    let before = cx.op.counters().counts();
     let db = cx.server.db.clone();
     let result = modify::update(&db, &cx.op, namespace, statement, &options, report);
-    let counters = cx.op.counters();
-    counters.keys_examined.add(report.counts.keys_examined);
-    counters.docs_examined.add(report.counts.docs_examined);
-    let after = counters.counts();
     let wrote = report.result.modified > 0 || report.upserted.is_some();
-    cx.report.plan = report.plan.clone();
+    let found = (&report.plan, report.counts);
+    let common = meter.report(cx, "update", doc, found, wrote);
     cx.report.writes.push(WriteReport {
-        kind: "update",
-        statement: doc.to_buf(),
-        plan_summary: report.plan.summary(),
-        keys_examined: report.counts.keys_examined,
-        docs_examined: report.counts.docs_examined,
         n_matched: report.result.matched,
         n_modified: report.result.modified,
         n_upserted: u64::from(report.upserted.is_some()),
         keys_inserted: wrote.then_some(report.result.stats.keys_inserted),
         keys_deleted: wrote.then_some(report.result.stats.keys_deleted),
-        bytes_logged: wrote.then_some(after.bytes_logged - before.bytes_logged),
-        write_conflicts: after.write_conflicts - before.write_conflicts,
-        elapsed: begun.elapsed(),
-        ..Default::default()
+        ..common
     });
     result
 }

@@ -1,8 +1,13 @@
 //! What the write commands share: their documents, and `writeErrors`.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+use std::time::Instant;
 
-use super::context::CommandContext;
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_db::PlanDigest;
+use sheaf_db::exec::WorkCounts;
+use sheaf_db::op_context::OpCounts;
+
+use super::context::{CommandContext, WriteReport};
 use super::fields;
 use super::hello::WRITE_BATCH_MAX;
 
@@ -104,5 +109,49 @@ pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {
         out.append("codeName", &*error.code_name());
         out.append("errmsg", error.message());
         out.end();
+    }
+}
+
+/// Measures one write statement.
+pub struct Meter {
+    begun: Instant,
+    before: OpCounts,
+}
+
+impl Meter {
+    /// Before the statement.
+    pub fn start(cx: &CommandContext<'_>) -> Meter {
+        Meter {
+            begun: Instant::now(),
+            before: cx.op.counters().counts(),
+        }
+    }
+
+    /// After it: what all kinds of statements report. `wrote`: some document was changed.
+    pub fn report(
+        &self,
+        cx: &mut CommandContext<'_>,
+        kind: &'static str,
+        statement: RawDoc<'_>,
+        found: (&PlanDigest, WorkCounts),
+        wrote: bool,
+    ) -> WriteReport {
+        let (plan, read) = found;
+        let counters = cx.op.counters();
+        counters.keys_examined.add(read.keys_examined);
+        counters.docs_examined.add(read.docs_examined);
+        let after = counters.counts();
+        cx.report.plan = plan.clone();
+        WriteReport {
+            kind,
+            statement: statement.to_buf(),
+            plan: plan.clone(),
+            keys_examined: read.keys_examined,
+            docs_examined: read.docs_examined,
+            bytes_logged: wrote.then_some(after.bytes_logged - self.before.bytes_logged),
+            write_conflicts: after.write_conflicts - self.before.write_conflicts,
+            elapsed: self.begun.elapsed(),
+            ..Default::default()
+        }
     }
 }

@@ -177,7 +177,7 @@ fn append_query_facts(finished: &Finished<'_>, out: &mut DocBuilder) {
 
 /// keysInserted and keysDeleted are absent when no document was changed at all.
 fn append_write_facts(write: &WriteReport, out: &mut DocBuilder) {
-    if let Some(summary) = &write.plan_summary {
+    if let Some(summary) = write.plan.summary() {
         out.append("planSummary", summary.as_str());
     }
     out.append("keysExamined", write.keys_examined as i64);

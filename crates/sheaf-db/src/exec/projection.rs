@@ -22,6 +22,9 @@ use super::{Doc, Member, Node, PlanStage, StageDescription, StageState, WorkCont
 
 use crate::records::RecordReader;
 
+/// By field of an index; `None` for those that the projection drops.
+type Nulls = Vec<Option<Vec<u8>>>;
+
 /// See the module.
 pub struct ProjectionStage {
     kind: ProjectionKind,
@@ -32,7 +35,7 @@ pub struct ProjectionStage {
     /// Reads what a key leaves open.
     records: Option<RecordReader>,
     /// For each field of the keys' index that the projection keeps, how null is encoded there.
-    nulls: Option<(Arc<IndexEntry>, Vec<Option<Vec<u8>>>)>,
+    nulls: Option<(Arc<IndexEntry>, Nulls)>,
     docs_examined: u64,
     child: Node,
 }
@@ -84,7 +87,7 @@ impl ProjectionStage {
     }
 }
 
-fn nulls_of(projection: &Projection, index: &IndexEntry) -> Vec<Option<Vec<u8>>> {
+fn nulls_of(projection: &Projection, index: &IndexEntry) -> Nulls {
     let null = |at: usize| {
         let mut builder = KeyStringBuilder::new(directions_of(index).starting_at(at));
         builder.append(RawValue::Null);

@@ -154,7 +154,7 @@ pub struct Listing(std::vec::IntoIter<DocBuf>);
 
 impl Listing {
     /// Gives `docs` in order.
-    pub fn new(docs: Vec<DocBuf>) -> Box<dyn ResultSource> {
+    pub fn of(docs: Vec<DocBuf>) -> Box<dyn ResultSource> {
         Box::new(Listing(docs.into_iter()))
     }
 }

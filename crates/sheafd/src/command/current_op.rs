@@ -116,11 +116,7 @@ fn describe(slot: &OperationSlot, idle_too: bool) -> Option<DocBuf> {
     out.append("docsExamined", counts.docs_examined as i64);
     if let Some(progress) = operation.op.progress() {
         let (done, total) = progress.done_of_total();
-        let percent = if total == 0 {
-            100
-        } else {
-            (done * 100 / total).min(100)
-        };
+        let percent = (done * 100).checked_div(total).unwrap_or(100).min(100);
         out.append(
             "msg",
             format!("{} {}/{} {percent}%", progress.phase(), done, total).as_str(),

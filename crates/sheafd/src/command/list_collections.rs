@@ -84,7 +84,7 @@ fn reply(
     let namespace = Namespace::new(cx.db, "system.listing")?;
     batch::reply_with_cursor(
         cx,
-        Listing::new(listed),
+        Listing::of(listed),
         CursorSettings {
             namespace,
             reply_namespace,

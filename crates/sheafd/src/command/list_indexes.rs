@@ -36,7 +36,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(
         cx,
-        Listing::new(listed),
+        Listing::of(listed),
         CursorSettings {
             namespace,
             reply_namespace,

@@ -6,9 +6,7 @@ use super::context::CommandContext;
 
 /// Runs it. Only the server's own log can be rotated (`1` or `"server"`).
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
-    for element in cx.arguments() {
-        return Err(cx.unknown_field(&element));
-    }
+    cx.no_arguments()?;
     if let RawValue::String(which) = cx.first()?.value()
         && which != "server"
     {

@@ -19,7 +19,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
 
 use super::eval::{EvalContext, EvalValue};
 use super::variables::VariableScope;
-use super::{Expression, budget, field_path, location, parse};
+use super::{Expression, budget, field_path, location, operators, parse};
 use crate::matcher::Dependencies;
 
 /// Deepest nesting that is projected within.
@@ -299,6 +299,10 @@ fn flatten<'a>(
                     flatten(inner, &path, project, depth + 1, out)?;
                     continue;
                 }
+                Some(first) if project => {
+                    operator_is_known(first.key())?;
+                    Said::Value(element.value())
+                }
                 _ => Said::Value(element.value()),
             },
             RawValue::Boolean(_)
@@ -319,6 +323,14 @@ fn flatten<'a>(
         out.push((path, said));
     }
     Ok(())
+}
+
+/// A projection says of an unknown operator what other places say with `InvalidPipelineOperator`.
+pub(crate) fn operator_is_known(name: &str) -> Result<()> {
+    match operators::find(name) {
+        Some(_) => Ok(()),
+        None => Err(location(31325, format!("Unknown expression {name}"))),
+    }
 }
 
 fn add_node_dependencies(node: &Node, prefix: &str, found: &mut Dependencies) {

@@ -11,6 +11,7 @@ use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuilder, Error, RawArray, RawDoc, RawValue};
 
 use super::{Action, ElemMatch, Field, Kind, Node, Projection, Slice};
+use crate::expression::projection_exec::operator_is_known;
 use crate::matcher::{self, ParseContext};
 
 /// The deepest nesting of sub-projections.
@@ -157,7 +158,10 @@ impl Parser<'_> {
                 only_field(path, doc)?;
                 self.meta(path, argument)
             }
-            _ => self.computed(path, RawValue::Document(doc)),
+            (name, _) => {
+                operator_is_known(name)?;
+                self.computed(path, RawValue::Document(doc))
+            }
         }
     }
 

@@ -61,6 +61,8 @@ pub enum Step {
         /// All of them, not one.
         multi: bool,
     },
+    /// Inserts with an `_id` of their own, which indexes may refuse.
+    Insert(Vec<DocBuf>),
 }
 
 /// Carries out `rounds` rounds, the first with this seed, the others with the
@@ -98,30 +100,53 @@ pub fn setting(name: &str, default: u64) -> u64 {
 
 /// Any round.
 pub fn round() -> impl Strategy<Value = Round> {
-    let docs = prop_oneof![
-        vec(document(), 0..30),
-        vec(flat_document(), 0..40),
-        vec(table_document(), 0..40),
+    let style = prop_oneof![
+        1 => Just(document().boxed()),
+        4 => Just(flat_document().boxed()),
+        4 => Just(table_document().boxed()),
     ];
-    let steps = vec(step(), 1..24);
-    (docs, any::<bool>(), vec(index(), 0..4), steps).prop_map(
-        |(docs, indexes_first, indexes, steps)| Round {
-            docs: docs
-                .iter()
-                .enumerate()
-                .map(|(i, doc)| numbered(i, doc))
-                .collect(),
-            indexes_first,
-            indexes,
-            steps,
-        },
-    )
+    style.prop_flat_map(|document| {
+        let docs =
+            prop_oneof![1 => vec(document.clone(), 0..8), 4 => vec(document.clone(), 20..60)];
+        let indexes = vec(index(), 0..5);
+        let steps = vec(step(document), 1..30);
+        (docs, any::<bool>(), indexes, steps).prop_map(|(docs, indexes_first, indexes, steps)| {
+            let mut ids = 0..;
+            let mut number = |docs: &[DocBuf]| -> Vec<DocBuf> {
+                docs.iter()
+                    .zip(&mut ids)
+                    .map(|(doc, id)| numbered(id, doc))
+                    .collect()
+            };
+            let docs = number(&docs);
+            let numbered = steps.into_iter().map(|step| match step {
+                Step::Insert(docs) => Step::Insert(number(&docs)),
+                other => other,
+            });
+            Round {
+                docs,
+                indexes_first,
+                indexes,
+                steps: numbered.collect(),
+            }
+        })
+    })
 }
 
-/// With its place in the list as `_id`.
-fn numbered(i: usize, doc: &DocBuf) -> DocBuf {
+/// Mostly one of three integers, so that filters find something and sorts meet ties.
+fn few() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        12 => (0i32..3).prop_map(Value::Int32),
+        1 => Just(Value::Null),
+        1 => select(vec!["a", "ab"]).prop_map(|s| Value::String(s.into())),
+        2 => scalar(),
+    ]
+}
+
+/// With this `_id`.
+fn numbered(id: i32, doc: &DocBuf) -> DocBuf {
     let mut out = DocBuilder::new();
-    out.append("_id", i as i32);
+    out.append("_id", id);
     for element in doc.iter().filter(|element| element.key() != "_id") {
         out.append_raw_element(element);
     }
@@ -130,13 +155,13 @@ fn numbered(i: usize, doc: &DocBuf) -> DocBuf {
 
 /// No arrays: indexes that are not multikey.
 fn flat_document() -> impl Strategy<Value = DocBuf> {
-    let field = || option::weighted(0.85, scalar());
+    let field = || option::weighted(0.85, few());
     (
         field(),
         field(),
         field(),
         field(),
-        option::of((field(), field())),
+        option::weighted(0.3, (field(), field())),
     )
         .prop_map(|(a, b, c, d, inner)| {
             let inner = inner.map(|(b, c)| fields(&[("b", b), ("c", c)]));
@@ -147,12 +172,12 @@ fn flat_document() -> impl Strategy<Value = DocBuf> {
 
 /// Arrays where applications have them: a list of values, a list of sub-documents.
 fn table_document() -> impl Strategy<Value = DocBuf> {
-    let field = || option::weighted(0.9, scalar());
+    let field = || option::weighted(0.9, few());
     let line = (field(), field()).prop_map(|(b, c)| Value::Document(fields(&[("b", b), ("c", c)])));
     (
         option::weighted(0.9, vec(line, 0..4)),
         field(),
-        option::weighted(0.9, vec(scalar(), 0..4)),
+        option::weighted(0.9, vec(few(), 0..4)),
         field(),
     )
         .prop_map(|(a, b, c, d)| {
@@ -196,25 +221,55 @@ fn index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
         doc! {"d": 1, "_id": -1},
         doc! {"a.0": 1},
     ]);
-    let pattern = prop_oneof![2 => usual, 1 => sort(false)];
+    let pattern = prop_oneof![4 => usual, 1 => sort(false)];
     (pattern, option::weighted(0.25, options))
         .prop_map(|(pattern, options)| (pattern, options.unwrap_or_default()))
 }
 
+/// Any filter, most of them over what indexes have.
 fn any_filter() -> impl Strategy<Value = DocBuf> {
-    prop_oneof![filter(), filter_without_positions(), simple_filter()]
+    let either = || vec(simple_filter(), 1..4);
+    let both = (simple_filter(), either()).prop_map(|(and, or)| {
+        let mut out = DocBuilder::from_doc(and.as_raw());
+        out.append_bson("$or", &or);
+        out.finish()
+    });
+    prop_oneof![
+        6 => simple_filter(),
+        1 => either().prop_map(|filters| doc! {"$or": filters}),
+        1 => both,
+        1 => filter(),
+        1 => filter_without_positions(),
+    ]
 }
 
-/// Conjunctions of few comparisons on top-level fields: what compound indexes are made for.
+const PATHS: [&str; 6] = ["a", "b", "c", "d", "a.b", "a.c"];
+
+/// Conjunctions of few comparisons on the paths that indexes have: what compound indexes are for.
 fn simple_filter() -> impl Strategy<Value = DocBuf> {
-    let name = select(vec!["a", "b", "c", "d", "a.b", "a.c"]);
-    let op = select(vec!["$eq", "$eq", "$gt", "$gte", "$lt", "$lte"]);
+    let op = || select(vec!["$gt", "$gte", "$lt", "$lte", "$ne"]);
     let list = |values: Vec<Value>| Value::Array(ArrayBuf::from_values(&values));
+    let begins = Value::Regex {
+        pattern: "^a".into(),
+        options: String::new(),
+    };
     let test = prop_oneof![
-        3 => (op, scalar()).prop_map(|(op, value)| doc! {op: value}),
-        1 => vec(scalar(), 1..5).prop_map(move |values| doc! {"$in": list(values)}),
+        6 => few().prop_map(|value| doc! {"$eq": value}),
+        3 => (op(), few()).prop_map(|(op, value)| doc! {op: value}),
+        2 => vec(few(), 1..5).prop_map(move |values| doc! {"$in": list(values)}),
+        2 => (few(), few()).prop_map(|(low, high)| doc! {"$gte": low, "$lte": high}),
+        1 => (op(), few()).prop_map(|(op, value)| doc! {"$not": {op: value}}),
+        1 => any::<bool>().prop_map(|there| doc! {"$exists": there}),
+        1 => (op(), few()).prop_map(|(op, value)| doc! {"$elemMatch": {op: value}}),
+        1 => (few(), op(), few())
+            .prop_map(|(b, op, c)| doc! {"$elemMatch": {"b": b, "c": {op: c}}}),
+        1 => vec(few(), 1..3).prop_map(move |values| doc! {"$all": list(values)}),
+        1 => Just(doc! {"$regex": begins}),
     ];
-    vec((name, test), 1..4).prop_map(|tests| {
+    let count = prop_oneof![5 => Just(1usize), 4 => Just(2), 1 => Just(3)];
+    let tests = (vec((select(PATHS.to_vec()), test), 3), count);
+    tests.prop_map(|(mut tests, count)| {
+        tests.truncate(count);
         let mut out = DocBuilder::new();
         for (name, test) in &tests {
             out.append_bson(name, test);
@@ -223,11 +278,42 @@ fn simple_filter() -> impl Strategy<Value = DocBuf> {
     })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+/// Sorts that indexes can give.
+fn usual_sort() -> impl Strategy<Value = DocBuf> {
+    select(vec![
+        doc! {"a": 1},
+        doc! {"a": -1},
+        doc! {"b": 1},
+        doc! {"a": 1, "b": 1},
+        doc! {"a": -1, "b": -1},
+        doc! {"a": 1, "b": -1},
+        doc! {"a.b": 1},
+        doc! {"a.b": -1, "a.c": -1},
+        doc! {"b": 1, "c": 1, "d": 1},
+        doc! {"b": -1},
+        doc! {"c": 1},
+        doc! {"d": -1, "_id": 1},
+        doc! {"_id": -1},
+    ])
+}
+
+/// Projections that index keys can cover.
+fn usual_projection() -> impl Strategy<Value = DocBuf> {
+    select(vec![
+        doc! {"a": 1, "_id": 0},
+        doc! {"b": 1, "a": 1, "_id": 0},
+        doc! {"a.b": 1, "_id": 0},
+        doc! {"a.b": 1, "a.c": 1, "_id": 0},
+        doc! {"b": 1, "c": 1, "_id": 0},
+        doc! {"d": 1},
+    ])
+}
+
+fn step(document: BoxedStrategy<DocBuf>) -> impl Strategy<Value = Step> {
     let find = (
         any_filter(),
-        option::weighted(0.5, sort(false)),
-        option::weighted(0.4, projection()),
+        option::weighted(0.5, prop_oneof![3 => usual_sort(), 1 => sort(false)]),
+        option::weighted(0.4, prop_oneof![2 => usual_projection(), 1 => projection()]),
         prop_oneof![3 => Just(0u64), 1 => 0u64..5],
         prop_oneof![2 => Just(0u64), 1 => 1u64..8],
     )
@@ -240,8 +326,11 @@ fn step() -> impl Strategy<Value = Step> {
                 limit,
             })
         });
-    let distinct =
-        (path(false), option::of(any_filter())).prop_map(|(path, filter)| Step::Distinct {
+    let distinct = (
+        prop_oneof![3 => select(PATHS.to_vec()).prop_map(str::to_owned), 1 => path(false)],
+        option::of(any_filter()),
+    )
+        .prop_map(|(path, filter)| Step::Distinct {
             path,
             filter: filter.unwrap_or_default(),
         });
@@ -251,9 +340,10 @@ fn step() -> impl Strategy<Value = Step> {
             update,
             multi,
         });
-    let delete = (any_filter(), prop::bool::weighted(0.2))
+    let delete = (any_filter(), prop::bool::weighted(0.1))
         .prop_map(|(filter, multi)| Step::Delete { filter, multi });
-    prop_oneof![12 => find, 2 => distinct, 4 => update, 1 => delete]
+    let insert = vec(document, 1..10).prop_map(Step::Insert);
+    prop_oneof![20 => find, 3 => distinct, 4 => update, 1 => delete, 2 => insert]
 }
 
 fn update() -> impl Strategy<Value = DocBuf> {

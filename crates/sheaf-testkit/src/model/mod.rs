@@ -25,5 +25,5 @@ pub use filter::matches;
 pub use order::{SortTuple, compare_tuples, sort_key};
 pub use paths::distinct;
 pub use projection::project;
-pub use results::{Query, check, matching, wanted_count};
+pub use results::{Query, check, check_in_any_field_order, matching, wanted_count};
 pub use update::{Updated, update};

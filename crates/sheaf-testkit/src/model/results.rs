@@ -3,7 +3,7 @@
 //! Documents that sort alike may come in any order, and which of them a limit
 //! leaves out is open; nothing else is.
 
-use sheaf_bson::{DocBuf, RawDoc};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::{compare_tuples, matches, project, sort_key};
 
@@ -84,6 +84,41 @@ pub fn check(docs: &[DocBuf], query: &Query, got: Result<&[DocBuf], i32>) -> Res
         }
     }
     Ok(())
+}
+
+/// As [`check`], for projections out of index keys, which know the values but
+/// not the order in which a document has its fields.
+pub fn check_in_any_field_order(
+    docs: &[DocBuf],
+    query: &Query,
+    got: Result<&[DocBuf], i32>,
+) -> Result<(), String> {
+    let docs: Vec<DocBuf> = docs.iter().map(|doc| sorted(doc.as_raw())).collect();
+    match got {
+        Ok(got) => {
+            let got: Vec<DocBuf> = got.iter().map(|doc| sorted(doc.as_raw())).collect();
+            check(&docs, query, Ok(&got))
+        }
+        Err(code) => check(&docs, query, Err(code)),
+    }
+}
+
+/// With the fields of the document, and of documents directly within, by name.
+fn sorted(doc: RawDoc<'_>) -> DocBuf {
+    let mut elements: Vec<_> = doc.iter().collect();
+    elements.sort_by_key(|element| element.key());
+    let mut out = DocBuilder::new();
+    for element in elements {
+        match element.value() {
+            RawValue::Document(inner) => {
+                out.append(element.key(), RawValue::Document(sorted(inner).as_raw()));
+            }
+            _ => {
+                out.append_raw_element(element);
+            }
+        }
+    }
+    out.finish()
 }
 
 /// Such a sort is refused with BadValue.

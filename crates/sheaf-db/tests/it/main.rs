@@ -10,5 +10,6 @@ mod documents;
 mod find_by_index;
 mod indexes;
 mod random;
+mod sort_spill;
 mod support;
 mod update_operators;

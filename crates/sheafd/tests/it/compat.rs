@@ -67,7 +67,7 @@ fn read_sections() -> Vec<Section> {
             });
             continue;
         }
-        let mut columns = line.splitn(3, " | ").map(str::trim);
+        let mut columns = line.splitn(3, '|').map(str::trim);
         let mut column = || columns.next().unwrap_or_default().to_owned();
         let name = Name {
             name: column(),

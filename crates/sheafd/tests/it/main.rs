@@ -5,6 +5,7 @@
 
 mod client;
 mod compat;
+mod differential;
 mod echo;
 mod net;
 mod process;

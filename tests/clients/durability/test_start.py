@@ -39,6 +39,38 @@ def test_the_lock_of_a_killed_server_is_free(tmp_path):
         assert client.admin.command("ping")["ok"] == 1
 
 
+def test_a_newer_data_format_is_refused_and_left_alone(tmp_path):
+    with server(tmp_path / "data") as s:
+        with s.client() as client:
+            client.d.c.insert_one({"_id": 1})
+        assert s.stop() == 0
+    # The catalog's row {format: 1}, see docs/format/catalog.md.
+    path = tmp_path / "data" / "sheaf.redb"
+    ours, newer = (b"\x12format\0" + n.to_bytes(8, "little") for n in (1, 2))
+    content = path.read_bytes()
+    assert ours in content
+    path.write_bytes(content.replace(ours, newer))
+    r = run("--dbpath", tmp_path / "data", "--port", free_port())
+    assert r.returncode != 0
+    said = r.stdout + r.stderr
+    assert "format" in said and "newer" in said, said
+    # What the newer program wrote is still there for it.
+    path.write_bytes(path.read_bytes().replace(newer, ours))
+    with server(tmp_path / "data") as s, s.client() as client:
+        assert client.d.c.find_one() == {"_id": 1}
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"x" * 5_000_000])
+def test_a_file_that_is_not_ours_is_refused(tmp_path, content):
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "sheaf.redb"
+    path.write_bytes(content)
+    r = run("--dbpath", tmp_path / "data", "--port", free_port())
+    assert r.returncode != 0
+    assert "sheaf.redb" in r.stdout + r.stderr
+    assert path.read_bytes() == content
+
+
 def test_a_port_in_use_is_refused(tmp_path):
     with server(tmp_path / "one") as first:
         r = run("--dbpath", tmp_path / "two", "--port", first.port)

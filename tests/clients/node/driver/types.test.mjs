@@ -42,7 +42,9 @@ test('each value is found by equality, with and without an index', async () => {
 
 test('any of them is an _id, arrays and regular expressions apart', async () => {
   const c = await ctx.empty('ids');
-  const usable = Object.entries(values).filter(([name]) => !['array', 'regex', 'decimalNaN'].includes(name));
+  // Nor null, for which the driver makes an id; NaN is one value, whatever its type.
+  const refused = ['array', 'regex', 'nil', 'decimalNaN'];
+  const usable = Object.entries(values).filter(([name]) => !refused.includes(name));
   await c.insertMany(usable.map(([name, v]) => ({ _id: v, name })));
   for (const [name, v] of usable) assert.equal((await c.findOne({ _id: { $eq: v } })).name, name);
 });
@@ -51,8 +53,8 @@ test('equal numbers of different types are one _id', async () => {
   const c = await ctx.empty('numbers');
   await c.insertOne({ _id: new Int32(5) });
   for (const same of [Long.fromNumber(5), new Double(5), Decimal128.fromString('5.0')])
-    await assert.rejects(c.insertOne({ _id: same }), { code: 11000 });
-  assert.equal(await c.countDocuments(), 1);
+    await assert.rejects(c.insertOne({ _id: same }), (e) => Number(e.code) === 11000);
+  assert.equal(Number(await c.countDocuments()), 1);
 });
 
 test('an index gives the exact type back when it covers', async () => {
@@ -84,5 +86,5 @@ test('a hundred levels of nesting are kept, more are refused', async () => {
   await c.insertOne({ _id: 'ok', v: nest(90) });
   assert.ok((await c.findOne({ _id: 'ok' })).v.d.d.d);
   await assert.rejects(c.insertOne({ _id: 'deep', v: nest(300) }));
-  assert.equal(await c.countDocuments(), 1);
+  assert.equal(Number(await c.countDocuments()), 1);
 });

@@ -12,9 +12,6 @@ use super::multi_plan::{self, Candidate, Scored, TrialBudget};
 use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, build};
 use crate::op_context::OpContext;
 
-/// Steps between two looks at deadline and kill flag.
-const WORKS_PER_INTERRUPT_CHECK: u32 = 128;
-
 /// One plan, being run.
 pub struct PlanExecutor {
     root: Node,
@@ -27,7 +24,6 @@ pub struct PlanExecutor {
     /// The winner's steps in the trial: what the plan cache remembers.
     trial_works: u64,
     n_returned: u64,
-    works_to_check: u32,
     begun: Instant,
 }
 
@@ -91,7 +87,6 @@ impl PlanExecutor {
             trial,
             winner,
             n_returned: 0,
-            works_to_check: WORKS_PER_INTERRUPT_CHECK,
             begun,
         })
     }
@@ -120,7 +115,6 @@ impl PlanExecutor {
             trial: Vec::new(),
             winner: 0,
             n_returned: 0,
-            works_to_check: WORKS_PER_INTERRUPT_CHECK,
             begun,
         }))
     }
@@ -133,11 +127,8 @@ impl PlanExecutor {
         }
         let mut cx = WorkContext { op };
         loop {
-            self.works_to_check -= 1;
-            if self.works_to_check == 0 {
-                self.works_to_check = WORKS_PER_INTERRUPT_CHECK;
-                op.check_interrupt()?;
-            }
+            // At every step: a filter may take long over one document.
+            op.check_interrupt()?;
             match self.root.work(&mut cx)? {
                 StageState::Advanced(member) => {
                     self.n_returned += 1;

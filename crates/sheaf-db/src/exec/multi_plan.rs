@@ -68,10 +68,8 @@ pub fn run(
     budget: TrialBudget,
     cx: &mut WorkContext<'_>,
 ) -> Result<(usize, Vec<Scored>), Error> {
-    for round in 0..budget.works_max {
-        if round % 64 == 0 {
-            cx.op.check_interrupt()?;
-        }
+    for _ in 0..budget.works_max {
+        cx.op.check_interrupt()?;
         let mut done = false;
         let mut alive = false;
         for candidate in candidates.iter_mut() {

@@ -432,6 +432,8 @@ pub(super) fn range<'e>(
     };
     // An element is a type, a number, the digits of its key and a zero.
     budget::check_value(usize::try_from(count).map_or(0, |count| count.saturating_mul(13)))?;
+    // A loop may ask for one range after the other.
+    budget::steps(u64::try_from(count).unwrap_or(0))?;
     let mut out = ArrayBuilder::new();
     let mut at = start;
     while (step > 0 && at < end) || (step < 0 && at > end) {

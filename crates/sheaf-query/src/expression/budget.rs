@@ -22,7 +22,7 @@ use super::eval::EvalValue;
 pub(super) const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// All values that wait for another one, together.
 const HELD_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// Array elements that `$map`, `$filter` and `$reduce` walk for one document.
+/// Array elements that `$map`, `$filter`, `$reduce` and `$range` walk for one document.
 /// (Fewer in tests, which run unoptimised.)
 const STEPS_MAX: u64 = if cfg!(test) { 200_000 } else { 20_000_000 };
 
@@ -40,13 +40,20 @@ pub(super) fn begin() {
 /// Errors: there were too many.
 #[inline]
 pub(super) fn step() -> Result<()> {
-    let steps = STEPS.get() + 1;
+    steps(1)
+}
+
+/// Counts so many steps, before they are taken.
+/// Errors: there were too many.
+#[inline]
+pub(super) fn steps(more: u64) -> Result<()> {
+    let steps = STEPS.get().saturating_add(more);
     STEPS.set(steps);
     if steps > STEPS_MAX {
         return Err(Error::new(
             ErrorCode::EXCEEDED_TIME_LIMIT,
             format!(
-                "$map, $filter and $reduce must not walk more than {STEPS_MAX} elements for one document"
+                "$map, $filter, $reduce and $range must not walk more than {STEPS_MAX} elements for one document"
             ),
         ));
     }

@@ -128,7 +128,10 @@ impl<'a> IndexChange<'a> {
     fn apply(&self, index: &Index, result: &mut CollModResult) -> Result<IndexSpec> {
         let mut spec = index.spec().clone();
         if spec.is_id_index() {
-            return Err(invalid("can't hide _id index, nor let it expire documents"));
+            return Err(match self.hidden {
+                Some(_) => Error::bad_value("can't hide _id index"),
+                None => invalid("the _id index cannot let documents expire"),
+            });
         }
         if let Some(hidden) = self.hidden
             && hidden != spec.hidden

@@ -8,7 +8,7 @@ pub mod query;
 
 use std::time::Duration;
 
-use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, RawDoc};
 
 use crate::exec::{ExecutionStats, StageStats, TrialPlan};
@@ -31,13 +31,10 @@ impl Verbosity {
             "queryPlanner" => Ok(Verbosity::QueryPlanner),
             "executionStats" => Ok(Verbosity::ExecutionStats),
             "allPlansExecution" => Ok(Verbosity::AllPlansExecution),
-            _ => Err(Error::new(
-                ErrorCode::FAILED_TO_PARSE,
-                format!(
-                    "verbosity '{word}' is not one of queryPlanner, executionStats and \
-                     allPlansExecution"
-                ),
-            )),
+            _ => Err(Error::bad_value(format!(
+                "verbosity '{word}' is not one of queryPlanner, executionStats and \
+                 allPlansExecution"
+            ))),
         }
     }
 }

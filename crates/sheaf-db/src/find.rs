@@ -39,6 +39,12 @@ pub struct QueryOptions {
     pub no_table_scan: bool,
     /// `internalQueryMaxScansToExplode`.
     pub scans_to_explode_max: usize,
+    /// `internalQueryPlannerEnableIndexIntersection`.
+    pub index_intersection: bool,
+    /// `internalQueryPlannerEnableHashIntersection`.
+    pub hash_intersection: bool,
+    /// `internalQueryForceIntersectionPlans`.
+    pub force_intersection: bool,
     /// `internalQueryPlanEvaluationWorks`.
     pub evaluation_works: u64,
     /// `internalQueryPlanEvaluationCollFraction`.
@@ -55,6 +61,9 @@ impl Default for QueryOptions {
             temp_dir: std::env::temp_dir(),
             no_table_scan: false,
             scans_to_explode_max: 200,
+            index_intersection: true,
+            hash_intersection: false,
+            force_intersection: false,
             evaluation_works: 10_000,
             evaluation_collection_fraction: 0.3,
             evaluation_results_max: 101,
@@ -317,6 +326,9 @@ pub(crate) fn params<'v>(view: &'v ReadView, options: &QueryOptions) -> PlannerP
     PlannerParams {
         no_table_scan: options.no_table_scan,
         max_scans_to_explode: options.scans_to_explode_max,
+        enable_index_intersection: options.index_intersection,
+        enable_hash_intersection: options.hash_intersection,
+        force_intersection_plans: options.force_intersection,
         ..PlannerParams::new(indexes(view))
     }
 }

@@ -53,6 +53,12 @@ parameters! {
     MaxBlockingSortMemoryUsageBytes = "internalQueryMaxBlockingSortMemoryUsageBytes": int(0, i64::MAX), 104_857_600, true;
     /// Point scans that an explosion for a sort may have.
     MaxScansToExplode = "internalQueryMaxScansToExplode": int(0, i64::MAX), 200, true;
+    /// Index intersections are the only candidates wherever they are possible.
+    ForceIntersectionPlans = "internalQueryForceIntersectionPlans": Type::Bool, 0, true;
+    /// Intersections may be by hash (AND_HASH).
+    EnableHashIntersection = "internalQueryPlannerEnableHashIntersection": Type::Bool, 0, true;
+    /// Intersections may be made at all.
+    EnableIndexIntersection = "internalQueryPlannerEnableIndexIntersection": Type::Bool, 1, true;
     /// Steps of each candidate in a plan trial.
     PlanEvaluationWorks = "internalQueryPlanEvaluationWorks": int(1, i64::MAX), 10_000, true;
     /// The same, as a fraction of the collection.
@@ -188,6 +194,9 @@ impl Parameters {
             temp_dir: db.temp_dir().to_path_buf(),
             no_table_scan: self.bool(Parameter::NoTableScan),
             scans_to_explode_max: size(Parameter::MaxScansToExplode),
+            index_intersection: self.bool(Parameter::EnableIndexIntersection),
+            hash_intersection: self.bool(Parameter::EnableHashIntersection),
+            force_intersection: self.bool(Parameter::ForceIntersectionPlans),
             evaluation_works: self.int(Parameter::PlanEvaluationWorks).unsigned_abs(),
             evaluation_collection_fraction: self.double(Parameter::PlanEvaluationCollFraction),
             evaluation_results_max: size(Parameter::PlanEvaluationMaxResults),

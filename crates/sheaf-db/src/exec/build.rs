@@ -11,6 +11,8 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
 use sheaf_storage::{Snapshot, TableId};
 
+use super::and_hash::AndHash;
+use super::and_sorted::AndSorted;
 use super::collscan::CollScan;
 use super::count_scan::CountScan;
 use super::distinct_scan::DistinctScan;
@@ -135,14 +137,17 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
         SolutionNode::DistinctScan { scan, fields } => {
             Box::new(DistinctScan::new(cx, scan, *fields)?)
         }
-        SolutionNode::AndSorted { .. } | SolutionNode::AndHash { .. } => {
-            return Err(Error::new(
-                ErrorCode::INTERNAL_ERROR,
-                "index intersection is not carried out yet",
-            ));
-        }
+        SolutionNode::AndSorted { children } => Box::new(AndSorted::new(build_all(cx, children)?)),
+        SolutionNode::AndHash { children } => Box::new(AndHash::new(build_all(cx, children)?)),
     };
     Ok(Node::new(stage, cx.timed))
+}
+
+fn build_all(cx: &BuildContext, nodes: &[SolutionNode]) -> Result<Vec<Node>, Error> {
+    nodes
+        .iter()
+        .map(|node| build_node(cx, node, false))
+        .collect()
 }
 
 /// Whether members that come out of `node` hold a document.

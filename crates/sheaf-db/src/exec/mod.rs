@@ -13,6 +13,8 @@
 //! A document crosses the tree as the engine's own bytes ([`Doc::Shared`]);
 //! only stages that build something (projections) allocate.
 
+mod and_hash;
+mod and_sorted;
 mod build;
 mod collscan;
 mod count_scan;

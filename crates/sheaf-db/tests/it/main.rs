@@ -9,6 +9,7 @@ mod distinct;
 mod documents;
 mod find_by_index;
 mod indexes;
+mod intersection;
 mod random;
 mod sort_spill;
 mod support;

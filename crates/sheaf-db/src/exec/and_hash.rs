@@ -1,0 +1,125 @@
+//! AND_HASH: records that every child gives, in any order.
+//!
+//! The first child is read whole, each further one but the last keeps of that
+//! what it gives too, and the last is streamed against what is left.
+
+use std::collections::HashSet;
+
+use sheaf_bson::DocBuilder;
+use sheaf_bson::error_code::{Error, ErrorCode};
+
+use super::and_sorted::no_record;
+use super::{Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
+
+/// What the table of record ids may hold, in bytes, as MongoDB limits it.
+const MEMORY_BYTES_MAX: usize = 32 << 20;
+/// What one id costs in the table, about.
+const ENTRY_BYTES: usize = 16;
+
+/// See the module.
+pub struct AndHash {
+    children: Vec<Node>,
+    current: usize,
+    /// What all children before the current one gave.
+    table: HashSet<i64>,
+    /// What the current one, not the first, gave of that.
+    kept: HashSet<i64>,
+    map_after: Vec<u64>,
+    done: bool,
+}
+
+impl AndHash {
+    /// At least two children.
+    pub fn new(children: Vec<Node>) -> Self {
+        AndHash {
+            children,
+            current: 0,
+            table: HashSet::new(),
+            kept: HashSet::new(),
+            map_after: Vec::new(),
+            done: false,
+        }
+    }
+
+    /// The current child is at its end.
+    fn next_child(&mut self) -> StageState {
+        if self.current > 0 {
+            self.table = std::mem::take(&mut self.kept);
+        }
+        self.map_after.push(self.table.len() as u64);
+        self.current += 1;
+        if self.table.is_empty() || self.current == self.children.len() {
+            self.done = true;
+            return StageState::Eof;
+        }
+        StageState::NeedTime
+    }
+}
+
+impl PlanStage for AndHash {
+    fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
+        if self.done {
+            return Ok(StageState::Eof);
+        }
+        let is_last = self.current + 1 == self.children.len();
+        let member = match self.children[self.current].work(cx)? {
+            StageState::Advanced(member) => member,
+            StageState::NeedTime => return Ok(StageState::NeedTime),
+            StageState::Eof if is_last => {
+                self.done = true;
+                return Ok(StageState::Eof);
+            }
+            StageState::Eof => return Ok(self.next_child()),
+        };
+        let id = member.record_id.ok_or_else(no_record)?;
+        if is_last {
+            // Taken out, so that a child that gives it twice gives it once.
+            if self.table.remove(&id.0) {
+                return Ok(StageState::Advanced(Member {
+                    record_id: Some(id),
+                    ..Default::default()
+                }));
+            }
+            return Ok(StageState::NeedTime);
+        }
+        if self.current == 0 {
+            self.table.insert(id.0);
+            if self.table.len() * ENTRY_BYTES > MEMORY_BYTES_MAX {
+                return Err(Error::new(
+                    ErrorCode::EXCEEDED_MEMORY_LIMIT,
+                    "an index intersection (AND_HASH) needs more than 32 MB; hint one index",
+                ));
+            }
+        } else if self.table.contains(&id.0) {
+            self.kept.insert(id.0);
+        }
+        Ok(StageState::NeedTime)
+    }
+
+    fn is_eof(&self) -> bool {
+        self.done
+    }
+
+    fn describe(&self) -> StageDescription {
+        let mut exec = DocBuilder::new();
+        exec.append("memUsage", (self.table.len() * ENTRY_BYTES) as i64);
+        exec.append("memLimit", MEMORY_BYTES_MAX as i64);
+        for (child, entries) in self.map_after.iter().enumerate() {
+            exec.append(format!("mapAfterChild_{child}"), *entries as i64);
+        }
+        StageDescription {
+            stage: "AND_HASH",
+            exec_fields: exec.finish(),
+            is_intersection: true,
+            children: self.children.iter().map(Node::stats).collect(),
+            many: true,
+            ..Default::default()
+        }
+    }
+
+    fn add_counts(&self, counts: &mut WorkCounts) {
+        for child in &self.children {
+            child.add_counts(counts);
+        }
+    }
+}

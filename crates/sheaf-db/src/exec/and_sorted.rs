@@ -1,0 +1,117 @@
+//! AND_SORTED: records that every child gives, where children give them in
+//! record order.
+//!
+//! One child names a target, the others advance towards it in turn; whoever
+//! overshoots names the next target.
+
+use sheaf_bson::DocBuilder;
+use sheaf_bson::RecordId;
+use sheaf_bson::error_code::{Error, ErrorCode};
+
+use super::{Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
+
+/// See the module.
+pub struct AndSorted {
+    children: Vec<Node>,
+    /// How often a child's target was overshot by another.
+    failed: Vec<u64>,
+    target: Option<RecordId>,
+    target_child: usize,
+    /// Children that have not met the target yet, the next one last.
+    behind: Vec<usize>,
+    done: bool,
+}
+
+impl AndSorted {
+    /// Every child gives record ids in ascending order.
+    pub fn new(children: Vec<Node>) -> Self {
+        AndSorted {
+            failed: vec![0; children.len()],
+            children,
+            target: None,
+            target_child: 0,
+            behind: Vec::new(),
+            done: false,
+        }
+    }
+
+    fn aim(&mut self, target: RecordId, child: usize) {
+        self.target = Some(target);
+        self.target_child = child;
+        self.behind = (0..self.children.len())
+            .rev()
+            .filter(|other| *other != child)
+            .collect();
+    }
+}
+
+impl PlanStage for AndSorted {
+    fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
+        if self.done {
+            return Ok(StageState::Eof);
+        }
+        let child = self.behind.last().copied().unwrap_or(0);
+        let member = match self.children[child].work(cx)? {
+            StageState::Advanced(member) => member,
+            StageState::NeedTime => return Ok(StageState::NeedTime),
+            StageState::Eof => {
+                self.done = true;
+                return Ok(StageState::Eof);
+            }
+        };
+        let id = member.record_id.ok_or_else(no_record)?;
+        let Some(target) = self.target else {
+            self.aim(id, child);
+            return Ok(StageState::NeedTime);
+        };
+        if id < target {
+            return Ok(StageState::NeedTime);
+        }
+        if id > target {
+            self.failed[self.target_child] += 1;
+            self.aim(id, child);
+            return Ok(StageState::NeedTime);
+        }
+        self.behind.pop();
+        if !self.behind.is_empty() {
+            return Ok(StageState::NeedTime);
+        }
+        self.target = None;
+        Ok(StageState::Advanced(Member {
+            record_id: Some(id),
+            ..Default::default()
+        }))
+    }
+
+    fn is_eof(&self) -> bool {
+        self.done
+    }
+
+    fn describe(&self) -> StageDescription {
+        let mut exec = DocBuilder::new();
+        for (child, failed) in self.failed.iter().enumerate() {
+            exec.append(format!("failedAnd_{child}"), *failed as i64);
+        }
+        StageDescription {
+            stage: "AND_SORTED",
+            exec_fields: exec.finish(),
+            is_intersection: true,
+            children: self.children.iter().map(Node::stats).collect(),
+            many: true,
+            ..Default::default()
+        }
+    }
+
+    fn add_counts(&self, counts: &mut WorkCounts) {
+        for child in &self.children {
+            child.add_counts(counts);
+        }
+    }
+}
+
+pub(super) fn no_record() -> Error {
+    Error::new(
+        ErrorCode::INTERNAL_ERROR,
+        "an intersection needs record ids",
+    )
+}

@@ -156,7 +156,7 @@ fn indexes_hidden_and_shown_again() {
         let result = coll_mod(&t, expire).unwrap();
         assert_eq!(result.expire_after_seconds, Some((None, 60)));
         for (request, expected) in [
-            (doc! {"index": {"name": "_id_", "hidden": true}}, 72),
+            (doc! {"index": {"name": "_id_", "hidden": true}}, 2),
             (doc! {"index": {"name": "x", "hidden": true}}, 27),
             (doc! {"index": {"keyPattern": {"x": 1}, "hidden": true}}, 27),
             (doc! {"index": {"name": "a_1"}}, 72),

@@ -98,6 +98,8 @@ def verify(coll, writers):
         by_index = {d["_id"] for d in coll.find({"group": group}, hint="group_1_version_-1")}
         assert by_index == {_id for _id, d in found.items() if d["group"] == group}
     assert coll.estimated_document_count() == len(found)
+    validated = coll.database.command("validate", coll.name)
+    assert validated["valid"], validated
 
 
 def test_acknowledged_writes_survive(tmp_path):
@@ -196,6 +198,7 @@ def test_kill_while_indexes_and_collections_come_and_go(tmp_path):
             db = client.durable
             assert db.base.count_documents({}) == 20_000
             for name in db.list_collection_names():
+                assert db.command("validate", name)["valid"], name
                 documents = db[name].count_documents({})
                 for index in db[name].index_information():
                     by_index = {d["_id"] for d in db[name].find({}, {"_id": 1}, hint=index)}

@@ -99,3 +99,7 @@ test('explain helpers', () => {
   same(c.countDocuments(), 100); // explaining a removal removes nothing
   truth(c.explain().distinct('pad').queryPlanner !== undefined, 'distinct');
 });
+test('validate', () => {
+  const v = db.measured.validate();
+  same([v.valid, v.nrecords, v.nIndexes], [true, 100, 2]);
+});

@@ -135,7 +135,7 @@ impl Finisher<'_> {
                 && pattern
                     .parts
                     .iter()
-                    .all(|part| projection.keeps_path(part.path.dotted())) =>
+                    .all(|part| projection.keeps_order_by(&part.path)) =>
             {
                 SolutionNode::Sort {
                     pattern,

@@ -162,8 +162,7 @@ impl Projection {
         (!found.whole_document).then_some(found)
     }
 
-    /// Whether the result at `path`, as an index on it would see it, is the
-    /// document's: an index order survives the projection.
+    /// Whether every value at `path` is in the result.
     pub fn keeps_path(&self, path: &str) -> bool {
         match self.kind {
             Kind::Inclusion => self
@@ -171,6 +170,15 @@ impl Projection {
                 .iter()
                 .any(|kept| is_path_prefix(kept, path)),
             Kind::Exclusion => keeps_all_of(&self.root, path),
+        }
+    }
+
+    /// Whether the result sorts by `path` as the document does. An inclusion of
+    /// `a.b` drops the scalars of an array `a`, which sort as null by `a.b`.
+    pub fn keeps_order_by(&self, path: &FieldPath) -> bool {
+        match self.kind {
+            Kind::Inclusion => self.keeps_path(path.prefix(1)),
+            Kind::Exclusion => self.keeps_path(path.dotted()),
         }
     }
 

@@ -122,6 +122,20 @@ fn kept_paths() {
 }
 
 #[test]
+fn kept_orders() {
+    let keeps = |spec: DocBuf, path: &str| {
+        parsed(&spec).keeps_order_by(&sheaf_bson::path::FieldPath::parse(path).unwrap())
+    };
+    assert!(keeps(doc! {"a": 1}, "a"));
+    assert!(keeps(doc! {"a": 1}, "a.b"));
+    // {a: [{b: 4}, 0]} sorts by null, {a: [{b: 4}]} by 4.
+    assert!(!keeps(doc! {"a.b": 1}, "a.b"));
+    assert!(!keeps(doc! {"a.b": 1}, "a.b.c"));
+    assert!(keeps(doc! {"a.b": 0}, "a.c"));
+    assert!(!keeps(doc! {"a.b": 0}, "a.b"));
+}
+
+#[test]
 fn record_id_at_the_end() {
     let projection = parsed(&doc! {"a": 1}).with_record_id();
     let got = apply(&projection, &doc! {"_id": 1, "a": 2, "b": 3}, None).unwrap();

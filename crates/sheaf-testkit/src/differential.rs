@@ -12,6 +12,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Value, doc};
 
@@ -71,21 +72,81 @@ pub fn run(first_seed: u64, rounds: u64, mut carry_out: impl FnMut(&Round) -> Re
     for seed in first_seed..first_seed + rounds {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let config = Config {
-            cases: 1,
-            failure_persistence: None,
-            max_shrink_iters: 20_000,
-            ..Config::default()
-        };
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        let carry_out = std::cell::RefCell::new(&mut carry_out);
-        let result = TestRunner::new_with_rng(config, rng).run(&round(), |round| {
-            (*carry_out.borrow_mut())(&round).map_err(TestCaseError::fail)
-        });
-        if let Err(error) = result {
-            panic!("seed {seed}: {error}");
+        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+        let tree = round().new_tree(&mut runner);
+        let round = tree.expect("a round can be made").current();
+        if let Err(error) = carry_out(&round) {
+            let (round, error) = smaller(round, error, &mut carry_out);
+            panic!("seed {seed}: {error}\n{round:#?}");
         }
     }
+}
+
+/// The round without what it fails without: steps, documents, indexes, fields of documents.
+fn smaller(
+    mut round: Round,
+    mut error: String,
+    carry_out: &mut dyn FnMut(&Round) -> Result<(), String>,
+) -> (Round, String) {
+    loop {
+        let before = round.clone();
+        let mut keep_if_it_fails = |round: &mut Round, without: Round| match carry_out(&without) {
+            Ok(()) => false,
+            Err(other) => {
+                (*round, error) = (without, other);
+                true
+            }
+        };
+        // In chunks of half, a quarter, ..., one.
+        for part in 0..3 {
+            let len = |round: &Round| match part {
+                0 => round.steps.len(),
+                1 => round.docs.len(),
+                _ => round.indexes.len(),
+            };
+            let mut chunk = len(&round).next_power_of_two();
+            while chunk > 0 {
+                let mut at = 0;
+                while at < len(&round) {
+                    let mut without = round.clone();
+                    let end = (at + chunk).min(len(&round));
+                    match part {
+                        0 => drop(without.steps.drain(at..end)),
+                        1 => drop(without.docs.drain(at..end)),
+                        _ => drop(without.indexes.drain(at..end)),
+                    }
+                    if !keep_if_it_fails(&mut round, without) {
+                        at += chunk;
+                    }
+                }
+                chunk /= 2;
+            }
+        }
+        for at in 0..round.docs.len() {
+            let names: Vec<String> = round.docs[at].iter().map(|e| e.key().to_owned()).collect();
+            for name in names.iter().filter(|name| *name != "_id") {
+                let mut without = round.clone();
+                without.docs[at] = without_field(&round.docs[at], name);
+                keep_if_it_fails(&mut round, without);
+            }
+        }
+        let count = |round: &Round| {
+            let bytes: usize = round.docs.iter().map(DocBuf::len_bytes).sum();
+            (round.steps.len(), round.indexes.len(), bytes)
+        };
+        if count(&before) == count(&round) {
+            return (round, error);
+        }
+    }
+}
+
+fn without_field(doc: &DocBuf, name: &str) -> DocBuf {
+    let mut out = DocBuilder::new();
+    for element in doc.iter().filter(|element| element.key() != name) {
+        out.append_raw_element(element);
+    }
+    out.finish()
 }
 
 /// A number from the environment, to replay a seed or to run longer.
@@ -105,32 +166,35 @@ pub fn round() -> impl Strategy<Value = Round> {
         4 => Just(flat_document().boxed()),
         4 => Just(table_document().boxed()),
     ];
-    style.prop_flat_map(|document| {
-        let docs =
-            prop_oneof![1 => vec(document.clone(), 0..8), 4 => vec(document.clone(), 20..60)];
-        let indexes = vec(index(), 0..5);
-        let steps = vec(step(document), 1..30);
-        (docs, any::<bool>(), indexes, steps).prop_map(|(docs, indexes_first, indexes, steps)| {
-            let mut ids = 0..;
-            let mut number = |docs: &[DocBuf]| -> Vec<DocBuf> {
-                docs.iter()
-                    .zip(&mut ids)
-                    .map(|(doc, id)| numbered(id, doc))
-                    .collect()
-            };
-            let docs = number(&docs);
-            let numbered = steps.into_iter().map(|step| match step {
-                Step::Insert(docs) => Step::Insert(number(&docs)),
-                other => other,
-            });
-            Round {
-                docs,
-                indexes_first,
-                indexes,
-                steps: numbered.collect(),
-            }
+    style
+        .prop_flat_map(|document| {
+            let docs =
+                prop_oneof![1 => vec(document.clone(), 0..8), 4 => vec(document.clone(), 20..60)];
+            (docs, any::<bool>(), vec(index(), 0..5)).prop_flat_map(
+                move |(docs, indexes_first, indexes)| {
+                    vec(step(document.clone(), &indexes), 1..30).prop_map(move |steps| Round {
+                        docs: docs.clone(),
+                        indexes_first,
+                        indexes: indexes.clone(),
+                        steps,
+                    })
+                },
+            )
         })
-    })
+        .prop_map(numbered_apart)
+}
+
+/// With `_id`s that differ.
+fn numbered_apart(mut round: Round) -> Round {
+    let inserted = round.steps.iter_mut().filter_map(|step| match step {
+        Step::Insert(docs) => Some(docs),
+        _ => None,
+    });
+    let all = std::iter::once(&mut round.docs).chain(inserted).flatten();
+    for (id, doc) in all.enumerate() {
+        *doc = numbered(id as i32, doc);
+    }
+    round
 }
 
 /// Mostly one of three integers, so that filters find something and sorts meet ties.
@@ -218,6 +282,9 @@ fn index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
         doc! {"a.b": 1, "a.c": -1, "b": 1},
         doc! {"b": 1, "c": 1, "d": 1},
         doc! {"c": 1, "b": 1},
+        doc! {"c": 1},
+        doc! {"d": 1, "a.b": -1},
+        doc! {"b": 1, "c": -1},
         doc! {"d": 1, "_id": -1},
         doc! {"a.0": 1},
     ]);
@@ -227,26 +294,28 @@ fn index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
 }
 
 /// Any filter, most of them over what indexes have.
-fn any_filter() -> impl Strategy<Value = DocBuf> {
-    let either = || vec(simple_filter(), 1..4);
-    let both = (simple_filter(), either()).prop_map(|(and, or)| {
+fn any_filter(paths: &[String]) -> BoxedStrategy<DocBuf> {
+    let simple = simple_filter(paths).boxed();
+    let either = || vec(simple.clone(), 1..4);
+    let both = (simple.clone(), either()).prop_map(|(and, or)| {
         let mut out = DocBuilder::from_doc(and.as_raw());
         out.append_bson("$or", &or);
         out.finish()
     });
     prop_oneof![
-        6 => simple_filter(),
+        6 => simple.clone(),
         1 => either().prop_map(|filters| doc! {"$or": filters}),
         1 => both,
         1 => filter(),
         1 => filter_without_positions(),
     ]
+    .boxed()
 }
 
 const PATHS: [&str; 6] = ["a", "b", "c", "d", "a.b", "a.c"];
 
 /// Conjunctions of few comparisons on the paths that indexes have: what compound indexes are for.
-fn simple_filter() -> impl Strategy<Value = DocBuf> {
+fn simple_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
     let op = || select(vec!["$gt", "$gte", "$lt", "$lte", "$ne"]);
     let list = |values: Vec<Value>| Value::Array(ArrayBuf::from_values(&values));
     let begins = Value::Regex {
@@ -267,7 +336,7 @@ fn simple_filter() -> impl Strategy<Value = DocBuf> {
         1 => Just(doc! {"$regex": begins}),
     ];
     let count = prop_oneof![5 => Just(1usize), 4 => Just(2), 1 => Just(3)];
-    let tests = (vec((select(PATHS.to_vec()), test), 3), count);
+    let tests = (vec((select(paths.to_vec()), test), 3), count);
     tests.prop_map(|(mut tests, count)| {
         tests.truncate(count);
         let mut out = DocBuilder::new();
@@ -278,8 +347,31 @@ fn simple_filter() -> impl Strategy<Value = DocBuf> {
     })
 }
 
-/// Sorts that indexes can give.
-fn usual_sort() -> impl Strategy<Value = DocBuf> {
+/// Sorts that indexes can give: one of theirs, forward or backward, or another.
+fn usual_sort(indexes: &[(DocBuf, DocBuf)]) -> BoxedStrategy<DocBuf> {
+    let others = some_sort();
+    // The model does not sort by positions.
+    let patterns: Vec<DocBuf> = (indexes.iter())
+        .map(|(pattern, _)| pattern.clone())
+        .filter(|pattern| pattern.get("a.0").is_none())
+        .collect();
+    if patterns.is_empty() {
+        return others.boxed();
+    }
+    let own = (select(patterns), any::<bool>(), 0usize..3).prop_map(|(pattern, back, skipped)| {
+        // Without its first fields it is a sort behind points.
+        let fields = pattern.iter().count();
+        let mut out = DocBuilder::new();
+        for element in pattern.iter().skip(skipped.min(fields - 1)) {
+            let ascending = element.value().as_i64_exact() == Some(1);
+            out.append(element.key(), if ascending == back { -1 } else { 1 });
+        }
+        out.finish()
+    });
+    prop_oneof![2 => own, 1 => others].boxed()
+}
+
+fn some_sort() -> impl Strategy<Value = DocBuf> {
     select(vec![
         doc! {"a": 1},
         doc! {"a": -1},
@@ -309,10 +401,15 @@ fn usual_projection() -> impl Strategy<Value = DocBuf> {
     ])
 }
 
-fn step(document: BoxedStrategy<DocBuf>) -> impl Strategy<Value = Step> {
+fn step(
+    document: BoxedStrategy<DocBuf>,
+    indexes: &[(DocBuf, DocBuf)],
+) -> impl Strategy<Value = Step> + use<> {
+    let paths = interesting_paths(indexes);
+    let any_filter = || any_filter(&paths);
     let find = (
         any_filter(),
-        option::weighted(0.5, prop_oneof![3 => usual_sort(), 1 => sort(false)]),
+        option::weighted(0.5, prop_oneof![3 => usual_sort(indexes), 1 => sort(false)]),
         option::weighted(0.4, prop_oneof![2 => usual_projection(), 1 => projection()]),
         prop_oneof![3 => Just(0u64), 1 => 0u64..5],
         prop_oneof![2 => Just(0u64), 1 => 1u64..8],
@@ -344,6 +441,20 @@ fn step(document: BoxedStrategy<DocBuf>) -> impl Strategy<Value = Step> {
         .prop_map(|(filter, multi)| Step::Delete { filter, multi });
     let insert = vec(document, 1..10).prop_map(Step::Insert);
     prop_oneof![20 => find, 3 => distinct, 4 => update, 1 => delete, 2 => insert]
+}
+
+/// The paths of the indexes, twice, among those that documents have.
+fn interesting_paths(indexes: &[(DocBuf, DocBuf)]) -> Vec<String> {
+    let own: Vec<String> = (indexes.iter())
+        .flat_map(|(pattern, _)| pattern.iter().map(|e| e.key().to_owned()))
+        .filter(|path| path != "_id")
+        .collect();
+    let others = PATHS.iter().map(|path| (*path).to_owned());
+    own.iter()
+        .cloned()
+        .chain(own.clone())
+        .chain(others)
+        .collect()
 }
 
 fn update() -> impl Strategy<Value = DocBuf> {

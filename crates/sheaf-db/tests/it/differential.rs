@@ -66,6 +66,25 @@ fn found_before() {
                 ..Query::default()
             }),
         },
+        // In a sparse index an element without the field has no key, null or other.
+        Round {
+            docs: vec![doc! {"_id": 1, "a": [{"b": 2}, {"c": 0}]}],
+            indexes_first: false,
+            indexes: vec![(doc! {"a.b": 1}, doc! {"sparse": true})],
+            steps: find(Query {
+                filter: doc! {"a.b": 2, "a": {"$elemMatch": {"b": null, "c": 0}}},
+                ..Query::default()
+            }),
+        },
+        Round {
+            docs: vec![doc! {"_id": 1, "a": [{"b": 2}, {"c": 0}]}],
+            indexes_first: false,
+            indexes: vec![(doc! {"a.b": 1}, doc! {"sparse": true})],
+            steps: find(Query {
+                filter: doc! {"a": {"$elemMatch": {"b": {"$ne": 2}}}, "a.b": {"$gt": 1}},
+                ..Query::default()
+            }),
+        },
         // Distinct took the key of a missing field for null.
         Round {
             docs: vec![doc! {"_id": 1}, doc! {"_id": 2, "a": 1}],

@@ -121,9 +121,11 @@ pub(super) fn assignments<'q>(
 ) -> Vec<Assignment<'q>> {
     let candidates_of = |field: usize| -> Vec<Candidate<'_, 'q>> {
         let traits = traits_of(index, field);
+        let lacks_keys = lacks_keys_of_elements(index, field);
         all.over(index.fields[field].path.dotted())
             .iter()
             .filter(|p| !(traits.positional && p.element.is_some()))
+            .filter(|p| !(lacks_keys && may_ask_for_missing(p)))
             .filter_map(|predicate| {
                 let bounds = predicate.bounds(traits)?;
                 Some(Candidate { predicate, bounds })
@@ -189,6 +191,24 @@ pub(super) fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -
             by_presence && matches_missing(p.expr) == Some(false)
         })
     })
+}
+
+/// Whether documents in the index may have array elements without the field
+/// that left no key: a sparse index has no key of nothing but missing fields.
+fn lacks_keys_of_elements(index: &IndexEntry, field: usize) -> bool {
+    let last = index.fields[field].path.len() - 1;
+    index.sparse
+        && index
+            .multikey_paths
+            .get(field)
+            .is_some_and(|arrays| arrays.iter().any(|&position| usize::from(position) < last))
+}
+
+/// Whether the predicate may hold because of an element without the field. A
+/// negation over the whole document does not: it asks something of every key.
+fn may_ask_for_missing(predicate: &Predicate<'_>) -> bool {
+    let negation = matches!(predicate.expr, MatchExpression::Not(_));
+    (predicate.element.is_some() || !negation) && matches_missing(predicate.expr) != Some(false)
 }
 
 /// The predicates that go together, as (field, candidate), beginning with

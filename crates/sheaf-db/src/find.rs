@@ -174,7 +174,7 @@ pub struct Find {
 }
 
 enum State {
-    Express(express::Found, Option<(Member, bool)>),
+    Express(express::Found, Option<Member>),
     Plan(Box<PlanExecutor>, PlanDigest),
 }
 
@@ -198,14 +198,11 @@ pub fn find(
                     projection.apply(doc.as_raw(), None, Some(record_id.0), &mut out)?;
                     doc = Doc::Owned(out.finish_into());
                 }
-                Some((
-                    Member {
-                        record_id: Some(record_id),
-                        doc: Some(doc),
-                        ..Default::default()
-                    },
-                    true,
-                ))
+                Some(Member {
+                    record_id: Some(record_id),
+                    doc: Some(doc),
+                    ..Default::default()
+                })
             }
             None => None,
         };
@@ -371,7 +368,7 @@ pub(crate) fn budget(
 impl ResultSource for Find {
     fn next(&mut self, op: &OpContext) -> Result<Option<Doc>, Error> {
         let member = match &mut self.state {
-            State::Express(_, member) => member.take().map(|(member, _)| member),
+            State::Express(_, member) => member.take(),
             State::Plan(executor, _) => executor.next(op)?,
         };
         let Some(member) = member else {

@@ -14,9 +14,9 @@ use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource};
 use super::batch::{self, CursorSettings};
 use super::coll_stats::append_storage_stats;
 use super::context::{CommandContext, unknown_field};
-use super::host_info::hostname;
 use super::list_collections::cursor_batch_size;
 use super::{fields, find};
+use crate::startup::host_name;
 
 /// An aggregate command, parsed.
 struct Request<'a> {
@@ -180,7 +180,7 @@ fn collection_stats(
     };
     let mut out = DocBuilder::new();
     out.append("ns", namespace.as_str());
-    out.append("host", format!("{}:{}", hostname(), cx.port()).as_str());
+    out.append("host", format!("{}:{}", host_name(), cx.port()).as_str());
     out.append("localTime", DateTime::now());
     for element in spec.iter() {
         match element.key() {

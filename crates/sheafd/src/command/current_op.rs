@@ -5,8 +5,8 @@ use sheaf_query::matcher;
 
 use super::context::{CommandContext, unknown_field};
 use super::fields;
-use super::host_info::hostname;
 use crate::session::operations::OperationSlot;
+use crate::startup::host_name;
 
 /// Runs it. Every field that is not an option is a condition on the operations shown.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -70,7 +70,7 @@ fn describe(slot: &OperationSlot, idle_too: bool) -> Option<DocBuf> {
     }
     let mut out = DocBuilder::new();
     out.append("type", "op");
-    out.append("host", hostname().as_str());
+    out.append("host", host_name().as_str());
     out.append("desc", format!("conn{}", slot.connection_id()).as_str());
     out.append("connectionId", slot.connection_id() as i64);
     out.append("client", slot.client());

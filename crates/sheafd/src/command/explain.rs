@@ -13,8 +13,8 @@ use super::build_info::COMPATIBLE_VERSION;
 use super::context::{CommandContext, is_generic};
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
-use super::host_info::hostname;
 use super::{aggregate, count, delete, distinct, fields, update};
+use crate::startup::host_name;
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -145,7 +145,7 @@ fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilde
     explained.append("$db", cx.db);
     out.append_bson("command", &explained.finish());
     out.begin_document("serverInfo");
-    out.append("host", hostname().as_str());
+    out.append("host", host_name().as_str());
     out.append("port", cx.port());
     out.append("version", COMPATIBLE_VERSION);
     out.append("gitVersion", "unknown");

@@ -3,15 +3,17 @@
 use sheaf_bson::{DateTime, DocBuilder, Error};
 
 use super::context::CommandContext;
+use crate::process::machine_memory;
+use crate::startup::host_name;
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
-    let memory_mb = memory_bytes().map_or(0, |bytes| bytes >> 20) as i64;
+    let memory_mb = machine_memory().map_or(0, |bytes| bytes >> 20) as i64;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as i32;
     out.begin_document("system");
     out.append("currentTime", DateTime::now());
-    out.append("hostname", hostname().as_str());
+    out.append("hostname", host_name().as_str());
     out.append("cpuAddrSize", usize::BITS as i32);
     out.append("memSizeMB", memory_mb);
     out.append("memLimitMB", memory_mb);
@@ -35,16 +37,6 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// The machine's name, `localhost` when it has none.
-pub fn hostname() -> String {
-    let name = first_line("/proc/sys/kernel/hostname");
-    if name.is_empty() {
-        "localhost".into()
-    } else {
-        name
-    }
-}
-
 fn first_line(path: &str) -> String {
     std::fs::read_to_string(path)
         .ok()
@@ -61,11 +53,4 @@ fn os_name() -> String {
                 .map(|name| name.trim_matches('"').to_owned())
         })
         .unwrap_or_else(|| "Linux".into())
-}
-
-fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes * 1024)
 }

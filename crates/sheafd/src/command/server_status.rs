@@ -5,7 +5,7 @@ use sheaf_wire::Compressor;
 
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
-use super::host_info::hostname;
+use crate::startup::host_name;
 
 /// Sections that are left out unless asked for, or asked to be left out.
 const SECTIONS: &[&str] = &[
@@ -31,7 +31,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let server = cx.server;
     let uptime = server.started.elapsed();
-    out.append("host", format!("{}:{}", hostname(), cx.port()).as_str());
+    out.append("host", format!("{}:{}", host_name(), cx.port()).as_str());
     out.append("version", COMPATIBLE_VERSION);
     out.append("process", "sheafd");
     out.append("pid", i64::from(std::process::id()));

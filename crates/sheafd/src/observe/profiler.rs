@@ -42,8 +42,8 @@ impl ProfileSettings {
     /// Whether an operation of this length belongs in the log.
     pub fn is_slow(&self, elapsed: Duration) -> bool {
         // As long as slow_ms is the limit, not longer; below zero, everything is.
-        let slow = i128::try_from(elapsed.as_millis()).unwrap_or(i128::MAX)
-            >= i128::from(self.slow_ms);
+        let slow =
+            i128::try_from(elapsed.as_millis()).unwrap_or(i128::MAX) >= i128::from(self.slow_ms);
         slow && self.sampled()
     }
 

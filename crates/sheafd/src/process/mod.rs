@@ -12,6 +12,6 @@ mod signals;
 pub use exit::Exit;
 pub use limits::{keep_files_private, raise_open_files};
 pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
-pub use resources::{cpu_times, file_system, memory_limit};
+pub use resources::{cpu_times, file_system, machine_memory, memory_limit};
 pub use shutdown::{Reason, Shutdown};
 pub use signals::listen;

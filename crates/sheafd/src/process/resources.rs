@@ -5,12 +5,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Memory of the machine, or of the container if that is less, in bytes.
-pub fn memory_limit() -> Option<u64> {
+/// Memory of the machine, in bytes.
+pub fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    let machine = kilobytes * 1024;
+    Some(kilobytes * 1024)
+}
+
+/// Memory of the machine, or of the container if that is less, in bytes.
+pub fn memory_limit() -> Option<u64> {
+    let machine = machine_memory()?;
     // cgroup v2, then v1; "max" does not parse and means no limit.
     let container = [
         "/sys/fs/cgroup/memory.max",

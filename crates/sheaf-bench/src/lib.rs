@@ -1,4 +1,6 @@
 //! Workloads and comparisons; the only place that knows another engine.
 
+pub mod engines;
 pub mod load;
+pub mod measure;
 pub mod null_server;

@@ -2,5 +2,7 @@
 
 mod group;
 mod redb;
+mod sheaf;
 
 pub use self::redb::{RedbEngine, RedbOptions};
+pub use self::sheaf::files;

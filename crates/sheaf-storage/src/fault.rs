@@ -12,6 +12,8 @@
 //!
 //! Invariant: after a crash the synced part is whole; anything may have become of the rest, but for
 //! single sectors, which are found as a whole or not at all.
+//!
+//! [`FaultDisk`] is one file, under redb; [`FaultFolder`] is a folder of files on one disk.
 
 use std::fmt;
 use std::io;
@@ -19,6 +21,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use redb::StorageBackend;
+
+mod folder;
+
+pub use folder::FaultFolder;
 
 /// What a disk writes as a whole, in bytes.
 const SECTOR: usize = 512;
@@ -33,6 +39,20 @@ pub enum Fault {
     },
     /// This event fails and has no effect; those after it work again.
     Error {
+        /// The event.
+        at: u64,
+        /// What it fails with.
+        kind: io::ErrorKind,
+    },
+    /// This event and all that follow fail and have no effect: a disk that has died or is full.
+    ErrorsFrom {
+        /// The first of them.
+        at: u64,
+        /// What they fail with.
+        kind: io::ErrorKind,
+    },
+    /// This event fails; if it is a write, half of it has happened.
+    ShortWrite {
         /// The event.
         at: u64,
         /// What it fails with.
@@ -97,6 +117,9 @@ impl State {
             Some(Fault::Error { at, kind }) if event == at => {
                 return Err(io::Error::new(kind, "an injected error"));
             }
+            Some(Fault::ErrorsFrom { at, kind }) if event >= at => {
+                return Err(io::Error::new(kind, "an injected error"));
+            }
             _ => {}
         }
         self.alive()
@@ -152,24 +175,7 @@ impl FaultDisk {
             }
             return file;
         };
-        let mut random = Random(seed);
-        for change in &state.pending {
-            match (change, random.below(4)) {
-                (_, 0) => {}
-                (Change::Write { offset, data }, 1) => {
-                    for (index, sector) in data.chunks(SECTOR).enumerate() {
-                        if random.below(2) == 0 {
-                            let part = Change::Write {
-                                offset: offset + (index * SECTOR) as u64,
-                                data: sector.to_vec(),
-                            };
-                            part.carry_out(&mut file);
-                        }
-                    }
-                }
-                (change, _) => change.carry_out(&mut file),
-            }
-        }
+        folder::survive(&state.pending, &mut file, &mut Random(seed));
         file
     }
 
@@ -229,6 +235,17 @@ impl StorageBackend for FaultBackend {
 impl FaultBackend {
     fn change(&self, change: Change) -> io::Result<()> {
         let mut state = self.0.state.lock();
+        if let Some(Fault::ShortWrite { at, kind }) = state.fault
+            && at == state.events
+            && let Change::Write { offset, data } = &change
+        {
+            let (offset, data) = (*offset, data[..data.len() / 2].to_vec());
+            let half = Change::Write { offset, data };
+            state.events += 1;
+            half.carry_out(&mut state.current);
+            state.pending.push(half);
+            return Err(io::Error::new(kind, "an injected error"));
+        }
         state.event()?;
         change.carry_out(&mut state.current);
         state.pending.push(change);

@@ -24,7 +24,7 @@ mod memory;
 mod unit;
 
 pub use batch::{KeyRanges, KeyWrite, TableFate, TableWrites, WriteBatch};
-pub use disk::{RedbEngine, RedbOptions};
+pub use disk::{RedbEngine, RedbOptions, files};
 pub use engine::{
     CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
 };

@@ -9,24 +9,30 @@
 //!   source ─> $match ─> $unwind ─> $group ┆─> $project ─> $sort ┆─> output
 //!                        one kept   kept  ┆ drained        kept ┆ drained
 //! ```
+//!
+//! Nothing here recurses: a thousand stages take no more of the machine's
+//! stack than one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DocBuf, RawDoc};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
 
 use crate::expression::Expression;
 use crate::expression::projection_exec::{ProjectionExec, evaluate_root};
 use crate::matcher::MatchExpression;
 
 use super::Stage;
+use super::environment::Environment;
 use super::group::Grouper;
 use super::sorter::Sorter;
+use super::stage::{Pushed, StageExec};
 use super::unwind::Unwinder;
 
 /// Largest document that a pipeline gives.
-const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Where a pipeline's documents come from.
 pub trait DocSource {
@@ -62,8 +68,7 @@ impl DocSource for Documents {
     }
 }
 
-#[derive(Debug)]
-enum StageExec {
+enum Running {
     Match(Arc<MatchExpression>),
     Skip(u64),
     Limit(u64),
@@ -72,21 +77,37 @@ enum StageExec {
     Sort(Box<Sorter>),
     Group(Box<Grouper>),
     Unwind(Unwinder),
+    Other {
+        exec: Box<dyn StageExec>,
+        pending: bool,
+        ended: bool,
+    },
 }
 
-impl StageExec {
-    fn new(stage: &Stage) -> StageExec {
+impl Running {
+    fn new(stage: &Stage) -> Running {
         match stage {
-            Stage::Match { filter, .. } => StageExec::Match(Arc::clone(filter)),
-            Stage::Sort { pattern, limit } => {
-                StageExec::Sort(Box::new(Sorter::new(pattern, *limit)))
-            }
-            Stage::Skip(n) => StageExec::Skip(*n),
-            Stage::Limit(n) => StageExec::Limit(*n),
-            Stage::Project { projection, .. } => StageExec::Project(Arc::clone(projection)),
-            Stage::ReplaceRoot { expression, .. } => StageExec::ReplaceRoot(Arc::clone(expression)),
-            Stage::Group(group) => StageExec::Group(Box::new(Grouper::new(Arc::clone(group)))),
-            Stage::Unwind(unwind) => StageExec::Unwind(Unwinder::new(unwind.clone())),
+            Stage::Match { filter, .. } => Running::Match(Arc::clone(filter)),
+            Stage::Sort { pattern, limit } => Running::Sort(Box::new(Sorter::new(pattern, *limit))),
+            Stage::Skip(n) => Running::Skip(*n),
+            Stage::Limit(n) => Running::Limit(*n),
+            Stage::Project { projection, .. } => Running::Project(Arc::clone(projection)),
+            Stage::ReplaceRoot { expression, .. } => Running::ReplaceRoot(Arc::clone(expression)),
+            Stage::Group(group) => Running::Group(Box::new(Grouper::new(Arc::clone(group)))),
+            Stage::Unwind(unwind) => Running::Unwind(Unwinder::new(unwind.clone())),
+            Stage::Other(stage) => Running::Other {
+                exec: stage.start(),
+                pending: false,
+                ended: false,
+            },
+        }
+    }
+
+    fn has_pending(&self) -> bool {
+        match self {
+            Running::Unwind(unwinder) => unwinder.has_pending(),
+            Running::Other { pending, .. } => *pending,
+            _ => false,
         }
     }
 }
@@ -100,14 +121,35 @@ enum Feed {
     Drain(usize),
 }
 
+/// What a stage has done, for explain.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StageCounts {
+    /// Documents it gave.
+    pub returned: u64,
+    /// Time spent in it, when it was asked for.
+    pub elapsed: Duration,
+}
+
 /// A running pipeline.
-#[derive(Debug)]
 pub struct PipelineExec {
-    stages: Vec<StageExec>,
+    stages: Vec<Running>,
+    counts: Vec<StageCounts>,
+    timed: bool,
     output: VecDeque<DocBuf>,
     feed: Feed,
     /// Stages before this one need no more documents: a limit behind them is reached.
     closed: usize,
+    /// No stage behind this one has pending output.
+    pending_below: usize,
+}
+
+impl std::fmt::Debug for PipelineExec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PipelineExec")
+            .field("stages", &self.stages.len())
+            .field("feed", &self.feed)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A document on its way.
@@ -129,10 +171,34 @@ impl PipelineExec {
     /// Stages at their beginning.
     pub fn new(stages: &[Stage]) -> PipelineExec {
         PipelineExec {
-            stages: stages.iter().map(StageExec::new).collect(),
+            stages: stages.iter().map(Running::new).collect(),
+            counts: vec![StageCounts::default(); stages.len()],
+            timed: false,
             output: VecDeque::new(),
             feed: Feed::Source,
             closed: 0,
+            pending_below: 0,
+        }
+    }
+
+    /// Measures the time that each stage takes.
+    pub fn timed(mut self) -> PipelineExec {
+        self.timed = true;
+        self
+    }
+
+    /// What each stage has done so far.
+    pub fn counts(&self) -> &[StageCounts] {
+        &self.counts
+    }
+
+    /// Appends the figures that stage `at` has of its own (`usedDisk`, ...).
+    pub fn append_stats(&self, at: usize, out: &mut DocBuilder) {
+        match self.stages.get(at) {
+            Some(Running::Sort(sorter)) => sorter.append_stats(out),
+            Some(Running::Group(grouper)) => grouper.append_stats(out),
+            Some(Running::Other { exec, .. }) => exec.append_stats(out),
+            _ => {}
         }
     }
 
@@ -140,38 +206,38 @@ impl PipelineExec {
     /// documents as they are needed, and not again after it gave `None`.
     ///
     /// Errors: the source's, those of expressions, too much memory
-    /// (QueryExceededMemoryLimitNoDiskUseAllowed), a result over 16 MiB.
-    pub fn next(&mut self, source: &mut dyn DocSource) -> Result<Option<DocBuf>> {
+    /// (QueryExceededMemoryLimitNoDiskUseAllowed), a result over 16 MiB, an interruption.
+    pub fn next(
+        &mut self,
+        source: &mut dyn DocSource,
+        env: &dyn Environment,
+    ) -> Result<Option<DocBuf>> {
         loop {
             if let Some(doc) = self.output.pop_front() {
                 return Ok(Some(doc));
             }
+            env.check_interrupt()?;
             if let Some(at) = self.deepest_pending() {
-                if let StageExec::Unwind(unwinder) = &mut self.stages[at]
-                    && let Some(doc) = unwinder.step()
-                {
-                    self.push(at + 1, Doc::Owned(doc))?;
+                if let Some(doc) = self.step(at, env)? {
+                    self.push(at + 1, Doc::Owned(doc), env)?;
                 }
                 continue;
             }
             match self.feed {
                 Feed::Source if self.closed > 0 => self.feed = Feed::Drain(self.closed),
                 Feed::Source => match source.next()? {
-                    Some(doc) => self.push(0, Doc::Borrowed(doc))?,
+                    Some(doc) => self.push(0, Doc::Borrowed(doc), env)?,
                     None => self.feed = Feed::Drain(0),
                 },
                 Feed::Drain(at) => {
                     let at = at.max(self.closed);
-                    let drained = match self.stages.get_mut(at) {
-                        None => return Ok(None),
-                        Some(StageExec::Sort(sorter)) => sorter.drain(),
-                        Some(StageExec::Group(grouper)) => grouper.drain(),
-                        Some(_) => None,
-                    };
-                    match drained {
+                    if at == self.stages.len() {
+                        return Ok(None);
+                    }
+                    match self.drain(at, env)? {
                         Some(doc) => {
                             self.feed = Feed::Drain(at);
-                            self.push(at + 1, Doc::Owned(doc))?;
+                            self.push(at + 1, Doc::Owned(doc), env)?;
                         }
                         None => self.feed = Feed::Drain(at + 1),
                     }
@@ -186,49 +252,123 @@ impl PipelineExec {
         self.output.len()
     }
 
-    fn deepest_pending(&self) -> Option<usize> {
-        let pending = |stage: &StageExec| matches!(stage, StageExec::Unwind(u) if u.has_pending());
-        (self.closed..self.stages.len())
-            .rev()
-            .find(|at| pending(&self.stages[*at]))
+    fn deepest_pending(&mut self) -> Option<usize> {
+        while self.pending_below > self.closed {
+            if self.stages[self.pending_below - 1].has_pending() {
+                return Some(self.pending_below - 1);
+            }
+            self.pending_below -= 1;
+        }
+        None
+    }
+
+    fn begin(&self) -> Option<Instant> {
+        self.timed.then(Instant::now)
+    }
+
+    fn finish(&mut self, at: usize, begun: Option<Instant>, gave: bool) {
+        self.counts[at].returned += u64::from(gave);
+        if let Some(begun) = begun {
+            self.counts[at].elapsed += begun.elapsed();
+        }
+    }
+
+    /// The next output that stage `at` has kept, before its input has ended.
+    fn step(&mut self, at: usize, env: &dyn Environment) -> Result<Option<DocBuf>> {
+        let begun = self.begin();
+        let doc = match &mut self.stages[at] {
+            Running::Unwind(unwinder) => unwinder.step(),
+            Running::Other { exec, pending, .. } => {
+                let doc = exec.next(env)?;
+                *pending = doc.is_some();
+                doc
+            }
+            _ => None,
+        };
+        self.finish(at, begun, doc.is_some());
+        Ok(doc)
+    }
+
+    /// The next output of stage `at`, whose input has ended.
+    fn drain(&mut self, at: usize, env: &dyn Environment) -> Result<Option<DocBuf>> {
+        let begun = self.begin();
+        let doc = match &mut self.stages[at] {
+            Running::Sort(sorter) => sorter.drain(env)?,
+            Running::Group(grouper) => grouper.drain(env)?,
+            Running::Other { exec, ended, .. } => {
+                if !*ended {
+                    *ended = true;
+                    exec.end(env)?;
+                }
+                exec.next(env)?
+            }
+            _ => None,
+        };
+        self.finish(at, begun, doc.is_some());
+        Ok(doc)
     }
 
     /// Pushes a document into stage `at` and on, as far as it goes.
-    fn push(&mut self, mut at: usize, mut doc: Doc<'_>) -> Result<()> {
+    fn push(&mut self, mut at: usize, mut doc: Doc<'_>, env: &dyn Environment) -> Result<()> {
         loop {
+            let begun = self.begin();
             let Some(stage) = self.stages.get_mut(at) else {
                 return self.give(doc);
             };
+            let mut passes = true;
             match stage {
-                StageExec::Match(filter) => {
-                    if !filter.matches(doc.as_raw())? {
-                        return Ok(());
-                    }
-                }
-                StageExec::Skip(0) => {}
-                StageExec::Skip(left) => {
+                Running::Match(filter) => passes = filter.matches(doc.as_raw())?,
+                Running::Skip(0) => {}
+                Running::Skip(left) => {
                     *left -= 1;
-                    return Ok(());
+                    passes = false;
                 }
-                StageExec::Limit(left) => {
-                    let Some(after) = left.checked_sub(1) else {
-                        return Ok(());
-                    };
-                    *left = after;
-                    if after == 0 {
-                        self.closed = self.closed.max(at + 1);
+                Running::Limit(left) => match left.checked_sub(1) {
+                    None => passes = false,
+                    Some(after) => {
+                        *left = after;
+                        if after == 0 {
+                            self.closed = self.closed.max(at + 1);
+                        }
                     }
-                }
-                StageExec::Project(projection) => doc = Doc::Owned(projection.apply(doc.as_raw())?),
-                StageExec::ReplaceRoot(expression) => {
+                },
+                Running::Project(projection) => doc = Doc::Owned(projection.apply(doc.as_raw())?),
+                Running::ReplaceRoot(expression) => {
                     doc = Doc::Owned(evaluate_root(expression, doc.as_raw())?);
                 }
-                StageExec::Sort(sorter) => return sorter.push(doc.as_raw()),
-                StageExec::Group(grouper) => return grouper.push(doc.as_raw()),
-                StageExec::Unwind(unwinder) => match unwinder.push(doc.as_raw()) {
+                Running::Sort(sorter) => {
+                    sorter.push(doc.as_raw(), env)?;
+                    passes = false;
+                }
+                Running::Group(grouper) => {
+                    grouper.push(doc.as_raw(), env)?;
+                    passes = false;
+                }
+                Running::Unwind(unwinder) => match unwinder.push(doc.as_raw()) {
                     Some(only) => doc = Doc::Owned(only),
-                    None => return Ok(()),
+                    None => {
+                        self.pending_below = self.pending_below.max(at + 1);
+                        passes = false;
+                    }
                 },
+                Running::Other { exec, pending, .. } => match exec.push(doc.as_raw(), env)? {
+                    Pushed::Same => {}
+                    Pushed::One(new) => doc = Doc::Owned(new),
+                    Pushed::Nothing => passes = false,
+                    Pushed::Pending => {
+                        *pending = true;
+                        self.pending_below = self.pending_below.max(at + 1);
+                        passes = false;
+                    }
+                    Pushed::Enough => {
+                        self.closed = self.closed.max(at);
+                        passes = false;
+                    }
+                },
+            }
+            self.finish(at, begun, passes);
+            if !passes {
+                return Ok(());
             }
             at += 1;
         }

@@ -13,8 +13,8 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value};
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::matcher::Dependencies;
 
-use super::BLOCKING_BYTES_MAX;
 use super::accumulator::{Accumulator, AccumulatorKind};
+use super::environment::{Environment, no_disk_use};
 
 /// A parsed `$group`.
 #[derive(Debug, Clone)]
@@ -183,7 +183,7 @@ impl Grouper {
 
     /// Takes one document.
     /// Errors: those of expressions; more than the memory a stage may hold.
-    pub(super) fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
+    pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         let group = std::sync::Arc::clone(&self.group);
         let id = group.id.evaluate_on(doc)?;
         let id = id.as_raw().unwrap_or(RawValue::Null);
@@ -204,30 +204,29 @@ impl Grouper {
         for (field, state) in group.fields.iter().zip(&mut self.groups[at].1) {
             self.bytes += state.add(&field.argument.evaluate_on(doc)?)?;
         }
-        if self.bytes > BLOCKING_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
-                format!(
-                    "$group exceeded its memory limit of {BLOCKING_BYTES_MAX} bytes, and this version of sheaf cannot spill $group to disk; reduce the number or the size of groups"
-                ),
-            ));
+        if self.bytes > env.memory_bytes_max() {
+            return Err(no_disk_use("$group", env.memory_bytes_max()));
         }
         Ok(())
     }
 
     /// The next group, once all documents were taken.
-    pub(super) fn drain(&mut self) -> Option<DocBuf> {
+    pub(super) fn drain(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
         let groups = &mut self.groups;
         let output = self
             .output
             .get_or_insert_with(|| std::mem::take(groups).into_iter());
         self.places = HashMap::new();
-        let (id, states) = output.next()?;
+        let Some((id, states)) = output.next() else {
+            return Ok(None);
+        };
         let mut out = DocBuilder::new();
         out.append("_id", &id);
         for (field, state) in self.group.fields.iter().zip(states) {
             out.append(&field.name, &state.finish());
         }
-        Some(out.finish())
+        Ok(Some(out.finish()))
     }
+
+    pub(super) fn append_stats(&self, _: &mut DocBuilder) {}
 }

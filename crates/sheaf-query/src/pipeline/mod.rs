@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
 use crate::expression::Expression;
 use crate::expression::projection_exec::ProjectionExec;
@@ -20,39 +20,65 @@ use crate::matcher::{MatchExpression, ParseContext};
 use crate::sort::SortPattern;
 
 pub mod accumulator;
+pub mod environment;
 mod exec;
 pub mod group;
 mod optimize;
 mod parse;
 mod sorter;
+pub mod stage;
+pub mod stages;
 pub mod unwind;
 
+pub use environment::{Environment, Isolated};
 pub use exec::{DocSource, Documents, PipelineExec};
 pub use group::Group;
 pub use optimize::{CursorPrefix, DistinctLike, DistinctTake, OptimizedPipeline};
+pub use stage::{ParsedStage, PipelinePlace, PipelineStage, StageContext};
 pub use unwind::Unwind;
 
 /// The most stages a pipeline may have.
 pub const STAGES_MAX: usize = 1000;
+/// How deep pipelines may stand within pipelines.
+pub const SUB_PIPELINE_DEPTH_MAX: usize = 20;
 /// What a blocking stage may hold, in bytes.
 pub const BLOCKING_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// A parsed pipeline.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Pipeline {
     /// Where documents come from.
     pub source: PipelineSource,
     /// What is done with them, in order.
     pub stages: Vec<Stage>,
+    /// Where the results go.
+    pub sink: Option<PipelineSink>,
 }
 
 /// Where a pipeline's documents come from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub enum PipelineSource {
     /// The collection's documents.
+    #[default]
     Collection,
-    /// `$collStats`: one document of figures, made by the caller. The stage's specification.
-    CollStats(DocBuf),
+    /// The first stage makes them: the caller does, by name (`$collStats`, `$indexStats`...).
+    Generated {
+        /// `$name`.
+        name: &'static str,
+        /// The stage's operand, checked by whoever makes the documents.
+        spec: DocBuf,
+    },
+    /// `$documents`: they are these.
+    Documents(Arc<[DocBuf]>),
+}
+
+/// A last stage that writes what comes out of the others; the caller carries it out.
+#[derive(Debug, Clone)]
+pub struct PipelineSink {
+    /// `$out` or `$merge`.
+    pub name: &'static str,
+    /// As written.
+    pub spec: Value,
 }
 
 /// One stage.
@@ -96,14 +122,13 @@ pub enum Stage {
     Group(Arc<Group>),
     /// `$unwind`.
     Unwind(Unwind),
+    /// Every other stage.
+    Other(Arc<dyn PipelineStage>),
 }
 
 /// Every stage, for lists of what there is.
 pub fn stage_names() -> impl Iterator<Item = &'static str> {
-    parse::TABLE
-        .iter()
-        .map(|(name, _)| *name)
-        .chain(["$collStats"])
+    parse::TABLE.iter().map(|(name, _)| *name)
 }
 
 /// Every accumulator of `$group`, for lists of what there is.
@@ -120,10 +145,40 @@ impl Pipeline {
     /// Errors: TypeMismatch for an element that is no document, 40323 for one that has not
     /// exactly one field, 40324 for an unknown stage, 7749501 for too many, and what stages refuse.
     pub fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
-        let mut pipeline = Pipeline {
-            source: PipelineSource::Collection,
-            stages: Vec::new(),
+        let context = StageContext {
+            parse: context,
+            depth: 0,
+            place: PipelinePlace::Command,
         };
+        Pipeline::parse_in(stages, &context)
+    }
+
+    /// Parses the pipeline that a stage of name `within` has in its operand.
+    /// Errors: as [`Pipeline::parse`]; too many pipelines within each other (232).
+    pub fn parse_sub(
+        stages: RawArray<'_>,
+        within: &'static str,
+        context: &StageContext<'_>,
+    ) -> Result<Pipeline> {
+        let depth = context.depth + 1;
+        if depth > SUB_PIPELINE_DEPTH_MAX {
+            return Err(Error::new(
+                ErrorCode::MAX_SUB_PIPELINE_DEPTH_EXCEEDED,
+                format!(
+                    "Maximum number of nested sub-pipelines exceeded. Limit is {SUB_PIPELINE_DEPTH_MAX}"
+                ),
+            ));
+        }
+        let context = StageContext {
+            depth,
+            place: PipelinePlace::Within(within),
+            ..*context
+        };
+        Pipeline::parse_in(stages, &context)
+    }
+
+    fn parse_in(stages: RawArray<'_>, context: &StageContext<'_>) -> Result<Pipeline> {
+        let mut pipeline = Pipeline::default();
         for (position, stage) in stages.iter().enumerate() {
             if position == STAGES_MAX {
                 return Err(Error::new(
@@ -148,13 +203,16 @@ impl Pipeline {
     /// Whether every stage turns one document into one, so that the pipeline can be an update.
     /// The name of the first that does not, otherwise.
     pub fn first_stage_not_for_updates(&self) -> Option<&'static str> {
-        if let PipelineSource::CollStats(_) = self.source {
-            return Some("$collStats");
+        match &self.source {
+            PipelineSource::Collection => {}
+            PipelineSource::Generated { name, .. } => return Some(name),
+            PipelineSource::Documents(_) => return Some("$documents"),
         }
         self.stages
             .iter()
             .find(|stage| !matches!(stage, Stage::Project { .. } | Stage::ReplaceRoot { .. }))
             .map(Stage::name)
+            .or(self.sink.as_ref().map(|sink| sink.name))
     }
 
     /// Passes one document through stages that turn one into one; others are passed over.
@@ -171,18 +229,30 @@ impl Pipeline {
 
     /// The stages as documents, for explain.
     pub fn serialize(&self) -> Vec<DocBuf> {
-        let source = match &self.source {
-            PipelineSource::Collection => None,
-            PipelineSource::CollStats(spec) => {
-                let mut out = DocBuilder::new();
-                out.append("$collStats", spec);
-                Some(out.finish())
-            }
+        let mut out = Vec::new();
+        let mut say = |name: &str, operand: RawValue<'_>| {
+            let mut stage = DocBuilder::new();
+            stage.append(name, operand);
+            out.push(stage.finish());
         };
-        source
-            .into_iter()
-            .chain(self.stages.iter().map(Stage::serialize))
-            .collect()
+        match &self.source {
+            PipelineSource::Collection => {}
+            PipelineSource::Generated { name, spec } => {
+                say(name, RawValue::Document(spec.as_raw()));
+            }
+            PipelineSource::Documents(docs) => {
+                let docs =
+                    ArrayBuf::from_values(docs.iter().map(|d| RawValue::Document(d.as_raw())));
+                say("$documents", RawValue::Array(docs.as_raw()));
+            }
+        }
+        for stage in &self.stages {
+            say(stage.name(), stage.operand().as_raw());
+        }
+        if let Some(sink) = &self.sink {
+            say(sink.name, sink.spec.as_raw());
+        }
+        out
     }
 }
 
@@ -198,40 +268,35 @@ impl Stage {
             Stage::ReplaceRoot { .. } => "$replaceRoot",
             Stage::Group(_) => "$group",
             Stage::Unwind(_) => "$unwind",
+            Stage::Other(stage) => stage.name(),
         }
     }
 
-    /// The stage as a document, for explain.
-    pub fn serialize(&self) -> DocBuf {
-        let mut out = DocBuilder::new();
+    /// What stands behind its name, for explain.
+    pub fn operand(&self) -> Value {
         match self {
-            Stage::Match { spec, .. } => {
-                out.append("$match", spec);
-            }
+            Stage::Match { spec, .. } => Value::Document(spec.clone()),
             Stage::Sort { pattern, limit } => {
                 let mut sort_key = DocBuilder::new();
                 sort_key.append("sortKey", &pattern.serialize());
                 if let Some(limit) = limit {
                     sort_key.append("limit", i64::try_from(*limit).unwrap_or(i64::MAX));
                 }
-                out.append("$sort", &sort_key.finish());
+                Value::Document(sort_key.finish())
             }
-            Stage::Skip(n) | Stage::Limit(n) => {
-                out.append(self.name(), i64::try_from(*n).unwrap_or(i64::MAX));
-            }
-            Stage::Project { name, spec, .. } => {
-                out.append(name, spec);
-            }
-            Stage::ReplaceRoot { spec, .. } => {
-                out.append("$replaceRoot", spec);
-            }
-            Stage::Group(group) => {
-                out.append("$group", &group.spec);
-            }
-            Stage::Unwind(unwind) => {
-                out.append("$unwind", &unwind.serialize());
-            }
+            Stage::Skip(n) | Stage::Limit(n) => Value::Int64(i64::try_from(*n).unwrap_or(i64::MAX)),
+            Stage::Project { spec, .. } => spec.clone(),
+            Stage::ReplaceRoot { spec, .. } => Value::Document(spec.clone()),
+            Stage::Group(group) => Value::Document(group.spec.clone()),
+            Stage::Unwind(unwind) => Value::Document(unwind.serialize()),
+            Stage::Other(stage) => stage.operand(),
         }
+    }
+
+    /// The stage as a document, for explain.
+    pub fn serialize(&self) -> DocBuf {
+        let mut out = DocBuilder::new();
+        out.append(self.name(), &self.operand());
         out.finish()
     }
 

@@ -28,6 +28,7 @@ use crate::matcher::{Dependencies, MatchExpression};
 
 use super::accumulator::AccumulatorKind;
 use super::group::Group;
+use super::stage::Passes;
 use super::{Pipeline, PipelineSource, Stage};
 
 /// What the find layer does before the first stage runs.
@@ -105,7 +106,11 @@ impl CursorPrefix {
 impl Pipeline {
     /// Reorders the stages and splits off what the find layer can do.
     pub fn optimize(self) -> OptimizedPipeline {
-        let Pipeline { source, stages } = self;
+        let Pipeline {
+            source,
+            stages,
+            sink,
+        } = self;
         let mut stages = rewrite(stages);
         limit_sorts(&mut stages);
         let mut prefix = CursorPrefix::default();
@@ -119,12 +124,23 @@ impl Pipeline {
         }
         OptimizedPipeline {
             prefix,
-            rest: Pipeline { source, stages },
+            rest: Pipeline {
+                source,
+                stages,
+                sink,
+            },
         }
     }
 }
 
 fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
+    for stage in &mut stages {
+        if let Stage::Other(other) = stage
+            && let Some(optimized) = other.optimized()
+        {
+            *stage = optimized;
+        }
+    }
     let mut at = 0;
     while at + 1 < stages.len() {
         let changed = match (&stages[at], &stages[at + 1]) {
@@ -158,6 +174,17 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
                 stages.swap(at, at + 1);
                 true
             }
+            (Stage::Other(stage), Stage::Skip(_) | Stage::Limit(_)) if stage.is_one_to_one() => {
+                stages.swap(at, at + 1);
+                true
+            }
+            (Stage::Other(stage), next) => match stage.absorb(next) {
+                Some(together) => {
+                    stages.splice(at..at + 2, together);
+                    true
+                }
+                None => false,
+            },
             _ => false,
         };
         // A stage that moved forward may now meet one that another rule knows.
@@ -212,6 +239,10 @@ fn match_may_pass(before: &Stage, filter: &MatchExpression) -> bool {
                 && unwind
                     .index_path()
                     .is_none_or(|path| reads.is_independent_of(&path))
+        }
+        Stage::Other(stage) => {
+            let reads = filter.dependencies();
+            !reads.whole_document && reads.paths.iter().all(|path| stage.preserves(path))
         }
         _ => false,
     }
@@ -328,6 +359,7 @@ fn dependencies(stages: &[Stage]) -> Option<Dependencies> {
                 group.add_dependencies(&mut found);
                 true
             }
+            Stage::Other(stage) => stage.add_dependencies(&mut found) == Passes::Computed,
         };
         if found.whole_document {
             return None;

@@ -8,22 +8,24 @@ use sheaf_bson::{DocBuilder, RawDoc, RawValue, doc};
 
 use crate::expression::projection_exec::ProjectionExec;
 use crate::expression::{self, location};
-use crate::matcher::{self, ParseContext};
+use crate::matcher;
 use crate::sort::{SortPattern, SortSpec};
 
 use super::group::Group;
+use super::stage::{ParsedStage, StageContext};
 use super::unwind::Unwind;
 use super::{Pipeline, PipelineSource, Stage};
 
 /// Parses the operand of one stage; some stages are short for several.
-type Parse = fn(RawValue<'_>, &ParseContext) -> Result<Vec<Stage>>;
+type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
 
-/// Every stage, by name, but for those that make documents themselves.
+/// Every stage, by name.
 pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
+    ("$collStats", |v, _| generated("$collStats", 5447000, v)),
     ("$count", count),
     ("$group", |v, c| {
-        Ok(vec![Stage::Group(Arc::new(Group::parse(v, &c.variables)?))])
+        Ok(Stage::Group(Arc::new(Group::parse(v, &c.parse.variables)?)).into())
     }),
     ("$limit", limit),
     ("$match", match_stage),
@@ -35,7 +37,10 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$sort", sort),
     ("$sortByCount", sort_by_count),
     ("$unset", unset),
-    ("$unwind", |v, _| Ok(vec![Stage::Unwind(Unwind::parse(v)?)])),
+    (
+        "$unwind",
+        |v, _| Ok(Stage::Unwind(Unwind::parse(v)?).into()),
+    ),
 ];
 
 /// Stages that MongoDB has and this does not, yet: the message can say more.
@@ -71,7 +76,7 @@ pub(super) fn stage(
     stage: RawDoc<'_>,
     position: usize,
     pipeline: &mut Pipeline,
-    context: &ParseContext,
+    context: &StageContext<'_>,
 ) -> Result<()> {
     let mut fields = stage.iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -84,28 +89,26 @@ pub(super) fn stage(
         ));
     };
     let name = field.key();
-    if name == "$collStats" {
-        let RawValue::Document(spec) = field.value() else {
-            return Err(location(
-                5447000,
-                format!(
-                    "$collStats takes an object, not {}",
-                    field.value().type_name()
-                ),
-            ));
-        };
-        if position != 0 {
-            return Err(location(
-                40602,
-                "$collStats is only valid as the first stage in a pipeline.",
-            ));
-        }
-        pipeline.source = PipelineSource::CollStats(spec.to_buf());
-        return Ok(());
-    }
     match TABLE.iter().find(|(known, _)| *known == name) {
         Some((_, parse)) => {
-            pipeline.stages.extend(parse(field.value(), context)?);
+            let parsed = parse(field.value(), context)?;
+            if let Some(sink) = &pipeline.sink {
+                return Err(location(
+                    40601,
+                    format!("{} can only be the final stage in the pipeline", sink.name),
+                ));
+            }
+            match parsed {
+                ParsedStage::Stages(stages) => pipeline.stages.extend(stages),
+                ParsedStage::Source(_) if position > 0 => {
+                    return Err(location(
+                        40602,
+                        format!("{name} is only valid as the first stage in a pipeline."),
+                    ));
+                }
+                ParsedStage::Source(source) => pipeline.source = source,
+                ParsedStage::Sink(sink) => pipeline.sink = Some(sink),
+            }
             Ok(())
         }
         None if ABSENT.contains(&name) => Err(location(
@@ -119,7 +122,21 @@ pub(super) fn stage(
     }
 }
 
-fn match_stage(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+/// A stage whose documents the caller makes.
+fn generated(name: &'static str, code: i32, value: RawValue<'_>) -> Result<ParsedStage> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            code,
+            format!("{name} takes an object, not {}", value.type_name()),
+        ));
+    };
+    Ok(ParsedStage::Source(PipelineSource::Generated {
+        name,
+        spec: spec.to_buf(),
+    }))
+}
+
+fn match_stage(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(location(
             15959,
@@ -129,11 +146,12 @@ fn match_stage(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>
             ),
         ));
     };
-    let filter = Arc::new(matcher::parse(spec, context)?.normalize());
-    Ok(vec![Stage::Match {
+    let filter = Arc::new(matcher::parse(spec, context.parse)?.normalize());
+    Ok(Stage::Match {
         spec: spec.to_buf(),
         filter,
-    }])
+    }
+    .into())
 }
 
 fn sort_pattern(value: RawValue<'_>) -> Result<SortPattern> {
@@ -158,11 +176,12 @@ fn sort_pattern(value: RawValue<'_>) -> Result<SortPattern> {
     }
 }
 
-fn sort(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
-    Ok(vec![Stage::Sort {
+fn sort(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
+    Ok(Stage::Sort {
         pattern: sort_pattern(value)?,
         limit: None,
-    }])
+    }
+    .into())
 }
 
 /// A count of documents.
@@ -189,18 +208,23 @@ fn count_of(name: &str, value: RawValue<'_>, code: i32) -> Result<u64> {
     }
 }
 
-fn skip(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
-    Ok(vec![Stage::Skip(count_of("$skip", value, 5107200)?)])
+fn skip(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
+    Ok(Stage::Skip(count_of("$skip", value, 5107200)?).into())
 }
 
-fn limit(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
+fn limit(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
     match count_of("$limit", value, 5107201)? {
         0 => Err(location(15958, "the limit must be positive")),
-        n => Ok(vec![Stage::Limit(n)]),
+        n => Ok(Stage::Limit(n).into()),
     }
 }
 
-fn project(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+fn project(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
+    project_stage(value, context).map(ParsedStage::from)
+}
+
+/// `$project`, for stages that are short for one.
+pub(super) fn project_stage(value: RawValue<'_>, context: &StageContext<'_>) -> Result<Stage> {
     let RawValue::Document(spec) = value else {
         return Err(location(
             15969,
@@ -210,20 +234,20 @@ fn project(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
             ),
         ));
     };
-    let projection = ProjectionExec::parse_project(spec, &context.variables)
+    let projection = ProjectionExec::parse_project(spec, &context.parse.variables)
         .map_err(|e| e.with_context("Invalid $project"))?;
-    Ok(vec![Stage::Project {
+    Ok(Stage::Project {
         name: "$project",
         spec: value.to_value(),
         projection: Arc::new(projection),
-    }])
+    })
 }
 
 fn add_fields(
     name: &'static str,
     value: RawValue<'_>,
-    context: &ParseContext,
-) -> Result<Vec<Stage>> {
+    context: &StageContext<'_>,
+) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(location(
             40272,
@@ -233,16 +257,17 @@ fn add_fields(
             ),
         ));
     };
-    let projection = ProjectionExec::parse_add_fields(spec, &context.variables)
+    let projection = ProjectionExec::parse_add_fields(spec, &context.parse.variables)
         .map_err(|e| e.with_context(format_args!("Invalid {name}")))?;
-    Ok(vec![Stage::Project {
+    Ok(Stage::Project {
         name,
         spec: value.to_value(),
         projection: Arc::new(projection),
-    }])
+    }
+    .into())
 }
 
-fn unset(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
+fn unset(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
     let wrong = |code: i32| {
         location(
             code,
@@ -262,14 +287,15 @@ fn unset(value: RawValue<'_>, _: &ParseContext) -> Result<Vec<Stage>> {
     }
     let projection =
         ProjectionExec::excluding(paths).map_err(|e| e.with_context("Invalid $unset"))?;
-    Ok(vec![Stage::Project {
+    Ok(Stage::Project {
         name: "$unset",
         spec: value.to_value(),
         projection: Arc::new(projection),
-    }])
+    }
+    .into())
 }
 
-fn replace_root(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+fn replace_root(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(location(
             40229,
@@ -297,18 +323,19 @@ fn replace_root(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage
     }
 }
 
-fn root_of(_: &str, root: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
-    let expression = Arc::new(expression::parse(root, &context.variables)?);
+fn root_of(_: &str, root: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
+    let expression = Arc::new(expression::parse(root, &context.parse.variables)?);
     let mut spec = DocBuilder::new();
     spec.append("newRoot", root);
-    Ok(vec![Stage::ReplaceRoot {
+    Ok(Stage::ReplaceRoot {
         spec: spec.finish(),
         expression,
-    }])
+    }
+    .into())
 }
 
 /// `{$count: "n"}` is a `$group` that counts and a `$project` without `_id`.
-fn count(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+fn count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let field = match value {
         RawValue::String("") => return Err(location(40157, "the count field must not be empty")),
         RawValue::String(field) => field,
@@ -341,15 +368,16 @@ fn count(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
         return Err(location(9039800, "the count field must not be _id"));
     }
     let group = doc! {"_id": null, field: {"$sum": 1}};
-    let group = Group::parse(RawValue::Document(group.as_raw()), &context.variables)?;
+    let group = Group::parse(RawValue::Document(group.as_raw()), &context.parse.variables)?;
     let without_id = doc! {"_id": false};
-    let mut stages = vec![Stage::Group(Arc::new(group))];
-    stages.extend(project(RawValue::Document(without_id.as_raw()), context)?);
-    Ok(stages)
+    Ok(ParsedStage::Stages(vec![
+        Stage::Group(Arc::new(group)),
+        project_stage(RawValue::Document(without_id.as_raw()), context)?,
+    ]))
 }
 
 /// `{$sortByCount: e}` groups by e, counts, and sorts by the count.
-fn sort_by_count(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stage>> {
+fn sort_by_count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let is_expression = match value {
         RawValue::String(text) => text.starts_with('$'),
         RawValue::Document(doc) => doc.first().is_some_and(|e| e.key().starts_with('$')),
@@ -365,14 +393,14 @@ fn sort_by_count(value: RawValue<'_>, context: &ParseContext) -> Result<Vec<Stag
         ));
     }
     let group = doc! {"_id": value, "count": {"$sum": 1}};
-    let group = Group::parse(RawValue::Document(group.as_raw()), &context.variables)?;
+    let group = Group::parse(RawValue::Document(group.as_raw()), &context.parse.variables)?;
     let order = doc! {"count": -1};
     let pattern = sort_pattern(RawValue::Document(order.as_raw()))?;
-    Ok(vec![
+    Ok(ParsedStage::Stages(vec![
         Stage::Group(Arc::new(group)),
         Stage::Sort {
             pattern,
             limit: None,
         },
-    ])
+    ]))
 }

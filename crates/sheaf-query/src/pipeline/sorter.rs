@@ -2,12 +2,12 @@
 
 use std::collections::BinaryHeap;
 
-use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DocBuf, RawDoc};
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
 
 use crate::sort::{SortKey, SortKeyGenerator, SortPattern};
 
-use super::BLOCKING_BYTES_MAX;
+use super::environment::{Environment, no_disk_use};
 
 /// Documents before they are sorted. With a limit only that many are kept: a
 /// heap whose top is the last of them.
@@ -63,7 +63,7 @@ impl Sorter {
 
     /// Takes one document.
     /// Errors: parallel arrays in the sort; more than the memory a stage may hold.
-    pub(super) fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
+    pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         self.scratch.clear();
         self.keys.key_of_document(doc, &mut self.scratch)?;
         let order = self.count;
@@ -84,23 +84,20 @@ impl Sorter {
         };
         self.bytes += entry.bytes();
         self.kept.push(entry);
-        if self.bytes > BLOCKING_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
-                format!(
-                    "a $sort behind other stages exceeded its memory limit of {BLOCKING_BYTES_MAX} bytes, and this version of sheaf cannot spill it to disk; add a $limit, or sort by an index"
-                ),
-            ));
+        if self.bytes > env.memory_bytes_max() {
+            return Err(no_disk_use("$sort", env.memory_bytes_max()));
         }
         Ok(())
     }
 
     /// The next document in order, once all were taken.
-    pub(super) fn drain(&mut self) -> Option<DocBuf> {
+    pub(super) fn drain(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
         let kept = &mut self.kept;
         let output = self
             .output
             .get_or_insert_with(|| std::mem::take(kept).into_sorted_vec().into_iter());
-        output.next().map(|entry| entry.doc)
+        Ok(output.next().map(|entry| entry.doc))
     }
+
+    pub(super) fn append_stats(&self, _: &mut DocBuilder) {}
 }

@@ -51,10 +51,14 @@ fn executed(stages: &[Stage], docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
     let mut exec = PipelineExec::new(stages);
     let mut source = Documents::from(docs);
     let mut out = Vec::new();
-    while let Some(doc) = exec.next(&mut source)? {
+    while let Some(doc) = exec.next(&mut source, &Isolated)? {
         out.push(doc);
     }
-    assert_eq!(exec.next(&mut source)?, None, "the end is the end");
+    assert_eq!(
+        exec.next(&mut source, &Isolated)?,
+        None,
+        "the end is the end"
+    );
     Ok(out)
 }
 
@@ -228,7 +232,7 @@ fn no_more_is_read_than_a_limit_needs() {
     ] {
         let mut exec = PipelineExec::new(&parsed(text).unwrap().stages);
         let mut source = counting(1000);
-        while exec.next(&mut source).unwrap().is_some() {}
+        while exec.next(&mut source, &Isolated).unwrap().is_some() {}
         assert_eq!(source.given, expected, "{text}");
     }
 }
@@ -241,7 +245,7 @@ fn results_come_as_soon_as_they_are_known() {
             .stages,
     );
     let mut source = counting(1000);
-    exec.next(&mut source).unwrap().unwrap();
+    exec.next(&mut source, &Isolated).unwrap().unwrap();
     assert_eq!(source.given, 1);
 }
 
@@ -258,14 +262,14 @@ fn one_document_is_unwound_step_by_step() {
     let mut few = PipelineExec::new(&parsed("[{$unwind: '$a'}, {$limit: 100}]").unwrap().stages);
     let mut source = Documents::from(vec![doc]);
     let mut count = 0;
-    while few.next(&mut source).unwrap().is_some() {
+    while few.next(&mut source, &Isolated).unwrap().is_some() {
         count += 1;
         assert!(few.waiting() <= 1);
     }
     assert_eq!(count, 100);
     let small = doc! {"a": (0..20_000).collect::<Vec<i32>>()};
     let sum = exec
-        .next(&mut Documents::from(vec![small]))
+        .next(&mut Documents::from(vec![small]), &Isolated)
         .unwrap()
         .unwrap();
     assert_eq!(sum.get("n"), Some(RawValue::Int32(199_990_000)));
@@ -289,7 +293,9 @@ fn blocking_stages_hold_no_more_than_they_may() {
         "[{$group: {_id: {i: '$_id', s: '$s'}}}]",
     ] {
         let mut exec = PipelineExec::new(&parsed(text).unwrap().stages);
-        let error = exec.next(&mut Endless(DocBuf::new(), 0)).unwrap_err();
+        let error = exec
+            .next(&mut Endless(DocBuf::new(), 0), &Isolated)
+            .unwrap_err();
         assert_eq!(
             error.code(),
             ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
@@ -319,7 +325,7 @@ fn a_sort_that_keeps_a_few_holds_no_more() {
     let mut exec = PipelineExec::new(&stages);
     let mut source = Large(DocBuf::new(), 0);
     let mut found = Vec::new();
-    while let Some(doc) = exec.next(&mut source).unwrap() {
+    while let Some(doc) = exec.next(&mut source, &Isolated).unwrap() {
         found.push(doc.get("_id").and_then(|v| v.as_i64_exact()));
     }
     assert_eq!(found, [Some(200), Some(199)]);
@@ -334,7 +340,7 @@ fn a_result_too_large_is_refused() {
     );
     let mut source = Documents::from(vec![doc! {"s": "x".repeat(7 << 20)}]);
     assert_eq!(
-        exec.next(&mut source).unwrap_err().code(),
+        exec.next(&mut source, &Isolated).unwrap_err().code(),
         ErrorCode::BSON_OBJECT_TOO_LARGE
     );
 }

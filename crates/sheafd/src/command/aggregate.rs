@@ -88,9 +88,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         PipelineSource::Collection => {
             db_aggregate::start(&view, &cx.op, &pipeline, request.hint, &context, &options)?
         }
-        PipelineSource::CollStats(spec) => {
-            let document = collection_stats(cx, &view, &namespace, spec.as_raw())?;
-            db_aggregate::start_over(vec![document], &pipeline)
+        PipelineSource::Generated { name, spec } => {
+            let documents = generate(cx, name, &view, &namespace, spec.as_raw())?;
+            db_aggregate::start_over(documents, &pipeline, &options)
+        }
+        PipelineSource::Documents(docs) => {
+            db_aggregate::start_over(docs.to_vec(), &pipeline, &options)
         }
     };
     let reply_namespace = namespace.as_str().to_owned();
@@ -142,9 +145,11 @@ fn run_collectionless(
     };
     let namespace = Namespace::new(cx.db, "system.listing")?;
     let reply_namespace = batch::command_namespace(cx.db, "aggregate");
+    let options = cx.server.query_options(request.allow_disk_use);
+    let source = db_aggregate::start_over(documents, &pipeline, &options);
     batch::reply_with_cursor(
         cx,
-        Box::new(db_aggregate::start_over(documents, &pipeline)),
+        Box::new(source),
         CursorSettings {
             namespace,
             reply_namespace,
@@ -162,6 +167,23 @@ fn context(let_vars: Option<RawDoc<'_>>) -> Result<ParseContext, Error> {
         variables = variables.with_let(vars)?;
     }
     Ok(ParseContext { variables })
+}
+
+/// What a first stage makes itself.
+fn generate(
+    cx: &CommandContext<'_>,
+    name: &str,
+    view: &ReadView,
+    namespace: &Namespace,
+    spec: RawDoc<'_>,
+) -> Result<Vec<DocBuf>, Error> {
+    match name {
+        "$collStats" => Ok(vec![collection_stats(cx, view, namespace, spec)?]),
+        other => Err(Error::new(
+            ErrorCode(40324),
+            format!("{other} does not read a collection"),
+        )),
+    }
 }
 
 /// The document of `$collStats`.
@@ -225,7 +247,7 @@ pub fn explain<'a>(
     let request = parse(arguments)?;
     let context = context(request.let_vars)?;
     let pipeline = Pipeline::parse(request.pipeline, &context)?.optimize();
-    if let PipelineSource::CollStats(_) = pipeline.rest.source {
+    if !matches!(pipeline.rest.source, PipelineSource::Collection) {
         out.begin_array("stages");
         for stage in pipeline.rest.serialize() {
             out.push_document_bytes(stage.as_bytes());

@@ -6,6 +6,8 @@
 //!                      └─ rest ────> PipelineExec, fed document by document
 //! ```
 
+mod environment;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +20,7 @@ use sheaf_query::pipeline::{DistinctTake, DocSource, Documents, OptimizedPipelin
 use sheaf_query::planner;
 use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
 
+use self::environment::DbEnvironment;
 use crate::catalog::ReadView;
 use crate::exec::{Doc, PlanExecutor, WorkCounts};
 use crate::explain::Verbosity;
@@ -29,6 +32,7 @@ use crate::op_context::OpContext;
 pub struct Aggregate {
     input: Input,
     rest: PipelineExec,
+    options: QueryOptions,
     /// There are no further stages: documents pass as they come.
     pass: bool,
     done: bool,
@@ -58,12 +62,16 @@ pub fn start(
         }
         None => Input::Find(Box::new(find::find(view, op, query, options)?)),
     };
-    Ok(Aggregate::new(input, pipeline))
+    Ok(Aggregate::new(input, pipeline, options))
 }
 
 /// Starts a pipeline over documents made by its first stage (`$collStats`).
-pub fn start_over(documents: Vec<DocBuf>, pipeline: &OptimizedPipeline) -> Aggregate {
-    Aggregate::new(Input::Documents(documents.into()), pipeline)
+pub fn start_over(
+    documents: Vec<DocBuf>,
+    pipeline: &OptimizedPipeline,
+    options: &QueryOptions,
+) -> Aggregate {
+    Aggregate::new(Input::Documents(documents.into()), pipeline, options)
 }
 
 /// The prefix as a query, and a plan that reads keys instead of documents if
@@ -150,10 +158,11 @@ fn execute(
 }
 
 impl Aggregate {
-    fn new(input: Input, pipeline: &OptimizedPipeline) -> Aggregate {
+    fn new(input: Input, pipeline: &OptimizedPipeline, options: &QueryOptions) -> Aggregate {
         Aggregate {
             input,
             rest: PipelineExec::new(&pipeline.rest.stages),
+            options: options.clone(),
             pass: pipeline.rest.stages.is_empty(),
             done: false,
         }
@@ -206,8 +215,12 @@ impl ResultSource for Aggregate {
                 op,
                 current: None,
             };
+            let env = DbEnvironment {
+                op,
+                options: &self.options,
+            };
             self.rest
-                .next(&mut feed)?
+                .next(&mut feed, &env)?
                 .map(|doc| Doc::Owned(doc.into_vec()))
         };
         self.done = next.is_none();
@@ -295,13 +308,14 @@ pub fn explain(
     let mut error = None;
     if request.verbosity >= Verbosity::ExecutionStats {
         let mut rest = PipelineExec::new(&pipeline.rest.stages);
+        let env = DbEnvironment { op, options };
         let mut feed = PlanFeed {
             executor: &mut executor,
             op,
             current: None,
         };
         loop {
-            match rest.next(&mut feed) {
+            match rest.next(&mut feed, &env) {
                 Ok(Some(_)) => returned += 1,
                 Ok(None) => break,
                 Err(e) => {

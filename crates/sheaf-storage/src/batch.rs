@@ -33,6 +33,44 @@ pub enum KeyWrite {
     Delete,
 }
 
+/// What a key had before a batch, as far as the writer knows: engines that count entries and bytes need
+/// not look it up then.
+///
+/// A hint speaks of the state before the whole batch, and only where the table is [`TableFate::Kept`] and no range
+/// of the batch covers the key. It must be true: a false one spoils the table's sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prior {
+    /// The writer does not know: the engine looks it up when it needs to.
+    #[default]
+    Unknown,
+    /// The key was not there.
+    Absent,
+    /// The key was there.
+    Present {
+        /// Length in bytes of the value that it had.
+        value_len: u32,
+    },
+}
+
+impl Prior {
+    /// The key was there with this value.
+    pub fn value(value: &[u8]) -> Prior {
+        match u32::try_from(value.len()) {
+            Ok(value_len) => Prior::Present { value_len },
+            Err(_) => Prior::Unknown,
+        }
+    }
+}
+
+/// A key's write, with what is known of the key before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyChange {
+    /// What the batch does to the key, all its operations together.
+    pub write: KeyWrite,
+    /// What the key had before the batch.
+    pub prior: Prior,
+}
+
 /// What a batch does to a table as a whole, before its ranges and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TableFate {
@@ -129,7 +167,7 @@ impl KeyRanges {
 pub struct TableWrites {
     fate: TableFate,
     ranges: KeyRanges,
-    keys: BTreeMap<Bytes, KeyWrite>,
+    keys: BTreeMap<Bytes, KeyChange>,
 }
 
 impl TableWrites {
@@ -144,7 +182,7 @@ impl TableWrites {
     }
 
     /// The keys written, ascending.
-    pub fn keys(&self) -> &BTreeMap<Bytes, KeyWrite> {
+    pub fn keys(&self) -> &BTreeMap<Bytes, KeyChange> {
         &self.keys
     }
 
@@ -183,16 +221,28 @@ impl WriteBatch {
 
     /// Gives `key` the value, whether or not it has one.
     pub fn put(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
-        self.write(
-            table,
-            Bytes::copy_from_slice(key),
-            KeyWrite::Put(value.into()),
-        );
+        self.put_with(table, key, value, Prior::Unknown);
+    }
+
+    /// Gives `key`, which is not there, the value.
+    pub fn insert_new(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
+        self.put_with(table, key, value, Prior::Absent);
+    }
+
+    /// As [`WriteBatch::put`], with what is known of the key.
+    pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
+        let write = KeyWrite::Put(value.into());
+        self.write(table, Bytes::copy_from_slice(key), write, prior);
     }
 
     /// Removes `key`, if it is there.
     pub fn delete(&mut self, table: TableId, key: &[u8]) {
-        self.write(table, Bytes::copy_from_slice(key), KeyWrite::Delete);
+        self.delete_with(table, key, Prior::Unknown);
+    }
+
+    /// As [`WriteBatch::delete`], with what is known of the key.
+    pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
+        self.write(table, Bytes::copy_from_slice(key), KeyWrite::Delete, prior);
     }
 
     /// Removes the keys in `[lo, hi)`; `None` is the end of the table.
@@ -326,13 +376,15 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Writes one key and returns what the batch did to it before.
+    /// Writes one key and returns what the batch did to it before. Of several writes of one key the first
+    /// one's hint stays: only that one speaks of the state before the batch.
     pub(crate) fn write(
         &mut self,
         table: TableId,
         key: Bytes,
         write: KeyWrite,
-    ) -> Option<KeyWrite> {
+        prior: Prior,
+    ) -> Option<KeyChange> {
         let value_len = match &write {
             KeyWrite::Put(value) => {
                 self.totals.puts += 1;
@@ -341,11 +393,20 @@ impl WriteBatch {
             KeyWrite::Delete => 0,
         };
         self.count(key.len() + value_len);
-        self.writable(table)?.keys.insert(key, write)
+        match self.writable(table)?.keys.entry(key) {
+            btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(KeyChange { write, prior });
+                None
+            }
+            btree_map::Entry::Occupied(mut occupied) => {
+                let prior = occupied.get().prior;
+                Some(occupied.insert(KeyChange { write, prior }))
+            }
+        }
     }
 
     /// Takes back a [`WriteBatch::write`]: `before` is what it returned.
-    pub(crate) fn unwrite(&mut self, table: TableId, key: &Bytes, before: Option<KeyWrite>) {
+    pub(crate) fn unwrite(&mut self, table: TableId, key: &Bytes, before: Option<KeyChange>) {
         if let Some(writes) = self.tables.get_mut(&table) {
             let writes = Arc::make_mut(writes);
             match before {

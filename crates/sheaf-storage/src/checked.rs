@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::batch::{KeyWrite, WriteBatch};
+use crate::batch::{KeyWrite, Prior, WriteBatch};
 use crate::engine::{
     CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
 };
@@ -52,8 +52,12 @@ impl CheckedEngine {
             let exists = snapshot.contains_table(table)?;
             tables.insert(table, exists);
             if exists {
-                for key in writes.keys().keys().take(SAMPLES) {
-                    keys.insert((table, key.clone()), snapshot.get(table, key)?);
+                for (key, change) in writes.keys().iter().take(SAMPLES) {
+                    let value = snapshot.get(table, key)?;
+                    if writes.keeps(key) {
+                        check_prior(table, key, change.prior, value.as_deref());
+                    }
+                    keys.insert((table, key.clone()), value);
                 }
             }
         }
@@ -69,8 +73,8 @@ impl CheckedEngine {
             if !exists {
                 continue;
             }
-            for (key, write) in writes.keys().iter().take(SAMPLES) {
-                let expected = match write {
+            for (key, change) in writes.keys().iter().take(SAMPLES) {
+                let expected = match &change.write {
                     KeyWrite::Put(value) => Some(value.clone()),
                     KeyWrite::Delete => None,
                 };
@@ -87,7 +91,8 @@ impl CheckedEngine {
                     if !found || hi.is_some_and(|hi| cursor.key() >= &hi[..]) {
                         break;
                     }
-                    let put = matches!(writes.keys().get(cursor.key()), Some(KeyWrite::Put(_)));
+                    let change = writes.keys().get(cursor.key());
+                    let put = change.is_some_and(|c| matches!(c.write, KeyWrite::Put(_)));
                     assert!(put, "key {:?} outlived its range", cursor.key());
                     found = cursor.next()?;
                 }
@@ -122,6 +127,20 @@ impl CheckedEngine {
         assert_eq!(stats, walked, "size of table {table}");
         Ok(())
     }
+}
+
+/// A writer's hint about a key is true.
+fn check_prior(table: TableId, key: &[u8], prior: Prior, value: Option<&[u8]>) {
+    let true_hint = match prior {
+        Prior::Unknown => true,
+        Prior::Absent => value.is_none(),
+        Prior::Present { value_len } => value.map(<[u8]>::len) == Some(value_len as usize),
+    };
+    let found = value.map(<[u8]>::len);
+    assert!(
+        true_hint,
+        "the hint {prior:?} for key {key:?} of table {table}, which has {found:?} bytes"
+    );
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub mod fault;
 mod memory;
 mod unit;
 
-pub use batch::{KeyRanges, KeyWrite, TableFate, TableWrites, WriteBatch};
+pub use batch::{KeyChange, KeyRanges, KeyWrite, Prior, TableFate, TableWrites, WriteBatch};
 pub use disk::{RedbEngine, RedbOptions, files};
 pub use engine::{
     CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,

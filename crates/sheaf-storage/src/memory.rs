@@ -233,8 +233,8 @@ impl State {
                 }
             }
         }
-        for (key, write) in writes.keys() {
-            let value = match write {
+        for (key, change) in writes.keys() {
+            let value = match &change.write {
                 KeyWrite::Put(value) => Some(value.clone()),
                 KeyWrite::Delete => None,
             };

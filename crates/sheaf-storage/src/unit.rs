@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::batch::{KeyWrite, TableWrites, Totals, WriteBatch};
+use crate::batch::{KeyChange, KeyWrite, Prior, TableWrites, Totals, WriteBatch};
 use crate::engine::{CommitSeq, Durability, Snapshot, StorageEngine, TableId};
 use crate::error::{Result, StorageError};
 
@@ -128,7 +128,7 @@ impl fmt::Debug for Storage {
 
 /// How to take back one write.
 enum Undo {
-    Key(TableId, Bytes, Option<KeyWrite>),
+    Key(TableId, Bytes, Option<KeyChange>),
     Table(TableId, Option<Arc<TableWrites>>),
 }
 
@@ -234,20 +234,37 @@ impl WriteUnitOfWork {
 
     /// Gives `key` the value.
     pub fn put(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
-        self.write(table, key, KeyWrite::Put(value.into()));
+        self.put_with(table, key, value, Prior::Unknown);
+    }
+
+    /// Gives `key`, which the unit does not see, the value.
+    pub fn insert_new(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
+        self.put_with(table, key, value, Prior::Absent);
+    }
+
+    /// As [`WriteUnitOfWork::put`], with what the unit sees under the key. What it sees must be what is there
+    /// when it commits: the key is locked, or nobody else can write it.
+    pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
+        self.write(table, key, KeyWrite::Put(value.into()), prior);
     }
 
     /// Removes `key`, if it is there.
     pub fn delete(&mut self, table: TableId, key: &[u8]) {
-        self.write(table, key, KeyWrite::Delete);
+        self.delete_with(table, key, Prior::Unknown);
     }
 
-    fn write(&mut self, table: TableId, key: &[u8], write: KeyWrite) {
+    /// As [`WriteUnitOfWork::delete`], with what the unit sees under the key; as
+    /// [`WriteUnitOfWork::put_with`].
+    pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
+        self.write(table, key, KeyWrite::Delete, prior);
+    }
+
+    fn write(&mut self, table: TableId, key: &[u8], write: KeyWrite, prior: Prior) {
         let key = Bytes::copy_from_slice(key);
         if self.savepoints == 0 {
-            Arc::make_mut(&mut self.writes).write(table, key, write);
+            Arc::make_mut(&mut self.writes).write(table, key, write, prior);
         } else {
-            let before = Arc::make_mut(&mut self.writes).write(table, key.clone(), write);
+            let before = Arc::make_mut(&mut self.writes).write(table, key.clone(), write, prior);
             self.undo.push(Undo::Key(table, key, before));
         }
     }

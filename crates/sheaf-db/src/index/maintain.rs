@@ -162,8 +162,9 @@ impl WriteUnit {
         if let Some(own) = self.unit.writes().table(table) {
             let from = (Bound::Included(key.key), Bound::Unbounded);
             let entries = own.keys().range::<[u8], _>(from);
-            for (entry, write) in entries.take_while(|(entry, _)| entry.starts_with(key.key)) {
-                taken |= matches!(write, KeyWrite::Put(_)) && record_of(entry, key.key)? != id;
+            for (entry, change) in entries.take_while(|(entry, _)| entry.starts_with(key.key)) {
+                taken |=
+                    matches!(change.write, KeyWrite::Put(_)) && record_of(entry, key.key)? != id;
             }
         }
         if !taken {

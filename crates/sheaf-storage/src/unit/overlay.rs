@@ -45,7 +45,7 @@ pub(super) fn get(
     if !writes.fate().exists_after() {
         return Err(StorageError::NoSuchTable(table));
     }
-    match writes.keys().get(key) {
+    match writes.keys().get(key).map(|change| &change.write) {
         Some(KeyWrite::Put(value)) => Ok(Some(value.clone())),
         Some(KeyWrite::Delete) => Ok(None),
         None if !writes.keeps(key) => Ok(None),
@@ -102,9 +102,9 @@ impl Snapshot for OverlaySnapshot {
                 }
             }
         }
-        for (key, write) in writes.keys() {
+        for (key, change) in writes.keys() {
             let was_there = writes.keeps(key) && self.base.get(table, key)?.is_some();
-            match write {
+            match change.write {
                 KeyWrite::Put(_) if !was_there => count += 1,
                 KeyWrite::Delete if was_there => count -= 1,
                 _ => {}
@@ -165,12 +165,12 @@ impl OverlayCursor {
     fn own_put(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Option<(Bytes, Bytes)> {
         let mut writes = self.writes.keys().range::<[u8], _>(range);
         loop {
-            let (key, write) = if self.forward {
+            let (key, change) = if self.forward {
                 writes.next()
             } else {
                 writes.next_back()
             }?;
-            if let KeyWrite::Put(value) = write {
+            if let KeyWrite::Put(value) = &change.write {
                 return Some((key.clone(), value.clone()));
             }
         }

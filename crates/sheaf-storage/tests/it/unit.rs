@@ -451,3 +451,55 @@ fn transfers_neither_make_nor_lose_money() {
         assert_eq!(engine.stats().commits, THREADS * EACH + 1);
     }
 }
+
+#[test]
+fn the_first_hint_speaks_of_the_state_before_the_unit() {
+    let storage = storage(&[("blind", "0")]);
+    let mut unit = storage.begin().unwrap();
+    unit.insert_new(T, b"new", "12");
+    unit.delete_with(T, b"new", Prior::Present { value_len: 2 });
+    unit.put(T, b"new", "1");
+    unit.put(T, b"blind", "1");
+    unit.delete_with(T, b"blind", Prior::Present { value_len: 1 });
+    let savepoint = unit.savepoint();
+    unit.delete_with(T, b"new", Prior::Present { value_len: 1 });
+    unit.insert_new(T, b"other", "1");
+    unit.rollback_to(&savepoint);
+    unit.release(savepoint);
+    unit.delete(T, b"other");
+    let keys = unit.writes().table(T).unwrap().keys();
+    let changes: Vec<_> = keys
+        .iter()
+        .map(|(key, change)| (&key[..], change.write.clone(), change.prior))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            (&b"blind"[..], KeyWrite::Delete, Prior::Unknown),
+            (&b"new"[..], KeyWrite::Put("1".into()), Prior::Absent),
+            (&b"other"[..], KeyWrite::Delete, Prior::Unknown),
+        ]
+    );
+}
+
+#[test]
+fn a_false_hint_is_found_out() {
+    let engine = Arc::new(checked::CheckedEngine::new(Arc::new(MemoryEngine::new())));
+    let mut batch = WriteBatch::new();
+    batch.create_table(T);
+    // What a batch creates it knows: hints say nothing there.
+    batch.delete_with(T, b"a", Prior::Present { value_len: 9 });
+    batch.insert_new(T, b"b", "12");
+    engine.apply(batch, Durability::Buffered).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put_with(T, b"b", "1234", Prior::value(b"12"));
+    engine.apply(batch, Durability::Buffered).unwrap();
+    for prior in [Prior::Absent, Prior::Present { value_len: 2 }] {
+        let mut batch = WriteBatch::new();
+        batch.put_with(T, b"b", "1", prior);
+        let engine = engine.clone();
+        let apply = move || engine.apply(batch, Durability::Buffered);
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(apply));
+        assert!(refused.is_err(), "{prior:?}");
+    }
+}

@@ -296,7 +296,7 @@ fn longest(batch: &WriteBatch) -> u64 {
         return batch.bytes();
     }
     let lengths = batch.tables().flat_map(|(_, writes)| writes.keys());
-    let lengths = lengths.map(|(key, write)| match write {
+    let lengths = lengths.map(|(key, change)| match &change.write {
         KeyWrite::Put(value) => key.len().max(value.len()),
         KeyWrite::Delete => key.len(),
     });
@@ -341,8 +341,8 @@ fn write_table(
             })
             .map_err(|error| storage_error("delete a range", error))?;
         }
-        for (key, write) in writes.keys() {
-            let (before, after) = match write {
+        for (key, change) in writes.keys() {
+            let (before, after) = match &change.write {
                 KeyWrite::Put(value) => (rows.insert(&key[..], &value[..]), Some(value.len())),
                 KeyWrite::Delete => (rows.remove(&key[..]), None),
             };

@@ -5,7 +5,7 @@
 //! the total is brought to one type, so `[0.1, 0.2, 0.3]` gives 0.6 and a
 //! long total that overflows on the way is no matter.
 
-use sheaf_bson::Decimal128;
+use sheaf_bson::{ArrayBuf, ArrayBuilder, Decimal128, RawArray, RawValue};
 
 use super::{Number, decimal};
 
@@ -76,6 +76,79 @@ impl Sum {
             self.low += (self.high - (sum - back)) + (x - back);
         }
         self.high = sum;
+    }
+
+    /// Takes one term away again, as if it had never been added: what a window
+    /// that slides needs. `false`: it cannot be done exactly (an infinity or
+    /// NaN hides the other terms, decimals were rounded), and nothing changed.
+    #[must_use]
+    pub fn remove(&mut self, number: Number) -> bool {
+        match number {
+            Number::Int(n) => self.integers -= i128::from(n),
+            Number::Long(n) => self.integers -= i128::from(n),
+            // The widest type must be forgotten with the last term that has it.
+            Number::Double(_) | Number::Decimal(_) => return false,
+        }
+        self.count -= 1;
+        true
+    }
+
+    /// Adds all terms of another sum.
+    pub fn merge(&mut self, other: &Sum) {
+        self.integers += other.integers;
+        self.add_double(other.high);
+        self.low += other.low;
+        self.decimals = decimal::add(self.decimals, other.decimals);
+        if other.widest > self.widest {
+            self.widest = other.widest;
+        }
+        self.count += other.count;
+    }
+
+    /// The state as an array, for [`Sum::from_partial`].
+    pub fn to_partial(&self) -> ArrayBuf {
+        let mut out = ArrayBuilder::new();
+        out.push((self.integers >> 64) as i64)
+            .push(self.integers as i64)
+            .push(self.high)
+            .push(self.low)
+            .push(self.decimals)
+            .push(self.widest as i32)
+            .push(self.count as i64);
+        out.finish()
+    }
+
+    /// The state that [`Sum::to_partial`] wrote; `None` when the array is none.
+    pub fn from_partial(partial: RawArray<'_>) -> Option<Sum> {
+        let mut values = partial.iter();
+        let mut next = || values.next();
+        let (Some(RawValue::Int64(top)), Some(RawValue::Int64(bottom))) = (next(), next()) else {
+            return None;
+        };
+        let (Some(RawValue::Double(high)), Some(RawValue::Double(low))) = (next(), next()) else {
+            return None;
+        };
+        let (
+            Some(RawValue::Decimal128(decimals)),
+            Some(RawValue::Int32(widest)),
+            Some(RawValue::Int64(count)),
+        ) = (next(), next(), next())
+        else {
+            return None;
+        };
+        Some(Sum {
+            integers: (i128::from(top) << 64) | i128::from(bottom as u64),
+            high,
+            low,
+            decimals,
+            widest: match widest {
+                0 => Widest::Int,
+                1 => Widest::Long,
+                2 => Widest::Double,
+                _ => Widest::Decimal,
+            },
+            count: count as u64,
+        })
     }
 
     /// How many terms there were.
@@ -191,6 +264,34 @@ mod tests {
             Value::from(total),
             Value::Decimal128("2.750000000000000".parse().unwrap())
         );
+    }
+
+    #[test]
+    fn a_sum_crosses_and_merges() {
+        let decimal: Decimal128 = "0.1".parse().unwrap();
+        let terms = [
+            Number::Long(i64::MAX),
+            Number::Long(i64::MAX),
+            Number::Int(-3),
+            Number::Double(0.1),
+            Number::Double(1e100),
+            Number::Double(-1e100),
+            Number::Decimal(decimal),
+        ];
+        for cut in 0..=terms.len() {
+            let mut left = sum(terms[..cut].iter().copied());
+            let right = sum(terms[cut..].iter().copied());
+            let crossed = Sum::from_partial(right.to_partial().as_raw()).unwrap();
+            left.merge(&crossed);
+            let whole = sum(terms);
+            assert_eq!(
+                Value::from(left.total()),
+                Value::from(whole.total()),
+                "{cut}"
+            );
+            assert_eq!(left.count(), whole.count());
+        }
+        assert!(Sum::from_partial(ArrayBuf::new().as_raw()).is_none());
     }
 
     #[test]

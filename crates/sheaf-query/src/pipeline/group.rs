@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 
-use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::matcher::Dependencies;
 
-use super::accumulator::{Accumulator, AccumulatorKind};
+use super::accumulator::{Accumulator, AccumulatorFeed, AccumulatorSpec};
 use super::environment::{Environment, no_disk_use};
 
 /// A parsed `$group`.
@@ -32,10 +32,8 @@ pub struct Group {
 pub struct GroupField {
     /// Its name.
     pub name: Box<str>,
-    /// Its accumulator.
-    pub kind: AccumulatorKind,
-    /// What of each document goes into it.
-    pub argument: Expression,
+    /// What is accumulated.
+    pub accumulator: AccumulatorSpec,
 }
 
 impl Group {
@@ -82,7 +80,7 @@ impl Group {
     pub(super) fn add_dependencies(&self, found: &mut Dependencies) {
         self.id.add_dependencies(found);
         for field in &self.fields {
-            field.argument.add_dependencies(found);
+            field.accumulator.add_dependencies(found);
         }
     }
 }
@@ -116,45 +114,15 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
             format!("the field '{name}' of $group must specify one accumulator"),
         ));
     };
-    let argument = operator.value();
-    if operator.key() == "$count" {
-        if !matches!(argument, RawValue::Document(doc) if doc.is_empty()) {
-            return Err(Error::new(
-                ErrorCode::TYPE_MISMATCH,
-                "$count takes no arguments, i.e. $count: {}",
-            ));
-        }
-        return Ok(GroupField {
-            name: name.into(),
-            kind: AccumulatorKind::Sum,
-            argument: Expression::constant(1),
-        });
-    }
-    let Some(kind) = AccumulatorKind::find(operator.key()) else {
-        if !operator.key().starts_with('$') {
-            return Err(location(
-                40234,
-                format!("the field '{name}' of $group must be an accumulator object"),
-            ));
-        }
+    if !operator.key().starts_with('$') {
         return Err(location(
-            15952,
-            format!("unknown group operator '{}'", operator.key()),
-        ));
-    };
-    if let RawValue::Array(_) = argument {
-        return Err(location(
-            40237,
-            format!(
-                "the {} accumulator is a unary operator: it takes one expression, not an array",
-                operator.key()
-            ),
+            40234,
+            format!("the field '{name}' of $group must be an accumulator object"),
         ));
     }
     Ok(GroupField {
         name: name.into(),
-        kind,
-        argument: parse(argument, scope)?,
+        accumulator: AccumulatorSpec::parse(operator.key(), operator.value(), scope)?,
     })
 }
 
@@ -166,12 +134,14 @@ pub(super) struct Grouper {
     groups: Vec<(Value, Vec<Accumulator>)>,
     bytes: usize,
     key: KeyStringBuilder,
+    feeds: Vec<AccumulatorFeed>,
     output: Option<std::vec::IntoIter<(Value, Vec<Accumulator>)>>,
 }
 
 impl Grouper {
     pub(super) fn new(group: std::sync::Arc<Group>) -> Grouper {
         Grouper {
+            feeds: group.fields.iter().map(|f| f.accumulator.feed()).collect(),
             group,
             places: HashMap::new(),
             groups: Vec::new(),
@@ -196,13 +166,15 @@ impl Grouper {
                 // The entry, its key twice over (here and in _id), and the accumulators.
                 self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
                 self.places.insert(key, self.groups.len());
-                let states = group.fields.iter().map(|f| f.kind.start()).collect();
-                self.groups.push((id.to_value(), states));
+                let states = group.fields.iter().map(|f| f.accumulator.start(id));
+                self.groups
+                    .push((id.to_value(), states.collect::<Result<_>>()?));
                 self.groups.len() - 1
             }
         };
-        for (field, state) in group.fields.iter().zip(&mut self.groups[at].1) {
-            self.bytes += state.add(&field.argument.evaluate_on(doc)?)?;
+        let states = group.fields.iter().zip(&mut self.groups[at].1);
+        for ((field, state), feed) in states.zip(&mut self.feeds) {
+            self.bytes += feed.feed(&field.accumulator, doc, state)?;
         }
         if self.bytes > env.memory_bytes_max() {
             return Err(no_disk_use("$group", env.memory_bytes_max()));

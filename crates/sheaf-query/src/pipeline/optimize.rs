@@ -377,7 +377,12 @@ fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<DistinctLike
     };
     let whole = prefix.skip == 0 && prefix.limit.is_none() && prefix.projection.is_none();
     let path = single_path(group).filter(|_| whole)?;
-    let all = |kind| group.fields.iter().all(|field| field.kind == kind);
+    let all = |kind| {
+        group
+            .fields
+            .iter()
+            .all(|field| field.accumulator.kind == kind)
+    };
     let sorted_by_it = || {
         let first = prefix.sort.as_ref().and_then(|sort| sort.as_raw().first());
         first.is_some_and(|field| field.key() == path)

@@ -1,0 +1,266 @@
+//! From BSON to an [`AccumulatorSpec`].
+//!
+//! ```text
+//!   {$sum: e}                                  one expression
+//!   {$firstN: {input: e, n: e}}                also $lastN, $minN, $maxN
+//!   {$topN: {output: e, sortBy: {...}, n: e}}  also $top, $bottom (no n), $bottomN
+//!   {$percentile: {input: e, p: [..], method: "approximate"}}, {$median: {input, method}}
+//! ```
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::json::shell;
+use sheaf_bson::{RawDoc, RawValue};
+
+use crate::expression::{Expression, VariableScope, location, parse};
+use crate::sort::{SortPattern, SortSpec};
+
+use super::{AccumulatorKind, AccumulatorSpec, TABLE};
+
+impl AccumulatorSpec {
+    /// The accumulator of this name with this operand.
+    /// Errors: 15952 for an unknown name, 40237 for an array where one expression
+    /// belongs, and what is wrong with the operand.
+    pub fn parse(
+        name: &str,
+        operand: RawValue<'_>,
+        scope: &VariableScope,
+    ) -> Result<AccumulatorSpec> {
+        if name == "$count" {
+            if !matches!(operand, RawValue::Document(doc) if doc.is_empty()) {
+                return Err(Error::new(
+                    ErrorCode::TYPE_MISMATCH,
+                    "$count takes no arguments, i.e. $count: {}",
+                ));
+            }
+            return Ok(plain(AccumulatorKind::Sum, Expression::constant(1)));
+        }
+        if name == "$accumulator" {
+            return Err(location(
+                15952,
+                "$accumulator needs JavaScript, which this server does not run; use other accumulators",
+            ));
+        }
+        let Some((name, kind)) = TABLE.iter().find(|(known, _)| *known == name) else {
+            return Err(location(15952, format!("unknown group operator '{name}'")));
+        };
+        use AccumulatorKind::{
+            Bottom, BottomN, FirstN, LastN, MaxN, Median, MinN, Percentile, Top, TopN,
+        };
+        match kind {
+            FirstN | LastN | MinN | MaxN => n_of(name, *kind, operand, scope),
+            Top | Bottom | TopN | BottomN => ranked(name, *kind, operand, scope),
+            Percentile | Median => quantiles(name, *kind, operand, scope),
+            _ if matches!(operand, RawValue::Array(_)) => Err(location(
+                40237,
+                format!(
+                    "the {name} accumulator is a unary operator: it takes one expression, not an array"
+                ),
+            )),
+            _ => Ok(plain(*kind, parse(operand, scope)?)),
+        }
+    }
+}
+
+fn plain(kind: AccumulatorKind, argument: Expression) -> AccumulatorSpec {
+    AccumulatorSpec {
+        kind,
+        argument,
+        n: None,
+        sort: None,
+        shares: Arc::new([]),
+    }
+}
+
+/// The operand as a document of known fields.
+fn document<'a>(
+    name: &str,
+    operand: RawValue<'a>,
+    known: &[&str],
+    not_object: i32,
+    unknown: i32,
+) -> Result<RawDoc<'a>> {
+    let RawValue::Document(doc) = operand else {
+        return Err(location(
+            not_object,
+            format!(
+                "the specification of {name} must be an object, not {}",
+                operand.type_name()
+            ),
+        ));
+    };
+    match doc.iter().find(|e| !known.contains(&e.key())) {
+        Some(e) => Err(location(
+            unknown,
+            format!("Unknown argument '{}' for {name}", e.key()),
+        )),
+        None => Ok(doc),
+    }
+}
+
+fn required<'a>(name: &str, doc: RawDoc<'a>, field: &str, code: i32) -> Result<RawValue<'a>> {
+    doc.get(field)
+        .ok_or_else(|| location(code, format!("Missing value for '{field}' of {name}")))
+}
+
+/// `n`, checked at once when it is a constant.
+fn parse_n(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
+    let n = parse(value, scope)?;
+    if let Some(constant) = n.as_constant() {
+        check_n(constant).map_err(|e| e.with_context(name))?;
+    }
+    Ok(n)
+}
+
+fn check_n(n: Option<RawValue<'_>>) -> Result<usize> {
+    let Some(n) = n.filter(|n| n.is_number()) else {
+        return Err(location(
+            5787902,
+            format!(
+                "'n' must be a number, not {}",
+                n.map_or("missing".to_owned(), shell)
+            ),
+        ));
+    };
+    match n.as_i64_exact() {
+        None => Err(location(
+            5787903,
+            format!("'n' must be an integer, not {}", shell(n)),
+        )),
+        Some(n) => usize::try_from(n)
+            .ok()
+            .filter(|n| *n > 0)
+            .ok_or_else(|| location(5787908, format!("'n' must be greater than 0, not {n}"))),
+    }
+}
+
+/// `n` for the group whose `_id` this is: paths in it are read from the `_id`.
+pub(super) fn evaluate_n(n: &Expression, id: RawValue<'_>) -> Result<usize> {
+    let id = id.as_document().unwrap_or(RawDoc::EMPTY);
+    check_n(n.evaluate_on(id)?.as_raw())
+}
+
+fn n_of(
+    name: &str,
+    kind: AccumulatorKind,
+    operand: RawValue<'_>,
+    scope: &VariableScope,
+) -> Result<AccumulatorSpec> {
+    let doc = document(name, operand, &["input", "n"], 5787801, 5787901)?;
+    let n = parse_n(name, required(name, doc, "n", 5787906)?, scope)?;
+    let input = parse(required(name, doc, "input", 5787907)?, scope)?;
+    Ok(AccumulatorSpec {
+        n: Some(n),
+        ..plain(kind, input)
+    })
+}
+
+fn ranked(
+    name: &str,
+    kind: AccumulatorKind,
+    operand: RawValue<'_>,
+    scope: &VariableScope,
+) -> Result<AccumulatorSpec> {
+    let many = matches!(kind, AccumulatorKind::TopN | AccumulatorKind::BottomN);
+    let known: &[&str] = if many {
+        &["output", "sortBy", "n"]
+    } else {
+        &["output", "sortBy"]
+    };
+    let doc = document(name, operand, known, 5788001, 5788002)?;
+    let n = match many {
+        true => Some(parse_n(name, required(name, doc, "n", 5788003)?, scope)?),
+        false => None,
+    };
+    let output = parse(required(name, doc, "output", 5788004)?, scope)?;
+    let sort = sort_pattern(name, required(name, doc, "sortBy", 5788005)?)?;
+    Ok(AccumulatorSpec {
+        n,
+        sort: Some(sort),
+        ..plain(kind, output)
+    })
+}
+
+/// A `sortBy`: `{a: 1, "b.c": -1}`.
+/// Errors: not a document, empty, and those of sorts.
+fn sort_pattern(name: &str, value: RawValue<'_>) -> Result<SortPattern> {
+    let RawValue::Document(doc) = value else {
+        return Err(location(
+            ErrorCode::FAILED_TO_PARSE.0,
+            format!("{name}: 'sortBy' must be an object, not {}", shell(value)),
+        ));
+    };
+    match SortSpec::parse(doc)? {
+        SortSpec::Pattern(pattern) => Ok(pattern),
+        SortSpec::None | SortSpec::Natural(_) => Err(location(
+            15976,
+            format!("{name}: 'sortBy' must have at least one field to sort by"),
+        )),
+    }
+}
+
+fn quantiles(
+    name: &str,
+    kind: AccumulatorKind,
+    operand: RawValue<'_>,
+    scope: &VariableScope,
+) -> Result<AccumulatorSpec> {
+    let (input, shares) = percentile_shares(name, operand, scope)?;
+    Ok(AccumulatorSpec {
+        shares,
+        ..plain(kind, parse(input, scope)?)
+    })
+}
+
+/// The input, still to be parsed, and the shares of `$percentile` or `$median`.
+/// Errors: an argument that is unknown, missing or of a wrong type; shares outside 0 to 1.
+pub(crate) fn percentile_shares<'a>(
+    name: &str,
+    operand: RawValue<'a>,
+    scope: &VariableScope,
+) -> Result<(RawValue<'a>, Arc<[f64]>)> {
+    let percentile = name == "$percentile";
+    let known: &[&str] = if percentile {
+        &["input", "p", "method"]
+    } else {
+        &["input", "method"]
+    };
+    let not_object = if percentile { 7429703 } else { 7436100 };
+    let doc = document(name, operand, known, not_object, 40415)?;
+    let missing = ErrorCode(40414).0;
+    let input = required(name, doc, "input", missing)?;
+    match required(name, doc, "method", missing)? {
+        RawValue::String("approximate") => {}
+        other => {
+            return Err(Error::bad_value(format!(
+                "{name}: 'method' must be 'approximate', not {}",
+                shell(other)
+            )));
+        }
+    }
+    if !percentile {
+        return Ok((input, Arc::new([0.5])));
+    }
+    let p = parse(required(name, doc, "p", missing)?, scope)?;
+    let wrong = |code: i32, what: &str| {
+        Err(location(
+            code,
+            format!("$percentile: 'p' must be an array of {what}"),
+        ))
+    };
+    let values = match p.as_constant() {
+        None => return wrong(7750300, "constants"),
+        Some(Some(RawValue::Array(values))) if !values.is_empty() => values,
+        Some(_) => return wrong(7750301, "at least one number from 0.0 to 1.0"),
+    };
+    let mut shares = Vec::new();
+    for value in values {
+        match value.as_f64().filter(|_| value.is_number()) {
+            None => return wrong(7750302, "numbers from 0.0 to 1.0"),
+            Some(x) if (0.0..=1.0).contains(&x) => shares.push(x),
+            Some(_) => return wrong(7750303, "numbers from 0.0 to 1.0"),
+        }
+    }
+    Ok((input, shares.into()))
+}

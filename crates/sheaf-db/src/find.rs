@@ -24,7 +24,7 @@ use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
 use crate::exec::{BuildContext, Doc, Member, PlanExecutor, WorkCounts};
 use crate::op_context::OpContext;
-use crate::plan_cache::REPLAN_FACTOR;
+use crate::plan_cache::{CachePolicy, CachedPlan, Trial};
 
 /// What the server's parameters and the command say about running a query.
 #[derive(Debug, Clone)]
@@ -51,6 +51,12 @@ pub struct QueryOptions {
     pub evaluation_collection_fraction: f64,
     /// `internalQueryPlanEvaluationMaxResults`.
     pub evaluation_results_max: usize,
+    /// `internalQueryPlannerMaxIndexedSolutions`.
+    pub indexed_solutions_max: usize,
+    /// `internalQueryEnumerationMaxOrSolutions`.
+    pub or_solutions_max: usize,
+    /// Of the plan cache.
+    pub plan_cache: CachePolicy,
 }
 
 impl Default for QueryOptions {
@@ -67,6 +73,9 @@ impl Default for QueryOptions {
             evaluation_works: 10_000,
             evaluation_collection_fraction: 0.3,
             evaluation_results_max: 101,
+            indexed_solutions_max: 64,
+            or_solutions_max: 10,
+            plan_cache: CachePolicy::default(),
         }
     }
 }
@@ -248,8 +257,9 @@ pub fn start(
         && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
     {
         let solution = &solutions[at];
+        let works_max = (cached.works as f64 * options.plan_cache.eviction_ratio) as u64;
         let watched = TrialBudget {
-            works_max: cached.works.saturating_mul(REPLAN_FACTOR).max(1),
+            works_max: works_max.max(1),
             ..budget
         };
         if let Some(executor) = PlanExecutor::cached(&cx, solution.clone(), watched, op)? {
@@ -265,8 +275,13 @@ pub fn start(
     let executor = PlanExecutor::new(&cx, solutions, budget, op)?;
     cache.record(
         key,
-        signatures[executor.winner()].clone(),
-        executor.trial_works(),
+        shape::shape_number(query),
+        CachedPlan {
+            signature: signatures[executor.winner()].clone(),
+            works: executor.trial_works(),
+        },
+        &options.plan_cache,
+        || Trial::new(query, executor.trial()),
     );
     let digest = PlanDigest {
         replanned,
@@ -326,6 +341,8 @@ pub(crate) fn params<'v>(view: &'v ReadView, options: &QueryOptions) -> PlannerP
         enable_index_intersection: options.index_intersection,
         enable_hash_intersection: options.hash_intersection,
         force_intersection_plans: options.force_intersection,
+        max_indexed_solutions: options.indexed_solutions_max,
+        max_or_solutions: options.or_solutions_max,
         ..PlannerParams::new(indexes(view))
     }
 }

@@ -47,9 +47,14 @@ pub fn encode(query: &CanonicalQuery) -> String {
     out
 }
 
+/// As eight hex digits it is `queryHash` and `planCacheShapeHash`.
+pub fn shape_number(query: &CanonicalQuery) -> u32 {
+    hash(encode(query).as_bytes()) as u32
+}
+
 /// Eight hex digits: `queryHash`, `planCacheShapeHash`.
 pub fn shape_hash(query: &CanonicalQuery) -> String {
-    format!("{:08X}", hash(encode(query).as_bytes()) as u32)
+    format!("{:08X}", shape_number(query))
 }
 
 /// The key of the plan cache: the shape, and what else decides which plans
@@ -143,7 +148,7 @@ pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
 
 /// FNV-1a, finished so that all bits of the result depend on all of the text.
 /// Written out because its values appear in logs and must stay what they are.
-fn hash(bytes: &[u8]) -> u64 {
+pub fn hash(bytes: &[u8]) -> u64 {
     let mut state = 0xcbf2_9ce4_8422_2325u64;
     for byte in bytes {
         state ^= u64::from(*byte);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use sheaf_db::Db;
 use sheaf_db::find::QueryOptions;
+use sheaf_db::plan_cache::CachePolicy;
 
 /// What a value may be.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +66,18 @@ parameters! {
     PlanEvaluationCollFraction = "internalQueryPlanEvaluationCollFraction": Type::Double { min: 0.0, max: 1.0 }, 0.3, true;
     /// Results that end a plan trial.
     PlanEvaluationMaxResults = "internalQueryPlanEvaluationMaxResults": int(0, i64::MAX), 101, true;
+    /// Candidate plans of one query.
+    PlannerMaxIndexedSolutions = "internalQueryPlannerMaxIndexedSolutions": int(0, i64::MAX), 64, true;
+    /// Combinations of the ways of a disjunction's alternatives.
+    EnumerationMaxOrSolutions = "internalQueryEnumerationMaxOrSolutions": int(0, i64::MAX), 10, true;
+    /// Entries of one collection's plan cache.
+    CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), 5000, true;
+    /// Bytes that all plan caches together may tell about trials.
+    CacheMaxSizeBytesBeforeStripDebugInfo = "internalQueryCacheMaxSizeBytesBeforeStripDebugInfo": int(0, i64::MAX), 536_870_912, true;
+    /// By what an inactive entry's works grow when a trial was dearer.
+    CacheWorksGrowthCoefficient = "internalQueryCacheWorksGrowthCoefficient": Type::Double { min: 1.0, max: f64::MAX }, 2.0, true;
+    /// How many times its works a cached plan may need.
+    CacheEvictionRatio = "internalQueryCacheEvictionRatio": Type::Double { min: 1.0, max: f64::MAX }, 10.0, true;
     /// Milliseconds between two flushes of the log.
     JournalCommitInterval = "journalCommitInterval": int(1, 500), 100, false;
     /// Bytes of a log line's attributes, in kilobytes.
@@ -200,6 +213,16 @@ impl Parameters {
             evaluation_works: self.int(Parameter::PlanEvaluationWorks).unsigned_abs(),
             evaluation_collection_fraction: self.double(Parameter::PlanEvaluationCollFraction),
             evaluation_results_max: size(Parameter::PlanEvaluationMaxResults),
+            indexed_solutions_max: size(Parameter::PlannerMaxIndexedSolutions),
+            or_solutions_max: size(Parameter::EnumerationMaxOrSolutions),
+            plan_cache: CachePolicy {
+                entries_max: size(Parameter::CacheMaxEntriesPerCollection),
+                trial_bytes_max: self
+                    .int(Parameter::CacheMaxSizeBytesBeforeStripDebugInfo)
+                    .unsigned_abs(),
+                works_growth: self.double(Parameter::CacheWorksGrowthCoefficient),
+                eviction_ratio: self.double(Parameter::CacheEvictionRatio),
+            },
         }
     }
 }

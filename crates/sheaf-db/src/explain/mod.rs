@@ -134,6 +134,12 @@ pub fn append_execution_stats(
 }
 
 fn append_trial(out: &mut DocBuilder, plan: &TrialPlan) {
+    out.append("score", plan.scored.score);
+    append_trial_counters(out, plan);
+}
+
+/// What the trial of a candidate counted, without its score.
+pub fn append_trial_counters(out: &mut DocBuilder, plan: &TrialPlan) {
     let stats = &plan.scored.stats;
     out.append("nReturned", number(plan.scored.n_returned));
     out.append(
@@ -142,7 +148,6 @@ fn append_trial(out: &mut DocBuilder, plan: &TrialPlan) {
     );
     out.append("totalKeysExamined", number(stats.keys_examined()));
     out.append("totalDocsExamined", number(stats.docs_examined()));
-    out.append("score", plan.scored.score);
     out.begin_document("executionStages");
     append_execution_fields(out, stats);
     out.end();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::error_code::{Error, Result};
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuilder, RawDoc, RawValue, doc};
 
@@ -29,6 +29,9 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     }),
     ("$limit", limit),
     ("$match", match_stage),
+    ("$planCacheStats", |v, _| {
+        generated("$planCacheStats", ErrorCode::FAILED_TO_PARSE.0, v)
+    }),
     ("$project", project),
     ("$replaceRoot", replace_root),
     ("$replaceWith", |v, c| root_of("$replaceWith", v, c)),
@@ -61,7 +64,6 @@ const ABSENT: &[&str] = &[
     "$lookup",
     "$merge",
     "$out",
-    "$planCacheStats",
     "$redact",
     "$sample",
     "$search",

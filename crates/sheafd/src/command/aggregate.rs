@@ -179,11 +179,49 @@ fn generate(
 ) -> Result<Vec<DocBuf>, Error> {
     match name {
         "$collStats" => Ok(vec![collection_stats(cx, view, namespace, spec)?]),
+        "$planCacheStats" => plan_cache_stats(cx, view, spec),
         other => Err(Error::new(
             ErrorCode(40324),
             format!("{other} does not read a collection"),
         )),
     }
+}
+
+fn host_and_port(cx: &CommandContext<'_>) -> String {
+    format!("{}:{}", host_name(), cx.port())
+}
+
+/// The documents of `$planCacheStats`, one an entry. There are no other hosts.
+fn plan_cache_stats(
+    cx: &CommandContext<'_>,
+    view: &ReadView,
+    spec: RawDoc<'_>,
+) -> Result<Vec<DocBuf>, Error> {
+    for option in spec.iter() {
+        if option.key() != "allHosts" {
+            return Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                format!(
+                    "$planCacheStats has no option '{}', only 'allHosts'",
+                    option.key()
+                ),
+            ));
+        }
+        if fields::boolean("$planCacheStats", &option)? {
+            return Err(Error::new(
+                ErrorCode(4503200),
+                "$planCacheStats with allHosts is only for sharded clusters",
+            ));
+        }
+    }
+    let Some(collection) = &view.collection else {
+        return Ok(Vec::new());
+    };
+    let host = host_and_port(cx);
+    let finish = |out: &mut DocBuilder| {
+        out.append("host", host.as_str());
+    };
+    Ok(collection.plan_cache().stats(finish))
 }
 
 /// The document of `$collStats`.
@@ -202,7 +240,7 @@ fn collection_stats(
     };
     let mut out = DocBuilder::new();
     out.append("ns", namespace.as_str());
-    out.append("host", format!("{}:{}", host_name(), cx.port()).as_str());
+    out.append("host", host_and_port(cx).as_str());
     out.append("localTime", DateTime::now());
     for element in spec.iter() {
         match element.key() {

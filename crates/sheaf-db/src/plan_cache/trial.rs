@@ -1,0 +1,124 @@
+//! What a cache entry tells about the trial that it comes from.
+//!
+//! Kept only to be looked at (`$planCacheStats`), so all caches together count
+//! the bytes of it, and new entries go without once there are too many.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sheaf_bson::{DateTime, DocBuf, DocBuilder};
+use sheaf_query::canonical::CanonicalQuery;
+
+use crate::exec::TrialPlan;
+use crate::explain;
+
+/// Bytes of all trials that are alive. Memory is the process's, so is its count.
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Trial {
+    time: DateTime,
+    query: DocBuf,
+    sort: DocBuf,
+    projection: DocBuf,
+    plan: DocBuf,
+    /// Best first.
+    execution: Vec<DocBuf>,
+    /// Of the same order.
+    scores: Vec<f64>,
+    /// As counted in [`BYTES`].
+    bytes: u64,
+}
+
+impl Trial {
+    /// Of a query and the candidates that were tried for it.
+    pub fn new(query: &CanonicalQuery, candidates: &[TrialPlan]) -> Trial {
+        let mut best_first: Vec<&TrialPlan> = candidates.iter().collect();
+        best_first.sort_by(|a, b| b.scored.score.total_cmp(&a.scored.score));
+        let mut plan = DocBuilder::new();
+        if let Some(winner) = best_first.first() {
+            explain::append_plan_fields(&mut plan, &winner.scored.stats);
+        }
+        let execution = best_first
+            .iter()
+            .map(|candidate| {
+                let mut out = DocBuilder::new();
+                explain::append_trial_counters(&mut out, candidate);
+                out.finish()
+            })
+            .collect();
+        Trial {
+            time: DateTime::now(),
+            query: query.filter_spec.clone(),
+            sort: query.sort_spec.clone(),
+            projection: query.projection_spec.clone(),
+            plan: plan.finish(),
+            execution,
+            scores: best_first.iter().map(|c| c.scored.score).collect(),
+            bytes: 0,
+        }
+        .counted()
+    }
+
+    fn counted(mut self) -> Trial {
+        let parts = [&self.query, &self.sort, &self.projection, &self.plan];
+        let docs = parts.into_iter().chain(&self.execution);
+        let bytes: usize = docs.map(|doc| doc.len_bytes() + size_of::<DocBuf>()).sum();
+        self.bytes = (bytes + self.scores.len() * 8) as u64;
+        BYTES.fetch_add(self.bytes, Ordering::Relaxed);
+        self
+    }
+
+    /// Whether all trials together have fewer bytes than this.
+    pub fn has_room(bytes_max: u64) -> bool {
+        BYTES.load(Ordering::Relaxed) < bytes_max
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Appends its fields of `$planCacheStats`.
+    pub(super) fn append(&self, out: &mut DocBuilder) {
+        out.append("timeOfCreation", self.time);
+        out.begin_document("createdFromQuery");
+        out.append("query", self.query.as_raw());
+        out.append("sort", self.sort.as_raw());
+        out.append("projection", self.projection.as_raw());
+        out.end();
+        out.append("cachedPlan", self.plan.as_raw());
+        out.begin_array("creationExecStats");
+        for execution in &self.execution {
+            out.push(execution.as_raw());
+        }
+        out.end();
+        out.begin_array("candidatePlanScores");
+        for score in &self.scores {
+            out.push(*score);
+        }
+        out.end();
+    }
+}
+
+impl Default for Trial {
+    /// Of nothing.
+    fn default() -> Self {
+        Trial {
+            time: DateTime::now(),
+            query: DocBuf::default(),
+            sort: DocBuf::default(),
+            projection: DocBuf::default(),
+            plan: DocBuf::default(),
+            execution: Vec::new(),
+            scores: Vec::new(),
+            bytes: 0,
+        }
+        .counted()
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

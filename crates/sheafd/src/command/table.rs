@@ -206,7 +206,7 @@ pub static COMMANDS: &[Command] = &[
         "planCacheClear",
         Admin,
         plan_cache_clear::run,
-        Differs("always the whole cache of the collection"),
+        Same,
         "forgets cached plans",
     ),
     // The server.

@@ -14,6 +14,9 @@
 //!   the shorter one first. Arrays alike, without names.
 //! - Binary: length, subtype, bytes. Text: by bytes.
 //!
+//! - With a collator text compares by the collation, also inside documents and
+//!   arrays; everything else stays as it is ([`compare_values_with`]).
+//!
 //! Invariant: memcmp of the KeyStrings of two values gives this order.
 //!
 //! Works on raw bytes: an element is decoded only when types are comparable,
@@ -22,6 +25,7 @@
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
+use crate::collation::Collator;
 use crate::decimal128::Decimal128;
 use crate::element_type::ElementType;
 use crate::number::{Number, cmp_decimal, cmp_f64, cmp_i64_f64};
@@ -42,10 +46,44 @@ pub enum FieldNames {
 /// that unvalidated input cannot exhaust the stack.
 pub(crate) const DEPTH_MAX: u32 = 250;
 
+/// How text compares: strings and symbols, at any depth.
+trait TextOrder: Copy {
+    fn compare(self, a: &[u8], b: &[u8]) -> Ordering;
+}
+
+#[derive(Clone, Copy)]
+struct ByBytes;
+
+impl TextOrder for ByBytes {
+    #[inline]
+    fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+}
+
+impl TextOrder for &Collator {
+    fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
+        self.compare_bytes(a, b)
+    }
+}
+
 /// Compares two values.
 #[inline]
 pub fn compare_values(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
-    compare_at(a, b, 0)
+    compare_at(a, b, 0, ByBytes)
+}
+
+/// Compares two values, text by a collation; `None`: by bytes.
+#[inline]
+pub fn compare_values_with(
+    a: RawValue<'_>,
+    b: RawValue<'_>,
+    collator: Option<&Collator>,
+) -> Ordering {
+    match collator {
+        None => compare_at(a, b, 0, ByBytes),
+        Some(collator) => compare_at(a, b, 0, collator),
+    }
 }
 
 /// Whether two values are equal in the order: 1, 1.0 and Decimal 1.00 are.
@@ -54,34 +92,52 @@ pub fn values_equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     compare_values(a, b) == Ordering::Equal
 }
 
+/// Whether two values are equal in the order of [`compare_values_with`].
+#[inline]
+pub fn values_equal_with(a: RawValue<'_>, b: RawValue<'_>, collator: Option<&Collator>) -> bool {
+    compare_values_with(a, b, collator) == Ordering::Equal
+}
+
 /// Compares two documents.
 pub fn compare_docs(a: RawDoc<'_>, b: RawDoc<'_>) -> Ordering {
-    nested(a, b, true, 0)
+    nested(a, b, true, 0, ByBytes)
 }
 
 /// Compares two documents, taking names of top-level fields into account or not.
 pub fn compare_docs_with(a: RawDoc<'_>, b: RawDoc<'_>, names: FieldNames) -> Ordering {
-    elements(a.iter(), b.iter(), names == FieldNames::Consider, 0)
+    elements(
+        a.iter(),
+        b.iter(),
+        names == FieldNames::Consider,
+        0,
+        ByBytes,
+    )
 }
 
 /// Compares two arrays.
 pub fn compare_arrays(a: RawArray<'_>, b: RawArray<'_>) -> Ordering {
-    elements(a.elements(), b.elements(), false, 0)
+    elements(a.elements(), b.elements(), false, 0, ByBytes)
 }
 
 /// Compares two elements: rank, then name if asked for, then value.
 pub fn compare_elements(a: RawElement<'_>, b: RawElement<'_>, names: FieldNames) -> Ordering {
-    element(a, b, names == FieldNames::Consider, 0)
+    element(a, b, names == FieldNames::Consider, 0, ByBytes)
 }
 
-fn elements(mut a: RawIter<'_>, mut b: RawIter<'_>, names: bool, depth: u32) -> Ordering {
+fn elements<T: TextOrder>(
+    mut a: RawIter<'_>,
+    mut b: RawIter<'_>,
+    names: bool,
+    depth: u32,
+    text: T,
+) -> Ordering {
     loop {
         match (a.next(), b.next()) {
             (None, None) => return Ordering::Equal,
             (None, Some(_)) => return Ordering::Less,
             (Some(_), None) => return Ordering::Greater,
             (Some(x), Some(y)) => {
-                let order = element(x, y, names, depth);
+                let order = element(x, y, names, depth, text);
                 if order != Ordering::Equal {
                     return order;
                 }
@@ -90,7 +146,13 @@ fn elements(mut a: RawIter<'_>, mut b: RawIter<'_>, names: bool, depth: u32) -> 
     }
 }
 
-fn element(a: RawElement<'_>, b: RawElement<'_>, names: bool, depth: u32) -> Ordering {
+fn element<T: TextOrder>(
+    a: RawElement<'_>,
+    b: RawElement<'_>,
+    names: bool,
+    depth: u32,
+    text: T,
+) -> Ordering {
     let (ta, tb) = (a.element_type(), b.element_type());
     if ta != tb {
         let order = ta.canonical_rank().cmp(&tb.canonical_rank());
@@ -105,9 +167,9 @@ fn element(a: RawElement<'_>, b: RawElement<'_>, names: bool, depth: u32) -> Ord
         }
     }
     if matches!(ta, ElementType::String | ElementType::Symbol) {
-        return text_bytes(&a).cmp(text_bytes(&b));
+        return text.compare(text_bytes(&a), text_bytes(&b));
     }
-    compare_at(a.value(), b.value(), depth)
+    compare_at(a.value(), b.value(), depth, text)
 }
 
 /// The text of a string or symbol without looking at its encoding.
@@ -116,7 +178,7 @@ fn text_bytes<'a>(element: &RawElement<'a>) -> &'a [u8] {
     bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or(&[])
 }
 
-fn compare_at(a: RawValue<'_>, b: RawValue<'_>, depth: u32) -> Ordering {
+fn compare_at<T: TextOrder>(a: RawValue<'_>, b: RawValue<'_>, depth: u32, text: T) -> Ordering {
     use RawValue::*;
     match (a, b) {
         (Int32(x), Int32(y)) => x.cmp(&y),
@@ -131,9 +193,9 @@ fn compare_at(a: RawValue<'_>, b: RawValue<'_>, depth: u32) -> Ordering {
         (Decimal128(x), Decimal128(y)) => cmp_decimal(x, y),
         (Decimal128(x), y) if y.is_number() => compare_decimal(x, y),
         (x, Decimal128(y)) if x.is_number() => compare_decimal(y, x).reverse(),
-        (String(x) | Symbol(x), String(y) | Symbol(y)) => x.as_bytes().cmp(y.as_bytes()),
-        (Document(x), Document(y)) => nested(x, y, true, depth),
-        (Array(x), Array(y)) => nested(x.as_doc(), y.as_doc(), false, depth),
+        (String(x) | Symbol(x), String(y) | Symbol(y)) => text.compare(x.as_bytes(), y.as_bytes()),
+        (Document(x), Document(y)) => nested(x, y, true, depth, text),
+        (Array(x), Array(y)) => nested(x.as_doc(), y.as_doc(), false, depth, text),
         (
             Binary {
                 subtype: sx,
@@ -186,7 +248,9 @@ fn compare_at(a: RawValue<'_>, b: RawValue<'_>, depth: u32) -> Ordering {
                 code: cy,
                 scope: sy,
             },
-        ) => cx.cmp(cy).then_with(|| nested(sx, sy, true, depth)),
+        ) => cx
+            .cmp(cy)
+            .then_with(|| nested(sx, sy, true, depth, ByBytes)),
         (x, y) => x
             .element_type()
             .canonical_rank()
@@ -194,7 +258,13 @@ fn compare_at(a: RawValue<'_>, b: RawValue<'_>, depth: u32) -> Ordering {
     }
 }
 
-fn nested(a: RawDoc<'_>, b: RawDoc<'_>, names: bool, depth: u32) -> Ordering {
+fn nested<T: TextOrder>(
+    a: RawDoc<'_>,
+    b: RawDoc<'_>,
+    names: bool,
+    depth: u32,
+    text: T,
+) -> Ordering {
     // Equal bytes are equal values, however deep.
     if a.as_bytes() == b.as_bytes() {
         return Ordering::Equal;
@@ -202,7 +272,7 @@ fn nested(a: RawDoc<'_>, b: RawDoc<'_>, names: bool, depth: u32) -> Ordering {
     if depth >= DEPTH_MAX {
         return a.as_bytes().cmp(b.as_bytes());
     }
-    elements(a.iter(), b.iter(), names, depth + 1)
+    elements(a.iter(), b.iter(), names, depth + 1, text)
 }
 
 fn compare_decimal(a: Decimal128, b: RawValue<'_>) -> Ordering {

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod builder;
+pub mod collation;
 pub mod compare;
 pub mod decimal128;
 pub mod element_type;
@@ -33,9 +34,10 @@ pub mod validate;
 pub mod value;
 
 pub use builder::{AppendBson, ArrayBuilder, DocBuilder};
+pub use collation::{Collation, CollationChoice, Collator};
 pub use compare::{
     FieldNames, compare_arrays, compare_docs, compare_docs_with, compare_elements, compare_values,
-    hash_value, values_equal,
+    compare_values_with, hash_value, values_equal, values_equal_with,
 };
 pub use decimal128::Decimal128;
 pub use element_type::ElementType;

@@ -3,13 +3,44 @@
 use super::class;
 use super::number;
 use super::type_bits::TypeBits;
+use crate::collation::Collator;
 use crate::compare::DEPTH_MAX;
 use crate::element_type::ElementType;
 use crate::raw::{RawArray, RawDoc};
 use crate::raw_value::RawValue;
 
+/// What is written for a string.
+pub(super) trait TextForm: Copy {
+    /// Appends it, its end included.
+    fn write(self, out: &mut Vec<u8>, text: &str);
+}
+
+/// Its own bytes.
+#[derive(Clone, Copy)]
+pub(super) struct AsItIs;
+
+impl TextForm for AsItIs {
+    #[inline]
+    fn write(self, out: &mut Vec<u8>, string: &str) {
+        text(out, string.as_bytes());
+    }
+}
+
+/// Its sort key.
+impl TextForm for &Collator {
+    fn write(self, out: &mut Vec<u8>, string: &str) {
+        text(out, self.key_text(string).as_bytes());
+    }
+}
+
 /// Appends one value: class byte, then what its type needs to end by itself.
-pub(super) fn value(out: &mut Vec<u8>, bits: &mut TypeBits, value: RawValue<'_>, depth: u32) {
+pub(super) fn value<T: TextForm>(
+    out: &mut Vec<u8>,
+    bits: &mut TypeBits,
+    value: RawValue<'_>,
+    depth: u32,
+    form: T,
+) {
     match value {
         RawValue::MinKey => out.push(class::MIN_KEY),
         RawValue::Undefined => out.push(class::UNDEFINED),
@@ -21,20 +52,20 @@ pub(super) fn value(out: &mut Vec<u8>, bits: &mut TypeBits, value: RawValue<'_>,
         RawValue::String(s) => {
             bits.push(0, 1);
             out.push(class::STRING);
-            text(out, s.as_bytes());
+            form.write(out, s);
         }
         RawValue::Symbol(s) => {
             bits.push(1, 1);
             out.push(class::STRING);
-            text(out, s.as_bytes());
+            form.write(out, s);
         }
         RawValue::Document(d) => {
             out.push(class::DOCUMENT);
-            document(out, bits, d, depth);
+            document(out, bits, d, depth, form);
         }
         RawValue::Array(a) => {
             out.push(class::ARRAY);
-            array(out, bits, a, depth);
+            array(out, bits, a, depth, form);
         }
         RawValue::Binary { subtype, bytes } => {
             out.push(class::BINARY);
@@ -73,7 +104,7 @@ pub(super) fn value(out: &mut Vec<u8>, bits: &mut TypeBits, value: RawValue<'_>,
         RawValue::JavaScriptWithScope { code, scope } => {
             out.push(class::JAVASCRIPT_WITH_SCOPE);
             text(out, code.as_bytes());
-            document(out, bits, scope, depth);
+            document(out, bits, scope, depth, AsItIs);
         }
         RawValue::MaxKey => out.push(class::MAX_KEY),
     }
@@ -103,7 +134,13 @@ fn length(out: &mut Vec<u8>, length: usize) {
 }
 
 /// `| rank | name 00 | value | ... | 00 |`
-fn document(out: &mut Vec<u8>, bits: &mut TypeBits, doc: RawDoc<'_>, depth: u32) {
+fn document<T: TextForm>(
+    out: &mut Vec<u8>,
+    bits: &mut TypeBits,
+    doc: RawDoc<'_>,
+    depth: u32,
+    form: T,
+) {
     if depth >= DEPTH_MAX {
         // As deep as this the order of values is that of bytes, too.
         return text(out, doc.as_bytes());
@@ -111,18 +148,24 @@ fn document(out: &mut Vec<u8>, bits: &mut TypeBits, doc: RawDoc<'_>, depth: u32)
     for element in doc {
         out.push(rank(element.element_type()));
         text(out, element.key_bytes());
-        value(out, bits, element.value(), depth + 1);
+        value(out, bits, element.value(), depth + 1, form);
     }
     out.push(0);
 }
 
 /// `| value | ... | 00 |`
-fn array(out: &mut Vec<u8>, bits: &mut TypeBits, array: RawArray<'_>, depth: u32) {
+fn array<T: TextForm>(
+    out: &mut Vec<u8>,
+    bits: &mut TypeBits,
+    array: RawArray<'_>,
+    depth: u32,
+    form: T,
+) {
     if depth >= DEPTH_MAX {
         return text(out, array.as_bytes());
     }
     for element in array {
-        value(out, bits, element, depth + 1);
+        value(out, bits, element, depth + 1, form);
     }
     out.push(0);
 }

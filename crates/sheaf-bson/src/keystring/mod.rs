@@ -24,6 +24,10 @@
 //!   compared. With them the exact value comes back, except the payload of a
 //!   NaN.
 //!
+//! With a collator ([`KeyStringBuilder::append_with`]) strings are replaced by
+//! their sort keys as text: the key is that of [`Collator::key_value`], and the
+//! strings themselves do not come back.
+//!
 //! The format is written down byte by byte in `docs/format/keystring.md`.
 
 mod encode;
@@ -32,6 +36,7 @@ mod reader;
 mod record_id;
 mod type_bits;
 
+use crate::collation::Collator;
 use crate::raw_value::RawValue;
 pub use crate::record_id::RecordId;
 
@@ -108,14 +113,37 @@ impl KeyStringBuilder {
         self.append_directed(value, descending)
     }
 
+    /// Appends the next field, in its direction, its text by a collation.
+    pub fn append_with<'v>(
+        &mut self,
+        value: impl Into<RawValue<'v>>,
+        collator: Option<&Collator>,
+    ) -> &mut KeyStringBuilder {
+        let descending = self.directions.is_descending(self.fields);
+        self.encode(value.into(), descending, collator)
+    }
+
     /// Appends the next field in a direction given here.
     pub fn append_directed<'v>(
         &mut self,
         value: impl Into<RawValue<'v>>,
         descending: bool,
     ) -> &mut KeyStringBuilder {
+        self.encode(value.into(), descending, None)
+    }
+
+    fn encode(
+        &mut self,
+        value: RawValue<'_>,
+        descending: bool,
+        collator: Option<&Collator>,
+    ) -> &mut KeyStringBuilder {
         let start = self.bytes.len();
-        encode::value(&mut self.bytes, &mut self.type_bits, value.into(), 0);
+        let (bytes, bits) = (&mut self.bytes, &mut self.type_bits);
+        match collator {
+            None => encode::value(bytes, bits, value, 0, encode::AsItIs),
+            Some(collator) => encode::value(bytes, bits, value, 0, collator),
+        }
         if descending {
             self.bytes[start..].iter_mut().for_each(|b| *b = !*b);
         }

@@ -1,6 +1,7 @@
 //! Everything that tests sheaf-bson from outside: one binary.
 
 mod build;
+mod collation;
 mod corpus;
 mod fuzz;
 mod keystring;

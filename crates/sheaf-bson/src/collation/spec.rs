@@ -1,0 +1,295 @@
+//! The collation document: read, checked, filled in, written.
+//!
+//! ```text
+//!   {locale: "fr_CA", strength: 1}
+//!   {locale: "fr_CA", caseLevel: false, caseFirst: "off", strength: 1, numericOrdering: false,
+//!    alternate: "non-ignorable", maxVariable: "punct", normalization: false, backwards: true,
+//!    version: "57.1"}
+//! ```
+
+use super::locale::{self, Locale};
+use crate::builder::DocBuilder;
+use crate::error_code::{Error, ErrorCode, Result};
+use crate::json::shell_doc;
+use crate::raw::{RawDoc, RawElement};
+use crate::raw_value::RawValue;
+use crate::value::DocBuf;
+
+/// The version that MongoDB gives its collations. It is shown so that what
+/// copies collections and indexes between servers finds the same on both
+/// sides; which data our own sort keys come from is another matter.
+const VERSION: &str = "57.1";
+
+/// `caseFirst`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CaseFirst {
+    /// Case decides among other variants, lower first.
+    Off,
+    /// Uppercase sorts first.
+    Upper,
+    /// Lowercase sorts first.
+    Lower,
+}
+
+/// `alternate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Alternate {
+    /// Spaces and punctuation are characters like others.
+    NonIgnorable,
+    /// They count from strength 4 on only.
+    Shifted,
+}
+
+/// `maxVariable`: what `alternate: "shifted"` is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MaxVariable {
+    /// Spaces and punctuation.
+    Punct,
+    /// Spaces alone.
+    Space,
+}
+
+/// A collation other than the simple one, every field known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Collation {
+    pub(super) locale: Locale,
+    /// A level of its own for case, also at strength 1 and 2.
+    pub case_level: bool,
+    /// Which case comes first.
+    pub case_first: CaseFirst,
+    /// How many levels decide: 1 letters, 2 accents, 3 case, 4 punctuation, 5 code points.
+    pub strength: u8,
+    /// Runs of digits compare as numbers.
+    pub numeric_ordering: bool,
+    /// Whether spaces and punctuation count.
+    pub alternate: Alternate,
+    /// What of them.
+    pub max_variable: MaxVariable,
+    /// Kept and shown. Text is always compared as if normalized.
+    pub normalization: bool,
+    /// Accents compare from the end of the text.
+    pub backwards: bool,
+}
+
+impl Collation {
+    /// The collation of a locale with its defaults.
+    /// Errors: BadValue for a locale that is not known.
+    pub fn of_locale(locale: &str) -> Result<Collation> {
+        let mut spec = DocBuilder::new();
+        spec.append("locale", locale);
+        let spec = spec.finish();
+        Collation::parse(spec.as_raw())?.ok_or_else(|| invalid("locale", spec.as_raw()))
+    }
+
+    /// The ICU name of the locale, as the user gave it.
+    pub fn locale(&self) -> &str {
+        self.locale.name()
+    }
+
+    /// Reads a collation document; `None` is the simple collation.
+    /// Errors: see [`super::CollationChoice::parse`].
+    pub fn parse(spec: RawDoc<'_>) -> Result<Option<Collation>> {
+        let Some(name) = spec.get_element("locale") else {
+            return Err(Error::new(
+                ErrorCode::IDL_FAILED_TO_PARSE,
+                "BSON field 'collation.locale' is missing but a required field",
+            ));
+        };
+        let name = string(&name)?;
+        let simple = name == "simple";
+        let locale = match simple {
+            true => None,
+            false => Some(Locale::parse(name).map_err(|why| {
+                Error::bad_value(format!(
+                    "Field 'locale' is invalid in: {}: {why}",
+                    shell_doc(spec)
+                ))
+            })?),
+        };
+        let defaults = locale
+            .as_ref()
+            .map_or(locale::Defaults::PLAIN, Locale::defaults);
+        let mut parsed = Collation {
+            locale: locale.unwrap_or_default(),
+            case_level: false,
+            case_first: defaults.case_first,
+            strength: 3,
+            numeric_ordering: false,
+            alternate: defaults.alternate,
+            max_variable: MaxVariable::Punct,
+            normalization: defaults.normalization,
+            backwards: defaults.backwards,
+        };
+        let mut says_backwards = false;
+        for element in spec {
+            match element.key() {
+                "locale" => {}
+                "caseLevel" => parsed.case_level = boolean(&element)?,
+                "caseFirst" => {
+                    parsed.case_first = match string(&element)? {
+                        "off" => CaseFirst::Off,
+                        "upper" => CaseFirst::Upper,
+                        "lower" => CaseFirst::Lower,
+                        other => return Err(not_a_value(&element, other)),
+                    }
+                }
+                "strength" => {
+                    parsed.strength = match integer(&element)? {
+                        n @ 1..=5 => n as u8,
+                        other => return Err(not_a_value(&element, &other.to_string())),
+                    }
+                }
+                "numericOrdering" => parsed.numeric_ordering = boolean(&element)?,
+                "alternate" => {
+                    parsed.alternate = match string(&element)? {
+                        "non-ignorable" => Alternate::NonIgnorable,
+                        "shifted" => Alternate::Shifted,
+                        other => return Err(not_a_value(&element, other)),
+                    }
+                }
+                "maxVariable" => {
+                    parsed.max_variable = match string(&element)? {
+                        "punct" => MaxVariable::Punct,
+                        "space" => MaxVariable::Space,
+                        other => return Err(not_a_value(&element, other)),
+                    }
+                }
+                "normalization" => parsed.normalization = boolean(&element)?,
+                "backwards" => {
+                    parsed.backwards = boolean(&element)?;
+                    says_backwards = parsed.backwards;
+                }
+                "version" => check_version(string(&element)?)?,
+                other => {
+                    return Err(Error::new(
+                        ErrorCode::IDL_UNKNOWN_FIELD,
+                        format!("BSON field 'collation.{other}' is an unknown field."),
+                    ));
+                }
+            }
+        }
+        if simple {
+            return match spec.iter().nth(1) {
+                None => Ok(None),
+                Some(_) => Err(Error::bad_value(format!(
+                    "If locale is 'simple', no other field may be set: {}",
+                    shell_doc(spec)
+                ))),
+            };
+        }
+        if spec.get("caseFirst").is_some()
+            && parsed.case_first != CaseFirst::Off
+            && !parsed.case_level
+            && parsed.strength < 3
+        {
+            return Err(Error::bad_value(format!(
+                "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2: {}",
+                shell_doc(spec)
+            )));
+        }
+        if says_backwards && parsed.strength == 1 {
+            return Err(Error::bad_value(format!(
+                "'backwards' is invalid with 'strength' of 1: {}",
+                shell_doc(spec)
+            )));
+        }
+        Ok(Some(parsed))
+    }
+
+    /// With every field, as `listCollections`, `listIndexes` and `explain` show it.
+    pub fn to_doc(&self) -> DocBuf {
+        let mut out = DocBuilder::new();
+        out.append("locale", self.locale.name());
+        out.append("caseLevel", self.case_level);
+        out.append(
+            "caseFirst",
+            match self.case_first {
+                CaseFirst::Off => "off",
+                CaseFirst::Upper => "upper",
+                CaseFirst::Lower => "lower",
+            },
+        );
+        out.append("strength", i32::from(self.strength));
+        out.append("numericOrdering", self.numeric_ordering);
+        out.append(
+            "alternate",
+            match self.alternate {
+                Alternate::NonIgnorable => "non-ignorable",
+                Alternate::Shifted => "shifted",
+            },
+        );
+        out.append(
+            "maxVariable",
+            match self.max_variable {
+                MaxVariable::Punct => "punct",
+                MaxVariable::Space => "space",
+            },
+        );
+        out.append("normalization", self.normalization);
+        out.append("backwards", self.backwards);
+        out.append("version", VERSION);
+        out.finish()
+    }
+}
+
+fn invalid(field: &str, spec: RawDoc<'_>) -> Error {
+    Error::bad_value(format!(
+        "Field '{field}' is invalid in: {}",
+        shell_doc(spec)
+    ))
+}
+
+fn check_version(version: &str) -> Result<()> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::INCOMPATIBLE_COLLATION_VERSION,
+        format!(
+            "the collation has version {version}, this server has {VERSION}; leave 'version' out"
+        ),
+    ))
+}
+
+fn not_a_value(element: &RawElement<'_>, value: &str) -> Error {
+    Error::bad_value(format!(
+        "Enumeration value '{value}' for field 'collation.{}' is not a valid value.",
+        element.key()
+    ))
+}
+
+fn wrong_type(element: &RawElement<'_>, expected: &str) -> Error {
+    Error::new(
+        ErrorCode::TYPE_MISMATCH,
+        format!(
+            "BSON field 'collation.{}' is the wrong type '{}', expected type '{expected}'",
+            element.key(),
+            element.value().type_name()
+        ),
+    )
+}
+
+fn string<'a>(element: &RawElement<'a>) -> Result<&'a str> {
+    match element.value() {
+        RawValue::String(text) => Ok(text),
+        _ => Err(wrong_type(element, "string")),
+    }
+}
+
+fn boolean(element: &RawElement<'_>) -> Result<bool> {
+    match element.value() {
+        RawValue::Boolean(flag) => Ok(flag),
+        value if value.is_number() => Ok(value.is_truthy()),
+        _ => Err(wrong_type(element, "[bool, long, int, decimal, double]")),
+    }
+}
+
+fn integer(element: &RawElement<'_>) -> Result<i64> {
+    let value = element.value();
+    if !value.is_number() {
+        return Err(wrong_type(element, "[long, int, decimal, double]"));
+    }
+    value
+        .as_i64_exact()
+        .ok_or_else(|| not_a_value(element, &value.to_string()))
+}

@@ -8,4 +8,5 @@
 //!  readers ──> snapshot = (visible sequence, [memtable, frozen..., roots of the tree])
 //! ```
 
+pub mod budget;
 pub mod files;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::ErrorCode;
-use sheaf_bson::{DateTime, DocBuf, Error, RawDoc, RawValue};
+use sheaf_bson::{Collator, DateTime, DocBuf, Error, RawDoc, RawValue};
 
 use crate::expression::VariableScope;
 use crate::matcher::{self, MatchExpression, ParseContext};
@@ -117,6 +117,8 @@ pub struct CanonicalQuery {
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
+    /// How text compares; `None`: by bytes. Filter, sort and projection know it too.
+    pub collator: Option<Arc<Collator>>,
 }
 
 impl CanonicalQuery {
@@ -132,7 +134,8 @@ impl CanonicalQuery {
     }
 
     /// As [`CanonicalQuery::new`]; `context` gives `$expr` and computed fields
-    /// their clock and their variables, to which [`FindSpec::let_vars`] are added.
+    /// their clock and their variables, to which [`FindSpec::let_vars`] are added, and
+    /// says by which collation text compares.
     pub fn with_context(
         spec: FindSpec<'_>,
         context: &ParseContext,
@@ -165,7 +168,7 @@ impl CanonicalQuery {
         check_min_max(min, max, hint.as_ref())?;
         Ok(CanonicalQuery {
             filter: Arc::new(filter),
-            sort: sort.map(Arc::new),
+            sort: sort.map(|pattern| Arc::new(pattern.with_collator(context.collator().cloned()))),
             sort_spec: sort_doc.to_buf(),
             projection: projection.map(Arc::new),
             projection_spec: projection_doc.to_buf(),
@@ -177,6 +180,7 @@ impl CanonicalQuery {
             max: max.map(RawDoc::to_buf),
             return_key: spec.return_key,
             show_record_id: spec.show_record_id,
+            collator: context.collator().cloned(),
         })
     }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A shape holds the operators and paths of the normalised filter, the sort,
-//! and the fields that the projection reads; no constants. It is hashed to
+//! the fields that the projection reads, and the collation; no constants. It is hashed to
 //! eight hex digits for explain and the log (`queryHash`,
 //! `planCacheShapeHash`). The key of the plan cache adds what constants decide
 //! about the indexes at hand: a sparse index cannot serve `{a: null}`, a partial
@@ -43,6 +43,11 @@ pub fn encode(query: &CanonicalQuery) -> String {
                 .for_each(|path| write_path(path, &mut out)),
             None => out.push('*'),
         }
+    }
+    if let Some(collator) = &query.collator {
+        out.push_str("#c");
+        let collation = collator.collation().to_doc();
+        write_path(&sheaf_bson::json::typed_doc(collation.as_raw()), &mut out);
     }
     out
 }

@@ -2,7 +2,7 @@
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, values_equal};
+use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, values_equal_with};
 
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
@@ -209,7 +209,10 @@ pub(super) fn in_array<'e>(
     match array.as_raw() {
         Some(RawValue::Array(array)) => Ok(match wanted.as_raw() {
             None => false.into(),
-            Some(wanted) => array.iter().any(|v| values_equal(v, wanted)).into(),
+            Some(wanted) => array
+                .iter()
+                .any(|v| values_equal_with(v, wanted, ctx.collator))
+                .into(),
         }),
         _ => Err(operator.error(
             40081,
@@ -265,7 +268,7 @@ pub(super) fn index_of_array<'e>(
             .enumerate()
             .skip(from)
             .take_while(|(at, _)| *at < to)
-            .find(|(_, v)| values_equal(*v, wanted))
+            .find(|(_, v)| values_equal_with(*v, wanted, ctx.collator))
     });
     Ok(Value::Int32(found.map_or(-1, |(at, _)| at as i32)).into())
 }

@@ -6,25 +6,29 @@
 use std::cmp::Ordering;
 
 use sheaf_bson::error_code::Result;
-use sheaf_bson::{RawValue, Value, compare_values};
+use sheaf_bson::{Collator, RawValue, Value, compare_values_with};
 
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::{Expression, budget};
 
 /// BSON order, missing lowest.
-pub(crate) fn compare(a: Option<RawValue<'_>>, b: Option<RawValue<'_>>) -> Ordering {
+pub(crate) fn compare(
+    a: Option<RawValue<'_>>,
+    b: Option<RawValue<'_>>,
+    collator: Option<&Collator>,
+) -> Ordering {
     match (a, b) {
         (None, None) => Ordering::Equal,
         (None, Some(_)) => Ordering::Less,
         (Some(_), None) => Ordering::Greater,
-        (Some(a), Some(b)) => compare_values(a, b),
+        (Some(a), Some(b)) => compare_values_with(a, b, collator),
     }
 }
 
 fn order<'e>(args: &'e [Expression], ctx: EvalContext<'e>) -> Result<Ordering> {
     let (a, b) = pair(args, ctx)?;
-    Ok(compare(a.as_raw(), b.as_raw()))
+    Ok(compare(a.as_raw(), b.as_raw(), ctx.collator))
 }
 
 pub(super) fn cmp<'e>(
@@ -72,7 +76,9 @@ fn extreme<'e>(
             let mut found: Option<RawValue<'_>> = None;
             for element in array {
                 let null = matches!(element, RawValue::Null | RawValue::Undefined);
-                if !null && found.is_none_or(|f| compare_values(element, f) == better) {
+                if !null
+                    && found.is_none_or(|f| compare_values_with(element, f, ctx.collator) == better)
+                {
                     found = Some(element);
                 }
             }
@@ -81,7 +87,7 @@ fn extreme<'e>(
         let wins = match (value.non_null(), best.as_raw()) {
             (None, _) => false,
             (Some(_), None) => true,
-            (Some(new), Some(old)) => compare_values(new, old) == better,
+            (Some(new), Some(old)) => compare_values_with(new, old, ctx.collator) == better,
         };
         if wins {
             best = value;

@@ -39,6 +39,7 @@ impl Expression {
                 }
                 visit(body);
             }
+            Expression::Collated { body, .. } => visit(body),
             Expression::Switch { branches, default } => {
                 for (case, then) in branches {
                     visit(case);

@@ -5,7 +5,7 @@
 //! the frame and is made owned before the frame goes.
 
 use sheaf_bson::error_code::Result;
-use sheaf_bson::{ArrayBuilder, DocBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{ArrayBuilder, Collator, DocBuilder, RawDoc, RawValue, Value};
 
 use super::{Expression, LoopKind, budget, location};
 
@@ -103,6 +103,8 @@ pub struct Frame<'e> {
 pub struct EvalContext<'e> {
     /// `$$ROOT`.
     pub root: RawDoc<'e>,
+    /// How text compares; `None`: by bytes.
+    pub collator: Option<&'e Collator>,
     frame: Option<&'e Frame<'e>>,
     /// Bytes that operators around this one hold while they wait.
     held: usize,
@@ -114,9 +116,15 @@ impl<'e> EvalContext<'e> {
         budget::begin();
         EvalContext {
             root,
+            collator: None,
             frame: None,
             held: 0,
         }
+    }
+
+    /// The same with text compared by a collation.
+    pub fn with_collator(self, collator: Option<&'e Collator>) -> EvalContext<'e> {
+        EvalContext { collator, ..self }
     }
 
     fn next_slot(&self) -> usize {
@@ -148,6 +156,7 @@ impl<'e> EvalContext<'e> {
         };
         body(EvalContext {
             root: self.root,
+            collator: self.collator,
             frame: Some(&frame),
             held,
         })
@@ -210,6 +219,9 @@ impl Expression {
                     bound.push(value);
                 }
                 ctx.with_slots(&bound, |inner| body.evaluate(inner).map(EvalValue::detach))
+            }
+            Expression::Collated { collator, body } => {
+                body.evaluate(ctx.with_collator(Some(collator)))
             }
             Expression::Switch { branches, default } => {
                 for (case, then) in branches {

@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::RawDoc;
+use sheaf_bson::{Collator, RawDoc};
 
-use super::Expression;
+use super::{EvalContext, Expression};
 
-/// The expression, or the constant that it is.
-pub(super) fn fold(expression: Expression) -> Expression {
+/// The expression, or the constant that it is, where text compares by `collator`.
+pub(super) fn fold(expression: Expression, collator: Option<&Collator>) -> Expression {
     if matches!(expression, Expression::Constant(_)) || !operands_are_constant(&expression) {
         return expression;
     }
-    let value = match expression.evaluate_on(RawDoc::EMPTY) {
+    let context = EvalContext::new(RawDoc::EMPTY).with_collator(collator);
+    let value = match expression.evaluate(context) {
         Ok(value) => value.into_value().map(Arc::new),
         Err(_) => return expression,
     };
@@ -35,6 +36,7 @@ fn operands_are_constant(expression: &Expression) -> bool {
         Expression::Let { values, body } => values.iter().all(is_constant) && is_constant(body),
         // A loop over a constant array may give a result far larger than its text.
         Expression::Loop { .. } => false,
+        Expression::Collated { body, .. } => is_constant(body),
         Expression::Switch { branches, default } => {
             branches
                 .iter()

@@ -16,7 +16,8 @@
 //!
 //! Everything that does not depend on the document is settled while parsing:
 //! `$$NOW`, the user's `let` constants and calls whose operands are constants
-//! all become [`Expression::Constant`]. An evaluation therefore needs the
+//! all become [`Expression::Constant`], and an operation's collation is put around
+//! the whole ([`Expression::Collated`], from where [`EvalContext`] has it). An evaluation therefore needs the
 //! document and nothing else.
 //!
 //! Operators live in one table ([`operators`]): name, number of operands,
@@ -26,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{RawDoc, RawValue, Value};
+use sheaf_bson::{Collator, RawDoc, RawValue, Value};
 
 use crate::matcher::Dependencies;
 
@@ -104,6 +105,13 @@ pub enum Expression {
         branches: Vec<(Expression, Expression)>,
         /// `None`: an error when no branch holds.
         default: Option<Box<Expression>>,
+    },
+    /// A whole expression whose comparisons of text follow a collation.
+    Collated {
+        /// Which.
+        collator: Arc<Collator>,
+        /// Holds no other of these.
+        body: Box<Expression>,
     },
 }
 

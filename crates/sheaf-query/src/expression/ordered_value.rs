@@ -2,15 +2,16 @@
 
 use std::cmp::Ordering;
 
-use sheaf_bson::{RawValue, compare_values, values_equal};
+use sheaf_bson::{Collator, RawValue, compare_values_with};
 
-/// Ordered by BSON's order of values; 1 and 1.0 are equal.
+/// Ordered by BSON's order of values; 1 and 1.0 are equal. Text compares by the
+/// collator, of which all values of one set have the same.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OrderedValue<'a>(pub(crate) RawValue<'a>);
+pub(crate) struct OrderedValue<'a>(pub(crate) RawValue<'a>, pub(crate) Option<&'a Collator>);
 
 impl PartialEq for OrderedValue<'_> {
     fn eq(&self, other: &Self) -> bool {
-        values_equal(self.0, other.0)
+        self.cmp(other).is_eq()
     }
 }
 
@@ -24,6 +25,6 @@ impl PartialOrd for OrderedValue<'_> {
 
 impl Ord for OrderedValue<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare_values(self.0, other.0)
+        compare_values_with(self.0, other.0, self.1)
     }
 }

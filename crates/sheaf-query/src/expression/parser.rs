@@ -23,12 +23,29 @@ const DEPTH_MAX: usize = 100;
 /// Parses what stands where an expression may stand.
 /// Errors: an operator, variable or path that is unknown or malformed, by name.
 pub fn parse(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
-    Parser {
+    let mut parser = Parser {
         scope,
         locals: Vec::new(),
         depth: 0,
+    };
+    let body = parser.operand(value)?;
+    Ok(match scope.collator() {
+        Some(collator) if may_compare(&body) => Expression::Collated {
+            collator: collator.clone(),
+            body: Box::new(body),
+        },
+        _ => body,
+    })
+}
+
+/// Whether an expression has an operator in it.
+fn may_compare(expression: &Expression) -> bool {
+    match expression {
+        Expression::Constant(_) | Expression::FieldPath(_) => false,
+        Expression::Object(fields) => fields.iter().any(|(_, e)| may_compare(e)),
+        Expression::Array(values) => values.iter().any(may_compare),
+        _ => true,
     }
-    .operand(value)
 }
 
 /// Parses a document `{$op: ...}` or `{a: ..., b: ...}` as an expression.
@@ -59,7 +76,7 @@ impl Parser<'_> {
             RawValue::Document(doc) => self.document(doc),
             RawValue::Array(array) => {
                 let values = array.iter().map(|v| self.operand(v)).collect::<Result<_>>();
-                values.map(|values| folding::fold(Expression::Array(values)))
+                values.map(|values| self.fold(Expression::Array(values)))
             }
             other => Ok(Expression::constant(other.to_value())),
         };
@@ -211,12 +228,16 @@ impl Parser<'_> {
             }
             fields.push((name.into(), self.operand(element.value())?));
         }
-        Ok(folding::fold(Expression::Object(fields)))
+        Ok(self.fold(Expression::Object(fields)))
+    }
+
+    fn fold(&self, expression: Expression) -> Expression {
+        folding::fold(expression, self.scope.collator().map(|c| &**c))
     }
 
     fn operator(&mut self, name: &str, operand: RawValue<'_>) -> Result<Expression> {
         match operators::find(name) {
-            Some(Entry::Form(_, parse)) => parse(self, operand).map(folding::fold),
+            Some(Entry::Form(_, parse)) => parse(self, operand).map(|e| self.fold(e)),
             Some(Entry::Call(operator)) => {
                 let args = self.operands(operand)?;
                 operator.check_arity(args.len())?;
@@ -226,7 +247,7 @@ impl Parser<'_> {
                         format!("$ifNull needs at least two arguments, had: {}", args.len()),
                     ));
                 }
-                Ok(folding::fold(Expression::Call { operator, args }))
+                Ok(self.fold(Expression::Call { operator, args }))
             }
             None => Err(Error::new(
                 ErrorCode::INVALID_PIPELINE_OPERATOR,

@@ -86,7 +86,7 @@ pub(super) fn set_union<'e>(
                 ),
             ));
         };
-        set.extend(array.iter().map(OrderedValue));
+        set.extend(array.iter().map(|v| OrderedValue(v, ctx.collator)));
     }
     from_set(set)
 }
@@ -118,7 +118,10 @@ pub(super) fn set_intersection<'e>(
                 ),
             ));
         };
-        let set: BTreeSet<_> = array.iter().map(OrderedValue).collect();
+        let set: BTreeSet<_> = array
+            .iter()
+            .map(|v| OrderedValue(v, ctx.collator))
+            .collect();
         common = Some(match common {
             None => set,
             Some(mut before) => {
@@ -158,10 +161,13 @@ pub(super) fn set_difference<'e>(
             ),
         ));
     };
-    let mut gone: BTreeSet<_> = right.iter().map(OrderedValue).collect();
+    let mut gone: BTreeSet<_> = right
+        .iter()
+        .map(|v| OrderedValue(v, ctx.collator))
+        .collect();
     let mut out = ArrayBuilder::new();
     for value in left {
-        if gone.insert(OrderedValue(value)) {
+        if gone.insert(OrderedValue(value, ctx.collator)) {
             out.push(value);
         }
     }
@@ -193,9 +199,12 @@ pub(super) fn set_is_subset<'e>(
             ),
         ));
     };
-    let superset: BTreeSet<_> = superset.iter().map(OrderedValue).collect();
+    let superset: BTreeSet<_> = superset
+        .iter()
+        .map(|v| OrderedValue(v, ctx.collator))
+        .collect();
     Ok(subset
         .iter()
-        .all(|v| superset.contains(&OrderedValue(v)))
+        .all(|v| superset.contains(&OrderedValue(v, ctx.collator)))
         .into())
 }

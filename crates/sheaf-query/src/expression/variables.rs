@@ -1,4 +1,5 @@
-//! What expressions may name with `$$`: system variables and the user's `let`.
+//! What expressions may name with `$$`: system variables and the user's `let`;
+//! and by which collation text compares.
 //!
 //! System variables and `let` of a command are constants for the length of an
 //! operation, so the parser replaces them by their values. Variables bound
@@ -8,7 +9,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DateTime, RawDoc, Timestamp, Value};
+use sheaf_bson::{Collator, DateTime, RawDoc, Timestamp, Value};
 
 /// The constants an expression is parsed with.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +17,7 @@ pub struct VariableScope {
     now: DateTime,
     cluster_time: Option<Timestamp>,
     constants: Vec<(Box<str>, Arc<Value>)>,
+    collator: Option<Arc<Collator>>,
 }
 
 impl VariableScope {
@@ -25,6 +27,18 @@ impl VariableScope {
             now,
             ..VariableScope::default()
         }
+    }
+
+    /// Text compares by this collation; `None`: by bytes. To be said before
+    /// anything is parsed with the scope.
+    pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> VariableScope {
+        self.collator = collator;
+        self
+    }
+
+    /// By which collation text compares.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.collator.as_ref()
     }
 
     /// Gives `$$CLUSTER_TIME` a value; without one, naming it is an error.

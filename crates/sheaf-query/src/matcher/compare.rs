@@ -14,7 +14,7 @@
 
 use std::cmp::Ordering;
 
-use sheaf_bson::{RawValue, compare_values};
+use sheaf_bson::{Collator, RawValue, compare_values_with};
 
 use super::{Comparison, ComparisonOp, In, RegexMatch};
 
@@ -44,7 +44,12 @@ impl Comparison {
     /// are the caller's affair.
     #[inline]
     pub fn test(&self, stored: Option<RawValue<'_>>) -> bool {
-        compare(self.op, stored, self.value.as_raw())
+        compare(
+            self.op,
+            stored,
+            self.value.as_raw(),
+            self.collator.as_deref(),
+        )
     }
 }
 
@@ -53,6 +58,7 @@ pub(super) fn compare(
     op: ComparisonOp,
     stored: Option<RawValue<'_>>,
     operand: RawValue<'_>,
+    collator: Option<&Collator>,
 ) -> bool {
     let stored = stored.unwrap_or(RawValue::Null);
     let rank = stored.element_type().canonical_rank();
@@ -67,7 +73,7 @@ pub(super) fn compare(
     if operand.is_number() && (is_nan(stored) || is_nan(operand)) {
         return is_nan(stored) && is_nan(operand) && op.accepts(Ordering::Equal);
     }
-    op.accepts(compare_values(stored, operand))
+    op.accepts(compare_values_with(stored, operand, collator))
 }
 
 impl In {
@@ -75,9 +81,10 @@ impl In {
     /// missing). Errors: a regex that exceeds its limits.
     pub fn test(&self, stored: Option<RawValue<'_>>) -> Result<bool, sheaf_bson::Error> {
         let value = stored.unwrap_or(RawValue::Null);
+        let collator = self.collator.as_deref();
         if self
             .equalities
-            .binary_search_by(|candidate| compare_values(candidate.as_raw(), value))
+            .binary_search_by(|candidate| compare_values_with(candidate.as_raw(), value, collator))
             .is_ok()
         {
             return Ok(true);

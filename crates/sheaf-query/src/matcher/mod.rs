@@ -19,8 +19,8 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::Value;
 use sheaf_bson::path::FieldPath;
+use sheaf_bson::{Collator, Value};
 
 mod bits;
 mod compare;
@@ -120,6 +120,8 @@ pub struct Comparison {
     pub op: ComparisonOp,
     /// The right-hand side.
     pub value: Arc<Value>,
+    /// How text compares; `None` by bytes, and where the value holds no text.
+    pub collator: Option<Arc<Collator>>,
 }
 
 /// The five comparisons that have index bounds of their own.
@@ -146,15 +148,18 @@ impl ComparisonOp {
     }
 }
 
-/// `$in`: equalities sorted in BSON order without duplicates, and regexes.
+/// `$in`: equalities sorted in BSON order (text by the collation) without
+/// duplicates, and regexes.
 #[derive(Debug, Clone)]
 pub struct In {
     /// Empty inside `$elemMatch` over values.
     pub path: Arc<FieldPath>,
     /// Sorted, no two equal. A `null` here also matches missing.
     pub equalities: Arc<Vec<Value>>,
-    /// In the order given.
+    /// In the order given. Never collated.
     pub regexes: Vec<RegexMatch>,
+    /// How text compares; `None` by bytes, and where no value holds text.
+    pub collator: Option<Arc<Collator>>,
 }
 
 /// A regular expression predicate; also equal to a stored regex of the same

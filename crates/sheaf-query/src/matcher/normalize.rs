@@ -20,7 +20,9 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuilder, RawValue, Value, compare_values};
+use sheaf_bson::{
+    Collator, DocBuilder, RawValue, Value, compare_values, compare_values_with, values_equal_with,
+};
 
 use super::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch};
 
@@ -149,6 +151,7 @@ fn normalize_in(list: In) -> MatchExpression {
             path: list.path,
             op: ComparisonOp::Eq,
             value: Arc::new(value.clone()),
+            collator: list.collator,
         }),
         ([], [regex]) => MatchExpression::Regex(RegexMatch {
             path: list.path,
@@ -184,9 +187,14 @@ fn merge_equalities(children: &mut Vec<MatchExpression>) {
         }
         let mut equalities: Vec<Value> = Vec::new();
         let mut regexes: Vec<RegexMatch> = Vec::new();
+        let mut collator: Option<Arc<Collator>> = None;
         let mut add = |child: MatchExpression| match child {
-            MatchExpression::Comparison(c) => equalities.push((*c.value).clone()),
+            MatchExpression::Comparison(c) => {
+                equalities.push((*c.value).clone());
+                collator = collator.take().or(c.collator);
+            }
             MatchExpression::In(i) => {
+                collator = collator.take().or(i.collator);
                 equalities.extend(i.equalities.iter().cloned());
                 regexes.extend(i.regexes);
             }
@@ -196,13 +204,15 @@ fn merge_equalities(children: &mut Vec<MatchExpression>) {
         while let Some(next) = lists.next_if(|next| same_path(next)) {
             add(next);
         }
-        equalities.sort_by(|a, b| compare_exactly(a.as_raw(), b.as_raw()));
-        equalities.dedup_by(|a, b| compare_values(a.as_raw(), b.as_raw()).is_eq());
+        let by = collator.as_deref();
+        equalities.sort_by(|a, b| compare_exactly(a.as_raw(), b.as_raw(), by));
+        equalities.dedup_by(|a, b| values_equal_with(a.as_raw(), b.as_raw(), by));
         if let Some(path) = path {
             children.push(normalize_in(In {
                 path,
                 equalities: Arc::new(equalities),
                 regexes,
+                collator,
             }));
         }
     }
@@ -221,13 +231,17 @@ fn sort_and_dedup(children: &mut Vec<MatchExpression>) {
 
 /// The order of values, and of equal ones that of their bytes, so that of 1 and
 /// 1.0 the same one comes first whatever the order they were given in.
-pub(super) fn compare_exactly(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
+pub(super) fn compare_exactly(
+    a: RawValue<'_>,
+    b: RawValue<'_>,
+    collator: Option<&Collator>,
+) -> Ordering {
     let bytes = |value| {
         let mut builder = DocBuilder::new();
         builder.append("", value);
         builder.finish().into_vec()
     };
-    compare_values(a, b).then_with(|| bytes(a).cmp(&bytes(b)))
+    compare_values_with(a, b, collator).then_with(|| bytes(a).cmp(&bytes(b)))
 }
 
 /// The place of a node's kind among its siblings.

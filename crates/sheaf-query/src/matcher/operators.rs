@@ -5,12 +5,12 @@ use std::sync::Arc;
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{ElementType, Error, RawArray, RawDoc, RawValue, Value, compare_values};
+use sheaf_bson::{ElementType, Error, RawArray, RawDoc, RawValue, Value, values_equal_with};
 
 use super::normalize::compare_exactly;
 use super::parse::{
-    Level, comparison, conjunction, equality, is_element_operators, is_operators, no_path,
-    parse_filter,
+    Level, collator_for, comparison, conjunction, equality, is_element_operators, is_operators,
+    no_path, parse_filter,
 };
 use super::regex::CompiledRegex;
 use super::{BitsOp, BitsTest, ComparisonOp, In, MatchExpression, RegexMatch, TypeSet};
@@ -47,19 +47,19 @@ fn parse_operator(
     level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
     match name {
-        "$eq" => equality(path, value),
+        "$eq" => equality(path, value, level),
         "$ne" => {
             if matches!(value, RawValue::Regex { .. }) {
                 return Err(Error::bad_value(
                     "Can't have regex as arg to $ne; use $not to negate a pattern",
                 ));
             }
-            Ok(not(equality(path, value)?))
+            Ok(not(equality(path, value, level)?))
         }
-        "$gt" => comparison(path, ComparisonOp::Gt, value),
-        "$gte" => comparison(path, ComparisonOp::Gte, value),
-        "$lt" => comparison(path, ComparisonOp::Lt, value),
-        "$lte" => comparison(path, ComparisonOp::Lte, value),
+        "$gt" => comparison(path, ComparisonOp::Gt, value, level),
+        "$gte" => comparison(path, ComparisonOp::Gte, value, level),
+        "$lt" => comparison(path, ComparisonOp::Lt, value, level),
+        "$lte" => comparison(path, ComparisonOp::Lte, value, level),
         "$in" => parse_in(path, name, value, level),
         "$nin" => Ok(not(parse_in(path, name, value, level)?)),
         "$not" => parse_not(path, value, level),
@@ -126,12 +126,17 @@ fn parse_in(
             _ => equalities.push(entry),
         }
     }
-    equalities.sort_by(|a, b| compare_exactly(*a, *b));
-    equalities.dedup_by(|a, b| compare_values(*a, *b).is_eq());
+    let collator = equalities
+        .iter()
+        .find_map(|value| collator_for(*value, level.context));
+    let by = collator.as_deref();
+    equalities.sort_by(|a, b| compare_exactly(*a, *b, by));
+    equalities.dedup_by(|a, b| values_equal_with(*a, *b, by));
     Ok(MatchExpression::In(In {
         path: Arc::clone(path),
         equalities: Arc::new(equalities.into_iter().map(Value::from).collect()),
         regexes,
+        collator,
     }))
 }
 
@@ -341,7 +346,7 @@ fn parse_all(
                 return Err(Error::bad_value("no $ expressions in $all"));
             }
             RawValue::Regex { pattern, options } => regex(path, pattern, options, level)?,
-            _ => equality(path, entry)?,
+            _ => equality(path, entry, level)?,
         });
     }
     Ok(match children.len() {

@@ -16,9 +16,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use sheaf_bson::collation::is_collatable;
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{Error, RawDoc, RawElement, RawValue, Value};
+use sheaf_bson::{Collator, Error, RawDoc, RawElement, RawValue, Value};
 
 use super::operators::parse_operators;
 use super::{Comparison, ComparisonOp, MatchExpression};
@@ -33,8 +34,15 @@ const PATTERNS_MAX: usize = 10_000;
 /// What parsing needs to know besides the filter.
 #[derive(Debug, Clone, Default)]
 pub struct ParseContext {
-    /// The variables that `$expr` may name (`let`).
+    /// The variables that `$expr` may name (`let`), and the collation.
     pub variables: VariableScope,
+}
+
+impl ParseContext {
+    /// By which collation text compares; `None`: by bytes.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.variables.collator()
+    }
 }
 
 /// Where in a filter the parser stands.
@@ -158,7 +166,7 @@ fn parse_field(
         RawValue::Regex { pattern, options } => {
             children.push(super::operators::regex(&path, pattern, options, level)?);
         }
-        _ => children.push(equality(&path, value)?),
+        _ => children.push(equality(&path, value, level)?),
     }
     Ok(())
 }
@@ -256,8 +264,9 @@ pub(super) fn field_path(name: &str) -> Result<Arc<FieldPath>, Error> {
 pub(super) fn equality(
     path: &Arc<FieldPath>,
     value: RawValue<'_>,
+    level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
-    comparison(path, ComparisonOp::Eq, value)
+    comparison(path, ComparisonOp::Eq, value, level)
 }
 
 /// `{path: {$op: value}}`.
@@ -265,6 +274,7 @@ pub(super) fn comparison(
     path: &Arc<FieldPath>,
     op: ComparisonOp,
     value: RawValue<'_>,
+    level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
     match value {
         RawValue::Undefined => Err(Error::bad_value("cannot compare to undefined")),
@@ -277,8 +287,17 @@ pub(super) fn comparison(
             path: Arc::clone(path),
             op,
             value: Arc::new(Value::from(value)),
+            collator: collator_for(value, level.context),
         })),
     }
+}
+
+/// The collation for comparisons with this value: none where it could not matter.
+pub(super) fn collator_for(value: RawValue<'_>, context: &ParseContext) -> Option<Arc<Collator>> {
+    context
+        .collator()
+        .filter(|_| is_collatable(value.element_type()))
+        .cloned()
 }
 
 fn is_dbref_field(name: &str) -> bool {

@@ -1,14 +1,15 @@
 //! `$group`: documents gathered by the value of an expression.
 //!
-//! Values that compare equal are one group (1 and 1.0), so groups are found
-//! by KeyString; the first value met becomes the group's `_id`. Groups come
+//! Values that compare equal are one group (1 and 1.0, text by the collation),
+//! so groups are found by KeyString; the first value met becomes the group's `_id`. Groups come
 //! out in the order in which they were first met, though no one may rely on it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::matcher::Dependencies;
@@ -25,6 +26,8 @@ pub struct Group {
     pub id: Expression,
     /// What is computed for each group, in order.
     pub fields: Vec<GroupField>,
+    /// How text compares; `None`: by bytes.
+    pub collator: Option<Arc<Collator>>,
 }
 
 /// One computed field of a group.
@@ -73,6 +76,7 @@ impl Group {
             spec: spec.to_buf(),
             id,
             fields,
+            collator: scope.collator().cloned(),
         })
     }
 
@@ -129,7 +133,7 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
 /// The running state of a `$group`.
 #[derive(Debug)]
 pub(super) struct Grouper {
-    group: std::sync::Arc<Group>,
+    group: Arc<Group>,
     places: HashMap<Box<[u8]>, usize>,
     groups: Vec<(Value, Vec<Accumulator>)>,
     bytes: usize,
@@ -139,7 +143,7 @@ pub(super) struct Grouper {
 }
 
 impl Grouper {
-    pub(super) fn new(group: std::sync::Arc<Group>) -> Grouper {
+    pub(super) fn new(group: Arc<Group>) -> Grouper {
         Grouper {
             feeds: group.fields.iter().map(|f| f.accumulator.feed()).collect(),
             group,
@@ -154,11 +158,11 @@ impl Grouper {
     /// Takes one document.
     /// Errors: those of expressions; more than the memory a stage may hold.
     pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
-        let group = std::sync::Arc::clone(&self.group);
+        let group = Arc::clone(&self.group);
         let id = group.id.evaluate_on(doc)?;
         let id = id.as_raw().unwrap_or(RawValue::Null);
         self.key.reset();
-        self.key.append(id);
+        self.key.append_with(id, group.collator.as_deref());
         let at = match self.places.get(self.key.as_bytes()) {
             Some(at) => *at,
             None => {

@@ -178,9 +178,9 @@ fn sort_pattern(value: RawValue<'_>) -> Result<SortPattern> {
     }
 }
 
-fn sort(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
+fn sort(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     Ok(Stage::Sort {
-        pattern: sort_pattern(value)?,
+        pattern: sort_pattern(value)?.with_collator(context.parse.collator().cloned()),
         limit: None,
     }
     .into())

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder, field_end, prefix_end};
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{Error, RawArray, RawDoc, RawValue, compare_values};
+use sheaf_bson::{Error, RawArray, RawDoc, RawValue, compare_values_with};
 
 use super::{SortPart, SortPattern};
 use crate::planner::index_entry::IndexEntry;
@@ -75,11 +75,13 @@ impl SortKeyGenerator {
                 // Rare enough to begin again.
                 self.builder.reset();
                 for value in tuple_of(&self.pattern, doc)? {
-                    self.builder.append(value);
+                    self.builder
+                        .append_with(value, self.pattern.collator.as_deref());
                 }
                 break;
             };
-            self.builder.append(value);
+            self.builder
+                .append_with(value, self.pattern.collator.as_deref());
         }
         out.extend_from_slice(self.builder.as_bytes());
         Ok(())
@@ -88,7 +90,7 @@ impl SortKeyGenerator {
     /// Appends to `out` the sort key of the document that an index key stands
     /// for: its encoded values, taken over as they are, or complemented where
     /// the directions differ. The index must hold every field of the pattern
-    /// and no array on them.
+    /// and no array on them, and text by the pattern's collation.
     /// Errors: InternalError when it does not, or when the key is no key.
     pub fn key_of_index_key(
         &mut self,
@@ -123,7 +125,8 @@ impl SortKeyGenerator {
     pub fn key_of_values<'v>(&mut self, values: impl IntoIterator<Item = RawValue<'v>>) -> SortKey {
         self.builder.reset();
         for value in values {
-            self.builder.append(value);
+            self.builder
+                .append_with(value, self.pattern.collator.as_deref());
         }
         self.builder.as_bytes().to_vec()
     }
@@ -259,7 +262,7 @@ impl SortPattern {
     /// Compares two tuples of values, one a field, in the pattern's order.
     pub fn compare(&self, a: &[RawValue<'_>], b: &[RawValue<'_>]) -> Ordering {
         for (part, (a, b)) in self.parts.iter().zip(a.iter().zip(b)) {
-            let order = compare_values(*a, *b);
+            let order = compare_values_with(*a, *b, self.collator.as_deref());
             let order = if part.ascending {
                 order
             } else {

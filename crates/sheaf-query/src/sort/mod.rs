@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuf, DocBuilder, Error, RawDoc, RawValue};
+use sheaf_bson::{Collator, DocBuf, DocBuilder, Error, RawDoc, RawValue};
 
 mod key;
 
@@ -29,6 +29,8 @@ pub const FIELDS_MAX: usize = 32;
 pub struct SortPattern {
     /// In order; never empty.
     pub parts: Vec<SortPart>,
+    /// How text compares; `None`: by bytes.
+    pub collator: Option<Arc<Collator>>,
 }
 
 /// One field of a sort pattern.
@@ -89,7 +91,10 @@ impl SortSpec {
         Ok(if parts.is_empty() {
             SortSpec::None
         } else {
-            SortSpec::Pattern(SortPattern { parts })
+            SortSpec::Pattern(SortPattern {
+                parts,
+                collator: None,
+            })
         })
     }
 }
@@ -165,6 +170,12 @@ fn sort_path(name: &str) -> Result<FieldPath, Error> {
 }
 
 impl SortPattern {
+    /// The same order, text compared by this collation.
+    pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> SortPattern {
+        self.collator = collator;
+        self
+    }
+
     /// As a document, `{a: 1, b: -1}`.
     pub fn serialize(&self) -> DocBuf {
         let mut out = DocBuilder::new();

@@ -17,7 +17,9 @@
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue, values_equal};
+use sheaf_bson::{
+    Collator, DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue, values_equal,
+};
 use smallvec::SmallVec;
 
 use super::array_filters::ArrayFilters;
@@ -44,6 +46,8 @@ pub(super) struct Walk<'u, 'd> {
     tree: &'u Tree,
     filters: &'u ArrayFilters,
     context: &'u ApplyContext,
+    /// How text compares; `None`: by bytes.
+    collator: Option<&'u Collator>,
     doc: RawDoc<'d>,
     /// What each `$rename` moves; `None` when its source is missing.
     renamed: &'u [Option<RawValue<'d>>],
@@ -68,6 +72,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
             tree,
             filters,
             context,
+            collator: None,
             doc,
             renamed,
             path: String::new(),
@@ -75,6 +80,11 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
             out,
             modified: ModifiedPaths::default(),
         }
+    }
+
+    /// Text compares by this collation.
+    pub(super) fn with_collator(self, collator: Option<&'u Collator>) -> Walk<'u, 'd> {
+        Walk { collator, ..self }
     }
 
     /// The new document and what changed in it.
@@ -424,6 +434,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                     path: &self.path,
                     doc: self.doc,
                     context: self.context,
+                    collator: self.collator,
                 };
                 operator.apply(existing, &place)?
             }

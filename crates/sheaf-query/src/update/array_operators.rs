@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::path::{FieldPath, get_path};
-use sheaf_bson::{ArrayBuilder, RawArray, RawDoc, RawValue, Value, compare_values, values_equal};
+use sheaf_bson::{
+    ArrayBuilder, Collator, RawArray, RawDoc, RawValue, Value, compare_values_with,
+    values_equal_with,
+};
 
 use crate::expression::OrderedValue;
 use crate::matcher::{self, MatchExpression, ParseContext};
@@ -126,15 +129,18 @@ fn parse_sort(value: RawValue<'_>) -> Result<PushSort> {
 }
 
 impl PushSort {
-    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
+    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>, collator: Option<&Collator>) -> Ordering {
         let directed = |order: Ordering, ascending: bool| {
             if ascending { order } else { order.reverse() }
         };
         match self {
-            PushSort::Whole { ascending } => directed(compare_values(a, b), *ascending),
+            PushSort::Whole { ascending } => {
+                directed(compare_values_with(a, b, collator), *ascending)
+            }
             PushSort::Fields(fields) => {
                 for (path, ascending) in fields {
-                    let order = compare_values(sort_field(a, path), sort_field(b, path));
+                    let order =
+                        compare_values_with(sort_field(a, path), sort_field(b, path), collator);
                     if order.is_ne() {
                         return directed(order, *ascending);
                     }
@@ -204,7 +210,7 @@ impl Push {
         };
         elements.splice(at..at, self.values.iter().map(Value::as_raw));
         if let Some(sort) = &self.sort {
-            elements.sort_by(|a, b| sort.compare(*a, *b));
+            elements.sort_by(|a, b| sort.compare(*a, *b, place.collator));
         }
         let kept = match self.slice {
             None => &elements[..],
@@ -261,17 +267,24 @@ pub(super) fn add_to_set<'a>(
     if values.len().saturating_mul(old.len() + values.len()) <= PAIRS_MAX || values.len() == 1 {
         for value in values {
             let value = value.as_raw();
-            if !old.iter().chain(&new).any(|v| values_equal(*v, value)) {
+            if !old
+                .iter()
+                .chain(&new)
+                .any(|v| values_equal_with(*v, value, place.collator))
+            {
                 new.push(value);
             }
         }
     } else {
-        let mut seen: BTreeSet<OrderedValue<'_>> = old.iter().map(|v| OrderedValue(*v)).collect();
+        let mut seen: BTreeSet<OrderedValue<'_>> = old
+            .iter()
+            .map(|v| OrderedValue(*v, place.collator))
+            .collect();
         new.extend(
             values
                 .iter()
                 .map(Value::as_raw)
-                .filter(|v| seen.insert(OrderedValue(*v))),
+                .filter(|v| seen.insert(OrderedValue(*v, place.collator))),
         );
     }
     Ok(match array {
@@ -375,9 +388,9 @@ fn is_predicate(doc: RawDoc<'_>) -> bool {
 }
 
 impl Pull {
-    fn takes(&self, element: RawValue<'_>) -> Result<bool> {
+    fn takes(&self, element: RawValue<'_>, collator: Option<&Collator>) -> Result<bool> {
         match self {
-            Pull::Equal(value) => Ok(values_equal(element, value.as_raw())),
+            Pull::Equal(value) => Ok(values_equal_with(element, value.as_raw(), collator)),
             Pull::Value(condition) => condition.matches_value(element),
             Pull::Document(condition) => match element {
                 RawValue::Document(doc) => condition.matches(doc),
@@ -392,7 +405,7 @@ impl Pull {
         place: &Place<'_>,
     ) -> Result<Change<'a>> {
         let array = existing_array("$pull", existing, place)?;
-        remove(array, |element| self.takes(element))
+        remove(array, |element| self.takes(element, place.collator))
     }
 }
 
@@ -418,9 +431,13 @@ pub(super) fn pull_all<'a>(
     place: &Place<'_>,
 ) -> Result<Change<'a>> {
     let array = existing_array("$pullAll", existing, place)?;
-    let gone: BTreeSet<OrderedValue<'_>> =
-        values.iter().map(|v| OrderedValue(v.as_raw())).collect();
-    remove(array, |element| Ok(gone.contains(&OrderedValue(element))))
+    let gone: BTreeSet<OrderedValue<'_>> = values
+        .iter()
+        .map(|v| OrderedValue(v.as_raw(), place.collator))
+        .collect();
+    remove(array, |element| {
+        Ok(gone.contains(&OrderedValue(element, place.collator)))
+    })
 }
 
 fn remove<'a>(

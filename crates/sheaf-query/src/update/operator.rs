@@ -4,9 +4,11 @@
 //! there, or to none, and answers with a [`Change`]. It sees one value and
 //! never the path that led there: walking is the business of `apply.rs`.
 
+use std::cmp::Ordering;
+
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::{shell, typed};
-use sheaf_bson::{RawDoc, RawValue, Value, compare_values};
+use sheaf_bson::{Collator, RawDoc, RawValue, Value, compare_values_with};
 
 use crate::arithmetic::Number;
 use crate::matcher::ParseContext;
@@ -112,6 +114,8 @@ pub(super) struct Place<'a> {
     pub(super) doc: RawDoc<'a>,
     /// The operation.
     pub(super) context: &'a ApplyContext,
+    /// How text compares; `None`: by bytes.
+    pub(super) collator: Option<&'a Collator>,
 }
 
 impl Place<'_> {
@@ -196,8 +200,8 @@ impl Operator {
             }),
             Operator::Inc(by) => arithmetic(self, existing, *by, place),
             Operator::Mul(by) => arithmetic(self, existing, *by, place),
-            Operator::Min(value) => Ok(extreme(existing, value, std::cmp::Ordering::Less)),
-            Operator::Max(value) => Ok(extreme(existing, value, std::cmp::Ordering::Greater)),
+            Operator::Min(value) => Ok(extreme(existing, value, Ordering::Less, place.collator)),
+            Operator::Max(value) => Ok(extreme(existing, value, Ordering::Greater, place.collator)),
             Operator::CurrentDate { timestamp } => {
                 let now = if *timestamp {
                     Value::Timestamp(place.context.timestamp)
@@ -312,11 +316,12 @@ fn arithmetic<'a>(
 fn extreme<'a>(
     existing: Option<RawValue<'_>>,
     value: &'a Value,
-    better: std::cmp::Ordering,
+    better: Ordering,
+    collator: Option<&Collator>,
 ) -> Change<'a> {
     let value = value.as_raw();
     match existing {
-        Some(old) if compare_values(value, old) != better => Change::Keep,
+        Some(old) if compare_values_with(value, old, collator) != better => Change::Keep,
         _ => Change::Set(NewValue::Raw(value)),
     }
 }

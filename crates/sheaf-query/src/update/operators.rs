@@ -1,9 +1,11 @@
 //! The operator form of an update: `{$set: {...}, $inc: {...}}`.
 
+use std::sync::Arc;
+
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::path::is_path_prefix;
-use sheaf_bson::{DocBuf, RawArray, RawDoc, RawValue};
+use sheaf_bson::{Collator, DocBuf, RawArray, RawDoc, RawValue};
 
 use crate::matcher::ParseContext;
 
@@ -22,6 +24,8 @@ pub(super) struct Operators {
     filters: ArrayFilters,
     renames: Vec<Rename>,
     uses_matched: bool,
+    /// How text compares; `None`: by bytes.
+    collator: Option<Arc<Collator>>,
 }
 
 /// Two paths without positional components.
@@ -46,6 +50,7 @@ impl Operators {
             filters,
             renames: Vec::new(),
             uses_matched: false,
+            collator: context.collator().cloned(),
         };
         for element in update {
             let name = element.key();
@@ -148,7 +153,9 @@ impl Operators {
             }
             renamed.push(source);
         }
-        Walk::new(&self.tree, &self.filters, context, doc, &renamed).run()
+        Walk::new(&self.tree, &self.filters, context, doc, &renamed)
+            .with_collator(self.collator.as_deref())
+            .run()
     }
 }
 

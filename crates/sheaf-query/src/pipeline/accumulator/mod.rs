@@ -24,7 +24,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{ArrayBuilder, RawDoc, RawValue, Value, compare_values};
+use sheaf_bson::{ArrayBuilder, Collator, RawDoc, RawValue, Value, compare_values_with};
 
 use crate::arithmetic::{Number, Sum};
 use crate::expression::{EvalValue, Expression, Merged, location};
@@ -137,6 +137,8 @@ pub struct AccumulatorSpec {
     sort: Option<SortPattern>,
     /// `$percentile` and `$median`: which.
     shares: Arc<[f64]>,
+    /// How text compares; `None`: by bytes.
+    collator: Option<Arc<Collator>>,
 }
 
 impl AccumulatorSpec {
@@ -155,11 +157,16 @@ impl AccumulatorSpec {
                 seen: HashSet::new(),
                 values: ArrayBuilder::new(),
                 of_arrays: self.kind == AccumulatorKind::SetUnion,
+                collator: self.collator.clone(),
             },
             AccumulatorKind::Avg => Accumulator::Avg(Sum::default()),
             AccumulatorKind::Sum => Accumulator::Sum(Sum::default()),
-            AccumulatorKind::Min => Accumulator::Extreme(None, Ordering::Less),
-            AccumulatorKind::Max => Accumulator::Extreme(None, Ordering::Greater),
+            AccumulatorKind::Min => {
+                Accumulator::Extreme(None, Ordering::Less, self.collator.clone())
+            }
+            AccumulatorKind::Max => {
+                Accumulator::Extreme(None, Ordering::Greater, self.collator.clone())
+            }
             AccumulatorKind::First => Accumulator::First(None),
             AccumulatorKind::Last => Accumulator::Last(None),
             AccumulatorKind::Push => Accumulator::Push(ArrayBuilder::new()),
@@ -189,6 +196,7 @@ impl AccumulatorSpec {
             kind: self.kind,
             sort: self.sort.as_ref().map(SortKeyGenerator::new),
             of_value: KeyStringBuilder::new(Directions::default()),
+            collator: self.collator.clone(),
             key: Vec::new(),
         }
     }
@@ -208,6 +216,7 @@ pub(crate) struct AccumulatorFeed {
     kind: AccumulatorKind,
     sort: Option<SortKeyGenerator>,
     of_value: KeyStringBuilder,
+    collator: Option<Arc<Collator>>,
     key: Vec<u8>,
 }
 
@@ -236,7 +245,7 @@ impl AccumulatorFeed {
             && let Some(raw) = value.non_null()
         {
             self.of_value.reset();
-            self.of_value.append(raw);
+            self.of_value.append_with(raw, self.collator.as_deref());
             self.key.extend_from_slice(self.of_value.as_bytes());
         }
         Ok(&self.key)
@@ -251,7 +260,7 @@ pub(crate) enum Accumulator {
     /// `$avg`.
     Avg(Sum),
     /// `$min` and `$max`: what compares so to all others.
-    Extreme(Option<Value>, Ordering),
+    Extreme(Option<Value>, Ordering, Option<Arc<Collator>>),
     /// `$first`.
     First(Option<Value>),
     /// `$last`.
@@ -268,6 +277,8 @@ pub(crate) enum Accumulator {
         values: ArrayBuilder,
         /// `$setUnion`.
         of_arrays: bool,
+        /// How text compares.
+        collator: Option<Arc<Collator>>,
     },
     /// `$mergeObjects`.
     MergeObjects(Merged),
@@ -314,9 +325,10 @@ fn add_to_set(
     seen: &mut HashSet<Vec<u8>>,
     values: &mut ArrayBuilder,
     raw: RawValue<'_>,
+    collator: Option<&Collator>,
 ) -> Result<usize> {
     let mut key = KeyStringBuilder::new(Directions::default());
-    key.append(raw);
+    key.append_with(raw, collator);
     if seen.contains(key.as_bytes()) {
         return Ok(0);
     }
@@ -364,7 +376,9 @@ impl Accumulator {
                 }
                 Ok(0)
             }
-            Accumulator::Extreme(best, better) => Ok(keep(best, value.non_null(), *better)),
+            Accumulator::Extreme(best, better, collator) => {
+                Ok(keep(best, value.non_null(), *better, collator.as_deref()))
+            }
             Accumulator::First(Some(_)) => Ok(0),
             Accumulator::First(first) => {
                 let raw = raw.unwrap_or(RawValue::Null);
@@ -393,13 +407,14 @@ impl Accumulator {
                 seen,
                 values,
                 of_arrays,
+                collator,
             } => match raw {
                 None => Ok(0),
-                Some(RawValue::Array(array)) if *of_arrays => array
-                    .iter()
-                    .try_fold(0, |sum, v| Ok(sum + add_to_set(seen, values, v)?)),
+                Some(RawValue::Array(array)) if *of_arrays => array.iter().try_fold(0, |sum, v| {
+                    Ok(sum + add_to_set(seen, values, v, collator.as_deref())?)
+                }),
                 Some(other) if *of_arrays => Err(not_an_array("$setUnion", other)),
-                Some(raw) => add_to_set(seen, values, raw),
+                Some(raw) => add_to_set(seen, values, raw, collator.as_deref()),
             },
             Accumulator::MergeObjects(merged) => match value.non_null() {
                 None => Ok(0),
@@ -447,7 +462,7 @@ impl Accumulator {
         };
         match self {
             Accumulator::Sum(sum) | Accumulator::Avg(sum) => Value::Array(sum.to_partial()),
-            Accumulator::Extreme(value, _)
+            Accumulator::Extreme(value, ..)
             | Accumulator::First(value)
             | Accumulator::Last(value) => option(value),
             Accumulator::Push(values)
@@ -477,7 +492,9 @@ impl Accumulator {
                 sum.merge(&array.and_then(Sum::from_partial).ok_or_else(broken)?);
                 Ok(0)
             }
-            Accumulator::Extreme(best, better) => Ok(keep(best, option()?, *better)),
+            Accumulator::Extreme(best, better, collator) => {
+                Ok(keep(best, option()?, *better, collator.as_deref()))
+            }
             Accumulator::First(Some(_)) => Ok(0),
             Accumulator::First(slot) | Accumulator::Last(slot) => {
                 let Some(raw) = option()? else { return Ok(0) };
@@ -486,10 +503,14 @@ impl Accumulator {
             }
             Accumulator::Push(values) => append_all("$push", values, partial),
             Accumulator::Concat(values) => append_all("$concatArrays", values, partial),
-            Accumulator::Set { seen, values, .. } => array
-                .ok_or_else(broken)?
-                .iter()
-                .try_fold(0, |sum, v| Ok(sum + add_to_set(seen, values, v)?)),
+            Accumulator::Set {
+                seen,
+                values,
+                collator,
+                ..
+            } => array.ok_or_else(broken)?.iter().try_fold(0, |sum, v| {
+                Ok(sum + add_to_set(seen, values, v, collator.as_deref())?)
+            }),
             Accumulator::MergeObjects(merged) => {
                 let doc = partial.as_document().ok_or_else(broken)?;
                 merged.merge(doc);
@@ -516,7 +537,7 @@ impl Accumulator {
         match self {
             Accumulator::Sum(sum) => sum.total().into(),
             Accumulator::Avg(sum) => sum.average().map_or(Value::Null, Value::from),
-            Accumulator::Extreme(value, _)
+            Accumulator::Extreme(value, ..)
             | Accumulator::First(value)
             | Accumulator::Last(value) => value.unwrap_or(Value::Null),
             Accumulator::Push(values)
@@ -557,12 +578,17 @@ impl Accumulator {
 }
 
 /// Keeps the better of two values; null and missing do not take part.
-fn keep(best: &mut Option<Value>, new: Option<RawValue<'_>>, better: Ordering) -> usize {
+fn keep(
+    best: &mut Option<Value>,
+    new: Option<RawValue<'_>>,
+    better: Ordering,
+    collator: Option<&Collator>,
+) -> usize {
     let Some(new) = new else {
         return 0;
     };
     let before = match best {
-        Some(old) if compare_values(new, old.as_raw()) != better => return 0,
+        Some(old) if compare_values_with(new, old.as_raw(), collator) != better => return 0,
         Some(old) => size(old.as_raw()),
         None => 0,
     };

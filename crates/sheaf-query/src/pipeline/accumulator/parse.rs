@@ -27,6 +27,19 @@ impl AccumulatorSpec {
         operand: RawValue<'_>,
         scope: &VariableScope,
     ) -> Result<AccumulatorSpec> {
+        let mut spec = AccumulatorSpec::parse_kind(name, operand, scope)?;
+        spec.collator = scope.collator().cloned();
+        spec.sort = spec
+            .sort
+            .map(|sort| sort.with_collator(spec.collator.clone()));
+        Ok(spec)
+    }
+
+    fn parse_kind(
+        name: &str,
+        operand: RawValue<'_>,
+        scope: &VariableScope,
+    ) -> Result<AccumulatorSpec> {
         if name == "$count" {
             if !matches!(operand, RawValue::Document(doc) if doc.is_empty()) {
                 return Err(Error::new(
@@ -70,6 +83,7 @@ fn plain(kind: AccumulatorKind, argument: Expression) -> AccumulatorSpec {
         n: None,
         sort: None,
         shares: Arc::new([]),
+        collator: None,
     }
 }
 

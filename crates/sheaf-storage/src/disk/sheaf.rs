@@ -10,3 +10,5 @@
 
 pub mod budget;
 pub mod files;
+mod log;
+mod random;

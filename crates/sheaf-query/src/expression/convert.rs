@@ -8,7 +8,7 @@ use sheaf_bson::{DateTime, Decimal128, ObjectId, RawValue, Value};
 use crate::arithmetic::{Number, decimal};
 
 use super::Expression;
-use super::date::{Civil, millis_of};
+use super::date::{Civil, format, millis_of};
 use super::eval::{EvalContext, EvalValue};
 use super::operators::Operator;
 
@@ -236,74 +236,13 @@ pub(super) fn to_date<'e>(
         RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {
             integer(value, "date", i64::MIN, i64::MAX).map(|n| Value::DateTime(DateTime(n)))
         }
-        RawValue::String(text) => match parse_iso(text) {
-            Some(millis) => Ok(Value::DateTime(DateTime(millis))),
-            None => Err(format!(
-                "the string {} is not an ISO 8601 date",
-                shell(value)
-            )),
+        RawValue::String(text) => match format::parse_any(text) {
+            Ok(millis) => Ok(Value::DateTime(DateTime(millis))),
+            Err(why) => Err(format!("the string {} is not a date: {why}", shell(value))),
         },
         other => match millis_of(other) {
             Some(millis) => Ok(Value::DateTime(DateTime(millis))),
             None => Err(no_conversion(other, "date")),
         },
     })
-}
-
-/// `2024-02-29`, `2024-02-29T12:00[:00[.123]]`, with `Z`, `+01:00`, `+0100` or nothing (UTC) behind.
-fn parse_iso(text: &str) -> Option<i64> {
-    let (day, time) = match text.split_once(['T', ' ']) {
-        Some((day, time)) => (day, Some(time)),
-        None => (text, None),
-    };
-    let mut parts = day.splitn(3, '-');
-    let year = digits(parts.next()?, 4)?;
-    let month = digits(parts.next()?, 2)?;
-    let day = digits(parts.next()?, 2)?;
-    let days = Civil::days_of(year, month, day);
-    let back = Civil::from_millis(days * 86_400_000);
-    if (back.year, back.month, back.day) != (year, month, day) {
-        return None;
-    }
-    let mut millis = days * 86_400_000;
-    let Some(time) = time else {
-        return Some(millis);
-    };
-    let (clock, offset) = match time.find(['Z', 'z', '+', '-']) {
-        Some(at) => (&time[..at], offset_millis(&time[at..])?),
-        None => (time, 0),
-    };
-    let mut parts = clock.splitn(3, ':');
-    let hour = digits(parts.next()?, 2).filter(|h| *h < 24)?;
-    let minute = digits(parts.next()?, 2).filter(|m| *m < 60)?;
-    millis += hour * 3_600_000 + minute * 60_000;
-    if let Some(seconds) = parts.next() {
-        let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
-        millis += digits(whole, 2).filter(|s| *s < 60)? * 1000;
-        if fraction.is_empty() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        let padded: String = fraction.chars().chain("000".chars()).take(3).collect();
-        millis += padded.parse::<i64>().ok()?;
-    }
-    Some(millis - offset)
-}
-
-fn digits(text: &str, count: usize) -> Option<i64> {
-    (text.len() == count && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
-}
-
-fn offset_millis(text: &str) -> Option<i64> {
-    if text.eq_ignore_ascii_case("z") {
-        return Some(0);
-    }
-    let (sign, rest) = text.split_at_checked(1)?;
-    let rest = rest.replace(':', "");
-    let (hours, minutes) = match rest.len() {
-        2 => (digits(&rest, 2)?, 0),
-        4 => (digits(&rest[..2], 2)?, digits(&rest[2..], 2)?),
-        _ => return None,
-    };
-    let millis = hours * 3_600_000 + minutes * 60_000;
-    Some(if sign == "-" { -millis } else { millis })
 }

@@ -81,8 +81,30 @@ impl Operator {
 pub enum Entry {
     /// Evaluates operands.
     Call(Operator),
+    /// Evaluates operands that have names: `{$op: {name: operand, ...}}`.
+    Named(Named),
     /// Has a syntax of its own.
     Form(&'static str, ParseFn),
+}
+
+/// An operator whose operands are named. Its function gets them in the order
+/// of `fields`; one that was not given is absent ([`is_absent`]).
+pub struct Named {
+    /// The operator.
+    pub operator: Operator,
+    /// The names; with a code, the operand is required, and that is the error without it.
+    pub fields: &'static [(&'static str, Option<i32>)],
+    /// The code of an operand that is no document.
+    pub not_object: i32,
+    /// The code of a name that is not in `fields`.
+    pub unknown: i32,
+    /// `{$op: e}` and `{$op: [e]}` mean the first field alone.
+    pub shorthand: bool,
+}
+
+/// Whether an operand of a [`Named`] operator was not given.
+pub(super) fn is_absent(arg: &Expression) -> bool {
+    matches!(arg, Expression::Constant(None))
 }
 
 impl Entry {
@@ -90,6 +112,7 @@ impl Entry {
     pub fn name(&self) -> &'static str {
         match self {
             Entry::Call(operator) => operator.name,
+            Entry::Named(named) => named.operator.name,
             Entry::Form(name, _) => name,
         }
     }
@@ -97,6 +120,42 @@ impl Entry {
 
 const fn call(name: &'static str, arity: Arity, eval: EvalFn) -> Entry {
     Entry::Call(Operator { name, arity, eval })
+}
+
+/// `{$op: {name: ..., ...}}`, with the codes of a bad operand and an unknown name.
+const fn named(
+    name: &'static str,
+    not_object: i32,
+    unknown: i32,
+    fields: &'static [(&'static str, Option<i32>)],
+    eval: EvalFn,
+) -> Entry {
+    Entry::Named(Named {
+        operator: Operator {
+            name,
+            arity: Arity::Exactly(fields.len()),
+            eval,
+        },
+        fields,
+        not_object,
+        unknown,
+        shorthand: false,
+    })
+}
+
+/// `{$year: date}` or `{$year: {date: ..., timezone: ...}}`.
+const fn date_part(name: &'static str, eval: EvalFn) -> Entry {
+    Entry::Named(Named {
+        operator: Operator {
+            name,
+            arity: Arity::Exactly(2),
+            eval,
+        },
+        fields: &[("date", Some(40539)), ("timezone", None)],
+        not_object: 40536,
+        unknown: 40535,
+        shorthand: true,
+    })
 }
 
 use Arity::{Any, Between, Exactly};
@@ -119,9 +178,98 @@ pub static TABLE: &[Entry] = &[
     call("$concatArrays", Any, array::concat_arrays),
     Entry::Form("$cond", conditional::parse_cond),
     Entry::Form("$const", conditional::parse_literal),
-    call("$dayOfMonth", Exactly(1), date::day_of_month),
-    call("$dayOfWeek", Exactly(1), date::day_of_week),
-    call("$dayOfYear", Exactly(1), date::day_of_year),
+    named(
+        "$dateAdd",
+        5166400,
+        5166401,
+        &[
+            ("startDate", Some(5166402)),
+            ("unit", Some(5166402)),
+            ("amount", Some(5166402)),
+            ("timezone", None),
+        ],
+        date::arithmetic::date_add,
+    ),
+    named(
+        "$dateDiff",
+        5166301,
+        5166302,
+        &[
+            ("startDate", Some(5166303)),
+            ("endDate", Some(5166304)),
+            ("unit", Some(5166305)),
+            ("timezone", None),
+            ("startOfWeek", None),
+        ],
+        date::arithmetic::date_diff,
+    ),
+    named(
+        "$dateFromParts",
+        40519,
+        40518,
+        &date::parts::PARTS,
+        date::parts::date_from_parts,
+    ),
+    named(
+        "$dateFromString",
+        40540,
+        40541,
+        &[
+            ("dateString", Some(40542)),
+            ("format", None),
+            ("timezone", None),
+            ("onError", None),
+            ("onNull", None),
+        ],
+        date::format::date_from_string,
+    ),
+    named(
+        "$dateSubtract",
+        5166400,
+        5166401,
+        &[
+            ("startDate", Some(5166402)),
+            ("unit", Some(5166402)),
+            ("amount", Some(5166402)),
+            ("timezone", None),
+        ],
+        date::arithmetic::date_subtract,
+    ),
+    named(
+        "$dateToParts",
+        40524,
+        40520,
+        &[("date", Some(40522)), ("timezone", None), ("iso8601", None)],
+        date::parts::date_to_parts,
+    ),
+    named(
+        "$dateToString",
+        18629,
+        18534,
+        &[
+            ("date", Some(18628)),
+            ("format", None),
+            ("timezone", None),
+            ("onNull", None),
+        ],
+        date::format::date_to_string,
+    ),
+    named(
+        "$dateTrunc",
+        5439007,
+        5439008,
+        &[
+            ("date", Some(5439009)),
+            ("unit", Some(5439010)),
+            ("binSize", None),
+            ("timezone", None),
+            ("startOfWeek", None),
+        ],
+        date::arithmetic::date_trunc,
+    ),
+    date_part("$dayOfMonth", date::day_of_month),
+    date_part("$dayOfWeek", date::day_of_week),
+    date_part("$dayOfYear", date::day_of_year),
     call("$divide", Exactly(2), arithmetic::divide),
     call("$eq", Exactly(2), comparison::eq),
     call("$exp", Exactly(1), arithmetic::exp),
@@ -131,12 +279,15 @@ pub static TABLE: &[Entry] = &[
     Entry::Form("$getField", object::parse_get_field),
     call("$gt", Exactly(2), comparison::gt),
     call("$gte", Exactly(2), comparison::gte),
-    call("$hour", Exactly(1), date::hour),
+    date_part("$hour", date::hour),
     call("$ifNull", Any, conditional::if_null),
     call("$in", Exactly(2), array::in_array),
     call("$indexOfArray", Between(2, 4), array::index_of_array),
     call("$isArray", Exactly(1), type_ops::is_array),
     call("$isNumber", Exactly(1), type_ops::is_number),
+    date_part("$isoDayOfWeek", date::iso_day_of_week),
+    date_part("$isoWeek", date::iso_week),
+    date_part("$isoWeekYear", date::iso_week_year),
     call("$last", Exactly(1), array::last),
     Entry::Form("$let", conditional::parse_let),
     Entry::Form("$literal", conditional::parse_literal),
@@ -147,11 +298,11 @@ pub static TABLE: &[Entry] = &[
     Entry::Form("$map", array::parse_map),
     call("$max", Any, comparison::max),
     call("$mergeObjects", Any, object::merge_objects),
-    call("$millisecond", Exactly(1), date::millisecond),
+    date_part("$millisecond", date::millisecond),
     call("$min", Any, comparison::min),
-    call("$minute", Exactly(1), date::minute),
+    date_part("$minute", date::minute),
     call("$mod", Exactly(2), arithmetic::modulo),
-    call("$month", Exactly(1), date::month),
+    date_part("$month", date::month),
     call("$multiply", Any, arithmetic::multiply),
     call("$ne", Exactly(2), comparison::ne),
     call("$not", Exactly(1), boolean::not),
@@ -162,7 +313,7 @@ pub static TABLE: &[Entry] = &[
     Entry::Form("$reduce", array::parse_reduce),
     call("$reverseArray", Exactly(1), array::reverse_array),
     call("$round", Between(1, 2), arithmetic::round),
-    call("$second", Exactly(1), date::second),
+    date_part("$second", date::second),
     call("$setDifference", Exactly(2), set::set_difference),
     call("$setIntersection", Any, set::set_intersection),
     call("$setIsSubset", Exactly(2), set::set_is_subset),
@@ -192,7 +343,8 @@ pub static TABLE: &[Entry] = &[
     call("$toUpper", Exactly(1), string::to_upper),
     call("$trunc", Between(1, 2), arithmetic::trunc),
     call("$type", Exactly(1), type_ops::type_name),
-    call("$year", Exactly(1), date::year),
+    date_part("$week", date::week),
+    date_part("$year", date::year),
 ];
 
 /// The operator of this name; `None` when there is none.

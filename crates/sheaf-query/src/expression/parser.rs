@@ -13,7 +13,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::{RawDoc, RawValue, Value};
 
 use super::field_path::{self, Base, FieldPathExpr};
-use super::operators::{self, Entry};
+use super::operators::{self, Entry, Named};
 use super::variables::{VariableScope, check_user_name};
 use super::{Expression, folding, location};
 
@@ -238,6 +238,7 @@ impl Parser<'_> {
     fn operator(&mut self, name: &str, operand: RawValue<'_>) -> Result<Expression> {
         match operators::find(name) {
             Some(Entry::Form(_, parse)) => parse(self, operand).map(|e| self.fold(e)),
+            Some(Entry::Named(named)) => self.named(named, operand).map(|e| self.fold(e)),
             Some(Entry::Call(operator)) => {
                 let args = self.operands(operand)?;
                 operator.check_arity(args.len())?;
@@ -254,6 +255,75 @@ impl Parser<'_> {
                 format!("Unrecognized expression '{name}'"),
             )),
         }
+    }
+}
+
+impl Parser<'_> {
+    /// The operands of an operator that names them.
+    fn named(&mut self, named: &'static Named, operand: RawValue<'_>) -> Result<Expression> {
+        let operator = &named.operator;
+        let is_options = |doc: RawDoc<'_>| doc.first().is_none_or(|e| !e.key().starts_with('$'));
+        let doc = match operand {
+            RawValue::Document(doc) if !named.shorthand || is_options(doc) => doc,
+            only if named.shorthand => {
+                let only = match only {
+                    RawValue::Array(array) => match array.get(0) {
+                        Some(only) if array.count() == 1 => only,
+                        _ => {
+                            return Err(operator.error(
+                                named.not_object,
+                                format_args!(
+                                    "accepts exactly one argument if given an array, but was given {}",
+                                    array.count()
+                                ),
+                            ));
+                        }
+                    },
+                    other => other,
+                };
+                let mut args = vec![self.given(only)?];
+                args.resize(named.fields.len(), Expression::Constant(None));
+                return Ok(Expression::Call { operator, args });
+            }
+            other => {
+                return Err(operator.error(
+                    named.not_object,
+                    format_args!("takes an object as its argument, not {}", other.type_name()),
+                ));
+            }
+        };
+        for element in doc {
+            if !named.fields.iter().any(|(name, _)| *name == element.key()) {
+                return Err(operator.error(
+                    named.unknown,
+                    format_args!("does not know the argument '{}'", element.key()),
+                ));
+            }
+        }
+        let mut args = Vec::with_capacity(named.fields.len());
+        for (name, required) in named.fields {
+            args.push(match (doc.get(name), required) {
+                (Some(value), _) => self.given(value)?,
+                (None, None) => Expression::Constant(None),
+                (None, Some(code)) => {
+                    return Err(
+                        operator.error(*code, format_args!("requires the argument '{name}'"))
+                    );
+                }
+            });
+        }
+        Ok(Expression::Call { operator, args })
+    }
+
+    /// An operand that was given: even one that is known to be missing is not absent.
+    fn given(&mut self, value: RawValue<'_>) -> Result<Expression> {
+        Ok(match self.operand(value)? {
+            missing @ Expression::Constant(None) => Expression::Let {
+                values: Vec::new(),
+                body: Box::new(missing),
+            },
+            other => other,
+        })
     }
 }
 

@@ -1,15 +1,26 @@
-//! Parts of a date, in UTC. Time zones and formats are not here yet.
+//! Dates: their parts, text, and arithmetic, in any time zone.
 //!
-//! Operands that hold a time (dates, timestamps, object ids) all serve.
+//! ```text
+//!   instant (ms since 1970, UTC) ──Zone──> local ms ──Civil──> year, month, day, ...
+//! ```
+//!
+//! Operands that hold a time (dates, timestamps, object ids) all serve. The
+//! calendar is the proleptic Gregorian one, over the whole range of dates.
 
-use sheaf_bson::error_code::{ErrorCode, Result};
+use sheaf_bson::error_code::Result;
 use sheaf_bson::{RawValue, Value};
+
+pub(super) mod arithmetic;
+pub(super) mod format;
+pub(super) mod free_form;
+pub(super) mod parts;
+pub(super) mod zone;
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
 use super::operators::Operator;
 
-const DAY_MILLIS: i64 = 86_400_000;
+pub(super) const DAY_MILLIS: i64 = 86_400_000;
 
 /// A date taken apart in the proleptic Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,24 +99,71 @@ pub(crate) fn millis_of(value: RawValue<'_>) -> Option<i64> {
     }
 }
 
+impl Civil {
+    /// 1 is Monday, 7 is Sunday.
+    pub(crate) fn iso_weekday(&self) -> i64 {
+        (self.days + 3).rem_euclid(7) + 1
+    }
+
+    /// From 1.
+    pub(crate) fn day_of_year(&self) -> i64 {
+        self.days - Civil::days_of(self.year, 1, 1) + 1
+    }
+
+    /// The ISO year and week: a week belongs to the year that its Thursday lies in.
+    pub(crate) fn iso_week(&self) -> (i64, i64) {
+        let thursday = self.days + 4 - self.iso_weekday();
+        let of_thursday = Civil::from_millis(thursday.saturating_mul(DAY_MILLIS));
+        (of_thursday.year, (of_thursday.day_of_year() - 1) / 7 + 1)
+    }
+
+    /// Weeks that begin on Sunday; days before the year's first Sunday are week 0.
+    pub(crate) fn sunday_week(&self) -> i64 {
+        let since_sunday = self.iso_weekday() % 7;
+        (self.day_of_year() + 6 - since_sunday) / 7
+    }
+}
+
+/// Days since 1970-01-01 of a day of an ISO week; weeks and days beyond their range carry over.
+pub(crate) fn days_of_iso(year: i64, week: i64, weekday: i64) -> i64 {
+    // January 4 lies in week 1.
+    let fourth = Civil::days_of(year, 1, 4);
+    let weekday_of_fourth = (fourth + 3).rem_euclid(7) + 1;
+    fourth - weekday_of_fourth + (week - 1) * 7 + weekday
+}
+
+/// The error of an operand that is no date.
+fn not_a_date(
+    operator: &'static Operator,
+    code: i32,
+    found: RawValue<'_>,
+) -> sheaf_bson::error_code::Error {
+    operator.error(
+        code,
+        format_args!("can't convert from BSON type {} to Date", found.type_name()),
+    )
+}
+
+/// The value of a part of `args[0]` in the zone `args[1]`.
 fn part<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
     ctx: EvalContext<'e>,
-    pick: fn(Civil) -> i64,
+    pick: fn(Civil) -> Value,
 ) -> Result<EvalValue<'e>> {
     let value = args[0].evaluate(ctx)?;
     let Some(raw) = value.non_null() else {
         return Ok(EvalValue::NULL);
     };
-    match millis_of(raw) {
-        Some(millis) => Ok(Value::Int32(pick(Civil::from_millis(millis)) as i32).into()),
-        None if matches!(raw, RawValue::Document(_)) => Err(operator.error(
-            ErrorCode::NOT_IMPLEMENTED.0,
-            "with a time zone ({date, timezone}) is not supported yet; give the date alone, in UTC",
-        )),
-        None => Err(operator.error(16006, format_args!("takes a date, not {}", raw.type_name()))),
-    }
+    let millis = millis_of(raw).ok_or_else(|| not_a_date(operator, 16006, raw))?;
+    Ok(match zone::operand(operator, &args[1], ctx)? {
+        Some(zone) => pick(Civil::from_millis(zone.to_local(millis))).into(),
+        None => EvalValue::NULL,
+    })
+}
+
+fn int(n: i64) -> Value {
+    Value::Int32(n as i32)
 }
 
 macro_rules! parts {
@@ -121,15 +179,20 @@ macro_rules! parts {
 }
 
 parts! {
-    year |date| date.year;
-    month |date| date.month;
-    day_of_month |date| date.day;
-    day_of_week |date| (date.days + 4).rem_euclid(7) + 1;
-    day_of_year |date| date.days - Civil::days_of(date.year, 1, 1) + 1;
-    hour |date| date.millis / 3_600_000;
-    minute |date| date.millis / 60_000 % 60;
-    second |date| date.millis / 1000 % 60;
-    millisecond |date| date.millis % 1000;
+    year |date| int(date.year);
+    month |date| int(date.month);
+    day_of_month |date| int(date.day);
+    day_of_week |date| int(date.iso_weekday() % 7 + 1);
+    day_of_year |date| int(date.day_of_year());
+    week |date| int(date.sunday_week());
+    iso_day_of_week |date| int(date.iso_weekday());
+    iso_week |date| int(date.iso_week().1);
+    // A long, unlike $year.
+    iso_week_year |date| Value::Int64(date.iso_week().0);
+    hour |date| int(date.millis / 3_600_000);
+    minute |date| int(date.millis / 60_000 % 60);
+    second |date| int(date.millis / 1000 % 60);
+    millisecond |date| int(date.millis % 1000);
 }
 
 #[cfg(test)]
@@ -156,7 +219,19 @@ mod tests {
             assert_eq!(Civil::days_of(civil.year, civil.month, civil.day), days);
         }
         // The ends of the range must not overflow.
-        Civil::from_millis(i64::MIN);
-        Civil::from_millis(i64::MAX);
+        for end in [i64::MIN, i64::MAX] {
+            let civil = Civil::from_millis(end);
+            let (week, sunday) = (civil.iso_week(), civil.sunday_week());
+            assert!((1..=53).contains(&week.1) && (0..=53).contains(&sunday));
+        }
+    }
+
+    #[test]
+    fn weeks_invert() {
+        for days in (-200_000..200_000).step_by(13) {
+            let civil = Civil::from_millis(days * DAY_MILLIS);
+            let (year, week) = civil.iso_week();
+            assert_eq!(days_of_iso(year, week, civil.iso_weekday()), days);
+        }
     }
 }

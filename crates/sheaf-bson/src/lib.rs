@@ -20,6 +20,7 @@ pub mod decimal128;
 pub mod element_type;
 pub mod error;
 pub mod error_code;
+pub mod hash64;
 pub mod instant;
 pub mod json;
 pub mod keystring;

@@ -122,9 +122,10 @@ pub fn start(
     options: &QueryOptions,
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
+    let indexes = find::planning_indexes(view, query)?;
     if view.collection.is_some()
         && let Some(solution) =
-            sheaf_query::planner::plan_distinct(query, key, &find::params(view, options))?
+            sheaf_query::planner::plan_distinct(query, key, &find::params(&indexes, options))?
     {
         let cx = find::build_context(view, query, options, timed);
         let executor =

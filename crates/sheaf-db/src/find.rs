@@ -8,6 +8,7 @@
 //!        │                           └─ no, or too dear ──> trial ──> winner, remembered
 //! ```
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,14 +18,17 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
 use sheaf_query::shape;
+use sheaf_storage::TableId;
 
 use crate::catalog::ReadView;
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
 use crate::exec::{BuildContext, Doc, Member, PlanExecutor, WorkCounts};
+use crate::index::wildcard_keys::array_entry;
 use crate::op_context::OpContext;
 use crate::plan_cache::{CachePolicy, CachedPlan, Trial};
+use crate::storage_error::Coded;
 
 /// What the server's parameters and the command say about running a query.
 #[derive(Debug, Clone)]
@@ -250,7 +254,7 @@ pub fn start(
     }
     let cache = collection.plan_cache();
 
-    let key = shape::plan_cache_key(query, indexes(view));
+    let key = shape::plan_cache_key(query, &planning_indexes(view, query)?);
     let mut replanned = false;
     let signatures = planner::signatures(&solutions);
     if let Some(cached) = cache.active(key)
@@ -310,7 +314,8 @@ pub fn plan(
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<Vec<QuerySolution>, Error> {
-    planner::plan(query, &params(view, options))
+    let indexes = planning_indexes(view, query)?;
+    planner::plan(query, &params(&indexes, options))
 }
 
 /// Starts this one of the candidates, without a trial: what a plan gives must
@@ -333,8 +338,31 @@ pub(crate) fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {
     }
 }
 
+/// The indexes as the planner is to see them for this query: one with a wildcard as several.
+pub(crate) fn planning_indexes<'v>(
+    view: &'v ReadView,
+    query: &CanonicalQuery,
+) -> Result<Cow<'v, [Arc<IndexEntry>]>, Error> {
+    let all = indexes(view);
+    let mut is_array = |index: &IndexEntry, path: &str| {
+        // The planner names an index by its table.
+        let table = TableId(index.ident);
+        let known = view.snapshot.get(table, &array_entry(path)).coded()?;
+        Ok(known.is_some())
+    };
+    Ok(
+        match planner::wildcard::expand(&query.filter, all, &mut is_array)? {
+            Some(expanded) => Cow::Owned(expanded),
+            None => Cow::Borrowed(all),
+        },
+    )
+}
+
 /// What the planner may use.
-pub(crate) fn params<'v>(view: &'v ReadView, options: &QueryOptions) -> PlannerParams<'v> {
+pub(crate) fn params<'v>(
+    indexes: &'v [Arc<IndexEntry>],
+    options: &QueryOptions,
+) -> PlannerParams<'v> {
     PlannerParams {
         no_table_scan: options.no_table_scan,
         max_scans_to_explode: options.scans_to_explode_max,
@@ -343,7 +371,7 @@ pub(crate) fn params<'v>(view: &'v ReadView, options: &QueryOptions) -> PlannerP
         force_intersection_plans: options.force_intersection,
         max_indexed_solutions: options.indexed_solutions_max,
         max_or_solutions: options.or_solutions_max,
-        ..PlannerParams::new(indexes(view))
+        ..PlannerParams::new(indexes)
     }
 }
 

@@ -289,8 +289,55 @@ fn index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
         doc! {"a.0": 1},
     ]);
     let pattern = prop_oneof![4 => usual, 1 => sort(false)];
-    (pattern, option::weighted(0.25, options))
-        .prop_map(|(pattern, options)| (pattern, options.unwrap_or_default()))
+    let ordered = (pattern, option::weighted(0.25, options))
+        .prop_map(|(pattern, options)| (pattern, options.unwrap_or_default()));
+    prop_oneof![5 => ordered, 1 => wildcard_index(), 1 => hashed_index()]
+}
+
+fn wildcard_index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
+    select(vec![
+        (doc! {"$**": 1}, doc! {}),
+        (doc! {"$**": 1}, doc! {}),
+        (
+            doc! {"$**": -1},
+            doc! {"wildcardProjection": {"_id": 1, "b": 0}},
+        ),
+        (
+            doc! {"$**": 1},
+            doc! {"wildcardProjection": {"a.b": 1, "c": 1}},
+        ),
+        (doc! {"$**": 1}, doc! {"wildcardProjection": {"a.b": 0}}),
+        (
+            doc! {"$**": 1},
+            doc! {"partialFilterExpression": {"b": {"$gte": 1}}},
+        ),
+        (doc! {"a.$**": 1}, doc! {}),
+        (doc! {"a.b.$**": 1}, doc! {}),
+        (doc! {"b": 1, "a.$**": 1}, doc! {}),
+        (
+            doc! {"b": 1, "$**": 1},
+            doc! {"wildcardProjection": {"b": 0}},
+        ),
+        (doc! {"d": -1, "a.$**": -1, "b": 1}, doc! {}),
+        (doc! {"c.$**": 1, "d": -1}, doc! {}),
+    ])
+}
+
+fn hashed_index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
+    select(vec![
+        (doc! {"a": "hashed"}, doc! {}),
+        (doc! {"b": "hashed"}, doc! {}),
+        (doc! {"d": "hashed"}, doc! {}),
+        (doc! {"a.b": "hashed"}, doc! {}),
+        (doc! {"d": "hashed"}, doc! {"sparse": true}),
+        (
+            doc! {"b": "hashed"},
+            doc! {"partialFilterExpression": {"d": {"$exists": true}}},
+        ),
+        (doc! {"d": 1, "b": "hashed"}, doc! {}),
+        (doc! {"b": "hashed", "d": -1}, doc! {}),
+        (doc! {"d": 1, "b": "hashed", "c": 1}, doc! {}),
+    ])
 }
 
 /// Any filter, most of them over what indexes have.
@@ -351,9 +398,14 @@ fn simple_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
 fn usual_sort(indexes: &[(DocBuf, DocBuf)]) -> BoxedStrategy<DocBuf> {
     let others = some_sort();
     // The model does not sort by positions.
+    let sorts = |pattern: &DocBuf| {
+        pattern.iter().all(|element| {
+            element.key() != "a.0" && !element.key().contains('$') && element.value().is_number()
+        })
+    };
     let patterns: Vec<DocBuf> = (indexes.iter())
         .map(|(pattern, _)| pattern.clone())
-        .filter(|pattern| pattern.get("a.0").is_none())
+        .filter(sorts)
         .collect();
     if patterns.is_empty() {
         return others.boxed();
@@ -447,7 +499,8 @@ fn step(
 fn interesting_paths(indexes: &[(DocBuf, DocBuf)]) -> Vec<String> {
     let own: Vec<String> = (indexes.iter())
         .flat_map(|(pattern, _)| pattern.iter().map(|e| e.key().to_owned()))
-        .filter(|path| path != "_id")
+        .map(|path| path.strip_suffix(".$**").unwrap_or(&path).to_owned())
+        .filter(|path| path != "_id" && path != "$**")
         .collect();
     let others = PATHS.iter().map(|path| (*path).to_owned());
     own.iter()

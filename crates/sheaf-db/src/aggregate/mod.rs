@@ -100,9 +100,10 @@ fn plan(
     if view.collection.is_none() || prefix.projection.is_some() {
         return plain();
     }
-    let params = find::params(view, options);
+    let query = spec(None)?;
+    let indexes = find::planning_indexes(view, &query)?;
+    let params = find::params(&indexes, options);
     if prefix.counts_only() {
-        let query = spec(None)?;
         if prefix.sort.is_none()
             && let Some(solution) = planner::plan_count(&query, &params)?
         {

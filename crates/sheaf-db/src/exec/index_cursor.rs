@@ -23,6 +23,7 @@ use sheaf_storage::{Cursor, TableId};
 
 use super::key_document::{KeyDocument, directions_of};
 use super::{BuildContext, IndexKey};
+use crate::index::wildcard_keys::{FIRST_KEY, is_array_entry};
 use crate::storage_error::Coded;
 
 /// See the module.
@@ -233,7 +234,12 @@ impl IndexCursor {
                 }
             }
         };
-        if !found.coded()? {
+        let mut found = found.coded()?;
+        if found && is_array_entry(self.cursor.key()) {
+            // All of these come before the first key.
+            found = self.forward && self.cursor.seek(FIRST_KEY).coded()?;
+        }
+        if !found {
             self.next_move = Move::None;
             return Ok(None);
         }
@@ -370,7 +376,7 @@ impl IndexCursor {
         }
         out.end();
         out.append("isUnique", index.unique);
-        out.append("isSparse", index.sparse);
+        out.append("isSparse", index.sparse || index.wildcard().is_some());
         out.append("isPartial", index.partial_filter.is_some());
         out.append("indexVersion", index.version);
         out.append(

@@ -304,8 +304,8 @@ fn append(
     };
     if explained.view.collection.is_some() {
         facts.shape_hash = shape::shape_hash(query);
-        let indexes = find::indexes(explained.view);
-        facts.plan_cache_key = format!("{:08X}", shape::plan_cache_key(query, indexes) as u32);
+        let indexes = find::planning_indexes(explained.view, query)?;
+        facts.plan_cache_key = format!("{:08X}", shape::plan_cache_key(query, &indexes) as u32);
     }
     append_query_planner(out, &facts, &stats.root, rejected);
     if explained.verbosity >= Verbosity::ExecutionStats {

@@ -11,11 +11,13 @@
 
 use std::cmp::Ordering;
 
+use sheaf_bson::hash64::hash64;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, RecordId, Result};
 use sheaf_query::planner::index_entry::{IndexField, MultikeyPaths};
+use smallvec::SmallVec;
 
-use crate::index::key_generation::KeyGenerator;
+use crate::index::Keys;
 
 /// The most bytes of keys that one document may have in one index. A long text beside a long array in
 /// one compound index multiplies; without a limit 16 MiB of document would become terabytes.
@@ -102,6 +104,8 @@ pub struct KeySet {
     bytes: Vec<u8>,
     keys: Vec<Place>,
     multikey: MultikeyPaths,
+    /// Of an index with a wildcard: the paths that are arrays, sorted, each once.
+    arrays: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -131,12 +135,13 @@ impl KeySet {
         self.bytes.clear();
         self.keys.clear();
         self.multikey.clear();
+        self.arrays.clear();
     }
 
     /// Fills the empty set with the document's keys.
     pub(crate) fn generate(
         &mut self,
-        generator: &KeyGenerator,
+        how: &Keys,
         encoder: &KeyEncoder,
         doc: RawDoc<'_>,
     ) -> Result<()> {
@@ -145,8 +150,9 @@ impl KeySet {
             bytes,
             keys,
             multikey,
+            arrays,
         } = self;
-        generator.for_each_key(doc, multikey, &mut |values| {
+        let mut add = |values: &[RawValue<'_>]| {
             builder.reset();
             for (field, value) in values.iter().enumerate() {
                 builder.append_directed(*value, encoder.directions.is_descending(field));
@@ -169,7 +175,26 @@ impl KeySet {
             bytes.extend_from_slice(key);
             bytes.extend_from_slice(type_bits);
             Ok(())
-        })?;
+        };
+        match how {
+            Keys::Plain(generator) => generator.for_each_key(doc, multikey, &mut add)?,
+            Keys::Hashed(generator, field) => {
+                generator.for_each_key(doc, multikey, &mut |values| {
+                    let mut values: SmallVec<[RawValue<'_>; 4]> = values.into();
+                    values[*field] = RawValue::Int64(hash64(values[*field]));
+                    add(&values)
+                })?;
+                if !multikey[*field].is_empty() {
+                    return Err(array_in_hashed(generator.paths()[*field].dotted()));
+                }
+            }
+            Keys::Wildcard(wildcard) => {
+                let mut array = |path: &str| arrays.push(path.to_owned());
+                wildcard.for_each_key(doc, &mut array, &mut add)?;
+                arrays.sort_unstable();
+                arrays.dedup();
+            }
+        }
         if self.keys.len() > 1 {
             let bytes = &self.bytes;
             // Stable: of equal keys the first one met stays.
@@ -204,6 +229,16 @@ impl KeySet {
         }
     }
 
+    /// The paths that are arrays in the document, sorted; only of an index with a wildcard. Nothing when
+    /// it has no keys.
+    pub fn array_paths(&self) -> &[String] {
+        if self.keys.is_empty() {
+            &[]
+        } else {
+            &self.arrays
+        }
+    }
+
     /// Walks the old and the new keys of a document side by side and hands over what differs: keys only
     /// the old one has, keys only the new one has, and keys of both whose types changed (as both).
     pub fn differences<'a>(
@@ -231,6 +266,15 @@ impl KeySet {
             }
         }
     }
+}
+
+fn array_in_hashed(path: &str) -> Error {
+    Error::new(
+        ErrorCode(16766),
+        format!(
+            "hashed indexes do not currently support array values. Found array at path: {path}"
+        ),
+    )
 }
 
 /// How the keys of a document differ before and after a change.

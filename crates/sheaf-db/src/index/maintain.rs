@@ -21,6 +21,7 @@ use sheaf_storage::{KeyWrite, TableId};
 
 use crate::index::Index;
 use crate::index::key_set::{Difference, Key, KeySet, damaged_key};
+use crate::index::wildcard_keys::array_entry;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 use crate::write::duplicate_key::duplicate_key;
@@ -134,6 +135,14 @@ impl WriteUnit {
                 }
                 Ok(())
             })?;
+        }
+        for (index, new) in complete.iter().zip(&*new) {
+            for path in new.array_paths() {
+                let entry = array_entry(path);
+                if self.unit.get(index.table(), &entry).coded()?.is_none() {
+                    self.unit.put(index.table(), &entry, Vec::new());
+                }
+            }
         }
         let mut at = complete.len();
         for build in collection.builds() {

@@ -17,6 +17,7 @@ pub mod maintain;
 pub mod partial_filter;
 pub mod spec;
 pub mod validate;
+pub mod wildcard_keys;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,13 +25,14 @@ use std::sync::atomic::AtomicBool;
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{RawDoc, Result};
-use sheaf_query::planner::index_entry::{IndexEntry, IndexField, IndexKind, MultikeyPaths};
+use sheaf_query::planner::index_entry::{IndexEntry, IndexKind, MultikeyPaths, fields_of};
 use sheaf_storage::TableId;
 
 use key_generation::KeyGenerator;
 use key_set::{KeyEncoder, KeySet};
 use partial_filter::PartialFilter;
 use spec::{IndexSpec, cannot_create};
+use wildcard_keys::WildcardKeys;
 
 /// One index of a collection, as of one moment. A clone shares all but the planner's entry.
 #[derive(Clone)]
@@ -46,11 +48,22 @@ struct IndexShape {
     spec: IndexSpec,
     ident: Arc<str>,
     table: TableId,
-    generator: KeyGenerator,
+    keys: Keys,
     encoder: KeyEncoder,
     partial_filter: Option<PartialFilter>,
     /// The catalog's row lacks multikey paths that the entry has.
     multikey_unsaved: AtomicBool,
+}
+
+/// How a document's keys are made.
+#[derive(Debug, Clone)]
+pub(crate) enum Keys {
+    /// Of its values.
+    Plain(KeyGenerator),
+    /// The same, but one field's values are hashed.
+    Hashed(KeyGenerator, usize),
+    /// Of its paths.
+    Wildcard(WildcardKeys),
 }
 
 impl Index {
@@ -62,21 +75,20 @@ impl Index {
         table: TableId,
         multikey_paths: MultikeyPaths,
     ) -> Result<Index> {
-        let mut fields = Vec::new();
-        for element in spec.key.iter() {
-            let path = FieldPath::parse(element.key()).map_err(|e| cannot_create(e.message()))?;
-            let descending = element.value().as_f64().is_some_and(|d| d < 0.0);
-            fields.push(IndexField {
-                path: Arc::new(path),
-                direction: if descending { -1 } else { 1 },
-            });
-        }
+        let projection = spec.wildcard_projection.as_ref().map(|doc| doc.as_raw());
+        let (fields, kind) =
+            fields_of(spec.key.as_raw(), projection).map_err(|e| cannot_create(e.message()))?;
         let partial_filter = match &spec.partial_filter {
             Some(filter) => Some(PartialFilter::parse(filter.as_raw())?),
             None => None,
         };
-        let generator =
-            KeyGenerator::new(fields.iter().map(|f| f.path.clone()).collect(), spec.sparse);
+        let plain =
+            || KeyGenerator::new(fields.iter().map(|f| f.path.clone()).collect(), spec.sparse);
+        let keys = match &kind {
+            IndexKind::Btree => Keys::Plain(plain()),
+            IndexKind::Hashed { field } => Keys::Hashed(plain(), *field),
+            IndexKind::Wildcard(wildcard) => Keys::Wildcard(WildcardKeys::new(&fields, wildcard)),
+        };
         let encoder = KeyEncoder::new(&fields);
         let mut multikey_paths = multikey_paths;
         multikey_paths.resize(fields.len(), Vec::new());
@@ -85,7 +97,7 @@ impl Index {
             ident: table.0,
             key_pattern: spec.key.clone(),
             fields,
-            kind: IndexKind::Btree,
+            kind,
             multikey: multikey_paths.iter().any(|field| !field.is_empty()),
             multikey_paths,
             unique: spec.enforces_unique(),
@@ -97,7 +109,7 @@ impl Index {
         };
         Ok(Index {
             shape: Arc::new(IndexShape {
-                generator,
+                keys,
                 encoder,
                 partial_filter,
                 multikey_unsaved: AtomicBool::new(false),
@@ -163,13 +175,9 @@ impl Index {
         &self.shape.encoder
     }
 
-    /// Which keys a document has, without the partial filter.
-    pub fn generator(&self) -> &KeyGenerator {
-        &self.shape.generator
-    }
-
     /// The keys of a document, into `keys` (cleared first): none when the partial filter leaves it out.
-    /// Errors: `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, ambiguous names (16746).
+    /// Errors: `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, ambiguous names (16746), arrays in a
+    /// hashed field (16766).
     pub fn keys_of(&self, doc: RawDoc<'_>, keys: &mut KeySet) -> Result<()> {
         keys.clear();
         if let Some(filter) = &self.shape.partial_filter
@@ -177,14 +185,18 @@ impl Index {
         {
             return Ok(());
         }
-        keys.generate(&self.shape.generator, &self.shape.encoder, doc)
+        keys.generate(&self.shape.keys, &self.shape.encoder, doc)
     }
 
     /// Whether which keys a document has depends on some path of which this holds.
     pub fn depends_on(&self, path: &dyn Fn(&FieldPath) -> bool) -> bool {
-        let keys = self.shape.generator.paths().iter();
+        let plain = match &self.shape.keys {
+            Keys::Plain(generator) | Keys::Hashed(generator, _) => generator.paths(),
+            // Whatever changed may have keys.
+            Keys::Wildcard(_) => return true,
+        };
         let filter = self.shape.partial_filter.iter().flat_map(|f| f.reads());
-        keys.map(|p| &**p).chain(filter).any(path)
+        plain.iter().map(|p| &**p).chain(filter).any(path)
     }
 
     /// Whether planners know of all these multikey paths.

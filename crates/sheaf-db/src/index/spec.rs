@@ -24,6 +24,7 @@ use sheaf_bson::{
     DocBuf, DocBuilder, ElementType, Error, ErrorCode, RawDoc, RawElement, RawValue, Result,
     compare_docs, doc,
 };
+use sheaf_query::planner::index_entry::{IndexKind, fields_of};
 
 /// Indexes a collection can have, the one on `_id` included.
 pub const INDEXES_MAX: usize = 64;
@@ -53,6 +54,8 @@ pub struct IndexSpec {
     pub partial_filter: Option<DocBuf>,
     /// Seconds after which a document may be removed; stored and shown, acted upon by a TTL deleter.
     pub expire_after_seconds: Option<i64>,
+    /// Which paths an index on `$**` has keys for; not empty.
+    pub wildcard_projection: Option<DocBuf>,
     /// Accepted and shown, without effect: every build runs beside reads and writes.
     pub background: Option<bool>,
 }
@@ -78,6 +81,7 @@ impl IndexSpec {
             hidden: false,
             partial_filter: None,
             expire_after_seconds: None,
+            wildcard_projection: None,
             background: None,
         }
     }
@@ -184,9 +188,19 @@ impl IndexSpec {
             "expireAfterSeconds" => {
                 self.expire_after_seconds = Some(expire_after_seconds(value)?);
             }
+            "wildcardProjection" => {
+                let Some(projection) = value.as_document() else {
+                    return Err(wrong_type(option, "a non-empty object", value));
+                };
+                if projection.is_empty() {
+                    return Err(failed_to_parse(
+                        "The 'wildcardProjection' field can't be an empty object",
+                    ));
+                }
+                self.wildcard_projection = Some(projection.to_buf());
+            }
             "prepareUnique" | "clustered" if !flag(option, value)? => {}
             "collation"
-            | "wildcardProjection"
             | "storageEngine"
             | "weights"
             | "default_language"
@@ -214,12 +228,98 @@ impl IndexSpec {
                 "cannot mix \"partialFilterExpression\" and \"sparse\" options",
             ));
         }
+        self.check_kind()?;
         if self.expire_after_seconds.is_some() && self.key.iter().count() > 1 {
             return Err(cannot_create(format!(
                 "TTL indexes are single-field indexes, compound indexes do not support TTL. \
                  Index spec: {}",
                 self.to_doc()
             )));
+        }
+        Ok(())
+    }
+
+    /// What hashed and wildcard indexes cannot be.
+    fn check_kind(&self) -> Result<()> {
+        let key = shell_doc(self.key.as_raw());
+        let hashed = |e: &RawElement<'_>| e.value().as_str() == Some("hashed");
+        let wildcard = |e: &RawElement<'_>| is_wildcard(e.key());
+        let (hashed, wildcards) = (
+            self.key.iter().filter(hashed).count(),
+            self.key.iter().filter(wildcard).count(),
+        );
+        if hashed > 1 {
+            return Err(Error::new(
+                ErrorCode(31303),
+                format!(
+                    "A maximum of one index field is allowed to be hashed but found {hashed} for 'key' {key}"
+                ),
+            ));
+        }
+        if hashed == 1 && self.unique {
+            return Err(Error::new(
+                ErrorCode(16764),
+                "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
+            ));
+        }
+        if hashed == 1 && self.expire_after_seconds.is_some() {
+            return Err(cannot_create(format!(
+                "a hashed index has no order to find old documents by: leave expireAfterSeconds \
+                 out, or use a regular index. Index spec: {}",
+                self.to_doc()
+            )));
+        }
+        let projection = self.wildcard_projection.as_ref().map(DocBuf::as_raw);
+        if wildcards == 0 {
+            return match projection {
+                Some(_) => Err(Error::bad_value(
+                    "The field 'wildcardProjection' is only allowed in an 'wildcard' index",
+                )),
+                None => Ok(()),
+            };
+        }
+        if wildcards > 1 || hashed > 0 {
+            return Err(cannot_create(format!(
+                "a wildcard index has one wildcard ('$**') and beside it regular fields only; key: {key}"
+            )));
+        }
+        for (option, set) in [
+            ("unique", self.unique),
+            ("sparse", self.sparse),
+            ("expireAfterSeconds", self.expire_after_seconds.is_some()),
+        ] {
+            if set {
+                return Err(cannot_create(format!(
+                    "Index type 'wildcard' does not support the {option} option"
+                )));
+            }
+        }
+        let of_all = self.key.get("$**").is_some();
+        let compound = self.key.iter().count() > 1;
+        if projection.is_some() && !of_all {
+            return Err(failed_to_parse(
+                "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}",
+            ));
+        }
+        if compound && of_all && projection.is_none() {
+            return Err(cannot_create(
+                "a compound index on '$**' needs a 'wildcardProjection' that leaves its other fields \
+                 out",
+            ));
+        }
+        let (fields, kind) = fields_of(self.key.as_raw(), projection)?;
+        if let IndexKind::Wildcard(wildcard) = &kind {
+            let beside = fields.iter().enumerate().find(|(field, f)| {
+                !(wildcard.path_field..wildcard.path_field + 2).contains(field)
+                    && wildcard.paths.touches(&f.path)
+            });
+            if let Some((_, field)) = beside {
+                return Err(cannot_create(format!(
+                    "the field '{}' of a compound wildcard index is among the paths of its \
+                     wildcard; leave it out by 'wildcardProjection'. key: {key}",
+                    field.path.dotted()
+                )));
+            }
         }
         Ok(())
     }
@@ -255,18 +355,22 @@ impl IndexSpec {
             },
             None => &mut out,
         };
+        if let Some(projection) = &self.wildcard_projection {
+            out.append_bson("wildcardProjection", projection);
+        }
         out.finish()
     }
 
     /// Whether an index with this key pattern, partial filter, sparseness and uniqueness would hold
     /// the same keys and refuse the same documents.
     pub fn same_signature(&self, other: &IndexSpec) -> bool {
-        let same_filter = match (&self.partial_filter, &other.partial_filter) {
+        let same = |a: &Option<DocBuf>, b: &Option<DocBuf>| match (a, b) {
             (None, None) => true,
             (Some(a), Some(b)) => compare_docs(a.as_raw(), b.as_raw()).is_eq(),
             _ => false,
         };
-        same_filter
+        same(&self.partial_filter, &other.partial_filter)
+            && same(&self.wildcard_projection, &other.wildcard_projection)
             && self.same_key(other.key.as_raw())
             && self.sparse == other.sparse
             && self.unique == other.unique
@@ -381,6 +485,7 @@ fn check_key_pattern(key: RawDoc<'_>) -> Result<bool> {
 
 fn check_direction(path: &str, value: RawValue<'_>) -> Result<()> {
     match value {
+        RawValue::String("hashed") if !is_wildcard(path) => Ok(()),
         RawValue::String(
             plugin @ ("text" | "2dsphere" | "2d" | "hashed" | "geoHaystack" | "wildcard"
             | "columnstore"),
@@ -403,11 +508,10 @@ fn check_direction(path: &str, value: RawValue<'_>) -> Result<()> {
 }
 
 fn check_key_path(path: &str) -> Result<()> {
-    if path == "$**" || path.ends_with(".$**") {
-        return Err(cannot_create(format!(
-            "wildcard indexes ('{path}') are not supported yet; index the paths by name"
-        )));
-    }
+    let path = match path {
+        "$**" => return Ok(()),
+        path => path.strip_suffix(".$**").unwrap_or(path),
+    };
     if path.is_empty() {
         return Err(cannot_create("Index keys cannot be an empty field."));
     }
@@ -425,6 +529,10 @@ fn check_key_path(path: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_wildcard(path: &str) -> bool {
+    path == "$**" || path.ends_with(".$**")
 }
 
 fn version(value: RawValue<'_>) -> Result<i32> {
@@ -567,11 +675,58 @@ mod tests {
             (key(doc! {"a": f64::NAN}), 67),
             (key(doc! {"a": true}), 67),
             (key(doc! {"a": "text"}), 67),
-            (key(doc! {"a": "hashed"}), 67),
             (key(doc! {"a": "2dsphere"}), 67),
             (key(doc! {"a": "nonsense"}), 67),
-            (key(doc! {"$**": 1}), 67),
-            (key(doc! {"a.$**": 1}), 67),
+            (key(doc! {"$**": "hashed"}), 67),
+            (key(doc! {"$**": "text"}), 67),
+            (key(doc! {"$**": 0}), 67),
+            (key(doc! {"a.$**.b": 1}), 67),
+            (key(doc! {".$**": 1}), 67),
+            (key(doc! {"a.$**": 1, "b.$**": 1}), 67),
+            (key(doc! {"a": 1, "$**": 1}), 67),
+            (key(doc! {"a.b": 1, "a.$**": 1}), 67),
+            (key(doc! {"a": "hashed", "b.$**": 1}), 67),
+            (key(doc! {"a": "hashed", "b": "hashed"}), 31303),
+            (
+                code(doc! {"key": {"a": "hashed"}, "name": "n", "unique": true}),
+                16764,
+            ),
+            (
+                code(doc! {"key": {"$**": 1}, "name": "n", "unique": true}),
+                67,
+            ),
+            (
+                code(doc! {"key": {"$**": 1}, "name": "n", "sparse": true}),
+                67,
+            ),
+            (
+                code(doc! {"key": {"$**": 1}, "name": "n", "expireAfterSeconds": 1}),
+                67,
+            ),
+            (
+                code(doc! {"key": {"$**": 1}, "name": "n", "wildcardProjection": {}}),
+                9,
+            ),
+            (
+                code(doc! {"key": {"$**": 1}, "name": "n", "wildcardProjection": 1}),
+                14,
+            ),
+            (
+                code(doc! {"key": {"a": 1}, "name": "n", "wildcardProjection": {"a": 1}}),
+                2,
+            ),
+            (
+                code(doc! {"key": {"a.$**": 1}, "name": "n", "wildcardProjection": {"a": 1}}),
+                9,
+            ),
+            (
+                code(doc! {"key": {"$**": 1}, "name": "n", "wildcardProjection": {"a": 1, "b": 0}}),
+                31254,
+            ),
+            (
+                code(doc! {"key": {"a": 1, "$**": 1}, "name": "n", "wildcardProjection": {"b": 0}}),
+                67,
+            ),
             (key(doc! {"": 1}), 67),
             (key(doc! {"a..b": 1}), 67),
             (key(doc! {".a": 1}), 67),
@@ -625,6 +780,22 @@ mod tests {
     }
 
     #[test]
+    fn kinds() {
+        for spec in [
+            doc! {"key": {"$**": 1}, "name": "n"},
+            doc! {"key": {"$**": -1}, "name": "n", "wildcardProjection": {"a": 1, "_id": 0}},
+            doc! {"key": {"a.b.$**": 1}, "name": "n", "partialFilterExpression": {"a": 1}},
+            doc! {"key": {"a": 1, "$**": 1}, "name": "n", "wildcardProjection": {"a": 0}},
+            doc! {"key": {"a": 1, "b.$**": 1, "c": -1}, "name": "n"},
+            doc! {"key": {"a": "hashed"}, "name": "n", "sparse": true},
+            doc! {"key": {"a": 1, "b.c": "hashed", "d": 1}, "name": "n"},
+        ] {
+            let parsed = parse(&spec).unwrap();
+            assert_eq!(parse(&parsed.to_doc()).unwrap(), parsed, "{spec}");
+        }
+    }
+
+    #[test]
     fn relations() {
         let spec = |key: DocBuf, name: &str, options: DocBuf| {
             let mut spec = DocBuilder::from_doc(options.as_raw());
@@ -671,6 +842,8 @@ mod tests {
                 "Unrelated",
             ),
             (spec(doc! {"b": 1}, "b_1", doc! {}), "Unrelated"),
+            (spec(doc! {"a": "hashed"}, "other", doc! {}), "Unrelated"),
+            (spec(doc! {"$**": 1}, "a_1", doc! {}), "86"),
         ] {
             assert_eq!(relate(new.clone()), expected, "{}", new.to_doc());
         }

@@ -15,6 +15,7 @@ use crate::catalog::ReadView;
 use crate::catalog::collection::{Collection, record_id_of, record_key};
 use crate::index::Index;
 use crate::index::key_set::{EntryKey, KeySet};
+use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
@@ -128,6 +129,17 @@ fn check_keys(
             )
         });
     }
+    for path in keys.array_paths() {
+        let entry = array_entry(path);
+        if snapshot.get(index.table(), &entry).coded()?.is_none() {
+            report.fault(|| {
+                format!(
+                    "record {id}: {path} is an array, and {} does not say so",
+                    index.name()
+                )
+            });
+        }
+    }
     for key in keys.iter() {
         let found = snapshot.get(index.table(), entry.of(key.key, id)).coded()?;
         if found.as_deref() == Some(key.type_bits) {
@@ -163,6 +175,10 @@ fn check_index(
     let mut last_key: Vec<u8> = Vec::new();
     while on {
         op.check_interrupt()?;
+        if is_array_entry(cursor.key()) {
+            on = cursor.next().coded()?;
+            continue;
+        }
         entries += 1;
         match decode_record_id(cursor.key()) {
             None => report.fault(|| format!("{name}: an entry does not end with a record id")),

@@ -507,8 +507,8 @@ impl<'q> Access<'q> {
     pub fn rank(&self) -> (usize, usize, std::cmp::Reverse<usize>) {
         let checks = std::cmp::Reverse(self.residual.len());
         match &self.kind {
-            AccessKind::Scan(_, lists) => {
-                let (points, bounded) = rank(lists);
+            AccessKind::Scan(index, lists) => {
+                let (points, bounded) = rank(index, lists);
                 (points, bounded, checks)
             }
             AccessKind::Or(children) | AccessKind::And(children) => {

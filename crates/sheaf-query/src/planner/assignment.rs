@@ -25,8 +25,9 @@ use std::sync::{Arc, LazyLock};
 
 use super::bounds::{BoundsTightness, OrderedIntervalList};
 use super::bounds_builder::{FieldBounds, FieldTraits, matches_missing};
-use super::index_entry::IndexEntry;
+use super::index_entry::{IndexEntry, IndexField, IndexKind, WildcardView};
 use super::predicate::{Conjunction, Element, Predicate, shared_element_parts};
+use super::wildcard;
 use crate::matcher::MatchExpression;
 
 /// A scan of one index that serves some predicates of a conjunction.
@@ -72,10 +73,15 @@ pub(super) struct Taken<'q> {
 /// What an index says about one of its fields.
 pub(super) fn traits_of(index: &IndexEntry, field: usize) -> FieldTraits {
     let path = &index.fields[field].path;
+    let in_wildcard = index
+        .wildcard()
+        .is_some_and(|wildcard| field == wildcard.path_field + 1);
     FieldTraits {
         multikey: is_multikey(index, field),
-        positional: (1..path.len()).any(|part| path.part_index(part).is_some()),
+        // Of a wildcard's paths those with positions are left out.
+        positional: !in_wildcard && (1..path.len()).any(|part| path.part_index(part).is_some()),
         always_present: index.sparse && index.fields.len() == 1,
+        hashed: matches!(index.kind, IndexKind::Hashed { field: hashed } if hashed == field),
         entangled: index.fields.iter().enumerate().any(|(other, f)| {
             other != field && (f.path.is_prefix_of(path) || path.is_prefix_of(&f.path))
         }),
@@ -109,6 +115,8 @@ pub(super) fn deepest_shared_array(index: &IndexEntry, f: usize, g: usize) -> Op
 struct Candidate<'c, 'q> {
     predicate: &'c Predicate<'q>,
     bounds: Rc<FieldBounds>,
+    /// Also met by keys of paths below the field's (wildcard indexes).
+    and_below: bool,
 }
 
 /// The ways in which an index can serve a conjunction, at most `max`; none if
@@ -119,7 +127,11 @@ pub(super) fn assignments<'q>(
     all: &Conjunction<'q>,
     max: usize,
 ) -> Vec<Assignment<'q>> {
+    let wildcard = index.wildcard();
     let candidates_of = |field: usize| -> Vec<Candidate<'_, 'q>> {
+        if wildcard.is_some() && !index.holds_values_of(field) {
+            return Vec::new();
+        }
         let traits = traits_of(index, field);
         let lacks_keys = lacks_keys_of_elements(index, field);
         all.over(index.fields[field].path.dotted())
@@ -128,26 +140,47 @@ pub(super) fn assignments<'q>(
             .filter(|p| !(lacks_keys && may_ask_for_missing(p)))
             .filter_map(|predicate| {
                 let bounds = predicate.bounds(traits)?;
-                Some(Candidate { predicate, bounds })
+                let (bounds, and_below) = match wildcard {
+                    Some(wildcard) if field == wildcard.path_field + 1 => {
+                        wildcard::value_bounds(predicate, &bounds, traits.multikey)?
+                    }
+                    _ => (bounds, false),
+                };
+                Some(Candidate {
+                    predicate,
+                    bounds,
+                    and_below,
+                })
             })
             .collect()
     };
-    if index.fields.is_empty() || all.over(index.fields[0].path.dotted()).is_empty() {
+    // A path needs no predicate of its own where it is the one of the value.
+    let leading_field = usize::from(wildcard.is_some_and(|w| w.path_field == 0));
+    let has_predicates = |field: &IndexField| !all.over(field.path.dotted()).is_empty();
+    if !index.fields.get(leading_field).is_some_and(has_predicates) {
         return Vec::new();
     }
     if index.sparse && !some_field_is_present(index, all) {
         return Vec::new();
     }
-    let leading = candidates_of(0);
-    if leading.is_empty() {
+    let candidates: Vec<_> = (0..=leading_field).map(candidates_of).collect();
+    if candidates[leading_field].is_empty() {
         return Vec::new();
     }
-    let mut candidates = vec![leading];
-    candidates.extend((1..index.fields.len()).map(candidates_of));
-
-    // Which leading predicate is taken first matters only if it excludes others.
-    let choices = if is_multikey(index, 0) {
-        candidates[0].len()
+    let mut candidates = candidates;
+    candidates.extend((leading_field + 1..index.fields.len()).map(candidates_of));
+    // Which predicate is taken first there matters, if it excludes others.
+    let first_field = match wildcard {
+        Some(wildcard) if wildcard.view == WildcardView::Path => {
+            if candidates[wildcard.path_field + 1].is_empty() {
+                return Vec::new();
+            }
+            wildcard.path_field + 1
+        }
+        _ => 0,
+    };
+    let choices = if is_multikey(index, first_field) {
+        candidates[first_field].len()
     } else {
         1
     };
@@ -165,7 +198,7 @@ pub(super) fn assignments<'q>(
         if out.len() >= max {
             break;
         }
-        let mut chosen = choose(&shared_arrays, &candidates, first);
+        let mut chosen = choose(&shared_arrays, &candidates, (first_field, first));
         chosen.sort_unstable();
         if found.contains(&chosen) {
             continue;
@@ -212,18 +245,18 @@ fn may_ask_for_missing(predicate: &Predicate<'_>) -> bool {
 }
 
 /// The predicates that go together, as (field, candidate), beginning with
-/// candidate `first` of the leading field. `shared_arrays` holds
-/// [`deepest_shared_array`] of every two fields.
+/// this field and candidate. `shared_arrays` holds [`deepest_shared_array`] of
+/// every two fields.
 fn choose(
     shared_arrays: &[Option<usize>],
     candidates: &[Vec<Candidate<'_, '_>>],
-    first: usize,
+    (first_field, first): (usize, usize),
 ) -> Vec<(usize, usize)> {
     let mut chosen = Vec::new();
     // What later choices must go together with: one of each element a field.
     let mut anchors: Vec<(usize, Option<Rc<Element>>)> = Vec::new();
     for (field, list) in candidates.iter().enumerate() {
-        let start = if field == 0 { first } else { 0 };
+        let start = if field == first_field { first } else { 0 };
         let order = (start..list.len()).chain(0..start);
         for at in order {
             let element = &list[at].predicate.element;
@@ -275,6 +308,14 @@ fn assignment_of<'q>(
             tightness: candidate.bounds.tightness,
         });
     }
+    if let Some(wildcard) = index.wildcard() {
+        // A predicate on the value itself leaves nothing below its path.
+        let and_below = chosen
+            .iter()
+            .filter(|(field, _)| *field == wildcard.path_field + 1)
+            .all(|&(field, at)| candidates[field][at].and_below);
+        lists[wildcard.path_field] = wildcard::path_bounds(index, wildcard, and_below);
+    }
     Assignment {
         index: index.clone(),
         lists,
@@ -286,7 +327,7 @@ impl Assignment<'_> {
     /// How much the bounds promise, to order alternatives that no trial will
     /// compare: leading points first, then fields with bounds at all.
     pub fn rank(&self) -> (usize, usize) {
-        rank(&self.lists)
+        rank(&self.index, &self.lists)
     }
 
     /// For each of `n` conjuncts how far the bounds decide it; `None` if they
@@ -314,9 +355,15 @@ impl Assignment<'_> {
     }
 }
 
-/// See [`Assignment::rank`].
-pub(super) fn rank(lists: &[SharedList]) -> (usize, usize) {
-    let points = lists.iter().take_while(|list| list.is_point()).count();
-    let bounded = lists.iter().filter(|list| !list.is_full()).count();
+/// See [`Assignment::rank`]. The path of a wildcard index promises nothing.
+pub(super) fn rank(index: &IndexEntry, lists: &[SharedList]) -> (usize, usize) {
+    let path_field = index.wildcard().map(|wildcard| wildcard.path_field);
+    let values = || {
+        let all = lists.iter().enumerate();
+        all.filter(|(field, _)| Some(*field) != path_field)
+            .map(|(_, list)| list)
+    };
+    let points = values().take_while(|list| list.is_point()).count();
+    let bounded = values().filter(|list| !list.is_full()).count();
     (points, bounded)
 }

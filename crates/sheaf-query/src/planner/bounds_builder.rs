@@ -25,6 +25,7 @@
 use sheaf_bson::{ElementType, RawValue, Value};
 
 use super::bounds::{BoundsTightness, Interval, OrderedIntervalList};
+use super::hashed;
 use super::type_bracket::{bracket_of, numbers_and_nan};
 use crate::matcher::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, TypeSet};
 
@@ -37,6 +38,8 @@ pub(super) struct FieldTraits {
     pub positional: bool,
     /// Every document in the index has the field.
     pub always_present: bool,
+    /// Keys hold the value's hash.
+    pub hashed: bool,
     /// Another field of the index lies within this one or around it, so that
     /// no document can be made of a key to check predicates on.
     pub entangled: bool,
@@ -73,6 +76,9 @@ fn inexact_covered(list: OrderedIntervalList) -> FieldBounds {
 /// The bounds of a predicate (or its negation) on the field it names; `None`
 /// if an index cannot serve it.
 pub(super) fn bounds_of(expr: &MatchExpression, field: FieldTraits) -> Option<FieldBounds> {
+    if field.hashed {
+        return hashed::bounds_of(expr).map(inexact_fetch);
+    }
     let mut bounds = match expr {
         MatchExpression::Not(child) => return negation_of(child, field),
         MatchExpression::Exists { .. } if field.positional => return None,

@@ -253,10 +253,20 @@ fn field_with_value(scan: &IndexScanNode, path: &str) -> Option<usize> {
     (0..index.fields.len()).find(|&field| {
         let traits = traits_of(index, field);
         index.fields[field].path.dotted() == path
+            && index.holds_values_of(field)
+            && !(several_paths(scan) && index.wildcard().is_some_and(|w| field == w.path_field + 1))
             && !traits.multikey
             && !traits.positional
             && !traits.entangled
     })
+}
+
+/// Whether keys of several paths of a wildcard index are met.
+fn several_paths(scan: &IndexScanNode) -> bool {
+    match (scan.index.wildcard(), &scan.bounds) {
+        (Some(wildcard), IndexBounds::Fields(lists)) => !lists[wildcard.path_field].is_point(),
+        _ => false,
+    }
 }
 
 /// Whether null is among the values asked for: its key does not say if the

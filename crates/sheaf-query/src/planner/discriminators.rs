@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use super::assignment::{some_field_is_present, traits_of};
 use super::implication::Implied;
-use super::index_entry::IndexEntry;
+use super::index_entry::{IndexEntry, IndexKind};
 use super::predicate::{Base, Conjunction};
+use super::wildcard::value_bounds;
 use crate::matcher::MatchExpression;
 
 /// Appends to `out` a mark for each index that is not hidden, and a letter for
@@ -28,6 +29,7 @@ pub fn write_discriminators(
     let decided = |index: &&Arc<IndexEntry>| {
         index.sparse
             || index.multikey
+            || !matches!(index.kind, IndexKind::Btree)
             || index.partial_filter.is_some()
             || (0..index.fields.len()).any(|field| traits_of(index, field).positional)
     };
@@ -66,7 +68,13 @@ fn write_level(
             let traits = traits_of(index, field);
             for predicate in all.over(f.path.dotted()) {
                 let negation = matches!(predicate.expr, MatchExpression::Not(_));
-                if traits.positional || traits.multikey && negation {
+                let in_wildcard = index.wildcard().is_some_and(|w| field == w.path_field + 1);
+                if in_wildcard {
+                    let bounds = predicate.bounds(traits);
+                    let served = bounds
+                        .is_some_and(|b| value_bounds(predicate, &b, traits.multikey).is_some());
+                    out.push(if served { 'v' } else { 'w' });
+                } else if traits.hashed || traits.positional || traits.multikey && negation {
                     let served = predicate.bounds(traits).is_some();
                     out.push(if served { 'v' } else { 'w' });
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{Error, compare_docs, json};
 
-use super::index_entry::IndexEntry;
+use super::index_entry::{IndexEntry, WildcardView};
 use crate::canonical::Hint;
 
 /// A hint, looked up among the collection's indexes.
@@ -22,7 +22,15 @@ pub(super) enum Hinted {
 ///
 /// Errors: BadValue if no index or more than one is meant.
 pub(super) fn resolve(hint: Option<&Hint>, indexes: &[Arc<IndexEntry>]) -> Result<Hinted, Error> {
-    let mut visible = indexes.iter().filter(|index| !index.hidden);
+    // What stands for an index with a wildcard has its name and ident.
+    let is_whole = |index: &IndexEntry| {
+        index
+            .wildcard()
+            .is_none_or(|wildcard| wildcard.view == WildcardView::Whole)
+    };
+    let mut visible = indexes
+        .iter()
+        .filter(|index| !index.hidden && is_whole(index));
     match hint {
         None => Ok(Hinted::No),
         Some(Hint::Natural(direction)) => Ok(Hinted::Natural(*direction)),

@@ -40,7 +40,9 @@ pub fn plan_count(
     }
     let node = if query.filter.is_trivially_true() {
         match &hinted {
-            Hinted::Index(index) => SolutionNode::IndexScan(full_scan(index)),
+            Hinted::Index(index) if index.wildcard().is_none() => {
+                SolutionNode::IndexScan(full_scan(index))
+            }
             _ => return Ok(None),
         }
     } else {
@@ -154,7 +156,7 @@ fn distinct_scan(
     field: usize,
     query: &CanonicalQuery,
 ) -> Option<IndexScanNode> {
-    if traits_of(index, field).positional {
+    if traits_of(index, field).positional || !index.holds_values_of(field) {
         return None;
     }
     if query.filter.is_trivially_true() {

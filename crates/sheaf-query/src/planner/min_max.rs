@@ -74,7 +74,9 @@ pub(super) fn key_range(query: &CanonicalQuery, hinted: &Hinted) -> Result<Solut
 }
 
 fn fits(index: &Arc<IndexEntry>, key: &DocBuf) -> bool {
-    let IndexKind::Btree = index.kind;
+    if let IndexKind::Wildcard(_) = index.kind {
+        return false;
+    }
     index
         .fields
         .iter()

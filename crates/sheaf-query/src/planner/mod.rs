@@ -32,6 +32,7 @@ mod data_access;
 mod discriminators;
 pub mod explain_bounds;
 mod express;
+mod hashed;
 mod hint;
 mod implication;
 pub mod index_entry;
@@ -45,6 +46,7 @@ mod sort_analysis;
 mod summary;
 mod text;
 mod type_bracket;
+pub mod wildcard;
 
 pub use discriminators::write_discriminators;
 pub use express::express_id;
@@ -56,7 +58,7 @@ use access::{Enumerator, Intersect};
 use data_access::Finisher;
 use hint::{Hinted, resolve};
 use implication::implies;
-use index_entry::IndexEntry;
+use index_entry::{IndexEntry, WildcardView};
 use plan_builder::{full_scan, stages};
 use solution::{QuerySolution, SolutionNode};
 
@@ -101,10 +103,20 @@ impl<'a> PlannerParams<'a> {
 
     /// The search over the indexes that the hint leaves; `None` if it leaves none.
     fn enumerator(&self, hinted: &'a Hinted) -> Option<Enumerator<'a>> {
+        let is_used = |index: &&Arc<IndexEntry>| {
+            !index.hidden
+                && index
+                    .wildcard()
+                    .is_none_or(|w| w.view != WildcardView::Whole)
+        };
         let indexes = match hinted {
             Hinted::Natural(_) => return None,
+            Hinted::Index(index) if index.wildcard().is_some() => {
+                let views = self.indexes.iter().filter(is_used);
+                views.filter(|view| view.ident == index.ident).collect()
+            }
             Hinted::Index(index) => vec![index],
-            Hinted::No => self.indexes.iter().filter(|index| !index.hidden).collect(),
+            Hinted::No => self.indexes.iter().filter(is_used).collect(),
         };
         let intersect = self.enable_index_intersection && self.force_intersection_plans;
         Some(Enumerator {
@@ -153,6 +165,9 @@ pub fn plan(
         if let Hinted::Index(index) = &hinted
             && solutions.is_empty()
         {
+            if index.wildcard().is_some() {
+                return Err(cannot_serve(index));
+            }
             let scan = SolutionNode::IndexScan(full_scan(index));
             solutions.extend(finish(checked(scan, query)));
         }
@@ -188,6 +203,18 @@ pub fn plan(
     Ok(finish(SolutionNode::CollScan { direction, filter }))
 }
 
+/// A hint at an index with a wildcard, none of whose keys says something of the query.
+fn cannot_serve(index: &IndexEntry) -> Error {
+    Error::new(
+        ErrorCode::NO_QUERY_EXECUTION_PLANS,
+        format!(
+            "error processing query: planner returned error: the hinted wildcard index '{}' cannot \
+             serve the query; hint another, or none",
+            index.name
+        ),
+    )
+}
+
 /// The whole filter on the document.
 fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
     if query.filter.is_trivially_true() {
@@ -202,6 +229,7 @@ fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
 /// Whether a full scan meets every document that matches.
 fn holds_every_match(index: &IndexEntry, query: &CanonicalQuery) -> bool {
     !index.sparse
+        && index.wildcard().is_none()
         && index
             .partial_filter
             .as_deref()

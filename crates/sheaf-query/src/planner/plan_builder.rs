@@ -59,6 +59,11 @@ pub(super) fn scan(
     index: &Arc<IndexEntry>,
     lists: impl IntoIterator<Item = OrderedIntervalList>,
 ) -> IndexScanNode {
+    let lists: Vec<OrderedIntervalList> = lists.into_iter().collect();
+    // Paths below one, or all of them: a document has several such keys.
+    let several_paths = index
+        .wildcard()
+        .is_some_and(|wildcard| !lists[wildcard.path_field].is_point());
     let in_scan_order = lists
         .into_iter()
         .zip(&index.fields)
@@ -76,7 +81,7 @@ pub(super) fn scan(
         bounds: IndexBounds::Fields(in_scan_order),
         direction: 1,
         filter: None,
-        dedup: index.multikey,
+        dedup: index.multikey || several_paths,
     }
 }
 

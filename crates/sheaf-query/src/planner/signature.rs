@@ -58,6 +58,11 @@ fn write_node(node: &SolutionNode, out: &mut String) {
         }
         SolutionNode::IndexScan(scan) => {
             let _ = write!(out, "IXSCAN {} {}", scan.index.ident, scan.direction);
+            if let Some(wildcard) = scan.index.wildcard() {
+                // One index, planned with as several.
+                let path = scan.index.fields[wildcard.path_field + 1].path.dotted();
+                let _ = write!(out, "({}:{path})", path.len());
+            }
             write_checks(scan.filter.as_deref(), out);
             &[]
         }

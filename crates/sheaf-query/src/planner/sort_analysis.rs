@@ -74,6 +74,7 @@ fn provides(
         (0..roles.len()).any(|f| {
             roles[f] == FieldRole::Point
                 && single_valued(f)
+                && index.holds_values_of(f)
                 && index.fields[f].path.dotted() == path
         })
     };
@@ -112,7 +113,7 @@ fn provides(
 
 /// Whether meeting a document first by this field is meeting it in its place.
 fn orders_documents(index: &IndexEntry, roles: &[FieldRole], field: usize) -> bool {
-    if traits_of(index, field).positional {
+    if traits_of(index, field).positional || !index.holds_values_of(field) {
         return false;
     }
     if !is_multikey(index, field) {

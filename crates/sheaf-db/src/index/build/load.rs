@@ -1,6 +1,7 @@
 //! From documents to a filled index table: keys, sorted, loaded.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use crate::events::DbEvent;
 use crate::index::build::IndexBuild;
 use crate::index::external_sort::ExternalSort;
 use crate::index::key_set::{EntryKey, Key, KeySet, damaged_key};
+use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
 use crate::storage_error::{Coded, coded};
 use crate::write::duplicate_key::duplicate_key;
@@ -26,6 +28,8 @@ const PHASE_LOAD: &str = "Index Build: inserting keys from external sorter into 
 
 /// How often progress is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(3);
+/// How many paths with arrays a scan remembers for each index, not to write them down again.
+const ARRAYS_KNOWN_MAX: usize = 10_000;
 /// Keys in doubt of which a unique index may have this many bytes before the build fails at once.
 const DOUBTFUL_BYTES_MAX: usize = 16 << 20;
 
@@ -129,6 +133,8 @@ fn scan(
         .collect();
     let mut keys = KeySet::new();
     let mut entry = EntryKey::default();
+    // Most documents have arrays where others have them.
+    let mut arrays = vec![HashSet::new(); sorts.len()];
     let mut cursor = snapshot.cursor(collection.table()).coded()?;
     let mut on = cursor.seek_first().coded()?;
     while on {
@@ -145,6 +151,15 @@ fn scan(
             build.add_multikey(number, keys.multikey_paths());
             for key in keys.iter() {
                 sort.push(entry.of(key.key, id), key.type_bits)?;
+            }
+            for path in keys.array_paths() {
+                let known = &mut arrays[number];
+                if !known.contains(path) {
+                    sort.push(&array_entry(path), &[])?;
+                    if known.len() < ARRAYS_KNOWN_MAX {
+                        known.insert(path.clone());
+                    }
+                }
             }
         }
         watch.advance(1)?;
@@ -167,9 +182,19 @@ fn load_one(
     let mut last_key: Vec<u8> = Vec::new();
     // The engine's iterator can only yield the engine's errors; ours waits here.
     let failure: RefCell<Option<Error>> = RefCell::new(None);
+    let mut last_array: Vec<u8> = Vec::new();
     let mut next = || -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let Some((entry, type_bits)) = sorted.next_pair()? else {
-            return Ok(None);
+        let (entry, type_bits) = loop {
+            let Some((entry, type_bits)) = sorted.next_pair()? else {
+                return Ok(None);
+            };
+            if is_array_entry(&entry) {
+                if entry == last_array {
+                    continue;
+                }
+                last_array.clone_from(&entry);
+            }
+            break (entry, type_bits);
         };
         watch.advance(1)?;
         if unique {

@@ -34,6 +34,7 @@ use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{TableId, WriteUnitOfWork};
 
 use crate::index::key_set::{Difference, EntryKey, KeySet};
+use crate::index::wildcard_keys::array_entry;
 use crate::index::{Index, merge_multikey_paths};
 use crate::op_context::{OpContext, OperationProgress};
 
@@ -130,6 +131,16 @@ impl IndexBuild {
         entry: &mut EntryKey,
     ) -> Result<()> {
         self.add_multikey(number, new.multikey_paths());
+        for path in new.array_paths() {
+            let note = side_writes::Note {
+                index: number as u8,
+                present: true,
+                entry: &array_entry(path),
+                type_bits: &[],
+            };
+            let at = self.next_note.fetch_add(1, Ordering::Relaxed);
+            unit.put(self.side_table, &at.to_be_bytes(), note.to_bytes());
+        }
         KeySet::differences(old, new, |difference| {
             let (key, present) = match difference {
                 Difference::Removed(key) => (key, false),

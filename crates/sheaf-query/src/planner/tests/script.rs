@@ -6,7 +6,8 @@
 //! ```text
 //!   fresh                          forgets all indexes
 //!   index {a: 1} [unique] [sparse] [hidden] [partial={..}] [multikey=a.b,a] [name=x]
-//!                                  multikey lists the paths that are arrays
+//!         [wildcard={..}]          multikey lists the paths that are arrays; of an
+//!                                  index with a wildcard all of them
 //!   plan {..} [sort={..}] [proj={..}] [limit=n] [skip=n] [hint=..] [min={..}] [max={..}]
 //!             [returnkey] [notablescan] [explode=n] [intersect] [hash]
 //!                                  all candidates, separated by "or"
@@ -21,21 +22,22 @@
 //!                                  one field that they name
 //! ```
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuf, Value, json};
+use sheaf_bson::{DocBuf, RawValue, Value, json};
 
 use crate::canonical::{CanonicalQuery, FindSpec, Hint};
 use crate::matcher::{self, MatchExpression, ParseContext};
 use crate::planner::bounds_builder::{FieldTraits, bounds_of};
 use crate::planner::explain_bounds;
-use crate::planner::index_entry::{IndexEntry, IndexField, IndexKind};
+use crate::planner::index_entry::{IndexEntry, fields_of};
 use crate::planner::solution::SolutionNode;
 use crate::planner::{
-    PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary, signatures,
+    PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary, signatures, wildcard,
     write_discriminators,
 };
 
@@ -73,7 +75,7 @@ fn scripts() {
 
 /// The script with its answers as they are now.
 fn run(text: &str) -> String {
-    let mut indexes: Vec<Arc<IndexEntry>> = Vec::new();
+    let mut indexes = Scene::default();
     let mut blocks = Vec::new();
     for block in text.trim_end().split("\n\n") {
         let commands = block.split("\n----").next().unwrap_or(block);
@@ -92,7 +94,15 @@ fn run(text: &str) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-fn answer(lines: &[&str], indexes: &mut Vec<Arc<IndexEntry>>) -> String {
+/// The indexes there are.
+#[derive(Default)]
+struct Scene {
+    indexes: Vec<Arc<IndexEntry>>,
+    /// The arrays of each index with a wildcard.
+    arrays: HashMap<u64, Vec<String>>,
+}
+
+fn answer(lines: &[&str], scene: &mut Scene) -> String {
     let mut out = String::new();
     let mut lines = lines.iter();
     while let Some(line) = lines.next() {
@@ -100,14 +110,17 @@ fn answer(lines: &[&str], indexes: &mut Vec<Arc<IndexEntry>>) -> String {
         let command = words.word().unwrap_or_default();
         let result = match command {
             "fresh" => {
-                indexes.clear();
+                *scene = Scene::default();
                 Ok(String::new())
             }
             "index" => {
-                let mut index = parse_index(&mut words);
-                index.ident = indexes.len() as u64 + 1;
+                let ident = scene.indexes.len() as u64 + 1;
+                let mut arrays = Vec::new();
+                let mut index = parse_index(&mut words, &mut arrays);
+                index.ident = ident;
                 let name = index.name.clone();
-                indexes.push(Arc::new(index));
+                scene.indexes.push(Arc::new(index));
+                scene.arrays.insert(ident, arrays);
                 Ok(name)
             }
             "bounds" => {
@@ -124,7 +137,7 @@ fn answer(lines: &[&str], indexes: &mut Vec<Arc<IndexEntry>>) -> String {
                     .map(|line| bounds_line(line, field))
                     .collect())
             }
-            _ => run_query(command, &mut words, indexes),
+            _ => run_query(command, &mut words, scene),
         };
         match result {
             Ok(text) => out.push_str(&text),
@@ -187,7 +200,7 @@ struct Options {
 fn run_query(
     command: &str,
     words: &mut Words<'_>,
-    indexes: &[Arc<IndexEntry>],
+    scene: &Scene,
 ) -> Result<String, sheaf_bson::Error> {
     let key = (command == "distinct").then(|| words.word().unwrap());
     let filter = words.value();
@@ -207,6 +220,11 @@ fn run_query(
         return_key: options.return_key,
         ..FindSpec::default()
     })?;
+    let mut is_array = |index: &IndexEntry, path: &str| {
+        Ok(scene.arrays[&index.ident].iter().any(|array| array == path))
+    };
+    let expanded = wildcard::expand(&query.filter, &scene.indexes, &mut is_array)?;
+    let indexes = expanded.as_deref().unwrap_or(&scene.indexes);
     let params = PlannerParams {
         no_table_scan: options.no_table_scan,
         max_scans_to_explode: options.explode.unwrap_or(200),
@@ -307,7 +325,7 @@ fn parse_options(words: &mut Words<'_>) -> Options {
     options
 }
 
-fn parse_index(words: &mut Words<'_>) -> IndexEntry {
+fn parse_index(words: &mut Words<'_>, arrays: &mut Vec<String>) -> IndexEntry {
     let Value::Document(pattern) = words.value() else {
         panic!("a key pattern is a document");
     };
@@ -317,6 +335,14 @@ fn parse_index(words: &mut Words<'_>) -> IndexEntry {
             ("unique", None) => index.unique = true,
             ("sparse", None) => index.sparse = true,
             ("hidden", None) => index.hidden = true,
+            ("multikey", Some(Value::String(paths))) if index.wildcard().is_some() => {
+                arrays.extend(paths.split(',').map(str::to_owned));
+            }
+            ("wildcard", Some(Value::Document(projection))) => {
+                let pattern = index.key_pattern.clone();
+                let fields = fields_of(pattern.as_raw(), Some(projection.as_raw()));
+                index.kind = fields.unwrap().1;
+            }
             ("multikey", Some(Value::String(paths))) => set_multikey(&mut index, &paths),
             ("name", Some(Value::String(name))) => index.name = name,
             ("partial", Some(Value::Document(doc))) => {
@@ -331,20 +357,14 @@ fn parse_index(words: &mut Words<'_>) -> IndexEntry {
 
 /// A plain index on these fields.
 pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
-    let mut name = Vec::new();
-    let mut fields = Vec::new();
-    for element in pattern.iter() {
-        let direction = if element.value().to_string().starts_with('-') {
-            -1
-        } else {
-            1
-        };
-        name.push(format!("{}_{direction}", element.key()));
-        fields.push(IndexField {
-            path: Arc::new(FieldPath::parse(element.key()).unwrap()),
-            direction,
-        });
-    }
+    let name: Vec<String> = pattern
+        .iter()
+        .map(|element| match element.value() {
+            RawValue::String(plugin) => format!("{}_{plugin}", element.key()),
+            value => format!("{}_{value}", element.key()),
+        })
+        .collect();
+    let (fields, kind) = fields_of(pattern.as_raw(), None).unwrap();
     IndexEntry {
         name: name.join("_"),
         ident: 0,
@@ -352,7 +372,7 @@ pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
         multikey: false,
         multikey_paths: vec![Vec::new(); fields.len()],
         fields,
-        kind: IndexKind::Btree,
+        kind,
         unique: false,
         sparse: false,
         partial_filter: None,

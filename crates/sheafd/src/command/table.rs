@@ -175,7 +175,7 @@ pub static COMMANDS: &[Command] = &[
         "createIndexes",
         Admin,
         create_indexes::run,
-        Differs("only ordered indexes; expireAfterSeconds is kept and not acted upon"),
+        Differs("ordered, wildcard and hashed indexes; expireAfterSeconds is kept and not acted upon"),
         "builds indexes",
     ),
     also(

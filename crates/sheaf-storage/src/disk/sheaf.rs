@@ -11,4 +11,8 @@
 pub mod budget;
 pub mod files;
 mod log;
+#[allow(dead_code, unused_imports, reason = "for the engine above them")]
+mod memtable;
 mod random;
+#[allow(dead_code, unused_imports, reason = "for the engine above them")]
+mod view;

@@ -1,0 +1,205 @@
+//! What generations do to the trees below them, table by table: what a checkpoint applies.
+//!
+//! ```text
+//!   generation 2   b@9 Put          d@8 gone   [e, h)@7   g@9 Put
+//!   generation 1   b@4 Put   c@3 Put                 f@5 Put
+//!   changes        Put b     Put c     Delete d    DeleteRange [e, g)  Put g  DeleteRange [g\0, h)
+//! ```
+//!
+//! Of each key only the newest version counts. A range is given in parts around the keys in it that have been put
+//! since, so that no two changes concern the same key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Generation;
+use super::node::NodeRef;
+use super::source::Source;
+use super::table::{Fate, TableMem};
+use crate::batch::KeyRanges;
+use crate::engine::TableId;
+
+/// What becomes of a table's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::disk::sheaf) enum TableOutcome {
+    /// The changes apply to the tree that there is.
+    Kept,
+    /// The tree, if there is one, goes; the changes make a new one.
+    Fresh,
+    /// The tree, if there is one, goes. There are no changes.
+    Dropped,
+}
+
+/// One step of what is done to a table's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::disk::sheaf) enum Change<'a> {
+    /// The key has this value now.
+    Put { key: &'a [u8], value: &'a [u8] },
+    /// The key is gone, if it was there.
+    Delete { key: &'a [u8] },
+    /// The keys in `[lo, hi)` are gone; `None` is the end of the table.
+    DeleteRange { lo: &'a [u8], hi: Option<&'a [u8]> },
+}
+
+/// What is done to one table, ascending by key.
+pub(in crate::disk::sheaf) struct TableChanges<'g> {
+    pub(in crate::disk::sheaf) table: TableId,
+    pub(in crate::disk::sheaf) outcome: TableOutcome,
+    /// Newest generation first.
+    sources: Vec<Source<'g>>,
+    /// What is still to be emptied, the next last.
+    ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The change handed out, where it is not a node's.
+    range: (Vec<u8>, Option<Vec<u8>>),
+    /// A put that waits for the part of a range before it to be done.
+    waiting: Option<NodeRef<'g>>,
+}
+
+/// What the generations (newest first, without batches under way) do up to the sequence `up_to`; tables
+/// ascending.
+pub(in crate::disk::sheaf) fn changes(
+    generations: &[Arc<Generation>],
+    up_to: u64,
+) -> Vec<TableChanges<'_>> {
+    let mut tables: BTreeMap<TableId, Vec<&TableMem>> = BTreeMap::new();
+    for generation in generations {
+        for mem in generation.tables() {
+            tables.entry(mem.table).or_default().push(mem);
+        }
+    }
+    tables
+        .into_iter()
+        .map(|(table, mems)| TableChanges::new(table, &mems, up_to))
+        .collect()
+}
+
+impl<'g> TableChanges<'g> {
+    fn new(table: TableId, mems: &[&'g TableMem], up_to: u64) -> TableChanges<'g> {
+        let mut sources = Vec::new();
+        let mut ranges = KeyRanges::default();
+        let mut outcome = TableOutcome::Kept;
+        for mem in mems {
+            let fate = mem.fate(up_to);
+            let floor = fate.map_or(0, |fate| fate.seq);
+            if let Some(mut source) = Source::new(mem, floor, up_to) {
+                source.seek_first();
+                sources.push(source);
+            }
+            mem.collect_ranges(floor, up_to, &mut ranges);
+            outcome = match fate {
+                None => continue,
+                Some(Fate { exists: true, .. }) => TableOutcome::Fresh,
+                Some(Fate { exists: false, .. }) => TableOutcome::Dropped,
+            };
+            break;
+        }
+        if outcome == TableOutcome::Dropped {
+            sources.clear();
+        }
+        let mut ranges: Vec<_> = match outcome {
+            TableOutcome::Kept => ranges
+                .iter()
+                .map(|(lo, hi)| (lo.to_vec(), hi.map(|hi| hi.to_vec())))
+                .collect(),
+            TableOutcome::Fresh | TableOutcome::Dropped => Vec::new(),
+        };
+        ranges.reverse();
+        TableChanges {
+            table,
+            outcome,
+            sources,
+            ranges,
+            range: Default::default(),
+            waiting: None,
+        }
+    }
+
+    /// The next change.
+    pub(in crate::disk::sheaf) fn next(&mut self) -> Option<Change<'_>> {
+        if let Some(put) = self.waiting.take() {
+            return Some(Change::Put {
+                key: put.key(),
+                value: put.value(),
+            });
+        }
+        loop {
+            let Some((node, dead)) = self.newest() else {
+                // What is left of the ranges.
+                self.range = self.ranges.pop()?;
+                return Some(self.delete_range());
+            };
+            // Ranges that end before the key.
+            if let Some((lo, hi)) = self.ranges.last()
+                && &lo[..] <= node.key()
+            {
+                let inside = hi.as_ref().is_none_or(|hi| node.key() < &hi[..]);
+                if !inside {
+                    self.range = self.ranges.pop()?;
+                    return Some(self.delete_range());
+                }
+                self.pass(node);
+                if dead {
+                    continue;
+                }
+                // Cut the range around the key.
+                let (lo, hi) = self.ranges.pop()?;
+                let after = [node.key(), &[0]].concat();
+                if hi.as_ref().is_none_or(|hi| after < *hi) {
+                    self.ranges.push((after, hi));
+                }
+                if &lo[..] < node.key() {
+                    self.range = (lo, Some(node.key().to_vec()));
+                    self.waiting = Some(node);
+                    return Some(self.delete_range());
+                }
+            } else {
+                self.pass(node);
+            }
+            if !dead {
+                return Some(Change::Put {
+                    key: node.key(),
+                    value: node.value(),
+                });
+            }
+            if self.outcome == TableOutcome::Kept {
+                return Some(Change::Delete { key: node.key() });
+            }
+        }
+    }
+
+    fn delete_range(&self) -> Change<'_> {
+        Change::DeleteRange {
+            lo: &self.range.0,
+            hi: self.range.1.as_deref(),
+        }
+    }
+
+    /// The newest version of the smallest key that is left, and whether the key is gone.
+    fn newest(&self) -> Option<(NodeRef<'g>, bool)> {
+        let mut nearest: Option<(usize, NodeRef<'g>)> = None;
+        for (place, source) in self.sources.iter().enumerate() {
+            if let Some(at) = source.at
+                && nearest.is_none_or(|(_, best)| at.compare_node_key(best).is_lt())
+            {
+                nearest = Some((place, at));
+            }
+        }
+        let (place, node) = nearest?;
+        let covered = || {
+            self.sources[..=place]
+                .iter()
+                .filter_map(|source| source.cover(node.key()))
+                .any(|cover| cover.seq > node.seq())
+        };
+        Some((node, node.is_deleted() || covered()))
+    }
+
+    /// Moves all sources past the key.
+    fn pass(&mut self, node: NodeRef<'g>) {
+        for source in &mut self.sources {
+            if source.at.is_some_and(|at| at.same_key(node)) {
+                source.next();
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Generations that nobody writes any more, held until their last reader has gone.
+//!
+//! To free a full generation takes milliseconds. A reader that happens to be the last should not pay them: whoever
+//! takes a generation out of the view leaves it here, and the engine's own thread sweeps.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Generation;
+
+/// See the module's head.
+#[derive(Default)]
+pub(in crate::disk::sheaf) struct Retired(Mutex<Vec<Arc<Generation>>>);
+
+impl Retired {
+    /// Takes a generation that is in no new view any more.
+    pub(in crate::disk::sheaf) fn add(&self, generation: Arc<Generation>) {
+        self.0.lock().push(generation);
+    }
+
+    /// Frees the generations that no reader holds. Answers their bytes.
+    pub(in crate::disk::sheaf) fn sweep(&self) -> u64 {
+        let mut free = Vec::new();
+        // Nobody gets hold of a retired generation anew: a count of one stays one.
+        let mut held = self.0.lock();
+        let mut at = 0;
+        while at < held.len() {
+            if Arc::strong_count(&held[at]) == 1 {
+                free.push(held.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        drop(held);
+        free.iter().map(|generation| generation.bytes()).sum()
+    }
+
+    /// Bytes of the generations that readers still hold, and of those not yet swept.
+    pub(in crate::disk::sheaf) fn bytes(&self) -> u64 {
+        self.0.lock().iter().map(|held| held.bytes()).sum()
+    }
+}

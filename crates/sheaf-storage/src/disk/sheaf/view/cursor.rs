@@ -1,0 +1,434 @@
+//! The cursor: the generations' walks and the tree's cursor, merged.
+//!
+//! ```text
+//!   active      b            d(gone)         g
+//!   frozen           c   (d)                 (g)
+//!   tree    a       (c)  (d)         e   f         h
+//!   seen    a   b    c               e   f   g     h      (..) hidden by what lies above
+//! ```
+//!
+//! All stand at the current entry or beyond it in the direction of the last move. A step moves the one
+//! that gives the entry; those that stood on the same key were moved when it was chosen. There are two or
+//! three of them, so they are simply compared. A turn seeks all anew from the current key.
+//!
+//! A table of which the generations say nothing has no walks: then the cursor is the tree's, and one branch.
+
+use std::cmp::Ordering as Compared;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::snapshot::Hold;
+use super::{Base, View};
+use crate::disk::sheaf::memtable::{Cover, Source};
+use crate::engine::{Cursor, TableId};
+use crate::error::{Result, StorageError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    Nowhere,
+    Base,
+    Source(usize),
+}
+
+/// Whether a version on which a walk stands is to be seen.
+enum Shown {
+    Yes,
+    /// Not this key.
+    No,
+    /// Nothing in this range, which a newer generation has emptied.
+    NotIn(Cover),
+}
+
+/// The merged walk. Keeps nothing alive but the tree.
+pub(super) struct Merged<C> {
+    /// Newest first.
+    sources: Vec<Source<'static>>,
+    base: Option<C>,
+    /// Whether `base` stands on an entry.
+    base_on: bool,
+    current: Current,
+    forward: bool,
+    /// Scratch for the key at which the direction turns.
+    turn_key: Vec<u8>,
+}
+
+impl<C: Cursor> Merged<C> {
+    /// Stands nowhere yet.
+    ///
+    /// Errors: `NoSuchTable`, and those of the tree.
+    ///
+    /// # Safety
+    /// The view's generations live as long as what is returned.
+    pub(super) unsafe fn new<R: Base<Cursor = C>>(
+        view: &View<R>,
+        table: TableId,
+        visible: u64,
+    ) -> Result<Merged<C>> {
+        let mut sources = Vec::new();
+        let mut floor = 0;
+        for generation in view.generations() {
+            let Some(mem) = generation.table(table) else {
+                continue;
+            };
+            if let Some(fate) = mem.fate(visible) {
+                if !fate.exists {
+                    return Err(StorageError::NoSuchTable(table));
+                }
+                floor = fate.seq;
+            }
+            // SAFETY: the caller keeps the generation, and with it what it holds of the table.
+            let mem = unsafe { &*std::ptr::from_ref(mem) };
+            sources.extend(Source::new(mem, floor, visible));
+            if floor > 0 {
+                break;
+            }
+        }
+        let base = if floor > 0 {
+            None
+        } else if view.roots.table(table).is_some() {
+            Some(view.roots.cursor(table)?)
+        } else {
+            return Err(StorageError::NoSuchTable(table));
+        };
+        Ok(Merged {
+            sources,
+            base,
+            base_on: false,
+            current: Current::Nowhere,
+            forward: true,
+            turn_key: Vec::new(),
+        })
+    }
+
+    /// Positions the tree's cursor, then chooses.
+    #[inline]
+    fn position(&mut self, base: impl FnOnce(&mut C) -> Result<bool>) -> Result<bool> {
+        self.current = Current::Nowhere;
+        self.base_on = false;
+        if let Some(cursor) = &mut self.base {
+            self.base_on = base(cursor)?;
+        }
+        self.settle()
+    }
+
+    #[inline]
+    fn step(&mut self, forward: bool) -> Result<bool> {
+        if self.current == Current::Nowhere {
+            return Ok(false);
+        }
+        if self.forward != forward {
+            return self.turn(forward);
+        }
+        match self.current {
+            Current::Source(place) => self.step_source(place),
+            _ => self.step_base()?,
+        }
+        self.settle()
+    }
+
+    #[inline]
+    fn step_base(&mut self) -> Result<()> {
+        self.current = Current::Nowhere;
+        if let Some(cursor) = &mut self.base {
+            self.base_on = false;
+            self.base_on = if self.forward {
+                cursor.next()?
+            } else {
+                cursor.prev()?
+            };
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn step_source(&mut self, place: usize) {
+        if self.forward {
+            self.sources[place].next();
+        } else {
+            self.sources[place].prev();
+        }
+    }
+
+    /// Chooses the nearest entry that is to be seen.
+    #[inline]
+    fn settle(&mut self) -> Result<bool> {
+        if self.sources.is_empty() {
+            self.current = if self.base_on {
+                Current::Base
+            } else {
+                Current::Nowhere
+            };
+            return Ok(self.base_on);
+        }
+        self.settle_merged()
+    }
+
+    fn settle_merged(&mut self) -> Result<bool> {
+        self.current = Current::Nowhere;
+        let farther = if self.forward {
+            Compared::Greater
+        } else {
+            Compared::Less
+        };
+        loop {
+            let nearest = self.nearest_source(farther.reverse());
+            if let Some(cursor) = self.base.as_ref().filter(|_| self.base_on) {
+                let at = nearest.and_then(|place| self.sources[place].at);
+                let compared = at.map_or(farther, |at| Source::compare(at, cursor.key()));
+                if compared == farther {
+                    // The tree's entry is nearer.
+                    let mut sources = self.sources.iter();
+                    let Some(cover) = sources.find_map(|source| source.cover(cursor.key())) else {
+                        self.current = Current::Base;
+                        return Ok(true);
+                    };
+                    self.take_base_out_of(&cover)?;
+                    continue;
+                }
+                if compared == Compared::Equal {
+                    self.step_base()?;
+                }
+            }
+            let Some(place) = nearest else {
+                return Ok(false);
+            };
+            match self.shown(place) {
+                Shown::Yes => {
+                    self.current = Current::Source(place);
+                    return Ok(true);
+                }
+                Shown::No => self.step_source(place),
+                Shown::NotIn(cover) => self.take_source_out_of(place, &cover),
+            }
+        }
+    }
+
+    /// The walk on the nearest key, the newest of those on the same; the others on it are moved on.
+    #[inline]
+    fn nearest_source(&mut self, nearer: Compared) -> Option<usize> {
+        let mut nearest = None;
+        for place in 0..self.sources.len() {
+            let Some(at) = self.sources[place].at else {
+                continue;
+            };
+            let Some((_, best)) = nearest else {
+                nearest = Some((place, at));
+                continue;
+            };
+            match at.compare_node_key(best) {
+                Compared::Equal => self.step_source(place),
+                compared if compared == nearer => nearest = Some((place, at)),
+                _ => {}
+            }
+        }
+        nearest.map(|(place, _)| place)
+    }
+
+    #[inline]
+    fn shown(&self, place: usize) -> Shown {
+        let Some(at) = self.sources[place].at else {
+            return Shown::No;
+        };
+        for (above, source) in self.sources[..=place].iter().enumerate() {
+            if let Some(cover) = source.cover(at.key())
+                && cover.seq > at.seq()
+            {
+                // Of its own generation some keys in the range may be newer than the range.
+                return if above < place {
+                    Shown::NotIn(cover)
+                } else {
+                    Shown::No
+                };
+            }
+        }
+        if at.is_deleted() {
+            Shown::No
+        } else {
+            Shown::Yes
+        }
+    }
+
+    /// Moves a walk out of a range in which nothing of it is to be seen.
+    fn take_source_out_of(&mut self, place: usize, cover: &Cover) {
+        let source = &mut self.sources[place];
+        match (self.forward, &cover.hi) {
+            (true, Some(hi)) => source.seek(hi),
+            (true, None) => source.at = None,
+            (false, _) => source.seek_before(&cover.lo),
+        }
+    }
+
+    /// Moves the tree's cursor out of a range.
+    fn take_base_out_of(&mut self, cover: &Cover) -> Result<()> {
+        let Some(cursor) = &mut self.base else {
+            return Ok(());
+        };
+        self.base_on = false;
+        self.base_on = match (self.forward, &cover.hi) {
+            (true, Some(hi)) => cursor.seek(hi)?,
+            (true, None) => false,
+            (false, _) => {
+                let lo = &cover.lo[..];
+                cursor.seek_for_prev(lo)? && (cursor.key() != lo || cursor.prev()?)
+            }
+        };
+        Ok(())
+    }
+
+    /// Turns round at the current entry and takes one step.
+    fn turn(&mut self, forward: bool) -> Result<bool> {
+        let mut key = std::mem::take(&mut self.turn_key);
+        key.clear();
+        key.extend_from_slice(self.key());
+        self.forward = forward;
+        for source in &mut self.sources {
+            if forward {
+                source.seek_after(&key);
+            } else {
+                source.seek_before(&key);
+            }
+        }
+        let base_there = self.current == Current::Base;
+        let result = self.position(|cursor| match (forward, base_there) {
+            (true, true) => cursor.next(),
+            (false, true) => cursor.prev(),
+            (true, false) => Ok(cursor.seek(&key)? && (cursor.key() != key || cursor.next()?)),
+            (false, false) => {
+                Ok(cursor.seek_for_prev(&key)? && (cursor.key() != key || cursor.prev()?))
+            }
+        });
+        self.turn_key = key;
+        result
+    }
+}
+
+impl<C: Cursor> Cursor for Merged<C> {
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.forward = true;
+        self.sources.iter_mut().for_each(|source| source.seek(key));
+        self.position(|cursor| cursor.seek(key))
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
+        self.forward = false;
+        let sources = self.sources.iter_mut();
+        sources.for_each(|source| source.seek_for_prev(key));
+        self.position(|cursor| cursor.seek_for_prev(key))
+    }
+
+    fn seek_first(&mut self) -> Result<bool> {
+        self.forward = true;
+        self.sources.iter_mut().for_each(Source::seek_first);
+        self.position(C::seek_first)
+    }
+
+    fn seek_last(&mut self) -> Result<bool> {
+        self.forward = false;
+        self.sources.iter_mut().for_each(Source::seek_last);
+        self.position(C::seek_last)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<bool> {
+        self.step(true)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<bool> {
+        self.step(false)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        match self.current {
+            Current::Nowhere => &[],
+            Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.key()),
+            Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.key()),
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match self.current {
+            Current::Nowhere => &[],
+            Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.value()),
+            Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.value()),
+        }
+    }
+
+    fn value_bytes(&self) -> Bytes {
+        match self.current {
+            Current::Nowhere => Bytes::new(),
+            Current::Base => self.base.as_ref().map_or_else(Bytes::new, C::value_bytes),
+            Current::Source(place) => {
+                let at = self.sources[place].at;
+                at.map_or_else(Bytes::new, |at| at.value_bytes())
+            }
+        }
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current != Current::Nowhere
+    }
+}
+
+/// The merged walk, with what keeps it alive.
+pub(super) struct SheafCursor<R: Base> {
+    // Dropped first: it points into what `hold` keeps.
+    merged: Merged<R::Cursor>,
+    _hold: Arc<Hold<R>>,
+}
+
+impl<R: Base> SheafCursor<R> {
+    /// `hold` is that of the view over which `merged` walks.
+    pub(super) fn new(merged: Merged<R::Cursor>, hold: Arc<Hold<R>>) -> SheafCursor<R> {
+        SheafCursor {
+            merged,
+            _hold: hold,
+        }
+    }
+}
+
+impl<R: Base> Cursor for SheafCursor<R> {
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.merged.seek(key)
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
+        self.merged.seek_for_prev(key)
+    }
+
+    fn seek_first(&mut self) -> Result<bool> {
+        self.merged.seek_first()
+    }
+
+    fn seek_last(&mut self) -> Result<bool> {
+        self.merged.seek_last()
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        self.merged.next()
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        self.merged.prev()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.merged.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.merged.value()
+    }
+
+    fn value_bytes(&self) -> Bytes {
+        self.merged.value_bytes()
+    }
+
+    fn valid(&self) -> bool {
+        self.merged.valid()
+    }
+}

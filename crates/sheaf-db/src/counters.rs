@@ -26,6 +26,14 @@ pub struct RecordIdSource {
 }
 
 impl RecordIdSource {
+    /// Of a table that is being created: there is nothing to look at.
+    pub fn of_new_table() -> RecordIdSource {
+        RecordIdSource {
+            next: AtomicI64::new(1),
+            recovering: Mutex::default(),
+        }
+    }
+
     /// Looks at the table unless that has been done. To be called before anything is written to it.
     pub fn recover(&self, storage: &Storage, table: TableId) -> Result<()> {
         if self.next.load(Ordering::Acquire) != 0 {

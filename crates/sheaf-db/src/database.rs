@@ -21,6 +21,7 @@ use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::{Catalog, Random, ReadView, open};
 use crate::counters::CollectionSize;
 use crate::events::Events;
+use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
 /// The default of `maxIndexBuildMemoryUsageMegabytes`.
@@ -124,6 +125,15 @@ impl Db {
     /// The catalog now, for commands that read no data.
     pub fn catalog(&self) -> Arc<CatalogSnapshot> {
         self.catalog.current()
+    }
+
+    /// What an operation reads: the newest of the collection, or inside a transaction what that sees.
+    /// Errors: inside a transaction, `NoSuchTransaction`, `WriteConflict`, `LockTimeout`.
+    pub fn view(&self, op: &OpContext, ns: &Namespace) -> Result<ReadView> {
+        match op.transaction() {
+            Some(transaction) => transaction.read_view(op, ns),
+            None => self.read_view(ns),
+        }
     }
 
     /// A collection and a storage snapshot that fit together. Waits for nobody.

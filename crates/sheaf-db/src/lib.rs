@@ -25,6 +25,7 @@ pub mod op_context;
 pub mod plan_cache;
 pub mod records;
 pub mod storage_error;
+pub mod txn;
 pub mod write;
 
 pub use catalog::coll_mod::CollMod;

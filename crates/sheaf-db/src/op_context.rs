@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Result, Value};
 
+use crate::txn::Transaction;
+
 /// How many calls of `check_interrupt` go by between two looks at the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 32;
 
@@ -29,6 +31,7 @@ pub struct OpContext {
     started: Instant,
     deadline: OnceLock<Instant>,
     comment: Option<Value>,
+    transaction: OnceLock<Arc<Transaction>>,
     /// 0 while nobody has killed the operation, else the code to fail with.
     killed: AtomicI32,
     checks: AtomicU32,
@@ -49,6 +52,7 @@ impl OpContext {
             started: Instant::now(),
             deadline: OnceLock::new(),
             comment: None,
+            transaction: OnceLock::new(),
             killed: AtomicI32::new(0),
             checks: AtomicU32::new(0),
             counters: OpCounters::default(),
@@ -75,6 +79,16 @@ impl OpContext {
     pub fn with_comment(mut self, comment: Value) -> OpContext {
         self.comment = Some(comment);
         self
+    }
+
+    /// Makes the operation a statement of a transaction. The first one stays.
+    pub fn enter_transaction(&self, transaction: Arc<Transaction>) {
+        let _ = self.transaction.set(transaction);
+    }
+
+    /// The transaction that the operation is a statement of.
+    pub fn transaction(&self) -> Option<&Arc<Transaction>> {
+        self.transaction.get()
     }
 
     /// When the operation began.

@@ -88,6 +88,10 @@ parameters! {
     NoTableScan = "notablescan": Type::Bool, 0, true;
     /// Plans beyond MongoDB's own. None exist yet, so that both values mean the same.
     PlannerExtensions = "plannerExtensions": Type::Bool, 1, true;
+    /// Milliseconds that a statement of a transaction waits for a collection that is being changed; negative: no limit.
+    MaxTransactionLockRequestTimeoutMillis = "maxTransactionLockRequestTimeoutMillis": int(-1, i64::MAX), 5, true;
+    /// Seconds after which a transaction is aborted.
+    TransactionLifetimeLimitSeconds = "transactionLifetimeLimitSeconds": int(1, i32::MAX as i64), 60, true;
     /// Less log.
     Quiet = "quiet": Type::Bool, 0, true;
     /// Commands for tests; there are none.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheaf_bson::{Error, ErrorCode, ObjectId};
+use sheaf_db::Db;
 use sheaf_db::find::QueryOptions;
-use sheaf_db::{Db, Namespace, ReadView};
 use sheaf_wire::{CompressorSet, Message, ReplyWriter};
 
 use crate::command;
@@ -14,8 +14,16 @@ use crate::net::{ConnectionHandler, Link, Next, Service};
 use crate::observe::{Metrics, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
 use crate::session::cursors::CursorTable;
+use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
 use crate::session::operations::{OperationSlot, OperationTable};
 use crate::startup::Startup;
+
+/// How often transactions that are open for too long are looked for.
+const TRANSACTION_SWEEP: Duration = Duration::from_millis(200);
+
+/// Sessions that nobody uses for so long end.
+const SESSION_TIMEOUT: Duration =
+    Duration::from_secs(60 * crate::command::hello::SESSION_TIMEOUT_MINUTES as u64);
 
 /// How often idle cursors are looked for.
 const CURSOR_SWEEP: Duration = Duration::from_secs(4);
@@ -28,6 +36,8 @@ pub struct Server {
     pub log: Arc<Log>,
     /// Options, open connections, the way to stop.
     pub startup: Startup,
+    /// Logical sessions and their transactions.
+    pub sessions: SessionTable,
     /// Open cursors.
     pub cursors: CursorTable,
     /// Operations in progress.
@@ -50,6 +60,8 @@ pub struct Server {
 pub struct ConnectionState {
     /// Who the client is, and whether it is still there.
     pub link: Arc<Link>,
+    /// The session used last.
+    pub session: Option<Arc<LogicalSession>>,
     /// Shows what this connection is doing.
     pub operations: Arc<OperationSlot>,
     /// What the client said of itself in its first hello.
@@ -76,6 +88,7 @@ impl Server {
             db,
             log: startup.log.clone(),
             startup: startup.clone(),
+            sessions: SessionTable::default(),
             cursors: CursorTable::default(),
             operations: OperationTable::default(),
             parameters,
@@ -92,13 +105,9 @@ impl Server {
         });
         server.parameters_changed()?;
         server.sweep_cursors()?;
+        server.sweep_transactions()?;
         server.checkpoint_regularly()?;
         Ok(server)
-    }
-
-    /// A collection, or its absence, as of now.
-    pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
-        self.db.read_view(namespace)
     }
 
     /// How queries run, by the server's parameters and the command's wish.
@@ -162,6 +171,46 @@ impl Server {
         })
     }
 
+    /// Closes the cursors of sessions that have ended.
+    pub fn close_cursors_of(&self, ended: &[SessionId]) {
+        if ended.is_empty() {
+            return;
+        }
+        self.cursors.kill_where(|_, lsid| {
+            let id = lsid.and_then(|lsid| session_id(lsid.as_raw()));
+            id.is_some_and(|id| ended.contains(&id))
+        });
+    }
+
+    /// Aborts transactions older than `transactionLifetimeLimitSeconds`.
+    fn sweep_transactions(self: &Arc<Self>) -> Result<(), Error> {
+        let server = Arc::downgrade(self);
+        spawn("transaction sweep", move || {
+            crate::log::set_context("abortExpiredTransactions");
+            loop {
+                std::thread::sleep(TRANSACTION_SWEEP);
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                let seconds = server
+                    .parameters
+                    .int(Parameter::TransactionLifetimeLimitSeconds);
+                let limit = Duration::from_secs(seconds.unsigned_abs());
+                let aborted = server.sessions.expire_transactions(limit);
+                if aborted > 0 {
+                    server.log.info(
+                        Component::Transaction,
+                        20707,
+                        "Aborted transactions that were open for too long",
+                        |attr| {
+                            attr.append("count", aborted as i64);
+                        },
+                    );
+                }
+            }
+        })
+    }
+
     /// Closes cursors that nobody has asked for longer than `cursorTimeoutMillis`.
     fn sweep_cursors(self: &Arc<Self>) -> Result<(), Error> {
         let server = Arc::downgrade(self);
@@ -175,6 +224,8 @@ impl Server {
                 let millis = server.parameters.int(Parameter::CursorTimeoutMillis);
                 let limit = Duration::from_millis(millis.unsigned_abs());
                 let closed = server.cursors.expire(limit);
+                let ended = server.sessions.expire(SESSION_TIMEOUT);
+                server.close_cursors_of(&ended);
                 if closed > 0 {
                     server
                         .log
@@ -220,6 +271,7 @@ impl Service for CommandService {
             server,
             state: ConnectionState {
                 link: link.clone(),
+                session: None,
                 operations,
                 client_metadata: None,
                 exhaust: false,

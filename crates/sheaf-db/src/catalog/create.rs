@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
-use crate::catalog::collection::{Collection, Indexes};
+use crate::catalog::Catalog;
+use crate::catalog::collection::{Collection, CollectionState, Indexes};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
-use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
+use crate::counters::RecordIdSource;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::index::Index;
 use crate::index::spec::IndexSpec;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
+use sheaf_storage::WriteUnitOfWork;
 
 impl Db {
     /// Creates a collection with its index on `_id`. One that is there with the same options is left as it is.
@@ -26,15 +29,12 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
+        if let Some(transaction) = op.transaction() {
+            return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
+        }
         let (collection, existed) = self.create_or_get(op, ns, &options)?;
         if existed && !collection.options().same(&options) {
-            return Err(Error::new(
-                ErrorCode::NAMESPACE_EXISTS,
-                format!(
-                    "Collection already exists. NS: {ns}, with other options: {}",
-                    collection.options().to_doc()
-                ),
-            ));
+            return Err(exists_otherwise(&collection));
         }
         Ok(collection)
     }
@@ -44,6 +44,10 @@ impl Db {
     pub fn ensure_collection(&self, op: &OpContext, ns: &Namespace) -> Result<Arc<Collection>> {
         if let Some(collection) = self.catalog().collection(ns) {
             return Ok(collection.clone());
+        }
+        if let Some(transaction) = op.transaction() {
+            let options = CollectionOptions::default();
+            return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
         }
         let (collection, _) = self.create_or_get(op, ns, &CollectionOptions::default())?;
         Ok(collection)
@@ -61,37 +65,10 @@ impl Db {
         if let Some(collection) = current.collection(ns) {
             return Ok((collection.clone(), true));
         }
-        ns.check_creatable()?;
-        if let Some(other) = current.database_of_other_case(ns.db()) {
-            return Err(Error::new(
-                ErrorCode::DATABASE_DIFFER_CASE,
-                format!(
-                    "db already exists with different case already have: [{other}] trying to create \
-                     [{}]",
-                    ns.db()
-                ),
-            ));
-        }
+        check_name(&current, ns)?;
         let mut unit = self.storage().begin().coded()?;
-        let (table, ident) = catalog.allocate("collection", &mut unit);
-        let (id_table, id_ident) = catalog.allocate("index", &mut unit);
-        let id_index = Index::new(IndexSpec::id_index(), id_ident, id_table, Vec::new())?;
-        let collection = Collection {
-            ns: ns.clone(),
-            uuid: catalog.new_uuid(),
-            ident,
-            table,
-            options: options.clone(),
-            indexes: Indexes::new(vec![id_index])?,
-            builds: Vec::new(),
-            generation: 0,
-            plan_cache: Arc::default(),
-            state: Arc::default(),
-        };
+        let collection = new_collection(catalog, &mut unit, ns, options)?;
         let uuid = collection.uuid;
-        unit.create_table(table);
-        unit.create_table(id_table);
-        rows::put_collection(&mut unit, &collection);
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![collection],
@@ -109,4 +86,63 @@ impl Db {
             )),
         }
     }
+}
+
+/// The error for a collection that is there with other options.
+pub(crate) fn exists_otherwise(collection: &Collection) -> Error {
+    Error::new(
+        ErrorCode::NAMESPACE_EXISTS,
+        format!(
+            "Collection already exists. NS: {}, with other options: {}",
+            collection.ns(),
+            collection.options().to_doc()
+        ),
+    )
+}
+
+/// Whether a collection may come to have this name.
+/// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
+pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
+    ns.check_creatable()?;
+    match catalog.database_of_other_case(ns.db()) {
+        Some(other) => Err(Error::new(
+            ErrorCode::DATABASE_DIFFER_CASE,
+            format!(
+                "db already exists with different case already have: [{other}] trying to create [{}]",
+                ns.db()
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A collection with its index on `_id`: its tables and its row are put into the unit.
+pub(crate) fn new_collection(
+    catalog: &Catalog,
+    unit: &mut WriteUnitOfWork,
+    ns: &Namespace,
+    options: &CollectionOptions,
+) -> Result<Collection> {
+    let (table, ident) = catalog.allocate("collection", unit);
+    let (id_table, id_ident) = catalog.allocate("index", unit);
+    let id_index = Index::new(IndexSpec::id_index(), id_ident, id_table, Vec::new())?;
+    let collection = Collection {
+        ns: ns.clone(),
+        uuid: catalog.new_uuid(),
+        ident,
+        table,
+        options: options.clone(),
+        indexes: Indexes::new(vec![id_index])?,
+        builds: Vec::new(),
+        generation: 0,
+        plan_cache: Arc::default(),
+        state: Arc::new(CollectionState {
+            record_ids: RecordIdSource::of_new_table(),
+            ..CollectionState::default()
+        }),
+    };
+    unit.create_table(table);
+    unit.create_table(id_table);
+    rows::put_collection(unit, &collection);
+    Ok(collection)
 }

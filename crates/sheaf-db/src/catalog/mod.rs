@@ -136,7 +136,8 @@ impl Catalog {
     ) -> Result<Arc<Collection>> {
         let _one = collection.state.row.lock();
         let current = self.current();
-        let now = current.collection(collection.ns()).unwrap_or(collection);
+        let published = current.collection(collection.ns());
+        let now = published.unwrap_or(collection);
         let mut list = now.index_list().to_vec();
         let Some(place) = list.iter_mut().find(|own| own.table() == index) else {
             return Ok(now.clone());
@@ -148,6 +149,10 @@ impl Catalog {
         changed.multikey_unsaved().store(true, Ordering::Release);
         *place = changed;
         let changed = Arc::new(now.with_indexes(list)?);
+        // A collection that a transaction has created is not for others to see.
+        if published.is_none_or(|published| published.uuid() != collection.uuid()) {
+            return Ok(changed);
+        }
         self.current
             .rcu(|current| current.with_collection(changed.clone()));
         Ok(changed)
@@ -188,14 +193,13 @@ impl Catalog {
         lock.exclusive(op)
     }
 
-    /// Locks the databases of two names, in an order that all follow.
-    pub(crate) fn lock_databases(
+    /// Locks the databases of these names, in an order that all follow.
+    pub(crate) fn lock_databases<'n>(
         &self,
         op: &OpContext,
-        a: &str,
-        b: &str,
+        names: impl Iterator<Item = &'n str>,
     ) -> Result<Vec<ExclusiveIntent>> {
-        let mut names = vec![a.to_lowercase(), b.to_lowercase()];
+        let mut names: Vec<String> = names.map(str::to_lowercase).collect();
         names.sort();
         names.dedup();
         names

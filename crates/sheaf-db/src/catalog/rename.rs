@@ -34,7 +34,7 @@ impl Db {
         }
         to.check_creatable()?;
         let writer = self.catalog_writer();
-        let _databases = writer.lock_databases(op, from.db(), to.db())?;
+        let _databases = writer.lock_databases(op, [from.db(), to.db()].into_iter())?;
         let catalog = writer.current();
         let Some(source) = catalog.collection(from) else {
             return Err(Error::new(

@@ -61,7 +61,7 @@ pub fn delete(
     };
     loop {
         op.check_interrupt_now()?;
-        let view = db.read_view(ns)?;
+        let view = db.view(op, ns)?;
         let Some(collection) = &view.collection else {
             report.plan = PlanDigest::nothing();
             return Ok(());

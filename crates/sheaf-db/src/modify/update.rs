@@ -93,7 +93,7 @@ pub fn update(
     let mut upsert_attempts = 0;
     loop {
         op.check_interrupt_now()?;
-        let view = db.read_view(ns)?;
+        let view = db.view(op, ns)?;
         let mut lost_its_match = false;
         if let Some(collection) = &view.collection {
             let mut matches = Matches::start(&view, collection, op, &query, options)?;

@@ -69,7 +69,10 @@ impl Db {
             {
                 match self.insert_into(&mut unit, op, slot, docs[at]) {
                     Ok(_) => {}
-                    Err(error) if is_write_conflict(&error) => break,
+                    Err(error) if is_write_conflict(&error) => match op.transaction() {
+                        Some(_) => return Err(error),
+                        None => break,
+                    },
                     Err(error) if ends_operation(&error) => return Err(error),
                     Err(error) => {
                         result.errors.push(WriteError { index: at, error });

@@ -12,6 +12,7 @@
 //! multikey path before a document that has it can be seen.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,15 +23,23 @@ use sheaf_storage::{
 
 use crate::catalog::ReadView;
 use crate::catalog::collection::{Collection, record_key};
+use crate::catalog::create;
 use crate::catalog::intent::SharedIntent;
 use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
 use crate::index::key_set::{EntryKey, KeySet};
 use crate::op_context::OpContext;
 use crate::storage_error::{Coded, coded};
+use crate::txn::{self, Transaction};
 
 /// How long a wait for a lock goes on before it looks whether the operation was killed.
 const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// How long a transaction that creates collections waits for other changes of its databases.
+const CREATION_WAIT: Duration = Duration::from_millis(100);
 
 /// Whether a unit waits for what others hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +89,15 @@ pub struct WriteUnit {
     holds_locks: bool,
     pub(crate) stats: WriteStats,
     pub(crate) scratch: Scratch,
+    /// The transaction whose statement has the unit now.
+    lent: Option<Lent>,
+}
+
+/// What a unit had done before the statement that has it.
+struct Lent {
+    transaction: Arc<Transaction>,
+    stats: WriteStats,
+    bytes: u64,
 }
 
 /// Buffers that live from document to document.
@@ -94,7 +112,8 @@ struct OpenCollection {
     collection: Arc<Collection>,
     /// Some document of the unit has multikey paths.
     multikey: bool,
-    _intent: SharedIntent,
+    /// `None`: the unit creates the collection, and nobody else knows of it.
+    intent: Option<SharedIntent>,
 }
 
 /// One of the collections that a unit has open. Worth nothing in another unit.
@@ -117,26 +136,43 @@ impl Db {
         ns: &Namespace,
         patience: Patience,
     ) -> Result<Option<(WriteUnit, Slot)>> {
+        if let Some(transaction) = op.transaction() {
+            return transaction.enter(op, ns);
+        }
         let Some(open) = self.open_for_write(op, ns, None)? else {
             return Ok(None);
         };
         // Under the intent, so that no change of the shape can lie between the snapshot and the catalog.
+        let unit = self.unit_of(vec![open], patience)?;
+        Ok(Some((unit, Slot(0))))
+    }
+
+    /// Begins a transaction's unit, which has no collection open yet.
+    pub(crate) fn begin_unit(self: &Arc<Self>) -> Result<WriteUnit> {
+        self.unit_of(Vec::new(), Patience::FailsAtOnce)
+    }
+
+    fn unit_of(
+        self: &Arc<Self>,
+        collections: Vec<OpenCollection>,
+        patience: Patience,
+    ) -> Result<WriteUnit> {
         let generation = self.catalog().generation();
         let unit = self.storage().begin().coded()?;
         let base = unit.reader();
-        let unit = WriteUnit {
+        Ok(WriteUnit {
             db: self.clone(),
             unit,
             base,
             cursors: Vec::new(),
             generation,
-            collections: vec![open],
+            collections,
             patience,
             holds_locks: false,
             stats: WriteStats::default(),
             scratch: Scratch::default(),
-        };
-        Ok(Some((unit, Slot(0))))
+            lent: None,
+        })
     }
 
     fn open_for_write(
@@ -158,7 +194,7 @@ impl Db {
                     return Ok(Some(OpenCollection {
                         collection: now.clone(),
                         multikey: false,
-                        _intent: intent,
+                        intent: Some(intent),
                     }));
                 }
                 // Dropped, renamed or replaced while we waited.
@@ -210,14 +246,52 @@ impl WriteUnit {
         }
     }
 
+    /// The data with the unit's writes up to now, for reading a collection that is not there.
+    pub(crate) fn empty_view(&self) -> ReadView {
+        ReadView {
+            collection: None,
+            snapshot: self.unit.reader(),
+        }
+    }
+
+    /// Creates a collection that only the unit sees until it commits. One that the unit has open with
+    /// the same options is left as it is.
+    ///
+    /// Errors: `NamespaceExists`, `InvalidNamespace`, `DatabaseDifferCase`, `WriteConflict`.
+    pub(crate) fn create_collection(
+        &mut self,
+        op: &OpContext,
+        ns: &Namespace,
+        options: &CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        if let Some(slot) = self.open(op, ns, Some(Duration::ZERO))? {
+            let collection = self.collection(slot).clone();
+            return match collection.options().same(options) {
+                true => Ok(collection),
+                false => Err(create::exists_otherwise(&collection)),
+            };
+        }
+        let db = self.db.clone();
+        let catalog = db.catalog_writer();
+        create::check_name(&catalog.current(), ns)?;
+        let created = create::new_collection(catalog, &mut self.unit, ns, options)?;
+        let collection = Arc::new(created);
+        self.collections.push(OpenCollection {
+            collection: collection.clone(),
+            multikey: false,
+            intent: None,
+        });
+        Ok(collection)
+    }
+
     /// What the unit has done so far.
     pub fn stats(&self) -> &WriteStats {
         &self.stats
     }
 
-    /// Bytes of keys and values written so far.
+    /// Bytes of keys and values written so far; in a transaction, by the statement.
     pub fn bytes(&self) -> u64 {
-        self.unit.writes().bytes()
+        self.unit.writes().bytes() - self.lent.as_ref().map_or(0, |lent| lent.bytes)
     }
 
     /// The document of a record as the unit sees it.
@@ -290,27 +364,99 @@ impl WriteUnit {
     }
 
     /// Commits: all writes become visible together, durable within the flush interval ([`Db::sync`] makes
-    /// them so at once). Adds what was done to the operation's counters.
-    pub fn commit(self, op: &OpContext) -> Result<WriteStats> {
-        for open in self.collections.iter().filter(|open| open.multikey) {
+    /// them so at once). Adds what was done to the operation's counters, and tells.
+    ///
+    /// The unit of a transaction goes back to it instead, and commits with it.
+    pub fn commit(mut self, op: &OpContext) -> Result<WriteStats> {
+        let bytes = self.bytes();
+        let lent = self.lent.take();
+        let stats = match &lent {
+            Some(lent) => txn::since(&self.stats, &lent.stats),
+            None => self.stats,
+        };
+        match lent {
+            Some(lent) => lent.transaction.park(self),
+            None => self.commit_storage(op)?,
+        }
+        let counters = op.counters();
+        counters.bytes_logged.add(bytes);
+        counters.keys_inserted.add(stats.keys_inserted);
+        counters.keys_deleted.add(stats.keys_deleted);
+        counters.docs_inserted.add(stats.docs_inserted);
+        counters.docs_modified.add(stats.docs_modified);
+        counters.docs_deleted.add(stats.docs_deleted);
+        Ok(stats)
+    }
+
+    /// Lends the unit to a statement of the transaction.
+    pub(crate) fn lend(&mut self, transaction: Arc<Transaction>) {
+        self.lent = Some(Lent {
+            transaction,
+            stats: self.stats,
+            bytes: self.unit.writes().bytes(),
+        });
+    }
+
+    /// Commits a transaction's unit, with the collections that it creates.
+    /// Errors: `WriteConflict` when another has created one of them meanwhile.
+    pub(crate) fn commit_transaction(mut self, op: &OpContext) -> Result<()> {
+        let created: Vec<Arc<Collection>> = self
+            .collections
+            .iter()
+            .filter(|open| open.intent.is_none())
+            .map(|open| open.collection.clone())
+            .collect();
+        if created.is_empty() {
+            return self.commit_storage(op);
+        }
+        let db = self.db.clone();
+        let catalog = db.catalog_writer();
+        let names = created.iter().map(|collection| collection.ns().db());
+        // Other DDL may hold a database and wait for what this unit holds: so the wait is short.
+        let hurried = OpContext::new().with_max_time(CREATION_WAIT);
+        let _databases = catalog.lock_databases(&hurried, names).map_err(|_| {
+            Error::new(
+                ErrorCode::LOCK_TIMEOUT,
+                "the database is being changed by another command; try the transaction again",
+            )
+        })?;
+        let current = catalog.current();
+        let mut change = CatalogChange::default();
+        for collection in created {
+            let ns = collection.ns();
+            if current.collection(ns).is_some() {
+                return Err(Error::new(
+                    ErrorCode::WRITE_CONFLICT,
+                    format!("{ns} was created by another operation meanwhile; try again"),
+                ));
+            }
+            create::check_name(&current, ns)?;
+            // Its indexes may have become multikey since it was created.
+            for index in collection.index_list() {
+                index.multikey_unsaved().store(false, Ordering::Release);
+            }
+            rows::put_collection(&mut self.unit, &collection);
+            change.added.push(Collection::clone(&collection));
+        }
+        self.commit_storage(op)?;
+        catalog.publish(&change);
+        Ok(())
+    }
+
+    fn commit_storage(self, op: &OpContext) -> Result<()> {
+        let own = |open: &&OpenCollection| open.multikey && open.intent.is_some();
+        for open in self.collections.iter().filter(own) {
             if open.collection.multikey_unsaved() {
                 self.db
                     .catalog_writer()
                     .save_multikey(self.db.storage(), &open.collection)?;
             }
         }
-        let counters = op.counters();
         if !self.unit.is_empty() {
-            counters.bytes_logged.add(self.unit.writes().bytes());
-            counters.commits.add(1);
+            op.counters().commits.add(1);
         }
         self.unit.commit(Durability::Buffered).coded()?;
-        counters.keys_inserted.add(self.stats.keys_inserted);
-        counters.keys_deleted.add(self.stats.keys_deleted);
-        counters.docs_inserted.add(self.stats.docs_inserted);
-        counters.docs_modified.add(self.stats.docs_modified);
-        counters.docs_deleted.add(self.stats.docs_deleted);
-        Ok(self.stats)
+        Ok(())
     }
 
     pub(crate) fn set_collection(&mut self, slot: Slot, collection: Arc<Collection>) {

@@ -273,7 +273,7 @@ impl<'a> BatchWriter<'a> {
                     }
                     return Ok(done);
                 }
-                Err(error) if is_write_conflict(&error) => {
+                Err(error) if is_write_conflict(&error) && self.op.transaction().is_none() => {
                     let progressed = !unit.unit.is_empty();
                     self.finish()?;
                     if !progressed {

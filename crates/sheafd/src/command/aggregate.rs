@@ -82,7 +82,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let context = context(request.let_vars)?;
     let pipeline = Pipeline::parse(request.pipeline, &context)?.optimize();
-    let view = cx.server.view(&namespace)?;
+    let view = cx.view(&namespace)?;
     let options = cx.server.query_options(request.allow_disk_use);
     let source = match &pipeline.rest.source {
         PipelineSource::Collection => {

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue};
-use sheaf_db::{Namespace, OpContext, PlanDigest};
+use sheaf_db::{Namespace, OpContext, PlanDigest, ReadView};
 use sheaf_wire::DocumentSequence;
 
+use super::transaction::RawTransactionArguments;
 use super::{Command, fields};
 use crate::server::{ConnectionState, Server};
+use crate::session::logical::{LogicalSession, TransactionArguments};
 
 /// One command, being carried out.
 pub struct CommandContext<'a> {
@@ -30,6 +33,10 @@ pub struct CommandContext<'a> {
     pub op: Arc<OpContext>,
     /// Arguments that every command takes.
     pub generic: GenericArguments<'a>,
+    /// The session of `lsid`.
+    pub session: Option<Arc<LogicalSession>>,
+    /// The command is a statement of this transaction of the session.
+    pub transaction: Option<TransactionArguments>,
     /// What the slow-operation log and the profiler will say.
     pub report: OpReport,
 }
@@ -45,8 +52,14 @@ pub struct GenericArguments<'a> {
     pub lsid: Option<RawDoc<'a>>,
     /// `readConcern.level`.
     pub read_concern_level: Option<&'a str>,
+    /// A `readConcern` with a level was given.
+    pub has_read_concern: bool,
     /// `writeConcern`.
     pub write_concern: WriteConcern,
+    /// A `writeConcern` was given.
+    pub has_write_concern: bool,
+    /// `txnNumber`, `autocommit`, `startTransaction`.
+    pub transaction: RawTransactionArguments,
 }
 
 /// How durable a write must be before it is acknowledged.
@@ -173,6 +186,25 @@ impl<'a> CommandContext<'a> {
             .copied()
     }
 
+    /// What the command reads: the newest of a collection, or what its transaction sees.
+    pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
+        self.server.db.view(&self.op, namespace)
+    }
+
+    /// Whether the error ends a transaction in a way that lets all of it be tried again: then it is the
+    /// command's own error, and none of one statement.
+    pub fn is_transient(&self, error: &Error) -> bool {
+        self.op.transaction().is_some()
+            && (sheaf_db::is_write_conflict(error) || error.has_label(label::TRANSIENT_TRANSACTION))
+    }
+
+    /// A write of the command was refused: that ends the transaction that it is a statement of.
+    pub fn write_refused(&self) {
+        if let Some(transaction) = self.op.transaction() {
+            transaction.abort();
+        }
+    }
+
     /// The error for a field that the command does not have.
     pub fn unknown_field(&self, element: &RawElement<'_>) -> Error {
         unknown_field(self.command.name, element.key())
@@ -246,18 +278,24 @@ impl<'a> GenericArguments<'a> {
                     generic.lsid = Some(lsid);
                 }
                 "readConcern" => {
-                    generic.read_concern_level =
-                        read_concern(fields::document(command, &element)?)?;
+                    let concern = fields::document(command, &element)?;
+                    generic.read_concern_level = read_concern(concern)?;
+                    generic.has_read_concern = !concern.is_empty();
                 }
                 "writeConcern" => {
                     generic.write_concern =
                         WriteConcern::parse(fields::document(command, &element)?)?;
+                    generic.has_write_concern = true;
                 }
-                "txnNumber" | "autocommit" | "startTransaction" => {
-                    return Err(Error::new(
-                        ErrorCode::ILLEGAL_OPERATION,
-                        "Transaction numbers are only allowed on a replica set member or mongos",
-                    ));
+                "txnNumber" => match element.value() {
+                    RawValue::Int64(number) => generic.transaction.number = Some(number),
+                    _ => return Err(fields::wrong_type(command, &element, "long")),
+                },
+                "autocommit" => {
+                    generic.transaction.autocommit = Some(fields::boolean(command, &element)?);
+                }
+                "startTransaction" => {
+                    generic.transaction.start = Some(fields::boolean(command, &element)?);
                 }
                 "apiVersion" => {
                     if fields::string(command, &element)? != "1" {
@@ -274,6 +312,19 @@ impl<'a> GenericArguments<'a> {
             }
         }
         Ok(generic)
+    }
+}
+
+/// Outside of a transaction some levels need more than one node.
+pub fn check_read_concern(level: Option<&str>) -> Result<(), Error> {
+    match level {
+        Some(name @ ("linearizable" | "snapshot")) => Err(Error::new(
+            ErrorCode::NOT_A_REPLICA_SET,
+            format!(
+                "readConcern level '{name}' needs a replica set, and this server is not a member of one"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -337,15 +388,8 @@ fn read_concern<'a>(doc: RawDoc<'a>) -> Result<Option<&'a str>, Error> {
             "level" => {
                 let name = fields::string("readConcern", &element)?;
                 match name {
-                    "local" | "available" | "majority" => level = Some(name),
-                    "linearizable" | "snapshot" => {
-                        return Err(Error::new(
-                            ErrorCode::NOT_A_REPLICA_SET,
-                            format!(
-                                "readConcern level '{name}' needs a replica set, and this server \
-                                 is not a member of one"
-                            ),
-                        ));
+                    "local" | "available" | "majority" | "linearizable" | "snapshot" => {
+                        level = Some(name);
                     }
                     _ => {
                         return Err(Error::bad_value(format!(

@@ -33,7 +33,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let query = Arc::new(CanonicalQuery::new(parse(cx.arguments())?)?);
-    let view = cx.server.view(&namespace)?;
+    let view = cx.view(&namespace)?;
     let options = cx.server.query_options(None);
     let counted = sheaf_db::count::count(&view, &cx.op, query, &options)?;
     let counters = cx.op.counters();

@@ -73,6 +73,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
         n += report.result.deleted;
         if let Err(error) = result {
+            if cx.is_transient(&error) {
+                return Err(error);
+            }
             let ends = sheaf_db::write::ends_operation(&error);
             if ends && index == 0 && n == 0 {
                 return Err(error);
@@ -84,7 +87,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     out.append("n", n as i32);
-    errors.append(out);
+    errors.append(cx, out);
     append_write_concern(cx, out);
     Ok(())
 }

@@ -39,7 +39,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let (key, spec) = parse(cx.arguments())?;
     let query = Arc::new(CanonicalQuery::new(spec)?);
-    let view = cx.server.view(&namespace)?;
+    let view = cx.view(&namespace)?;
     let options = cx.server.query_options(None);
     let found = sheaf_db::distinct::distinct(&view, &cx.op, &key, query, &options)?;
     let counters = cx.op.counters();

@@ -66,7 +66,7 @@ pub fn explain(
         ));
     };
     let namespace = Namespace::new(cx.db, collection)?;
-    let view = cx.server.view(&namespace)?;
+    let view = cx.view(&namespace)?;
     out.append("explainVersion", "1");
     let arguments = command
         .iter()

@@ -98,7 +98,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let request = FindRequest::parse(cx.arguments())?;
     let query = Arc::new(CanonicalQuery::new(request.spec)?);
-    let view = cx.server.view(&namespace)?;
+    let view = cx.view(&namespace)?;
     let options = cx.server.query_options(request.allow_disk_use);
     let source = sheaf_db::find::find(&view, &cx.op, query, &options)?;
     let reply_namespace = namespace.as_str().to_owned();

@@ -38,7 +38,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for refused in result.errors {
         errors.push(refused.index, refused.error);
     }
-    errors.append(out);
+    errors.append(cx, out);
     append_write_concern(cx, out);
     Ok(())
 }

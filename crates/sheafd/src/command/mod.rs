@@ -36,7 +36,7 @@ mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
 mod get_parameter;
-mod hello;
+pub mod hello;
 mod host_info;
 mod insert;
 mod kill_cursors;
@@ -56,6 +56,7 @@ mod sessions;
 mod set_parameter;
 mod shutdown;
 mod table;
+mod transaction;
 mod update;
 mod validate;
 mod whatsmyuri;
@@ -178,6 +179,21 @@ pub fn dispatch(
         op = op.with_comment(comment.to_value());
     }
     let op = Arc::new(op);
+    let transaction = generic.transaction.check(command, db, body, &generic)?;
+    if transaction.is_none() {
+        context::check_read_concern(generic.read_concern_level)?;
+    }
+    let session = generic
+        .lsid
+        .and_then(|lsid| server.sessions.get(lsid, connection.session.as_ref()));
+    if let Some(session) = &session
+        && !connection
+            .session
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, session))
+    {
+        connection.session = Some(session.clone());
+    }
     let registered = connection.operations.register(&op, command, db, body);
     let mut cx = CommandContext {
         server,
@@ -189,9 +205,11 @@ pub fn dispatch(
         exhaust_allowed: message.exhaust_allowed(),
         op: op.clone(),
         generic,
+        session,
+        transaction,
         report: OpReport::default(),
     };
-    let result = (command.run)(&mut cx, reply);
+    let result = run(&mut cx, reply);
     let report = std::mem::take(&mut cx.report);
     drop(registered);
     observe::finished(observe::Finished {
@@ -209,6 +227,31 @@ pub fn dispatch(
     result?;
     reply.append("ok", 1.0);
     Ok(())
+}
+
+/// Carries the command out; inside a transaction as a statement of it, whose failure ends the transaction.
+fn run(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
+    let (Some(arguments), Some(session)) = (cx.transaction, cx.session.clone()) else {
+        return (cx.command.run)(cx, reply);
+    };
+    if matches!(cx.command.name, "commitTransaction" | "abortTransaction") {
+        return (cx.command.run)(cx, reply);
+    }
+    let server = cx.server;
+    let mut record = session.lock(&cx.op)?;
+    let lock_wait = transaction::lock_wait(server);
+    let transaction =
+        server
+            .sessions
+            .begin_statement(&server.db, &session, &mut record, arguments, lock_wait)?;
+    cx.op.enter_transaction(transaction.clone());
+    session.set_running(Some(cx.op.clone()));
+    let result = (cx.command.run)(cx, reply);
+    session.set_running(None);
+    if result.is_err() || !transaction.is_open() {
+        server.sessions.abort(&session, &mut record);
+    }
+    result.map_err(transaction::statement_error)
 }
 
 /// The document of `listCommands` for one row.

@@ -1,5 +1,5 @@
 //! `startSession`, `refreshSessions`, `endSessions`, `killSessions`: logical
-//! sessions. A session's only belongings so far are its cursors.
+//! sessions. A session's belongings are its cursors and its transaction.
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Uuid;
@@ -7,6 +7,7 @@ use sheaf_db::Uuid;
 use super::context::CommandContext;
 use super::fields;
 use super::hello::SESSION_TIMEOUT_MINUTES;
+use crate::session::logical::session_id;
 
 /// Runs `startSession`: a new session id.
 pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -26,20 +27,26 @@ pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Er
     Ok(())
 }
 
-/// Runs `refreshSessions`: they do not time out, so there is nothing to do but to check the ids.
+/// Runs `refreshSessions`: they live on for another timeout.
 pub fn refresh(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
-    ids(cx, "refreshSessions").map(drop)
+    for lsid in ids(cx, "refreshSessions")? {
+        cx.server.sessions.get(lsid.as_raw(), None);
+    }
+    Ok(())
 }
 
-/// Runs `endSessions` and `killSessions`: closes the sessions' cursors.
+/// Runs `endSessions` and `killSessions`: closes the sessions' cursors and
+/// aborts their transactions.
 pub fn end(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     let ended = ids(cx, cx.name())?;
-    cx.server.cursors.kill_where(|_, lsid| {
-        lsid.is_some_and(|lsid| {
-            let id = lsid.get("id");
-            ended.iter().any(|other| other.get("id") == id)
-        })
-    });
+    let ended: Vec<_> = ended
+        .iter()
+        .filter_map(|lsid| session_id(lsid.as_raw()))
+        .collect();
+    cx.server
+        .sessions
+        .end(|session| ended.contains(session.id()));
+    cx.server.close_cursors_of(&ended);
     Ok(())
 }
 

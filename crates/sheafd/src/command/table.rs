@@ -9,7 +9,7 @@ use super::{
     find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info,
     insert, kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
     log_rotate, logout, ping, plan_cache_clear, profile, rename_collection, server_status,
-    sessions, set_parameter, shutdown, update, validate, whatsmyuri,
+    sessions, set_parameter, shutdown, transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -345,6 +345,20 @@ pub static COMMANDS: &[Command] = &[
         logout::run,
         Same,
         "ends the authentication there is not",
+    ),
+    on_admin(
+        "commitTransaction",
+        Session,
+        transaction::commit,
+        Same,
+        "makes a transaction's writes visible together",
+    ),
+    on_admin(
+        "abortTransaction",
+        Session,
+        transaction::abort,
+        Same,
+        "ends a transaction without a trace",
     ),
     on_any(
         "startSession",

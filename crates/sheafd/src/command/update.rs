@@ -95,6 +95,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             upserted.push((index, id));
         }
         if let Err(error) = result {
+            if cx.is_transient(&error) {
+                return Err(error);
+            }
             if sheaf_db::write::ends_operation(&error) && errors.is_empty() && index == 0 && n == 0
             {
                 return Err(error);
@@ -118,7 +121,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         out.end();
     }
     out.append("nModified", n_modified as i32);
-    errors.append(out);
+    errors.append(cx, out);
     append_write_concern(cx, out);
     Ok(())
 }

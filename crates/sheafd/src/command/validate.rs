@@ -25,7 +25,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => return Err(cx.unknown_field(&element)),
         }
     }
-    let view = cx.server.view(&namespace)?;
+    let view = cx.view(&namespace)?;
     let Some(collection) = &view.collection else {
         return Err(Error::new(
             ErrorCode::NAMESPACE_NOT_FOUND,

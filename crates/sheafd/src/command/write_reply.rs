@@ -76,10 +76,12 @@ impl WriteErrors {
     }
 
     /// Appends `writeErrors` when there are some. Past some megabytes messages are left out.
-    pub fn append(&self, out: &mut DocBuilder) {
+    /// They end a transaction.
+    pub fn append(&self, cx: &CommandContext<'_>, out: &mut DocBuilder) {
         if self.errors.is_empty() {
             return;
         }
+        cx.write_refused();
         let start = out.current_len();
         out.begin_array("writeErrors");
         for (index, error) in &self.errors {

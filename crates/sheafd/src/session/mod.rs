@@ -2,4 +2,5 @@
 //! progress, logical sessions.
 
 pub mod cursors;
+pub mod logical;
 pub mod operations;

@@ -1,0 +1,195 @@
+//! A multi-document transaction: one unit of work that lives from statement to statement.
+//!
+//! ```text
+//!   statement ── enter ──> WriteUnit ── commit of the statement ──> parked again
+//!                  │            └─ dropped (an error): nothing is parked, the transaction is lost
+//!                  └─ reads: read_view = the unit's snapshot with its own writes laid over it
+//!   commit ── the parked unit commits, once        abort, or the time limit ── it is dropped
+//! ```
+//!
+//! The database above does not see the difference: [`Db::begin_write`] gives a statement inside a transaction
+//! the transaction's unit, and the unit's commit gives it back. Reads ask [`Db::read_view`], which asks the
+//! operation whether it is part of a transaction.
+//!
+//! Invariant: a unit is either parked here or with the one statement that is being carried out. Whoever
+//! finds neither knows that a statement has failed, and that nothing of the transaction may be committed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sheaf_bson::error_code::label;
+use sheaf_bson::{Error, ErrorCode, Result};
+
+use crate::catalog::ReadView;
+use crate::catalog::namespace::Namespace;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::write::unit::{Slot, WriteStats, WriteUnit};
+
+/// A transaction in progress, or one that has ended.
+pub struct Transaction {
+    state: Mutex<State>,
+    begun: Instant,
+    /// How long a statement waits for a collection whose shape is being changed.
+    lock_wait: Duration,
+}
+
+enum State {
+    /// Between two statements.
+    Parked(Box<WriteUnit>),
+    /// A statement has the unit.
+    Lent,
+    /// Committed, aborted or failed.
+    Ended,
+}
+
+impl Transaction {
+    /// Begins one: its snapshot is that of now. `lock_wait` is `maxTransactionLockRequestTimeoutMillis`.
+    pub fn begin(db: &Arc<Db>, lock_wait: Duration) -> Result<Arc<Transaction>> {
+        Ok(Arc::new(Transaction {
+            state: Mutex::new(State::Parked(Box::new(db.begin_unit()?))),
+            begun: Instant::now(),
+            lock_wait,
+        }))
+    }
+
+    /// When it began.
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Whether it can still commit.
+    pub fn is_open(&self) -> bool {
+        !matches!(*self.state.lock(), State::Ended)
+    }
+
+    /// The unit with the collection opened, for one statement's writes; `None` without such a collection.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+    ) -> Result<Option<(WriteUnit, Slot)>> {
+        let mut unit = self.take()?;
+        match unit.open(op, ns, Some(self.lock_wait)) {
+            Ok(Some(slot)) => {
+                unit.lend(self.clone());
+                Ok(Some((unit, slot)))
+            }
+            Ok(None) => {
+                self.park(unit);
+                Ok(None)
+            }
+            Err(error) => {
+                self.abort();
+                Err(error)
+            }
+        }
+    }
+
+    /// The collection and the data as the transaction sees them.
+    pub(crate) fn read_view(&self, op: &OpContext, ns: &Namespace) -> Result<ReadView> {
+        let mut unit = self.take()?;
+        match unit.open(op, ns, Some(self.lock_wait)) {
+            Ok(slot) => {
+                let view = match slot {
+                    Some(slot) => unit.read_view(slot),
+                    None => unit.empty_view(),
+                };
+                self.park(unit);
+                Ok(view)
+            }
+            Err(error) => {
+                self.abort();
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates a collection that only the transaction sees until it commits.
+    pub(crate) fn with_unit<T>(&self, work: impl FnOnce(&mut WriteUnit) -> Result<T>) -> Result<T> {
+        let mut unit = self.take()?;
+        match work(&mut unit) {
+            Ok(done) => {
+                self.park(unit);
+                Ok(done)
+            }
+            Err(error) => {
+                self.abort();
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits all of it. What it did is not counted again: its statements were.
+    ///
+    /// Errors: `NoSuchTransaction` when a statement failed or it was aborted, `WriteConflict`, the engine's;
+    /// in each case nothing is committed and the transaction is over.
+    pub fn commit(&self, op: &OpContext) -> Result<()> {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Ended);
+        match state {
+            State::Parked(unit) => unit.commit_transaction(op),
+            State::Lent | State::Ended => Err(gone()),
+        }
+    }
+
+    /// Ends it without a trace. A statement that is being carried out finds that out when it ends.
+    pub fn abort(&self) {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Ended);
+        // The locks are given back outside of ours.
+        drop(state);
+    }
+
+    fn take(&self) -> Result<WriteUnit> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Lent) {
+            State::Parked(unit) => Ok(*unit),
+            State::Lent | State::Ended => {
+                *state = State::Ended;
+                Err(gone())
+            }
+        }
+    }
+
+    /// Takes the unit back from a statement; drops it when the transaction was aborted meanwhile.
+    pub(crate) fn park(&self, unit: WriteUnit) {
+        let mut state = self.state.lock();
+        let refused = match *state {
+            State::Lent => {
+                *state = State::Parked(Box::new(unit));
+                None
+            }
+            State::Parked(_) | State::Ended => Some(unit),
+        };
+        drop(state);
+        drop(refused);
+    }
+}
+
+fn gone() -> Error {
+    Error::new(
+        ErrorCode::NO_SUCH_TRANSACTION,
+        "Transaction has been aborted: one of its statements failed, or it was open for too long",
+    )
+    .with_label(label::TRANSIENT_TRANSACTION)
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a statement of a transaction did; for its report.
+pub(crate) fn since(now: &WriteStats, then: &WriteStats) -> WriteStats {
+    WriteStats {
+        keys_inserted: now.keys_inserted - then.keys_inserted,
+        keys_deleted: now.keys_deleted - then.keys_deleted,
+        docs_inserted: now.docs_inserted - then.docs_inserted,
+        docs_modified: now.docs_modified - then.docs_modified,
+        docs_deleted: now.docs_deleted - then.docs_deleted,
+    }
+}

@@ -1,0 +1,253 @@
+//! Transactions: what a statement in one may be, `commitTransaction`, `abortTransaction`.
+//!
+//! The arguments `txnNumber`, `autocommit` and `startTransaction` make a command a statement of a transaction;
+//! see the transactions specification of the drivers and the manual, "Transactions and Operations".
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheaf_bson::error_code::label;
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+
+use super::Command;
+use super::context::{CommandContext, GenericArguments};
+use super::write_reply::append_write_concern;
+use crate::server::Server;
+use crate::session::logical::{LogicalSession, TransactionArguments};
+
+/// Commands that may be statements of a transaction.
+const STATEMENTS: &[&str] = &[
+    "abortTransaction",
+    "aggregate",
+    "bulkWrite",
+    "commitTransaction",
+    "create",
+    "createIndexes",
+    "delete",
+    "distinct",
+    "find",
+    "findAndModify",
+    "getMore",
+    "insert",
+    "killCursors",
+    "update",
+];
+
+/// Stages that read or write what a snapshot does not hold.
+const STAGES_REFUSED: &[&str] = &[
+    "$collStats",
+    "$currentOp",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$merge",
+    "$out",
+    "$planCacheStats",
+];
+
+/// Raw forms of the arguments, as they come.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct RawTransactionArguments {
+    /// `txnNumber`.
+    pub number: Option<i64>,
+    /// `autocommit`.
+    pub autocommit: Option<bool>,
+    /// `startTransaction`.
+    pub start: Option<bool>,
+}
+
+impl RawTransactionArguments {
+    /// Checks them against each other and the rest of the command.
+    ///
+    /// Errors: `InvalidOptions`, `OperationNotSupportedInTransaction`, `IllegalOperation` (retryable writes,
+    /// which need a replica set).
+    pub fn check(
+        self,
+        command: &Command,
+        db: &str,
+        body: RawDoc<'_>,
+        generic: &GenericArguments<'_>,
+    ) -> Result<Option<TransactionArguments>, Error> {
+        let invalid = |message: &str| Err(Error::new(ErrorCode::INVALID_OPTIONS, message));
+        let Some(number) = self.number else {
+            if self.autocommit.is_some() {
+                return invalid(
+                    "'autocommit' field requires a transaction number to also be specified",
+                );
+            }
+            if self.start.is_some() {
+                return invalid(
+                    "'startTransaction' field requires 'autocommit' field to also be specified",
+                );
+            }
+            if matches!(command.name, "commitTransaction" | "abortTransaction") {
+                return Err(Error::new(
+                    ErrorCode::COMMAND_FAILED,
+                    format!("{} must be run within a transaction", command.name),
+                ));
+            }
+            return Ok(None);
+        };
+        if generic.lsid.is_none() {
+            return invalid("Transaction number requires a session ID to also be specified");
+        }
+        if number < 0 {
+            return invalid("Transaction number cannot be negative");
+        }
+        match (self.autocommit, self.start) {
+            (None, None) => {
+                return Err(Error::new(
+                    ErrorCode::ILLEGAL_OPERATION,
+                    "Transaction numbers are only allowed on a replica set member or mongos",
+                ));
+            }
+            (None, Some(_)) => {
+                return invalid(
+                    "'startTransaction' field requires 'autocommit' field to also be specified",
+                );
+            }
+            (Some(true), _) => return invalid("Specifying autocommit=true is not allowed."),
+            (Some(false), Some(false)) => {
+                return invalid("Specifying startTransaction=false is not allowed.");
+            }
+            (Some(false), _) => {}
+        }
+        let starts = self.start.is_some();
+        let ends = matches!(command.name, "commitTransaction" | "abortTransaction");
+        if !STATEMENTS.contains(&command.name) {
+            return unsupported(format!(
+                "Cannot run '{}' in a multi-document transaction.",
+                command.name
+            ));
+        }
+        if starts && ends {
+            return invalid(
+                "startTransaction is not allowed with commitTransaction or abortTransaction",
+            );
+        }
+        if !ends && matches!(db, "config" | "admin" | "local") {
+            return unsupported(format!(
+                "Cannot run command against the '{db}' database in a transaction."
+            ));
+        }
+        if generic.has_read_concern && !starts {
+            return invalid("Only the first command in a transaction may specify a readConcern");
+        }
+        if let Some(level) = generic.read_concern_level
+            && !matches!(level, "local" | "majority" | "snapshot")
+        {
+            return invalid(
+                "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order \
+                 to run in a transaction",
+            );
+        }
+        if generic.has_write_concern && !ends {
+            return invalid("writeConcern is not allowed within a multi-statement transaction");
+        }
+        if command.name == "aggregate" {
+            check_stages(body)?;
+        }
+        Ok(Some(TransactionArguments { number, starts }))
+    }
+}
+
+fn unsupported<T>(message: String) -> Result<T, Error> {
+    Err(Error::new(
+        ErrorCode::OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+        message,
+    ))
+}
+
+fn check_stages(body: RawDoc<'_>) -> Result<(), Error> {
+    if body.get("explain").is_some() {
+        return unsupported("Cannot run 'explain' in a multi-document transaction.".into());
+    }
+    let Some(RawValue::Array(stages)) = body.get("pipeline") else {
+        return Ok(());
+    };
+    for stage in stages.iter() {
+        if let RawValue::Document(stage) = stage
+            && let Some(first) = stage.first()
+            && STAGES_REFUSED.contains(&first.key())
+        {
+            return unsupported(format!(
+                "Operation not permitted in transaction :: caused by :: Aggregation stage {} cannot run \
+                 within a multi-document transaction.",
+                first.key()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a statement's failure means for its transaction: the label with which drivers try all of it again.
+pub fn statement_error(error: Error) -> Error {
+    let transient = matches!(
+        error.code(),
+        ErrorCode::WRITE_CONFLICT
+            | ErrorCode::LOCK_TIMEOUT
+            | ErrorCode::SNAPSHOT_UNAVAILABLE
+            | ErrorCode::SNAPSHOT_TOO_OLD
+            | ErrorCode::NO_SUCH_TRANSACTION
+            | ErrorCode::TRANSACTION_EXCEEDED_LIFETIME_LIMIT_SECONDS
+            | ErrorCode::INTERRUPTED_AT_SHUTDOWN
+            | ErrorCode::SHUTDOWN_IN_PROGRESS
+    );
+    match transient {
+        true => error.with_label(label::TRANSIENT_TRANSACTION),
+        false => error,
+    }
+}
+
+/// `maxTransactionLockRequestTimeoutMillis`.
+pub fn lock_wait(server: &Server) -> Duration {
+    let millis = server
+        .parameters
+        .int(crate::parameters::Parameter::MaxTransactionLockRequestTimeoutMillis);
+    // Negative: as long as the operation may take.
+    u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis)
+}
+
+fn session<'c>(
+    cx: &'c CommandContext<'_>,
+) -> Result<(&'c Arc<LogicalSession>, TransactionArguments), Error> {
+    match (&cx.session, cx.transaction) {
+        (Some(session), Some(arguments)) => Ok((session, arguments)),
+        _ => Err(Error::new(
+            ErrorCode::COMMAND_FAILED,
+            format!("{} must be run within a transaction", cx.name()),
+        )),
+    }
+}
+
+/// Runs `commitTransaction`: all of the session's transaction becomes visible together.
+pub fn commit(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    check_arguments(cx)?;
+    let (session, arguments) = session(cx)?;
+    let sessions = &cx.server.sessions;
+    sessions
+        .commit(session, &cx.op, arguments.number)
+        .map_err(statement_error)?;
+    append_write_concern(cx, out);
+    Ok(())
+}
+
+/// Runs `abortTransaction`: nothing of the session's transaction remains.
+pub fn abort(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    check_arguments(cx)?;
+    let (session, arguments) = session(cx)?;
+    let sessions = &cx.server.sessions;
+    sessions
+        .abort_by_client(session, &cx.op, arguments.number)
+        .map_err(statement_error)
+}
+
+fn check_arguments(cx: &CommandContext<'_>) -> Result<(), Error> {
+    for element in cx.arguments() {
+        // Meaningful on shards, and sent by some drivers after a failover.
+        if element.key() != "recoveryToken" {
+            return Err(cx.unknown_field(&element));
+        }
+    }
+    Ok(())
+}

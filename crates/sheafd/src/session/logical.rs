@@ -1,0 +1,452 @@
+//! Logical sessions and the transactions in them.
+//!
+//! A session is an id that a client makes up (`lsid`). Most sessions are implicit and do nothing but mark
+//! cursors; one may carry a multi-document transaction, whose number the client counts up.
+//!
+//! ```text
+//!   txnNumber        n     n     n        n          n + 1
+//!   command        find  update commit   commit      insert (startTransaction)
+//!   state      ──> InProgress ──────> Committed ──┬─> InProgress of n + 1
+//!                      │  error, abort, time     (the same commit again: fine)
+//!                      └────────────> Aborted ────┘
+//! ```
+//!
+//! Invariant: one statement of a session's transaction runs at a time: it holds [`LogicalSession::record`].
+//! Whoever ends a transaction that a statement is working on ends its unit first, then interrupts the
+//! statement: what that writes afterwards is thrown away.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use sheaf_bson::error_code::label;
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::txn::Transaction;
+use sheaf_db::{Db, OpContext};
+
+/// Tables the sessions are spread over, so that connections seldom meet.
+const SHARDS: usize = 16;
+
+/// How long a statement waits for another one of its session before it looks whether it was killed.
+const WAIT_SLICE: Duration = Duration::from_millis(20);
+
+/// The `id` of an lsid.
+pub type SessionId = [u8; 16];
+
+/// The id in an lsid, if it has one of the right type.
+pub fn session_id(lsid: RawDoc<'_>) -> Option<SessionId> {
+    match lsid.get("id") {
+        Some(RawValue::Binary { subtype: 4, bytes }) => bytes.try_into().ok(),
+        _ => None,
+    }
+}
+
+/// `txnNumber`, `autocommit: false` and `startTransaction` of a command inside a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionArguments {
+    /// `txnNumber`.
+    pub number: i64,
+    /// `startTransaction: true`.
+    pub starts: bool,
+}
+
+/// One session.
+pub struct LogicalSession {
+    id: SessionId,
+    lsid: DocBuf,
+    /// Milliseconds since the table was made.
+    last_use: AtomicU64,
+    record: Mutex<TransactionRecord>,
+    /// The statement that holds `record`.
+    running: Mutex<Option<Arc<OpContext>>>,
+}
+
+/// The newest transaction of a session.
+pub struct TransactionRecord {
+    number: i64,
+    state: TransactionState,
+}
+
+enum TransactionState {
+    None,
+    InProgress {
+        transaction: Arc<Transaction>,
+        statements: u64,
+    },
+    Committed,
+    Aborted,
+}
+
+/// All sessions that were used lately.
+pub struct SessionTable {
+    shards: [Mutex<HashMap<SessionId, Arc<LogicalSession>>>; SHARDS],
+    /// Those with a transaction in progress.
+    open: Mutex<HashMap<SessionId, Arc<LogicalSession>>>,
+    made: Instant,
+    /// Transactions begun, committed, aborted since the start.
+    pub counts: TransactionCounts,
+}
+
+/// For `serverStatus.transactions`.
+#[derive(Default)]
+pub struct TransactionCounts {
+    started: AtomicU64,
+    committed: AtomicU64,
+    aborted: AtomicU64,
+}
+
+impl Default for SessionTable {
+    fn default() -> Self {
+        SessionTable {
+            shards: Default::default(),
+            open: Mutex::default(),
+            made: Instant::now(),
+            counts: TransactionCounts::default(),
+        }
+    }
+}
+
+impl SessionTable {
+    fn shard(&self, id: &SessionId) -> &Mutex<HashMap<SessionId, Arc<LogicalSession>>> {
+        &self.shards[usize::from(id[15]) % SHARDS]
+    }
+
+    fn now(&self) -> u64 {
+        self.made.elapsed().as_millis() as u64
+    }
+
+    /// The session of an lsid, which is used now. `known`: the one that the connection used last.
+    pub fn get(
+        &self,
+        lsid: RawDoc<'_>,
+        known: Option<&Arc<LogicalSession>>,
+    ) -> Option<Arc<LogicalSession>> {
+        let id = session_id(lsid)?;
+        let now = self.now();
+        if let Some(known) = known
+            && known.id == id
+            && known.last_use.load(Relaxed) != GONE
+        {
+            known.last_use.store(now, Relaxed);
+            return Some(known.clone());
+        }
+        let mut shard = self.shard(&id).lock();
+        let session = shard.entry(id).or_insert_with(|| {
+            Arc::new(LogicalSession {
+                id,
+                lsid: lsid.to_buf(),
+                last_use: AtomicU64::new(now),
+                record: Mutex::new(TransactionRecord {
+                    number: -1,
+                    state: TransactionState::None,
+                }),
+                running: Mutex::default(),
+            })
+        });
+        session.last_use.store(now, Relaxed);
+        Some(session.clone())
+    }
+
+    /// Ends sessions: their transactions are aborted.
+    pub fn end(&self, which: impl Fn(&LogicalSession) -> bool) -> Vec<SessionId> {
+        let mut ended = Vec::new();
+        for shard in &self.shards {
+            let gone: Vec<_> = {
+                let mut shard = shard.lock();
+                let gone: Vec<_> = shard.values().filter(|s| which(s)).cloned().collect();
+                for session in &gone {
+                    session.last_use.store(GONE, Relaxed);
+                    shard.remove(&session.id);
+                }
+                gone
+            };
+            for session in gone {
+                self.abort_from_outside(&session, ErrorCode::INTERRUPTED);
+                ended.push(session.id);
+            }
+        }
+        ended
+    }
+
+    /// Ends sessions that nobody has used for longer than `limit`.
+    pub fn expire(&self, limit: Duration) -> Vec<SessionId> {
+        let now = self.now();
+        self.end(|session| {
+            let used = session.last_use.load(Relaxed);
+            now.saturating_sub(used) > limit.as_millis() as u64
+                && session.record.try_lock().is_some()
+        })
+    }
+
+    /// Aborts transactions older than `limit`; how many.
+    pub fn expire_transactions(&self, limit: Duration) -> usize {
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        let mut count = 0;
+        for session in open {
+            if session.transaction_age().is_some_and(|age| age > limit) {
+                let code = ErrorCode::TRANSACTION_EXCEEDED_LIFETIME_LIMIT_SECONDS;
+                count += usize::from(self.abort_from_outside(&session, code));
+            }
+        }
+        count
+    }
+
+    /// Every session, as `$listLocalSessions` shows it.
+    pub fn list(&self) -> Vec<DocBuf> {
+        let now = self.now();
+        let mut docs = Vec::new();
+        for shard in &self.shards {
+            for session in shard.lock().values() {
+                let idle = now.saturating_sub(session.last_use.load(Relaxed));
+                let used = sheaf_bson::DateTime::now().0 - idle as i64;
+                let mut out = DocBuilder::new();
+                out.append_bson("_id", &session.lsid);
+                out.append("lastUse", sheaf_bson::DateTime(used));
+                docs.push(out.finish());
+            }
+        }
+        docs
+    }
+
+    /// How many sessions there are.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends `transactions` of serverStatus.
+    pub fn append_status(&self, out: &mut DocBuilder) {
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        let active = open.iter().filter(|s| s.running.lock().is_some()).count();
+        out.append("currentActive", active as i64);
+        out.append("currentInactive", (open.len() - active) as i64);
+        out.append("currentOpen", open.len() as i64);
+        out.append("totalAborted", self.counts.aborted.load(Relaxed) as i64);
+        out.append("totalCommitted", self.counts.committed.load(Relaxed) as i64);
+        out.append("totalStarted", self.counts.started.load(Relaxed) as i64);
+    }
+
+    /// Aborts a session's transaction, also one that a statement is working on. Whether there was one.
+    fn abort_from_outside(&self, session: &Arc<LogicalSession>, code: ErrorCode) -> bool {
+        if let Some(mut record) = session.record.try_lock() {
+            return self.abort(session, &mut record);
+        }
+        let Some(transaction) = session.working_on() else {
+            return false;
+        };
+        // The statement finds its unit gone; it marks the record when it ends.
+        transaction.abort();
+        if let Some(op) = &*session.running.lock() {
+            op.kill(code);
+        }
+        true
+    }
+
+    /// Aborts the transaction in progress, if there is one.
+    pub fn abort(&self, session: &Arc<LogicalSession>, record: &mut TransactionRecord) -> bool {
+        let TransactionState::InProgress { transaction, .. } = &record.state else {
+            return false;
+        };
+        transaction.abort();
+        record.state = TransactionState::Aborted;
+        self.open.lock().remove(&session.id);
+        self.counts.aborted.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Begins a statement of a transaction, or the transaction with it.
+    ///
+    /// Errors: `TransactionTooOld`, `NoSuchTransaction`, `TransactionCommitted`,
+    /// `ConflictingOperationInProgress`, the engine's.
+    pub fn begin_statement(
+        &self,
+        db: &Arc<Db>,
+        session: &Arc<LogicalSession>,
+        record: &mut TransactionRecord,
+        arguments: TransactionArguments,
+        lock_wait: Duration,
+    ) -> Result<Arc<Transaction>, Error> {
+        let number = arguments.number;
+        if !arguments.starts {
+            record.check_current(session, number)?;
+            return match &mut record.state {
+                TransactionState::InProgress {
+                    transaction,
+                    statements,
+                } => {
+                    *statements += 1;
+                    Ok(transaction.clone())
+                }
+                TransactionState::Committed => Err(committed(number)),
+                TransactionState::None | TransactionState::Aborted => Err(aborted(number)),
+            };
+        }
+        if number < record.number {
+            return Err(too_old(session, number, record.number));
+        }
+        if number == record.number && !matches!(record.state, TransactionState::None) {
+            return Err(Error::new(
+                ErrorCode::CONFLICTING_OPERATION_IN_PROGRESS,
+                format!(
+                    "Cannot start a transaction at given transaction number {number} as a transaction \
+                     with the same number is already in progress or has ended"
+                ),
+            ));
+        }
+        self.abort(session, record);
+        let transaction = Transaction::begin(db, lock_wait)?;
+        record.number = number;
+        record.state = TransactionState::InProgress {
+            transaction: transaction.clone(),
+            statements: 1,
+        };
+        self.open.lock().insert(session.id, session.clone());
+        self.counts.started.fetch_add(1, Relaxed);
+        Ok(transaction)
+    }
+
+    /// Commits the transaction; a second time for one that is committed already.
+    ///
+    /// Errors: `NoSuchTransaction`, `TransactionTooOld`, `WriteConflict`, the engine's.
+    pub fn commit(
+        &self,
+        session: &Arc<LogicalSession>,
+        op: &OpContext,
+        number: i64,
+    ) -> Result<(), Error> {
+        let mut record = session.lock(op)?;
+        record.check_current(session, number)?;
+        let transaction = match &record.state {
+            TransactionState::InProgress { transaction, .. } => transaction.clone(),
+            TransactionState::Committed => return Ok(()),
+            TransactionState::None | TransactionState::Aborted => return Err(aborted(number)),
+        };
+        match transaction.commit(op) {
+            Ok(()) => {
+                record.state = TransactionState::Committed;
+                self.open.lock().remove(&session.id);
+                self.counts.committed.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.abort(session, &mut record);
+                Err(error)
+            }
+        }
+    }
+
+    /// Aborts the transaction at the client's wish.
+    /// Errors: `NoSuchTransaction` (there is none, or no longer), `TransactionCommitted`, `TransactionTooOld`.
+    pub fn abort_by_client(
+        &self,
+        session: &Arc<LogicalSession>,
+        op: &OpContext,
+        number: i64,
+    ) -> Result<(), Error> {
+        let mut record = session.lock(op)?;
+        record.check_current(session, number)?;
+        match record.state {
+            TransactionState::InProgress { .. } => {
+                self.abort(session, &mut record);
+                Ok(())
+            }
+            TransactionState::Committed => Err(committed(number)),
+            TransactionState::None | TransactionState::Aborted => Err(aborted(number)),
+        }
+    }
+}
+
+/// `last_use` of a session that has ended: a connection that still knows it must ask the table.
+const GONE: u64 = u64::MAX;
+
+impl LogicalSession {
+    /// The id.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Waits until no other statement of the session runs.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`.
+    pub fn lock(&self, op: &OpContext) -> Result<MutexGuard<'_, TransactionRecord>, Error> {
+        loop {
+            if let Some(record) = self.record.try_lock_for(WAIT_SLICE) {
+                return Ok(record);
+            }
+            op.check_interrupt_now()?;
+        }
+    }
+
+    /// Shows which statement holds the record.
+    pub fn set_running(&self, op: Option<Arc<OpContext>>) {
+        *self.running.lock() = op;
+    }
+
+    fn working_on(&self) -> Option<Arc<Transaction>> {
+        let running = self.running.lock();
+        running.as_ref()?.transaction().cloned()
+    }
+
+    fn transaction_age(&self) -> Option<Duration> {
+        match self.record.try_lock() {
+            Some(record) => match &record.state {
+                TransactionState::InProgress { transaction, .. } => {
+                    Some(transaction.begun().elapsed())
+                }
+                _ => None,
+            },
+            None => Some(self.working_on()?.begun().elapsed()),
+        }
+    }
+}
+
+impl TransactionRecord {
+    fn check_current(&self, session: &LogicalSession, number: i64) -> Result<(), Error> {
+        if number < self.number {
+            return Err(too_old(session, number, self.number));
+        }
+        if number > self.number {
+            return Err(Error::new(
+                ErrorCode::NO_SUCH_TRANSACTION,
+                format!(
+                    "Given transaction number {number} does not match any in-progress transactions. The \
+                     active transaction number is {}",
+                    self.number
+                ),
+            )
+            .with_label(label::TRANSIENT_TRANSACTION));
+        }
+        Ok(())
+    }
+}
+
+fn too_old(session: &LogicalSession, number: i64, newer: i64) -> Error {
+    Error::new(
+        ErrorCode::TRANSACTION_TOO_OLD,
+        format!(
+            "Cannot use transaction number {number} on session {} because a newer transaction with \
+             number {newer} has already started",
+            session.lsid
+        ),
+    )
+}
+
+fn committed(number: i64) -> Error {
+    Error::new(
+        ErrorCode::TRANSACTION_COMMITTED,
+        format!("Transaction with txnNumber {number} has been committed."),
+    )
+}
+
+fn aborted(number: i64) -> Error {
+    Error::new(
+        ErrorCode::NO_SUCH_TRANSACTION,
+        format!("Transaction with txnNumber {number} has been aborted."),
+    )
+    .with_label(label::TRANSIENT_TRANSACTION)
+}

@@ -17,7 +17,7 @@ use std::ops::Bound;
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{RawDoc, RecordId, Result};
-use sheaf_storage::{KeyWrite, TableId};
+use sheaf_storage::{KeyWrite, TableFate, TableId};
 
 use crate::index::Index;
 use crate::index::key_set::{Difference, Key, KeySet, damaged_key};
@@ -176,8 +176,12 @@ impl WriteUnit {
                     matches!(change.write, KeyWrite::Put(_)) && record_of(entry, key.key)? != id;
             }
         }
-        if !taken {
-            let own = self.unit.writes().table(table).cloned();
+        let own = self.unit.writes().table(table).cloned();
+        // A table that the unit itself creates is in no snapshot.
+        let is_new = own
+            .as_ref()
+            .is_some_and(|own| own.fate() != TableFate::Kept);
+        if !taken && !is_new {
             let cursor = self.base_cursor(table)?;
             let mut on = cursor.seek(key.key).coded()?;
             while on && !taken && cursor.key().starts_with(key.key) {

@@ -13,4 +13,5 @@ mod intersection;
 mod random;
 mod sort_spill;
 mod support;
+mod transactions;
 mod update_operators;

@@ -18,6 +18,7 @@ const SECTIONS: &[&str] = &[
     "opLatencies",
     "opcounters",
     "storageEngine",
+    "transactions",
 ];
 
 /// Runs it. `section: 0` leaves a section out.
@@ -85,6 +86,11 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
                 out.end();
             }
             out.end();
+            out.end();
+        }
+        "transactions" => {
+            out.begin_document(section);
+            server.sessions.append_status(out);
             out.end();
         }
         "mem" => {

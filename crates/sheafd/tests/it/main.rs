@@ -12,5 +12,6 @@ mod operations;
 mod process;
 mod refusals;
 mod server;
+mod transactions;
 mod wire;
 mod write_commands;

@@ -1,0 +1,172 @@
+//! Sessions and transactions as commands: their numbers, their end, what is refused.
+
+use super::server::Server;
+use super::write_commands::script;
+
+/// The arguments that make a command a statement of transaction `n` of the session `s`.
+fn within(s: u8, n: i64) -> String {
+    let session = format!("{s:02x}").repeat(16);
+    format!(
+        "lsid: {{id: UUID('{}-{}-{}-{}-{}')}}, txnNumber: NumberLong('{n}'), autocommit: false",
+        &session[..8],
+        &session[8..12],
+        &session[12..16],
+        &session[16..20],
+        &session[20..]
+    )
+}
+
+#[test]
+fn transaction_numbers() {
+    let server = Server::start();
+    let mut client = server.client();
+    let find = |n, more: &str| format!("{{find: 'c', {}{more}}}", within(1, n));
+    let end = |name: &str, n| format!("{{{name}: 1, {}, $db: 'admin'}}", within(1, n));
+    let start = ", startTransaction: true";
+    let rows = [
+        (
+            "{insert: 'c', documents: [{_id: 1}]}".to_owned(),
+            "{ok: 1.0}",
+        ),
+        (
+            find(4, ""),
+            "{ok: 0.0, code: 251, errorLabels: ['TransientTransactionError']}",
+        ),
+        (find(5, start), "{ok: 1.0}"),
+        (
+            find(5, ", readConcern: {level: 'majority'}"),
+            "{ok: 0.0, code: 72}",
+        ),
+        (find(5, ", writeConcern: {w: 1}"), "{ok: 0.0, code: 72}"),
+        // A newer transaction ends the one before.
+        (find(6, start), "{ok: 1.0}"),
+        (
+            find(5, ""),
+            "{ok: 0.0, code: 225, codeName: 'TransactionTooOld'}",
+        ),
+        (find(6, start), "{ok: 0.0, code: 117}"),
+        (end("commitTransaction", 5), "{ok: 0.0, code: 225}"),
+        // A commit may be asked for again.
+        (end("commitTransaction", 6), "{ok: 1.0}"),
+        (end("commitTransaction", 6), "{ok: 1.0}"),
+        (
+            end("abortTransaction", 6),
+            "{ok: 0.0, code: 256, codeName: 'TransactionCommitted'}",
+        ),
+        (find(6, ""), "{ok: 0.0, code: 256}"),
+        (find(7, start), "{ok: 1.0}"),
+        (end("abortTransaction", 7), "{ok: 1.0}"),
+        (end("abortTransaction", 7), "{ok: 0.0, code: 251}"),
+        (
+            end("commitTransaction", 7),
+            "{ok: 0.0, code: 251, codeName: 'NoSuchTransaction'}",
+        ),
+        // Arguments that do not fit together.
+        (
+            find(8, start).replace("autocommit: false", "autocommit: true"),
+            "{ok: 0.0, code: 72}",
+        ),
+        (
+            find(8, start).replace(", autocommit: false", ""),
+            "{ok: 0.0, code: 72}",
+        ),
+        (find(8, ", startTransaction: false"), "{ok: 0.0, code: 72}"),
+        (find(-1, start), "{ok: 0.0, code: 72}"),
+        (
+            find(8, start).replace("NumberLong('8')", "8"),
+            "{ok: 0.0, code: 14}",
+        ),
+        (
+            "{find: 'c', txnNumber: NumberLong('8'), autocommit: false}".into(),
+            "{ok: 0.0, code: 72}",
+        ),
+        (
+            "{find: 'c', autocommit: false}".into(),
+            "{ok: 0.0, code: 72}",
+        ),
+        (
+            "{commitTransaction: 1, $db: 'admin'}".into(),
+            "{ok: 0.0, code: 125}",
+        ),
+        (
+            find(
+                8,
+                &format!("{start}, readConcern: {{level: 'linearizable'}}"),
+            ),
+            "{ok: 0.0, code: 72}",
+        ),
+        (
+            find(8, &format!("{start}, readConcern: {{level: 'available'}}")),
+            "{ok: 0.0, code: 72}",
+        ),
+    ];
+    let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
+    script(&mut client, &rows);
+}
+
+#[test]
+fn a_session_that_ends_gives_its_locks_back() {
+    let server = Server::start();
+    let mut client = server.client();
+    let change = |n: i32, more: &str| {
+        format!("{{update: 'c', updates: [{{q: {{_id: 1}}, u: {{$set: {{n: {n}}}}}}}]{more}}}")
+    };
+    let rows = [
+        (
+            "{insert: 'c', documents: [{_id: 1, n: 0}]}".to_owned(),
+            "{ok: 1.0}",
+        ),
+        (
+            change(1, &format!(", {}, startTransaction: true", within(2, 1))),
+            "{ok: 1.0, nModified: 1}",
+        ),
+        // Outside it waits, and goes on when the transaction ends.
+        (change(2, ", maxTimeMS: 50"), "{ok: 0.0, code: 50}"),
+        (
+            "{endSessions: [{id: UUID('02020202-0202-0202-0202-020202020202')}]}".into(),
+            "{ok: 1.0}",
+        ),
+        (change(2, ""), "{ok: 1.0, nModified: 1}"),
+        (
+            format!("{{commitTransaction: 1, {}, $db: 'admin'}}", within(2, 1)),
+            "{ok: 0.0, code: 251}",
+        ),
+        (
+            "{find: 'c'}".into(),
+            "{cursor: {firstBatch: [{_id: 1, n: 2}], id: NumberLong('0'), ns: 'test.c'}}",
+        ),
+    ];
+    let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
+    script(&mut client, &rows);
+}
+
+#[test]
+fn a_client_that_goes_leaves_its_transaction_to_the_time_limit() {
+    let server = Server::start();
+    let mut gone = server.client();
+    let mut client = server.client();
+    let insert = format!(
+        "{{insert: 'c', documents: [{{_id: 1}}], {}, startTransaction: true}}",
+        within(3, 1)
+    );
+    script(
+        &mut gone,
+        &[
+            ("{create: 'c'}", "{ok: 1.0}"),
+            (
+                "{setParameter: 1, transactionLifetimeLimitSeconds: 1, $db: 'admin'}",
+                "{ok: 1.0}",
+            ),
+            (&insert, "{ok: 1.0, n: 1}"),
+        ],
+    );
+    drop(gone);
+    // The key is held until the limit; then it is free.
+    script(
+        &mut client,
+        &[(
+            "{insert: 'c', documents: [{_id: 1, by: 'another'}], maxTimeMS: 30000}",
+            "{ok: 1.0, n: 1}",
+        )],
+    );
+}

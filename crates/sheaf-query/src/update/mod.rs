@@ -19,6 +19,7 @@ use crate::pipeline::Pipeline;
 mod apply;
 mod array_filters;
 mod array_operators;
+pub mod diff;
 mod document_rules;
 mod modified_paths;
 mod operator;

@@ -1,0 +1,444 @@
+//! What an update made of a document, as a difference: the form `$v: 2` of the oplog.
+//!
+//! ```text
+//!   old {a: 1, b: {c: 1, d: 2}, e: [1, 2, 3]}      {d: {a: false},          removed
+//!   new {b: {c: 1, d: 3}, e: [1, 5], f: 1}          i: {f: 1},              added, at the end, in this order
+//!                                                   sb: {u: {d: 3}},        inside a sub-document
+//!                                                   se: {a: true, l: 2, u1: 5}}   inside an array, cut to 2
+//! ```
+//!
+//! Invariant: [`apply`] of [`diff`] to the old document gives the new one, byte for byte, also when it has been
+//! applied before. A field that changes its place is removed and added.
+//!
+//! The letters are those of MongoDB's oplog (manual, "Replica Set Oplog"; change events' `updateDescription`
+//! is read from it).
+
+use std::collections::HashMap;
+
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawArray, RawDoc, RawValue, Result};
+
+/// The difference that makes `new` of `old`; `None` where it would be no smaller than the new document: then
+/// the document itself says it better. Empty when they are the same.
+pub fn diff(old: RawDoc<'_>, new: RawDoc<'_>) -> Option<DocBuf> {
+    let found = diff_docs(old, new, 0);
+    (found.as_raw().len_bytes() < new.len_bytes()).then_some(found)
+}
+
+/// Below this depth values are replaced as a whole.
+const DEPTH_MAX: usize = 100;
+
+fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize) -> DocBuf {
+    let mut removed: Vec<&str> = Vec::new();
+    let mut updated = DocBuilder::new();
+    let mut added = DocBuilder::new();
+    let mut nested: Vec<(&str, DocBuf)> = Vec::new();
+    let (mut has_updated, mut has_added) = (false, false);
+    let mut olds = old.iter().peekable();
+    let mut news = new.iter().peekable();
+    // Fields of `old` that are not where `new` has them are removed, until `new` goes on with one.
+    while let (Some(before), Some(after)) = (olds.peek(), news.peek()) {
+        if before.key() != after.key() {
+            removed.push(before.key());
+            olds.next();
+            continue;
+        }
+        let (before, after) = (before.value(), after.value());
+        let key = news.next().map_or("", |element| element.key());
+        olds.next();
+        if same(before, after) {
+            continue;
+        }
+        match sub_diff(before, after, depth) {
+            Some(sub) => nested.push((key, sub)),
+            None => {
+                updated.append(key, after);
+                has_updated = true;
+            }
+        }
+    }
+    removed.extend(olds.map(|element| element.key()));
+    let removed_set: std::collections::HashSet<&str> = removed.iter().copied().collect();
+    let mut added_again: std::collections::HashSet<&str> = Default::default();
+    for element in news {
+        added.append(element.key(), element.value());
+        has_added = true;
+        // Adding a field that is there moves it to the end.
+        if removed_set.contains(element.key()) {
+            added_again.insert(element.key());
+        }
+    }
+    let mut out = DocBuilder::new();
+    let gone: Vec<&str> = removed
+        .into_iter()
+        .filter(|key| !added_again.contains(key))
+        .collect();
+    if !gone.is_empty() {
+        out.begin_document("d");
+        for key in gone {
+            out.append(key, false);
+        }
+        out.end();
+    }
+    if has_updated {
+        out.append_bson("u", &updated.finish());
+    }
+    if has_added {
+        out.append_bson("i", &added.finish());
+    }
+    for (key, sub) in nested {
+        out.append_bson(&format!("s{key}"), &sub);
+    }
+    out.finish()
+}
+
+fn diff_arrays(old: RawArray<'_>, new: RawArray<'_>, depth: usize) -> DocBuf {
+    let mut out = DocBuilder::new();
+    out.append("a", true);
+    let (old_len, new_len) = (old.iter().count(), new.iter().count());
+    if new_len < old_len {
+        out.append("l", i32::try_from(new_len).unwrap_or(i32::MAX));
+    }
+    let mut olds = old.iter();
+    for (at, after) in new.iter().enumerate() {
+        let before = olds.next();
+        if before.is_some_and(|before| same(before, after)) {
+            continue;
+        }
+        match before.and_then(|before| sub_diff(before, after, depth)) {
+            Some(sub) => {
+                out.append_bson(&format!("s{at}"), &sub);
+            }
+            None => {
+                out.append(&format!("u{at}"), after);
+            }
+        }
+    }
+    out.finish()
+}
+
+/// A difference inside a value, where that is smaller than the value.
+fn sub_diff(before: RawValue<'_>, after: RawValue<'_>, depth: usize) -> Option<DocBuf> {
+    if depth >= DEPTH_MAX {
+        return None;
+    }
+    let (sub, whole) = match (before, after) {
+        (RawValue::Document(before), RawValue::Document(after)) => {
+            (diff_docs(before, after, depth + 1), after.len_bytes())
+        }
+        (RawValue::Array(before), RawValue::Array(after)) => {
+            let sub = diff_arrays(before, after, depth + 1);
+            (sub, after.as_bytes().len())
+        }
+        _ => return None,
+    };
+    (sub.as_raw().len_bytes() < whole).then_some(sub)
+}
+
+/// Whether two values are the same bytes of the same type: 1 and 1.0 are not.
+fn same(a: RawValue<'_>, b: RawValue<'_>) -> bool {
+    match (a, b) {
+        (RawValue::Document(a), RawValue::Document(b)) => a.as_bytes() == b.as_bytes(),
+        (RawValue::Array(a), RawValue::Array(b)) => a.as_bytes() == b.as_bytes(),
+        (RawValue::Double(a), RawValue::Double(b)) => a.to_bits() == b.to_bits(),
+        (a, b) => std::mem::discriminant(&a) == std::mem::discriminant(&b) && a == b,
+    }
+}
+
+/// The document that a difference makes of another.
+/// Errors: `BadValue` when it is not a difference, or does not fit the document.
+pub fn apply(old: RawDoc<'_>, diff: RawDoc<'_>) -> Result<DocBuf> {
+    let parts = Parts::read(diff)?;
+    let mut out = DocBuilder::new();
+    for element in old.iter() {
+        let key = element.key();
+        if parts.removed.contains_key(key) || parts.added_at(key) {
+            continue;
+        }
+        if let Some(value) = parts.updated.get(key) {
+            out.append(key, *value);
+        } else if let Some(sub) = parts.nested.get(key) {
+            append_applied(&mut out, key, element.value(), *sub)?;
+        } else {
+            out.append(key, element.value());
+        }
+    }
+    // What was to be updated and is not there: the difference was applied to a later state.
+    for (key, value) in &parts.updated_order {
+        if old.get(key).is_none() {
+            out.append(key, *value);
+        }
+    }
+    for element in parts.added.into_iter().flat_map(|added| added.iter()) {
+        out.append(element.key(), element.value());
+    }
+    Ok(out.finish())
+}
+
+fn append_applied(
+    out: &mut DocBuilder,
+    key: &str,
+    value: RawValue<'_>,
+    sub: RawDoc<'_>,
+) -> Result<()> {
+    match (value, is_array_diff(sub)) {
+        (RawValue::Document(doc), false) => {
+            out.append_bson(key, &apply(doc, sub)?);
+        }
+        (RawValue::Array(array), true) => {
+            out.append(key, RawValue::Array(apply_array(array, sub)?.as_raw()));
+        }
+        // Of another type by now: a later entry says what it is.
+        (value, _) => {
+            out.append(key, value);
+        }
+    }
+    Ok(())
+}
+
+fn is_array_diff(diff: RawDoc<'_>) -> bool {
+    matches!(diff.first(), Some(first) if first.key() == "a" && first.value().is_truthy())
+}
+
+fn apply_array(old: RawArray<'_>, diff: RawDoc<'_>) -> Result<ArrayBuf> {
+    let mut len = None;
+    let mut updated: HashMap<usize, RawValue<'_>> = HashMap::new();
+    let mut nested: HashMap<usize, RawDoc<'_>> = HashMap::new();
+    let mut end = 0;
+    for element in diff.iter().skip(1) {
+        let (letter, at) = element.key().split_at_checked(1).unwrap_or(("", ""));
+        match (letter, element.value()) {
+            ("l", value) if at.is_empty() => {
+                let n = value.as_i64_exact().and_then(|n| usize::try_from(n).ok());
+                len = Some(n.ok_or_else(malformed)?);
+            }
+            ("u", value) => {
+                let at = position(at)?;
+                updated.insert(at, value);
+                end = end.max(at + 1);
+            }
+            ("s", RawValue::Document(sub)) => {
+                nested.insert(position(at)?, sub);
+            }
+            _ => return Err(malformed()),
+        }
+    }
+    let mut out = sheaf_bson::ArrayBuilder::new();
+    let old: Vec<RawValue<'_>> = old.iter().collect();
+    let total = len.unwrap_or(old.len().max(end));
+    for at in 0..total {
+        match (updated.get(&at), nested.get(&at), old.get(at)) {
+            (Some(value), _, _) => {
+                out.push(*value);
+            }
+            (None, Some(sub), Some(value)) => {
+                let mut holder = DocBuilder::new();
+                append_applied(&mut holder, "v", *value, *sub)?;
+                let holder = holder.finish();
+                out.push(holder.get("v").unwrap_or(RawValue::Null));
+            }
+            (None, _, Some(value)) => {
+                out.push(*value);
+            }
+            (None, _, None) => {
+                out.push(RawValue::Null);
+            }
+        }
+    }
+    Ok(out.finish())
+}
+
+/// Arrays longer than a document can hold are not to be made.
+const ARRAY_LEN_MAX: usize = 16 << 20;
+
+fn position(text: &str) -> Result<usize> {
+    text.parse()
+        .ok()
+        .filter(|at| *at < ARRAY_LEN_MAX)
+        .ok_or_else(malformed)
+}
+
+fn malformed() -> Error {
+    Error::bad_value("not a difference of the form $v: 2")
+}
+
+/// A difference of documents, taken apart.
+struct Parts<'a> {
+    removed: HashMap<&'a str, ()>,
+    updated: HashMap<&'a str, RawValue<'a>>,
+    updated_order: Vec<(&'a str, RawValue<'a>)>,
+    added: Option<RawDoc<'a>>,
+    nested: HashMap<&'a str, RawDoc<'a>>,
+}
+
+impl<'a> Parts<'a> {
+    fn read(diff: RawDoc<'a>) -> Result<Parts<'a>> {
+        let mut parts = Parts {
+            removed: HashMap::new(),
+            updated: HashMap::new(),
+            updated_order: Vec::new(),
+            added: None,
+            nested: HashMap::new(),
+        };
+        for element in diff.iter() {
+            match (element.key(), element.value()) {
+                ("d", RawValue::Document(doc)) => {
+                    parts.removed.extend(doc.iter().map(|e| (e.key(), ())));
+                }
+                ("u", RawValue::Document(doc)) => {
+                    parts.updated_order = doc.iter().map(|e| (e.key(), e.value())).collect();
+                    parts.updated = parts.updated_order.iter().copied().collect();
+                }
+                ("i", RawValue::Document(doc)) => parts.added = Some(doc),
+                (key, RawValue::Document(sub)) if key.starts_with('s') => {
+                    parts.nested.insert(&key[1..], sub);
+                }
+                _ => return Err(malformed()),
+            }
+        }
+        Ok(parts)
+    }
+
+    fn added_at(&self, key: &str) -> bool {
+        self.added.is_some_and(|added| added.get(key).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::json::parse_doc;
+
+    fn doc(text: &str) -> DocBuf {
+        parse_doc(text).unwrap()
+    }
+
+    #[test]
+    fn differences() {
+        let rows = [
+            ("{_id: 1, a: 1}", "{_id: 1, a: 1}", "{}"),
+            ("{_id: 1, a: 1}", "{_id: 1, a: 2}", "{u: {a: 2}}"),
+            ("{_id: 1, a: 1}", "{_id: 1, a: 1.0}", "{u: {a: 1.0}}"),
+            ("{_id: 1, a: 1}", "{_id: 1}", "{d: {a: false}}"),
+            ("{_id: 1}", "{_id: 1, a: 1}", "{i: {a: 1}}"),
+            // Another place: removed and added, which adding alone says.
+            (
+                "{_id: 1, a: 1, b: 2}",
+                "{_id: 1, b: 2, a: 1}",
+                "{i: {a: 1}}",
+            ),
+            (
+                "{_id: 1, a: {b: 1, c: 'a long enough text'}}",
+                "{_id: 1, a: {b: 2, c: 'a long enough text'}}",
+                "{sa: {u: {b: 2}}}",
+            ),
+            // A small value is replaced.
+            (
+                "{_id: 1, a: {b: 1}}",
+                "{_id: 1, a: {b: 2}}",
+                "{u: {a: {b: 2}}}",
+            ),
+            (
+                "{_id: 1, a: ['a long enough text', 2, 3]}",
+                "{_id: 1, a: ['a long enough text', 5]}",
+                "{sa: {a: true, l: 2, u1: 5}}",
+            ),
+            (
+                "{_id: 1, a: ['a long enough text', {b: 'another long text', c: 1}]}",
+                "{_id: 1, a: ['a long enough text', {b: 'another long text', c: 2}, 7]}",
+                "{sa: {a: true, s1: {u: {c: 2}}, u2: 7}}",
+            ),
+        ];
+        for (old, new, expected) in rows {
+            let (old, new) = (doc(old), doc(new));
+            let found = diff_docs(old.as_raw(), new.as_raw(), 0);
+            assert_eq!(found.to_string(), doc(expected).to_string(), "{old} {new}");
+            let applied = apply(old.as_raw(), found.as_raw()).unwrap();
+            assert_eq!(applied.to_string(), new.to_string());
+        }
+    }
+
+    #[test]
+    fn a_difference_larger_than_the_document_is_none() {
+        let (old, new) = (doc("{_id: 1, aaa: 1, bbb: 2}"), doc("{_id: 1, c: 3}"));
+        assert_eq!(diff(old.as_raw(), new.as_raw()), None);
+    }
+
+    #[test]
+    fn what_is_no_difference_is_refused() {
+        let old = doc("{a: [1, 2], b: {c: 1}}");
+        for bad in [
+            "{x: 1}",
+            "{d: 1}",
+            "{sa: {a: true, ux: 1}}",
+            "{sa: {a: true, u99999999999: 1}}",
+            "{sa: {a: true, l: -1}}",
+            "{sb: {q: {}}}",
+        ] {
+            assert!(apply(old.as_raw(), doc(bad).as_raw()).is_err(), "{bad}");
+        }
+    }
+
+    /// Documents of few names and values, so that two of them have much in common.
+    fn random(seed: &mut u64, depth: usize) -> DocBuf {
+        let mut next = |n: u64| {
+            *seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 33) % n
+        };
+        let mut names = vec!["a", "b", "c", "d", "e"];
+        let mut out = DocBuilder::new();
+        for _ in 0..next(5) {
+            let name = names.remove(next(names.len() as u64) as usize);
+            let kind = next(if depth < 3 { 6 } else { 3 });
+            match kind {
+                0 => {
+                    out.append(name, next(3) as i32);
+                }
+                1 => {
+                    out.append(name, "some text that is long");
+                }
+                2 => {
+                    out.append(name, RawValue::Null);
+                }
+                3 => {
+                    let n = next(4);
+                    out.begin_array(name);
+                    for _ in 0..n {
+                        out.push("an element that is long");
+                        out.push(next(3) as i32);
+                    }
+                    out.end();
+                }
+                4 => {
+                    let sub = random(seed_of(&mut next), depth + 1);
+                    out.begin_array(name);
+                    out.push(RawValue::Document(sub.as_raw()));
+                    out.push(1);
+                    out.end();
+                }
+                _ => {
+                    out.append_bson(name, &random(seed_of(&mut next), depth + 1));
+                }
+            }
+        }
+        out.finish()
+    }
+
+    fn seed_of(next: &mut impl FnMut(u64) -> u64) -> &'static mut u64 {
+        Box::leak(Box::new(next(1 << 30)))
+    }
+
+    #[test]
+    fn applied_it_gives_the_new_document_also_twice() {
+        let mut seed = 7;
+        for _ in 0..4000 {
+            let (old, new) = (random(&mut seed, 0), random(&mut seed, 0));
+            let found = diff_docs(old.as_raw(), new.as_raw(), 0);
+            let once = apply(old.as_raw(), found.as_raw()).unwrap();
+            assert_eq!(once.to_string(), new.to_string(), "{old} {found}");
+            let twice = apply(once.as_raw(), found.as_raw()).unwrap();
+            assert_eq!(twice.to_string(), new.to_string(), "{old} {found}");
+        }
+    }
+}

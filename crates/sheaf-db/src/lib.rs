@@ -26,6 +26,7 @@ pub mod plan_cache;
 pub mod records;
 pub mod storage_error;
 pub mod txn;
+pub mod ttl;
 pub mod write;
 
 pub use catalog::coll_mod::CollMod;

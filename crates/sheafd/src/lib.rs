@@ -11,6 +11,7 @@ pub mod process;
 pub mod server;
 pub mod session;
 pub mod startup;
+pub mod ttl_monitor;
 
 /// The version of sheaf.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

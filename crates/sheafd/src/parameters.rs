@@ -92,6 +92,10 @@ parameters! {
     MaxTransactionLockRequestTimeoutMillis = "maxTransactionLockRequestTimeoutMillis": int(-1, i64::MAX), 5, true;
     /// Seconds after which a transaction is aborted.
     TransactionLifetimeLimitSeconds = "transactionLifetimeLimitSeconds": int(1, i32::MAX as i64), 60, true;
+    /// Expired documents are deleted.
+    TtlMonitorEnabled = "ttlMonitorEnabled": Type::Bool, 1, true;
+    /// Seconds between two looks for expired documents.
+    TtlMonitorSleepSecs = "ttlMonitorSleepSecs": int(1, i32::MAX as i64), 60, true;
     /// Less log.
     Quiet = "quiet": Type::Bool, 0, true;
     /// Commands for tests; there are none.

@@ -17,6 +17,7 @@ use crate::session::cursors::CursorTable;
 use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
 use crate::session::operations::{OperationSlot, OperationTable};
 use crate::startup::Startup;
+use crate::ttl_monitor::TtlMonitor;
 
 /// How often transactions that are open for too long are looked for.
 const TRANSACTION_SWEEP: Duration = Duration::from_millis(200);
@@ -46,6 +47,8 @@ pub struct Server {
     pub parameters: Parameters,
     /// What serverStatus shows.
     pub metrics: Metrics,
+    /// Deletes what has expired.
+    pub ttl: TtlMonitor,
     /// Profiling levels and system.profile.
     pub profiler: Profiler,
     /// Compressors offered to clients.
@@ -93,6 +96,7 @@ impl Server {
             operations: OperationTable::default(),
             parameters,
             metrics: Metrics::default(),
+            ttl: TtlMonitor::default(),
             profiler: Profiler::new(ProfileSettings {
                 level: settings.profiling.level,
                 slow_ms: settings.profiling.slow_ms,
@@ -107,6 +111,7 @@ impl Server {
         server.sweep_cursors()?;
         server.sweep_transactions()?;
         server.checkpoint_regularly()?;
+        TtlMonitor::start(&server)?;
         Ok(server)
     }
 
@@ -240,9 +245,18 @@ impl Server {
 
 /// A background thread of the server. Errors: the system gives none.
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    spawn_with_stack(name, 256 * 1024, run)
+}
+
+/// As [`spawn`], for work on documents, which may be nested deeply.
+pub(crate) fn spawn_with_stack(
+    name: &str,
+    bytes: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<(), Error> {
     std::thread::Builder::new()
         .name(name.into())
-        .stack_size(256 * 1024)
+        .stack_size(bytes)
         .spawn(run)
         .map(drop)
         .map_err(|e| {
@@ -284,11 +298,13 @@ impl Service for CommandService {
         self.0
             .operations
             .kill_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+        self.0.ttl.stop();
     }
 
     fn close(&self) {
         let server = &self.0;
         server.cursors.kill_where(|_, _| true);
+        server.ttl.stop();
         if let Err(error) = server.db.close() {
             server.log.error(
                 Component::Storage,

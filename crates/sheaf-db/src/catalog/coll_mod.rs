@@ -145,6 +145,16 @@ impl<'a> IndexChange<'a> {
                     "TTL indexes are single-field indexes, compound indexes do not support TTL",
                 ));
             }
+            if index
+                .spec()
+                .key
+                .iter()
+                .any(|field| !field.value().is_number())
+            {
+                return Err(invalid(
+                    "only an ordered index can let documents expire: its key must be 1 or -1",
+                ));
+            }
             result.expire_after_seconds = Some((spec.expire_after_seconds, seconds));
             spec.expire_after_seconds = Some(seconds);
         }

@@ -175,14 +175,20 @@ impl Index {
         &self.shape.encoder
     }
 
+    /// Whether a partial index has the document, as far as its filter says.
+    pub fn includes(&self, doc: RawDoc<'_>) -> Result<bool> {
+        match &self.shape.partial_filter {
+            None => Ok(true),
+            Some(filter) => filter.matches(doc),
+        }
+    }
+
     /// The keys of a document, into `keys` (cleared first): none when the partial filter leaves it out.
     /// Errors: `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, ambiguous names (16746), arrays in a
     /// hashed field (16766).
     pub fn keys_of(&self, doc: RawDoc<'_>, keys: &mut KeySet) -> Result<()> {
         keys.clear();
-        if let Some(filter) = &self.shape.partial_filter
-            && !filter.matches(doc)?
-        {
+        if !self.includes(doc)? {
             return Ok(());
         }
         keys.generate(&self.shape.keys, &self.shape.encoder, doc)

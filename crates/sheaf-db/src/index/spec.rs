@@ -52,7 +52,7 @@ pub struct IndexSpec {
     pub hidden: bool,
     /// Leave out documents that do not match.
     pub partial_filter: Option<DocBuf>,
-    /// Seconds after which a document may be removed; stored and shown, acted upon by a TTL deleter.
+    /// Seconds after the date in the field when a document is deleted (see [`crate::ttl`]).
     pub expire_after_seconds: Option<i64>,
     /// Which paths an index on `$**` has keys for; not empty.
     pub wildcard_projection: Option<DocBuf>,

@@ -14,4 +14,5 @@ mod random;
 mod sort_spill;
 mod support;
 mod transactions;
+mod ttl;
 mod update_operators;

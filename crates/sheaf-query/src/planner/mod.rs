@@ -51,6 +51,7 @@ pub mod wildcard;
 pub use discriminators::write_discriminators;
 pub use express::express_id;
 pub use keys_only::{plan_count, plan_distinct};
+pub use plan_builder::index_scan;
 pub use signature::{signature, signatures};
 pub use summary::plan_summary;
 

@@ -54,6 +54,14 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
     }
 }
 
+/// A forward scan of an index within one ascending list for each of its fields.
+pub fn index_scan(
+    index: &Arc<IndexEntry>,
+    lists: impl IntoIterator<Item = OrderedIntervalList>,
+) -> IndexScanNode {
+    scan(index, lists)
+}
+
 /// A forward scan; ascending lists become what the scan meets.
 pub(super) fn scan(
     index: &Arc<IndexEntry>,

@@ -113,6 +113,7 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
         "metrics" => {
             out.begin_document(section);
             server.metrics.append_metrics(out);
+            server.ttl.append_metrics(out);
             let (open, pinned, no_timeout) = server.cursors.open_counts();
             let counts = server.cursors.counts();
             out.begin_document("cursor");

@@ -175,7 +175,9 @@ pub static COMMANDS: &[Command] = &[
         "createIndexes",
         Admin,
         create_indexes::run,
-        Differs("ordered, wildcard and hashed indexes; expireAfterSeconds is kept and not acted upon"),
+        Differs(
+            "ordered, wildcard and hashed indexes",
+        ),
         "builds indexes",
     ),
     also(

@@ -127,6 +127,12 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 10 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn a_key_is_covered_as_by_the_list_of_ranges(
             added in proptest::collection::vec((0..20_u8, proptest::option::of(0..20_u8)), 0..12),

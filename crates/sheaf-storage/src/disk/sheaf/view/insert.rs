@@ -58,9 +58,11 @@ impl<R: Base> View<R> {
                 // All of it: as if the table were made anew.
                 writer.fate(mem, true);
             } else {
-                // Before the range itself is there; of a tree that cannot be read as far as it goes.
-                let hi_key = hi.map(|hi| &hi[..]);
-                let _ = self.count_range(mem.id(), lo, hi_key, seq - 1, &mut delta);
+                if writes.fate() == TableFate::Kept {
+                    // Of a tree that cannot be read as far as it goes.
+                    let hi_key = hi.map(|hi| &hi[..]);
+                    let _ = self.count_range(mem.id(), lo, hi_key, seq - 1, &mut delta);
+                }
                 writer.range(mem, lo, hi);
             }
         }

@@ -1,8 +1,12 @@
 //! The view over maps against the memory engine: the same batches, the same answers, at every sequence, however
 //! the batches are spread over generations and tree.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::stand_in::StandIn;
@@ -281,4 +285,208 @@ proptest! {
         }
         world.check();
     }
+}
+
+const T: TableId = TABLES[1];
+
+/// An engine with the table [`T`], which exists as of sequence 1.
+fn with_table() -> StandIn {
+    let engine = StandIn::new();
+    let mut batch = WriteBatch::new();
+    batch.create_table(T);
+    engine.apply(batch, Durability::Buffered).unwrap();
+    engine
+}
+
+fn apply(engine: &StandIn, build: impl FnOnce(&mut WriteBatch)) {
+    let mut batch = WriteBatch::new();
+    build(&mut batch);
+    engine.apply(batch, Durability::Buffered).unwrap();
+}
+
+/// A few numbers that look random.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % limit
+    }
+}
+
+#[test]
+fn readers_see_a_prefix_of_the_batches_while_many_threads_insert() {
+    const WRITERS: u64 = 4;
+    const KEYS: u64 = 12;
+    let batches: u64 = if cfg!(miri) { 8 } else { 400 };
+    type Ops = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+    #[derive(Default)]
+    struct Done {
+        visible: u64,
+        waiting: BTreeSet<u64>,
+        ops: BTreeMap<u64, Ops>,
+    }
+    let engine = with_table();
+    apply(&engine, |batch| {
+        for key in 0..WRITERS * KEYS / 2 {
+            batch.put(T, &key_of(key), "below");
+        }
+    });
+    engine.checkpoint().unwrap();
+    let base = walk(&*engine.snapshot().unwrap(), T, true).unwrap();
+    let view = engine.view();
+    let next_seq = AtomicU64::new(3);
+    let done = Mutex::new(Done {
+        visible: 2,
+        ..Done::default()
+    });
+    let last = 2 + WRITERS * batches;
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (view, next_seq, done) = (&view, &next_seq, &done);
+            scope.spawn(move || {
+                let mut numbers = Numbers(writer + 1);
+                for _ in 0..batches {
+                    let seq = next_seq.fetch_add(1, Ordering::Relaxed);
+                    // Each writer has keys of its own, as if it held their locks.
+                    let mut ops: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+                    for _ in 0..=numbers.below(3) {
+                        let key = key_of(numbers.below(KEYS) * WRITERS + writer);
+                        let value = vec![seq as u8; numbers.below(30) as usize];
+                        ops.insert(key, (numbers.below(3) > 0).then_some(value));
+                    }
+                    let mut batch = WriteBatch::new();
+                    for (key, value) in &ops {
+                        match value {
+                            Some(value) => batch.put(T, key, value.clone()),
+                            None => batch.delete(T, key),
+                        }
+                    }
+                    view.insert(seq, &batch);
+                    let mut done = done.lock();
+                    done.ops.insert(seq, ops.into_iter().collect());
+                    done.waiting.insert(seq);
+                    while done.waiting.first() == Some(&(done.visible + 1)) {
+                        done.waiting.pop_first();
+                        done.visible += 1;
+                    }
+                }
+            });
+        }
+        for reader in 0..2_u64 {
+            let (engine, done, base) = (&engine, &done, &base);
+            scope.spawn(move || {
+                let mut numbers = Numbers(99 + reader);
+                loop {
+                    let newest = done.lock().visible;
+                    // The newest state, or one of before.
+                    let visible = newest - numbers.below(newest - 1).min(numbers.below(50));
+                    let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = base.iter().cloned().collect();
+                    for (_, ops) in done.lock().ops.range(..=visible) {
+                        for (key, value) in ops {
+                            match value {
+                                Some(value) => rows.insert(key.clone(), value.clone()),
+                                None => rows.remove(key),
+                            };
+                        }
+                    }
+                    let rows: Vec<_> = rows.into_iter().collect();
+                    let snapshot = engine.snapshot_at(visible);
+                    assert_eq!(walk(&snapshot, T, true).unwrap(), rows);
+                    let mut back = walk(&snapshot, T, false).unwrap();
+                    back.reverse();
+                    assert_eq!(back, rows);
+                    assert_eq!(snapshot.len(T), Ok(rows.len() as u64));
+                    let key = key_of(numbers.below(WRITERS * KEYS));
+                    let expected = rows.iter().find(|(other, _)| *other == key);
+                    let value = snapshot.get(T, &key).unwrap();
+                    assert_eq!(value.as_deref(), expected.map(|(_, value)| &value[..]));
+                    if newest == last {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    let stats = view.table_stats(T).unwrap();
+    let rows = walk(&engine.snapshot_at(last), T, true).unwrap();
+    assert_eq!(stats.entries, rows.len() as u64);
+    let value_bytes: usize = rows.iter().map(|(_, value)| value.len()).sum();
+    assert_eq!(stats.value_bytes, value_bytes as u64);
+}
+
+/// Longer than a head, and many with the same one.
+fn key_of(number: u64) -> Vec<u8> {
+    let mut key = b"a long beginning "[..5 + number as usize % 12].to_vec();
+    key.extend(number.to_be_bytes());
+    key
+}
+
+#[test]
+fn a_hot_key_costs_few_steps() {
+    let versions: u64 = if cfg!(miri) { 100 } else { 100_000 };
+    let engine = with_table();
+    apply(&engine, |batch| {
+        for key in ["a", "c", "e"] {
+            batch.put(T, key.as_bytes(), "1");
+        }
+    });
+    let held = engine.snapshot().unwrap();
+    for n in 0..versions {
+        apply(&engine, |batch| batch.put(T, b"c", n.to_string()));
+    }
+    let newest = engine.snapshot().unwrap();
+    for (snapshot, value) in [
+        (&held, "1".to_string()),
+        (&newest, (versions - 1).to_string()),
+    ] {
+        // Were each of these to walk along the versions, this would take minutes.
+        let mut cursor = snapshot.cursor(T).unwrap();
+        for _ in 0..if cfg!(miri) { 3 } else { 10_000 } {
+            assert!(cursor.seek(b"b").unwrap());
+            assert_eq!(
+                (cursor.key(), cursor.value()),
+                (&b"c"[..], value.as_bytes())
+            );
+            assert!(cursor.next().unwrap() && cursor.key() == b"e");
+            assert!(cursor.prev().unwrap() && cursor.value() == value.as_bytes());
+            assert!(cursor.prev().unwrap() && cursor.key() == b"a");
+            assert!(cursor.seek_for_prev(b"d").unwrap() && cursor.value() == value.as_bytes());
+        }
+        assert_eq!(snapshot.get(T, b"c").unwrap().unwrap(), value.as_bytes());
+        assert_eq!(snapshot.len(T), Ok(3));
+    }
+}
+
+#[test]
+fn large_values_are_shared_and_outlive_their_generation() {
+    let engine = with_table();
+    let large = bytes::Bytes::from(vec![7; 1 << 20]);
+    let handed_over = large.clone();
+    apply(&engine, |batch| batch.put(T, b"large", handed_over));
+    let read = engine
+        .snapshot()
+        .unwrap()
+        .get(T, b"large")
+        .unwrap()
+        .unwrap();
+    assert_eq!(read.as_ptr(), large.as_ptr());
+    assert!(engine.budget.used() > 1 << 20);
+    let held = engine.snapshot().unwrap();
+    let mut cursor = held.cursor(T).unwrap();
+    assert!(cursor.seek_first().unwrap());
+    drop(held);
+    engine.checkpoint().unwrap();
+    // The cursor still holds the generation.
+    assert!(engine.retired.bytes() > 1 << 20);
+    let kept = cursor.value_bytes();
+    drop(cursor);
+    let freed = engine.retired.sweep();
+    assert!(freed > 1 << 20, "{freed}");
+    assert_eq!(engine.retired.bytes(), 0);
+    assert_eq!(engine.budget.used(), engine.view().active().bytes());
+    assert!(kept == large && read == large);
 }

@@ -24,6 +24,8 @@
 mod arena;
 mod bloom;
 mod changes;
+#[cfg(all(test, explore))]
+mod explore;
 mod node;
 mod ranges;
 mod retired;

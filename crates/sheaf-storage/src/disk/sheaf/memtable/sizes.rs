@@ -12,9 +12,8 @@
 //!
 //! When the table is emptied, dropped or created, the total begins anew.
 
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
-
 use super::arena::Room;
+use super::sync::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 struct Record {
     below: *mut Record,

@@ -14,7 +14,7 @@ use sheaf_bson::{RawDoc, RawValue, Value};
 
 use super::field_path::{self, Base, FieldPathExpr};
 use super::operators::{self, Entry, Named};
-use super::variables::{VariableScope, check_user_name};
+use super::variables::{Binding, VariableScope, check_user_name};
 use super::{Expression, folding, location};
 
 /// Deepest nesting of operators, documents and arrays together.
@@ -170,8 +170,13 @@ impl Parser<'_> {
                     ));
                 }
             },
-            _ => match self.scope.constant(name) {
-                Some(value) => value.clone(),
+            _ => match self.scope.binding(name) {
+                Some(Binding::Constant(Some(value))) => value.clone(),
+                Some(Binding::Constant(None)) => return Ok(Expression::Constant(None)),
+                // No frame has such a slot: missing, and never folded.
+                Some(Binding::Unknown) => {
+                    return Ok(self.path_of(Base::Slot(usize::MAX), components));
+                }
                 None => {
                     return Err(location(
                         17276,

@@ -16,8 +16,17 @@ use sheaf_bson::{Collator, DateTime, RawDoc, Timestamp, Value};
 pub struct VariableScope {
     now: DateTime,
     cluster_time: Option<Timestamp>,
-    constants: Vec<(Box<str>, Arc<Value>)>,
+    constants: Vec<(Box<str>, Binding)>,
     collator: Option<Arc<Collator>>,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Binding {
+    /// A value, or none (missing).
+    Constant(Option<Arc<Value>>),
+    /// A value that will be known only when the expression is parsed again.
+    Unknown,
 }
 
 impl VariableScope {
@@ -73,7 +82,23 @@ impl VariableScope {
 
     /// Binds one constant; a later binding hides an earlier one.
     pub fn bind(&mut self, name: &str, value: Value) {
-        self.constants.push((name.into(), Arc::new(value)));
+        let value = Binding::Constant(Some(Arc::new(value)));
+        self.constants.push((name.into(), value));
+    }
+
+    /// Binds one constant that may be missing.
+    pub fn bind_optional(&mut self, name: &str, value: Option<Value>) {
+        let value = Binding::Constant(value.map(Arc::new));
+        self.constants.push((name.into(), value));
+    }
+
+    /// Makes the name known without a value: expressions can be parsed, so that errors are found, and
+    /// are parsed again when the value is there.
+    /// Errors: a bad name (FailedToParse).
+    pub fn declare(&mut self, name: &str) -> Result<()> {
+        check_user_name(name)?;
+        self.constants.push((name.into(), Binding::Unknown));
+        Ok(())
     }
 
     /// What `$$NOW` is.
@@ -86,8 +111,8 @@ impl VariableScope {
         self.cluster_time
     }
 
-    /// The constant of this name.
-    pub(super) fn constant(&self, name: &str) -> Option<&Arc<Value>> {
+    /// What this name stands for.
+    pub(super) fn binding(&self, name: &str) -> Option<&Binding> {
         self.constants
             .iter()
             .rev()

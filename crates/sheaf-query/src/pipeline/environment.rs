@@ -15,7 +15,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DocBuf, RawDoc, RawValue};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::{BLOCKING_BYTES_MAX, Pipeline};
 
@@ -124,6 +124,32 @@ pub struct ForeignCounts {
     pub collection_scans: u64,
     /// Names of indexes used, each once.
     pub indexes_used: Vec<String>,
+}
+
+impl ForeignCounts {
+    /// Adds what another cursor has read.
+    pub fn add(&mut self, other: &ForeignCounts) {
+        self.keys_examined += other.keys_examined;
+        self.docs_examined += other.docs_examined;
+        self.collection_scans += other.collection_scans;
+        for index in &other.indexes_used {
+            if !self.indexes_used.contains(index) {
+                self.indexes_used.push(index.clone());
+            }
+        }
+    }
+
+    /// Appends them as explain shows them.
+    pub fn append(&self, out: &mut DocBuilder) {
+        out.append("totalDocsExamined", self.docs_examined as i64);
+        out.append("totalKeysExamined", self.keys_examined as i64);
+        out.append("collectionScans", self.collection_scans as i64);
+        out.begin_array("indexesUsed");
+        for index in &self.indexes_used {
+            out.push(index.as_str());
+        }
+        out.end();
+    }
 }
 
 /// Sorted runs kept outside memory, gone when dropped.

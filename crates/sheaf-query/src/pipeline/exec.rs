@@ -246,6 +246,40 @@ impl PipelineExec {
         }
     }
 
+    /// Whether a further document can change anything.
+    pub(super) fn wants_input(&self) -> bool {
+        self.feed == Feed::Source && self.closed == 0
+    }
+
+    /// Takes one document and gives what comes out of the last stage for it, until `give` says no.
+    pub(super) fn feed(
+        &mut self,
+        doc: RawDoc<'_>,
+        env: &dyn Environment,
+        give: &mut dyn FnMut(DocBuf) -> bool,
+    ) -> Result<()> {
+        self.push(0, Doc::Borrowed(doc), env)?;
+        loop {
+            while let Some(doc) = self.output.pop_front() {
+                if !give(doc) {
+                    return Ok(());
+                }
+            }
+            env.check_interrupt()?;
+            let Some(at) = self.deepest_pending() else {
+                return Ok(());
+            };
+            if let Some(doc) = self.step(at, env)? {
+                self.push(at + 1, Doc::Owned(doc), env)?;
+            }
+        }
+    }
+
+    /// The next result behind the last document that was fed.
+    pub(super) fn finish_next(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
+        self.next(&mut Documents::default(), env)
+    }
+
     /// Results that were made and not yet asked for.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {

@@ -111,8 +111,7 @@ impl Pipeline {
             stages,
             sink,
         } = self;
-        let mut stages = rewrite(stages);
-        limit_sorts(&mut stages);
+        let mut stages = reorder(stages);
         let mut prefix = CursorPrefix::default();
         if matches!(source, PipelineSource::Collection) {
             let taken = take_prefix(&stages, &mut prefix);
@@ -131,6 +130,13 @@ impl Pipeline {
             },
         }
     }
+}
+
+/// The stages in a better order, none of them taken by the find layer.
+pub(super) fn reorder(stages: Vec<Stage>) -> Vec<Stage> {
+    let mut stages = rewrite(stages);
+    limit_sorts(&mut stages);
+    stages
 }
 
 fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
@@ -333,7 +339,7 @@ fn excluded(spec: RawValue<'_>) -> Option<DocBuf> {
 }
 
 /// The paths that the stages read; `None` when whole documents come out of them.
-fn dependencies(stages: &[Stage]) -> Option<Dependencies> {
+pub(super) fn dependencies(stages: &[Stage]) -> Option<Dependencies> {
     let mut found = Dependencies::default();
     for stage in stages {
         let closed = match stage {

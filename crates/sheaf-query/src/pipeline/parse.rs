@@ -12,7 +12,8 @@ use crate::matcher;
 use crate::sort::{SortPattern, SortSpec};
 
 use super::group::Group;
-use super::stage::{ParsedStage, StageContext};
+use super::stage::{ParsedStage, PipelinePlace, StageContext};
+use super::stages;
 use super::unwind::Unwind;
 use super::{Pipeline, PipelineSource, Stage};
 
@@ -24,10 +25,13 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
     ("$collStats", |v, _| generated("$collStats", 5447000, v)),
     ("$count", count),
+    ("$facet", stages::facet::parse),
+    ("$graphLookup", stages::graph_lookup::parse),
     ("$group", |v, c| {
         Ok(Stage::Group(Arc::new(Group::parse(v, &c.parse.variables)?)).into())
     }),
     ("$limit", limit),
+    ("$lookup", stages::lookup::parse),
     ("$match", match_stage),
     ("$planCacheStats", |v, _| {
         generated("$planCacheStats", ErrorCode::FAILED_TO_PARSE.0, v)
@@ -39,6 +43,7 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$skip", skip),
     ("$sort", sort),
     ("$sortByCount", sort_by_count),
+    ("$unionWith", stages::union_with::parse),
     ("$unset", unset),
     (
         "$unwind",
@@ -54,14 +59,11 @@ const ABSENT: &[&str] = &[
     "$currentOp",
     "$densify",
     "$documents",
-    "$facet",
     "$fill",
     "$geoNear",
-    "$graphLookup",
     "$indexStats",
     "$listLocalSessions",
     "$listSessions",
-    "$lookup",
     "$merge",
     "$out",
     "$redact",
@@ -69,9 +71,47 @@ const ABSENT: &[&str] = &[
     "$search",
     "$searchMeta",
     "$setWindowFields",
-    "$unionWith",
     "$vectorSearch",
 ];
+
+/// Stages that cannot stand within `$facet`.
+const NOT_IN_FACET: &[&str] = &[
+    "$changeStream",
+    "$collStats",
+    "$currentOp",
+    "$documents",
+    "$facet",
+    "$geoNear",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$merge",
+    "$out",
+    "$planCacheStats",
+    "$search",
+    "$searchMeta",
+    "$vectorSearch",
+];
+
+/// Errors: a stage that cannot stand where it does.
+fn check_place(name: &str, place: PipelinePlace) -> Result<()> {
+    let writes = matches!(name, "$out" | "$merge");
+    match place {
+        PipelinePlace::Within("$facet") if NOT_IN_FACET.contains(&name) => Err(location(
+            40600,
+            format!("{name} is not allowed to be used within a $facet stage"),
+        )),
+        PipelinePlace::Within("$lookup") if writes => Err(location(
+            51047,
+            format!("{name} is not allowed within a $lookup's sub-pipeline"),
+        )),
+        PipelinePlace::Within("$unionWith") if writes => Err(location(
+            31441,
+            format!("{name} is not allowed within a $unionWith's sub-pipeline"),
+        )),
+        _ => Ok(()),
+    }
+}
 
 /// Parses one stage onto the pipeline's end.
 pub(super) fn stage(
@@ -93,6 +133,7 @@ pub(super) fn stage(
     let name = field.key();
     match TABLE.iter().find(|(known, _)| *known == name) {
         Some((_, parse)) => {
+            check_place(name, context.place)?;
             let parsed = parse(field.value(), context)?;
             if let Some(sink) = &pipeline.sink {
                 return Err(location(

@@ -114,6 +114,16 @@ impl Unwind {
         self.index_path.as_ref().map(|path| path.join("."))
     }
 
+    /// Whether documents without elements are kept.
+    pub fn preserves(&self) -> bool {
+        self.preserve
+    }
+
+    /// The path that receives positions, in parts.
+    pub(super) fn index_parts(&self) -> Option<&[Box<str>]> {
+        self.index_path.as_deref()
+    }
+
     /// As a document, for explain.
     pub(super) fn serialize(&self) -> DocBuf {
         let mut out = DocBuilder::new();
@@ -150,7 +160,11 @@ impl Unwind {
 
 /// The document with a value set, created or (`None`) removed at a path.
 /// What is in the way of a path that must be created is replaced.
-fn with_value(doc: RawDoc<'_>, path: &[Box<str>], value: Option<RawValue<'_>>) -> DocBuf {
+pub(super) fn with_value(
+    doc: RawDoc<'_>,
+    path: &[Box<str>],
+    value: Option<RawValue<'_>>,
+) -> DocBuf {
     let mut out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes() + 32));
     write_with(&mut out, doc, path, value);
     out.finish()

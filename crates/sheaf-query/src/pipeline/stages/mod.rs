@@ -1,1 +1,7 @@
 //! Stages with a file of their own. See [`stage`](super::stage) for how one is written.
+
+pub mod facet;
+pub mod graph_lookup;
+pub mod lookup;
+pub mod sub_pipeline;
+pub mod union_with;

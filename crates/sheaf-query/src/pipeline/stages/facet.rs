@@ -1,0 +1,215 @@
+//! `$facet`: several pipelines over the same documents, each giving one array.
+//!
+//! ```text
+//!   input ─┬─> a: [$match, $group]  ─┐
+//!          ├─> b: [$sort, $limit]   ─┼─> {a: [...], b: [...]}
+//!          └─> c: [$count]          ─┘
+//! ```
+//!
+//! The input is read once, and each document is pushed through every pipeline
+//! before the next is read.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawDoc, RawValue, Value};
+
+use crate::expression::location;
+use crate::matcher::Dependencies;
+use crate::pipeline::environment::Environment;
+use crate::pipeline::exec::PipelineExec;
+use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
+use crate::pipeline::{Pipeline, Stage};
+
+const NAME: &str = "$facet";
+/// What the arrays may take together before the document is built.
+const OUTPUT_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// A parsed `$facet`.
+#[derive(Debug, Clone)]
+pub struct Facet {
+    facets: Arc<[(Box<str>, Vec<Stage>)]>,
+    optimized: bool,
+}
+
+/// Parses `{name: [stages], ...}`.
+/// Errors: 40169 for no object or an empty one, 40170 for a facet that is no array, 40600 for a stage
+/// that cannot stand within, 16410 and the like for a bad name.
+pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
+    let spec = match value {
+        RawValue::Document(spec) if !spec.is_empty() => spec,
+        _ => {
+            return Err(location(
+                40169,
+                "the $facet specification must be a non-empty object",
+            ));
+        }
+    };
+    let mut facets: Vec<(Box<str>, Vec<Stage>)> = Vec::new();
+    for element in spec {
+        let name = element.key();
+        let RawValue::Array(stages) = element.value() else {
+            return Err(location(
+                40170,
+                format!(
+                    "arguments to $facet must be arrays, {name} is type {}",
+                    element.value().type_name()
+                ),
+            ));
+        };
+        if name.contains('.') {
+            return Err(location(
+                40172,
+                format!("the name '{name}' of a facet must not contain '.'"),
+            ));
+        }
+        if crate::expression::field_path::split(name)?.len() != 1
+            || facets.iter().any(|(known, _)| **known == *name)
+        {
+            return Err(location(
+                40172,
+                format!("the name '{name}' of a facet is given twice"),
+            ));
+        }
+        let pipeline = Pipeline::parse_sub(stages, NAME, context)?;
+        facets.push((name.into(), pipeline.stages));
+    }
+    Ok(ParsedStage::of(Facet {
+        facets: facets.into(),
+        optimized: false,
+    }))
+}
+
+impl PipelineStage for Facet {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn operand(&self) -> Value {
+        let mut out = DocBuilder::new();
+        for (name, stages) in &*self.facets {
+            out.begin_array(name);
+            for stage in stages {
+                out.push_document_bytes(stage.serialize().as_bytes());
+            }
+            out.end();
+        }
+        Value::Document(out.finish())
+    }
+
+    fn add_dependencies(&self, found: &mut Dependencies) -> Passes {
+        for (_, stages) in &*self.facets {
+            match crate::pipeline::optimize::dependencies(stages) {
+                Some(reads) => found.extend(&reads),
+                None => found.whole_document = true,
+            }
+        }
+        Passes::Computed
+    }
+
+    fn optimized(&self) -> Option<Stage> {
+        if self.optimized {
+            return None;
+        }
+        let facets = self.facets.iter().map(|(name, stages)| {
+            let stages = crate::pipeline::optimize::reorder(stages.clone());
+            (name.clone(), stages)
+        });
+        Some(Stage::Other(Arc::new(Facet {
+            facets: facets.collect(),
+            optimized: true,
+        })))
+    }
+
+    fn start(&self) -> Box<dyn StageExec> {
+        let running = self.facets.iter().map(|(_, stages)| Running {
+            exec: PipelineExec::new(stages),
+            out: ArrayBuilder::new(),
+        });
+        Box::new(FacetExec {
+            facets: self.facets.clone(),
+            running: running.collect(),
+            result: None,
+        })
+    }
+}
+
+struct FacetExec {
+    facets: Arc<[(Box<str>, Vec<Stage>)]>,
+    running: Vec<Running>,
+    result: Option<DocBuf>,
+}
+
+struct Running {
+    exec: PipelineExec,
+    out: ArrayBuilder,
+}
+
+impl FacetExec {
+    fn check_size(&self) -> Result<()> {
+        let bytes: usize = self.running.iter().map(|r| r.out.current_len()).sum();
+        if bytes > OUTPUT_BYTES_MAX {
+            return Err(location(
+                4031700,
+                format!(
+                    "the document that $facet builds has {bytes} bytes so far, more than the limit of {OUTPUT_BYTES_MAX}"
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl StageExec for FacetExec {
+    fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Pushed> {
+        let mut wanted = false;
+        for running in &mut self.running {
+            if running.exec.wants_input() {
+                wanted = true;
+                let out = &mut running.out;
+                running.exec.feed(doc, env, &mut |doc| {
+                    out.push_document_bytes(doc.as_bytes());
+                    out.current_len() <= OUTPUT_BYTES_MAX
+                })?;
+            }
+        }
+        self.check_size()?;
+        Ok(match wanted {
+            true => Pushed::Nothing,
+            false => Pushed::Enough,
+        })
+    }
+
+    fn end(&mut self, env: &dyn Environment) -> Result<()> {
+        let mut result = DocBuilder::new();
+        for at in 0..self.running.len() {
+            let running = &mut self.running[at];
+            while let Some(doc) = running.exec.finish_next(env)? {
+                running.out.push_document_bytes(doc.as_bytes());
+                if running.out.current_len() > OUTPUT_BYTES_MAX {
+                    break;
+                }
+            }
+            self.check_size()?;
+        }
+        for ((name, _), running) in self.facets.iter().zip(self.running.drain(..)) {
+            result.append(name, &running.out.finish());
+        }
+        let result = result.finish();
+        if result.len_bytes() > crate::pipeline::exec::DOCUMENT_BYTES_MAX + 16 * 1024 {
+            return Err(Error::new(
+                ErrorCode::BSON_OBJECT_TOO_LARGE,
+                format!(
+                    "the document that $facet builds has {} bytes, more than a document may have",
+                    result.len_bytes()
+                ),
+            ));
+        }
+        self.result = Some(result);
+        Ok(())
+    }
+
+    fn next(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
+        Ok(self.result.take())
+    }
+}

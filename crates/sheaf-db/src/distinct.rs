@@ -113,6 +113,21 @@ fn add_if_held(
     Ok(executor.counts())
 }
 
+/// The distinct values of a path among documents: an array counts by its elements.
+/// Errors: they are too large for a reply.
+pub fn values_of_documents<'d>(
+    docs: impl IntoIterator<Item = RawDoc<'d>>,
+    key: &FieldPath,
+) -> Result<ArrayBuf, Error> {
+    let mut values = Values::default();
+    for doc in docs {
+        if let ControlFlow::Break(error) = document_values(doc, key, &mut values) {
+            return Err(error);
+        }
+    }
+    Ok(values.list.finish())
+}
+
 /// The plan: DISTINCT_SCAN where an index allows it, the query's own elsewhere.
 pub fn start(
     view: &ReadView,

@@ -203,6 +203,7 @@ pub fn find(
         && let Some(id) = planner::express_id(&query)
     {
         let mut found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        collection.note_index_use(collection.id_index().ident);
         let member = match found.record.take() {
             Some((record_id, bytes)) => {
                 let mut doc = Doc::Shared(bytes);
@@ -408,6 +409,16 @@ pub(crate) fn budget(
         works_max: options.evaluation_works.max(fraction),
         results_max: options.evaluation_results_max.min(wanted),
     })
+}
+
+impl Find {
+    /// The plan that runs; `None` on the express path.
+    pub fn solution(&self) -> Option<&Arc<QuerySolution>> {
+        match &self.state {
+            State::Express(..) => None,
+            State::Plan(executor, _) => Some(executor.solution()),
+        }
+    }
 }
 
 impl ResultSource for Find {

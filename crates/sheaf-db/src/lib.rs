@@ -25,8 +25,8 @@ pub mod op_context;
 pub mod plan_cache;
 pub mod records;
 pub mod storage_error;
-pub mod txn;
 pub mod ttl;
+pub mod txn;
 pub mod write;
 
 pub use catalog::coll_mod::CollMod;

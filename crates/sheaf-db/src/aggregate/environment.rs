@@ -1,16 +1,31 @@
-//! The world around a running pipeline: interruption, memory, temporary files.
+//! The world around a running pipeline: interruption, memory, temporary files, other collections.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_query::pipeline::environment::{Environment, SpillStore, SpilledRecord, no_disk_use};
+use sheaf_bson::{RawDoc, RawValue};
+use sheaf_query::pipeline::environment::{
+    Environment, ForeignCounts, ForeignCursor, ForeignRequest, JoinRequest, SpillStore,
+    SpilledRecord, no_disk_use,
+};
+
+use super::AggregateContext;
+use super::foreign::{self, Foreign};
 
 use crate::exec::spill::{RunMerger, RunReader, RunWriter};
-use crate::find::QueryOptions;
 use crate::op_context::OpContext;
 
 /// The environment of one call: an operation comes with every batch of a cursor.
 pub(crate) struct DbEnvironment<'a> {
     pub(crate) op: &'a OpContext,
-    pub(crate) options: &'a QueryOptions,
+    pub(crate) cx: &'a AggregateContext,
+}
+
+impl DbEnvironment<'_> {
+    fn foreign<'c>(&self, cursor: &'c mut ForeignCursor) -> Result<&'c mut Foreign> {
+        cursor
+            .0
+            .downcast_mut()
+            .ok_or_else(|| Error::new(ErrorCode::INTERNAL_ERROR, "a cursor of another environment"))
+    }
 }
 
 impl Environment for DbEnvironment<'_> {
@@ -19,21 +34,50 @@ impl Environment for DbEnvironment<'_> {
     }
 
     fn memory_bytes_max(&self) -> usize {
-        self.options.sort_memory_bytes_max
+        self.cx.options().sort_memory_bytes_max
     }
 
     fn spill(&self, stage: &'static str) -> Result<Box<dyn SpillStore>> {
-        if !self.options.allow_disk_use {
+        if !self.cx.options().allow_disk_use {
             return Err(no_disk_use(stage, self.memory_bytes_max()));
         }
         Ok(Box::new(Spill {
             stage,
-            dir: self.options.temp_dir.clone(),
+            dir: self.cx.options().temp_dir.clone(),
             writing: None,
             runs: Vec::new(),
             merger: None,
             bytes_written: 0,
         }))
+    }
+
+    fn open(&self, request: &ForeignRequest<'_>) -> Result<ForeignCursor> {
+        let cursor = foreign::open(self.cx, self.op, request)?;
+        Ok(ForeignCursor(Box::new(cursor)))
+    }
+
+    fn open_join(&self, request: &JoinRequest<'_>) -> Result<ForeignCursor> {
+        let cursor = foreign::open_join(self.cx, self.op, request)?;
+        Ok(ForeignCursor(Box::new(cursor)))
+    }
+
+    fn probe(&self, cursor: &mut ForeignCursor, values: &[RawValue<'_>]) -> Result<()> {
+        match self.foreign(cursor)? {
+            Foreign::Join(join) => join.probe(self.op, values),
+            Foreign::Once(..) => Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                "a cursor that runs once cannot be probed",
+            )),
+        }
+    }
+
+    fn advance<'c>(&self, cursor: &'c mut ForeignCursor) -> Result<Option<RawDoc<'c>>> {
+        self.foreign(cursor)?.advance(self.op)
+    }
+
+    fn foreign_counts(&self, cursor: &ForeignCursor) -> ForeignCounts {
+        let cursor = cursor.0.downcast_ref::<Foreign>();
+        cursor.map(Foreign::counts).unwrap_or_default()
     }
 
     fn random(&self) -> u64 {

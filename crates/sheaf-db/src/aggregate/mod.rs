@@ -4,35 +4,37 @@
 //! ```text
 //!   OptimizedPipeline ─┬─ prefix ──> plan (covered, DISTINCT_SCAN, COUNT_SCAN where they serve)
 //!                      └─ rest ────> PipelineExec, fed document by document
+//!                                       ╰─ DbEnvironment: interruption, temporary files,
+//!                                          other collections
 //! ```
 
+mod context;
 mod environment;
+pub mod explain;
+mod foreign;
+mod plan;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
-use sheaf_query::matcher::ParseContext;
-use sheaf_query::pipeline::{DistinctTake, DocSource, Documents, OptimizedPipeline, PipelineExec};
-use sheaf_query::planner;
-use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
+use sheaf_bson::{DocBuf, RawDoc};
+use sheaf_query::canonical::{CanonicalQuery, Hint};
+use sheaf_query::pipeline::{DocSource, Documents, OptimizedPipeline, PipelineExec, Stage};
+use sheaf_query::planner::solution::QuerySolution;
 
+pub use self::context::AggregateContext;
 use self::environment::DbEnvironment;
 use crate::catalog::ReadView;
 use crate::exec::{Doc, PlanExecutor, WorkCounts};
-use crate::explain::Verbosity;
-use crate::explain::query::{self, Explained};
-use crate::find::{self, PlanDigest, QueryOptions, ResultSource};
+use crate::find::{self, PlanDigest, ResultSource};
 use crate::op_context::OpContext;
 
 /// A pipeline, running.
 pub struct Aggregate {
     input: Input,
     rest: PipelineExec,
-    options: QueryOptions,
+    context: AggregateContext,
     /// There are no further stages: documents pass as they come.
     pass: bool,
     done: bool,
@@ -42,130 +44,71 @@ enum Input {
     Find(Box<find::Find>),
     Plan(Box<PlanExecutor>, PlanDigest),
     Documents(Documents),
+    /// Documents found already, and what that took.
+    Found(Box<(VecDeque<Doc>, WorkCounts)>),
 }
 
 /// Starts a pipeline over a collection.
 pub fn start(
+    cx: &AggregateContext,
     view: &ReadView,
     op: &OpContext,
     pipeline: &OptimizedPipeline,
-    hint: Option<Hint>,
-    context: &ParseContext,
-    options: &QueryOptions,
+    hint: Option<&Hint>,
 ) -> Result<Aggregate, Error> {
-    let (query, special) = plan(view, pipeline, hint, context, options)?;
+    let (query, special) = plan::plan(cx, view, &pipeline.prefix, hint)?;
     let input = match special {
         Some(solution) => {
-            let executor = execute(view, op, &query, solution, options, false)?;
+            let executor = execute(cx, view, op, &query, solution, false)?;
             let digest = PlanDigest::solution(executor.solution());
             Input::Plan(Box::new(executor), digest)
         }
-        None => Input::Find(Box::new(find::find(view, op, query, options)?)),
+        None => Input::Find(Box::new(find::find(view, op, query, cx.options())?)),
     };
-    Ok(Aggregate::new(input, pipeline, options))
+    Ok(Aggregate::new(cx, input, &pipeline.rest.stages))
 }
 
 /// Starts a pipeline over documents made by its first stage (`$collStats`).
 pub fn start_over(
+    cx: &AggregateContext,
     documents: Vec<DocBuf>,
     pipeline: &OptimizedPipeline,
-    options: &QueryOptions,
 ) -> Aggregate {
-    Aggregate::new(Input::Documents(documents.into()), pipeline, options)
-}
-
-/// The prefix as a query, and a plan that reads keys instead of documents if
-/// the rest of the pipeline can live with that.
-fn plan(
-    view: &ReadView,
-    pipeline: &OptimizedPipeline,
-    hint: Option<Hint>,
-    context: &ParseContext,
-    options: &QueryOptions,
-) -> Result<(Arc<CanonicalQuery>, Option<QuerySolution>), Error> {
-    let prefix = &pipeline.prefix;
-    let spec = |projection: Option<&DocBuf>| -> Result<CanonicalQuery, Error> {
-        let spec = FindSpec {
-            filter: Some(prefix.filter.as_raw()),
-            sort: prefix.sort.as_ref().map(DocBuf::as_raw),
-            projection: projection.map(DocBuf::as_raw),
-            skip: prefix.skip,
-            limit: prefix.limit,
-            hint: hint.clone(),
-            ..Default::default()
-        };
-        CanonicalQuery::with_context(spec, context)
-    };
-    let plain = || spec(prefix.projection.as_ref()).map(|query| (Arc::new(query), None));
-    if view.collection.is_none() || prefix.projection.is_some() {
-        return plain();
-    }
-    let query = spec(None)?;
-    let indexes = find::planning_indexes(view, &query)?;
-    let params = find::params(&indexes, options);
-    if prefix.counts_only() {
-        if prefix.sort.is_none()
-            && let Some(solution) = planner::plan_count(&query, &params)?
-        {
-            return Ok((Arc::new(query), Some(solution)));
-        }
-        return Ok((Arc::new(query), None));
-    }
-    let whole = prefix
-        .dependencies
-        .as_ref()
-        .is_none_or(|dependencies| dependencies.whole_document);
-    let Some(projection) = prefix.dependency_projection().filter(|_| !whole) else {
-        return plain();
-    };
-    let reduced = spec(Some(&projection))?;
-    if let Some(distinct) = &prefix.distinct
-        && distinct.take == DistinctTake::Any
-        && let Ok(path) = FieldPath::parse(&distinct.path)
-        && let Some(solution) = planner::plan_distinct(&reduced, &path, &params)?
-    {
-        return Ok((Arc::new(reduced), Some(solution)));
-    }
-    // Fewer fields pay only where no document is read for them.
-    let covered = planner::plan(&reduced, &params)?
-        .iter()
-        .any(|solution| is_covered(&solution.root));
-    if covered {
-        return Ok((Arc::new(reduced), None));
-    }
-    plain()
-}
-
-fn is_covered(node: &SolutionNode) -> bool {
-    match node {
-        SolutionNode::Projection { kind, .. } => *kind == ProjectionKind::Covered,
-        SolutionNode::Sort { child, .. }
-        | SolutionNode::Limit { child, .. }
-        | SolutionNode::Skip { child, .. } => is_covered(child),
-        _ => false,
-    }
+    let input = Input::Documents(documents.into());
+    Aggregate::new(cx, input, &pipeline.rest.stages)
 }
 
 fn execute(
+    cx: &AggregateContext,
     view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
     solution: QuerySolution,
-    options: &QueryOptions,
     timed: bool,
 ) -> Result<PlanExecutor, Error> {
-    let cx = find::build_context(view, query, options, timed);
-    PlanExecutor::new(&cx, vec![solution], find::budget(view, query, options)?, op)
+    let build = find::build_context(view, query, cx.options(), timed);
+    let budget = find::budget(view, query, cx.options())?;
+    PlanExecutor::new(&build, vec![solution], budget, op)
 }
 
 impl Aggregate {
-    fn new(input: Input, pipeline: &OptimizedPipeline, options: &QueryOptions) -> Aggregate {
+    fn new(cx: &AggregateContext, input: Input, stages: &[Stage]) -> Aggregate {
         Aggregate {
             input,
-            rest: PipelineExec::new(&pipeline.rest.stages),
-            options: options.clone(),
-            pass: pipeline.rest.stages.is_empty(),
+            rest: PipelineExec::new(stages),
+            context: cx.clone(),
+            pass: stages.is_empty(),
             done: false,
+        }
+    }
+
+    /// What was read of the pipeline's own collection.
+    fn input_counts(&self) -> WorkCounts {
+        match &self.input {
+            Input::Find(find) => find.counts(),
+            Input::Plan(executor, _) => executor.counts(),
+            Input::Documents(_) => WorkCounts::default(),
+            Input::Found(found) => found.1,
         }
     }
 }
@@ -184,6 +127,7 @@ impl Input {
                 let next = DocSource::next(documents)?;
                 Ok(next.map(|doc| Doc::Owned(doc.as_bytes().to_vec())))
             }
+            Input::Found(found) => Ok(found.0.pop_front()),
         }
     }
 }
@@ -197,7 +141,6 @@ struct Feed<'a> {
 
 impl DocSource for Feed<'_> {
     fn next(&mut self) -> Result<Option<RawDoc<'_>>, Error> {
-        self.op.check_interrupt()?;
         self.current = self.input.next(self.op)?;
         Ok(self.current.as_ref().map(Doc::as_raw))
     }
@@ -218,7 +161,7 @@ impl ResultSource for Aggregate {
             };
             let env = DbEnvironment {
                 op,
-                options: &self.options,
+                cx: &self.context,
             };
             self.rest
                 .next(&mut feed, &env)?
@@ -235,14 +178,15 @@ impl ResultSource for Aggregate {
                     Input::Find(find) => find.is_exhausted(),
                     Input::Plan(executor, _) => executor.is_eof(),
                     Input::Documents(_) => false,
+                    Input::Found(found) => found.0.is_empty(),
                 }
     }
 
     fn counts(&self) -> WorkCounts {
-        match &self.input {
-            Input::Find(find) => find.counts(),
-            Input::Plan(executor, _) => executor.counts(),
-            Input::Documents(_) => WorkCounts::default(),
+        let (own, foreign) = (self.input_counts(), self.context.foreign_counts());
+        WorkCounts {
+            keys_examined: own.keys_examined + foreign.keys_examined,
+            docs_examined: own.docs_examined + foreign.docs_examined,
         }
     }
 
@@ -250,121 +194,7 @@ impl ResultSource for Aggregate {
         match &self.input {
             Input::Find(find) => find.plan(),
             Input::Plan(_, digest) => digest.clone(),
-            Input::Documents(_) => PlanDigest::default(),
+            Input::Documents(_) | Input::Found(_) => PlanDigest::default(),
         }
-    }
-}
-
-/// Where an explanation is of, and how much is told.
-pub struct ExplainRequest<'a> {
-    /// The collection as of now.
-    pub view: &'a ReadView,
-    /// Deadline and kill flag.
-    pub op: &'a OpContext,
-    /// How plans run.
-    pub options: &'a QueryOptions,
-    /// `db.collection`.
-    pub namespace: &'a str,
-    /// How much is told.
-    pub verbosity: Verbosity,
-    /// `hint`.
-    pub hint: Option<Hint>,
-}
-
-/// explain of a pipeline: as of a find when the find layer does it all, else
-/// `stages` with the plan under `$cursor`.
-pub fn explain(
-    request: &ExplainRequest<'_>,
-    pipeline: &OptimizedPipeline,
-    context: &ParseContext,
-    out: &mut DocBuilder,
-) -> Result<(), Error> {
-    let begun = Instant::now();
-    let ExplainRequest {
-        view, op, options, ..
-    } = request;
-    let (canonical, special) = plan(view, pipeline, request.hint.clone(), context, options)?;
-    let explained = Explained {
-        view,
-        op,
-        query: &canonical,
-        options,
-        namespace: request.namespace,
-        verbosity: request.verbosity,
-    };
-    if pipeline.rest.stages.is_empty() {
-        return match special {
-            Some(solution) => {
-                let executor = execute(view, op, &canonical, solution, options, true)?;
-                query::executor(&explained, executor, out)
-            }
-            None => query::find(&explained, out),
-        };
-    }
-    let mut executor = match special {
-        Some(solution) => execute(view, op, &canonical, solution, options, true)?,
-        None => query::planned(&explained)?,
-    };
-    let mut returned = 0;
-    let mut error = None;
-    if request.verbosity >= Verbosity::ExecutionStats {
-        let mut rest = PipelineExec::new(&pipeline.rest.stages);
-        let env = DbEnvironment { op, options };
-        let mut feed = PlanFeed {
-            executor: &mut executor,
-            op,
-            current: None,
-        };
-        loop {
-            match rest.next(&mut feed, &env) {
-                Ok(Some(_)) => returned += 1,
-                Ok(None) => break,
-                Err(e) => {
-                    error = Some(e);
-                    break;
-                }
-            }
-        }
-        op.check_interrupt()?;
-    }
-    out.begin_array("stages");
-    out.push_begin_document();
-    out.begin_document("$cursor");
-    query::append_executed(&explained, begun, &executor, error.as_ref(), out)?;
-    out.end();
-    out.end();
-    let stages = pipeline.rest.serialize();
-    for (at, stage) in stages.iter().enumerate() {
-        out.push_begin_document();
-        out.extend(stage.as_raw());
-        // Only what leaves the last stage is counted.
-        if at + 1 == stages.len() && request.verbosity >= Verbosity::ExecutionStats {
-            out.append("nReturned", returned as i64);
-            out.append(
-                "executionTimeMillisEstimate",
-                begun.elapsed().as_millis() as i64,
-            );
-        }
-        out.end();
-    }
-    out.end();
-    Ok(())
-}
-
-struct PlanFeed<'a> {
-    executor: &'a mut PlanExecutor,
-    op: &'a OpContext,
-    current: Option<Doc>,
-}
-
-impl DocSource for PlanFeed<'_> {
-    fn next(&mut self) -> Result<Option<RawDoc<'_>>, Error> {
-        let Some(member) = self.executor.next(self.op)? else {
-            return Ok(None);
-        };
-        self.current = member.doc;
-        Ok(Some(
-            self.current.as_ref().map_or(RawDoc::EMPTY, Doc::as_raw),
-        ))
     }
 }

@@ -205,6 +205,7 @@ impl Db {
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![collection],
+            ..Default::default()
         };
         catalog.commit_then_publish(unit, &change)?;
         Ok(result)

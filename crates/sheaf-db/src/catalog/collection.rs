@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
 use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::planner::solution::SolutionNode;
 use sheaf_storage::TableId;
 
 use crate::catalog::intent::CollectionIntents;
@@ -117,6 +118,23 @@ impl Collection {
     /// The table of the index that the planner's [`IndexEntry::ident`] names.
     pub fn index_table(&self, ident: u64) -> Option<TableId> {
         self.index_by_ident(ident).map(Index::table)
+    }
+
+    /// Counts a use of the index that the planner's [`IndexEntry::ident`] names.
+    pub fn note_index_use(&self, ident: u64) {
+        if let Some(index) = self.index_by_ident(ident) {
+            index.usage().count();
+        }
+    }
+
+    /// Counts a use of every index that a plan scans.
+    pub fn note_plan_use(&self, plan: &SolutionNode) {
+        plan.for_each(&mut |node| match node {
+            SolutionNode::IndexScan(scan)
+            | SolutionNode::CountScan(scan)
+            | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
+            _ => {}
+        });
     }
 
     /// The index on `_id`, as the planner sees it.

@@ -10,6 +10,7 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
+use crate::catalog::views::not_on_view;
 use crate::counters::RecordIdSource;
 use crate::database::Db;
 use crate::events::DbEvent;
@@ -72,6 +73,7 @@ impl Db {
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![collection],
+            ..Default::default()
         };
         catalog.commit_then_publish(unit, &change)?;
         self.events().send(DbEvent::CollectionCreated {
@@ -104,6 +106,9 @@ pub(crate) fn exists_otherwise(collection: &Collection) -> Error {
 /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
 pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
     ns.check_creatable()?;
+    if catalog.view(ns).is_some() {
+        return Err(not_on_view(ns));
+    }
     match catalog.database_of_other_case(ns.db()) {
         Some(other) => Err(Error::new(
             ErrorCode::DATABASE_DIFFER_CASE,

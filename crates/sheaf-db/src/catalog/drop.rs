@@ -18,8 +18,8 @@ use crate::storage_error::Coded;
 /// What a drop answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
-    /// `nIndexesWas`.
-    pub indexes_was: usize,
+    /// `nIndexesWas`; `None` for a view.
+    pub indexes_was: Option<usize>,
 }
 
 impl Db {
@@ -33,10 +33,14 @@ impl Db {
         }
         let _database = self.catalog_writer().lock_database(op, ns.db())?;
         let catalog = self.catalog();
+        if let Some(view) = catalog.view(ns) {
+            self.drop_views(std::slice::from_ref(view))?;
+            return Ok(Some(Dropped { indexes_was: None }));
+        }
         let Some(collection) = catalog.collection(ns) else {
             return Ok(None);
         };
-        let indexes_was = collection.indexes().len();
+        let indexes_was = Some(collection.indexes().len());
         self.drop_collections(op, std::slice::from_ref(collection))?;
         Ok(Some(Dropped { indexes_was }))
     }
@@ -48,8 +52,12 @@ impl Db {
         let Some(database) = catalog.database(name) else {
             return Ok(false);
         };
+        let views: Vec<_> = database.views().cloned().collect();
+        self.drop_views(&views)?;
         let collections: Vec<_> = database.collections().cloned().collect();
-        self.drop_collections(op, &collections)?;
+        if !collections.is_empty() {
+            self.drop_collections(op, &collections)?;
+        }
         Ok(true)
     }
 

@@ -87,6 +87,7 @@ impl Db {
             let change = CatalogChange {
                 removed: Vec::new(),
                 added: vec![changed],
+                ..Default::default()
             };
             catalog.publish_then_commit(unit, &change)?;
             return Ok(indexes_was);

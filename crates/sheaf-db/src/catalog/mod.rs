@@ -26,6 +26,7 @@ pub(crate) mod rows;
 pub mod snapshot;
 pub mod stats;
 pub mod uuid;
+pub mod views;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,6 +42,7 @@ use sheaf_storage::{Durability, Snapshot, Storage, TableId, WriteUnitOfWork};
 use crate::catalog::intent::{CollectionIntents, ExclusiveIntent};
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::uuid::Uuid;
+use crate::catalog::views::ViewDefinition;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
@@ -256,9 +258,10 @@ impl Catalog {
                 .chain(change.added.iter().map(Collection::ns));
             let mut back = CatalogChange::default();
             for ns in touched {
-                match before.collection(ns) {
-                    Some(collection) => back.added.push(Collection::clone(collection)),
-                    None => back.removed.push(ns.clone()),
+                match (before.collection(ns), before.view(ns)) {
+                    (Some(collection), _) => back.added.push(Collection::clone(collection)),
+                    (None, Some(view)) => back.views.push(ViewDefinition::clone(view)),
+                    (None, None) => back.removed.push(ns.clone()),
                 }
             }
             self.publish(&back);

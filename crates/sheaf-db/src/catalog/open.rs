@@ -31,6 +31,7 @@ pub(crate) fn open(storage: &Storage, random: Random, events: &Events) -> Result
     let change = CatalogChange {
         removed: Vec::new(),
         added: rows.collections.into_iter().map(|r| r.collection).collect(),
+        views: rows.views,
     };
     let snapshot = CatalogSnapshot::default().changed(&change);
     Ok(Catalog::new(snapshot, next_table, random))

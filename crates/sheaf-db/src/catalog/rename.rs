@@ -10,6 +10,7 @@ use crate::catalog::drop::{BuildsMeet, drop_tables};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::views::not_on_view;
 use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
@@ -36,6 +37,15 @@ impl Db {
         let writer = self.catalog_writer();
         let _databases = writer.lock_databases(op, [from.db(), to.db()].into_iter())?;
         let catalog = writer.current();
+        if catalog.view(from).is_some() {
+            return Err(not_on_view(from));
+        }
+        if catalog.view(to).is_some() {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_EXISTS,
+                format!("a view already exists with that name: {to}"),
+            ));
+        }
         let Some(source) = catalog.collection(from) else {
             return Err(Error::new(
                 ErrorCode::NAMESPACE_NOT_FOUND,
@@ -75,6 +85,7 @@ impl Db {
         let change = CatalogChange {
             removed: vec![from.clone()],
             added: vec![renamed],
+            ..Default::default()
         };
         writer.publish_then_commit(unit, &change)
     }

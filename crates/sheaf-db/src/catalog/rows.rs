@@ -4,6 +4,7 @@
 //!   key            value
 //!   "v"            {format: 1}
 //!   "n"            {next: 17}                         number of the next table
+//!   "w" + ns       {ns, viewOn, pipeline}
 //!   "c" + uuid     {ns, ident, table, options, indexes: [
 //!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]]}, ...],
 //!                   buildTables: [12]}                 scratch tables of builds in progress
@@ -24,6 +25,7 @@ use crate::catalog::collection::{Collection, Indexes};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::uuid::Uuid;
+use crate::catalog::views::ViewDefinition;
 use crate::index::Index;
 use crate::index::spec::IndexSpec;
 use crate::storage_error::Coded;
@@ -33,6 +35,7 @@ const FORMAT: i64 = 1;
 const FORMAT_KEY: &[u8] = b"v";
 const NEXT_TABLE_KEY: &[u8] = b"n";
 const COLLECTION_PREFIX: u8 = b'c';
+const VIEW_PREFIX: u8 = b'w';
 
 /// A collection's row, with its unfinished indexes told apart.
 pub(crate) struct CollectionRow {
@@ -45,6 +48,7 @@ pub(crate) struct CollectionRow {
 #[derive(Default)]
 pub(crate) struct CatalogRows {
     pub(crate) collections: Vec<CollectionRow>,
+    pub(crate) views: Vec<ViewDefinition>,
     /// 0 when the row is missing.
     pub(crate) next_table: u64,
     /// The engine is empty: not even the format is written.
@@ -87,6 +91,16 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
         );
         on = cursor.next().coded()?;
     }
+    let mut on = cursor.seek(&[VIEW_PREFIX]).coded()?;
+    while on && cursor.key().first() == Some(&VIEW_PREFIX) {
+        let row = parse(cursor.value())?;
+        rows.views.push(ViewDefinition {
+            ns: Namespace::parse(text(row, "ns")?)?,
+            on: text(row, "viewOn")?.into(),
+            pipeline: array(row, "pipeline")?.to_buf(),
+        });
+        on = cursor.next().coded()?;
+    }
     Ok(rows)
 }
 
@@ -108,6 +122,27 @@ pub(crate) fn put_next_table(unit: &mut WriteUnitOfWork, next: u64) {
 pub(crate) fn put_collection(unit: &mut WriteUnitOfWork, collection: &Collection) {
     let row = write_collection(collection);
     unit.put(TableId::CATALOG, &row_key(collection.uuid), row.into_vec());
+}
+
+/// Writes a view's row.
+pub(crate) fn put_view(unit: &mut WriteUnitOfWork, view: &ViewDefinition) {
+    let mut row = DocBuilder::new();
+    row.append("ns", view.ns.as_str());
+    row.append("viewOn", &*view.on);
+    row.append("pipeline", &view.pipeline);
+    let row = row.finish().into_vec();
+    unit.put(TableId::CATALOG, &view_key(&view.ns), row);
+}
+
+/// Removes a view's row.
+pub(crate) fn delete_view(unit: &mut WriteUnitOfWork, ns: &Namespace) {
+    unit.delete(TableId::CATALOG, &view_key(ns));
+}
+
+fn view_key(ns: &Namespace) -> Vec<u8> {
+    let mut key = vec![VIEW_PREFIX];
+    key.extend_from_slice(ns.as_str().as_bytes());
+    key
 }
 
 /// Removes a collection's row.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
+use crate::catalog::views::ViewDefinition;
 
 /// The catalog at one moment.
 #[derive(Debug, Clone, Default)]
@@ -17,16 +18,22 @@ pub struct CatalogSnapshot {
     generation: u64,
 }
 
-/// One database at one moment. It has at least one collection.
+/// One database at one moment. It has at least one collection or view.
 #[derive(Debug, Clone, Default)]
 pub struct DatabaseCatalog {
     collections: BTreeMap<Arc<str>, Arc<Collection>>,
+    views: BTreeMap<Arc<str>, Arc<ViewDefinition>>,
 }
 
 impl CatalogSnapshot {
     /// The collection of this name.
     pub fn collection(&self, ns: &Namespace) -> Option<&Arc<Collection>> {
         self.database(ns.db())?.collection(ns.collection())
+    }
+
+    /// The view of this name.
+    pub fn view(&self, ns: &Namespace) -> Option<&Arc<ViewDefinition>> {
+        self.database(ns.db())?.views.get(ns.collection())
     }
 
     /// The collection with this UUID. Walks the catalog.
@@ -69,8 +76,10 @@ impl CatalogSnapshot {
         next.generation += 1;
         for ns in &change.removed {
             if let Some(db) = next.databases.get_mut(ns.db()) {
-                Arc::make_mut(db).collections.remove(ns.collection());
-                if db.collections.is_empty() {
+                let db = Arc::make_mut(db);
+                db.collections.remove(ns.collection());
+                db.views.remove(ns.collection());
+                if db.collections.is_empty() && db.views.is_empty() {
                     next.databases.remove(ns.db());
                 }
             }
@@ -79,6 +88,12 @@ impl CatalogSnapshot {
             let mut collection = Collection::clone(collection);
             collection.generation = next.generation;
             next.put(Arc::new(collection));
+        }
+        for view in &change.views {
+            let db = next.databases.entry(view.ns.db().into()).or_default();
+            Arc::make_mut(db)
+                .views
+                .insert(view.ns.collection().into(), Arc::new(view.clone()));
         }
         next
     }
@@ -106,6 +121,8 @@ pub(crate) struct CatalogChange {
     pub(crate) removed: Vec<Namespace>,
     /// Collections that are new, or have replaced the one of their name.
     pub(crate) added: Vec<Collection>,
+    /// Views that are new, or have replaced the one of their name.
+    pub(crate) views: Vec<ViewDefinition>,
 }
 
 impl DatabaseCatalog {
@@ -117,5 +134,10 @@ impl DatabaseCatalog {
     /// The collections, by name.
     pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
         self.collections.values()
+    }
+
+    /// The views, by name.
+    pub fn views(&self) -> impl Iterator<Item = &Arc<ViewDefinition>> {
+        self.views.values()
     }
 }

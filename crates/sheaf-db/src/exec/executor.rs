@@ -45,6 +45,15 @@ pub struct ExecutionStats {
     pub root: StageStats,
 }
 
+/// Counts the use of a plan's indexes, for `$indexStats`. To explain is not to use.
+fn note_use(cx: &BuildContext, solution: &QuerySolution) {
+    if let Some(collection) = &cx.collection
+        && !cx.timed
+    {
+        collection.note_plan_use(&solution.root);
+    }
+}
+
 impl PlanExecutor {
     /// Builds the candidates and picks one. `solutions` is not empty.
     pub fn new(
@@ -71,6 +80,7 @@ impl PlanExecutor {
             .map(|c| Arc::new(c.solution.clone()))
             .collect();
         let chosen = candidates.swap_remove(winner);
+        note_use(cx, &chosen.solution);
         let trial: Vec<_> = solutions
             .iter()
             .zip(scored)
@@ -107,6 +117,7 @@ impl PlanExecutor {
         if !chosen.root.is_eof() && chosen.results.len() < budget.results_max {
             return Ok(None);
         }
+        note_use(cx, &chosen.solution);
         Ok(Some(PlanExecutor {
             trial_works: chosen.root.common().works,
             root: chosen.root,

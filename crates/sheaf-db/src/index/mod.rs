@@ -21,10 +21,10 @@ pub mod wildcard_keys;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{RawDoc, Result};
+use sheaf_bson::{DateTime, RawDoc, Result};
 use sheaf_query::planner::index_entry::{IndexEntry, IndexKind, MultikeyPaths, fields_of};
 use sheaf_storage::TableId;
 
@@ -43,6 +43,39 @@ pub struct Index {
     entry: Arc<IndexEntry>,
 }
 
+/// How often plans have used an index since the server knows it.
+#[derive(Debug)]
+pub struct IndexUsage {
+    operations: AtomicU64,
+    since: DateTime,
+}
+
+impl Default for IndexUsage {
+    fn default() -> Self {
+        IndexUsage {
+            operations: AtomicU64::new(0),
+            since: DateTime::now(),
+        }
+    }
+}
+
+impl IndexUsage {
+    /// Counts one use.
+    pub fn count(&self) {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Uses counted.
+    pub fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    /// Since when they are counted.
+    pub fn since(&self) -> DateTime {
+        self.since
+    }
+}
+
 /// What documents cannot change.
 struct IndexShape {
     spec: IndexSpec,
@@ -51,6 +84,7 @@ struct IndexShape {
     keys: Keys,
     encoder: KeyEncoder,
     partial_filter: Option<PartialFilter>,
+    usage: IndexUsage,
     /// The catalog's row lacks multikey paths that the entry has.
     multikey_unsaved: AtomicBool,
 }
@@ -112,6 +146,7 @@ impl Index {
                 keys,
                 encoder,
                 partial_filter,
+                usage: IndexUsage::default(),
                 multikey_unsaved: AtomicBool::new(false),
                 spec,
                 ident,
@@ -143,6 +178,11 @@ impl Index {
             shape: self.shape.clone(),
             entry: Arc::new(entry),
         })
+    }
+
+    /// How often it was used.
+    pub fn usage(&self) -> &IndexUsage {
+        &self.shape.usage
     }
 
     /// What it was asked to be.

@@ -18,6 +18,7 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::{BLOCKING_BYTES_MAX, Pipeline};
+use crate::matcher::ParseContext;
 
 /// The world around a running pipeline. All that is not overridden refuses.
 pub trait Environment {
@@ -98,6 +99,8 @@ pub struct ForeignRequest<'a> {
     pub from: &'a ForeignName,
     /// What is done with them; not yet optimised.
     pub pipeline: &'a Pipeline,
+    /// What it was parsed with.
+    pub context: &'a ParseContext,
 }
 
 /// What [`Environment::open_join`] is asked for.
@@ -111,6 +114,8 @@ pub struct JoinRequest<'a> {
     pub filter: &'a DocBuf,
     /// What is done with the matches; not yet optimised. `None`: nothing.
     pub pipeline: Option<&'a Arc<Pipeline>>,
+    /// What filter and pipeline were parsed with.
+    pub context: &'a ParseContext,
 }
 
 /// What a cursor over another collection has read.

@@ -227,6 +227,19 @@ impl Pipeline {
         Ok(current)
     }
 
+    /// Names of other collections that the stages read, also those of pipelines within.
+    pub fn foreign_collections(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for stage in &self.stages {
+            stage.for_each_foreign(&mut |name| {
+                if !found.iter().any(|known| known == name) {
+                    found.push(name.to_owned());
+                }
+            });
+        }
+        found
+    }
+
     /// The stages as documents, for explain.
     pub fn serialize(&self) -> Vec<DocBuf> {
         let mut out = Vec::new();
@@ -269,6 +282,12 @@ impl Stage {
             Stage::Group(_) => "$group",
             Stage::Unwind(_) => "$unwind",
             Stage::Other(stage) => stage.name(),
+        }
+    }
+
+    pub(super) fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        if let Stage::Other(stage) = self {
+            stage.for_each_foreign(visit);
         }
     }
 

@@ -25,12 +25,18 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
     ("$collStats", |v, _| generated("$collStats", 5447000, v)),
     ("$count", count),
+    ("$currentOp", |v, _| generated("$currentOp", 9, v)),
     ("$facet", stages::facet::parse),
     ("$graphLookup", stages::graph_lookup::parse),
     ("$group", |v, c| {
         Ok(Stage::Group(Arc::new(Group::parse(v, &c.parse.variables)?)).into())
     }),
+    ("$indexStats", |v, _| generated("$indexStats", 28803, v)),
     ("$limit", limit),
+    ("$listLocalSessions", |v, _| {
+        generated("$listLocalSessions", 14, v)
+    }),
+    ("$listSessions", |v, _| generated("$listSessions", 14, v)),
     ("$lookup", stages::lookup::parse),
     ("$match", match_stage),
     ("$planCacheStats", |v, _| {
@@ -56,14 +62,10 @@ const ABSENT: &[&str] = &[
     "$bucket",
     "$bucketAuto",
     "$changeStream",
-    "$currentOp",
     "$densify",
     "$documents",
     "$fill",
     "$geoNear",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSessions",
     "$merge",
     "$out",
     "$redact",

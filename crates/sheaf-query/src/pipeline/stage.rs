@@ -111,6 +111,11 @@ pub trait PipelineStage: Debug + Send + Sync {
         None
     }
 
+    /// Visits the names of other collections that it reads.
+    fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        let _ = visit;
+    }
+
     /// The stage with its own sub-pipelines optimised, when it has any.
     fn optimized(&self) -> Option<Stage> {
         None

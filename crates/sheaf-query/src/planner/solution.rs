@@ -116,6 +116,50 @@ pub enum SolutionNode {
     },
 }
 
+impl SolutionNode {
+    /// The stages that feed this one.
+    pub fn children(&self) -> &[SolutionNode] {
+        match self {
+            SolutionNode::Eof
+            | SolutionNode::CollScan { .. }
+            | SolutionNode::IndexScan(_)
+            | SolutionNode::CountScan(_)
+            | SolutionNode::DistinctScan { .. } => &[],
+            SolutionNode::Fetch { child, .. }
+            | SolutionNode::Sort { child, .. }
+            | SolutionNode::Limit { child, .. }
+            | SolutionNode::Skip { child, .. }
+            | SolutionNode::Projection { child, .. }
+            | SolutionNode::ReturnKey { child } => std::slice::from_ref(&**child),
+            SolutionNode::SortMerge { children, .. }
+            | SolutionNode::Or { children, .. }
+            | SolutionNode::AndSorted { children }
+            | SolutionNode::AndHash { children } => children,
+        }
+    }
+
+    /// Visits this stage and all below it.
+    pub fn for_each(&self, visit: &mut dyn FnMut(&SolutionNode)) {
+        visit(self);
+        for child in self.children() {
+            child.for_each(visit);
+        }
+    }
+
+    /// Visits the IXSCAN at the end of a plan without branches; nothing where the plan branches.
+    pub fn for_each_scan_mut(&mut self, visit: &mut dyn FnMut(&mut IndexScanNode)) {
+        match self {
+            SolutionNode::IndexScan(scan) => visit(scan),
+            SolutionNode::Fetch { child, .. }
+            | SolutionNode::Sort { child, .. }
+            | SolutionNode::Limit { child, .. }
+            | SolutionNode::Skip { child, .. }
+            | SolutionNode::Projection { child, .. } => child.for_each_scan_mut(visit),
+            _ => {}
+        }
+    }
+}
+
 /// A walk over one index.
 #[derive(Debug, Clone)]
 pub struct IndexScanNode {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue};
+use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::{Namespace, OpContext, PlanDigest, ReadView};
 use sheaf_wire::DocumentSequence;
 
 use super::transaction::RawTransactionArguments;
-use super::{Command, fields};
+use super::{Command, fields, views};
 use crate::server::{ConnectionState, Server};
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
@@ -159,6 +160,9 @@ impl<'a> CommandContext<'a> {
         };
         let ns = Namespace::new(self.db, collection)?;
         self.report.namespace = Some(ns.clone());
+        if !views::allows_view(self.command.name) && self.server.db.catalog().view(&ns).is_some() {
+            return Err(not_on_view(&ns));
+        }
         Ok(ns)
     }
 

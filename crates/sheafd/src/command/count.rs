@@ -6,7 +6,7 @@ use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
-use super::{fields, find};
+use super::{aggregate, fields, find, views};
 
 /// The query of a count command. A negative limit counts as its absolute value.
 pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<FindSpec<'a>, Error> {
@@ -32,7 +32,15 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
-    let query = Arc::new(CanonicalQuery::new(parse(cx.arguments())?)?);
+    let spec = parse(cx.arguments())?;
+    if cx.server.db.catalog().view(&namespace).is_some() {
+        let stages = views::count_stages(&spec);
+        let counted = aggregate::collect_on_view(cx, &namespace, stages.as_raw())?;
+        let n = counted.first().and_then(|doc| doc.get("count"));
+        out.append("n", n.unwrap_or(RawValue::Int32(0)));
+        return Ok(());
+    }
+    let query = Arc::new(CanonicalQuery::new(spec)?);
     let view = cx.view(&namespace)?;
     let options = cx.server.query_options(None);
     let counted = sheaf_db::count::count(&view, &cx.op, query, &options)?;

@@ -1,15 +1,25 @@
 //! `create`: makes a collection.
 
-use sheaf_bson::{DocBuilder, Error};
-use sheaf_db::CollectionOptions;
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray};
+use sheaf_db::{CollectionOptions, Namespace};
 
 use super::context::CommandContext;
+use super::{fields, find};
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
+    if cx.arguments().any(|element| element.key() == "viewOn") {
+        return create_view(cx, &namespace);
+    }
     let mut options = DocBuilder::new();
     for element in cx.arguments() {
+        if element.key() == "pipeline" {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                "'pipeline' requires 'viewOn' to also be specified",
+            ));
+        }
         options.append_raw_element(element);
     }
     let options = CollectionOptions::parse(options.finish().as_raw())?;
@@ -17,4 +27,28 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         .db
         .create_collection(&cx.op, &namespace, options)
         .map(drop)
+}
+
+fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Error> {
+    const NAME: &str = "create";
+    let (mut on, mut pipeline) = ("", RawArray::EMPTY);
+    for element in cx.arguments() {
+        match element.key() {
+            "viewOn" => on = fields::string(NAME, &element)?,
+            "pipeline" => pipeline = fields::array(NAME, &element)?,
+            "collation" => find::refuse_collation(NAME, &element)?,
+            other => {
+                return Err(Error::new(
+                    ErrorCode::INVALID_OPTIONS,
+                    format!(
+                        "'{other}' cannot be an option of a view; known are viewOn, pipeline and collation"
+                    ),
+                ));
+            }
+        }
+    }
+    if on.is_empty() {
+        return Err(Error::bad_value("'viewOn' cannot be empty"));
+    }
+    cx.server.db.create_view(&cx.op, namespace, on, pipeline)
 }

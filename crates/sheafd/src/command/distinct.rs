@@ -7,7 +7,7 @@ use sheaf_bson::{DocBuilder, Error, RawElement};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
-use super::{fields, find};
+use super::{aggregate, fields, find, views};
 
 /// The path and the query of a distinct command.
 pub fn parse<'a>(
@@ -38,6 +38,16 @@ pub fn parse<'a>(
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let (key, spec) = parse(cx.arguments())?;
+    if cx.server.db.catalog().view(&namespace).is_some() {
+        let stages = views::distinct_stages(key.dotted(), &spec);
+        let docs = aggregate::collect_on_view(cx, &namespace, stages.as_raw())?;
+        let docs = docs.iter().map(|doc| doc.as_raw());
+        out.append_bson(
+            "values",
+            &sheaf_db::distinct::values_of_documents(docs, &key)?,
+        );
+        return Ok(());
+    }
     let query = Arc::new(CanonicalQuery::new(spec)?);
     let view = cx.view(&namespace)?;
     let options = cx.server.query_options(None);

@@ -15,7 +15,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         return Ok(());
     };
     cx.server.cursors.kill_where(|ns, _| *ns == namespace);
-    out.append("nIndexesWas", dropped.indexes_was as i32);
+    if let Some(indexes_was) = dropped.indexes_was {
+        out.append("nIndexesWas", indexes_was as i32);
+    }
     out.append("ns", namespace.as_str());
     Ok(())
 }

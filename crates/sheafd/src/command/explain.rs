@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Namespace;
+use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
 use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
@@ -13,7 +14,7 @@ use super::build_info::COMPATIBLE_VERSION;
 use super::context::{CommandContext, is_generic};
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
-use super::{aggregate, count, delete, distinct, fields, update};
+use super::{aggregate, count, delete, distinct, fields, update, views};
 use crate::startup::host_name;
 
 /// Runs it.
@@ -66,6 +67,12 @@ pub fn explain(
         ));
     };
     let namespace = Namespace::new(cx.db, collection)?;
+    if cx.server.db.catalog().view(&namespace).is_some() && first.key() != "aggregate" {
+        out.append("explainVersion", "1");
+        explain_on_view(cx, command, &namespace, verbosity, out)?;
+        append_tail(cx, command, out);
+        return Ok(());
+    }
     let view = cx.view(&namespace)?;
     out.append("explainVersion", "1");
     let arguments = command
@@ -107,7 +114,7 @@ pub fn explain(
                 sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
             query::executor(&explained(&query, &options), executor, out)?;
         }
-        "aggregate" => aggregate::explain(cx, &view, &namespace, arguments, verbosity, out)?,
+        "aggregate" => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
         "update" => {
             let options = cx.server.query_options(None);
             let statement = only_statement(command, "updates")?;
@@ -132,6 +139,46 @@ pub fn explain(
     }
     append_tail(cx, command, out);
     Ok(())
+}
+
+/// Explains a read of a view: a pipeline.
+fn explain_on_view(
+    cx: &CommandContext<'_>,
+    command: RawDoc<'_>,
+    namespace: &Namespace,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let name = command.first().map_or("", |first| first.key());
+    let arguments = command
+        .iter()
+        .skip(1)
+        .filter(|element| !is_generic(element.key()));
+    let plain = |stages| aggregate::ViewRequest {
+        pipeline: stages,
+        hint: None,
+        let_vars: None,
+        batch_size: None,
+        allow_disk_use: None,
+    };
+    match name {
+        "find" => {
+            let request = FindRequest::parse(arguments)?;
+            let stages = views::find_stages(&request)?;
+            let request = request.on_view(&stages);
+            aggregate::explain_on_view(cx, namespace, request, verbosity, out)
+        }
+        "count" => {
+            let stages = views::count_stages(&count::parse(arguments)?);
+            aggregate::explain_on_view(cx, namespace, plain(stages.as_raw()), verbosity, out)
+        }
+        "distinct" => {
+            let (key, spec) = distinct::parse(arguments)?;
+            let stages = views::distinct_stages(key.dotted(), &spec);
+            aggregate::explain_on_view(cx, namespace, plain(stages.as_raw()), verbosity, out)
+        }
+        _ => Err(not_on_view(namespace)),
+    }
 }
 
 /// `command`, `serverInfo`, `serverParameters`.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
+use sheaf_bson::{ArrayBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use super::batch::{self, CursorSettings};
 use super::context::CommandContext;
-use super::fields;
+use super::{aggregate, fields, views};
 
 /// A find command, parsed.
 #[derive(Default)]
@@ -67,6 +67,19 @@ impl<'a> FindRequest<'a> {
     }
 }
 
+impl FindRequest<'_> {
+    /// As a pipeline over a view.
+    pub fn on_view<'s>(&'s self, stages: &'s ArrayBuf) -> aggregate::ViewRequest<'s> {
+        aggregate::ViewRequest {
+            pipeline: stages.as_raw(),
+            hint: self.spec.hint.clone(),
+            let_vars: self.spec.let_vars,
+            batch_size: self.batch_size,
+            allow_disk_use: self.allow_disk_use,
+        }
+    }
+}
+
 fn non_empty(doc: RawDoc<'_>) -> Option<RawDoc<'_>> {
     (!doc.is_empty()).then_some(doc)
 }
@@ -97,6 +110,10 @@ pub fn refuse_collation(command: &str, element: &RawElement<'_>) -> Result<(), E
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let request = FindRequest::parse(cx.arguments())?;
+    if cx.server.db.catalog().view(&namespace).is_some() {
+        let stages = views::find_stages(&request)?;
+        return aggregate::run_on_view(cx, &namespace, request.on_view(&stages), out);
+    }
     let query = Arc::new(CanonicalQuery::new(request.spec)?);
     let view = cx.view(&namespace)?;
     let options = cx.server.query_options(request.allow_disk_use);

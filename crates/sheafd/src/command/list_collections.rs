@@ -29,12 +29,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let filter = matcher::parse(filter, &matcher::ParseContext::default())?;
     let catalog = cx.server.db.catalog();
     let mut listed = Vec::new();
-    for collection in catalog
-        .database(cx.db)
-        .into_iter()
-        .flat_map(|database| database.collections())
-    {
-        let info = collection.to_list_doc();
+    let database = catalog.database(cx.db);
+    let collections = database.into_iter().flat_map(|db| db.collections());
+    let views = database.into_iter().flat_map(|db| db.views());
+    let infos = collections
+        .map(|collection| collection.to_list_doc())
+        .chain(views.map(|view| view.to_list_doc()));
+    for info in infos {
         if filter.matches(info.as_raw())? {
             listed.push(if name_only {
                 name_and_type(&info)

@@ -59,6 +59,7 @@ mod table;
 mod transaction;
 mod update;
 mod validate;
+mod views;
 mod whatsmyuri;
 mod write_reply;
 

@@ -175,9 +175,7 @@ pub static COMMANDS: &[Command] = &[
         "createIndexes",
         Admin,
         create_indexes::run,
-        Differs(
-            "ordered, wildcard and hashed indexes",
-        ),
+        Differs("ordered, wildcard and hashed indexes"),
         "builds indexes",
     ),
     also(

@@ -133,6 +133,7 @@ impl Db {
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![changed],
+            ..Default::default()
         };
         catalog.commit_then_publish(unit, &change)?;
         // Under the exclusive intent, so this is the collection just published.

@@ -118,6 +118,7 @@ fn build_and_commit(
     let change = CatalogChange {
         removed: Vec::new(),
         added: vec![finished],
+        ..Default::default()
     };
     db.catalog_writer().commit_then_publish(unit, &change)?;
     Ok(keys)
@@ -270,6 +271,7 @@ fn take_back(
     let change = CatalogChange {
         removed: Vec::new(),
         added: vec![without],
+        ..Default::default()
     };
     db.catalog_writer().publish_then_commit(unit, &change)
 }

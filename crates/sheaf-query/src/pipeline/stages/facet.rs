@@ -121,6 +121,14 @@ impl PipelineStage for Facet {
         })))
     }
 
+    fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        for (_, stages) in &*self.facets {
+            stages
+                .iter()
+                .for_each(|stage| stage.for_each_foreign(visit));
+        }
+    }
+
     fn start(&self) -> Box<dyn StageExec> {
         let running = self.facets.iter().map(|(_, stages)| Running {
             exec: PipelineExec::new(stages),

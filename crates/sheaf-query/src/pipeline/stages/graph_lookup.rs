@@ -18,7 +18,7 @@ use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{self, Expression, field_path, location};
-use crate::matcher::{self, Dependencies};
+use crate::matcher::{self, Dependencies, ParseContext};
 use crate::pipeline::Stage;
 use crate::pipeline::environment::{
     Environment, ForeignCounts, ForeignCursor, ForeignName, JoinRequest,
@@ -47,6 +47,7 @@ pub struct GraphLookup {
     depth_field: Option<Box<[Box<str>]>>,
     restrict: DocBuf,
     unwind: Option<Unwind>,
+    context: Arc<ParseContext>,
 }
 
 /// Parses the operand.
@@ -155,6 +156,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         depth_field,
         restrict,
         unwind: None,
+        context: Arc::new(context.parse.clone()),
     }))
 }
 
@@ -204,6 +206,10 @@ impl PipelineStage for GraphLookup {
             }
             _ => None,
         }
+    }
+
+    fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        visit(&self.from.collection);
     }
 
     fn start(&self) -> Box<dyn StageExec> {
@@ -282,6 +288,7 @@ impl GraphExec {
                     path: &graph.connect_to,
                     filter: &graph.restrict,
                     pipeline: None,
+                    context: &graph.context,
                 };
                 self.cursor.insert(env.open_join(&request)?)
             }

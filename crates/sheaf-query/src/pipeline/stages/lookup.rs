@@ -17,7 +17,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::{ArrayBuf, ArrayBuilder, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
 use crate::expression::{field_path, location};
-use crate::matcher::{self, Dependencies};
+use crate::matcher::{self, Dependencies, MatchExpression, ParseContext};
 use crate::pipeline::environment::{
     Environment, ForeignCounts, ForeignCursor, ForeignName, ForeignRequest, JoinRequest,
 };
@@ -43,6 +43,7 @@ pub struct Lookup {
     /// Conditions on the joined documents that stood behind an absorbed `$unwind`.
     filter: DocBuf,
     unwind: Option<Unwind>,
+    context: Arc<ParseContext>,
 }
 
 #[derive(Debug, Clone)]
@@ -153,6 +154,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         as_path,
         filter: DocBuf::new(),
         unwind: None,
+        context: Arc::new(context.parse.clone()),
     }))
 }
 
@@ -161,6 +163,16 @@ fn failed(message: impl Into<String>) -> Error {
 }
 
 impl Lookup {
+    /// The absorbed filter, where a pipeline stands between it and the collection.
+    fn filter_of_results(&self) -> Option<Arc<MatchExpression>> {
+        if self.pipeline.is_none() || self.filter.is_empty() {
+            return None;
+        }
+        // It was parsed when it stood on its own, so it can be parsed.
+        let filter = matcher::parse(self.filter.as_raw(), &self.context).ok()?;
+        Some(Arc::new(filter.normalize()))
+    }
+
     fn as_dotted(&self) -> String {
         self.as_path.join(".")
     }
@@ -247,6 +259,15 @@ impl PipelineStage for Lookup {
         }
     }
 
+    fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        if !self.from.collection.is_empty() {
+            visit(&self.from.collection);
+        }
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.for_each_foreign(visit);
+        }
+    }
+
     fn start(&self) -> Box<dyn StageExec> {
         Box::new(LookupExec {
             lookup: self.clone(),
@@ -255,6 +276,7 @@ impl PipelineStage for Lookup {
             pending: None,
             counts: ForeignCounts::default(),
             no_filter: DocBuf::new(),
+            filter: self.filter_of_results(),
         })
     }
 }
@@ -301,6 +323,8 @@ struct LookupExec {
     pending: Option<Pending>,
     counts: ForeignCounts,
     no_filter: DocBuf,
+    /// What must hold of the results of a pipeline.
+    filter: Option<Arc<MatchExpression>>,
 }
 
 enum Cursor {
@@ -347,6 +371,7 @@ impl LookupExec {
                         &lookup.filter
                     },
                     pipeline,
+                    context: &lookup.context,
                 };
                 self.cursor = Cursor::Join(env.open_join(&request)?);
             }
@@ -362,7 +387,7 @@ impl LookupExec {
         let Some(sub) = &lookup.pipeline else {
             return Ok(());
         };
-        let bound = sub.bind(doc)?;
+        let (bound, context) = sub.bind(doc)?;
         let pipeline = match &lookup.equality {
             None => bound,
             Some(equality) => {
@@ -381,6 +406,7 @@ impl LookupExec {
         let request = ForeignRequest {
             from: &lookup.from,
             pipeline: &pipeline,
+            context: &context,
         };
         let mut cursor = env.open(&request)?;
         if sub.is_correlated() || matches!(self.cached, Cache::TooLarge) {
@@ -459,13 +485,7 @@ impl LookupExec {
             return Ok(None);
         };
         let as_path = self.lookup.as_path.clone();
-        let checks = self.lookup.pipeline.is_some() && !self.lookup.filter.is_empty();
-        let filter = match checks {
-            true => {
-                Some(matcher::parse(self.lookup.filter.as_raw(), &Default::default())?.normalize())
-            }
-            false => None,
-        };
+        let filter = self.filter.clone();
         let index = unwind.index_parts();
         while let Some(found) = self.next_match(env)? {
             if let Some(filter) = &filter

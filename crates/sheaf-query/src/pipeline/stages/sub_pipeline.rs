@@ -95,6 +95,18 @@ impl SubPipeline {
         &self.declared
     }
 
+    /// What [`SubPipeline::declared`] was parsed with, but for the variables that it does not name.
+    pub fn context(&self) -> &ParseContext {
+        &self.context
+    }
+
+    /// Visits the names of other collections that its stages read.
+    pub fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        for stage in &self.declared.stages {
+            stage.for_each_foreign(visit);
+        }
+    }
+
     /// What the variables read of the document outside.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         for (_, value) in &self.variables {
@@ -102,23 +114,24 @@ impl SubPipeline {
         }
     }
 
-    /// The pipeline for one document outside.
+    /// The pipeline for one document outside, and what it was parsed with.
     /// Errors: those of the variables' expressions; what is wrong with the pipeline for their values.
-    pub fn bind(&self, outer: RawDoc<'_>) -> Result<Arc<Pipeline>> {
-        if !self.correlated {
-            return Ok(self.declared.clone());
-        }
+    pub fn bind(&self, outer: RawDoc<'_>) -> Result<(Arc<Pipeline>, ParseContext)> {
         let mut context = self.context.clone();
+        if !self.correlated {
+            return Ok((self.declared.clone(), context));
+        }
         for (name, value) in &self.variables {
             let value = value.evaluate_on(outer)?.into_value();
             context.variables.bind_optional(name, value);
         }
-        let context = StageContext {
+        let stage_context = StageContext {
             parse: &context,
             depth: self.depth,
             place: PipelinePlace::Within(self.within),
         };
-        Pipeline::parse_sub(self.text.as_raw(), self.within, &context).map(Arc::new)
+        let pipeline = Pipeline::parse_sub(self.text.as_raw(), self.within, &stage_context)?;
+        Ok((Arc::new(pipeline), context))
     }
 }
 

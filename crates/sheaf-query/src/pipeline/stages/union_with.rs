@@ -121,6 +121,13 @@ impl PipelineStage for UnionWith {
         Some(vec![next.clone(), Stage::Other(Arc::new(together))])
     }
 
+    fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
+        if !self.from.collection.is_empty() {
+            visit(&self.from.collection);
+        }
+        self.pipeline.for_each_foreign(visit);
+    }
+
     fn start(&self) -> Box<dyn StageExec> {
         Box::new(UnionExec {
             union: self.clone(),
@@ -147,6 +154,7 @@ impl StageExec for UnionExec {
         let request = ForeignRequest {
             from: &self.union.from,
             pipeline: &pipeline,
+            context: self.union.pipeline.context(),
         };
         self.cursor = Some(env.open(&request)?);
         Ok(())

@@ -1,0 +1,110 @@
+//! What a pipeline and all pipelines within it share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use sheaf_bson::error_code::Result;
+use sheaf_query::matcher::ParseContext;
+
+use crate::catalog::{Namespace, ReadView};
+use crate::database::Db;
+use crate::exec::WorkCounts;
+use crate::find::QueryOptions;
+use crate::op_context::OpContext;
+
+/// Where a pipeline runs: the database, the variables it was parsed with, how plans run.
+#[derive(Clone)]
+pub struct AggregateContext {
+    shared: Arc<Shared>,
+    parse: Arc<ParseContext>,
+}
+
+struct Shared {
+    db: Arc<Db>,
+    /// The database that names of collections belong to.
+    database: Box<str>,
+    options: QueryOptions,
+    /// Collections read so far: all parts of a pipeline see each as of one moment.
+    views: Mutex<Vec<(Namespace, ReadView)>>,
+    foreign_keys_examined: AtomicU64,
+    foreign_docs_examined: AtomicU64,
+}
+
+impl AggregateContext {
+    /// A context for pipelines over collections of `database`.
+    pub fn new(
+        db: &Arc<Db>,
+        database: &str,
+        parse: ParseContext,
+        options: QueryOptions,
+    ) -> AggregateContext {
+        AggregateContext {
+            shared: Arc::new(Shared {
+                db: db.clone(),
+                database: database.into(),
+                options,
+                views: Mutex::default(),
+                foreign_keys_examined: AtomicU64::new(0),
+                foreign_docs_examined: AtomicU64::new(0),
+            }),
+            parse: Arc::new(parse),
+        }
+    }
+
+    /// The same with other variables.
+    pub(super) fn with_parse(&self, parse: &ParseContext) -> AggregateContext {
+        AggregateContext {
+            shared: self.shared.clone(),
+            parse: Arc::new(parse.clone()),
+        }
+    }
+
+    /// The server's data.
+    pub fn db(&self) -> &Arc<Db> {
+        &self.shared.db
+    }
+
+    /// The database that names of collections belong to.
+    pub fn database(&self) -> &str {
+        &self.shared.database
+    }
+
+    /// How plans run.
+    pub fn options(&self) -> &QueryOptions {
+        &self.shared.options
+    }
+
+    /// What the pipeline was parsed with.
+    pub fn parse(&self) -> &ParseContext {
+        &self.parse
+    }
+
+    /// A collection as this pipeline sees it: as of the first time it was asked for.
+    pub fn view(&self, op: &OpContext, ns: &Namespace) -> Result<ReadView> {
+        if let Some((_, view)) = self.shared.views.lock().iter().find(|(own, _)| own == ns) {
+            return Ok(view.clone());
+        }
+        let view = self.shared.db.view(op, ns)?;
+        self.shared.views.lock().push((ns.clone(), view.clone()));
+        Ok(view)
+    }
+
+    /// What was read of collections other than the pipeline's own.
+    pub(super) fn foreign_counts(&self) -> WorkCounts {
+        WorkCounts {
+            keys_examined: self.shared.foreign_keys_examined.load(Relaxed),
+            docs_examined: self.shared.foreign_docs_examined.load(Relaxed),
+        }
+    }
+
+    pub(super) fn add_foreign_counts(&self, counts: WorkCounts) {
+        let shared = &self.shared;
+        shared
+            .foreign_keys_examined
+            .fetch_add(counts.keys_examined, Relaxed);
+        shared
+            .foreign_docs_examined
+            .fetch_add(counts.docs_examined, Relaxed);
+    }
+}

@@ -1,0 +1,173 @@
+//! explain of a pipeline.
+//!
+//! As of a find when the find layer does it all, else `stages`: the plan
+//! under `$cursor`, then each stage with what it gave and took.
+
+use std::time::Instant;
+
+use sheaf_bson::error_code::Error;
+use sheaf_bson::{DocBuilder, RawDoc};
+use sheaf_query::canonical::Hint;
+use sheaf_query::pipeline::{DocSource, Documents, OptimizedPipeline, PipelineExec};
+
+use super::environment::DbEnvironment;
+use super::{AggregateContext, execute, plan};
+use crate::catalog::ReadView;
+use crate::exec::{Doc, PlanExecutor};
+use crate::explain::Verbosity;
+use crate::explain::query::{self, Explained};
+use crate::op_context::OpContext;
+
+/// Where an explanation is of, and how much is told.
+pub struct ExplainRequest<'a> {
+    /// The collection as of now.
+    pub view: &'a ReadView,
+    /// Deadline and kill flag.
+    pub op: &'a OpContext,
+    /// `db.collection`.
+    pub namespace: &'a str,
+    /// How much is told.
+    pub verbosity: Verbosity,
+    /// `hint`.
+    pub hint: Option<Hint>,
+}
+
+/// Appends the explanation of a pipeline over a collection.
+pub fn explain(
+    cx: &AggregateContext,
+    request: &ExplainRequest<'_>,
+    pipeline: &OptimizedPipeline,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let ExplainRequest { view, op, .. } = request;
+    let (canonical, special) = plan::plan(cx, view, &pipeline.prefix, request.hint.as_ref())?;
+    let explained = Explained {
+        view,
+        op,
+        query: &canonical,
+        options: cx.options(),
+        namespace: request.namespace,
+        verbosity: request.verbosity,
+    };
+    if pipeline.rest.stages.is_empty() && pipeline.rest.sink.is_none() {
+        return match special {
+            Some(solution) => {
+                let executor = execute(cx, view, op, &canonical, solution, true)?;
+                query::executor(&explained, executor, out)
+            }
+            None => query::find(&explained, out),
+        };
+    }
+    let mut executor = match special {
+        Some(solution) => execute(cx, view, op, &canonical, solution, true)?,
+        None => query::planned(&explained)?,
+    };
+    let mut rest = PipelineExec::new(&pipeline.rest.stages).timed();
+    let mut error = None;
+    if request.verbosity >= Verbosity::ExecutionStats {
+        let mut feed = PlanFeed {
+            executor: &mut executor,
+            op,
+            current: None,
+        };
+        error = run(cx, op, &mut rest, &mut feed).err();
+        op.check_interrupt()?;
+    }
+    out.begin_array("stages");
+    out.push_begin_document();
+    out.begin_document("$cursor");
+    query::append_executed(&explained, begun, &executor, error.as_ref(), out)?;
+    out.end();
+    if request.verbosity >= Verbosity::ExecutionStats {
+        let stats = executor.stats();
+        out.append("nReturned", stats.n_returned as i64);
+        out.append(
+            "executionTimeMillisEstimate",
+            stats.root.common.elapsed.as_millis() as i64,
+        );
+    }
+    out.end();
+    let before = executor.stats().root.common.elapsed;
+    append_stages(pipeline, &rest, before, request.verbosity, out);
+    out.end();
+    Ok(())
+}
+
+/// Appends the explanation of a pipeline whose first stage makes the documents.
+pub fn explain_over(
+    cx: &AggregateContext,
+    op: &OpContext,
+    documents: Documents,
+    pipeline: &OptimizedPipeline,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let mut rest = PipelineExec::new(&pipeline.rest.stages).timed();
+    if verbosity >= Verbosity::ExecutionStats {
+        let mut documents = documents;
+        run(cx, op, &mut rest, &mut documents)?;
+    }
+    out.begin_array("stages");
+    append_stages(pipeline, &rest, Default::default(), verbosity, out);
+    out.end();
+    Ok(())
+}
+
+fn run(
+    cx: &AggregateContext,
+    op: &OpContext,
+    rest: &mut PipelineExec,
+    feed: &mut dyn DocSource,
+) -> Result<(), Error> {
+    let env = DbEnvironment { op, cx };
+    while rest.next(feed, &env)?.is_some() {}
+    Ok(())
+}
+
+/// Each stage with its figures; a time is that of the stage and of all before it.
+fn append_stages(
+    pipeline: &OptimizedPipeline,
+    rest: &PipelineExec,
+    mut elapsed: std::time::Duration,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) {
+    let serialized = pipeline.rest.serialize();
+    let made_here =
+        serialized.len() - pipeline.rest.stages.len() - usize::from(pipeline.rest.sink.is_some());
+    for (at, stage) in serialized.iter().enumerate() {
+        out.push_begin_document();
+        out.extend(stage.as_raw());
+        let counts = at
+            .checked_sub(made_here)
+            .and_then(|at| rest.counts().get(at).map(|counts| (at, counts)));
+        if let Some((at, counts)) = counts
+            && verbosity >= Verbosity::ExecutionStats
+        {
+            elapsed += counts.elapsed;
+            rest.append_stats(at, out);
+            out.append("nReturned", counts.returned as i64);
+            out.append("executionTimeMillisEstimate", elapsed.as_millis() as i64);
+        }
+        out.end();
+    }
+}
+
+struct PlanFeed<'a> {
+    executor: &'a mut PlanExecutor,
+    op: &'a OpContext,
+    current: Option<Doc>,
+}
+
+impl DocSource for PlanFeed<'_> {
+    fn next(&mut self) -> Result<Option<RawDoc<'_>>, Error> {
+        let Some(member) = self.executor.next(self.op)? else {
+            return Ok(None);
+        };
+        self.current = member.doc;
+        Ok(Some(
+            self.current.as_ref().map_or(RawDoc::EMPTY, Doc::as_raw),
+        ))
+    }
+}

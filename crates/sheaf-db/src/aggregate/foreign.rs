@@ -1,0 +1,516 @@
+//! Cursors over other collections, for stages: a pipeline, or a join that is probed.
+//!
+//! ```text
+//!   open       view? ─> its pipeline in front ─> optimise ─> start
+//!   open_join  the first probe plans {path: value}; where its plan is one scan of an index, later
+//!              probes put their values in the place of the first one's and plan nothing
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuf, RawDoc, RawValue, Value};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::matcher::{self, MatchExpression};
+use sheaf_query::pipeline::environment::{ForeignCounts, ForeignName, ForeignRequest, JoinRequest};
+use sheaf_query::pipeline::stages::lookup::equality_filter;
+use sheaf_query::pipeline::{CursorPrefix, OptimizedPipeline, Pipeline, PipelineSource, Stage};
+use sheaf_query::planner;
+use sheaf_query::planner::bounds::{IndexBounds, Interval, OrderedIntervalList};
+use sheaf_query::planner::index_entry::IndexKind;
+use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
+
+use super::{Aggregate, AggregateContext, Input};
+use crate::catalog::{Namespace, ReadView};
+use crate::exec::{Doc, PlanExecutor, express};
+use crate::find::{self, PlanDigest, ResultSource};
+use crate::op_context::OpContext;
+
+/// A cursor as stages keep it.
+pub(super) enum Foreign {
+    /// A pipeline that runs once.
+    Once(Box<Aggregate>, Option<Doc>, ForeignCounts),
+    /// A join.
+    Join(Box<Join>),
+}
+
+/// The namespace that a name means, and the stages in front where it is a view.
+pub(super) fn resolve(
+    cx: &AggregateContext,
+    from: &ForeignName,
+) -> Result<(Namespace, Option<Vec<Stage>>)> {
+    let db = from.db.as_deref().unwrap_or(cx.database());
+    let ns = Namespace::new(db, &from.collection)?;
+    match cx.db().resolve_view(&ns)? {
+        None => Ok((ns, None)),
+        Some(view) => {
+            let pipeline = Pipeline::parse(view.pipeline.as_raw(), cx.parse())?;
+            Ok((view.on, Some(pipeline.stages)))
+        }
+    }
+}
+
+/// Starts a pipeline over another collection.
+pub(super) fn open(
+    cx: &AggregateContext,
+    op: &OpContext,
+    request: &ForeignRequest<'_>,
+) -> Result<Foreign> {
+    let cx = cx.with_parse(request.context);
+    let mut pipeline = request.pipeline.clone();
+    match pipeline.source.clone() {
+        PipelineSource::Documents(docs) => {
+            let pipeline = pipeline.optimize();
+            let aggregate = super::start_over(&cx, docs.to_vec(), &pipeline);
+            return Ok(Foreign::Once(
+                Box::new(aggregate),
+                None,
+                ForeignCounts::default(),
+            ));
+        }
+        PipelineSource::Generated { name, .. } => {
+            return Err(Error::new(
+                ErrorCode::NOT_IMPLEMENTED,
+                format!("{name} is not supported within another stage's pipeline"),
+            ));
+        }
+        PipelineSource::Collection => {}
+    }
+    let (ns, in_front) = resolve(&cx, request.from)?;
+    if let Some(mut stages) = in_front {
+        stages.append(&mut pipeline.stages);
+        pipeline.stages = stages;
+    }
+    let view = cx.view(op, &ns)?;
+    let aggregate = super::start(&cx, &view, op, &pipeline.optimize(), None)?;
+    let mut counts = ForeignCounts::default();
+    note_plan(&aggregate, &mut counts);
+    Ok(Foreign::Once(Box::new(aggregate), None, counts))
+}
+
+/// Takes down what a started pipeline scans.
+fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
+    match &aggregate.input {
+        Input::Find(find) => match find.solution() {
+            Some(solution) => note_solution(&solution.root, counts),
+            None => note_index("_id_", counts),
+        },
+        Input::Plan(executor, _) => note_solution(&executor.solution().root, counts),
+        Input::Documents(_) | Input::Found(_) => {}
+    }
+}
+
+fn note_index(name: &str, counts: &mut ForeignCounts) {
+    if !counts.indexes_used.iter().any(|known| known == name) {
+        counts.indexes_used.push(name.to_owned());
+    }
+}
+
+fn note_solution(node: &SolutionNode, counts: &mut ForeignCounts) {
+    node.for_each(&mut |node| match node {
+        SolutionNode::CollScan { .. } => counts.collection_scans += 1,
+        SolutionNode::IndexScan(scan) | SolutionNode::CountScan(scan) => {
+            note_index(&scan.index.name, counts);
+        }
+        SolutionNode::DistinctScan { scan, .. } => note_index(&scan.index.name, counts),
+        _ => {}
+    });
+}
+
+impl Foreign {
+    pub(super) fn advance(&mut self, op: &OpContext) -> Result<Option<RawDoc<'_>>> {
+        match self {
+            Foreign::Once(aggregate, current, counts) => {
+                *current = aggregate.next(op)?;
+                if current.is_none() {
+                    let read = aggregate.input_counts();
+                    let before = (counts.keys_examined, counts.docs_examined);
+                    counts.keys_examined = read.keys_examined;
+                    counts.docs_examined = read.docs_examined;
+                    aggregate
+                        .context
+                        .add_foreign_counts(crate::exec::WorkCounts {
+                            keys_examined: read.keys_examined - before.0,
+                            docs_examined: read.docs_examined - before.1,
+                        });
+                }
+                Ok(current.as_ref().map(Doc::as_raw))
+            }
+            Foreign::Join(join) => join.advance(op),
+        }
+    }
+
+    pub(super) fn counts(&self) -> ForeignCounts {
+        match self {
+            Foreign::Once(aggregate, _, counts) => {
+                let read = aggregate.input_counts();
+                ForeignCounts {
+                    keys_examined: read.keys_examined,
+                    docs_examined: read.docs_examined,
+                    ..counts.clone()
+                }
+            }
+            Foreign::Join(join) => {
+                let mut counts = join.counts.clone();
+                if let Some(current) = &join.current {
+                    let read = current.input_counts();
+                    counts.keys_examined += read.keys_examined;
+                    counts.docs_examined += read.docs_examined;
+                }
+                counts
+            }
+        }
+    }
+}
+
+/// The documents of a collection whose path holds one of some values, asked for again and again.
+pub(super) struct Join {
+    cx: AggregateContext,
+    view: ReadView,
+    path: Box<str>,
+    /// Stages of a view, in front of the equality; empty for a collection.
+    in_front: Vec<Stage>,
+    /// Stages behind the equality.
+    behind: Vec<Stage>,
+    /// What the find layer does besides the equality, and the rest (where nothing stands in front).
+    split: OptimizedPipeline,
+    access: Access,
+    current: Option<Box<Aggregate>>,
+    doc: Option<Doc>,
+    counts: ForeignCounts,
+}
+
+enum Access {
+    /// Nothing is known yet: the next probe plans.
+    Unknown,
+    /// The path is `_id`: one seek a value.
+    ById(Option<Arc<MatchExpression>>),
+    /// Values go into the place of others.
+    Template(Box<Template>),
+    /// Every probe plans.
+    Planned,
+}
+
+/// A plan with room for the values.
+struct Template {
+    query: Arc<CanonicalQuery>,
+    solution: QuerySolution,
+}
+
+/// Prepares a join.
+pub(super) fn open_join(
+    cx: &AggregateContext,
+    op: &OpContext,
+    request: &JoinRequest<'_>,
+) -> Result<Foreign> {
+    let cx = cx.with_parse(request.context);
+    let (ns, in_front) = resolve(&cx, request.from)?;
+    let view = cx.view(op, &ns)?;
+    let mut behind = Vec::new();
+    if !request.filter.is_empty() {
+        behind.push(match_stage(request.filter.clone(), &cx)?);
+    }
+    if let Some(pipeline) = request.pipeline {
+        if !matches!(pipeline.source, PipelineSource::Collection) {
+            return Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                "a pipeline that makes its own documents cannot be joined by fields",
+            ));
+        }
+        behind.extend(pipeline.stages.iter().cloned());
+    }
+    let split = Pipeline {
+        stages: behind.clone(),
+        ..Default::default()
+    }
+    .optimize();
+    let is_collection = in_front.is_none();
+    let access = match by_id(&view, request.path, &split.prefix, &cx)? {
+        Some(filter) if is_collection => Access::ById(filter),
+        _ if !is_collection => Access::Planned,
+        _ => Access::Unknown,
+    };
+    Ok(Foreign::Join(Box::new(Join {
+        cx,
+        view,
+        path: request.path.into(),
+        in_front: in_front.unwrap_or_default(),
+        behind,
+        split,
+        access,
+        current: None,
+        doc: None,
+        counts: ForeignCounts::default(),
+    })))
+}
+
+fn match_stage(spec: DocBuf, cx: &AggregateContext) -> Result<Stage> {
+    let filter = Arc::new(matcher::parse(spec.as_raw(), cx.parse())?.normalize());
+    Ok(Stage::Match { spec, filter })
+}
+
+/// The filter beside `_id`, when the path is `_id` and nothing but a filter stands in the prefix.
+fn by_id(
+    view: &ReadView,
+    path: &str,
+    prefix: &CursorPrefix,
+    cx: &AggregateContext,
+) -> Result<Option<Option<Arc<MatchExpression>>>> {
+    let plain = prefix.sort.is_none()
+        && prefix.skip == 0
+        && prefix.limit.is_none()
+        && prefix.projection.is_none();
+    if path != "_id" || !plain || view.collection.is_none() {
+        return Ok(None);
+    }
+    if prefix.filter.is_empty() {
+        return Ok(Some(None));
+    }
+    let filter = matcher::parse(prefix.filter.as_raw(), cx.parse())?.normalize();
+    Ok(Some(Some(Arc::new(filter))))
+}
+
+/// A value that an equality finds by its one key.
+fn is_simple(value: RawValue<'_>) -> bool {
+    !matches!(
+        value,
+        RawValue::Array(_) | RawValue::Regex { .. } | RawValue::Undefined | RawValue::Null
+    )
+}
+
+impl Join {
+    /// Begins with the documents that hold one of the values.
+    pub(super) fn probe(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<()> {
+        self.finish();
+        if values.is_empty() {
+            return Ok(());
+        }
+        let started = match &self.access {
+            Access::ById(filter) if values.iter().all(|v| is_simple(*v)) => {
+                let filter = filter.clone();
+                self.probe_ids(op, values, filter.as_deref())?
+            }
+            Access::Template(template) if values.iter().all(|v| is_simple(*v)) => {
+                let solution = template.with_values(&self.path, values);
+                let query = template.query.clone();
+                self.run(op, &query, solution)?
+            }
+            Access::Unknown if values.iter().all(|v| is_simple(*v)) => {
+                self.first_probe(op, values)?
+            }
+            _ => self.probe_planned(op, values)?,
+        };
+        self.current = Some(Box::new(started));
+        Ok(())
+    }
+
+    /// Takes down what the last probe has read.
+    fn finish(&mut self) {
+        self.doc = None;
+        if let Some(current) = self.current.take() {
+            let read = current.input_counts();
+            self.counts.keys_examined += read.keys_examined;
+            self.counts.docs_examined += read.docs_examined;
+            self.cx.add_foreign_counts(read);
+        }
+    }
+
+    fn advance(&mut self, op: &OpContext) -> Result<Option<RawDoc<'_>>> {
+        let Some(current) = &mut self.current else {
+            return Ok(None);
+        };
+        self.doc = current.next(op)?;
+        Ok(self.doc.as_ref().map(Doc::as_raw))
+    }
+
+    fn probe_ids(
+        &mut self,
+        op: &OpContext,
+        values: &[RawValue<'_>],
+        filter: Option<&MatchExpression>,
+    ) -> Result<Aggregate> {
+        let mut found = VecDeque::new();
+        let mut counts = crate::exec::WorkCounts::default();
+        if let Some(collection) = &self.view.collection {
+            let mut seen = Vec::new();
+            for value in values {
+                op.check_interrupt()?;
+                let one = express::find_by_id(collection, &self.view.snapshot, *value)?;
+                counts.keys_examined += one.keys_examined;
+                counts.docs_examined += one.docs_examined;
+                let Some((id, bytes)) = one.record else {
+                    continue;
+                };
+                if values.len() > 1 {
+                    if seen.contains(&id) {
+                        continue;
+                    }
+                    seen.push(id);
+                }
+                let doc = Doc::Shared(bytes);
+                if filter.is_none_or(|f| f.matches(doc.as_raw()).unwrap_or(true)) {
+                    found.push_back(doc);
+                }
+            }
+            collection.note_index_use(collection.id_index().ident);
+            note_index("_id_", &mut self.counts);
+        }
+        Ok(Aggregate::new(
+            &self.cx,
+            Input::Found(Box::new((found, counts))),
+            &self.split.rest.stages,
+        ))
+    }
+
+    /// Plans as any query, and keeps the plan if values can be put into it.
+    fn first_probe(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<Aggregate> {
+        let query = self.query(values)?;
+        if self.view.collection.is_some() {
+            let solutions = find::plan(&self.view, &query, self.cx.options())?;
+            let (executor, _) = find::start(&self.view, op, &query, self.cx.options())?;
+            let winner = executor.solution().clone();
+            self.access = match Template::of(&query, &winner, &self.path) {
+                Some(template) => Access::Template(Box::new(template)),
+                // With no other plan to try there is nothing a later probe could choose better.
+                None if solutions.len() == 1 => Access::Planned,
+                None => Access::Planned,
+            };
+            note_solution(&winner.root, &mut self.counts);
+            let digest = PlanDigest::solution(&winner);
+            return Ok(Aggregate::new(
+                &self.cx,
+                Input::Plan(Box::new(executor), digest),
+                &self.split.rest.stages,
+            ));
+        }
+        self.probe_planned(op, values)
+    }
+
+    /// The prefix with the equality as a query.
+    fn query(&self, values: &[RawValue<'_>]) -> Result<Arc<CanonicalQuery>> {
+        let prefix = &self.split.prefix;
+        let equality = equality_filter(&self.path, values);
+        let filter = match prefix.filter.is_empty() {
+            true => equality,
+            false => {
+                let mut both = sheaf_bson::DocBuilder::new();
+                both.begin_array("$and");
+                both.push_document_bytes(equality.as_bytes());
+                both.push_document_bytes(prefix.filter.as_bytes());
+                both.end();
+                both.finish()
+            }
+        };
+        let spec = FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: prefix.sort.as_ref().map(DocBuf::as_raw),
+            projection: prefix.projection.as_ref().map(DocBuf::as_raw),
+            skip: prefix.skip,
+            limit: prefix.limit,
+            ..Default::default()
+        };
+        CanonicalQuery::with_context(spec, self.cx.parse()).map(Arc::new)
+    }
+
+    fn run(
+        &mut self,
+        op: &OpContext,
+        query: &Arc<CanonicalQuery>,
+        solution: QuerySolution,
+    ) -> Result<Aggregate> {
+        let executor = find::start_solution(&self.view, op, query, self.cx.options(), solution)?;
+        note_solution(&executor.solution().root, &mut self.counts);
+        Ok(Aggregate::new(
+            &self.cx,
+            Input::Plan(Box::new(executor), PlanDigest::default()),
+            &self.split.rest.stages,
+        ))
+    }
+
+    fn probe_planned(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<Aggregate> {
+        let mut stages = self.in_front.clone();
+        stages.push(match_stage(equality_filter(&self.path, values), &self.cx)?);
+        stages.extend(self.behind.iter().cloned());
+        let pipeline = Pipeline {
+            stages,
+            ..Default::default()
+        };
+        let aggregate = super::start(&self.cx, &self.view, op, &pipeline.optimize(), None)?;
+        note_plan(&aggregate, &mut self.counts);
+        Ok(aggregate)
+    }
+}
+
+impl Template {
+    /// The plan, if it is one scan of an index in whose bounds the path stands as points, and
+    /// nothing else in it depends on the values.
+    fn of(query: &Arc<CanonicalQuery>, solution: &QuerySolution, path: &str) -> Option<Template> {
+        let mut scans = 0;
+        let mut fits = true;
+        solution.root.for_each(&mut |node| match node {
+            SolutionNode::IndexScan(scan) => {
+                scans += 1;
+                fits &= scan_fits(scan, path);
+            }
+            SolutionNode::Fetch { filter, .. } => {
+                fits &= filter.as_ref().is_none_or(|f| !reads(f, path));
+            }
+            SolutionNode::Sort { .. }
+            | SolutionNode::Limit { .. }
+            | SolutionNode::Skip { .. }
+            | SolutionNode::Projection { .. } => {}
+            _ => fits = false,
+        });
+        // A sort that the index gives for one value it does not give for several.
+        fits &= query.sort.is_none();
+        (fits && scans == 1).then(|| Template {
+            query: query.clone(),
+            solution: solution.clone(),
+        })
+    }
+
+    /// The plan with other values. They are simple.
+    fn with_values(&self, path: &str, values: &[RawValue<'_>]) -> QuerySolution {
+        let points = values.iter().map(|v| Interval::point(v.to_value()));
+        let list = match values {
+            [only] => OrderedIntervalList::point(only.to_value()),
+            _ => OrderedIntervalList::union_of(points.collect()),
+        };
+        let mut solution = self.solution.clone();
+        solution.root.for_each_scan_mut(&mut |scan| {
+            if let IndexBounds::Fields(fields) = &mut scan.bounds {
+                for (field, index_field) in fields.iter_mut().zip(&scan.index.fields) {
+                    if field.name == path {
+                        let list = list.clone().named(path);
+                        let descending = (index_field.direction < 0) != (scan.direction < 0);
+                        *field = if descending { list.reversed() } else { list };
+                    }
+                }
+            }
+            if values.len() > 1 && scan.index.multikey {
+                scan.dedup = true;
+            }
+        });
+        solution
+    }
+}
+
+fn scan_fits(scan: &IndexScanNode, path: &str) -> bool {
+    let IndexBounds::Fields(fields) = &scan.bounds else {
+        return false;
+    };
+    let points = fields
+        .iter()
+        .filter(|field| field.name == path)
+        .all(OrderedIntervalList::is_union_of_points);
+    fields.iter().any(|field| field.name == path)
+        && points
+        && matches!(scan.index.kind, IndexKind::Btree)
+        && scan.index.partial_filter.is_none()
+        && scan.filter.as_ref().is_none_or(|f| !reads(f, path))
+}
+
+fn reads(filter: &MatchExpression, path: &str) -> bool {
+    !filter.dependencies().is_independent_of(path)
+}

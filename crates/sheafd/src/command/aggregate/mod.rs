@@ -1,0 +1,361 @@
+//! `aggregate`: runs a pipeline over a collection, a view, or what its first stage makes.
+
+mod sources;
+
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement};
+use sheaf_db::aggregate::explain::ExplainRequest;
+use sheaf_db::aggregate::{self as db_aggregate, Aggregate, AggregateContext};
+use sheaf_db::catalog::views::not_on_view;
+use sheaf_db::explain::Verbosity;
+use sheaf_db::{Namespace, ResultSource};
+use sheaf_query::canonical::Hint;
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
+use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource};
+
+use super::batch::{self, CursorSettings};
+use super::context::{CommandContext, unknown_field};
+use super::list_collections::cursor_batch_size;
+use super::{fields, find};
+
+/// An aggregate command, parsed.
+struct Request<'a> {
+    pipeline: RawArray<'a>,
+    hint: Option<Hint>,
+    let_vars: Option<RawDoc<'a>>,
+    batch_size: Option<u64>,
+    has_cursor: bool,
+    allow_disk_use: Option<bool>,
+    explain: bool,
+}
+
+fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<'a>, Error> {
+    const NAME: &str = "aggregate";
+    let mut pipeline = None;
+    let (mut hint, mut let_vars, mut batch_size, mut allow_disk_use) = (None, None, None, None);
+    let (mut has_cursor, mut explain) = (false, false);
+    for element in arguments {
+        match element.key() {
+            "pipeline" => pipeline = Some(fields::array(NAME, &element)?),
+            "cursor" => {
+                has_cursor = true;
+                batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?;
+            }
+            "hint" => hint = Hint::parse(element.value())?,
+            "let" => let_vars = fields::optional_document(NAME, &element)?,
+            "allowDiskUse" => allow_disk_use = Some(fields::boolean(NAME, &element)?),
+            "explain" => explain = fields::boolean(NAME, &element)?,
+            "bypassDocumentValidation" => {
+                fields::boolean(NAME, &element)?;
+            }
+            "collation" => find::refuse_collation(NAME, &element)?,
+            other => return Err(unknown_field(NAME, other)),
+        }
+    }
+    Ok(Request {
+        pipeline: pipeline.ok_or_else(|| fields::missing(NAME, "pipeline"))?,
+        hint,
+        let_vars,
+        batch_size,
+        has_cursor,
+        allow_disk_use,
+        explain,
+    })
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let request = parse(cx.arguments())?;
+    let collectionless = cx.first()?.value().is_number();
+    if request.explain && !collectionless {
+        let body = cx.body;
+        return super::explain::explain(cx, body, Verbosity::QueryPlanner, out);
+    }
+    if !request.has_cursor && !request.explain {
+        return Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        ));
+    }
+    if collectionless {
+        return run_collectionless(cx, request, out);
+    }
+    let namespace = cx.collection()?;
+    reply(cx, &namespace, request, out)
+}
+
+/// Runs a pipeline in place of a find on a view.
+pub fn run_on_view(
+    cx: &mut CommandContext<'_>,
+    namespace: &Namespace,
+    find: ViewRequest<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let request = Request {
+        pipeline: find.pipeline,
+        hint: find.hint,
+        let_vars: find.let_vars,
+        batch_size: find.batch_size,
+        has_cursor: true,
+        allow_disk_use: find.allow_disk_use,
+        explain: false,
+    };
+    reply(cx, namespace, request, out)
+}
+
+/// All results of a pipeline over a view, for commands that answer without a cursor.
+pub fn collect_on_view(
+    cx: &mut CommandContext<'_>,
+    namespace: &Namespace,
+    stages: RawArray<'_>,
+) -> Result<Vec<DocBuf>, Error> {
+    let request = Request {
+        pipeline: stages,
+        hint: None,
+        let_vars: None,
+        batch_size: None,
+        has_cursor: true,
+        allow_disk_use: None,
+        explain: false,
+    };
+    let mut source = start(cx, namespace, request)?;
+    let mut found = Vec::new();
+    let op = cx.op.clone();
+    while let Some(doc) = source.next(&op)? {
+        op.check_interrupt()?;
+        found.push(doc.as_raw().to_buf());
+    }
+    batch::account(cx, &source, Default::default());
+    Ok(found)
+}
+
+/// What a find on a view asks for, as a pipeline behind the view's own.
+pub struct ViewRequest<'a> {
+    /// The stages.
+    pub pipeline: RawArray<'a>,
+    /// `hint`.
+    pub hint: Option<Hint>,
+    /// `let`.
+    pub let_vars: Option<RawDoc<'a>>,
+    /// `batchSize`.
+    pub batch_size: Option<u64>,
+    /// `allowDiskUse`.
+    pub allow_disk_use: Option<bool>,
+}
+
+fn reply(
+    cx: &mut CommandContext<'_>,
+    namespace: &Namespace,
+    request: Request<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let batch_size = request.batch_size;
+    let source = start(cx, namespace, request)?;
+    let reply_namespace = namespace.as_str().to_owned();
+    batch::reply_with_cursor(
+        cx,
+        Box::new(source),
+        CursorSettings {
+            namespace: namespace.clone(),
+            reply_namespace,
+            batch_size,
+            single_batch: false,
+            no_timeout: false,
+        },
+        out,
+    )
+}
+
+/// Starts the pipeline of a request over a collection or view.
+fn start(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    request: Request<'_>,
+) -> Result<Aggregate, Error> {
+    let prepared = prepare(
+        cx,
+        namespace,
+        request.pipeline,
+        request.let_vars,
+        request.allow_disk_use,
+    )?;
+    let Prepared {
+        context,
+        pipeline,
+        on,
+    } = &prepared;
+    let view = context.view(&cx.op, on)?;
+    match &pipeline.rest.source {
+        PipelineSource::Collection => {
+            db_aggregate::start(context, &view, &cx.op, pipeline, request.hint.as_ref())
+        }
+        PipelineSource::Generated { name, spec } => {
+            let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
+            Ok(db_aggregate::start_over(context, documents, pipeline))
+        }
+        PipelineSource::Documents(_) => Err(Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            "$documents can only be run with {aggregate: 1} or within a stage's pipeline",
+        )),
+    }
+}
+
+/// A pipeline ready to start.
+struct Prepared {
+    context: AggregateContext,
+    pipeline: OptimizedPipeline,
+    /// The collection that it reads: another than was named, where that is a view.
+    on: Namespace,
+}
+
+fn prepare(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    stages: RawArray<'_>,
+    let_vars: Option<RawDoc<'_>>,
+    allow_disk_use: Option<bool>,
+) -> Result<Prepared, Error> {
+    let parse = parse_context(let_vars)?;
+    let options = cx.server.query_options(allow_disk_use);
+    let mut pipeline = Pipeline::parse(stages, &parse)?;
+    let mut on = namespace.clone();
+    if let Some(view) = cx.server.db.resolve_view(namespace)? {
+        if !matches!(pipeline.source, PipelineSource::Collection) {
+            return Err(not_on_view(namespace));
+        }
+        let mut in_front = Pipeline::parse(view.pipeline.as_raw(), &parse)?;
+        in_front.stages.append(&mut pipeline.stages);
+        in_front.sink = pipeline.sink.take();
+        pipeline = in_front;
+        on = view.on;
+    }
+    Ok(Prepared {
+        context: AggregateContext::new(&cx.server.db, cx.db, parse, options),
+        pipeline: pipeline.optimize(),
+        on,
+    })
+}
+
+/// A pipeline over no collection (`aggregate: 1`): its first stage makes the documents.
+fn run_collectionless(
+    cx: &mut CommandContext<'_>,
+    request: Request<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let parse = parse_context(request.let_vars)?;
+    let pipeline = Pipeline::parse(request.pipeline, &parse)?.optimize();
+    let documents = match &pipeline.rest.source {
+        PipelineSource::Generated { name, spec } => sources::of_nothing(cx, name, spec.as_raw())?,
+        PipelineSource::Documents(docs) => docs.to_vec(),
+        PipelineSource::Collection => {
+            return Err(Error::new(
+                ErrorCode::INVALID_NAMESPACE,
+                "{aggregate: 1} is not valid for this pipeline: name a collection",
+            ));
+        }
+    };
+    let options = cx.server.query_options(request.allow_disk_use);
+    let context = AggregateContext::new(&cx.server.db, cx.db, parse, options);
+    if request.explain {
+        return db_aggregate::explain::explain_over(
+            &context,
+            &cx.op,
+            documents.into(),
+            &pipeline,
+            Verbosity::QueryPlanner,
+            out,
+        );
+    }
+    let namespace = Namespace::new(cx.db, "system.listing")?;
+    let reply_namespace = batch::command_namespace(cx.db, "aggregate");
+    let source = db_aggregate::start_over(&context, documents, &pipeline);
+    batch::reply_with_cursor(
+        cx,
+        Box::new(source),
+        CursorSettings {
+            namespace,
+            reply_namespace,
+            batch_size: request.batch_size,
+            single_batch: false,
+            no_timeout: false,
+        },
+        out,
+    )
+}
+
+fn parse_context(let_vars: Option<RawDoc<'_>>) -> Result<ParseContext, Error> {
+    let mut variables = VariableScope::new(DateTime::now());
+    if let Some(vars) = let_vars {
+        variables = variables.with_let(vars)?;
+    }
+    Ok(ParseContext { variables })
+}
+
+/// Explains an aggregate command, of which `arguments` are the fields of its own.
+pub fn explain<'a>(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    arguments: impl Iterator<Item = RawElement<'a>>,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let request = parse(arguments)?;
+    let find = ViewRequest {
+        pipeline: request.pipeline,
+        hint: request.hint,
+        let_vars: request.let_vars,
+        batch_size: None,
+        allow_disk_use: request.allow_disk_use,
+    };
+    explain_on_view(cx, namespace, find, verbosity, out)
+}
+
+/// Explains a pipeline over a collection or view.
+pub fn explain_on_view(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    request: ViewRequest<'_>,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let prepared = prepare(
+        cx,
+        namespace,
+        request.pipeline,
+        request.let_vars,
+        request.allow_disk_use,
+    )?;
+    let Prepared {
+        context,
+        pipeline,
+        on,
+    } = &prepared;
+    let view = context.view(&cx.op, on)?;
+    match &pipeline.rest.source {
+        PipelineSource::Collection => {
+            let request = ExplainRequest {
+                view: &view,
+                op: &cx.op,
+                namespace: on.as_str(),
+                verbosity,
+                hint: request.hint,
+            };
+            db_aggregate::explain::explain(context, &request, pipeline, out)
+        }
+        PipelineSource::Generated { name, spec } => {
+            let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
+            db_aggregate::explain::explain_over(
+                context,
+                &cx.op,
+                documents.into(),
+                pipeline,
+                verbosity,
+                out,
+            )
+        }
+        PipelineSource::Documents(_) => Err(Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            "$documents can only be run with {aggregate: 1} or within a stage's pipeline",
+        )),
+    }
+}

@@ -23,7 +23,7 @@ use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode}
 
 use super::{Aggregate, AggregateContext, Input};
 use crate::catalog::{Namespace, ReadView};
-use crate::exec::{Doc, PlanExecutor, express};
+use crate::exec::{Doc, express};
 use crate::find::{self, PlanDigest, ResultSource};
 use crate::op_context::OpContext;
 

@@ -1,7 +1,7 @@
 //! Queries: from a canonical query to a running plan.
 //!
 //! ```text
-//!   CanonicalQuery ──> by _id alone? ──> express
+//!   CanonicalQuery ──> by a unique key alone? ──> express
 //!        │ no
 //!        ├──> planner ──> one solution ────────────────> run it
 //!        │        └─ several ──> plan cache? ──proven──> run it (watched: 10 x works)
@@ -114,8 +114,8 @@ pub struct PlanDigest {
 enum DigestKind {
     #[default]
     None,
-    Express,
-    ExpressWrite(&'static str),
+    Express(Arc<IndexEntry>),
+    ExpressWrite(Arc<IndexEntry>, &'static str),
     Eof,
     RecordCount,
     Solution(Arc<QuerySolution>),
@@ -123,17 +123,17 @@ enum DigestKind {
 
 impl PlanDigest {
     /// The express path.
-    pub fn express() -> Self {
+    pub fn express(index: &Arc<IndexEntry>) -> Self {
         PlanDigest {
-            kind: DigestKind::Express,
+            kind: DigestKind::Express(index.clone()),
             ..Default::default()
         }
     }
 
     /// The express path to one record and what is done to it (`EXPRESS_UPDATE`).
-    pub fn express_write(stage: &'static str) -> Self {
+    pub fn express_write(index: &Arc<IndexEntry>, stage: &'static str) -> Self {
         PlanDigest {
-            kind: DigestKind::ExpressWrite(stage),
+            kind: DigestKind::ExpressWrite(index.clone(), stage),
             ..Default::default()
         }
     }
@@ -166,8 +166,10 @@ impl PlanDigest {
     pub fn summary(&self) -> Option<String> {
         match &self.kind {
             DigestKind::None => None,
-            DigestKind::Express => Some(express::PLAN_SUMMARY.into()),
-            DigestKind::ExpressWrite(stage) => Some(format!("{},{stage}", express::PLAN_SUMMARY)),
+            DigestKind::Express(index) => Some(express::summary(index)),
+            DigestKind::ExpressWrite(index, stage) => {
+                Some(format!("{},{stage}", express::summary(index)))
+            }
             DigestKind::Eof => Some("EOF".into()),
             DigestKind::RecordCount => Some("RECORD_STORE_FAST_COUNT".into()),
             DigestKind::Solution(solution) => Some(planner::plan_summary(&solution.root)),
@@ -200,10 +202,10 @@ pub fn find(
 ) -> Result<Find, Error> {
     let show_record_id = query.show_record_id && query.projection.is_none();
     if let Some(collection) = &view.collection
-        && let Some(id) = planner::express_id(&query)
+        && let Some(key) = planner::express_key(&query, collection.indexes())
     {
-        let mut found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
-        collection.note_index_use(collection.id_index().ident);
+        let mut found = express::find(collection, &view.snapshot, key)?;
+        collection.note_index_use(key.index.ident);
         let member = match found.record.take() {
             Some((record_id, bytes)) => {
                 let mut doc = Doc::Shared(bytes);
@@ -462,7 +464,7 @@ impl ResultSource for Find {
 
     fn plan(&self) -> PlanDigest {
         match &self.state {
-            State::Express(..) => PlanDigest::express(),
+            State::Express(found, _) => PlanDigest::express(&found.index),
             State::Plan(_, digest) => digest.clone(),
         }
     }

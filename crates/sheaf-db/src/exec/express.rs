@@ -1,27 +1,28 @@
-//! The express path: one document by its `_id`, without planner or stages.
+//! The express path: one document by a unique key, without planner or stages.
 //!
-//! One seek in the `_id` index, one read of the record.
+//! One seek in the index, one read of the record.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::keystring::{self, Directions, KeyStringBuilder};
-use sheaf_bson::{RawValue, RecordId, doc};
-use sheaf_storage::Snapshot;
+use sheaf_bson::keystring::{self, KeyStringBuilder};
+use sheaf_bson::{DocBuilder, RawValue, RecordId, doc, json};
+use sheaf_query::planner::ExpressKey;
+use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_storage::{Snapshot, TableId};
 
+use super::key_document::directions_of;
 use super::{CommonStats, StageDescription, StageStats};
 use crate::catalog::collection::Collection;
-use crate::index::spec::ID_INDEX_NAME;
 use crate::records::RecordReader;
 use crate::storage_error::Coded;
 
-/// The planSummary of a read by `_id`.
-pub const PLAN_SUMMARY: &str = "EXPRESS_IXSCAN { _id: 1 }";
-
 /// What a lookup found and read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Found {
+    /// By which index.
+    pub index: Arc<IndexEntry>,
     /// The record and its document.
     pub record: Option<(RecordId, Bytes)>,
     /// 1 if the key is there.
@@ -30,21 +31,49 @@ pub struct Found {
     pub docs_examined: u64,
 }
 
+/// `EXPRESS_IXSCAN { _id: 1 }`.
+pub fn summary(index: &IndexEntry) -> String {
+    let key_pattern = json::shell_doc(index.key_pattern.as_raw());
+    format!("EXPRESS_IXSCAN {key_pattern}")
+}
+
 /// Finds the document with this `_id`.
 pub fn find_by_id(
     collection: &Collection,
     snapshot: &Arc<dyn Snapshot>,
     id: RawValue<'_>,
 ) -> Result<Found, Error> {
-    let Some(record_id) = record_of_id(collection, snapshot, id)? else {
-        return Ok(Found::default());
+    by_index(collection, snapshot, collection.id_index(), id)
+}
+
+/// Finds the document that has this key.
+pub fn find(
+    collection: &Collection,
+    snapshot: &Arc<dyn Snapshot>,
+    key: ExpressKey<'_>,
+) -> Result<Found, Error> {
+    by_index(collection, snapshot, key.index, key.value.as_raw())
+}
+
+fn by_index(
+    collection: &Collection,
+    snapshot: &Arc<dyn Snapshot>,
+    index: &Arc<IndexEntry>,
+    value: RawValue<'_>,
+) -> Result<Found, Error> {
+    let mut found = Found {
+        index: index.clone(),
+        record: None,
+        keys_examined: 0,
+        docs_examined: 0,
+    };
+    let Some(record_id) = record_of(index, snapshot, value)? else {
+        return Ok(found);
     };
     let records = RecordReader::new(snapshot.clone(), collection.table());
-    Ok(Found {
-        record: records.get(record_id)?.map(|bytes| (record_id, bytes)),
-        keys_examined: 1,
-        docs_examined: 1,
-    })
+    found.record = records.get(record_id)?.map(|bytes| (record_id, bytes));
+    (found.keys_examined, found.docs_examined) = (1, 1);
+    Ok(found)
 }
 
 /// The record with this `_id`, from the index alone.
@@ -53,16 +82,28 @@ pub fn record_of_id(
     snapshot: &Arc<dyn Snapshot>,
     id: RawValue<'_>,
 ) -> Result<Option<RecordId>, Error> {
-    let mut key = KeyStringBuilder::new(Directions::ascending());
-    key.append(id);
-    let mut cursor = snapshot.cursor(collection.id_index_table()).coded()?;
+    record_of(collection.id_index(), snapshot, id)
+}
+
+fn record_of(
+    index: &IndexEntry,
+    snapshot: &Arc<dyn Snapshot>,
+    value: RawValue<'_>,
+) -> Result<Option<RecordId>, Error> {
+    let mut key = KeyStringBuilder::new(directions_of(index));
+    key.append(value);
+    // The planner names an index by its table.
+    let mut cursor = snapshot.cursor(TableId(index.ident)).coded()?;
     if !cursor.seek(key.as_bytes()).coded()? {
         return Ok(None);
     }
     let (record_id, key_len) = keystring::decode_record_id(cursor.key()).ok_or_else(|| {
         Error::new(
             ErrorCode::DATA_CORRUPTION_DETECTED,
-            "an entry of the _id index is not a key; run validate on the collection",
+            format!(
+                "an entry of index '{}' is not a key; run validate on the collection",
+                index.name
+            ),
         )
     })?;
     Ok((&cursor.key()[..key_len] == key.as_bytes()).then_some(record_id))
@@ -70,20 +111,20 @@ pub fn record_of_id(
 
 /// The stage that explain shows for it.
 pub fn describe(found: &Found) -> StageStats {
+    let mut plan_fields = DocBuilder::new();
+    plan_fields.append_bson("keyPattern", &found.index.key_pattern);
+    plan_fields.append("indexName", found.index.name.as_str());
     StageStats {
         description: StageDescription {
             stage: "EXPRESS_IXSCAN",
-            plan_fields: doc! {
-                "keyPattern": {"_id": 1},
-                "indexName": ID_INDEX_NAME,
-            },
+            plan_fields: plan_fields.finish(),
             exec_fields: doc! {
                 "keysExamined": found.keys_examined as i64,
                 "docsExamined": found.docs_examined as i64,
             },
             keys_examined: found.keys_examined,
             docs_examined: found.docs_examined,
-            summary: Some(PLAN_SUMMARY.into()),
+            summary: Some(summary(&found.index)),
             ..Default::default()
         },
         common: CommonStats {

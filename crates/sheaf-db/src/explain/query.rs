@@ -65,9 +65,9 @@ pub fn with_top(
     let begun = Instant::now();
     let Explained { view, query, .. } = explained;
     if let Some(collection) = &view.collection
-        && let Some(id) = planner::express_id(query)
+        && let Some(key) = planner::express_key(query, collection.indexes())
     {
-        let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        let found = express::find(collection, &view.snapshot, key)?;
         return explain_express(explained, begun, &found, top, out);
     }
     executed(explained, begun, planned(explained)?, top, out)
@@ -256,6 +256,12 @@ fn explain_express(
             top.result(RawDoc::parse(bytes).ok())?;
         }
         stats = under(Some(top), stats);
+        let stage = &mut stats.root.description.stage;
+        *stage = match *stage {
+            "UPDATE" => "EXPRESS_UPDATE",
+            "DELETE" => "EXPRESS_DELETE",
+            other => other,
+        };
     }
     append(explained, begun, &stats, &[], &[], None, out)
 }

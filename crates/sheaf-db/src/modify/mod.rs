@@ -22,6 +22,7 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::planner;
+use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::projection::Projection;
 
 pub use delete::{DeleteReport, DeleteStatement, delete};
@@ -42,7 +43,7 @@ struct Matches {
 }
 
 enum Source {
-    Express(Option<MatchedRecord>, WorkCounts),
+    Express(Option<MatchedRecord>, WorkCounts, Arc<IndexEntry>),
     Plan(Box<PlanExecutor>, PlanDigest),
 }
 
@@ -54,9 +55,9 @@ impl Matches {
         query: &Arc<CanonicalQuery>,
         options: &QueryOptions,
     ) -> Result<Self, Error> {
-        let source = match planner::express_id(query) {
-            Some(id) => {
-                let found = express::find_by_id(collection, &view.snapshot, id.as_raw())?;
+        let source = match planner::express_key(query, collection.indexes()) {
+            Some(key) => {
+                let found = express::find(collection, &view.snapshot, key)?;
                 let counts = WorkCounts {
                     keys_examined: found.keys_examined,
                     docs_examined: found.docs_examined,
@@ -64,7 +65,7 @@ impl Matches {
                 let record = found
                     .record
                     .map(|(id, document)| MatchedRecord { id, document });
-                Source::Express(record, counts)
+                Source::Express(record, counts, found.index)
             }
             None => {
                 let (executor, digest) = find::start(view, op, query, options)?;
@@ -79,7 +80,7 @@ impl Matches {
 
     fn counts(&self) -> WorkCounts {
         match &self.source {
-            Source::Express(_, counts) => *counts,
+            Source::Express(_, counts, _) => *counts,
             Source::Plan(executor, _) => executor.counts(),
         }
     }
@@ -87,7 +88,7 @@ impl Matches {
     /// `express` names the stage that the express path ends in.
     fn plan(&self, express: &'static str) -> PlanDigest {
         match &self.source {
-            Source::Express(..) => PlanDigest::express_write(express),
+            Source::Express(_, _, index) => PlanDigest::express_write(index, express),
             Source::Plan(_, digest) => digest.clone(),
         }
     }
@@ -96,7 +97,7 @@ impl Matches {
 impl RecordSource for Matches {
     fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>, Error> {
         let record = match &mut self.source {
-            Source::Express(record, _) => record.take(),
+            Source::Express(record, ..) => record.take(),
             Source::Plan(executor, _) => loop {
                 let Some(member) = executor.next(op)? else {
                     break None;

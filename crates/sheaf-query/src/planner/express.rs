@@ -1,43 +1,79 @@
 //! Queries so simple that planning them would cost more than running them.
+//!
+//! ```text
+//!   {_id: 5}                         the index on _id
+//!   {email: "a@b.c"}                 a unique index on email alone
+//!   {_id: 5, a: 1}  {email: null}    planned as ever
+//! ```
 
-use sheaf_bson::{RawValue, Value, compare_docs, doc};
+use std::sync::Arc;
 
+use sheaf_bson::{RawValue, Value, compare_docs};
+
+use super::index_entry::{IndexEntry, IndexKind};
 use crate::canonical::{CanonicalQuery, Hint};
-use crate::matcher::{ComparisonOp, MatchExpression};
+use crate::matcher::{Comparison, ComparisonOp, MatchExpression};
 
-/// The `_id` that a query asks for, if that is all it asks: an equality on
-/// `_id`, no order, nothing skipped, at most a simple projection. The one
-/// document comes straight from the `_id` index (EXPRESS_IXSCAN).
+/// The one key that answers a query.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpressKey<'a> {
+    /// Unique, on one field.
+    pub index: &'a Arc<IndexEntry>,
+    /// What the field is asked to be.
+    pub value: &'a Value,
+}
+
+/// The key that a query asks for, if that is all it asks: an equality on a field
+/// on which some index is unique, no order, nothing skipped, at most a simple
+/// projection. The one document comes straight from that index (EXPRESS_IXSCAN).
 ///
-/// `None` for values that no `_id` has, or that do not stand for themselves:
-/// arrays, regular expressions, undefined.
-pub fn express_id(query: &CanonicalQuery) -> Option<&Value> {
+/// `None` for values that do not stand for themselves (arrays, regular
+/// expressions, undefined), and for null, which many documents without the field
+/// may stand for; only `_id` is never missing.
+pub fn express_key<'a>(
+    query: &'a CanonicalQuery,
+    indexes: &'a [Arc<IndexEntry>],
+) -> Option<ExpressKey<'a>> {
+    let equality = only_equality(query)?;
+    let path = equality.path.dotted();
+    let serves = |index: &&Arc<IndexEntry>| {
+        index.unique
+            && matches!(index.kind, IndexKind::Btree)
+            && index.fields.len() == 1
+            && index.fields[0].path.dotted() == path
+            && !index.hidden
+            && index.partial_filter.is_none()
+            && match &query.hint {
+                None => true,
+                Some(Hint::Name(name)) => index.name == *name,
+                Some(Hint::KeyPattern(pattern)) => {
+                    compare_docs(index.key_pattern.as_raw(), pattern.as_raw()).is_eq()
+                }
+                Some(Hint::Natural(_)) => false,
+            }
+    };
+    let value = &*equality.value;
+    let index = indexes.iter().find(serves)?;
+    let is_id = path == "_id";
+    let positional = equality.path.has_numeric_part();
+    (is_id || !positional && !matches!(value, Value::Null)).then_some(ExpressKey { index, value })
+}
+
+/// The equality that is all a query asks.
+fn only_equality(query: &CanonicalQuery) -> Option<&Comparison> {
     let MatchExpression::Comparison(comparison) = &*query.filter else {
         return None;
     };
     let plain = comparison.op == ComparisonOp::Eq
-        && comparison.path.dotted() == "_id"
         && query.sort.is_none()
         && query.skip == 0
         && query.min.is_none()
         && query.max.is_none()
         && !query.return_key
-        && query.projection.as_ref().is_none_or(|p| p.simple())
-        && query.hint.as_ref().is_none_or(is_id_index);
-    let value = &*comparison.value;
+        && query.projection.as_ref().is_none_or(|p| p.simple());
     let stands_for_itself = !matches!(
-        value.as_raw(),
+        comparison.value.as_raw(),
         RawValue::Array(_) | RawValue::Regex { .. } | RawValue::Undefined
     );
-    (plain && stands_for_itself).then_some(value)
-}
-
-fn is_id_index(hint: &Hint) -> bool {
-    match hint {
-        Hint::Name(name) => name == "_id_",
-        Hint::KeyPattern(pattern) => {
-            compare_docs(pattern.as_raw(), doc! {"_id": 1}.as_raw()).is_eq()
-        }
-        Hint::Natural(_) => false,
-    }
+    (plain && stands_for_itself).then_some(comparison)
 }

@@ -49,7 +49,7 @@ mod type_bracket;
 pub mod wildcard;
 
 pub use discriminators::write_discriminators;
-pub use express::express_id;
+pub use express::{ExpressKey, express_key};
 pub use keys_only::{plan_count, plan_distinct};
 pub use plan_builder::index_scan;
 pub use signature::{signature, signatures};

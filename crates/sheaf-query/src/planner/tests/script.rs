@@ -16,7 +16,8 @@
 //!   summary {..}                   the plan summary of each candidate
 //!   signature {..}                 the candidates without their constants
 //!   marks {..}                     what constants decide about the indexes
-//!   express {..} [..]              the _id that the express path looks up
+//!   express {..} [..]              the index and the key that the express path looks
+//!                                  up; there is one on _id besides
 //!   explain {..}                   indexBounds of the first candidate's first scan
 //!   bounds [multikey] [sparse]     then filters, one a line: their bounds on the
 //!                                  one field that they name
@@ -37,8 +38,8 @@ use crate::planner::explain_bounds;
 use crate::planner::index_entry::{IndexEntry, fields_of};
 use crate::planner::solution::SolutionNode;
 use crate::planner::{
-    PlannerParams, express_id, plan, plan_count, plan_distinct, plan_summary, signatures, wildcard,
-    write_discriminators,
+    PlannerParams, express_key, plan, plan_count, plan_distinct, plan_summary, signatures,
+    wildcard, write_discriminators,
 };
 
 #[test]
@@ -271,10 +272,15 @@ fn run_query(
             let key = FieldPath::parse(key.unwrap()).unwrap();
             one(plan_distinct(&query, &key, &params)?)
         }
-        "express" => match express_id(&query) {
-            None => "no".to_owned(),
-            Some(id) => id.to_string(),
-        },
+        "express" => {
+            let mut id = index_of(sheaf_bson::doc! {"_id": 1});
+            (id.name, id.unique) = ("_id_".to_owned(), true);
+            let indexes: Vec<_> = [Arc::new(id)].into_iter().chain(indexes.to_vec()).collect();
+            match express_key(&query, &indexes) {
+                None => "no".to_owned(),
+                Some(key) => format!("{} {}", key.index.name, key.value),
+            }
+        }
         "explain" => {
             let solutions = plan(&query, &params)?;
             let scan = first_scan(&solutions[0].root).expect("an index scan");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
 use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::planner::statistics::Statistics;
 
 use crate::catalog::ReadView;
 use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
@@ -66,9 +67,11 @@ pub fn start(
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
     let indexes = find::planning_indexes(view, query)?;
+    let statistics = find::statistics(view, options)?;
+    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
+    let params = find::params(&indexes, options, statistics);
     if view.collection.is_some()
-        && let Some(solution) =
-            sheaf_query::planner::plan_count(query, &find::params(&indexes, options))?
+        && let Some(solution) = sheaf_query::planner::plan_count(query, &params)?
     {
         let cx: BuildContext = find::build_context(view, query, options, timed);
         let executor =

@@ -140,7 +140,7 @@ pub fn start(
     let indexes = find::planning_indexes(view, query)?;
     if view.collection.is_some()
         && let Some(solution) =
-            sheaf_query::planner::plan_distinct(query, key, &find::params(&indexes, options))?
+            sheaf_query::planner::plan_distinct(query, key, &find::params(&indexes, options, None))?
     {
         let cx = find::build_context(view, query, options, timed);
         let executor =

@@ -16,18 +16,21 @@ use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, RawDoc};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::index_entry::IndexEntry;
-use sheaf_query::planner::{self, PlannerParams, solution::QuerySolution, solution::SolutionNode};
-use sheaf_query::shape;
+use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
+use sheaf_query::planner::statistics::{HOPELESS_RECORDS_MIN, Statistics};
+use sheaf_query::planner::{self, PlannerParams};
 use sheaf_storage::TableId;
 
 use crate::catalog::ReadView;
+use crate::choose::{self, Purpose};
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;
 use crate::exec::{BuildContext, Doc, Member, PlanExecutor, WorkCounts};
 use crate::index::wildcard_keys::array_entry;
 use crate::op_context::OpContext;
-use crate::plan_cache::{CachePolicy, CachedPlan, Trial};
+use crate::plan_cache::CachePolicy;
+use crate::statistics::ViewStatistics;
 use crate::storage_error::Coded;
 
 /// What the server's parameters and the command say about running a query.
@@ -59,6 +62,14 @@ pub struct QueryOptions {
     pub indexed_solutions_max: usize,
     /// `internalQueryEnumerationMaxOrSolutions`.
     pub or_solutions_max: usize,
+    /// `internalQueryEnumerationMaxIntersectPerAnd`.
+    pub intersections_max: usize,
+    /// `internalQueryPlanOrChildrenIndependently`: a rooted `$or` is planned branch by branch.
+    pub or_children_independently: bool,
+    /// `plannerExtensions`: plans beyond MongoDB's, and a trial by cost.
+    pub planner_extensions: bool,
+    /// Collections of fewer records have no candidate left out of a trial.
+    pub hopeless_records_min: u64,
     /// Of the plan cache.
     pub plan_cache: CachePolicy,
 }
@@ -79,6 +90,10 @@ impl Default for QueryOptions {
             evaluation_results_max: 101,
             indexed_solutions_max: 64,
             or_solutions_max: 10,
+            intersections_max: 3,
+            or_children_independently: true,
+            planner_extensions: true,
+            hopeless_records_min: HOPELESS_RECORDS_MIN,
             plan_cache: CachePolicy::default(),
         }
     }
@@ -162,6 +177,13 @@ impl PlanDigest {
         }
     }
 
+    /// The same plan, from the cache or after a cached one was given up.
+    pub(crate) fn chosen(mut self, from_cache: bool, replanned: bool) -> Self {
+        self.from_cache = from_cache;
+        self.replanned = replanned;
+        self
+    }
+
     /// `IXSCAN { a: 1 }`, `COLLSCAN`, `EXPRESS_IXSCAN { _id: 1 }`; `None` where nothing was planned.
     pub fn summary(&self) -> Option<String> {
         match &self.kind {
@@ -242,59 +264,7 @@ pub fn start(
     query: &Arc<CanonicalQuery>,
     options: &QueryOptions,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
-    let Some(collection) = &view.collection else {
-        let executor = nothing(view, op, query, options)?;
-        let digest = PlanDigest::solution(executor.solution());
-        return Ok((executor, digest));
-    };
-    let cx = build_context(view, query, options, false);
-    let solutions = plan(view, query, options)?;
-    let budget = budget(view, query, options)?;
-    if solutions.len() == 1 {
-        let executor = PlanExecutor::new(&cx, solutions, budget, op)?;
-        let digest = PlanDigest::solution(executor.solution());
-        return Ok((executor, digest));
-    }
-    let cache = collection.plan_cache();
-
-    let key = shape::plan_cache_key(query, &planning_indexes(view, query)?);
-    let mut replanned = false;
-    let signatures = planner::signatures(&solutions);
-    if let Some(cached) = cache.active(key)
-        && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
-    {
-        let solution = &solutions[at];
-        let works_max = (cached.works as f64 * options.plan_cache.eviction_ratio) as u64;
-        let watched = TrialBudget {
-            works_max: works_max.max(1),
-            ..budget
-        };
-        if let Some(executor) = PlanExecutor::cached(&cx, solution.clone(), watched, op)? {
-            let digest = PlanDigest {
-                from_cache: true,
-                ..PlanDigest::solution(executor.solution())
-            };
-            return Ok((executor, digest));
-        }
-        cache.deactivate(key);
-        replanned = true;
-    }
-    let executor = PlanExecutor::new(&cx, solutions, budget, op)?;
-    cache.record(
-        key,
-        shape::shape_number(query),
-        CachedPlan {
-            signature: signatures[executor.winner()].clone(),
-            works: executor.trial_works(),
-        },
-        &options.plan_cache,
-        || Trial::new(query, executor.trial()),
-    );
-    let digest = PlanDigest {
-        replanned,
-        ..PlanDigest::solution(executor.solution())
-    };
-    Ok((executor, digest))
+    choose::choose(view, op, query, options, Purpose::Run)
 }
 
 pub(crate) fn nothing(
@@ -317,8 +287,22 @@ pub fn plan(
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<Vec<QuerySolution>, Error> {
+    let statistics = statistics(view, options)?;
+    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
     let indexes = planning_indexes(view, query)?;
-    planner::plan(query, &params(&indexes, options))
+    planner::plan(query, &params(&indexes, options, statistics))
+}
+
+/// What planners may know of the data; nothing without the extensions or a
+/// collection.
+pub(crate) fn statistics<'v>(
+    view: &'v ReadView,
+    options: &QueryOptions,
+) -> Result<Option<ViewStatistics<'v>>, Error> {
+    match options.planner_extensions {
+        true => ViewStatistics::new(view),
+        false => Ok(None),
+    }
 }
 
 /// Starts this one of the candidates, without a trial: what a plan gives must
@@ -365,8 +349,11 @@ pub(crate) fn planning_indexes<'v>(
 pub(crate) fn params<'v>(
     indexes: &'v [Arc<IndexEntry>],
     options: &QueryOptions,
+    statistics: Option<&'v dyn Statistics>,
 ) -> PlannerParams<'v> {
     PlannerParams {
+        statistics,
+        max_intersections: options.intersections_max,
         no_table_scan: options.no_table_scan,
         max_scans_to_explode: options.scans_to_explode_max,
         enable_index_intersection: options.index_intersection,
@@ -410,6 +397,7 @@ pub(crate) fn budget(
     Ok(TrialBudget {
         works_max: options.evaluation_works.max(fraction),
         results_max: options.evaluation_results_max.min(wanted),
+        by_cost: options.planner_extensions,
     })
 }
 

@@ -11,6 +11,7 @@
 
 pub mod aggregate;
 pub mod catalog;
+mod choose;
 pub mod count;
 pub mod counters;
 pub mod database;
@@ -24,6 +25,7 @@ pub mod modify;
 pub mod op_context;
 pub mod plan_cache;
 pub mod records;
+pub mod statistics;
 pub mod storage_error;
 pub mod ttl;
 pub mod txn;

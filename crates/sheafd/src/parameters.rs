@@ -70,6 +70,10 @@ parameters! {
     PlannerMaxIndexedSolutions = "internalQueryPlannerMaxIndexedSolutions": int(0, i64::MAX), 64, true;
     /// Combinations of the ways of a disjunction's alternatives.
     EnumerationMaxOrSolutions = "internalQueryEnumerationMaxOrSolutions": int(0, i64::MAX), 10, true;
+    /// Index intersections of one conjunction.
+    EnumerationMaxIntersectPerAnd = "internalQueryEnumerationMaxIntersectPerAnd": int(0, i64::MAX), 3, true;
+    /// A rooted `$or` is planned branch by branch.
+    PlanOrChildrenIndependently = "internalQueryPlanOrChildrenIndependently": Type::Bool, 1, true;
     /// Entries of one collection's plan cache.
     CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), 5000, true;
     /// Bytes that all plan caches together may tell about trials.
@@ -86,7 +90,7 @@ parameters! {
     MaxIndexBuildMemoryUsageMegabytes = "maxIndexBuildMemoryUsageMegabytes": int(50, i64::MAX), 200, true;
     /// Refuse queries that would scan a collection.
     NoTableScan = "notablescan": Type::Bool, 0, true;
-    /// Plans beyond MongoDB's own. None exist yet, so that both values mean the same.
+    /// Plans beyond MongoDB's own, and trials by cost.
     PlannerExtensions = "plannerExtensions": Type::Bool, 1, true;
     /// Milliseconds that a statement of a transaction waits for a collection that is being changed; negative: no limit.
     MaxTransactionLockRequestTimeoutMillis = "maxTransactionLockRequestTimeoutMillis": int(-1, i64::MAX), 5, true;
@@ -223,6 +227,9 @@ impl Parameters {
             evaluation_results_max: size(Parameter::PlanEvaluationMaxResults),
             indexed_solutions_max: size(Parameter::PlannerMaxIndexedSolutions),
             or_solutions_max: size(Parameter::EnumerationMaxOrSolutions),
+            intersections_max: size(Parameter::EnumerationMaxIntersectPerAnd),
+            or_children_independently: self.bool(Parameter::PlanOrChildrenIndependently),
+            planner_extensions: self.bool(Parameter::PlannerExtensions),
             plan_cache: CachePolicy {
                 entries_max: size(Parameter::CacheMaxEntriesPerCollection),
                 trial_bytes_max: self
@@ -231,6 +238,7 @@ impl Parameters {
                 works_growth: self.double(Parameter::CacheWorksGrowthCoefficient),
                 eviction_ratio: self.double(Parameter::CacheEvictionRatio),
             },
+            ..QueryOptions::default()
         }
     }
 }

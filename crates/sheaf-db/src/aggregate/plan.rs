@@ -9,6 +9,7 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::pipeline::{CursorPrefix, DistinctTake};
 use sheaf_query::planner;
 use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
+use sheaf_query::planner::statistics::Statistics;
 
 use super::AggregateContext;
 use crate::catalog::ReadView;
@@ -40,7 +41,9 @@ pub(super) fn plan(
     }
     let query = spec(None)?;
     let indexes = find::planning_indexes(view, &query)?;
-    let params = find::params(&indexes, cx.options());
+    let statistics = find::statistics(view, cx.options())?;
+    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
+    let params = find::params(&indexes, cx.options(), statistics);
     if prefix.counts_only() {
         if prefix.sort.is_none()
             && let Some(solution) = planner::plan_count(&query, &params)?

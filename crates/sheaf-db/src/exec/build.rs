@@ -26,6 +26,7 @@ use super::return_key::ReturnKey;
 use super::skip::Skip;
 use super::sort::{Sort, SpillOptions};
 use super::sort_merge::SortMerge;
+use super::subplan::Subplan;
 use super::{Node, PlanStage};
 use crate::catalog::collection::Collection;
 use crate::records::{RecordCursor, RecordReader};
@@ -90,12 +91,14 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             pattern,
             dedup,
             children,
+            prefixes,
         } => {
             let children = children
                 .iter()
                 .map(|child| build_node(cx, child, keep_key || !gives_document(child)))
                 .collect::<Result<_, _>>()?;
-            Box::new(SortMerge::new(pattern.clone(), *dedup, children))
+            let prefixes = prefixes.clone();
+            Box::new(SortMerge::new(pattern.clone(), *dedup, children, prefixes))
         }
         SolutionNode::Or {
             dedup,
@@ -132,6 +135,7 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
                 *kind == ProjectionKind::Covered || !gives_document(child),
             )?,
         )),
+        SolutionNode::Subplan { child } => Box::new(Subplan::new(build_node(cx, child, keep_key)?)),
         SolutionNode::ReturnKey { child } => Box::new(ReturnKey::new(build_node(cx, child, true)?)),
         SolutionNode::CountScan(scan) => Box::new(CountScan::new(cx, scan)?),
         SolutionNode::DistinctScan { scan, fields } => {
@@ -159,6 +163,7 @@ fn gives_document(node: &SolutionNode) -> bool {
         | SolutionNode::ReturnKey { .. } => true,
         SolutionNode::Sort { child, .. }
         | SolutionNode::Limit { child, .. }
+        | SolutionNode::Subplan { child }
         | SolutionNode::Skip { child, .. } => gives_document(child),
         SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
             children.iter().all(gives_document)

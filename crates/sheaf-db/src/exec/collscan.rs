@@ -8,6 +8,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{RawDoc, doc};
 use sheaf_query::matcher::MatchExpression;
+use sheaf_query::planner::statistics::SCAN_COST;
 
 use super::{Doc, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 use crate::records::RecordCursor;
@@ -37,7 +38,7 @@ impl CollScan {
 }
 
 impl PlanStage for CollScan {
-    fn work(&mut self, _: &mut WorkContext<'_>) -> Result<StageState, Error> {
+    fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
         if self.done {
             return Ok(StageState::Eof);
         }
@@ -53,6 +54,7 @@ impl PlanStage for CollScan {
             return Ok(StageState::Eof);
         }
         self.docs_examined += 1;
+        cx.cost += SCAN_COST;
         if let Some(filter) = &self.filter {
             let raw = RawDoc::parse(self.cursor.value()).unwrap_or(RawDoc::EMPTY);
             if !filter.matches(raw)? {

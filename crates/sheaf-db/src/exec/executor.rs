@@ -10,6 +10,7 @@ use sheaf_query::planner::solution::QuerySolution;
 
 use super::multi_plan::{self, Candidate, Scored, TrialBudget};
 use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, build};
+use crate::choose::ChoiceNotes;
 use crate::op_context::OpContext;
 
 /// One plan, being run.
@@ -25,6 +26,7 @@ pub struct PlanExecutor {
     trial_works: u64,
     n_returned: u64,
     begun: Instant,
+    notes: ChoiceNotes,
 }
 
 /// A candidate as explain shows it.
@@ -62,6 +64,29 @@ impl PlanExecutor {
         budget: TrialBudget,
         op: &OpContext,
     ) -> Result<Self, Error> {
+        match solutions.len() {
+            1 => Self::start(cx, solutions, None, op),
+            _ => Self::start(cx, solutions, Some(budget), op),
+        }
+    }
+
+    /// As [`PlanExecutor::new`], and a single candidate is tried as well: how
+    /// many steps it takes is worth knowing.
+    pub fn tried(
+        cx: &BuildContext,
+        solutions: Vec<QuerySolution>,
+        budget: TrialBudget,
+        op: &OpContext,
+    ) -> Result<Self, Error> {
+        Self::start(cx, solutions, Some(budget), op)
+    }
+
+    fn start(
+        cx: &BuildContext,
+        solutions: Vec<QuerySolution>,
+        budget: Option<TrialBudget>,
+        op: &OpContext,
+    ) -> Result<Self, Error> {
         let begun = Instant::now();
         let mut candidates = solutions
             .into_iter()
@@ -70,10 +95,9 @@ impl PlanExecutor {
                 Ok(Candidate::new(solution, root))
             })
             .collect::<Result<Vec<_>, Error>>()?;
-        let (winner, scored) = if candidates.len() > 1 {
-            multi_plan::run(&mut candidates, budget, &mut WorkContext { op })?
-        } else {
-            (0, Vec::new())
+        let (winner, scored) = match budget {
+            Some(budget) => multi_plan::run(&mut candidates, budget, &mut WorkContext::new(op))?,
+            None => (0, Vec::new()),
         };
         let solutions: Vec<_> = candidates
             .iter()
@@ -98,6 +122,7 @@ impl PlanExecutor {
             winner,
             n_returned: 0,
             begun,
+            notes: ChoiceNotes::default(),
         })
     }
 
@@ -112,7 +137,7 @@ impl PlanExecutor {
         let begun = Instant::now();
         let root = build(cx, &solution.root)?;
         let mut candidates = [Candidate::new(solution, root)];
-        multi_plan::run(&mut candidates, budget, &mut WorkContext { op })?;
+        multi_plan::run(&mut candidates, budget, &mut WorkContext::new(op))?;
         let [chosen] = candidates;
         if !chosen.root.is_eof() && chosen.results.len() < budget.results_max {
             return Ok(None);
@@ -127,6 +152,7 @@ impl PlanExecutor {
             winner: 0,
             n_returned: 0,
             begun,
+            notes: ChoiceNotes::default(),
         }))
     }
 
@@ -136,7 +162,7 @@ impl PlanExecutor {
             self.n_returned += 1;
             return Ok(Some(member));
         }
-        let mut cx = WorkContext { op };
+        let mut cx = WorkContext::new(op);
         loop {
             // At every step: a filter may take long over one document.
             op.check_interrupt()?;
@@ -164,6 +190,15 @@ impl PlanExecutor {
     /// Candidates of the trial in the planner's order; empty without a trial.
     pub fn trial(&self) -> &[TrialPlan] {
         &self.trial
+    }
+
+    /// What explain says about the choice of this plan.
+    pub fn notes(&self) -> &ChoiceNotes {
+        &self.notes
+    }
+
+    pub(crate) fn note(&mut self, notes: ChoiceNotes) {
+        self.notes = notes;
     }
 
     /// The winner's position in [`PlanExecutor::trial`].

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;
 use sheaf_query::matcher::MatchExpression;
+use sheaf_query::planner::statistics::FETCH_COST;
 
 use super::{Doc, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 use crate::records::RecordReader;
@@ -42,6 +43,7 @@ impl PlanStage for Fetch {
             self.already_has_obj += 1;
         } else if let Some(id) = member.record_id {
             self.docs_examined += 1;
+            cx.cost += FETCH_COST;
             // Index and record come from one snapshot, so the record is there
             // unless the index is damaged; `validate` reports that.
             match self.records.get(id)? {

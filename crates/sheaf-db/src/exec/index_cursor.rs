@@ -19,7 +19,7 @@ use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState, ScanBou
 use sheaf_query::planner::explain_bounds;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::IndexScanNode;
-use sheaf_storage::{Cursor, TableId};
+use sheaf_storage::{Cursor, Snapshot, TableId};
 
 use super::key_document::{KeyDocument, directions_of};
 use super::{BuildContext, IndexKey};
@@ -63,24 +63,47 @@ enum Move {
     None,
 }
 
+/// Bounds as pieces of KeyStrings; `None` for a range of whole keys.
+pub fn encoded_bounds(
+    bounds: &IndexBounds,
+    directions: Directions,
+    forward: bool,
+) -> Option<ScanBounds<Vec<u8>>> {
+    let encode = |field: usize, value: &Value| {
+        let mut out = KeyStringBuilder::new(directions.starting_at(field));
+        out.append(value.as_raw());
+        out.as_bytes().to_vec()
+    };
+    ScanBounds::compile(bounds, |_| !forward, encode)
+}
+
 impl IndexCursor {
     /// A contiguous walk where the bounds are one range, a checked one elsewhere.
     pub fn new(cx: &BuildContext, scan: &IndexScanNode) -> Result<Self, Error> {
-        Self::with_mode(cx, scan, true)
+        Self::with_mode(&cx.snapshot, scan, true)
     }
 
     /// Always a checked walk: for scans that skip within a range.
     pub fn checked(cx: &BuildContext, scan: &IndexScanNode) -> Result<Self, Error> {
-        Self::with_mode(cx, scan, false)
+        Self::checked_over(&cx.snapshot, scan)
     }
 
-    fn with_mode(cx: &BuildContext, scan: &IndexScanNode, contiguous: bool) -> Result<Self, Error> {
+    /// As [`IndexCursor::checked`], without a plan.
+    pub fn checked_over(snapshot: &Arc<dyn Snapshot>, scan: &IndexScanNode) -> Result<Self, Error> {
+        Self::with_mode(snapshot, scan, false)
+    }
+
+    fn with_mode(
+        snapshot: &Arc<dyn Snapshot>,
+        scan: &IndexScanNode,
+        contiguous: bool,
+    ) -> Result<Self, Error> {
         let directions = directions_of(&scan.index);
         let forward = scan.direction >= 0;
         // The planner names an index by its table.
         let table = TableId(scan.index.ident);
         let mut cursor = IndexCursor {
-            cursor: cx.snapshot.cursor(table).coded()?,
+            cursor: snapshot.cursor(table).coded()?,
             index: scan.index.clone(),
             bounds: scan.bounds.clone(),
             directions,
@@ -114,15 +137,7 @@ impl IndexCursor {
                 self.walk = Walk::Range { start, end };
                 return;
             }
-            IndexBounds::Fields(_) => {
-                let directions = self.directions;
-                let encode = |field: usize, value: &Value| {
-                    let mut out = KeyStringBuilder::new(directions.starting_at(field));
-                    out.append(value.as_raw());
-                    out.as_bytes().to_vec()
-                };
-                ScanBounds::compile(&self.bounds, |_| !self.forward, encode)
-            }
+            IndexBounds::Fields(_) => encoded_bounds(&self.bounds, self.directions, self.forward),
         };
         let Some(bounds) = bounds else {
             self.next_move = Move::None;

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;
+use sheaf_bson::{DocBuf, DocBuilder, doc};
 use sheaf_query::matcher::MatchExpression;
 use sheaf_query::planner::solution::IndexScanNode;
+use sheaf_query::planner::statistics::{KEY_COST, SEEK_COST};
 
 use super::index_cursor::IndexCursor;
 use super::key_document::KeyDocument;
@@ -24,6 +25,8 @@ pub struct IndexScan {
     filter: Option<Arc<MatchExpression>>,
     key_document: KeyDocument,
     seen: Option<RecordIdSet>,
+    /// See [`IndexScanNode::skips`].
+    skips: usize,
     keep_key: bool,
     done: bool,
     dups_tested: u64,
@@ -38,6 +41,7 @@ impl IndexScan {
             filter: scan.filter.clone(),
             key_document: KeyDocument::default(),
             seen: scan.dedup.then(RecordIdSet::default),
+            skips: scan.skips,
             keep_key,
             done: false,
             dups_tested: 0,
@@ -46,12 +50,32 @@ impl IndexScan {
     }
 }
 
+impl IndexScan {
+    fn plan_fields(&self) -> DocBuf {
+        let fields = self.cursor.plan_fields();
+        if self.skips == 0 {
+            return fields;
+        }
+        let mut out = DocBuilder::from_doc(fields.as_raw());
+        out.begin_document("skipScan");
+        out.append("prefixFields", self.skips as i32);
+        out.end();
+        out.finish()
+    }
+}
+
 impl PlanStage for IndexScan {
-    fn work(&mut self, _: &mut WorkContext<'_>) -> Result<StageState, Error> {
+    fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
         if self.done {
             return Ok(StageState::Eof);
         }
-        match self.cursor.advance()? {
+        let seeks = self.cursor.seeks();
+        let found = self.cursor.advance()?;
+        cx.cost += match self.cursor.seeks() == seeks {
+            true => KEY_COST,
+            false => SEEK_COST,
+        };
+        match found {
             None => {
                 self.done = true;
                 return Ok(StageState::Eof);
@@ -88,7 +112,7 @@ impl PlanStage for IndexScan {
         StageDescription {
             stage: "IXSCAN",
             filter: self.filter.as_ref().map(|f| f.serialize()),
-            plan_fields: self.cursor.plan_fields(),
+            plan_fields: self.plan_fields(),
             exec_fields: doc! {
                 "keysExamined": self.cursor.keys_examined() as i64,
                 "seeks": self.cursor.seeks() as i64,

@@ -24,7 +24,7 @@ mod executor;
 pub mod express;
 mod fetch;
 mod id_set;
-mod index_cursor;
+pub(crate) mod index_cursor;
 mod ixscan;
 pub mod key_document;
 mod limit;
@@ -36,6 +36,7 @@ mod skip;
 pub mod sort;
 mod sort_merge;
 pub mod spill;
+mod subplan;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -127,6 +128,16 @@ pub enum StageState {
 pub struct WorkContext<'a> {
     /// Deadline and kill flag; stages with long inner loops ask it.
     pub op: &'a OpContext,
+    /// What the steps cost so far, in the units of
+    /// [`statistics`](sheaf_query::planner::statistics).
+    pub cost: u64,
+}
+
+impl<'a> WorkContext<'a> {
+    /// Nothing is done yet.
+    pub fn new(op: &'a OpContext) -> Self {
+        WorkContext { op, cost: 0 }
+    }
 }
 
 /// One operator of a plan.

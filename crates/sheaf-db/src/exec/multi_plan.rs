@@ -8,11 +8,17 @@
 //! 1 + advanced/works + eps·[no FETCH] + eps·[no SORT] + eps·[no intersection] + 1·[at its end]
 //! eps = min(1 / (10 · works), 0.0001)
 //! ```
+//!
+//! By cost, what counts is not steps but what they cost: an index key little, a
+//! fetch more, a comparison within an intersection next to nothing. The next
+//! step is the cheapest candidate's, so that all have cost the same when the
+//! first is done, and `works` in productivity is the cost in index keys.
 
 use std::collections::VecDeque;
 
 use sheaf_bson::error_code::Error;
 use sheaf_query::planner::solution::QuerySolution;
+use sheaf_query::planner::statistics::{KEY_COST, STEP_COST};
 
 use super::{Member, Node, StageState, StageStats, WorkContext};
 
@@ -24,6 +30,8 @@ pub struct TrialBudget {
     pub works_max: u64,
     /// Results that end the trial (`internalQueryPlanEvaluationMaxResults`).
     pub results_max: usize,
+    /// Turns and scores by cost instead of by steps.
+    pub by_cost: bool,
 }
 
 /// A candidate in the trial.
@@ -36,6 +44,9 @@ pub struct Candidate {
     pub results: VecDeque<Member>,
     /// Set when it failed (a sort that outgrew its memory, say).
     pub failed: Option<Error>,
+    /// What its steps cost so far.
+    cost: u64,
+    works: u64,
 }
 
 /// What the trial found of one candidate.
@@ -47,6 +58,8 @@ pub struct Scored {
     pub stats: StageStats,
     /// Results during the trial.
     pub n_returned: u64,
+    /// What its steps cost, where that decided; in index keys.
+    pub cost: Option<f64>,
 }
 
 impl Candidate {
@@ -57,6 +70,28 @@ impl Candidate {
             root,
             results: VecDeque::new(),
             failed: None,
+            cost: 0,
+            works: 0,
+        }
+    }
+
+    /// One step. Whether the trial is over.
+    fn step(&mut self, budget: &TrialBudget, cx: &mut WorkContext<'_>) -> bool {
+        cx.cost = 0;
+        let state = self.root.work(cx);
+        self.works += 1;
+        self.cost += STEP_COST + cx.cost;
+        match state {
+            Ok(StageState::Advanced(member)) => {
+                self.results.push_back(member);
+                self.results.len() >= budget.results_max
+            }
+            Ok(StageState::NeedTime) => false,
+            Ok(StageState::Eof) => true,
+            Err(e) => {
+                self.failed = Some(e);
+                false
+            }
         }
     }
 }
@@ -68,42 +103,20 @@ pub fn run(
     budget: TrialBudget,
     cx: &mut WorkContext<'_>,
 ) -> Result<(usize, Vec<Scored>), Error> {
-    for _ in 0..budget.works_max {
-        cx.op.check_interrupt()?;
-        let mut done = false;
-        let mut alive = false;
-        for candidate in candidates.iter_mut() {
-            if candidate.failed.is_some() {
-                continue;
-            }
-            match candidate.root.work(cx) {
-                Ok(StageState::Advanced(member)) => {
-                    candidate.results.push_back(member);
-                    done |= candidate.results.len() >= budget.results_max;
-                }
-                Ok(StageState::NeedTime) => {}
-                Ok(StageState::Eof) => done = true,
-                Err(e) => {
-                    candidate.failed = Some(e);
-                    continue;
-                }
-            }
-            alive = true;
-        }
-        if done || !alive {
-            break;
-        }
+    match budget.by_cost {
+        true => take_turns_by_cost(candidates, budget, cx)?,
+        false => take_turns(candidates, budget, cx)?,
     }
     let scored: Vec<Scored> = candidates
         .iter()
         .map(|candidate| {
             let stats = candidate.root.stats();
             Scored {
-                score: if candidate.failed.is_some() {
-                    0.0
-                } else {
-                    score(&stats)
+                score: match candidate.failed {
+                    Some(_) => 0.0,
+                    None => score(&stats, budget.by_cost.then(|| cost_in_keys(candidate))),
                 },
+                cost: budget.by_cost.then(|| cost_in_keys(candidate)),
                 n_returned: candidate.results.len() as u64,
                 stats,
             }
@@ -121,10 +134,54 @@ pub fn run(
     }
 }
 
-/// See the module.
-pub fn score(stats: &StageStats) -> f64 {
+fn cost_in_keys(candidate: &Candidate) -> f64 {
+    candidate.cost as f64 / KEY_COST as f64
+}
+
+/// One step of each candidate after the other.
+fn take_turns(
+    candidates: &mut [Candidate],
+    budget: TrialBudget,
+    cx: &mut WorkContext<'_>,
+) -> Result<(), Error> {
+    for _ in 0..budget.works_max {
+        cx.op.check_interrupt()?;
+        let mut done = false;
+        let mut alive = false;
+        for candidate in candidates.iter_mut().filter(|c| c.failed.is_none()) {
+            done |= candidate.step(&budget, cx);
+            alive |= candidate.failed.is_none();
+        }
+        if done || !alive {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A step of the candidate that has cost least so far, until that one has used
+/// its steps.
+fn take_turns_by_cost(
+    candidates: &mut [Candidate],
+    budget: TrialBudget,
+    cx: &mut WorkContext<'_>,
+) -> Result<(), Error> {
+    loop {
+        cx.op.check_interrupt()?;
+        let alive = candidates.iter_mut().filter(|c| c.failed.is_none());
+        let Some(next) = alive.min_by_key(|c| c.cost) else {
+            return Ok(());
+        };
+        if next.works >= budget.works_max || next.step(&budget, cx) {
+            return Ok(());
+        }
+    }
+}
+
+/// See the module. `cost`, in index keys, takes the place of the steps.
+pub fn score(stats: &StageStats, cost: Option<f64>) -> f64 {
     let works = stats.common.works.max(1) as f64;
-    let productivity = stats.common.advanced as f64 / works;
+    let productivity = stats.common.advanced as f64 / cost.unwrap_or(works).max(1.0);
     let eps = (1.0 / (10.0 * works)).min(1e-4);
     let mut score = 1.0 + productivity;
     if !stats.any(|s| s.is_fetch) {

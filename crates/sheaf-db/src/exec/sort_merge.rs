@@ -7,8 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use sheaf_bson::doc;
+use sheaf_bson::DocBuilder;
 use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_query::planner::solution::PrefixProbe;
+use sheaf_query::planner::statistics::SEEK_COST;
 use sheaf_query::sort::{SortKeyGenerator, SortPattern};
 
 use super::{
@@ -30,11 +32,20 @@ pub struct SortMerge {
     dups_tested: u64,
     dups_dropped: u64,
     key_buffer: Vec<u8>,
+    /// How the children were found, if by looking into an index.
+    prefixes: Option<PrefixProbe>,
+    /// That has been counted as cost.
+    counted: bool,
 }
 
 impl SortMerge {
     /// Every child gives its results in the order of `pattern`.
-    pub fn new(pattern: Arc<SortPattern>, dedup: bool, children: Vec<Node>) -> Self {
+    pub fn new(
+        pattern: Arc<SortPattern>,
+        dedup: bool,
+        children: Vec<Node>,
+        prefixes: Option<PrefixProbe>,
+    ) -> Self {
         SortMerge {
             keys: SortKeyGenerator::new(&pattern),
             pattern,
@@ -47,12 +58,19 @@ impl SortMerge {
             dups_tested: 0,
             dups_dropped: 0,
             key_buffer: Vec::new(),
+            counted: prefixes.is_none(),
+            prefixes,
         }
     }
 }
 
 impl PlanStage for SortMerge {
     fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
+        if !std::mem::replace(&mut self.counted, true)
+            && let Some(prefixes) = &self.prefixes
+        {
+            cx.cost += prefixes.seeks * SEEK_COST;
+        }
         if let Some(&child) = self.waiting.last() {
             match self.children[child].work(cx)? {
                 StageState::Eof => {
@@ -113,13 +131,29 @@ impl PlanStage for SortMerge {
     }
 
     fn describe(&self) -> StageDescription {
+        let mut plan = DocBuilder::new();
+        plan.append("sortPattern", self.pattern.serialize().as_raw());
+        let mut exec = DocBuilder::new();
+        exec.append("dupsTested", self.dups_tested as i64);
+        exec.append("dupsDropped", self.dups_dropped as i64);
+        if let Some(prefixes) = &self.prefixes {
+            plan.begin_document("explodedPrefixes");
+            plan.append("indexName", prefixes.index_name.as_str());
+            plan.begin_array("fields");
+            prefixes.fields.iter().for_each(|field| {
+                plan.push(field.as_str());
+            });
+            plan.end();
+            plan.end();
+            exec.append("prefixKeysExamined", prefixes.keys_examined as i64);
+            exec.append("prefixSeeks", prefixes.seeks as i64);
+        }
         StageDescription {
             stage: "SORT_MERGE",
-            plan_fields: doc! {"sortPattern": self.pattern.serialize()},
-            exec_fields: doc! {
-                "dupsTested": self.dups_tested as i64,
-                "dupsDropped": self.dups_dropped as i64,
-            },
+            plan_fields: plan.finish(),
+            exec_fields: exec.finish(),
+            keys_examined: self.prefixes.as_ref().map_or(0, |p| p.keys_examined),
+            seeks: self.prefixes.as_ref().map_or(0, |p| p.seeks),
             children: self.children.iter().map(Node::stats).collect(),
             many: true,
             ..Default::default()
@@ -127,6 +161,7 @@ impl PlanStage for SortMerge {
     }
 
     fn add_counts(&self, counts: &mut WorkCounts) {
+        counts.keys_examined += self.prefixes.as_ref().map_or(0, |p| p.keys_examined);
         for child in &self.children {
             child.add_counts(counts);
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuilder, RawDoc};
 
+use crate::choose::ChoiceNotes;
 use crate::exec::{ExecutionStats, StageStats, TrialPlan};
 
 /// How much explain tells.
@@ -54,6 +55,8 @@ pub struct PlannerFacts {
     pub optimization_time: Duration,
     /// Whether the plan came from the cache.
     pub is_cached: bool,
+    /// What choosing the plan left to say.
+    pub notes: ChoiceNotes,
 }
 
 /// Appends the `queryPlanner` section.
@@ -78,9 +81,10 @@ pub fn append_query_planner(
         "optimizationTimeMillis",
         facts.optimization_time.as_millis() as i32,
     );
-    out.append("maxIndexedOrSolutionsReached", false);
-    out.append("maxIndexedAndSolutionsReached", false);
-    out.append("maxScansToExplodeReached", false);
+    let reached = &facts.notes.reached;
+    out.append("maxIndexedOrSolutionsReached", reached.or);
+    out.append("maxIndexedAndSolutionsReached", reached.and);
+    out.append("maxScansToExplodeReached", reached.explode);
     out.append("prunedSimilarIndexes", false);
     out.begin_document("winningPlan");
     out.append("isCached", facts.is_cached);
@@ -90,6 +94,16 @@ pub fn append_query_planner(
     for plan in rejected {
         out.push_begin_document();
         out.append("isCached", false);
+        append_plan_fields(out, plan);
+        out.end();
+    }
+    for (plan, why) in &facts.notes.hopeless {
+        out.push_begin_document();
+        out.append("isCached", false);
+        out.begin_document("notTried");
+        out.append("estimatedKeys", why.keys.round() as i64);
+        out.append("estimatedKeysOfBest", why.best.round() as i64);
+        out.end();
         append_plan_fields(out, plan);
         out.end();
     }
@@ -135,6 +149,9 @@ pub fn append_execution_stats(
 
 fn append_trial(out: &mut DocBuilder, plan: &TrialPlan) {
     out.append("score", plan.scored.score);
+    if let Some(cost) = plan.scored.cost {
+        out.append("cost", cost);
+    }
     append_trial_counters(out, plan);
 }
 

@@ -17,6 +17,7 @@ use sheaf_query::{planner, shape};
 
 use super::{PlannerFacts, Verbosity, append_execution_stats, append_query_planner};
 use crate::catalog::ReadView;
+use crate::choose::{ChoiceNotes, Purpose, choose};
 use crate::count;
 use crate::exec::{
     CommonStats, Doc, ExecutionStats, PlanExecutor, StageDescription, StageStats, TrialPlan,
@@ -82,12 +83,8 @@ pub fn planned(explained: &Explained<'_>) -> Result<PlanExecutor, Error> {
         options,
         ..
     } = explained;
-    if view.collection.is_none() {
-        return find::nothing(view, op, query, options);
-    }
-    let cx = find::build_context(view, query, options, true);
-    let solutions = find::plan(view, query, options)?;
-    PlanExecutor::new(&cx, solutions, find::budget(view, query, options)?, op)
+    let (executor, _) = choose(view, op, query, options, Purpose::Explain)?;
+    Ok(executor)
 }
 
 /// explain of a count.
@@ -122,7 +119,16 @@ pub fn count(explained: &Explained<'_>, out: &mut DocBuilder) -> Result<(), Erro
             n_returned: 0,
             root,
         };
-        return append(explained, begun, &stats, &[], &[], None, out);
+        return append(
+            explained,
+            begun,
+            &stats,
+            &[],
+            &[],
+            &ChoiceNotes::default(),
+            None,
+            out,
+        );
     }
     let (executor, _) = count::start(view, op, query, options, true)?;
     let mut counter = Counter(0);
@@ -227,6 +233,7 @@ fn append_under(
         &stats,
         &rejected,
         executor.trial(),
+        executor.notes(),
         error,
         out,
     )
@@ -263,7 +270,16 @@ fn explain_express(
             other => other,
         };
     }
-    append(explained, begun, &stats, &[], &[], None, out)
+    append(
+        explained,
+        begun,
+        &stats,
+        &[],
+        &[],
+        &ChoiceNotes::default(),
+        None,
+        out,
+    )
 }
 
 /// Puts the top stage above a plan's figures.
@@ -298,6 +314,7 @@ fn append(
     stats: &ExecutionStats,
     rejected: &[&StageStats],
     trial: &[TrialPlan],
+    notes: &ChoiceNotes,
     error: Option<&Error>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
@@ -305,6 +322,7 @@ fn append(
     let mut facts = PlannerFacts {
         namespace: explained.namespace.to_owned(),
         parsed_query: query.filter.serialize(),
+        notes: notes.clone(),
         optimization_time: stats.root.common.elapsed.abs_diff(begun.elapsed()),
         ..Default::default()
     };

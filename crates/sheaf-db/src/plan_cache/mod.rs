@@ -18,6 +18,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheaf_bson::DocBuilder;
 
+use crate::statistics::SampleSlot;
+
 mod trial;
 
 pub use trial::Trial;
@@ -53,6 +55,7 @@ impl Default for CachePolicy {
 #[derive(Debug, Default)]
 pub struct PlanCache {
     inner: Mutex<Inner>,
+    sample: SampleSlot,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +147,7 @@ impl PlanCache {
 
     /// Forgets everything.
     pub fn clear(&self) {
+        self.sample.clear();
         self.inner.lock().entries.clear();
     }
 
@@ -153,6 +157,11 @@ impl PlanCache {
             .lock()
             .entries
             .retain(|_, entry| entry.shape != shape);
+    }
+
+    /// What is known of the data.
+    pub(crate) fn sample(&self) -> &SampleSlot {
+        &self.sample
     }
 
     /// How many shapes are remembered.

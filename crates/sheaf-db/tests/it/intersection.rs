@@ -52,7 +52,11 @@ fn by_order_and_by_hash() {
         (doc! {"a": {"$lt": 6}, "list": {"$in": [1, 2]}}, 2),
         (doc! {"a": 3, "b": 400}, 2),
     ] {
-        let (expected, one) = ids(&t, &filter, &QueryOptions::default());
+        let published = QueryOptions {
+            planner_extensions: false,
+            ..QueryOptions::default()
+        };
+        let (expected, one) = ids(&t, &filter, &published);
         let (got, both) = ids(&t, &filter, &forced);
         assert_eq!(got, expected, "{filter}");
         assert_eq!(one.matches("IXSCAN").count(), 1, "{one}");

@@ -7,6 +7,7 @@ mod crash;
 mod differential;
 mod distinct;
 mod documents;
+mod extensions;
 mod find_by_index;
 mod indexes;
 mod intersection;

@@ -19,14 +19,17 @@
 //! together may weigh no more than [`WEIGHT_MAX`]. Where that cuts some off, the
 //! most promising stay; one way there always is.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::assignment::{Assignment, SharedList, assignments, rank};
+use super::assignment::{Assignment, SharedList, assignments, rank, skipping};
 use super::bounds::{BoundsTightness, OrderedIntervalList};
 use super::implication::Implied;
 use super::index_entry::IndexEntry;
+use super::plan_builder;
 use super::predicate::{Base, Conjunction, Disjunction, Predicate};
+use super::statistics::{FETCH_COST, KEY_COST, SCAN_COST, SEEK_COST, Statistics};
 use crate::matcher::MatchExpression;
 
 /// How much all ways together may weigh: scans, checks, and intervals.
@@ -37,6 +40,8 @@ const INTERVALS_PER_WEIGHT: usize = 8;
 const OUTER_MAX: usize = 32;
 /// And how many intervals one of them may have.
 const OUTER_INTERVALS_MAX: usize = 256;
+/// How many times cheaper than a collection scan a skip scan must look.
+const SKIP_SCAN_GAIN: f64 = 2.0;
 
 /// One way.
 #[derive(Debug)]
@@ -48,6 +53,8 @@ pub(super) struct Access<'q> {
     pub residual: Vec<&'q MatchExpression>,
     /// Conjuncts from around that need no check any more.
     exact_outer: Vec<*const MatchExpression>,
+    /// Leading fields that a skip scan hops over; 0 for everything else.
+    pub skips: usize,
     /// Scans, checks and intervals, those below included.
     weight: usize,
 }
@@ -70,8 +77,14 @@ pub(super) struct Enumerator<'a> {
     pub max_accesses: usize,
     /// Combinations of a disjunction.
     pub max_or: usize,
-    /// Pairs of indexes instead of single ones.
+    /// Pairs of indexes too.
     pub intersect: Option<Intersect>,
+    /// For ways that pay only where the data is right for them.
+    pub statistics: Option<&'a dyn Statistics>,
+    /// A limit on combinations cut some off.
+    pub or_reached: Cell<bool>,
+    /// A limit on the ways of a conjunction did.
+    pub and_reached: Cell<bool>,
 }
 
 /// Which intersections are asked for.
@@ -79,6 +92,10 @@ pub(super) struct Enumerator<'a> {
 pub(super) struct Intersect {
     /// Also scans that do not come in record order.
     pub hash: bool,
+    /// Instead of single indexes.
+    pub forced: bool,
+    /// Pairs of one conjunction.
+    pub max: usize,
 }
 
 /// What holds around an expression.
@@ -87,6 +104,8 @@ struct Scope<'q, 's> {
     outer: &'s [Predicate<'q>],
     /// Of the document, the expression itself included.
     implied: Implied,
+    /// It is the whole filter.
+    whole: bool,
 }
 
 impl Enumerator<'_> {
@@ -96,6 +115,7 @@ impl Enumerator<'_> {
             base: Base::default(),
             outer: &[],
             implied: Implied::nothing(&self.indexes).with(filter, &self.indexes),
+            whole: true,
         };
         let mut ways = self.conjunction(filter, &scope, self.max_accesses);
         // A key that can hold one document leaves nothing to compare.
@@ -122,11 +142,25 @@ impl Enumerator<'_> {
                 taken.extend(assignments(index, &all, max.saturating_sub(taken.len())));
             }
         }
+        if checks && let Some(statistics) = self.statistics {
+            for (at, index) in self.indexes.iter().enumerate() {
+                if taken.len() < max
+                    && scope.implied.holds_for(at)
+                    && let Some(skips) = skip_scan(index, &all, statistics)
+                {
+                    taken.push(skips);
+                }
+            }
+        }
+        if taken.len() >= max {
+            self.and_reached.set(true);
+        }
         // Each way lists what remains to be checked.
         let room = (WEIGHT_MAX / all.conjuncts.len().max(1)).max(1);
         if taken.len() > room {
             taken.sort_by_key(|assignment| std::cmp::Reverse(assignment.rank()));
             taken.truncate(room);
+            self.and_reached.set(true);
         }
         let mut ways: Vec<Rc<Access<'q>>> = taken
             .into_iter()
@@ -135,9 +169,14 @@ impl Enumerator<'_> {
         if let Some(intersect) = self.intersect
             && checks
         {
-            let pairs = self.intersections(&ways, &all, intersect, max);
-            if !pairs.is_empty() {
-                return pairs;
+            if intersect.forced {
+                let pairs = self.intersections(&ways, &all, intersect);
+                if !pairs.is_empty() {
+                    return pairs;
+                }
+            } else if scope.whole && !ways.iter().any(|way| way.is_unique_point()) {
+                let pairs = self.intersections(&ways, &all, intersect);
+                ways.extend(pairs.into_iter().take(max.saturating_sub(ways.len())));
             }
         }
         if all.disjunctions.is_empty() {
@@ -200,6 +239,7 @@ impl Enumerator<'_> {
                     Some(_) => scope.implied.clone(),
                     None => scope.implied.with(child, &self.indexes),
                 },
+                whole: false,
             };
             let mut ways = self.conjunction(child, &inner, self.max_accesses);
             if ways.is_empty() {
@@ -210,7 +250,14 @@ impl Enumerator<'_> {
             ways.truncate(max);
             choices.push(ways);
         }
-        combinations(&choices, max)
+        let found = combinations(&choices, max);
+        let all = choices
+            .iter()
+            .try_fold(1usize, |n, ways| n.checked_mul(ways.len()));
+        if all.is_none_or(|all| all > found.len()) {
+            self.or_reached.set(true);
+        }
+        found
             .into_iter()
             .map(|picks| {
                 let picked = picks
@@ -235,7 +282,6 @@ impl Enumerator<'_> {
         ways: &[Rc<Access<'q>>],
         all: &Conjunction<'q>,
         intersect: Intersect,
-        max: usize,
     ) -> Vec<Rc<Access<'q>>> {
         let mut pairs = Vec::new();
         for (i, a) in ways.iter().enumerate() {
@@ -259,7 +305,19 @@ impl Enumerator<'_> {
                 if (!sorted && !intersect.hash) || fx.iter().any(|f| fy.contains(f)) {
                     continue;
                 }
-                if pairs.len() >= max {
+                // One index that bounds all of these fields has the better keys.
+                let served = ways.iter().any(|way| match &way.kind {
+                    AccessKind::Scan(index, lists) => {
+                        let both = bounded(lists, index);
+                        fx.iter().chain(&fy).all(|f| both.contains(f))
+                    }
+                    _ => false,
+                });
+                if !intersect.forced && served {
+                    continue;
+                }
+                if pairs.len() >= intersect.max {
+                    self.and_reached.set(true);
                     return pairs;
                 }
                 // Two index entries may be seen at different moments of a
@@ -269,6 +327,7 @@ impl Enumerator<'_> {
                     covered: Vec::new(),
                     residual: all.conjuncts.clone(),
                     exact_outer: Vec::new(),
+                    skips: 0,
                     weight: a.weight + b.weight,
                 }));
             }
@@ -298,6 +357,25 @@ fn keep_light(ways: &mut Vec<Rc<Access<'_>>>) {
     ways.retain(|_| keep.next().unwrap_or(false));
 }
 
+/// A scan that hops over leading fields without predicates, if the statistics
+/// say that it costs clearly less than reading every document.
+fn skip_scan<'q>(
+    index: &Arc<IndexEntry>,
+    all: &Conjunction<'q>,
+    statistics: &dyn Statistics,
+) -> Option<Assignment<'q>> {
+    let assignment = skipping(index, all)?;
+    let prefixes = statistics.distinct_prefixes(index, assignment.skips)? as f64;
+    let lists = assignment.lists.iter().map(|list| (**list).clone());
+    let keys = statistics
+        .keys_within(&plan_builder::scan(index, lists))?
+        .keys;
+    // Each prefix is entered and left by a seek.
+    let cost = prefixes * (2 * SEEK_COST) as f64 + keys * (KEY_COST + FETCH_COST) as f64;
+    let whole = (statistics.records() * SCAN_COST) as f64;
+    (cost * SKIP_SCAN_GAIN <= whole).then_some(assignment)
+}
+
 /// A single scan for a conjunction.
 fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> Access<'q> {
     let mut covered = Vec::new();
@@ -319,6 +397,7 @@ fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> 
     };
     Access {
         weight: 1 + covered.len() + residual.len() + weight_of(&assignment.lists),
+        skips: assignment.skips,
         kind: AccessKind::Scan(assignment.index, assignment.lists),
         covered,
         residual,
@@ -386,7 +465,7 @@ fn combinations<T>(choices: &[Vec<T>], max: usize) -> Vec<Vec<usize>> {
 
 /// All alternatives' ways together; scans that differ in the leading field's
 /// bounds only become one.
-fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
+pub(super) fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
     let mut children: Vec<Rc<Access<'_>>> = Vec::with_capacity(picked.len());
     let mut merged: Vec<Merging<'_>> = Vec::new();
     for way in picked {
@@ -438,6 +517,7 @@ fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
     }
     Access {
         weight: children.iter().map(|way| way.weight).sum(),
+        skips: 0,
         kind: AccessKind::Or(children),
         covered: Vec::new(),
         residual: Vec::new(),
@@ -475,6 +555,7 @@ impl<'q> Merging<'q> {
             covered: Vec::new(),
             residual: Vec::new(),
             exact_outer: Vec::new(),
+            skips: 0,
         })
     }
 }
@@ -490,6 +571,7 @@ impl<'q> Access<'q> {
             covered: self.covered.clone(),
             residual: self.residual.clone(),
             exact_outer: self.exact_outer.clone(),
+            skips: self.skips,
             weight: self.weight,
         }
     }

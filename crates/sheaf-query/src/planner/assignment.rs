@@ -38,6 +38,8 @@ pub(super) struct Assignment<'q> {
     pub lists: Vec<SharedList>,
     /// What was taken, and how well the bounds decide it.
     pub taken: Vec<Taken<'q>>,
+    /// Leading fields that a skip scan hops over.
+    pub skips: usize,
 }
 
 /// A list that several candidates may have in common.
@@ -127,6 +129,35 @@ pub(super) fn assignments<'q>(
     all: &Conjunction<'q>,
     max: usize,
 ) -> Vec<Assignment<'q>> {
+    assignments_from(index, all, max, true)
+}
+
+/// The way in which an index serves a conjunction that says nothing of its
+/// leading fields: a scan hops over their values.
+pub(super) fn skipping<'q>(
+    index: &Arc<IndexEntry>,
+    all: &Conjunction<'q>,
+) -> Option<Assignment<'q>> {
+    let is_free = |field: &IndexField| all.over(field.path.dotted()).is_empty();
+    if !matches!(index.kind, IndexKind::Btree) {
+        return None;
+    }
+    let free = index.fields.iter().take_while(|f| is_free(f)).count();
+    if free == 0 || free == index.fields.len() {
+        return None;
+    }
+    let mut found = assignments_from(index, all, 1, false).pop()?;
+    found.skips = found.lists.iter().take_while(|l| l.is_full()).count();
+    (found.skips < found.lists.len()).then_some(found)
+}
+
+/// `leads`: only ways that bound the leading field.
+fn assignments_from<'q>(
+    index: &Arc<IndexEntry>,
+    all: &Conjunction<'q>,
+    max: usize,
+    leads: bool,
+) -> Vec<Assignment<'q>> {
     let wildcard = index.wildcard();
     let candidates_of = |field: usize| -> Vec<Candidate<'_, 'q>> {
         if wildcard.is_some() && !index.holds_values_of(field) {
@@ -157,14 +188,14 @@ pub(super) fn assignments<'q>(
     // A path needs no predicate of its own where it is the one of the value.
     let leading_field = usize::from(wildcard.is_some_and(|w| w.path_field == 0));
     let has_predicates = |field: &IndexField| !all.over(field.path.dotted()).is_empty();
-    if !index.fields.get(leading_field).is_some_and(has_predicates) {
+    if leads && !index.fields.get(leading_field).is_some_and(has_predicates) {
         return Vec::new();
     }
     if index.sparse && !some_field_is_present(index, all) {
         return Vec::new();
     }
     let candidates: Vec<_> = (0..=leading_field).map(candidates_of).collect();
-    if candidates[leading_field].is_empty() {
+    if leads && candidates[leading_field].is_empty() {
         return Vec::new();
     }
     let mut candidates = candidates;
@@ -179,7 +210,7 @@ pub(super) fn assignments<'q>(
         }
         _ => 0,
     };
-    let choices = if is_multikey(index, first_field) {
+    let choices = if leads && is_multikey(index, first_field) {
         candidates[first_field].len()
     } else {
         1
@@ -320,6 +351,7 @@ fn assignment_of<'q>(
         index: index.clone(),
         lists,
         taken,
+        skips: 0,
     }
 }
 

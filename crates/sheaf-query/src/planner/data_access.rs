@@ -11,24 +11,37 @@
 //! Documents are read late: a sort by fields of the key sorts keys, and only
 //! what is left of them is read.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
+use super::PlannerParams;
 use super::assignment::traits_of;
 use super::bounds::{IndexBounds, Interval};
 use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
-use super::sort_analysis::{merged, ordered};
+use super::sort_analysis::{Exploder, ordered};
 use crate::canonical::CanonicalQuery;
 use crate::projection::Projection;
 use crate::sort::SortPattern;
 
 /// Makes whole plans for one query.
 pub(super) struct Finisher<'a> {
-    pub query: &'a CanonicalQuery,
-    /// Scans of one merge.
-    pub max_scans_to_explode: usize,
+    query: &'a CanonicalQuery,
+    /// Makes merges, where there is an order to give.
+    pub exploder: Option<Exploder<'a>>,
 }
 
-impl Finisher<'_> {
+impl<'a> Finisher<'a> {
+    pub fn new(query: &'a CanonicalQuery, params: &PlannerParams<'a>) -> Finisher<'a> {
+        let exploder = query.sort.as_ref().map(|pattern| Exploder {
+            pattern,
+            max: params.max_scans_to_explode,
+            // Seeks for every prefix pay only if not everything is read.
+            statistics: params.statistics.filter(|_| query.limit.is_some()),
+            reached: Cell::new(false),
+        });
+        Finisher { query, exploder }
+    }
+
     /// The plan around an access path. `None` if it would have to sort and
     /// `may_sort` is false.
     pub fn finish(&self, access: SolutionNode, may_sort: bool) -> Option<QuerySolution> {
@@ -38,7 +51,7 @@ impl Finisher<'_> {
         if let Some(pattern) = &query.sort {
             node = match ordered(node, pattern) {
                 Ok(in_order) => in_order,
-                Err(node) => match merged(&node, pattern, self.max_scans_to_explode) {
+                Err(node) => match self.exploder.as_ref().and_then(|e| e.merged(&node)) {
                     Some(in_order) => in_order,
                     None if !may_sort => return None,
                     None => {
@@ -156,6 +169,7 @@ fn blocks(node: &SolutionNode) -> bool {
         | SolutionNode::Limit { child, .. }
         | SolutionNode::Skip { child, .. }
         | SolutionNode::Projection { child, .. }
+        | SolutionNode::Subplan { child }
         | SolutionNode::ReturnKey { child } => blocks(child),
         SolutionNode::Or { children, .. }
         | SolutionNode::SortMerge { children, .. }
@@ -186,6 +200,7 @@ fn holds_document(node: &SolutionNode) -> bool {
         SolutionNode::Sort { child, .. }
         | SolutionNode::Limit { child, .. }
         | SolutionNode::Skip { child, .. }
+        | SolutionNode::Subplan { child }
         | SolutionNode::Projection { child, .. } => holds_document(child),
         SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
             children.iter().all(holds_document)

@@ -70,6 +70,7 @@ pub(super) fn key_range(query: &CanonicalQuery, hinted: &Hinted) -> Result<Solut
         direction: 1,
         filter: None,
         dedup: index.multikey,
+        skips: 0,
     }))
 }
 

@@ -17,6 +17,7 @@
 //! Without any indexed solution the plan is a COLLSCAN; with one, it is not a
 //! candidate. Planning takes bounded time whatever the filter: see [`access`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode};
@@ -43,6 +44,8 @@ mod predicate;
 mod signature;
 pub mod solution;
 mod sort_analysis;
+pub mod statistics;
+mod subplan;
 mod summary;
 mod text;
 mod type_bracket;
@@ -53,6 +56,7 @@ pub use express::{ExpressKey, express_key};
 pub use keys_only::{plan_count, plan_distinct};
 pub use plan_builder::index_scan;
 pub use signature::{signature, signatures};
+pub use subplan::{has_subplans, plan_branches};
 pub use summary::plan_summary;
 
 use access::{Enumerator, Intersect};
@@ -62,6 +66,7 @@ use implication::implies;
 use index_entry::{IndexEntry, WildcardView};
 use plan_builder::{full_scan, stages};
 use solution::{QuerySolution, SolutionNode};
+use statistics::Statistics;
 
 /// What planning depends on besides the query.
 #[derive(Debug, Clone)]
@@ -83,8 +88,42 @@ pub struct PlannerParams<'a> {
     /// `internalQueryPlannerEnableHashIntersection`.
     pub enable_hash_intersection: bool,
     /// `internalQueryForceIntersectionPlans`: intersections are candidates only
-    /// when forced, and then the only ones.
+    /// when forced (and then the only ones), or with statistics.
     pub force_intersection_plans: bool,
+    /// `internalQueryEnumerationMaxIntersectPerAnd`.
+    pub max_intersections: usize,
+    /// What the data says. With it there are plans beyond MongoDB's.
+    pub statistics: Option<&'a dyn Statistics>,
+}
+
+/// What planning gives.
+#[derive(Debug, Clone, Default)]
+pub struct Planned {
+    /// The candidates; never empty.
+    pub solutions: Vec<QuerySolution>,
+    /// Which limits kept further candidates out.
+    pub reached: LimitsReached,
+}
+
+/// explain's `maxIndexedOrSolutionsReached` and the like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitsReached {
+    /// Of the combinations of a disjunction.
+    pub or: bool,
+    /// Of the ways of a conjunction.
+    pub and: bool,
+    /// Of the scans of a merge.
+    pub explode: bool,
+}
+
+impl LimitsReached {
+    fn of(enumerator: &Enumerator<'_>, finisher: &Finisher<'_>) -> LimitsReached {
+        LimitsReached {
+            or: enumerator.or_reached.get(),
+            and: enumerator.and_reached.get(),
+            explode: finisher.exploder.as_ref().is_some_and(|e| e.reached.get()),
+        }
+    }
 }
 
 impl<'a> PlannerParams<'a> {
@@ -99,11 +138,16 @@ impl<'a> PlannerParams<'a> {
             enable_index_intersection: true,
             enable_hash_intersection: false,
             force_intersection_plans: false,
+            max_intersections: 3,
+            statistics: None,
         }
     }
 
     /// The search over the indexes that the hint leaves; `None` if it leaves none.
-    fn enumerator(&self, hinted: &'a Hinted) -> Option<Enumerator<'a>> {
+    fn enumerator<'e>(&self, hinted: &'e Hinted) -> Option<Enumerator<'e>>
+    where
+        'a: 'e,
+    {
         let is_used = |index: &&Arc<IndexEntry>| {
             !index.hidden
                 && index
@@ -119,14 +163,20 @@ impl<'a> PlannerParams<'a> {
             Hinted::Index(index) => vec![index],
             Hinted::No => self.indexes.iter().filter(is_used).collect(),
         };
-        let intersect = self.enable_index_intersection && self.force_intersection_plans;
+        let intersect = self.enable_index_intersection
+            && (self.force_intersection_plans || self.statistics.is_some());
         Some(Enumerator {
             indexes,
             max_accesses: self.max_indexed_solutions.max(1),
             max_or: self.max_or_solutions.max(1),
             intersect: intersect.then_some(Intersect {
                 hash: self.enable_hash_intersection,
+                forced: self.force_intersection_plans,
+                max: self.max_intersections,
             }),
+            statistics: self.statistics,
+            or_reached: Cell::new(false),
+            and_reached: Cell::new(false),
         })
     }
 }
@@ -141,22 +191,27 @@ pub fn plan(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
 ) -> Result<Vec<QuerySolution>, Error> {
+    plan_all(query, params).map(|planned| planned.solutions)
+}
+
+/// As [`plan`], and which limits it met.
+pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Planned, Error> {
     let hinted = resolve(query.hint.as_ref(), params.indexes)?;
-    let finisher = Finisher {
-        query,
-        max_scans_to_explode: params.max_scans_to_explode,
-    };
+    let finisher = Finisher::new(query, params);
+    let mut reached = LimitsReached::default();
+    let of = |solutions: Vec<QuerySolution>, reached: LimitsReached| Planned { solutions, reached };
     // Whatever it takes: sorting is always possible.
     let finish = |node: SolutionNode| finisher.finish(node, true).into_iter().collect::<Vec<_>>();
     if query.min.is_some() || query.max.is_some() {
         let range = min_max::key_range(query, &hinted)?;
-        return Ok(finish(checked(range, query)));
+        return Ok(of(finish(checked(range, query)), reached));
     }
     if query.filter.is_trivially_false() {
-        return Ok(vec![QuerySolution {
+        let nothing = QuerySolution {
             root: SolutionNode::Eof,
             has_blocking_stage: false,
-        }]);
+        };
+        return Ok(of(vec![nothing], reached));
     }
     let mut solutions = Vec::new();
     if let Some(enumerator) = params.enumerator(&hinted) {
@@ -185,9 +240,10 @@ pub fn plan(
                 .take(room);
             solutions.extend(whole);
         }
+        reached = LimitsReached::of(&enumerator, &finisher);
     }
     if !solutions.is_empty() {
-        return Ok(solutions);
+        return Ok(of(solutions, reached));
     }
     if params.no_table_scan {
         return Err(Error::new(
@@ -201,7 +257,8 @@ pub fn plan(
         _ => 1,
     };
     let filter = (!query.filter.is_trivially_true()).then(|| query.filter.clone());
-    Ok(finish(SolutionNode::CollScan { direction, filter }))
+    let scan = SolutionNode::CollScan { direction, filter };
+    Ok(of(finish(scan), reached))
 }
 
 /// A hint at an index with a wildcard, none of whose keys says something of the query.

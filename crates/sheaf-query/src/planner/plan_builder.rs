@@ -17,6 +17,7 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
     let node = match &access.kind {
         AccessKind::Scan(index, lists) => SolutionNode::IndexScan(IndexScanNode {
             filter: conjunction(&access.covered, filter),
+            skips: access.skips,
             ..scan(index, lists.iter().map(|list| (**list).clone()))
         }),
         AccessKind::Or(parts) => SolutionNode::Or {
@@ -90,6 +91,7 @@ pub(super) fn scan(
         direction: 1,
         filter: None,
         dedup: index.multikey || several_paths,
+        skips: 0,
     }
 }
 

@@ -63,6 +63,9 @@ fn write_node(node: &SolutionNode, out: &mut String) {
                 let path = scan.index.fields[wildcard.path_field + 1].path.dotted();
                 let _ = write!(out, "({}:{path})", path.len());
             }
+            if scan.skips > 0 {
+                let _ = write!(out, " skips {}", scan.skips);
+            }
             write_checks(scan.filter.as_deref(), out);
             &[]
         }
@@ -90,6 +93,10 @@ fn write_node(node: &SolutionNode, out: &mut String) {
         }
         SolutionNode::Skip { child, .. } => {
             out.push_str("SKIP");
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Subplan { child } => {
+            out.push_str("SUBPLAN");
             std::slice::from_ref(child)
         }
         SolutionNode::ReturnKey { child } => {

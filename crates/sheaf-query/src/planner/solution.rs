@@ -55,6 +55,13 @@ pub enum SolutionNode {
         dedup: bool,
         /// In scan order.
         children: Vec<SolutionNode>,
+        /// Set if the children's points were taken from the index.
+        prefixes: Option<PrefixProbe>,
+    },
+    /// SUBPLAN: a rooted `$or` that was planned branch by branch.
+    Subplan {
+        /// The plan made of the branches' plans.
+        child: Box<SolutionNode>,
     },
     /// OR: union of children, de-duplicated by record id.
     Or {
@@ -130,6 +137,7 @@ impl SolutionNode {
             | SolutionNode::Limit { child, .. }
             | SolutionNode::Skip { child, .. }
             | SolutionNode::Projection { child, .. }
+            | SolutionNode::Subplan { child }
             | SolutionNode::ReturnKey { child } => std::slice::from_ref(&**child),
             SolutionNode::SortMerge { children, .. }
             | SolutionNode::Or { children, .. }
@@ -173,6 +181,22 @@ pub struct IndexScanNode {
     pub filter: Option<Arc<MatchExpression>>,
     /// Give every record once (the index is multikey).
     pub dedup: bool,
+    /// How many leading fields have no bounds, though a field behind them has:
+    /// the scan hops over their values. 0 if it begins with bounds, or has none.
+    pub skips: usize,
+}
+
+/// How the prefixes of a merge were found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixProbe {
+    /// Of which index.
+    pub index_name: String,
+    /// Its leading fields, of which every combination has a scan.
+    pub fields: Vec<String>,
+    /// Keys examined while planning.
+    pub keys_examined: u64,
+    /// Seeks while planning.
+    pub seeks: u64,
 }
 
 /// How a projection is carried out.

@@ -17,20 +17,28 @@
 //!
 //! **Explode for sort.** Where points stand before the sort fields, one scan
 //! for each combination of them is ordered, and merging them gives the order
-//! without a blocking sort, as long as there are not too many.
+//! without a blocking sort, as long as there are not too many. Where others than
+//! points stand there, statistics may know the few values that there are
+//! (sorted pages over everything: the newest ten of all categories).
 
+use std::cell::Cell;
 use std::sync::Arc;
+
+use sheaf_bson::Value;
 
 use super::assignment::{deepest_shared_array, is_multikey, traits_of};
 use super::bounds::{IndexBounds, OrderedIntervalList};
-use super::index_entry::IndexEntry;
-use super::solution::{IndexScanNode, SolutionNode};
+use super::index_entry::{IndexEntry, IndexKind};
+use super::solution::{IndexScanNode, PrefixProbe, SolutionNode};
+use super::statistics::{Prefixes, Statistics};
 use crate::matcher::MatchExpression;
 use crate::sort::SortPattern;
 
 /// Intervals of all scans of one merge, those behind the fields taken apart;
 /// each scan has them all.
 const INTERVALS_MAX: usize = 100_000;
+/// How far an estimate of different values may lie above the truth.
+const DISTINCT_SLACK: u64 = 4;
 
 /// In which direction a scan gives an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,126 +177,200 @@ pub(super) fn ordered(
     }
 }
 
-/// The node as a merge of ordered scans, at most `max` of them.
-pub(super) fn merged(
-    node: &SolutionNode,
-    pattern: &Arc<SortPattern>,
-    max: usize,
-) -> Option<SolutionNode> {
-    match node {
-        // What is checked on the document is checked after the merge: so
-        // documents are read in the order asked for, and no more than needed.
-        SolutionNode::Fetch { filter, child } => Some(SolutionNode::Fetch {
-            filter: filter.clone(),
-            child: Box::new(merged(child, pattern, max)?),
-        }),
-        SolutionNode::Or { children, .. } => {
-            let mut parts = Vec::new();
-            for child in children {
-                explode(child, pattern, max, &mut parts)?;
+/// Makes merges of ordered scans.
+pub(super) struct Exploder<'a> {
+    /// The order of every scan.
+    pub pattern: &'a Arc<SortPattern>,
+    /// Scans of one merge.
+    pub max: usize,
+    /// Where the values of leading fields without points are taken from.
+    pub statistics: Option<&'a dyn Statistics>,
+    /// Set when a merge was given up for having too many scans.
+    pub reached: Cell<bool>,
+}
+
+impl Exploder<'_> {
+    /// The node as a merge of ordered scans.
+    pub fn merged(&self, node: &SolutionNode) -> Option<SolutionNode> {
+        let mut parts = Parts::default();
+        let dedup = match node {
+            // What is checked on the document is checked after the merge: so
+            // documents are read in the order asked for, and no more than needed.
+            SolutionNode::Fetch { filter, child } => {
+                return Some(SolutionNode::Fetch {
+                    filter: filter.clone(),
+                    child: Box::new(self.merged(child)?),
+                });
             }
-            merge(parts, pattern, true)
-        }
-        SolutionNode::IndexScan(scan) => {
-            let mut parts = Vec::new();
-            explode(node, pattern, max, &mut parts)?;
-            merge(parts, pattern, scan.dedup)
-        }
-        _ => None,
-    }
-}
-
-fn merge(
-    children: Vec<SolutionNode>,
-    pattern: &Arc<SortPattern>,
-    dedup: bool,
-) -> Option<SolutionNode> {
-    (children.len() > 1).then(|| SolutionNode::SortMerge {
-        pattern: pattern.clone(),
-        dedup,
-        children,
-    })
-}
-
-/// Adds the scans that `node` (a scan, or a FETCH above one) becomes.
-fn explode(
-    node: &SolutionNode,
-    pattern: &SortPattern,
-    max: usize,
-    out: &mut Vec<SolutionNode>,
-) -> Option<()> {
-    let (scan, filter): (_, Option<&Option<Arc<MatchExpression>>>) = match node {
-        SolutionNode::IndexScan(scan) => (scan, None),
-        SolutionNode::Fetch { filter, child } => match child.as_ref() {
-            SolutionNode::IndexScan(scan) => (scan, Some(filter)),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    let IndexBounds::Fields(lists) = &scan.bounds else {
-        return None;
-    };
-    let mut roles = roles_of(scan);
-    let mut count = 1usize;
-    let mut leading = 0;
-    let provides = loop {
-        if let Some(provides) = provides(&scan.index, &roles, scan.direction, pattern) {
-            break provides;
-        }
-        // One more field has to be taken apart.
-        let list = lists.get(leading)?;
-        if !list.is_union_of_points() {
-            return None;
-        }
-        count = count.checked_mul(list.intervals.len())?;
-        roles[leading] = FieldRole::Point;
-        leading += 1;
-        if count.checked_add(out.len())? > max {
-            return None;
-        }
-    };
-    let trailing: usize = lists[leading..].iter().map(|l| l.intervals.len()).sum();
-    if count.checked_add(out.len())? > max || count.checked_mul(trailing)? > INTERVALS_MAX {
-        return None;
-    }
-    let turned = match provides {
-        Provides::AsIs => scan.clone(),
-        Provides::Reversed => reversed(scan.clone()),
-    };
-    let IndexBounds::Fields(lists) = &turned.bounds else {
-        return None;
-    };
-    for combination in 0..count {
-        // The last of the leading fields varies fastest, as in the index.
-        let mut rest = combination;
-        let mut picked: Vec<OrderedIntervalList> = lists[..leading]
-            .iter()
-            .rev()
-            .map(|list| {
-                let pick = rest % list.intervals.len();
-                rest /= list.intervals.len();
-                OrderedIntervalList {
-                    name: list.name.clone(),
-                    intervals: vec![list.intervals[pick].clone()],
+            SolutionNode::Or { children, .. } => {
+                for child in children {
+                    self.explode(child, &mut parts)?;
                 }
-            })
-            .collect();
-        picked.reverse();
-        picked.extend_from_slice(&lists[leading..]);
-        let one = SolutionNode::IndexScan(IndexScanNode {
-            index: turned.index.clone(),
-            bounds: IndexBounds::Fields(picked),
-            direction: turned.direction,
-            filter: turned.filter.clone(),
-            dedup: turned.dedup,
-        });
-        out.push(match filter {
-            None => one,
-            Some(filter) => SolutionNode::Fetch {
-                filter: filter.clone(),
-                child: Box::new(one),
-            },
-        });
+                true
+            }
+            SolutionNode::IndexScan(scan) => {
+                self.explode(node, &mut parts)?;
+                scan.dedup
+            }
+            _ => return None,
+        };
+        // Prefixes that are there now may be one tomorrow, or none: still a merge.
+        (parts.scans.len() > 1 || parts.prefixes.is_some()).then(|| SolutionNode::SortMerge {
+            pattern: self.pattern.clone(),
+            dedup,
+            children: parts.scans,
+            prefixes: parts.prefixes,
+        })
     }
-    Some(())
+
+    /// Adds the scans that `node` (a scan, or a FETCH above one) becomes.
+    fn explode(&self, node: &SolutionNode, out: &mut Parts) -> Option<()> {
+        let (scan, filter): (_, Option<&Option<Arc<MatchExpression>>>) = match node {
+            SolutionNode::IndexScan(scan) => (scan, None),
+            SolutionNode::Fetch { filter, child } => match child.as_ref() {
+                SolutionNode::IndexScan(scan) => (scan, Some(filter)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let IndexBounds::Fields(lists) = &scan.bounds else {
+            return None;
+        };
+        let (leading, provides) = self.leading(scan)?;
+        let turned = match provides {
+            Provides::AsIs => scan.clone(),
+            Provides::Reversed => reversed(scan.clone()),
+        };
+        let room = self.max.saturating_sub(out.scans.len());
+        let points = lists[..leading]
+            .iter()
+            .all(OrderedIntervalList::is_union_of_points);
+        let count = lists[..leading]
+            .iter()
+            .try_fold(1usize, |count, list| {
+                count.checked_mul(list.intervals.len())
+            })
+            .filter(|_| points);
+        let trailing: usize = lists[leading..].iter().map(|l| l.intervals.len()).sum();
+        let fits = |scans: usize| {
+            scans
+                .checked_mul(trailing)
+                .is_some_and(|n| n <= INTERVALS_MAX)
+        };
+        let IndexBounds::Fields(of_turned) = &turned.bounds else {
+            return None;
+        };
+        let prefixes = match count {
+            Some(count) if count <= room && fits(count) => {
+                combinations(&of_turned[..leading], count)
+            }
+            _ => {
+                if points {
+                    self.reached.set(true);
+                }
+                let found = self.prefixes(scan, leading, room)?;
+                if !fits(found.values.len()) {
+                    return None;
+                }
+                out.add_probe(scan, leading, &found);
+                let points = |values: Vec<Value>| {
+                    let lists = values.into_iter().zip(of_turned);
+                    lists
+                        .map(|(value, list)| OrderedIntervalList::point(value).named(&list.name))
+                        .collect()
+                };
+                found.values.into_iter().map(points).collect()
+            }
+        };
+        for mut picked in prefixes {
+            picked.extend_from_slice(&of_turned[leading..]);
+            let one = SolutionNode::IndexScan(IndexScanNode {
+                bounds: IndexBounds::Fields(picked),
+                skips: 0,
+                index: turned.index.clone(),
+                direction: turned.direction,
+                filter: turned.filter.clone(),
+                dedup: turned.dedup,
+            });
+            out.scans.push(match filter {
+                None => one,
+                Some(filter) => SolutionNode::Fetch {
+                    filter: filter.clone(),
+                    child: Box::new(one),
+                },
+            });
+        }
+        Some(())
+    }
+
+    /// How many leading fields have to be taken apart into points so that each
+    /// scan gives the order.
+    fn leading(&self, scan: &IndexScanNode) -> Option<(usize, Provides)> {
+        let mut roles = roles_of(scan);
+        for leading in 0..=roles.len() {
+            if let Some(provides) = provides(&scan.index, &roles, scan.direction, self.pattern) {
+                return Some((leading, provides));
+            }
+            *roles.get_mut(leading)? = FieldRole::Point;
+        }
+        None
+    }
+
+    /// The values of the leading fields that there are, if they are few.
+    fn prefixes(&self, scan: &IndexScanNode, leading: usize, room: usize) -> Option<Prefixes> {
+        let statistics = self.statistics?;
+        if !matches!(scan.index.kind, IndexKind::Btree) {
+            return None;
+        }
+        let about = statistics.distinct_prefixes(&scan.index, leading)?;
+        if about > room as u64 * DISTINCT_SLACK {
+            return None;
+        }
+        statistics.prefixes(scan, leading, room)
+    }
+}
+
+/// The scans of a merge in the making.
+#[derive(Default)]
+struct Parts {
+    scans: Vec<SolutionNode>,
+    prefixes: Option<PrefixProbe>,
+}
+
+impl Parts {
+    fn add_probe(&mut self, scan: &IndexScanNode, leading: usize, found: &Prefixes) {
+        let fields = scan.index.fields[..leading].iter();
+        let probe = self.prefixes.get_or_insert_with(|| PrefixProbe {
+            index_name: scan.index.name.clone(),
+            fields: fields.map(|f| f.path.dotted().to_owned()).collect(),
+            keys_examined: 0,
+            seeks: 0,
+        });
+        probe.keys_examined += found.keys_examined;
+        probe.seeks += found.seeks;
+    }
+}
+
+/// Every combination of one interval of each list, the last varying fastest,
+/// as in the index.
+fn combinations(lists: &[OrderedIntervalList], count: usize) -> Vec<Vec<OrderedIntervalList>> {
+    (0..count)
+        .map(|combination| {
+            let mut rest = combination;
+            let mut picked: Vec<OrderedIntervalList> = lists
+                .iter()
+                .rev()
+                .map(|list| {
+                    let pick = rest % list.intervals.len();
+                    rest /= list.intervals.len();
+                    OrderedIntervalList {
+                        name: list.name.clone(),
+                        intervals: vec![list.intervals[pick].clone()],
+                    }
+                })
+                .collect();
+            picked.reverse();
+            picked
+        })
+        .collect()
 }

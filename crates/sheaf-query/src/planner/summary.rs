@@ -38,6 +38,7 @@ fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
         | SolutionNode::Limit { child, .. }
         | SolutionNode::Skip { child, .. }
         | SolutionNode::Projection { child, .. }
+        | SolutionNode::Subplan { child }
         | SolutionNode::ReturnKey { child } => return collect(child, out),
         SolutionNode::Or { children, .. }
         | SolutionNode::SortMerge { children, .. }

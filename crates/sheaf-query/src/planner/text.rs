@@ -77,6 +77,7 @@ fn write_node(
             pattern,
             dedup,
             children,
+            prefixes,
         } => {
             write!(
                 f,
@@ -85,6 +86,10 @@ fn write_node(
             )?;
             if *dedup {
                 f.write_str(" dedup")?;
+            }
+            if let Some(prefixes) = prefixes {
+                let fields = prefixes.fields.join(", ");
+                write!(f, "  every {fields} of {}", prefixes.index_name)?;
             }
             children
         }
@@ -120,6 +125,10 @@ fn write_node(
             };
             let spec = projection.transform_by().as_raw();
             write!(f, "{name} {}", json::shell_doc(spec))?;
+            std::slice::from_ref(child)
+        }
+        SolutionNode::Subplan { child } => {
+            f.write_str("SUBPLAN")?;
             std::slice::from_ref(child)
         }
         SolutionNode::ReturnKey { child } => {
@@ -191,6 +200,9 @@ fn write_scan(f: &mut fmt::Formatter<'_>, stage: &str, scan: &IndexScanNode) -> 
     write_filter(f, scan.filter.as_deref())?;
     if scan.dedup {
         f.write_str("  dedup")?;
+    }
+    if scan.skips > 0 {
+        write!(f, "  skips: {}", scan.skips)?;
     }
     Ok(())
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value, compare_values, json};
 
-use super::naive::{Collection, Row, key_document};
+use super::naive::{Collection, Encouraging, Row, key_document};
 use super::random::Random;
 use super::script::index_of;
 use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::matcher::{self, ParseContext};
 use crate::planner::bounds::IndexBounds;
 use crate::planner::index_entry::IndexEntry;
-use crate::planner::solution::{ProjectionKind, SolutionNode};
-use crate::planner::{PlannerParams, plan, plan_count, plan_distinct};
+use crate::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
+use crate::planner::{PlannerParams, has_subplans, plan, plan_branches, plan_count, plan_distinct};
 
 /// Random text in the shell's notation.
 struct Generator {
@@ -317,6 +317,60 @@ fn every_plan_gives_what_the_documents_say() {
     assert!(cases > 2000 && indexed > cases / 2, "{indexed} of {cases}");
 }
 
+/// Whatever statistics say, and whichever plans are picked for branches.
+#[test]
+fn so_does_every_plan_beyond_the_published_ones() {
+    let (mut skipping, mut exploding, mut intersecting, mut branching) = (0, 0, 0, 0);
+    for seed in 1..=3000 {
+        let Some(case) = case(seed) else {
+            continue;
+        };
+        if sort_is_undefined(&case) {
+            continue;
+        }
+        let Case {
+            collection, query, ..
+        } = &case;
+        let statistics = Encouraging(collection);
+        let params = PlannerParams {
+            max_scans_to_explode: case.params.0,
+            statistics: Some(&statistics),
+            ..PlannerParams::new(&collection.indexes)
+        };
+        let mut solutions = plan(query, &params).unwrap();
+        if has_subplans(query) {
+            let mut random = Random::new(seed);
+            let mut pick = |_: &Arc<CanonicalQuery>, of: &[QuerySolution]| {
+                assert!(of.len() > 1);
+                Ok(random.below(of.len()))
+            };
+            for params in [&params, &PlannerParams::new(&collection.indexes)] {
+                let planned = plan_branches(query, params, &mut pick).unwrap();
+                solutions.extend(planned.into_iter().flat_map(|planned| planned.solutions));
+            }
+        }
+        let matching = collection.matching(&query.filter);
+        for solution in solutions {
+            let rows = collection.run(&solution.root);
+            let text = solution.to_string();
+            skipping += usize::from(text.contains("skips: "));
+            exploding += usize::from(text.contains("  every "));
+            intersecting += usize::from(text.contains("AND_SORTED"));
+            branching += usize::from(text.contains("SUBPLAN"));
+            let context = || format!("seed {seed}\n{}{solution}", case.text);
+            check_rows(&case, &matching, &rows, &context);
+            check_covered(&case, &solution.root, &rows, &context);
+        }
+        check_count(&case, &params, matching.len(), seed);
+    }
+    let found = [skipping, exploding, intersecting, branching];
+    let least = [300, 30, 5, 50];
+    assert!(
+        found.iter().zip(least).all(|(&n, least)| n > least),
+        "{found:?}"
+    );
+}
+
 /// Two sort fields along different arrays have no order.
 fn sort_is_undefined(case: &Case) -> bool {
     let Some(sort) = &case.query.sort else {
@@ -336,6 +390,7 @@ fn leaf(node: &SolutionNode) -> &SolutionNode {
         | SolutionNode::Sort { child, .. }
         | SolutionNode::Limit { child, .. }
         | SolutionNode::Skip { child, .. }
+        | SolutionNode::Subplan { child }
         | SolutionNode::Projection { child, .. } => leaf(child),
         other => other,
     }
@@ -400,6 +455,7 @@ fn has_covered(node: &SolutionNode) -> bool {
         SolutionNode::Projection { kind, .. } => *kind == ProjectionKind::Covered,
         SolutionNode::Sort { child, .. }
         | SolutionNode::Limit { child, .. }
+        | SolutionNode::Subplan { child }
         | SolutionNode::Skip { child, .. } => has_covered(child),
         _ => false,
     }

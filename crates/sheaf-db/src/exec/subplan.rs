@@ -1,0 +1,40 @@
+//! SUBPLAN: says that the plan below was made branch by branch; passes on what
+//! it gives.
+
+use sheaf_bson::error_code::Error;
+
+use super::{Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
+
+/// See the module.
+pub struct Subplan {
+    child: Node,
+}
+
+impl Subplan {
+    /// Above the plan of a rooted `$or`.
+    pub fn new(child: Node) -> Self {
+        Subplan { child }
+    }
+}
+
+impl PlanStage for Subplan {
+    fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
+        self.child.work(cx)
+    }
+
+    fn is_eof(&self) -> bool {
+        self.child.is_eof()
+    }
+
+    fn describe(&self) -> StageDescription {
+        StageDescription {
+            stage: "SUBPLAN",
+            children: vec![self.child.stats()],
+            ..Default::default()
+        }
+    }
+
+    fn add_counts(&self, counts: &mut WorkCounts) {
+        self.child.add_counts(counts);
+    }
+}

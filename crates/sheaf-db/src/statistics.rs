@@ -1,0 +1,336 @@
+//! What the planner may know of the data: counts that the engine keeps, and the
+//! index keys of a few documents from all over the collection.
+//!
+//! ```text
+//!   record ids   1 ......... 2^20        one document from each of 256 equal stretches
+//!   their keys   index a_1:  ["x"] ["x"] ["y"] ...   sorted, in memory
+//!
+//!   a: ["x", "x"]   holds 2 of 256 keys: about 0.8 % of the index
+//!   a               has few values if few of the 256 stand alone
+//! ```
+//!
+//! The sample is taken when it is first asked for, lives beside the plan cache
+//! and goes with it, and is taken anew when the collection has grown or shrunk
+//! by a fifth, or the sample is old. Nobody has to refresh it, nothing is on
+//! disk, and a collection whose queries leave no choice never has one.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sheaf_bson::RawDoc;
+use sheaf_bson::error_code::Error;
+use sheaf_bson::keystring;
+use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState};
+use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::planner::solution::IndexScanNode;
+use sheaf_query::planner::statistics::{KeyEstimate, Prefixes, Statistics};
+use smallvec::SmallVec;
+
+use crate::catalog::ReadView;
+use crate::catalog::collection::{Collection, record_id_of, record_key};
+use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
+use crate::exec::key_document::{directions_of, values_of};
+use crate::index::key_set::KeySet;
+use crate::storage_error::Coded;
+
+/// Documents of a sample.
+const DOCS_MAX: u64 = 256;
+/// Bytes of documents read for one; then it has to do with fewer.
+const READ_BYTES_MAX: usize = 8 << 20;
+/// Bytes of keys kept of one, over all indexes.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Keys kept of one document and index; each then stands for several.
+const DOC_KEYS_MAX: usize = 16;
+/// A collection that grew or shrank by this part is sampled anew.
+const CHANGED_PART: f64 = 0.2;
+/// And so is one whose sample is as old as this: documents change in place.
+const AGE_MAX: Duration = Duration::from_secs(300);
+
+/// The keys of some documents.
+#[derive(Debug)]
+pub struct Sample {
+    /// Records of the collection when it was taken.
+    records: u64,
+    taken: Instant,
+    /// By [`IndexEntry::ident`].
+    indexes: HashMap<u64, IndexSample>,
+}
+
+#[derive(Debug, Default)]
+struct IndexSample {
+    /// In the index's order, each with how many keys it stands for.
+    keys: Vec<(Box<[u8]>, f64)>,
+    /// Documents that they are of.
+    docs: u64,
+    /// Those are all there are.
+    whole: bool,
+}
+
+/// A sample, kept until it is out of date.
+#[derive(Debug, Default)]
+pub struct SampleSlot(Mutex<Option<Arc<Sample>>>);
+
+impl SampleSlot {
+    /// Forgets the sample.
+    pub fn clear(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// The sample, taken now if there is none or it is out of date. `None` if
+    /// documents cannot be picked.
+    fn get(&self, view: &ReadView, collection: &Collection, records: u64) -> Option<Arc<Sample>> {
+        let kept = self.0.lock().clone();
+        if let Some(sample) = kept.filter(|sample| sample.is_of_date(records)) {
+            return Some(sample);
+        }
+        // Not under the lock: others go on with what they have.
+        let sample = Arc::new(Sample::take(view, collection, records).ok()??);
+        *self.0.lock() = Some(sample.clone());
+        Some(sample)
+    }
+}
+
+impl Sample {
+    fn is_of_date(&self, records: u64) -> bool {
+        let change = self.records.abs_diff(records) as f64;
+        change <= self.records as f64 * CHANGED_PART && self.taken.elapsed() < AGE_MAX
+    }
+
+    fn take(view: &ReadView, collection: &Collection, records: u64) -> Result<Option<Self>, Error> {
+        let mut cursor = view.snapshot.cursor(collection.table()).coded()?;
+        let mut sample = Sample {
+            records,
+            taken: Instant::now(),
+            indexes: HashMap::new(),
+        };
+        let ends = match (cursor.seek_last().coded()?, record_id_of(cursor.key())) {
+            (true, Some(last)) => {
+                match (cursor.seek_first().coded()?, record_id_of(cursor.key())) {
+                    (true, Some(first)) => Some((first.0, last.0)),
+                    _ => None,
+                }
+            }
+            (false, _) => return Ok(Some(sample)),
+            _ => None,
+        };
+        let Some((first, last)) = ends else {
+            return Ok(None);
+        };
+        let whole = records <= DOCS_MAX;
+        let span = (last - first) as u128 + 1;
+        let (mut keys, mut previous) = (KeySet::new(), None);
+        let (mut read, mut kept) = (0, 0);
+        let mut on = true;
+        for turn in 0..DOCS_MAX {
+            if !whole {
+                // A fixed scatter within each stretch, so that no period in the data is met.
+                let scatter = u128::from(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
+                let offset =
+                    span * ((u128::from(turn) << 32) + scatter) / (u128::from(DOCS_MAX) << 32);
+                let at = sheaf_bson::RecordId(first + offset as i64);
+                on = cursor.seek(&record_key(at)).coded()?;
+            } else if turn > 0 {
+                on = cursor.next().coded()?;
+            }
+            if !on || read > READ_BYTES_MAX || kept > KEPT_BYTES_MAX {
+                break;
+            }
+            let id = record_id_of(cursor.key());
+            if std::mem::replace(&mut previous, id) == id {
+                continue;
+            }
+            let bytes = cursor.value();
+            read += bytes.len();
+            let doc = RawDoc::parse(bytes).unwrap_or(RawDoc::EMPTY);
+            for index in collection.index_list() {
+                let of_index = sample.indexes.entry(index.table().0).or_default();
+                of_index.docs += 1;
+                of_index.whole = whole;
+                // A document that an index refuses now was accepted before it was there.
+                if index.keys_of(doc, &mut keys).is_err() {
+                    continue;
+                }
+                let stride = keys.len().div_ceil(DOC_KEYS_MAX).max(1);
+                for key in keys.iter().step_by(stride) {
+                    kept += key.key.len();
+                    of_index.keys.push((key.key.into(), stride as f64));
+                }
+            }
+        }
+        for index in sample.indexes.values_mut() {
+            index.keys.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+        Ok(Some(sample))
+    }
+}
+
+impl IndexSample {
+    /// How many of the index's keys one key of the sample stands for.
+    fn scale(&self, records: u64) -> f64 {
+        match self.whole || self.docs == 0 {
+            true => 1.0,
+            false => records as f64 / self.docs as f64,
+        }
+    }
+
+    fn keys_within(&self, scan: &IndexScanNode, records: u64) -> Option<KeyEstimate> {
+        let directions = directions_of(&scan.index);
+        let forward = scan.direction >= 0;
+        let bounds = encoded_bounds(&scan.bounds, directions, forward)?;
+        let mut checker = IndexBoundsChecker::default();
+        let mut hits = 0.0;
+        if checker.start(&bounds).is_some() {
+            for at in 0..self.keys.len() {
+                let (key, stands_for) = match forward {
+                    true => &self.keys[at],
+                    false => &self.keys[self.keys.len() - 1 - at],
+                };
+                let mut parts: SmallVec<[&[u8]; 8]> = SmallVec::new();
+                let mut start = 0;
+                for field in 0..bounds.fields.len() {
+                    let end = keystring::field_end(key, start, directions.is_descending(field))?;
+                    parts.push(&key[start..end]);
+                    start = end;
+                }
+                match checker.check_key(&bounds, parts.as_slice()) {
+                    KeyState::Valid => hits += stands_for,
+                    KeyState::MustAdvance(_) => {}
+                    KeyState::Done => break,
+                }
+            }
+        }
+        let scale = self.scale(records);
+        if self.whole {
+            return Some(KeyEstimate {
+                keys: hits,
+                low: hits,
+                high: hits,
+            });
+        }
+        // Two standard deviations of a Poisson count; none seen says little below three.
+        let spread = 2.0 * hits.sqrt();
+        Some(KeyEstimate {
+            keys: hits * scale,
+            low: (hits - spread).max(0.0) * scale,
+            high: (hits + spread + 3.0) * scale,
+        })
+    }
+
+    /// Values that the sample has once are many in the whole, those it has
+    /// several times are few: the former count for the root of what they could
+    /// stand for.
+    fn distinct_prefixes(&self, index: &IndexEntry, fields: usize, records: u64) -> Option<u64> {
+        let directions = directions_of(index);
+        let (mut several, mut single) = (0u64, 0u64);
+        let mut run: Option<(&[u8], u64)> = None;
+        let mut close = |run: Option<(&[u8], u64)>| match run {
+            Some((_, 1)) => single += 1,
+            Some(_) => several += 1,
+            None => {}
+        };
+        for (key, _) in &self.keys {
+            let mut end = 0;
+            for field in 0..fields {
+                end = keystring::field_end(key, end, directions.is_descending(field))?;
+            }
+            run = match run {
+                Some((prefix, n)) if *prefix == key[..end] => Some((prefix, n + 1)),
+                before => {
+                    close(before);
+                    Some((&key[..end], 1))
+                }
+            };
+        }
+        close(run);
+        let unseen = self.scale(records).max(1.0).sqrt();
+        Some(several + (single as f64 * unseen) as u64)
+    }
+}
+
+/// The statistics of one view of a collection.
+pub struct ViewStatistics<'v> {
+    view: &'v ReadView,
+    collection: &'v Collection,
+    records: u64,
+    /// Looked for at the first question; `None` inside if there is none to have.
+    sample: OnceCell<Option<Arc<Sample>>>,
+}
+
+impl<'v> ViewStatistics<'v> {
+    /// `None` without a collection.
+    /// Errors: those of counting records.
+    pub fn new(view: &'v ReadView) -> Result<Option<Self>, Error> {
+        let Some(collection) = &view.collection else {
+            return Ok(None);
+        };
+        Ok(Some(ViewStatistics {
+            view,
+            collection,
+            records: view.record_count()?,
+            sample: OnceCell::new(),
+        }))
+    }
+
+    fn of_index(&self, index: &IndexEntry) -> Option<&IndexSample> {
+        let slot = self.collection.plan_cache().sample();
+        let sample = self
+            .sample
+            .get_or_init(|| slot.get(self.view, self.collection, self.records));
+        sample.as_ref()?.indexes.get(&index.ident)
+    }
+}
+
+impl fmt::Debug for ViewStatistics<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ViewStatistics")
+            .field("records", &self.records)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Statistics for ViewStatistics<'_> {
+    fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn keys_within(&self, scan: &IndexScanNode) -> Option<KeyEstimate> {
+        self.of_index(&scan.index)?.keys_within(scan, self.records)
+    }
+
+    fn distinct_prefixes(&self, index: &IndexEntry, fields: usize) -> Option<u64> {
+        let sample = self.of_index(index)?;
+        sample.distinct_prefixes(index, fields, self.records)
+    }
+
+    fn prefixes(&self, scan: &IndexScanNode, fields: usize, max: usize) -> Option<Prefixes> {
+        let mut cursor = IndexCursor::checked_over(&self.view.snapshot, scan).ok()?;
+        let mut values = Vec::new();
+        // Bounds behind the prefix may hide most keys: that is not what this is for.
+        let keys_max = 4 * max as u64 + 64;
+        while let Some(within) = cursor.advance().ok()? {
+            if cursor.keys_examined() > keys_max {
+                return None;
+            }
+            if !within {
+                continue;
+            }
+            if values.len() == max {
+                return None;
+            }
+            let key = cursor.key();
+            let mut prefix = values_of(&scan.index, &key.key, &key.type_bits).ok()?;
+            prefix.truncate(fields);
+            values.push(prefix);
+            cursor.skip_prefix(fields);
+        }
+        Some(Prefixes {
+            values,
+            keys_examined: cursor.keys_examined(),
+            seeks: cursor.seeks(),
+        })
+    }
+}

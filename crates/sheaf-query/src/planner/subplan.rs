@@ -1,0 +1,101 @@
+//! A rooted `$or`, planned branch by branch.
+//!
+//! ```text
+//!   {$or: [{a: 1, b: 2}, {c: 3}]}        branch {a: 1, b: 2}: a or b?  the caller picks
+//!                                        branch {c: 3}:       c
+//!   SUBPLAN ─ FETCH ─ OR ─┬─ FETCH ─ IXSCAN a
+//!                         └─ IXSCAN c
+//! ```
+//!
+//! Each branch is a query of its own, so that a trial (or the plan cache) finds
+//! the best way for each, where plans of the whole would have to combine all
+//! ways of all branches.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuf, Error};
+
+use super::access::union;
+use super::data_access::Finisher;
+use super::hint::Hinted;
+use super::plan_builder::stages;
+use super::solution::{QuerySolution, SolutionNode};
+use super::{LimitsReached, Planned, PlannerParams};
+use crate::canonical::CanonicalQuery;
+use crate::matcher::MatchExpression;
+
+/// Picks one of a branch's solutions, of which there are several.
+pub type Pick<'p> = dyn FnMut(&Arc<CanonicalQuery>, &[QuerySolution]) -> Result<usize, Error> + 'p;
+
+/// Whether the query is planned branch by branch.
+pub fn has_subplans(query: &CanonicalQuery) -> bool {
+    matches!(&*query.filter, MatchExpression::Or(children) if children.len() > 1)
+        && query.hint.is_none()
+        && query.min.is_none()
+        && query.max.is_none()
+        && !query.return_key
+}
+
+/// The plan of a rooted `$or` from the picked plans of its branches. `None`
+/// if some branch has no indexed plan: then the query is planned as a whole.
+///
+/// Errors: those of `pick`.
+pub fn plan_branches(
+    query: &CanonicalQuery,
+    params: &PlannerParams<'_>,
+    pick: &mut Pick<'_>,
+) -> Result<Option<Planned>, Error> {
+    let MatchExpression::Or(branches) = &*query.filter else {
+        return Ok(None);
+    };
+    let Some(enumerator) = params.enumerator(&Hinted::No) else {
+        return Ok(None);
+    };
+    let mut picked = Vec::with_capacity(branches.len());
+    for branch in branches {
+        let mut ways = enumerator.accesses(branch);
+        let at = match ways.len() {
+            0 => return Ok(None),
+            1 => 0,
+            _ => {
+                let branch = Arc::new(branch_query(query, branch));
+                let finisher = Finisher::new(&branch, params);
+                let solutions: Vec<QuerySolution> = ways
+                    .iter()
+                    .filter_map(|way| finisher.finish(stages(way, &branch.filter), true))
+                    .collect();
+                pick(&branch, &solutions)?
+            }
+        };
+        picked.push(ways.swap_remove(at));
+    }
+    let whole = union(picked);
+    let finisher = Finisher::new(query, params);
+    let Some(solution) = finisher.finish(stages(&whole, &query.filter), true) else {
+        return Ok(None);
+    };
+    Ok(Some(Planned {
+        solutions: vec![QuerySolution {
+            root: SolutionNode::Subplan {
+                child: Box::new(solution.root),
+            },
+            ..solution
+        }],
+        reached: LimitsReached::of(&enumerator, &finisher),
+    }))
+}
+
+/// A branch as a query: its documents, in any order.
+fn branch_query(query: &CanonicalQuery, branch: &MatchExpression) -> CanonicalQuery {
+    CanonicalQuery {
+        filter: Arc::new(branch.clone()),
+        filter_spec: branch.serialize(),
+        sort: None,
+        sort_spec: DocBuf::default(),
+        projection: None,
+        projection_spec: DocBuf::default(),
+        skip: 0,
+        limit: None,
+        ..query.clone()
+    }
+}

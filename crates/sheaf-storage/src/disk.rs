@@ -5,4 +5,4 @@ mod redb;
 mod sheaf;
 
 pub use self::redb::{RedbEngine, RedbOptions};
-pub use self::sheaf::{budget, files};
+pub use self::sheaf::{budget, files, tree};

@@ -24,7 +24,7 @@ mod memory;
 mod unit;
 
 pub use batch::{KeyChange, KeyRanges, KeyWrite, Prior, TableFate, TableWrites, WriteBatch};
-pub use disk::{RedbEngine, RedbOptions, budget, files};
+pub use disk::{RedbEngine, RedbOptions, budget, files, tree};
 pub use engine::{
     CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
 };

@@ -10,9 +10,9 @@
 
 pub mod budget;
 pub mod files;
-mod log;
 #[allow(dead_code, unused_imports, reason = "for the engine above them")]
+mod log;
 mod memtable;
 mod random;
-#[allow(dead_code, unused_imports, reason = "for the engine above them")]
+pub mod tree;
 mod view;

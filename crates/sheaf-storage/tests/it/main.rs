@@ -7,5 +7,6 @@ mod durable;
 mod engines;
 mod format;
 mod model;
+mod tree;
 mod unit;
 mod versions;

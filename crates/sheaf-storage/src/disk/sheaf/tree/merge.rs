@@ -1,0 +1,312 @@
+//! Brings ascending changes into a tree: what they touch is rewritten, the rest keeps its pages.
+//!
+//! ```text
+//!   old     [ d ·  k ·  r · ]              changes   put e, delete s
+//!            /     |      \
+//!        [d f h] [k m p] [r s t]
+//!   new     [ d ·  k ·  r · ]
+//!            /     |      \
+//!       [d e f h]  same   [r t]
+//! ```
+//!
+//! One descent visits every page that a change falls into, in order, and feeds the [`Builder`]. What
+//! was read is dead with the commit; entries that go are counted, so the table's sums stay exact.
+
+use std::cmp::Ordering;
+
+use super::build::Builder;
+use super::output::Output;
+use super::page::Entry;
+use super::pointer::{ExtentPtr, PagePtr, Run};
+use super::record::TableRecord;
+use super::store::{PageRef, Within};
+use crate::error::Result;
+
+/// One change of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The key has this value from now on.
+    Put(&'a [u8], &'a [u8]),
+    /// The key is gone, if it was there.
+    Delete(&'a [u8]),
+    /// What the tree holds from the first key (inclusive) to the second (exclusive; `None`: to the
+    /// end) is gone. Changes of the same stream inside the range are not.
+    DeleteRange(&'a [u8], Option<&'a [u8]>),
+}
+
+impl<'a> Change<'a> {
+    /// The key that the change is ordered by.
+    pub fn key(&self) -> &'a [u8] {
+        match self {
+            Change::Put(key, _) | Change::Delete(key) | Change::DeleteRange(key, _) => key,
+        }
+    }
+}
+
+/// Changes of one table, ascending by [`Change::key`]; no key is put or deleted twice, and a range
+/// comes before what is done to the key that it begins with.
+pub trait Changes {
+    /// The change at hand, the first one to begin with; `None` at the end.
+    fn current(&self) -> Option<Change<'_>>;
+    /// Moves on. Errors are handed to the caller of `apply`.
+    fn advance(&mut self) -> Result<()>;
+}
+
+/// How far a range that is deleted reaches.
+enum Erase {
+    Nothing,
+    Below(Vec<u8>),
+    Everything,
+}
+
+impl Erase {
+    fn covers(&self, key: &[u8]) -> bool {
+        match self {
+            Erase::Nothing => false,
+            Erase::Below(end) => key < &end[..],
+            Erase::Everything => true,
+        }
+    }
+
+    fn extend(&mut self, end: Option<&[u8]>) {
+        match (&*self, end) {
+            (Erase::Everything, _) => {}
+            (_, None) => *self = Erase::Everything,
+            (Erase::Below(old), Some(new)) if old.as_slice() >= new => {}
+            (_, Some(new)) => *self = Erase::Below(new.to_vec()),
+        }
+    }
+}
+
+/// Granules that a commit lets go, with the birth of what lies in them.
+pub(super) type Dead = Vec<(u32, Run)>;
+
+/// See the module.
+pub(super) struct Merge<'a> {
+    pub out: &'a mut Output,
+    pub builder: Builder,
+    pub dead: &'a mut Dead,
+    pub record: &'a mut TableRecord,
+    pub within: &'a Within,
+    pub changes: &'a mut dyn Changes,
+    erase: Erase,
+}
+
+impl<'a> Merge<'a> {
+    pub(super) fn new(
+        out: &'a mut Output,
+        builder: Builder,
+        dead: &'a mut Dead,
+        record: &'a mut TableRecord,
+        within: &'a Within,
+        changes: &'a mut dyn Changes,
+    ) -> Merge<'a> {
+        Merge {
+            out,
+            builder,
+            dead,
+            record,
+            within,
+            changes,
+            erase: Erase::Nothing,
+        }
+    }
+
+    /// Applies all changes and enters the new root in the record.
+    pub(super) fn run(mut self) -> Result<()> {
+        // A table that is emptied as a whole goes without its leaves being read.
+        while let Some(Change::DeleteRange([], None)) = self.changes.current() {
+            if let Some((root, level)) = self.record.root.take() {
+                free_tree(self.out, self.within, self.dead, root, level)?;
+            }
+            self.record.clear();
+            self.changes.advance()?;
+        }
+        match self.record.root {
+            Some((root, level)) => self.node(root, level, &[], None)?,
+            None => self.new_entries(None)?,
+        }
+        let (root, granules) = self.builder.finish(self.out)?;
+        self.record.root = root;
+        self.record.granules += granules;
+        Ok(())
+    }
+
+    /// Rewrites the subtree of a page whose keys lie from `lo` to below `hi`.
+    fn node(&mut self, ptr: PagePtr, level: u8, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
+        if self.out.store.is_cached_reading() && self.out.store.is_cached(ptr) {
+            self.builder.warm(usize::from(level));
+        }
+        let page = read(self.out, self.within, ptr, level)?;
+        self.dead.push((ptr.birth, ptr.run()));
+        self.record.granules = self.record.granules.saturating_sub(u64::from(ptr.granules));
+        self.builder.begin(usize::from(level), lo);
+        if level == 0 {
+            self.leaf(&page, hi)?;
+        } else {
+            self.children(&page, lo, hi)?;
+        }
+        self.builder
+            .boundary(self.out, usize::from(level), hi.is_none())
+    }
+
+    fn children(&mut self, page: &PageRef, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
+        let (image, shape) = (page.bytes(), page.shape);
+        let below = shape.level - 1;
+        let mut from = lo.to_vec();
+        let mut to = Vec::new();
+        for index in 0..shape.count {
+            let last = index + 1 == shape.count;
+            if !last {
+                shape.key_into(image, index + 1, &mut to);
+            }
+            let end = if last { hi } else { Some(&to[..]) };
+            let child = shape.child(image, index);
+            if self.touches(&from, end) || self.must_join(usize::from(below)) {
+                self.node(child, below, &from, end)?;
+            } else {
+                self.builder
+                    .subtree(self.out, usize::from(below), &from, child)?;
+            }
+            std::mem::swap(&mut from, &mut to);
+        }
+        Ok(())
+    }
+
+    /// Whether a change falls into the keys from `lo` to below `hi`.
+    fn touches(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
+        let changed = match (self.changes.current(), hi) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(change), Some(hi)) => change.key() < hi,
+        };
+        changed || self.erase.covers(lo)
+    }
+
+    /// Whether so little is pending at a level, or below, that the next page had better join it.
+    fn must_join(&self, level: usize) -> bool {
+        (0..=level).any(|level| self.builder.pending(level) > 0 && self.builder.is_small(level))
+    }
+
+    fn leaf(&mut self, page: &PageRef, hi: Option<&[u8]>) -> Result<()> {
+        let (image, shape) = (page.bytes(), page.shape);
+        let mut key = Vec::new();
+        let mut at = 0;
+        loop {
+            let change = self.changes.current();
+            let change = change.filter(|change| hi.is_none_or(|hi| change.key() < hi));
+            let (upto, equal) = match &change {
+                Some(change) => shape.lower_bound(image, change.key()),
+                None => (shape.count, false),
+            };
+            let erased = match &self.erase {
+                Erase::Nothing => 0,
+                Erase::Below(end) => shape.lower_bound(image, end).0,
+                Erase::Everything => shape.count,
+            };
+            while at < upto {
+                let entry = shape.entry(image, at);
+                shape.key_into(image, at, &mut key);
+                if at < erased {
+                    remove(self.record, self.dead, key.len(), &entry);
+                } else {
+                    self.builder
+                        .stored(self.out, &key, entry.value, entry.extent)?;
+                }
+                at += 1;
+            }
+            let Some(change) = change else {
+                return Ok(());
+            };
+            let replaces = !matches!(change, Change::DeleteRange(..));
+            if equal && at == upto && replaces {
+                let entry = shape.entry(image, at);
+                remove(self.record, self.dead, change.key().len(), &entry);
+                at += 1;
+            }
+            self.one_change()?;
+        }
+    }
+
+    /// Carries out the change at hand, as far as it does not concern old entries, and moves on.
+    fn one_change(&mut self) -> Result<()> {
+        match self.changes.current() {
+            Some(Change::Put(key, value)) => {
+                self.record.entries += 1;
+                self.record.key_bytes += key.len() as u64;
+                self.record.value_bytes += value.len() as u64;
+                self.builder.entry(self.out, key, value)?;
+            }
+            Some(Change::DeleteRange(lo, hi)) if hi.is_none_or(|hi| hi > lo) => {
+                self.erase.extend(hi)
+            }
+            Some(Change::Delete(_) | Change::DeleteRange(..)) | None => {}
+        }
+        self.changes.advance()
+    }
+
+    /// Takes the changes below `hi` where there are no old entries.
+    fn new_entries(&mut self, hi: Option<&[u8]>) -> Result<()> {
+        while let Some(change) = self.changes.current() {
+            if hi.is_some_and(|hi| change.key().cmp(hi) != Ordering::Less) {
+                break;
+            }
+            self.one_change()?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts an entry as gone, and its large value as dead.
+fn remove(record: &mut TableRecord, dead: &mut Dead, key_len: usize, entry: &Entry<'_>) {
+    let mut value_len = entry.value.len() as u64;
+    if entry.extent
+        && let Some(ptr) = ExtentPtr::decode(entry.value)
+    {
+        value_len = u64::from(ptr.raw);
+        record.granules = record.granules.saturating_sub(ptr.run().len);
+        dead.push((ptr.birth, ptr.run()));
+    }
+    record.entries = record.entries.saturating_sub(1);
+    record.key_bytes = record.key_bytes.saturating_sub(key_len as u64);
+    record.value_bytes = record.value_bytes.saturating_sub(value_len);
+}
+
+/// Reads a page for rewriting: one of the newest roots', or one that this writer or a builder has
+/// written since.
+pub(super) fn read(out: &mut Output, within: &Within, ptr: PagePtr, level: u8) -> Result<PageRef> {
+    if ptr.birth != out.birth && ptr.run().end() <= within.end {
+        return out.store.page_once(ptr, level, within);
+    }
+    let own = out.own_pages()?;
+    out.store.page_once(ptr, level, &own)
+}
+
+/// Makes dead all pages and values of a subtree. Leaves are read only where large values hang on them.
+pub(super) fn free_tree(
+    out: &mut Output,
+    within: &Within,
+    dead: &mut Dead,
+    ptr: PagePtr,
+    level: u8,
+) -> Result<()> {
+    dead.push((ptr.birth, ptr.run()));
+    if level == 0 && !ptr.extents {
+        return Ok(());
+    }
+    let page = read(out, within, ptr, level)?;
+    let (image, shape) = (page.bytes(), page.shape);
+    for index in 0..shape.count {
+        if level > 0 {
+            free_tree(out, within, dead, shape.child(image, index), level - 1)?;
+            continue;
+        }
+        let entry = shape.entry(image, index);
+        if entry.extent
+            && let Some(ptr) = ExtentPtr::decode(entry.value)
+        {
+            dead.push((ptr.birth, ptr.run()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,533 @@
+//! Which granules of the file are free, which are used, and which wait until nobody sees them.
+//!
+//! ```text
+//!   allocate            attach (commit)            release (commit)          no roots see it
+//!   free ──────> owned ────────────────> live ───────────────────> waiting ────────────────> free
+//!        <────── by a writer or builder      visible to roots of        seen by roots in
+//!          abandoned                         birth and later            [birth, death)
+//! ```
+//!
+//! Every commit has a version, and roots see what was born at their version or before and has not
+//! died by then. What waits is free again as soon as no pinned version lies between its birth and its
+//! death: a snapshot that is held for long keeps what it sees, and not what came and went after it.
+//!
+//! Invariant: `free`, `waiting`, the owned and the live runs together are the granules from
+//! [`FIRST_GRANULE`] to `end`, each once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::pointer::{FIRST_GRANULE, Run};
+
+/// Runs from this length on are one class.
+const BIG: usize = 64;
+/// How many granules a writer takes at once where there is room, so that its pages lie together.
+pub(super) const CHUNK: u64 = 256;
+
+/// Free runs, neither overlapping nor touching, found by place and by length.
+#[derive(Clone, Default)]
+pub(super) struct FreeRuns {
+    by_start: BTreeMap<u64, u64>,
+    /// Starts of the runs of each length below `BIG`; at 0 those of `BIG` and more.
+    classes: Vec<BTreeSet<u64>>,
+    granules: u64,
+}
+
+impl FreeRuns {
+    fn class(len: u64) -> usize {
+        if len < BIG as u64 { len as usize } else { 0 }
+    }
+
+    fn link(&mut self, start: u64, len: u64) {
+        self.classes.resize_with(BIG, BTreeSet::new);
+        self.by_start.insert(start, len);
+        self.classes[Self::class(len)].insert(start);
+        self.granules += len;
+    }
+
+    fn unlink(&mut self, start: u64, len: u64) {
+        self.by_start.remove(&start);
+        self.classes[Self::class(len)].remove(&start);
+        self.granules -= len;
+    }
+
+    /// Adds a run, joined with its neighbours. `false` (and nothing is added) when part of it is free
+    /// already.
+    #[must_use]
+    pub(super) fn add(&mut self, run: Run) -> bool {
+        if run.len == 0 {
+            return true;
+        }
+        let (mut start, mut end) = (run.start, run.end());
+        if let Some((next, next_len)) = self.by_start.range(run.start..).next() {
+            let (next, next_len) = (*next, *next_len);
+            if next < end {
+                return false;
+            }
+            if next == end {
+                self.unlink(next, next_len);
+                end = next + next_len;
+            }
+        }
+        if let Some((before, before_len)) = self.by_start.range(..run.start).next_back() {
+            let (before, before_len) = (*before, *before_len);
+            if before + before_len > run.start {
+                return false;
+            }
+            if before + before_len == run.start {
+                self.unlink(before, before_len);
+                start = before;
+            }
+        }
+        self.link(start, end - start);
+        true
+    }
+
+    fn take_from(&mut self, start: u64, want: u64) -> Run {
+        let len = self.by_start[&start];
+        self.unlink(start, len);
+        let taken = want.min(len);
+        if len > taken {
+            self.link(start + taken, len - taken);
+        }
+        Run { start, len: taken }
+    }
+
+    /// Takes between `need` and `want` granules in one run; `None` when there is no such run.
+    fn take(&mut self, need: u64, want: u64) -> Option<Run> {
+        if self.classes.is_empty() {
+            return None;
+        }
+        // Long runs first, the lowest of them: what is written together lies together, and the
+        // file's end empties.
+        let fits = |start: &&u64| self.by_start[*start] >= need;
+        if let Some(start) = self.classes[0].iter().find(fits).copied() {
+            return Some(self.take_from(start, want));
+        }
+        let lengths = need.min(BIG as u64) as usize..BIG;
+        let start = lengths
+            .filter_map(|len| self.classes[len].first().copied())
+            .next()?;
+        Some(self.take_from(start, want))
+    }
+
+    /// Takes a run that ends at or before `limit`, the lowest.
+    fn take_below(&mut self, need: u64, limit: u64) -> Option<Run> {
+        let (start, _) = self
+            .by_start
+            .range(..limit)
+            .take(1024)
+            .find(|(start, len)| **len >= need && *start + need <= limit)?;
+        Some(self.take_from(*start, need))
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Run> {
+        self.by_start.iter().map(|(start, len)| Run {
+            start: *start,
+            len: *len,
+        })
+    }
+
+    pub(super) fn granules(&self) -> u64 {
+        self.granules
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// Removes the run that ends at `end`, if there is one, and says where the end is then.
+    pub(super) fn trim(&mut self, end: u64) -> u64 {
+        match self.by_start.last_key_value() {
+            Some((start, len)) if start + len == end => {
+                let (start, len) = (*start, *len);
+                self.unlink(start, len);
+                start
+            }
+            _ => end,
+        }
+    }
+
+    /// Whether any granule of the run is free.
+    pub(super) fn overlaps(&self, run: Run) -> bool {
+        let before = self.by_start.range(..run.end()).next_back();
+        before.is_some_and(|(start, len)| start + len > run.start)
+    }
+
+    /// The list as it is kept in the file: gap and length of each run, as numbers of variable length.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(4 * self.by_start.len());
+        let mut at = 0;
+        for run in self.iter() {
+            write_number(&mut bytes, run.start - at);
+            write_number(&mut bytes, run.len);
+            at = run.end();
+        }
+        bytes
+    }
+
+    /// Reads a list; `None` when it is none, or leads outside `[FIRST_GRANULE, end)`, or reaches `end`.
+    pub(super) fn decode(mut bytes: &[u8], end: u64) -> Option<FreeRuns> {
+        let mut runs = FreeRuns::default();
+        let mut at = 0_u64;
+        while !bytes.is_empty() {
+            let start = at.checked_add(read_number(&mut bytes)?)?;
+            let len = read_number(&mut bytes)?;
+            at = start.checked_add(len)?;
+            // Runs that touch would have been one.
+            let first = runs.by_start.is_empty();
+            let touches = !first
+                && runs.overlaps(Run {
+                    start: start.checked_sub(1)?,
+                    len: 1,
+                });
+            if start < FIRST_GRANULE || len == 0 || at >= end || touches {
+                return None;
+            }
+            runs.link(start, len);
+        }
+        Some(runs)
+    }
+}
+
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for index in 0..9 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << (7 * index);
+        if *byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Somebody who writes pages that no root knows yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner(u64);
+
+/// A run that some roots may still see.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    run: Run,
+    birth: u32,
+    death: u32,
+}
+
+/// The space of one file.
+pub(super) struct Space {
+    end: u64,
+    free: FreeRuns,
+    waiting: Vec<Waiting>,
+    waiting_granules: u64,
+    owned: HashMap<Owner, FreeRuns>,
+    owners: u64,
+    /// Versions of the roots alive, and how many there are of each.
+    pins: BTreeMap<u32, u64>,
+}
+
+impl Space {
+    pub(super) fn new(end: u64, free: FreeRuns) -> Space {
+        Space {
+            end,
+            free,
+            waiting: Vec::new(),
+            waiting_granules: 0,
+            owned: HashMap::new(),
+            owners: 0,
+            pins: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn pin(&mut self, version: u32) {
+        *self.pins.entry(version).or_default() += 1;
+    }
+
+    /// Ends a [`Space::pin`]. What that sets free is found free by the next [`Space::collect`].
+    pub(super) fn unpin(&mut self, version: u32) {
+        if let Some(count) = self.pins.get_mut(&version) {
+            *count -= 1;
+            if *count == 0 {
+                self.pins.remove(&version);
+            }
+        }
+    }
+
+    pub(super) fn owner(&mut self) -> Owner {
+        self.owners += 1;
+        let owner = Owner(self.owners);
+        self.owned.insert(owner, FreeRuns::default());
+        owner
+    }
+
+    /// Takes between `need` and `want` granules for `owner`, from the free ones or beyond the end.
+    pub(super) fn allocate(&mut self, owner: Owner, need: u64, want: u64) -> Run {
+        let run = self.free.take(need, want).unwrap_or_else(|| {
+            // What is free at the end is lengthened, not left as a gap.
+            let start = self.free.trim(self.end);
+            self.end = start + want;
+            Run { start, len: want }
+        });
+        self.own(owner, run);
+        run
+    }
+
+    /// Takes `need` granules that lie before `limit`, if there are any.
+    pub(super) fn allocate_below(&mut self, owner: Owner, need: u64, limit: u64) -> Option<Run> {
+        let run = self.free.take_below(need, limit)?;
+        self.own(owner, run);
+        Some(run)
+    }
+
+    fn own(&mut self, owner: Owner, run: Run) {
+        let added = self.owned.entry(owner).or_default().add(run);
+        debug_assert!(added, "granules are handed out once");
+    }
+
+    /// Gives back what `owner` took and did not use.
+    pub(super) fn give_back(&mut self, owner: Owner, run: Run) {
+        if run.len == 0 {
+            return;
+        }
+        let owned = self.owned.entry(owner).or_default();
+        let whole = owned.by_start.range(..=run.start).next_back();
+        let Some((start, len)) = whole.map(|(start, len)| (*start, *len)) else {
+            return;
+        };
+        owned.unlink(start, len);
+        for rest in [
+            Run {
+                start,
+                len: run.start - start,
+            },
+            Run {
+                start: run.end(),
+                len: start + len - run.end(),
+            },
+        ] {
+            if rest.len > 0 {
+                owned.link(rest.start, rest.len);
+            }
+        }
+        self.free(run);
+    }
+
+    fn free(&mut self, run: Run) {
+        let added = self.free.add(run);
+        debug_assert!(added, "granules are freed once: {run:?}");
+        self.end = self.free.trim(self.end);
+    }
+
+    /// Frees everything that `owner` took: no roots have seen it.
+    pub(super) fn abandon(&mut self, owner: Owner) {
+        for run in self.owned.remove(&owner).unwrap_or_default().iter() {
+            self.free(run);
+        }
+    }
+
+    /// Makes what `from` took `to`'s.
+    pub(super) fn hand_over(&mut self, from: Owner, to: Owner) {
+        for run in self.owned.remove(&from).unwrap_or_default().iter() {
+            self.own(to, run);
+        }
+    }
+
+    /// What will be free for whoever opens the file when `owner`'s commit is the newest: what is free
+    /// or waits, what others have taken and no root knows, and what the commit lets go.
+    /// `None` when `dead` or the rest overlaps, which damage alone explains.
+    pub(super) fn free_after(&self, owner: Owner, dead: &[(u32, Run)]) -> Option<FreeRuns> {
+        let mut free = self.free.clone();
+        let others = self.owned.iter().filter(|(other, _)| **other != owner);
+        let sound = self.waiting.iter().all(|waiting| free.add(waiting.run))
+            && others
+                .flat_map(|(_, runs)| runs.iter())
+                .all(|run| free.add(run))
+            && dead.iter().all(|(_, run)| free.add(*run));
+        sound.then_some(free)
+    }
+
+    /// `owner`'s runs are live from `version` on, and `dead` waits.
+    pub(super) fn attach(&mut self, owner: Owner, dead: &[(u32, Run)], version: u32) {
+        self.owned.remove(&owner);
+        for (birth, run) in dead {
+            self.waiting_granules += run.len;
+            self.waiting.push(Waiting {
+                run: *run,
+                birth: *birth,
+                death: version,
+            });
+        }
+        self.collect();
+    }
+
+    /// Frees what waits and is no longer seen.
+    pub(super) fn collect(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut freed = 0;
+        let mut kept = Vec::with_capacity(waiting.len());
+        for waiting in waiting {
+            let seen = waiting.birth < waiting.death
+                && self
+                    .pins
+                    .range(waiting.birth..waiting.death)
+                    .next()
+                    .is_some();
+            if seen {
+                kept.push(waiting);
+            } else {
+                freed += waiting.run.len;
+                let added = self.free.add(waiting.run);
+                debug_assert!(added, "granules are freed once: {:?}", waiting.run);
+            }
+        }
+        self.waiting = kept;
+        self.waiting_granules -= freed;
+        self.end = self.free.trim(self.end);
+    }
+
+    /// The granule after the last one in use by anybody.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn free_granules(&self) -> u64 {
+        self.free.granules()
+    }
+
+    pub(super) fn waiting_granules(&self) -> u64 {
+        self.waiting_granules
+    }
+
+    /// Everything that is not live: free, waiting and owned. For checks.
+    pub(super) fn not_live(&self) -> Option<FreeRuns> {
+        let mut runs = self.free.clone();
+        let owned = self.owned.values().flat_map(FreeRuns::iter);
+        let mut rest = self.waiting.iter().map(|waiting| waiting.run).chain(owned);
+        rest.all(|run| runs.add(run)).then_some(runs)
+    }
+
+    /// Whether any granule of the run is free for use by a writer.
+    pub(super) fn is_free(&self, run: Run) -> bool {
+        self.free.overlaps(run)
+    }
+
+    /// The lowest granule from which to the end at most `budget` granules are live.
+    pub(super) fn tail_with_live(&self, budget: u64) -> u64 {
+        let Some(not_live) = self.not_live() else {
+            return self.end;
+        };
+        let (mut cut, mut live) = (self.end, 0);
+        for run in not_live.iter().rev() {
+            live += cut - run.end();
+            if live > budget {
+                return (run.end() + (live - budget)).min(self.end);
+            }
+            cut = run.start;
+        }
+        cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn runs_join_and_refuse_what_is_free() {
+        let mut runs = FreeRuns::default();
+        let run = |start, len| Run { start, len };
+        assert!(runs.add(run(10, 5)) && runs.add(run(20, 5)) && runs.add(run(15, 5)));
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [run(10, 15)]);
+        assert!(!runs.add(run(24, 2)) && !runs.add(run(9, 2)) && !runs.add(run(12, 1)));
+        assert_eq!(FreeRuns::decode(&runs.encode(), 26).unwrap().granules(), 15);
+        assert!(FreeRuns::decode(&runs.encode(), 25).is_none());
+    }
+
+    #[test]
+    fn what_came_and_went_after_a_pinned_version_is_free_at_once() {
+        let mut space = Space::new(2, FreeRuns::default());
+        space.pin(1);
+        let owner = space.owner();
+        let a = space.allocate(owner, 4, 4);
+        space.attach(owner, &[], 1);
+        // Version 2 replaces half of it, version 3 that again; version 1 is seen throughout.
+        let owner = space.owner();
+        let b = space.allocate(owner, 2, 2);
+        let half = Run {
+            start: a.start,
+            len: 2,
+        };
+        space.attach(owner, &[(1, half)], 2);
+        let owner = space.owner();
+        space.allocate(owner, 2, 2);
+        space.attach(owner, &[(2, b)], 3);
+        assert_eq!((space.free_granules(), space.waiting_granules()), (2, 2));
+        space.unpin(1);
+        space.collect();
+        assert_eq!((space.free_granules(), space.waiting_granules()), (4, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_granule_is_lost_or_handed_out_twice(
+            steps in prop::collection::vec((0_u8..6, 1_u64..90, any::<prop::sample::Index>()), 1..80),
+        ) {
+            let mut space = Space::new(2, FreeRuns::default());
+            let mut live: Vec<(u32, Run)> = Vec::new();
+            let mut version = 0;
+            let mut pinned = Vec::new();
+            for (what, amount, which) in steps {
+                let owner = space.owner();
+                let mut taken = Vec::new();
+                for need in [amount, 1, amount / 2 + 1] {
+                    let run = space.allocate(owner, need, need + amount / 3);
+                    prop_assert!(run.len >= need);
+                    space.give_back(owner, Run { start: run.start + need, len: run.len - need });
+                    taken.push(Run { start: run.start, len: need });
+                }
+                if what == 0 {
+                    space.abandon(owner);
+                } else {
+                    version += 1;
+                    let mut dead = Vec::new();
+                    if what > 1 && !live.is_empty() {
+                        dead.push(live.swap_remove(which.index(live.len())));
+                    }
+                    let after = space.free_after(owner, &dead).unwrap();
+                    space.attach(owner, &dead, version);
+                    live.extend(taken.iter().map(|run| (version, *run)));
+                    let used: u64 = live.iter().map(|(_, run)| run.len).sum();
+                    let end = live.iter().map(|(_, run)| run.end()).max().unwrap();
+                    let before_end = after.iter().filter(|run| run.start < end).map(|run| run.len);
+                    prop_assert_eq!(used + before_end.sum::<u64>() + 2, end);
+                }
+                match what {
+                    3 => {
+                        space.pin(version);
+                        pinned.push(version);
+                    }
+                    4 if !pinned.is_empty() => {
+                        space.unpin(pinned.swap_remove(which.index(pinned.len())));
+                        space.collect();
+                    }
+                    _ => {}
+                }
+                let used: u64 = live.iter().map(|(_, run)| run.len).sum();
+                let sum = space.free_granules() + space.waiting_granules() + used + 2;
+                prop_assert_eq!(sum, space.end());
+                for (_, run) in &live {
+                    prop_assert!(!space.is_free(*run));
+                }
+            }
+        }
+    }
+}

@@ -10,9 +10,10 @@
 
 pub mod budget;
 pub mod files;
-#[allow(dead_code, unused_imports, reason = "for the engine above them")]
 mod log;
+#[allow(dead_code, unused_imports, reason = "for the engine above them")]
 mod memtable;
 mod random;
 pub mod tree;
+#[allow(dead_code, unused_imports, reason = "for the engine above them")]
 mod view;

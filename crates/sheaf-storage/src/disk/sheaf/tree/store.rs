@@ -556,9 +556,12 @@ impl Clone for PageRef {
     }
 }
 
+/// 64 bits to a word; made when the first of them is set.
+type Words = OnceLock<Box<[AtomicU64]>>;
+
 /// One bit for each granule: whether the page that begins there has been checked since it was written.
 struct CheckedBits {
-    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    chunks: Box<[Words]>,
 }
 
 impl CheckedBits {
@@ -567,7 +570,7 @@ impl CheckedBits {
 
     /// The word and the bit. Beyond sixteen terabytes nothing is remembered.
     #[inline]
-    fn at(&self, granule: u64) -> Option<(&OnceLock<Box<[AtomicU64]>>, usize, u64)> {
+    fn at(&self, granule: u64) -> Option<(&Words, usize, u64)> {
         let chunk = self.chunks.get((granule / Self::CHUNK) as usize)?;
         let within = granule % Self::CHUNK;
         Some((chunk, (within / 64) as usize, 1 << (within % 64)))

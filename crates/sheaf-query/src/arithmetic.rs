@@ -15,6 +15,7 @@
 use sheaf_bson::{Decimal128, RawValue, Value};
 
 pub mod decimal;
+pub mod decimal_functions;
 pub mod sum;
 
 pub use sum::Sum;

@@ -29,7 +29,7 @@ fn infinity() -> Dec {
     Dec::from_le_bytes(bytes)
 }
 
-fn to_dec(d: Decimal128) -> Dec {
+pub(super) fn to_dec(d: Decimal128) -> Dec {
     if d.is_nan() {
         return Dec::NAN;
     }
@@ -52,7 +52,7 @@ fn to_dec(d: Decimal128) -> Dec {
     }
 }
 
-fn from_dec(d: Dec) -> Decimal128 {
+pub(super) fn from_dec(d: Dec) -> Decimal128 {
     if d.is_nan() {
         return Decimal128::NAN;
     }

@@ -1,5 +1,4 @@
-//! `$add`, `$subtract`, `$multiply`, `$divide`, `$mod`, rounding, `$sum`, `$avg`
-//! and the elementary functions.
+//! `$add`, `$subtract`, `$multiply`, `$divide`, `$mod`, rounding, `$sum`, `$avg`.
 //!
 //! Null and missing operands make the result null, except in `$sum` and
 //! `$avg`, which pass over everything that is not a number. Dates take part in
@@ -10,16 +9,20 @@ use sheaf_bson::{DateTime, RawValue, Value};
 
 use crate::arithmetic::{Number, Rounding, Sum};
 
+use super::Expression;
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
-use super::{Expression, location};
 
 const TYPE_MISMATCH: i32 = ErrorCode::TYPE_MISMATCH.0;
 const BAD_VALUE: i32 = ErrorCode::BAD_VALUE.0;
 const OVERFLOW: i32 = ErrorCode::OVERFLOW.0;
 
 /// A number, or `None` for null and missing.
-fn number(operator: &'static Operator, value: &EvalValue<'_>, code: i32) -> Result<Option<Number>> {
+pub(super) fn number(
+    operator: &'static Operator,
+    value: &EvalValue<'_>,
+    code: i32,
+) -> Result<Option<Number>> {
     let Some(raw) = value.non_null() else {
         return Ok(None);
     };
@@ -331,127 +334,4 @@ pub(super) fn avg<'e>(
         Some(mean) => result(mean),
         None => Ok(EvalValue::NULL),
     }
-}
-
-/// Where a function is defined: the code of the error elsewhere, the test, its name.
-type Domain = (i32, fn(f64) -> bool, &'static str);
-
-/// A function of doubles. Decimals are refused: decNumber's quad module has no such functions.
-fn function<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-    domain: Option<Domain>,
-    f: fn(f64) -> f64,
-) -> Result<EvalValue<'e>> {
-    let Some(number) = number(operator, &args[0].evaluate(ctx)?, 28765)? else {
-        return Ok(EvalValue::NULL);
-    };
-    refuse_decimal(operator, number)?;
-    let x = number.to_f64();
-    if let Some((code, inside, description)) = domain
-        && !x.is_nan()
-        && !inside(x)
-    {
-        return Err(operator.error(code, format_args!("takes {description}, not {x}")));
-    }
-    result(Number::Double(f(x)))
-}
-
-fn refuse_decimal(operator: &'static Operator, number: Number) -> Result<()> {
-    match number {
-        Number::Decimal(_) => Err(location(
-            ErrorCode::NOT_IMPLEMENTED.0,
-            format!(
-                "{} is not supported on decimals; convert with $toDouble",
-                operator.name
-            ),
-        )),
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn exp<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    function(operator, args, ctx, None, f64::exp)
-}
-
-pub(super) fn ln<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    function(
-        operator,
-        args,
-        ctx,
-        Some((28766, |x| x > 0.0, "a positive number")),
-        f64::ln,
-    )
-}
-
-pub(super) fn log10<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    function(
-        operator,
-        args,
-        ctx,
-        Some((28761, |x| x > 0.0, "a positive number")),
-        f64::log10,
-    )
-}
-
-pub(super) fn sqrt<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    function(
-        operator,
-        args,
-        ctx,
-        Some((28714, |x| x >= 0.0, "a number not below 0")),
-        f64::sqrt,
-    )
-}
-
-pub(super) fn pow<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    let (base, exponent) = pair(args, ctx)?;
-    let (Some(base), Some(exponent)) = (
-        number(operator, &base, 28762)?,
-        number(operator, &exponent, 28763)?,
-    ) else {
-        return Ok(EvalValue::NULL);
-    };
-    refuse_decimal(operator, base)?;
-    refuse_decimal(operator, exponent)?;
-    if base.is_zero() && exponent.to_f64() < 0.0 {
-        return Err(operator.error(28764, "cannot take a base of 0 to a negative exponent"));
-    }
-    if let (Some(b), Some(e)) = (base.as_integer(), exponent.as_integer()) {
-        let power = match (b, u32::try_from(e)) {
-            (1, _) => Some(1),
-            (-1, _) => Some(if e % 2 == 0 { 1 } else { -1 }),
-            (b, Ok(e)) => b.checked_pow(e),
-            (_, Err(_)) => None,
-        };
-        if let Some(power) = power {
-            let narrow = matches!((base, exponent), (Number::Int(_), Number::Int(_)));
-            return result(match i32::try_from(power) {
-                Ok(power) if narrow => Number::Int(power),
-                _ => Number::Long(power),
-            });
-        }
-    }
-    result(Number::Double(base.to_f64().powf(exponent.to_f64())))
 }

@@ -1,38 +1,131 @@
-//! `$toString` and its relatives: null stays null, what cannot be converted is
-//! a ConversionFailure (241).
+//! `$convert` and its short forms (`$toInt`, `$toString`, ...).
+//!
+//! ```text
+//!   to        from
+//!   double    numbers, bool, date, string, binData of 4 and 8 bytes
+//!   string    numbers, bool, date, objectId, binData (by `format`)
+//!   binData   string (by `format`), int, long, double (by `byteOrder`)
+//!   objectId  string of 24 hexadecimal digits
+//!   bool      everything
+//!   date      double, decimal, long, string, objectId, timestamp
+//!   int       numbers, bool, string, binData of 1, 2 and 4 bytes
+//!   long      numbers, bool, string, date, binData of 1, 2, 4 and 8 bytes
+//!   decimal   numbers, bool, string, date
+//! ```
+//!
+//! A value of the wanted type stays as it is. Null and missing give `onNull`
+//! (null); what cannot be converted is a ConversionFailure (241), or `onError`.
+
+use std::fmt::Write;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{DateTime, Decimal128, ObjectId, RawValue, Value};
+use sheaf_bson::{DateTime, Decimal128, ElementType, ObjectId, RawValue, Value};
 
 use crate::arithmetic::{Number, decimal};
 
 use super::Expression;
+use super::base64;
+use super::budget;
 use super::date::{Civil, format, millis_of};
 use super::eval::{EvalContext, EvalValue};
-use super::operators::Operator;
+use super::operators::{Operator, is_absent};
 
-fn convert<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-    how: fn(RawValue<'_>) -> Result<Value, String>,
-) -> Result<EvalValue<'e>> {
-    let value = args[0].evaluate(ctx)?;
-    let Some(raw) = value.non_null() else {
-        return Ok(EvalValue::NULL);
-    };
-    match how(raw) {
-        Ok(value) => Ok(value.into()),
-        Err(why) => {
-            let message = format!("{}: {why}", operator.name);
-            Err(Error::new(ErrorCode::CONVERSION_FAILURE, message))
-        }
-    }
+/// The subtype of UUIDs.
+const UUID: u8 = 4;
+
+/// What to convert to.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    element_type: ElementType,
+    /// Of binary data.
+    subtype: u8,
 }
 
-fn no_conversion(value: RawValue<'_>, to: &str) -> String {
-    format!("there is no conversion from {} to {to}", value.type_name())
+/// How strings stand for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Base64,
+    Base64Url,
+    Utf8,
+    Hex,
+    Uuid,
+    /// UUIDs as such, everything else in base64.
+    Auto,
+}
+
+/// What besides the type says how to convert.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    format: Option<Format>,
+    big_endian: bool,
+}
+
+const PLAIN: How = How {
+    format: None,
+    big_endian: false,
+};
+
+fn no_conversion(value: RawValue<'_>, to: ElementType) -> String {
+    format!(
+        "unsupported conversion from {} to {}",
+        value.type_name(),
+        to.name()
+    )
+}
+
+/// Converts a value that is not null. Errors: why it cannot be converted.
+fn convert(value: RawValue<'_>, target: Target, how: How) -> Result<Value, String> {
+    let to = target.element_type;
+    let no = || Err(no_conversion(value, to));
+    match to {
+        ElementType::Double => to_double(value, how).unwrap_or_else(no),
+        ElementType::String => to_string(value, how).unwrap_or_else(no),
+        ElementType::Binary => to_binary(value, target.subtype, how).unwrap_or_else(no),
+        ElementType::ObjectId => match value {
+            RawValue::ObjectId(id) => Ok(Value::ObjectId(id)),
+            RawValue::String(text) => match ObjectId::parse_hex(text) {
+                Some(id) => Ok(Value::ObjectId(id)),
+                None => Err(format!(
+                    "failed to parse objectId {}: it is not 24 hexadecimal digits",
+                    shell(value)
+                )),
+            },
+            _ => no(),
+        },
+        ElementType::Boolean => Ok(Value::Boolean(value.is_truthy())),
+        ElementType::DateTime => match value {
+            RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {
+                integer(value, "date", how, i64::MIN, i64::MAX)
+                    .unwrap_or_else(|| Err(no_conversion(value, to)))
+                    .map(|n| Value::DateTime(DateTime(n)))
+            }
+            RawValue::String(text) => match format::parse_any(text) {
+                Ok(millis) => Ok(Value::DateTime(DateTime(millis))),
+                Err(why) => Err(format!("error parsing date string {}: {why}", shell(value))),
+            },
+            other => match millis_of(other) {
+                Some(millis) => Ok(Value::DateTime(DateTime(millis))),
+                None => no(),
+            },
+        },
+        ElementType::Int32 => {
+            let (least, most) = (i64::from(i32::MIN), i64::from(i32::MAX));
+            match integer(value, "int", how, least, most) {
+                Some(n) => n.map(|n| Value::Int32(n as i32)),
+                None => no(),
+            }
+        }
+        ElementType::Int64 => match value {
+            RawValue::DateTime(date) => Ok(Value::Int64(date.0)),
+            _ => match integer(value, "long", how, i64::MIN, i64::MAX) {
+                Some(n) => n.map(Value::Int64),
+                None => no(),
+            },
+        },
+        ElementType::Decimal128 => to_decimal(value).unwrap_or_else(no),
+        _ => no(),
+    }
 }
 
 /// The text of a value that `$toString` converts; `None` for other types.
@@ -76,46 +169,28 @@ fn double_text(x: f64) -> String {
     x.to_string()
 }
 
-pub(super) fn to_string<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| {
-        text(value)
-            .map(Value::String)
-            .ok_or_else(|| no_conversion(value, "string"))
-    })
-}
-
-pub(super) fn to_bool<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| match value {
-        RawValue::Boolean(_)
-        | RawValue::Int32(_)
-        | RawValue::Int64(_)
-        | RawValue::Double(_)
-        | RawValue::Decimal128(_)
-        | RawValue::String(_)
-        | RawValue::ObjectId(_)
-        | RawValue::DateTime(_) => Ok(Value::Boolean(value.is_truthy())),
-        other => Err(no_conversion(other, "bool")),
-    })
-}
-
 /// An integer in `least..=most`: numbers are cut toward zero, strings hold decimal digits only.
-fn integer(value: RawValue<'_>, to: &str, least: i64, most: i64) -> Result<i64, String> {
+/// `None`: the type has no such conversion.
+fn integer(
+    value: RawValue<'_>,
+    to: &str,
+    how: How,
+    least: i64,
+    most: i64,
+) -> Option<Result<i64, String>> {
+    let too_large = |shown: String| {
+        Err(format!(
+            "conversion would overflow target type: {shown} does not fit the type {to}"
+        ))
+    };
     let range = |n: i64| {
         if (least..=most).contains(&n) {
             Ok(n)
         } else {
-            Err(format!("{n} does not fit the type {to}"))
+            too_large(n.to_string())
         }
     };
-    match value {
+    Some(match value {
         RawValue::Int32(n) => Ok(i64::from(n)),
         RawValue::Int64(n) => range(n),
         RawValue::Boolean(b) => Ok(i64::from(b)),
@@ -123,126 +198,465 @@ fn integer(value: RawValue<'_>, to: &str, least: i64, most: i64) -> Result<i64, 
             let cut = x.trunc();
             if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&cut) {
                 range(cut as i64)
+            } else if x.is_finite() {
+                too_large(shell(value))
             } else {
-                Err(format!("{} does not fit the type {to}", shell(value)))
+                Err(format!("cannot convert {} to the type {to}", shell(value)))
             }
+        }
+        RawValue::Decimal128(d) if !d.is_finite() => {
+            Err(format!("cannot convert {d} to the type {to}"))
         }
         RawValue::Decimal128(d) => {
             match decimal::round(d, 0, crate::arithmetic::Rounding::Down).to_i64_exact() {
                 Some(n) => range(n),
-                None => Err(format!("{d} does not fit the type {to}")),
+                None => too_large(d.to_string()),
             }
         }
         RawValue::String(text) => match text.parse::<i64>() {
-            Ok(n) if !text.starts_with('+') || text.len() > 1 => range(n),
-            _ => Err(format!("the string {} is not an integer", shell(value))),
+            Ok(n) => range(n),
+            Err(_) => Err(format!(
+                "failed to parse number {} in $convert: it is not an integer that fits",
+                shell(value)
+            )),
         },
-        RawValue::DateTime(date) if to == "long" => Ok(date.0),
-        other => Err(no_conversion(other, to)),
+        RawValue::Binary { bytes, .. } if to != "date" => {
+            let widths: &[usize] = if to == "int" {
+                &[1, 2, 4]
+            } else {
+                &[1, 2, 4, 8]
+            };
+            if widths.contains(&bytes.len()) {
+                Ok(signed(bytes, how.big_endian))
+            } else {
+                Err(format!(
+                    "binary data of {} bytes cannot be converted to the type {to}",
+                    bytes.len()
+                ))
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// The two's complement integer in at most eight bytes.
+fn signed(bytes: &[u8], big_endian: bool) -> i64 {
+    let negative = match big_endian {
+        true => bytes.first(),
+        false => bytes.last(),
+    }
+    .is_some_and(|byte| byte & 0x80 != 0);
+    let mut wide = [if negative { 0xFF } else { 0 }; 8];
+    let width = bytes.len().min(8);
+    match big_endian {
+        true => {
+            wide[8 - width..].copy_from_slice(&bytes[..width]);
+            i64::from_be_bytes(wide)
+        }
+        false => {
+            wide[..width].copy_from_slice(&bytes[..width]);
+            i64::from_le_bytes(wide)
+        }
     }
 }
 
-pub(super) fn to_int<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| {
-        let n = integer(value, "int", i64::from(i32::MIN), i64::from(i32::MAX))?;
-        Ok(Value::Int32(n as i32))
-    })
-}
-
-pub(super) fn to_long<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| {
-        integer(value, "long", i64::MIN, i64::MAX).map(Value::Int64)
-    })
-}
-
-pub(super) fn to_double<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| match value {
+fn to_double(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
+    Some(match value {
         RawValue::Boolean(b) => Ok(Value::Double(f64::from(u8::from(b)))),
         RawValue::DateTime(date) => Ok(Value::Double(date.0 as f64)),
         RawValue::String(text) => match text.parse::<f64>() {
+            Ok(x) if x.is_infinite() && !text.to_ascii_lowercase().contains("inf") => Err(format!(
+                "failed to parse number {}: out of range",
+                shell(value)
+            )),
             Ok(x) => Ok(Value::Double(x)),
-            Err(_) => Err(format!("the string {} is not a number", shell(value))),
+            Err(_) => Err(format!(
+                "failed to parse number {} in $convert: it is not a number",
+                shell(value)
+            )),
         },
         RawValue::Decimal128(d) => {
             let x = d.to_f64();
             if x.is_infinite() && d.is_finite() {
-                return Err(format!("{d} does not fit the type double"));
+                Err(format!(
+                    "conversion would overflow target type: {d} does not fit the type double"
+                ))
+            } else {
+                Ok(Value::Double(x))
             }
-            Ok(Value::Double(x))
         }
-        other => match Number::from_raw(other) {
-            Some(number) => Ok(Value::Double(number.to_f64())),
-            None => Err(no_conversion(other, "double")),
-        },
+        RawValue::Binary { bytes, .. } => {
+            let mut bytes = bytes.to_vec();
+            if how.big_endian {
+                bytes.reverse();
+            }
+            match (
+                <[u8; 4]>::try_from(&bytes[..]),
+                <[u8; 8]>::try_from(&bytes[..]),
+            ) {
+                (Ok(single), _) => Ok(Value::Double(f64::from(f32::from_le_bytes(single)))),
+                (_, Ok(double)) => Ok(Value::Double(f64::from_le_bytes(double))),
+                _ => Err(format!(
+                    "binary data of {} bytes cannot be converted to the type double",
+                    bytes.len()
+                )),
+            }
+        }
+        other => Ok(Value::Double(Number::from_raw(other)?.to_f64())),
     })
 }
 
-pub(super) fn to_decimal<'e>(
+fn to_decimal(value: RawValue<'_>) -> Option<Result<Value, String>> {
+    let decimal: Decimal128 = match value {
+        RawValue::Boolean(b) => decimal::from_i64(i64::from(b)),
+        RawValue::DateTime(date) => decimal::from_i64(date.0),
+        RawValue::String(text) => match decimal::parse_rounded(text) {
+            Some(d) if d.is_infinite() && !text.to_ascii_lowercase().contains("inf") => {
+                return Some(Err(format!(
+                    "failed to parse number {}: out of range",
+                    shell(value)
+                )));
+            }
+            Some(d) => d,
+            None => {
+                return Some(Err(format!(
+                    "failed to parse number {} in $convert: it is not a number",
+                    shell(value)
+                )));
+            }
+        },
+        other => Number::from_raw(other)?.to_decimal(),
+    };
+    Some(Ok(Value::Decimal128(decimal)))
+}
+
+fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
+    let RawValue::Binary { subtype, bytes } = value else {
+        let is_other = matches!(value, RawValue::Timestamp(_));
+        let text = text(value).filter(|_| !is_other)?;
+        return Some(Ok(Value::String(text)));
+    };
+    let is_uuid = subtype == UUID && bytes.len() == 16;
+    let text = match how.format? {
+        Format::Uuid | Format::Auto if is_uuid => uuid_text(bytes),
+        Format::Uuid => {
+            return Some(Err(format!(
+                "binary data of subtype {subtype} and {} bytes is no UUID",
+                bytes.len()
+            )));
+        }
+        Format::Base64 | Format::Auto => base64::encode(bytes, base64::STANDARD),
+        Format::Base64Url => base64::encode(bytes, base64::URL),
+        Format::Hex => hex(bytes),
+        Format::Utf8 => match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => return Some(Err("the binary data is not valid UTF-8".to_owned())),
+        },
+    };
+    Some(Ok(Value::String(text)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02X}");
+        out
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| {
+            let pair = &text[at..at + 2];
+            let digits = pair.bytes().all(|b| b.is_ascii_hexdigit());
+            u8::from_str_radix(pair, 16).ok().filter(|_| digits)
+        })
+        .collect()
+}
+
+fn uuid_text(bytes: &[u8]) -> String {
+    let digits = hex(bytes).to_ascii_lowercase();
+    format!(
+        "{}-{}-{}-{}-{}",
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..]
+    )
+}
+
+fn uuid_bytes(text: &str) -> Option<Vec<u8>> {
+    let dashes = [8, 13, 18, 23];
+    if text.len() != 36 || !text.is_ascii() {
+        return None;
+    }
+    let placed = |(at, b): (usize, u8)| (b == b'-') == dashes.contains(&at);
+    if !text.bytes().enumerate().all(placed) {
+        return None;
+    }
+    unhex(&text.replace('-', ""))
+}
+
+fn to_binary(value: RawValue<'_>, subtype: u8, how: How) -> Option<Result<Value, String>> {
+    let ordered = |mut bytes: Vec<u8>| {
+        if how.big_endian {
+            bytes.reverse();
+        }
+        bytes
+    };
+    let bytes = match value {
+        RawValue::Binary {
+            subtype: own,
+            bytes,
+        } if own == subtype => bytes.to_vec(),
+        RawValue::Binary { subtype: own, .. } => {
+            return Some(Err(format!(
+                "binary data of subtype {own} cannot be converted to subtype {subtype}"
+            )));
+        }
+        // A number of another size is no UUID.
+        RawValue::Int32(_) | RawValue::Int64(_) | RawValue::Double(_) if subtype == UUID => {
+            return None;
+        }
+        RawValue::Int32(n) => ordered(n.to_le_bytes().to_vec()),
+        RawValue::Int64(n) => ordered(n.to_le_bytes().to_vec()),
+        RawValue::Double(x) => ordered(x.to_le_bytes().to_vec()),
+        RawValue::String(text) => {
+            let format = how.format?;
+            let bytes = match format {
+                Format::Uuid | Format::Auto if subtype == UUID => uuid_bytes(text),
+                Format::Uuid | Format::Auto => None,
+                // Only what is a UUID may say so.
+                _ if subtype == UUID => None,
+                Format::Base64 => base64::decode(text, base64::STANDARD),
+                Format::Base64Url => base64::decode(text, base64::URL),
+                Format::Hex => unhex(text),
+                Format::Utf8 => Some(text.as_bytes().to_vec()),
+            };
+            match bytes {
+                Some(bytes) => bytes,
+                None => {
+                    return Some(Err(format!(
+                        "the string {} cannot be converted to binary data of subtype {subtype} in this format",
+                        shell(value)
+                    )));
+                }
+            }
+        }
+        _ => return None,
+    };
+    Some(Ok(Value::Binary { subtype, bytes }))
+}
+
+fn failure(operator: &'static Operator, why: &str) -> Error {
+    Error::new(
+        ErrorCode::CONVERSION_FAILURE,
+        format!("{}: {why}", operator.name),
+    )
+}
+
+/// A short form: `{$toInt: e}`.
+fn short<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    element_type: ElementType,
+    subtype: u8,
+    format: Option<Format>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    let Some(raw) = value.non_null() else {
+        return Ok(EvalValue::NULL);
+    };
+    let target = Target {
+        element_type,
+        subtype,
+    };
+    let how = How { format, ..PLAIN };
+    match convert(raw, target, how) {
+        Ok(value) => Ok(value.into()),
+        Err(why) => Err(failure(operator, &why)),
+    }
+}
+
+macro_rules! short_forms {
+    ($($name:ident $to:ident $subtype:expr, $format:expr;)*) => {
+        $(pub(super) fn $name<'e>(
+            operator: &'static Operator,
+            args: &'e [Expression],
+            ctx: EvalContext<'e>,
+        ) -> Result<EvalValue<'e>> {
+            short(operator, args, ctx, ElementType::$to, $subtype, $format)
+        })*
+    };
+}
+
+short_forms! {
+    to_bool Boolean 0, None;
+    to_date DateTime 0, None;
+    to_decimal_number Decimal128 0, None;
+    to_double_number Double 0, None;
+    to_int Int32 0, None;
+    to_long Int64 0, None;
+    to_object_id ObjectId 0, None;
+    to_text String 0, Some(Format::Auto);
+    to_uuid Binary UUID, Some(Format::Uuid);
+}
+
+fn wrong(message: String) -> Error {
+    Error::new(ErrorCode::FAILED_TO_PARSE, message)
+}
+
+/// A type by name or number.
+fn element_type(value: RawValue<'_>) -> Result<ElementType> {
+    if let RawValue::String(name) = value {
+        return ElementType::from_name(name)
+            .ok_or_else(|| Error::bad_value(format!("Unknown type name: {name}")));
+    }
+    if !value.is_number() {
+        return Err(wrong(format!(
+            "$convert's 'to' argument must be a string or number, but is {}",
+            value.type_name()
+        )));
+    }
+    let Some(number) = value.as_i64_exact() else {
+        return Err(wrong(format!(
+            "in $convert, a numeric 'to' argument must be an integer, not {}",
+            shell(value)
+        )));
+    };
+    ElementType::from_type_code(number).ok_or_else(|| {
+        wrong(format!(
+            "in $convert, the numeric value for 'to' does not correspond to a BSON type: {number}"
+        ))
+    })
+}
+
+/// `to`: a type, or `{type, subtype}`; `None` for null and missing.
+fn target_of(value: &EvalValue<'_>) -> Result<Option<Target>> {
+    let Some(raw) = value.non_null() else {
+        return Ok(None);
+    };
+    let RawValue::Document(doc) = raw else {
+        return Ok(Some(Target {
+            element_type: element_type(raw)?,
+            subtype: 0,
+        }));
+    };
+    if let Some(other) = doc.iter().find(|e| !matches!(e.key(), "type" | "subtype")) {
+        return Err(wrong(format!(
+            "$convert found an unknown field of 'to': '{}'",
+            other.key()
+        )));
+    }
+    let Some(name) = doc.get("type") else {
+        return Err(wrong(
+            "$convert requires the field 'type' of 'to'".to_owned(),
+        ));
+    };
+    let subtype = match doc.get("subtype") {
+        None => 0,
+        Some(value) => value
+            .as_i64_exact()
+            .and_then(|n| u8::try_from(n).ok())
+            .filter(|n| *n < 10 || *n >= 128)
+            .ok_or_else(|| {
+                wrong(format!(
+                    "in $convert, 'subtype' must be the number of a binary subtype, not {}",
+                    shell(value)
+                ))
+            })?,
+    };
+    Ok(Some(Target {
+        element_type: element_type(name)?,
+        subtype,
+    }))
+}
+
+fn format_of(value: &EvalValue<'_>) -> Result<Option<Format>> {
+    Ok(Some(match value.non_null() {
+        None => return Ok(None),
+        Some(RawValue::String(name)) => match name {
+            "base64" => Format::Base64,
+            "base64url" => Format::Base64Url,
+            "utf8" => Format::Utf8,
+            "hex" => Format::Hex,
+            "uuid" => Format::Uuid,
+            "auto" => Format::Auto,
+            other => {
+                return Err(Error::new(
+                    ErrorCode(4341125),
+                    format!("invalid 'format' argument for $convert: {other}"),
+                ));
+            }
+        },
+        Some(other) => {
+            return Err(Error::new(
+                ErrorCode(4341114),
+                format!(
+                    "$convert requires that 'format' be a string, found: {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    }))
+}
+
+fn big_endian(value: &EvalValue<'_>) -> Result<bool> {
+    match value.non_null() {
+        None | Some(RawValue::String("little")) => Ok(false),
+        Some(RawValue::String("big")) => Ok(true),
+        Some(other) => Err(Error::bad_value(format!(
+            "$convert requires that 'byteOrder' be 'little' or 'big', found: {}",
+            shell(other)
+        ))),
+    }
+}
+
+/// `{input, to, format, byteOrder, onError, onNull}`.
+pub(super) fn convert_any<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| {
-        let decimal: Decimal128 = match value {
-            RawValue::Boolean(b) => decimal::from_i64(i64::from(b)),
-            RawValue::DateTime(date) => decimal::from_i64(date.0),
-            RawValue::String(text) => decimal::parse_rounded(text)
-                .ok_or_else(|| format!("the string {} is not a number", shell(value)))?,
-            other => match Number::from_raw(other) {
-                Some(number) => number.to_decimal(),
-                None => return Err(no_conversion(other, "decimal")),
-            },
+    let input = args[0].evaluate(ctx)?;
+    let inner = ctx.holding(budget::heap_bytes(&input))?;
+    let target = target_of(&args[1].evaluate(inner)?)?;
+    let how = How {
+        format: format_of(&args[2].evaluate(inner)?)?,
+        big_endian: big_endian(&args[3].evaluate(inner)?)?,
+    };
+    let Some(raw) = input.non_null() else {
+        return match is_absent(&args[5]) {
+            true => Ok(EvalValue::NULL),
+            false => args[5].evaluate(ctx),
         };
-        Ok(Value::Decimal128(decimal))
-    })
-}
-
-pub(super) fn to_object_id<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| match value {
-        RawValue::ObjectId(id) => Ok(Value::ObjectId(id)),
-        RawValue::String(text) => match ObjectId::parse_hex(text) {
-            Some(id) => Ok(Value::ObjectId(id)),
-            None => Err(format!(
-                "the string {} is not 24 hexadecimal digits",
-                shell(value)
-            )),
-        },
-        other => Err(no_conversion(other, "objectId")),
-    })
-}
-
-pub(super) fn to_date<'e>(
-    operator: &'static Operator,
-    args: &'e [Expression],
-    ctx: EvalContext<'e>,
-) -> Result<EvalValue<'e>> {
-    convert(operator, args, ctx, |value| match value {
-        RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {
-            integer(value, "date", i64::MIN, i64::MAX).map(|n| Value::DateTime(DateTime(n)))
-        }
-        RawValue::String(text) => match format::parse_any(text) {
-            Ok(millis) => Ok(Value::DateTime(DateTime(millis))),
-            Err(why) => Err(format!("the string {} is not a date: {why}", shell(value))),
-        },
-        other => match millis_of(other) {
-            Some(millis) => Ok(Value::DateTime(DateTime(millis))),
-            None => Err(no_conversion(other, "date")),
-        },
-    })
+    };
+    let Some(target) = target else {
+        return Ok(EvalValue::NULL);
+    };
+    let text_and_bytes = matches!(
+        (raw, target.element_type),
+        (RawValue::Binary { .. }, ElementType::String) | (RawValue::String(_), ElementType::Binary)
+    );
+    if text_and_bytes && how.format.is_none() {
+        return Err(operator.error(
+            4341115,
+            format_args!(
+                "requires 'format' when converting from {} to {}",
+                raw.type_name(),
+                target.element_type.name()
+            ),
+        ));
+    }
+    match convert(raw, target, how) {
+        Ok(value) => Ok(value.into()),
+        Err(_) if !is_absent(&args[4]) => args[4].evaluate(ctx),
+        Err(why) => Err(failure(operator, &why)),
+    }
 }

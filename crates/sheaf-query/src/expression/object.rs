@@ -1,4 +1,4 @@
-//! `$mergeObjects`, `$objectToArray`, `$arrayToObject`, `$getField`.
+//! `$mergeObjects`, `$objectToArray`, `$arrayToObject`, `$getField`, `$setField`, `$unsetField`.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use sheaf_bson::{ArrayBuilder, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::{Arity, Operator};
-use super::parser::Parser;
+use super::parser::{Arguments, Parser};
 use super::{Expression, budget, location};
 
 /// Fields in order of first mention, each with its last value.
@@ -284,4 +284,125 @@ fn get_field<'e>(
         | EvalValue::Owned(Value::Null | Value::Undefined) => EvalValue::NULL,
         _ => EvalValue::Missing,
     })
+}
+
+static SET_FIELD: Operator = Operator {
+    name: "$setField",
+    arity: Arity::Exactly(3),
+    eval: set_field,
+};
+
+/// `{field, input, value}`; the name is taken as it is, dots and dollars mean nothing.
+/// A value that is missing (`$$REMOVE`) takes the field away.
+pub(super) fn parse_set_field(
+    parser: &mut Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    let args = Arguments::new(
+        "$setField",
+        operand,
+        &["field", "input", "value"],
+        4161100,
+        4161101,
+    )?;
+    let value = parser.operand(args.required("value", 4161103)?)?;
+    set_field_call(parser, "$setField", &args, value)
+}
+
+/// `{field, input}`.
+pub(super) fn parse_unset_field(
+    parser: &mut Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    let args = Arguments::new(
+        "$unsetField",
+        operand,
+        &["field", "input"],
+        4161100,
+        4161101,
+    )?;
+    set_field_call(parser, "$unsetField", &args, Expression::Constant(None))
+}
+
+fn set_field_call(
+    parser: &mut Parser<'_>,
+    name: &str,
+    args: &Arguments<'_>,
+    value: Expression,
+) -> Result<Expression> {
+    let field = args.required("field", 4161102)?;
+    if matches!(field, RawValue::String(text) if text.starts_with('$')) {
+        return Err(location(
+            4161108,
+            format!("{name} requires 'field' to be a constant string, not a path; see $literal"),
+        ));
+    }
+    let field = parser.operand(field)?;
+    match field.as_constant() {
+        Some(Some(RawValue::String(name))) if !name.contains('\0') => {}
+        Some(Some(RawValue::String(_))) => {
+            return Err(location(
+                4161109,
+                format!("{name}: 'field' must not contain a zero byte"),
+            ));
+        }
+        Some(other) => {
+            let found = other.map_or("missing", |v| v.type_name());
+            return Err(location(
+                4161107,
+                format!("{name} requires 'field' to evaluate to type String, but got {found}"),
+            ));
+        }
+        None => {
+            return Err(location(
+                4161106,
+                format!("{name} requires 'field' to evaluate to a constant"),
+            ));
+        }
+    }
+    let input = parser.operand(args.required("input", 4161104)?)?;
+    Ok(Expression::Call {
+        operator: &SET_FIELD,
+        args: vec![field, input, value],
+    })
+}
+
+fn set_field<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let (field, input) = pair(args, ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&input))?;
+    let Some(doc) = input.non_null() else {
+        return Ok(EvalValue::NULL);
+    };
+    let RawValue::Document(doc) = doc else {
+        return Err(operator.error(
+            4161105,
+            format_args!(
+                "requires 'input' to evaluate to type Object, but got {}",
+                doc.type_name()
+            ),
+        ));
+    };
+    let name = field.as_raw().and_then(|f| f.as_str()).unwrap_or("");
+    let value = args[2].evaluate(ctx)?;
+    let mut out = DocBuilder::new();
+    let mut there = false;
+    for element in doc {
+        if element.key() != name {
+            out.append_raw_element(element);
+        } else if let Some(value) = value.as_raw() {
+            out.append(name, value);
+            there = true;
+        }
+    }
+    if let Some(value) = value.as_raw()
+        && !there
+    {
+        out.append(name, value);
+    }
+    budget::check_value(out.current_len())?;
+    Ok(Value::Document(out.finish()).into())
 }

@@ -102,6 +102,11 @@ impl Parser<'_> {
         parsed
     }
 
+    /// The constants in reach.
+    pub(super) fn scope(&self) -> &VariableScope {
+        self.scope
+    }
+
     /// Errors: a name the user may not bind.
     pub(super) fn check_name(&self, name: &str) -> Result<()> {
         check_user_name(name)
@@ -255,6 +260,10 @@ impl Parser<'_> {
                 }
                 Ok(self.fold(Expression::Call { operator, args }))
             }
+            None if name == "$function" => Err(Error::new(
+                ErrorCode::INVALID_PIPELINE_OPERATOR,
+                "$function needs JavaScript, which this server does not run; use other expressions",
+            )),
             None => Err(Error::new(
                 ErrorCode::INVALID_PIPELINE_OPERATOR,
                 format!("Unrecognized expression '{name}'"),

@@ -208,3 +208,40 @@ pub(super) fn set_is_subset<'e>(
         .all(|v| superset.contains(&OrderedValue(v, ctx.collator)))
         .into())
 }
+
+/// Whether all operands have the same distinct values.
+pub(super) fn set_equals<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let mut values = Vec::with_capacity(args.len());
+    let mut held = 0;
+    for arg in args {
+        let value = arg.evaluate(ctx.holding(held)?)?;
+        held += budget::heap_bytes(&value);
+        values.push(value);
+    }
+    let mut first: Option<BTreeSet<OrderedValue<'_>>> = None;
+    let mut equal = true;
+    for value in &values {
+        let Some(RawValue::Array(array)) = value.as_raw() else {
+            return Err(operator.error(
+                17044,
+                format_args!(
+                    "takes arrays, but one argument is of type: {}",
+                    value.type_name()
+                ),
+            ));
+        };
+        let set = array
+            .iter()
+            .map(|v| OrderedValue(v, ctx.collator))
+            .collect();
+        match &first {
+            None => first = Some(set),
+            Some(first) => equal &= *first == set,
+        }
+    }
+    Ok(equal.into())
+}

@@ -4,7 +4,7 @@ use sheaf_bson::error_code::{Error, Result};
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operators::{Operator, is_absent};
 use super::{Expression, budget, convert};
 
 pub(super) fn concat<'e>(
@@ -253,4 +253,240 @@ pub(super) fn split<'e>(
         budget::check_value(out.current_len())?;
     }
     Ok(Value::Array(out.finish()).into())
+}
+
+/// What trims take away when they are not told: white space as MongoDB's manual lists it.
+fn is_space(c: char) -> bool {
+    matches!(
+        c,
+        '\0' | ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{a0}' | '\u{1680}' | '\u{2000}'
+            ..='\u{200a}'
+    )
+}
+
+/// `{input, chars}`: characters of a set gone from the left, the right, or both ends.
+fn trimmed<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    (left, right): (bool, bool),
+) -> Result<EvalValue<'e>> {
+    let input = args[0].evaluate(ctx)?;
+    let Some(raw) = input.non_null() else {
+        return Ok(EvalValue::NULL);
+    };
+    let Some(text) = raw.as_str() else {
+        return Err(operator.error(
+            50699,
+            format_args!("requires its input to be a string, got {}", raw.type_name()),
+        ));
+    };
+    let chars = args[1].evaluate(ctx.holding(budget::heap_bytes(&input))?)?;
+    let set: Option<Vec<char>> = match is_absent(&args[1]) {
+        true => None,
+        false => match chars.non_null() {
+            None => return Ok(EvalValue::NULL),
+            Some(RawValue::String(chars)) => Some(chars.chars().collect()),
+            Some(other) => {
+                return Err(operator.error(
+                    50700,
+                    format_args!("requires 'chars' to be a string, got {}", other.type_name()),
+                ));
+            }
+        },
+    };
+    let goes = |c: char| match &set {
+        None => is_space(c),
+        Some(set) => set.contains(&c),
+    };
+    let mut rest = text;
+    if left {
+        rest = rest.trim_start_matches(goes);
+    }
+    if right {
+        rest = rest.trim_end_matches(goes);
+    }
+    Ok(Value::String(rest.to_owned()).into())
+}
+
+pub(super) fn trim<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    trimmed(operator, args, ctx, (true, true))
+}
+
+pub(super) fn ltrim<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    trimmed(operator, args, ctx, (true, false))
+}
+
+pub(super) fn rtrim<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    trimmed(operator, args, ctx, (false, true))
+}
+
+/// `{input, find, replacement}`: with at most so many occurrences replaced.
+fn replaced<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    most: usize,
+) -> Result<EvalValue<'e>> {
+    let mut values = Vec::with_capacity(3);
+    let mut held = 0;
+    for arg in args {
+        let value = arg.evaluate(ctx.holding(held)?)?;
+        held += budget::heap_bytes(&value);
+        values.push(value);
+    }
+    let mut texts = [""; 3];
+    let mut null = false;
+    let roles = [("input", 51746), ("find", 51745), ("replacement", 51744)];
+    for ((value, (role, code)), text) in values.iter().zip(roles).zip(&mut texts) {
+        match value.non_null() {
+            None => null = true,
+            Some(RawValue::String(found)) => *text = found,
+            Some(other) => {
+                return Err(operator.error(
+                    code,
+                    format_args!(
+                        "requires that '{role}' be a string, found: {}",
+                        sheaf_bson::json::shell(other)
+                    ),
+                ));
+            }
+        }
+    }
+    if null {
+        return Ok(EvalValue::NULL);
+    }
+    let [input, find, replacement] = texts;
+    let found = input.matches(find).take(most).count();
+    budget::check_value(input.len() + found.saturating_mul(replacement.len()))?;
+    Ok(Value::String(input.replacen(find, replacement, most)).into())
+}
+
+pub(super) fn replace_one<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    replaced(operator, args, ctx, 1)
+}
+
+pub(super) fn replace_all<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    replaced(operator, args, ctx, usize::MAX)
+}
+
+/// `[string, substring, start, end]`: where the first occurrence within
+/// `start..end` begins, or -1. Places count bytes or characters.
+fn index_of<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    by_bytes: bool,
+) -> Result<EvalValue<'e>> {
+    let (text, wanted) = pair(args, ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&text) + budget::heap_bytes(&wanted))?;
+    let codes = if by_bytes {
+        (40091, 40092)
+    } else {
+        (40093, 40094)
+    };
+    let text = match text.non_null() {
+        None => return Ok(EvalValue::NULL),
+        Some(RawValue::String(text)) => text,
+        Some(other) => {
+            return Err(operator.error(
+                codes.0,
+                format_args!(
+                    "requires a string as the first argument, found: {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let Some(RawValue::String(wanted)) = wanted.as_raw() else {
+        return Err(operator.error(
+            codes.1,
+            format_args!(
+                "requires a string as the second argument, found: {}",
+                wanted.type_name()
+            ),
+        ));
+    };
+    let bound = |at: usize| -> Result<Option<usize>> {
+        let Some(arg) = args.get(at) else {
+            return Ok(None);
+        };
+        let value = arg.evaluate(ctx)?;
+        let integer = value.as_raw().and_then(|v| v.as_i64_exact());
+        match integer.and_then(|n| i32::try_from(n).ok()) {
+            Some(n) if n >= 0 => Ok(Some(n as usize)),
+            Some(n) => Err(operator.error(
+                40097,
+                format_args!(
+                    "requires a starting or ending index that is not negative, found: {n}"
+                ),
+            )),
+            None => Err(operator.error(
+                40096,
+                format_args!("requires an integral index, found: {}", value.type_name()),
+            )),
+        }
+    };
+    let (from, to) = (bound(2)?, bound(3)?);
+    let length = if by_bytes {
+        text.len()
+    } else {
+        text.chars().count()
+    };
+    let from = from.unwrap_or(0);
+    let to = to.unwrap_or(length).min(length);
+    let nowhere = Ok(Value::Int32(-1).into());
+    if from > to {
+        return nowhere;
+    }
+    // Where the characters of these numbers begin.
+    let byte_of = |n: usize| match by_bytes {
+        true => n,
+        false => text.char_indices().nth(n).map_or(text.len(), |(at, _)| at),
+    };
+    let (start, end) = (byte_of(from), byte_of(to));
+    let Some(found) = memchr::memmem::find(&text.as_bytes()[start..end], wanted.as_bytes()) else {
+        return nowhere;
+    };
+    let at = match by_bytes {
+        true => start + found,
+        false => from + text[start..start + found].chars().count(),
+    };
+    Ok(Value::Int32(at as i32).into())
+}
+
+pub(super) fn index_of_bytes<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    index_of(operator, args, ctx, true)
+}
+
+pub(super) fn index_of_cp<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    index_of(operator, args, ctx, false)
 }

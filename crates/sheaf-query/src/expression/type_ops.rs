@@ -1,7 +1,8 @@
-//! `$type`, `$isNumber`, `$isArray`, `$bsonSize`, `$binarySize`.
+//! `$type`, `$isNumber`, `$isArray`, `$bsonSize`, `$binarySize`, `$tsSecond`, `$tsIncrement`, `$toHashedIndexKey`.
 
 use sheaf_bson::error_code::Result;
-use sheaf_bson::{RawValue, Value};
+use sheaf_bson::hash64::hash64;
+use sheaf_bson::{RawValue, Timestamp, Value};
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
@@ -79,4 +80,53 @@ pub(super) fn binary_size<'e>(
             ),
         )),
     }
+}
+
+fn of_timestamp<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    code: i32,
+    part: fn(Timestamp) -> u32,
+) -> Result<EvalValue<'e>> {
+    match args[0].evaluate(ctx)?.non_null() {
+        None => Ok(EvalValue::NULL),
+        Some(RawValue::Timestamp(time)) => Ok(Value::Int64(i64::from(part(time))).into()),
+        Some(other) => Err(operator.error(
+            code,
+            format_args!(
+                "requires a timestamp argument, found: {}",
+                other.type_name()
+            ),
+        )),
+    }
+}
+
+/// The seconds of a timestamp.
+pub(super) fn ts_second<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    of_timestamp(operator, args, ctx, 5687301, |time| time.time)
+}
+
+/// The number of a timestamp within its second.
+pub(super) fn ts_increment<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    of_timestamp(operator, args, ctx, 5687302, |time| time.increment)
+}
+
+/// The hash under which a hashed index keeps the value; missing is null there.
+pub(super) fn to_hashed_index_key<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let value = args[0].evaluate(ctx)?;
+    let raw = value.as_raw().unwrap_or(RawValue::Null);
+    Ok(Value::Int64(hash64(raw)).into())
 }

@@ -205,7 +205,23 @@ fn parse_top_level(
                 MatchExpression::AlwaysFalse
             }
         }
-        "$jsonSchema" | "$text" | "$sampleRate" => {
+        "$sampleRate" => {
+            let rate = value.as_f64().filter(|_| value.is_number());
+            let Some(rate) = rate.filter(|rate| (0.0..=1.0).contains(rate)) else {
+                return Err(Error::bad_value(format!(
+                    "$sampleRate takes a number from 0.0 to 1.0, not {}",
+                    sheaf_bson::json::shell(value)
+                )));
+            };
+            let spec = sheaf_bson::doc! {"$lt": vec![
+                Value::Document(sheaf_bson::doc! {"$rand": {}}),
+                Value::Double(rate),
+            ]};
+            let spec = RawValue::Document(spec.as_raw());
+            let bound = crate::expression::BoundExpression::parse(spec, &level.context.variables)?;
+            MatchExpression::Expr(Arc::new(bound))
+        }
+        "$jsonSchema" | "$text" => {
             return Err(Error::new(
                 ErrorCode::NOT_IMPLEMENTED,
                 format!("{name} is not supported"),

@@ -128,9 +128,32 @@ impl CompiledRegex {
     ///
     /// Errors: 51156 when the pattern backtracks beyond the limits.
     pub fn is_match(&self, subject: &str) -> Result<bool, Error> {
-        let first = self.program.is_match(subject.as_bytes());
-        let outcome = match first {
-            Err(e) if e.code() == ERROR_JIT_STACK_LIMIT => self.interpret(subject)?,
+        self.run(|regex| regex.is_match(subject.as_bytes()))
+    }
+
+    /// The first match at or behind byte `start`, which must be the boundary of
+    /// a character: the whole match and each group, in bytes; `None` for groups that took no part.
+    ///
+    /// Errors: as [`CompiledRegex::is_match`].
+    pub fn captures_at(
+        &self,
+        subject: &str,
+        start: usize,
+    ) -> Result<Option<Vec<Option<(usize, usize)>>>, Error> {
+        if start > subject.len() {
+            return Ok(None);
+        }
+        self.run(|regex| {
+            let mut groups = regex.capture_locations();
+            let found = regex.captures_read_at(&mut groups, subject.as_bytes(), start)?;
+            Ok(found.map(|_| (0..groups.len()).map(|i| groups.get(i)).collect()))
+        })
+    }
+
+    /// Runs the program, and once more by interpretation when the machine code's stack did not suffice.
+    fn run<T>(&self, how: impl Fn(&Regex) -> Result<T, pcre2::Error>) -> Result<T, Error> {
+        let outcome = match how(&self.program) {
+            Err(e) if e.code() == ERROR_JIT_STACK_LIMIT => how(self.interpreter()?),
             other => other,
         };
         outcome.map_err(|e| {
@@ -150,18 +173,17 @@ impl CompiledRegex {
         })
     }
 
-    fn interpret(&self, subject: &str) -> Result<Result<bool, pcre2::Error>, Error> {
+    fn interpreter(&self) -> Result<&Regex, Error> {
         let slow = self
             .interpreter
             .get_or_init(|| build(&self.pattern, &self.options, false).ok());
-        match slow {
-            Some(regex) => Ok(regex.is_match(subject.as_bytes())),
-            // It compiled before, so only memory can be missing.
-            None => Err(Error::new(
+        // It compiled before, so only memory can be missing.
+        slow.as_ref().ok_or_else(|| {
+            Error::new(
                 ErrorCode::EXCEEDED_MEMORY_LIMIT,
                 format!("no memory for the regular expression /{}/", self.pattern),
-            )),
-        }
+            )
+        })
     }
 
     /// The string with which every match begins, if the pattern says so.

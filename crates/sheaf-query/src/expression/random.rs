@@ -1,0 +1,64 @@
+//! `$rand`: a double from 0 to 1, another each time.
+//!
+//! The generator is seeded for each thread from the standard library's random
+//! state. It is good enough for sampling and for nothing that must be secret.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{RawValue, Value};
+
+use super::eval::{EvalContext, EvalValue};
+use super::operators::{Arity, Operator};
+use super::parser::Parser;
+use super::{Expression, location};
+
+thread_local! {
+    static STATE: Cell<u64> = Cell::new(RandomState::new().build_hasher().finish());
+}
+
+/// 64 random bits (splitmix64).
+fn next() -> u64 {
+    let state = STATE.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+    STATE.set(state);
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The operator; its value must not be computed while parsing.
+pub(super) static RAND: Operator = Operator {
+    name: "$rand",
+    arity: Arity::Exactly(0),
+    eval: rand,
+};
+
+/// `{$rand: {}}`.
+pub(super) fn parse_rand(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    let empty = match operand {
+        RawValue::Document(doc) => doc.is_empty(),
+        RawValue::Array(array) => array.is_empty(),
+        _ => false,
+    };
+    if !empty {
+        return Err(location(
+            3040501,
+            "$rand does not currently accept arguments",
+        ));
+    }
+    Ok(Expression::Call {
+        operator: &RAND,
+        args: Vec::new(),
+    })
+}
+
+fn rand<'e>(
+    _: &'static Operator,
+    _: &'e [Expression],
+    _: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    // 53 bits: as many as a double has.
+    Ok(Value::Double((next() >> 11) as f64 / (1u64 << 53) as f64).into())
+}

@@ -1,0 +1,378 @@
+//! Operators that choose or order elements of an array: `$firstN`, `$lastN`,
+//! `$minN`, `$maxN`, `$sortArray`, `$zip`.
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::json::shell;
+use sheaf_bson::{ArrayBuilder, RawArray, RawDoc, RawValue, Value};
+
+use crate::sort::{SortKeyGenerator, SortPattern, SortSpec};
+
+use super::eval::{EvalContext, EvalValue};
+use super::operators::{Operator, is_absent};
+use super::ordered_value::OrderedValue;
+use super::{Expression, budget};
+
+/// `{n, input}`: what `pick` makes of the array and n.
+fn of_n<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    pick: impl FnOnce(RawArray<'_>, usize) -> ArrayBuilder,
+) -> Result<EvalValue<'e>> {
+    let input = args[1].evaluate(ctx)?;
+    let n = args[0].evaluate(ctx.holding(budget::heap_bytes(&input))?)?;
+    let Some(number) = n.as_raw().filter(|n| n.is_number()) else {
+        return Err(operator.error(
+            5787902,
+            format_args!("requires 'n' to be a number, found: {}", n.type_name()),
+        ));
+    };
+    let n = match number.as_i64_exact() {
+        None => {
+            return Err(operator.error(
+                5787903,
+                format_args!("requires 'n' to be an integer, found: {}", shell(number)),
+            ));
+        }
+        Some(n) if n <= 0 => {
+            return Err(operator.error(
+                5787908,
+                format_args!("requires 'n' to be greater than 0, found: {n}"),
+            ));
+        }
+        Some(n) => usize::try_from(n).unwrap_or(usize::MAX),
+    };
+    match input.as_raw() {
+        Some(RawValue::Array(array)) => Ok(Value::Array(pick(array, n).finish()).into()),
+        _ => Err(operator.error(
+            5788200,
+            format_args!(
+                "requires 'input' to be an array, found: {}",
+                input.type_name()
+            ),
+        )),
+    }
+}
+
+pub(super) fn first_n<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    of_n(operator, args, ctx, |array, n| {
+        let mut out = ArrayBuilder::new();
+        for element in array.elements().take(n) {
+            out.push_element(element);
+        }
+        out
+    })
+}
+
+pub(super) fn last_n<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    of_n(operator, args, ctx, |array, n| {
+        let mut out = ArrayBuilder::new();
+        for element in array.elements().skip(array.count().saturating_sub(n)) {
+            out.push_element(element);
+        }
+        out
+    })
+}
+
+/// The n least or greatest that are not null, the best first.
+fn best_n<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    greatest: bool,
+) -> Result<EvalValue<'e>> {
+    of_n(operator, args, ctx, |array, n| {
+        let not_null = |v: &RawValue<'_>| !matches!(v, RawValue::Null | RawValue::Undefined);
+        let values = array.iter().filter(not_null);
+        let mut values: Vec<_> = values.map(|v| OrderedValue(v, ctx.collator)).collect();
+        match greatest {
+            true => values.sort_by(|a, b| b.cmp(a)),
+            false => values.sort(),
+        }
+        let mut out = ArrayBuilder::new();
+        for value in values.into_iter().take(n) {
+            out.push(value.0);
+        }
+        out
+    })
+}
+
+pub(super) fn min_n<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    best_n(operator, args, ctx, false)
+}
+
+pub(super) fn max_n<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    best_n(operator, args, ctx, true)
+}
+
+/// By what `$sortArray` sorts.
+enum ArrayOrder {
+    /// `1` and `-1`: by the elements themselves.
+    Whole(bool),
+    /// By fields of the elements; what is no document has none.
+    Fields(SortPattern),
+}
+
+fn array_order(operator: &'static Operator, spec: RawValue<'_>) -> Result<ArrayOrder> {
+    let wrong = |why: &str| Err(operator.error(2942507, format_args!("{why}: {}", shell(spec))));
+    match spec {
+        RawValue::Document(doc) => match SortSpec::parse(doc)? {
+            SortSpec::Pattern(pattern) => Ok(ArrayOrder::Fields(pattern)),
+            SortSpec::None | SortSpec::Natural(_) => {
+                wrong("requires 'sortBy' to name at least one field")
+            }
+        },
+        _ if spec.is_number() => match spec.as_i64_exact() {
+            Some(1) => Ok(ArrayOrder::Whole(true)),
+            Some(-1) => Ok(ArrayOrder::Whole(false)),
+            _ => wrong("requires 'sortBy' to be 1 or -1, when it is a number"),
+        },
+        _ => wrong("requires 'sortBy' to be an object, 1 or -1"),
+    }
+}
+
+/// `{input, sortBy}`; equal elements keep their order. `sortBy` is taken as it is written.
+pub(super) fn parse_sort_array(
+    parser: &mut super::parser::Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    static SORT_ARRAY: Operator = Operator {
+        name: "$sortArray",
+        arity: super::operators::Arity::Exactly(2),
+        eval: sort_array,
+    };
+    let args = super::parser::Arguments::new(
+        "$sortArray",
+        operand,
+        &["input", "sortBy"],
+        2942500,
+        2942501,
+    )?;
+    let input = parser.operand(args.required("input", 2942502)?)?;
+    let order = args.required("sortBy", 2942503)?;
+    array_order(&SORT_ARRAY, order)?;
+    Ok(Expression::Call {
+        operator: &SORT_ARRAY,
+        args: vec![input, Expression::constant(order.to_value())],
+    })
+}
+
+fn sort_array<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let input = args[0].evaluate(ctx)?;
+    let array = match input.non_null() {
+        None => return Ok(EvalValue::NULL),
+        Some(RawValue::Array(array)) => array,
+        Some(other) => {
+            return Err(operator.error(
+                2942504,
+                format_args!(
+                    "requires 'input' to be an array, but it is of type {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let order = args[1].evaluate(ctx)?;
+    let order = array_order(operator, order.as_raw().unwrap_or(RawValue::Null))?;
+    let mut out = ArrayBuilder::new();
+    match order {
+        ArrayOrder::Whole(ascending) => {
+            let mut values: Vec<_> = array
+                .iter()
+                .map(|v| OrderedValue(v, ctx.collator))
+                .collect();
+            match ascending {
+                true => values.sort(),
+                false => values.sort_by(|a, b| b.cmp(a)),
+            }
+            values.iter().for_each(|value| {
+                out.push(value.0);
+            });
+        }
+        ArrayOrder::Fields(pattern) => {
+            let keys = SortKeyGenerator::new(&pattern);
+            let mut rows = Vec::with_capacity(array.count());
+            for value in array {
+                let doc = value.as_document().unwrap_or(RawDoc::EMPTY);
+                rows.push((keys.values(doc)?, value));
+            }
+            let compare = |a: &[RawValue<'_>], b: &[RawValue<'_>]| {
+                let parts = pattern.parts.iter().zip(a.iter().zip(b));
+                for (part, (a, b)) in parts {
+                    let order = OrderedValue(*a, ctx.collator).cmp(&OrderedValue(*b, ctx.collator));
+                    if order.is_ne() {
+                        return if part.ascending {
+                            order
+                        } else {
+                            order.reverse()
+                        };
+                    }
+                }
+                std::cmp::Ordering::Equal
+            };
+            rows.sort_by(|a, b| compare(&a.0, &b.0));
+            rows.iter().for_each(|(_, value)| {
+                out.push(*value);
+            });
+        }
+    }
+    Ok(Value::Array(out.finish()).into())
+}
+
+/// `{inputs: [a, b], useLongestLength, defaults}`: `[[a0, b0], [a1, b1], ...]`.
+pub(super) fn parse_zip(
+    parser: &mut super::parser::Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    static ZIP: Operator = Operator {
+        name: "$zip",
+        arity: super::operators::Arity::Exactly(3),
+        eval: zip,
+    };
+    let args = super::parser::Arguments::new(
+        "$zip",
+        operand,
+        &["inputs", "useLongestLength", "defaults"],
+        34460,
+        34464,
+    )?;
+    let inputs = match args.required("inputs", 34465)? {
+        RawValue::Array(inputs) if inputs.is_empty() => {
+            return Err(ZIP.error(34465, "requires at least one input array"));
+        }
+        RawValue::Array(inputs) => inputs,
+        other => {
+            return Err(ZIP.error(
+                34461,
+                format_args!(
+                    "requires 'inputs' to be an array, found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let longest = match args.get("useLongestLength") {
+        None => false,
+        Some(RawValue::Boolean(longest)) => longest,
+        Some(other) => {
+            return Err(ZIP.error(
+                34463,
+                format_args!(
+                    "requires 'useLongestLength' to be a bool, found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let defaults = match args.get("defaults") {
+        None => Expression::Constant(None),
+        Some(RawValue::Array(_)) if !longest => {
+            return Err(ZIP.error(
+                34466,
+                "takes 'defaults' only when 'useLongestLength' is true",
+            ));
+        }
+        Some(RawValue::Array(defaults)) if defaults.count() != inputs.count() => {
+            return Err(ZIP.error(34467, "requires as many defaults as inputs"));
+        }
+        Some(RawValue::Array(defaults)) => {
+            let parsed = defaults.iter().map(|v| parser.operand(v));
+            Expression::Array(parsed.collect::<Result<_>>()?)
+        }
+        Some(other) => {
+            return Err(ZIP.error(
+                34462,
+                format_args!(
+                    "requires 'defaults' to be an array, found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    let parsed = inputs.iter().map(|v| parser.operand(v));
+    let mut all: Vec<Expression> = vec![Expression::constant(longest), defaults];
+    for input in parsed {
+        all.push(input?);
+    }
+    Ok(Expression::Call {
+        operator: &ZIP,
+        args: all,
+    })
+}
+
+fn zip<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let longest = args[0].evaluate(ctx)?.is_truthy();
+    let mut values = Vec::with_capacity(args.len() - 2);
+    let mut held = 0;
+    for arg in &args[2..] {
+        let value = arg.evaluate(ctx.holding(held)?)?;
+        match value.non_null() {
+            None => return Ok(EvalValue::NULL),
+            Some(RawValue::Array(_)) => {}
+            Some(other) => {
+                return Err(operator.error(
+                    34468,
+                    format_args!(
+                        "found a value that is no array among its inputs: {}",
+                        shell(other)
+                    ),
+                ));
+            }
+        }
+        held += budget::heap_bytes(&value);
+        values.push(value);
+    }
+    let defaults = match is_absent(&args[1]) {
+        true => EvalValue::Missing,
+        false => args[1].evaluate(ctx.holding(held)?)?,
+    };
+    let arrays: Vec<RawArray<'_>> = values
+        .iter()
+        .filter_map(|v| v.as_raw().and_then(|raw| raw.as_array()))
+        .collect();
+    let lengths = arrays.iter().map(|a| a.count());
+    let rows = match longest {
+        true => lengths.max(),
+        false => lengths.min(),
+    };
+    let default = |at: usize| {
+        let found = defaults.as_raw().and_then(|d| d.as_array()?.get(at));
+        found.unwrap_or(RawValue::Null)
+    };
+    let mut columns: Vec<_> = arrays.iter().map(|a| a.iter()).collect();
+    let mut out = ArrayBuilder::new();
+    for _ in 0..rows.unwrap_or(0) {
+        let mut row = ArrayBuilder::new();
+        for (at, column) in columns.iter_mut().enumerate() {
+            row.push(column.next().unwrap_or_else(|| default(at)));
+        }
+        let row = row.finish();
+        out.push(RawValue::Array(row.as_raw()));
+        budget::check_value(out.current_len())?;
+    }
+    Ok(Value::Array(out.finish()).into())
+}

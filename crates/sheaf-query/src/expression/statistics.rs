@@ -1,0 +1,128 @@
+//! `$stdDevPop`, `$stdDevSamp`, `$percentile`, `$median` over operands or the elements of one array.
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{ArrayBuilder, RawValue, Value};
+
+use crate::arithmetic::Number;
+use crate::pipeline::accumulator::{Deviation, Quantiles, percentile_shares};
+
+use super::Expression;
+use super::eval::{EvalContext, EvalValue};
+use super::operators::{Arity, Operator};
+use super::parser::Parser;
+
+fn deviation<'e>(
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    sample: bool,
+) -> Result<EvalValue<'e>> {
+    let mut deviation = Deviation::default();
+    let mut add = |raw: RawValue<'_>| {
+        if let Some(number) = Number::from_raw(raw) {
+            deviation.add(number.to_f64());
+        }
+    };
+    for arg in args {
+        match arg.evaluate(ctx)?.as_raw() {
+            Some(RawValue::Array(array)) if args.len() == 1 => array.iter().for_each(&mut add),
+            Some(raw) => add(raw),
+            None => {}
+        }
+    }
+    Ok(deviation.finish(sample).into())
+}
+
+pub(super) fn std_dev_pop<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    deviation(args, ctx, false)
+}
+
+pub(super) fn std_dev_samp<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    deviation(args, ctx, true)
+}
+
+static PERCENTILE: Operator = Operator {
+    name: "$percentile",
+    arity: Arity::Exactly(2),
+    eval: percentile,
+};
+
+static MEDIAN: Operator = Operator {
+    name: "$median",
+    arity: Arity::Exactly(1),
+    eval: median,
+};
+
+/// `{input, p, method: "approximate"}`.
+pub(super) fn parse_percentile(
+    parser: &mut Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    let (input, shares) = percentile_shares("$percentile", operand, parser.scope())?;
+    let mut out = ArrayBuilder::new();
+    shares.iter().for_each(|share| {
+        out.push(*share);
+    });
+    Ok(Expression::Call {
+        operator: &PERCENTILE,
+        args: vec![
+            parser.operand(input)?,
+            Expression::constant(Value::Array(out.finish())),
+        ],
+    })
+}
+
+/// `{input, method: "approximate"}`.
+pub(super) fn parse_median(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    let (input, _) = percentile_shares("$median", operand, parser.scope())?;
+    Ok(Expression::Call {
+        operator: &MEDIAN,
+        args: vec![parser.operand(input)?],
+    })
+}
+
+/// The numbers of the operand: itself, or those among its elements.
+fn numbers<'e>(arg: &'e Expression, ctx: EvalContext<'e>) -> Result<Quantiles> {
+    let mut numbers = Quantiles::default();
+    let mut add = |raw: RawValue<'_>| {
+        if let Some(number) = Number::from_raw(raw) {
+            numbers.add(number.to_f64());
+        }
+    };
+    match arg.evaluate(ctx)?.as_raw() {
+        Some(RawValue::Array(array)) => array.iter().for_each(&mut add),
+        Some(raw) => add(raw),
+        None => {}
+    }
+    Ok(numbers)
+}
+
+fn percentile<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let shares = args[1].evaluate(ctx)?;
+    let shares: Vec<f64> = match shares.as_raw() {
+        Some(RawValue::Array(shares)) => shares.iter().filter_map(|v| v.as_f64()).collect(),
+        _ => Vec::new(),
+    };
+    let values = numbers(&args[0], ctx)?.at(&shares);
+    Ok(Value::Array(values.iter().collect()).into())
+}
+
+fn median<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let middle = numbers(&args[0], ctx)?.at(&[0.5]);
+    Ok(middle.into_iter().next().unwrap_or(Value::Null).into())
+}

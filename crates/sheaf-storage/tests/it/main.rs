@@ -8,5 +8,6 @@ mod engines;
 mod format;
 mod model;
 mod tree;
+mod tree_faults;
 mod unit;
 mod versions;

@@ -83,9 +83,8 @@ impl Header {
 
     fn write(&self, page: &mut [u8]) {
         let set = |on: bool, flag: u8| if on { flag } else { 0 };
-        let flags = set(self.lz4, FLAG_LZ4)
-            | set(self.wide, FLAG_WIDE)
-            | set(self.extents, FLAG_EXTENTS);
+        let flags =
+            set(self.lz4, FLAG_LZ4) | set(self.wide, FLAG_WIDE) | set(self.extents, FLAG_EXTENTS);
         page[..4].copy_from_slice(&self.crc.to_le_bytes());
         page[4] = if self.level == 0 {
             KIND_LEAF

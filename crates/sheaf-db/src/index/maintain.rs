@@ -17,7 +17,7 @@ use std::ops::Bound;
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{RawDoc, RecordId, Result};
-use sheaf_storage::{KeyWrite, TableFate, TableId};
+use sheaf_storage::{KeyWrite, Prior, TableFate, TableId};
 
 use crate::index::Index;
 use crate::index::key_set::{Difference, Key, KeySet, damaged_key};
@@ -120,15 +120,19 @@ impl WriteUnit {
             KeySet::differences(old, new, |difference| {
                 match difference {
                     Difference::Removed(key) => {
-                        self.unit.delete(table, entry.of(key.key, change.id));
+                        let prior = Prior::value(key.type_bits);
+                        self.unit
+                            .delete_with(table, entry.of(key.key, change.id), prior);
                         self.stats.keys_deleted += 1;
                     }
                     Difference::Added(key) => {
-                        self.put_entry(table, entry.of(key.key, change.id), key);
+                        let entry = entry.of(key.key, change.id);
+                        self.put_entry(table, entry, key, Prior::Absent);
                         self.stats.keys_inserted += 1;
                     }
                     Difference::Retyped(key) => {
-                        self.put_entry(table, entry.of(key.key, change.id), key);
+                        let entry = entry.of(key.key, change.id);
+                        self.put_entry(table, entry, key, Prior::Unknown);
                         self.stats.keys_deleted += 1;
                         self.stats.keys_inserted += 1;
                     }
@@ -140,6 +144,7 @@ impl WriteUnit {
             for path in new.array_paths() {
                 let entry = array_entry(path);
                 if self.unit.get(index.table(), &entry).coded()?.is_none() {
+                    // Another writer may put the same entry at once: nothing is promised of it.
                     self.unit.put(index.table(), &entry, Vec::new());
                 }
             }
@@ -154,8 +159,9 @@ impl WriteUnit {
         Ok(())
     }
 
-    fn put_entry(&mut self, table: TableId, entry: &[u8], key: Key<'_>) {
-        self.unit.put(table, entry, key.type_bits.to_vec());
+    fn put_entry(&mut self, table: TableId, entry: &[u8], key: Key<'_>, prior: Prior) {
+        self.unit
+            .put_with(table, entry, key.type_bits.to_vec(), prior);
     }
 
     /// Looks whether another record has the key, in the unit's snapshot and among its own writes.

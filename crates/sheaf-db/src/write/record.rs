@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_storage::Prior;
 
 use crate::catalog::collection::record_key;
 use crate::index::maintain::{Change, Modified};
@@ -25,7 +26,7 @@ impl WriteUnit {
             modified: Modified::Everything,
         };
         self.maintain_indexes(op, slot, &change)?;
-        self.unit.put(
+        self.unit.insert_new(
             table,
             &record_key(id),
             Bytes::copy_from_slice(doc.as_bytes()),
@@ -56,10 +57,11 @@ impl WriteUnit {
         };
         self.maintain_indexes(op, slot, &change)?;
         let table = self.collection(slot).table();
-        self.unit.put(
+        self.unit.put_with(
             table,
             &record_key(id),
             Bytes::copy_from_slice(new.as_bytes()),
+            Prior::value(old.as_bytes()),
         );
         self.stats.docs_modified += 1;
         Ok(())
@@ -82,7 +84,8 @@ impl WriteUnit {
         };
         self.maintain_indexes(op, slot, &change)?;
         let table = self.collection(slot).table();
-        self.unit.delete(table, &record_key(id));
+        self.unit
+            .delete_with(table, &record_key(id), Prior::value(old.as_bytes()));
         self.stats.docs_deleted += 1;
         Ok(())
     }

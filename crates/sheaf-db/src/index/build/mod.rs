@@ -139,7 +139,7 @@ impl IndexBuild {
                 type_bits: &[],
             };
             let at = self.next_note.fetch_add(1, Ordering::Relaxed);
-            unit.put(self.side_table, &at.to_be_bytes(), note.to_bytes());
+            unit.insert_new(self.side_table, &at.to_be_bytes(), note.to_bytes());
         }
         KeySet::differences(old, new, |difference| {
             let (key, present) = match difference {
@@ -153,7 +153,7 @@ impl IndexBuild {
                 type_bits: key.type_bits,
             };
             let at = self.next_note.fetch_add(1, Ordering::Relaxed);
-            unit.put(self.side_table, &at.to_be_bytes(), note.to_bytes());
+            unit.insert_new(self.side_table, &at.to_be_bytes(), note.to_bytes());
             Ok(())
         })
     }

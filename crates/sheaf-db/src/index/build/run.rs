@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{Error, ErrorCode, Result};
-use sheaf_storage::{Durability, WriteUnitOfWork};
+use sheaf_storage::{Durability, Prior, WriteUnitOfWork};
 
 use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
@@ -147,7 +147,8 @@ fn drain(watch: &mut Watch<'_>, doubtful: &mut DoubtfulKeys) -> Result<usize> {
         let mut in_unit = 0;
         while on && in_unit < DRAIN_UNIT_NOTES {
             apply(watch, &mut unit, cursor.value(), doubtful)?;
-            unit.delete(build.side_table(), cursor.key());
+            let prior = Prior::value(cursor.value());
+            unit.delete_with(build.side_table(), cursor.key(), prior);
             in_unit += 1;
             on = cursor.next().coded()?;
         }

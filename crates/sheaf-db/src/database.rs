@@ -22,6 +22,7 @@ use crate::catalog::{Catalog, Random, ReadView, open};
 use crate::counters::CollectionSize;
 use crate::events::Events;
 use crate::op_context::OpContext;
+use crate::oplog::Oplog;
 use crate::storage_error::Coded;
 
 /// The default of `maxIndexBuildMemoryUsageMegabytes`.
@@ -75,6 +76,7 @@ pub struct Db {
     events: Events,
     temp_dir: PathBuf,
     index_build_memory_mb: AtomicU64,
+    oplog: Oplog,
     clock: fn() -> u32,
     /// The last timestamp given out: seconds above, count within the second below.
     last_timestamp: AtomicU64,
@@ -91,15 +93,18 @@ impl Db {
             .temp_dir
             .unwrap_or_else(|| std::env::temp_dir().join(format!("sheaf-{}", std::process::id())));
         empty_temp_dir(&temp_dir)?;
-        Ok(Arc::new(Db {
+        let db = Arc::new(Db {
             storage,
             catalog,
             events: options.events,
             temp_dir,
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
+            oplog: Oplog::default(),
             clock: options.clock,
             last_timestamp: AtomicU64::new(0),
-        }))
+        });
+        db.find_oplog()?;
+        Ok(db)
     }
 
     /// Syncs and closes the engine. Whoever still holds the database gets `ShutdownInProgress`.
@@ -184,13 +189,28 @@ impl Db {
 
     /// The time as a timestamp greater than all given before.
     pub fn next_timestamp(&self) -> Timestamp {
+        self.next_timestamps(1)
+    }
+
+    /// So many times in a row, each greater than all given before: the first of them.
+    pub(crate) fn next_timestamps(&self, count: u64) -> Timestamp {
         let now = u64::from((self.clock)()) << 32;
-        let next = |last: u64| Some(last.max(now) + 1);
+        let next = |last: u64| Some(last.max(now) + count);
         let last = self
             .last_timestamp
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
             .unwrap_or_default();
         Timestamp::from_u64(last.max(now) + 1)
+    }
+
+    /// Gives no time from now on that is not after this one.
+    pub(crate) fn timestamps_after(&self, time: u64) {
+        self.last_timestamp.fetch_max(time, Ordering::Relaxed);
+    }
+
+    /// The oplog; off until somebody asks for it.
+    pub fn oplog(&self) -> &Oplog {
+        &self.oplog
     }
 
     pub(crate) fn catalog_writer(&self) -> &Catalog {

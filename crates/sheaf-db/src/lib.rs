@@ -23,6 +23,7 @@ pub mod find;
 pub mod index;
 pub mod modify;
 pub mod op_context;
+pub mod oplog;
 pub mod plan_cache;
 pub mod records;
 pub mod statistics;

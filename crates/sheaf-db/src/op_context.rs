@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Result, Value};
 
+use crate::oplog::entry::WriteOrigin;
 use crate::txn::Transaction;
 
 /// How many calls of `check_interrupt` go by between two looks at the clock.
@@ -32,6 +33,7 @@ pub struct OpContext {
     deadline: OnceLock<Instant>,
     comment: Option<Value>,
     transaction: OnceLock<Arc<Transaction>>,
+    origin: OnceLock<WriteOrigin>,
     /// 0 while nobody has killed the operation, else the code to fail with.
     killed: AtomicI32,
     checks: AtomicU32,
@@ -53,6 +55,7 @@ impl OpContext {
             deadline: OnceLock::new(),
             comment: None,
             transaction: OnceLock::new(),
+            origin: OnceLock::new(),
             killed: AtomicI32::new(0),
             checks: AtomicU32::new(0),
             counters: OpCounters::default(),
@@ -89,6 +92,16 @@ impl OpContext {
     /// The transaction that the operation is a statement of.
     pub fn transaction(&self) -> Option<&Arc<Transaction>> {
         self.transaction.get()
+    }
+
+    /// Says which transaction or retryable write the operation's changes are, for the oplog.
+    pub fn set_write_origin(&self, origin: WriteOrigin) {
+        let _ = self.origin.set(origin);
+    }
+
+    /// Which transaction or retryable write the operation's changes are.
+    pub fn write_origin(&self) -> Option<&WriteOrigin> {
+        self.origin.get()
     }
 
     /// When the operation began.

@@ -85,6 +85,10 @@ impl Collection {
 
     /// The indexes that are complete as the planner sees them, that on `_id` first, hidden ones included.
     pub fn indexes(&self) -> &[Arc<IndexEntry>] {
+        // The oplog's entries have no `_id`, and nobody looks for one.
+        if self.ns.is_oplog() {
+            return &[];
+        }
         &self.indexes.entries
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
 
 use crate::catalog::Catalog;
 use crate::catalog::collection::{Collection, CollectionState, Indexes};
@@ -17,6 +17,7 @@ use crate::events::DbEvent;
 use crate::index::Index;
 use crate::index::spec::IndexSpec;
 use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 use sheaf_storage::WriteUnitOfWork;
 
@@ -75,6 +76,9 @@ impl Db {
             added: vec![collection],
             ..Default::default()
         };
+        let collection = &change.added[0];
+        let logged = created_entry(collection);
+        let _entry = self.log_command(&mut unit, logged)?;
         catalog.commit_then_publish(unit, &change)?;
         self.events().send(DbEvent::CollectionCreated {
             ns: ns.clone(),
@@ -88,6 +92,20 @@ impl Db {
             )),
         }
     }
+}
+
+/// What the oplog says of a new collection.
+pub(crate) fn created_entry(collection: &Collection) -> LoggedOp {
+    let mut o = DocBuilder::new();
+    o.append("create", collection.ns().collection());
+    o.extend(collection.options().to_doc().as_raw());
+    o.append_bson("idIndex", &collection.index_list()[0].spec().to_doc());
+    LoggedOp::command(
+        collection.ns().db(),
+        Some(collection.uuid()),
+        o.finish(),
+        None,
+    )
 }
 
 /// The error for a collection that is there with other options.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
 use sheaf_storage::WriteUnitOfWork;
 
 use crate::catalog::collection::Collection;
@@ -13,6 +13,7 @@ use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;
+use crate::oplog::{LoggedOp, Reservation};
 use crate::storage_error::Coded;
 
 /// What a drop answers.
@@ -41,7 +42,7 @@ impl Db {
             return Ok(None);
         };
         let indexes_was = Some(collection.indexes().len());
-        self.drop_collections(op, std::slice::from_ref(collection))?;
+        self.drop_collections(op, std::slice::from_ref(collection), None)?;
         Ok(Some(Dropped { indexes_was }))
     }
 
@@ -56,13 +57,18 @@ impl Db {
         self.drop_views(&views)?;
         let collections: Vec<_> = database.collections().cloned().collect();
         if !collections.is_empty() {
-            self.drop_collections(op, &collections)?;
+            self.drop_collections(op, &collections, Some(name))?;
         }
         Ok(true)
     }
 
     /// Under the database's lock.
-    fn drop_collections(&self, op: &OpContext, collections: &[Arc<Collection>]) -> Result<()> {
+    fn drop_collections(
+        &self,
+        op: &OpContext,
+        collections: &[Arc<Collection>],
+        database: Option<&str>,
+    ) -> Result<()> {
         let catalog = self.catalog_writer();
         let mut intents = Vec::new();
         let mut change = CatalogChange::default();
@@ -74,6 +80,7 @@ impl Db {
             rows::delete_collection(&mut unit, collection.uuid());
             change.removed.push(collection.ns().clone());
         }
+        let _entries = self.log_drops(&mut unit, collections, database)?;
         catalog.publish_then_commit(unit, &change)?;
         drop(intents);
         for collection in collections {
@@ -83,6 +90,41 @@ impl Db {
             });
         }
         Ok(())
+    }
+
+    /// What the oplog says of the drops.
+    fn log_drops(
+        &self,
+        unit: &mut WriteUnitOfWork,
+        collections: &[Arc<Collection>],
+        database: Option<&str>,
+    ) -> Result<Vec<Reservation<'_>>> {
+        let mut reservations = Vec::new();
+        if !self.oplog().is_on() {
+            return Ok(reservations);
+        }
+        for collection in collections {
+            let ns = collection.ns();
+            let mut o = DocBuilder::new();
+            o.append("drop", ns.collection());
+            let mut o2 = DocBuilder::new();
+            let records = self
+                .engine()
+                .table_stats(collection.table())
+                .coded()?
+                .entries;
+            o2.append("numRecords", records as i64);
+            let uuid = Some(collection.uuid());
+            let logged = LoggedOp::command(ns.db(), uuid, o.finish(), Some(o2.finish()));
+            reservations.extend(self.log_command(unit, logged)?);
+        }
+        if let Some(database) = database {
+            let mut o = DocBuilder::new();
+            o.append("dropDatabase", 1);
+            let logged = LoggedOp::command(database, None, o.finish(), None);
+            reservations.extend(self.log_command(unit, logged)?);
+        }
+        Ok(reservations)
     }
 
     /// Takes the exclusive intent on a collection and gives it as it is under the intent. Index builds in

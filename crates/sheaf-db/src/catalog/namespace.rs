@@ -65,6 +65,11 @@ impl Namespace {
         &self.full[self.db_len + 1..]
     }
 
+    /// Whether this is the oplog, which the server alone writes.
+    pub fn is_oplog(&self) -> bool {
+        self.as_str() == crate::oplog::OPLOG_NAMESPACE
+    }
+
     /// Whether the collection is one of the server's own (`system.*`).
     pub fn is_system(&self) -> bool {
         self.collection().starts_with("system.")

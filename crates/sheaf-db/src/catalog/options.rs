@@ -26,6 +26,16 @@ impl CollectionOptions {
         Ok(CollectionOptions::default())
     }
 
+    /// Those of a collection of the server's own that keeps so many bytes.
+    pub(crate) fn capped_of_server(bytes: u64) -> CollectionOptions {
+        let mut kept = DocBuilder::new();
+        kept.append("capped", true);
+        kept.append("size", bytes as i64);
+        CollectionOptions {
+            kept: kept.finish(),
+        }
+    }
+
     /// As the catalog's row has them.
     pub(crate) fn from_row(kept: RawDoc<'_>) -> CollectionOptions {
         CollectionOptions {

@@ -3,7 +3,7 @@
 //! A collection's tables do not know its name, so a rename rewrites one row, also into another
 //! database: nothing is copied, and UUID and identifiers stay.
 
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
 
 use crate::catalog::collection::Collection;
 use crate::catalog::drop::{BuildsMeet, drop_tables};
@@ -13,6 +13,7 @@ use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::not_on_view;
 use crate::database::Db;
 use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 
 impl Db {
@@ -79,6 +80,15 @@ impl Db {
             drop_tables(&mut unit, target);
             rows::delete_collection(&mut unit, target.uuid());
         }
+        let mut o = DocBuilder::new();
+        o.append("renameCollection", from.as_str());
+        o.append("to", to.as_str());
+        o.append("stayTemp", false);
+        if let Some((_, target)) = &target {
+            o.append("dropTarget", target.uuid().as_raw());
+        }
+        let logged = LoggedOp::command(from.db(), Some(source.uuid()), o.finish(), None);
+        let _entry = self.log_command(&mut unit, logged)?;
         let mut renamed = Collection::clone(&source);
         renamed.ns = to.clone();
         rows::put_collection(&mut unit, &renamed);

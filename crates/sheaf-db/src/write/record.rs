@@ -7,6 +7,7 @@ use sheaf_storage::Prior;
 use crate::catalog::collection::record_key;
 use crate::index::maintain::{Change, Modified};
 use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
 use crate::write::unit::{Slot, WriteUnit};
 
 impl WriteUnit {
@@ -31,6 +32,7 @@ impl WriteUnit {
             &record_key(id),
             Bytes::copy_from_slice(doc.as_bytes()),
         );
+        self.log(slot, |c| LoggedOp::insert(c.ns(), c.uuid(), doc));
         self.stats.docs_inserted += 1;
         Ok(id)
     }
@@ -49,6 +51,7 @@ impl WriteUnit {
         modified: Modified<'_>,
     ) -> Result<()> {
         crate::write::document_rules::check_size(new.len_bytes())?;
+        let replaced = matches!(modified, Modified::Everything);
         let change = Change {
             id,
             old: Some(old),
@@ -63,6 +66,9 @@ impl WriteUnit {
             Bytes::copy_from_slice(new.as_bytes()),
             Prior::value(old.as_bytes()),
         );
+        self.log(slot, |c| {
+            LoggedOp::update(c.ns(), c.uuid(), old, new, replaced)
+        });
         self.stats.docs_modified += 1;
         Ok(())
     }
@@ -86,6 +92,7 @@ impl WriteUnit {
         let table = self.collection(slot).table();
         self.unit
             .delete_with(table, &record_key(id), Prior::value(old.as_bytes()));
+        self.log(slot, |c| LoggedOp::delete(c.ns(), c.uuid(), old));
         self.stats.docs_deleted += 1;
         Ok(())
     }

@@ -32,6 +32,8 @@ use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
 use crate::index::key_set::{EntryKey, KeySet};
 use crate::op_context::OpContext;
+use crate::oplog::entry::{self, LoggedOp};
+use crate::oplog::{Reservation, Silent};
 use crate::storage_error::{Coded, coded};
 use crate::txn::{self, Transaction};
 
@@ -89,6 +91,9 @@ pub struct WriteUnit {
     holds_locks: bool,
     pub(crate) stats: WriteStats,
     pub(crate) scratch: Scratch,
+    /// What the oplog is to say; `None` while it is off.
+    logged: Option<Vec<LoggedOp>>,
+    _silent: Option<Silent>,
     /// The transaction whose statement has the unit now.
     lent: Option<Lent>,
 }
@@ -125,6 +130,7 @@ pub struct Slot(usize);
 pub struct UnitSavepoint {
     storage: Savepoint,
     stats: WriteStats,
+    logged: usize,
 }
 
 impl Db {
@@ -136,6 +142,12 @@ impl Db {
         ns: &Namespace,
         patience: Patience,
     ) -> Result<Option<(WriteUnit, Slot)>> {
+        if ns.is_oplog() {
+            return Err(Error::new(
+                ErrorCode::INVALID_NAMESPACE,
+                format!("cannot write to {ns}: the server alone does"),
+            ));
+        }
         if let Some(transaction) = op.transaction() {
             return transaction.enter(op, ns);
         }
@@ -158,10 +170,13 @@ impl Db {
         patience: Patience,
     ) -> Result<WriteUnit> {
         let generation = self.catalog().generation();
+        let silent = self.silent_unit();
         let unit = self.storage().begin().coded()?;
         let base = unit.reader();
         Ok(WriteUnit {
             db: self.clone(),
+            logged: silent.is_none().then(Vec::new),
+            _silent: silent,
             unit,
             base,
             cursors: Vec::new(),
@@ -275,6 +290,9 @@ impl WriteUnit {
         let catalog = db.catalog_writer();
         create::check_name(&catalog.current(), ns)?;
         let created = create::new_collection(catalog, &mut self.unit, ns, options)?;
+        if let Some(logged) = &mut self.logged {
+            logged.push(create::created_entry(&created));
+        }
         let collection = Arc::new(created);
         self.collections.push(OpenCollection {
             collection: collection.clone(),
@@ -348,6 +366,7 @@ impl WriteUnit {
         UnitSavepoint {
             storage: self.unit.savepoint(),
             stats: self.stats,
+            logged: self.logged.as_ref().map_or(0, Vec::len),
         }
     }
 
@@ -356,6 +375,9 @@ impl WriteUnit {
         self.unit.rollback_to(&savepoint.storage);
         self.unit.release(savepoint.storage);
         self.stats = savepoint.stats;
+        if let Some(logged) = &mut self.logged {
+            logged.truncate(savepoint.logged);
+        }
     }
 
     /// Ends a savepoint and keeps the writes.
@@ -376,7 +398,7 @@ impl WriteUnit {
         };
         match lent {
             Some(lent) => lent.transaction.park(self),
-            None => self.commit_storage(op)?,
+            None => self.commit_storage(op, false)?,
         }
         let counters = op.counters();
         counters.bytes_logged.add(bytes);
@@ -386,6 +408,13 @@ impl WriteUnit {
         counters.docs_modified.add(stats.docs_modified);
         counters.docs_deleted.add(stats.docs_deleted);
         Ok(stats)
+    }
+
+    /// Notes a change for the oplog, if it is on.
+    pub(crate) fn log(&mut self, slot: Slot, change: impl FnOnce(&Collection) -> LoggedOp) {
+        if let Some(logged) = &mut self.logged {
+            logged.push(change(&self.collections[slot.0].collection));
+        }
     }
 
     /// Lends the unit to a statement of the transaction.
@@ -407,7 +436,7 @@ impl WriteUnit {
             .map(|open| open.collection.clone())
             .collect();
         if created.is_empty() {
-            return self.commit_storage(op);
+            return self.commit_storage(op, true);
         }
         let db = self.db.clone();
         let catalog = db.catalog_writer();
@@ -438,12 +467,12 @@ impl WriteUnit {
             rows::put_collection(&mut self.unit, &collection);
             change.added.push(Collection::clone(&collection));
         }
-        self.commit_storage(op)?;
+        self.commit_storage(op, true)?;
         catalog.publish(&change);
         Ok(())
     }
 
-    fn commit_storage(self, op: &OpContext) -> Result<()> {
+    fn commit_storage(mut self, op: &OpContext, transaction: bool) -> Result<()> {
         let own = |open: &&OpenCollection| open.multikey && open.intent.is_some();
         for open in self.collections.iter().filter(own) {
             if open.collection.multikey_unsaved() {
@@ -455,8 +484,39 @@ impl WriteUnit {
         if !self.unit.is_empty() {
             op.counters().commits.add(1);
         }
+        // Given back when the entries are visible.
+        let db = self.db.clone();
+        let _reservation = self.put_entries(&db, op, transaction);
         self.unit.commit(Durability::Buffered).coded()?;
         Ok(())
+    }
+
+    /// Puts what the unit has noted into the oplog.
+    fn put_entries<'d>(
+        &mut self,
+        db: &'d Db,
+        op: &OpContext,
+        transaction: bool,
+    ) -> Option<Reservation<'d>> {
+        let logged = self.logged.take().filter(|logged| !logged.is_empty())?;
+        let count = match transaction {
+            true => entry::entries_of_transaction(&logged),
+            false => logged.len(),
+        };
+        let reservation = db.reserve_oplog(count);
+        let put = match transaction {
+            true => entry::put_transaction,
+            false => entry::put_each,
+        };
+        let table = db.oplog().table();
+        put(
+            &mut self.unit,
+            table,
+            reservation.first(),
+            &logged,
+            op.write_origin(),
+        );
+        Some(reservation)
     }
 
     pub(crate) fn set_collection(&mut self, slot: Slot, collection: Arc<Collection>) {

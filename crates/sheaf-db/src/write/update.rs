@@ -44,7 +44,7 @@ pub enum Applied {
 pub enum ModifiedBy {
     /// Only values at paths for which this says that they may be others now.
     Paths(Box<dyn Fn(&FieldPath) -> bool>),
-    /// Anything: a replacement.
+    /// Anything: a replacement, which the oplog tells as a whole.
     Everything,
 }
 

@@ -11,6 +11,7 @@ mod extensions;
 mod find_by_index;
 mod indexes;
 mod intersection;
+mod oplog;
 mod random;
 mod sort_spill;
 mod support;

@@ -1,0 +1,265 @@
+//! Entries of the oplog: changes as a unit of work notes them, and as they are written down.
+//!
+//! ```text
+//!   {op: "i", ns, ui, o: document, o2: {_id}, ts, t, v: 2, wall}
+//!   {op: "u", ns, ui, o: {$v: 2, diff} or the new document, o2: {_id}, ...}
+//!   {op: "d", ns, ui, o: {_id}, ...}
+//!   {op: "c", ns: "db.$cmd", ui, o: {create: ...}, ...}
+//!   {op: "c", ns: "admin.$cmd", o: {applyOps: [...], partialTxn, count}, lsid, txnNumber, prevOpTime, ...}
+//!   {op: "n", ns: "", o: {msg: ...}, ...}
+//! ```
+//!
+//! The shape is that of MongoDB's oplog. An entry's key is its time; entries of one unit have
+//! consecutive times. A transaction is one entry, or several of at most 16 MB that are told apart by `partialTxn`.
+
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Timestamp};
+use sheaf_query::update::diff;
+use sheaf_storage::{TableId, WriteUnitOfWork};
+
+use crate::catalog::namespace::Namespace;
+use crate::catalog::uuid::Uuid;
+use crate::records::record_key;
+
+/// The term of a node that has no others to elect it.
+pub const TERM: i64 = 1;
+
+/// Operations of a transaction fill one entry up to here, in bytes.
+const APPLY_OPS_BYTES_MAX: usize = 15 << 20;
+
+/// One change, as a unit of work notes it.
+#[derive(Debug, Clone)]
+pub struct LoggedOp {
+    op: char,
+    ns: String,
+    uuid: Option<Uuid>,
+    o: DocBuf,
+    o2: Option<DocBuf>,
+    /// The statement of a retryable write that this was.
+    stmt_id: Option<i32>,
+}
+
+/// The transaction or retryable write that the changes were.
+#[derive(Debug, Clone)]
+pub struct WriteOrigin {
+    /// `lsid`, with the user's part.
+    pub lsid: DocBuf,
+    /// `txnNumber`.
+    pub txn_number: i64,
+}
+
+impl LoggedOp {
+    /// A document was inserted.
+    pub fn insert(ns: &Namespace, uuid: Uuid, doc: RawDoc<'_>) -> LoggedOp {
+        LoggedOp {
+            op: 'i',
+            ns: ns.as_str().to_owned(),
+            uuid: Some(uuid),
+            o: doc.to_buf(),
+            o2: Some(document_key(doc)),
+            stmt_id: None,
+        }
+    }
+
+    /// A document was changed, or replaced as a whole.
+    pub fn update(
+        ns: &Namespace,
+        uuid: Uuid,
+        old: RawDoc<'_>,
+        new: RawDoc<'_>,
+        replaced: bool,
+    ) -> LoggedOp {
+        let found = if replaced { None } else { diff::diff(old, new) };
+        let o = match found {
+            Some(found) => {
+                let mut o = DocBuilder::new();
+                o.append("$v", 2);
+                o.append_bson("diff", &found);
+                o.finish()
+            }
+            None => new.to_buf(),
+        };
+        LoggedOp {
+            op: 'u',
+            ns: ns.as_str().to_owned(),
+            uuid: Some(uuid),
+            o,
+            o2: Some(document_key(old)),
+            stmt_id: None,
+        }
+    }
+
+    /// A document was deleted.
+    pub fn delete(ns: &Namespace, uuid: Uuid, old: RawDoc<'_>) -> LoggedOp {
+        LoggedOp {
+            op: 'd',
+            ns: ns.as_str().to_owned(),
+            uuid: Some(uuid),
+            o: document_key(old),
+            o2: None,
+            stmt_id: None,
+        }
+    }
+
+    /// A command changed what there is in a database.
+    pub fn command(db: &str, uuid: Option<Uuid>, o: DocBuf, o2: Option<DocBuf>) -> LoggedOp {
+        LoggedOp {
+            op: 'c',
+            ns: format!("{db}.$cmd"),
+            uuid,
+            o,
+            o2,
+            stmt_id: None,
+        }
+    }
+
+    /// Nothing was changed.
+    pub fn note(o: DocBuf) -> LoggedOp {
+        LoggedOp {
+            op: 'n',
+            ns: String::new(),
+            uuid: None,
+            o,
+            o2: None,
+            stmt_id: None,
+        }
+    }
+
+    /// The fields that operations of a transaction have too.
+    fn append_to(&self, out: &mut DocBuilder) {
+        out.append("op", self.op.encode_utf8(&mut [0; 4]) as &str);
+        out.append("ns", self.ns.as_str());
+        if let Some(uuid) = &self.uuid {
+            out.append("ui", uuid.as_raw());
+        }
+        out.append_bson("o", &self.o);
+        if let Some(o2) = &self.o2 {
+            out.append_bson("o2", o2);
+        }
+        if let Some(stmt_id) = self.stmt_id {
+            out.append("stmtId", stmt_id);
+        }
+    }
+}
+
+/// `{_id}` of a document.
+pub fn document_key(doc: RawDoc<'_>) -> DocBuf {
+    let mut out = DocBuilder::new();
+    if let Some(id) = doc.get("_id") {
+        out.append("_id", id);
+    }
+    out.finish()
+}
+
+fn append_times(out: &mut DocBuilder, ts: Timestamp) {
+    out.append("ts", ts);
+    out.append("t", TERM);
+    out.append("v", 2i64);
+    out.append("wall", DateTime::now());
+}
+
+fn put(unit: &mut WriteUnitOfWork, table: TableId, ts: Timestamp, entry: DocBuf) {
+    unit.put(
+        table,
+        &record_key(RecordId(ts.as_u64() as i64)),
+        entry.into_vec(),
+    );
+}
+
+/// Puts an entry for each change into the unit, at consecutive times from `first`.
+pub(crate) fn put_each(
+    unit: &mut WriteUnitOfWork,
+    table: TableId,
+    first: Timestamp,
+    ops: &[LoggedOp],
+    origin: Option<&WriteOrigin>,
+) {
+    for (n, op) in ops.iter().enumerate() {
+        let ts = Timestamp::from_u64(first.as_u64() + n as u64);
+        let mut entry = DocBuilder::new();
+        if let Some(origin) = origin {
+            entry.append_bson("lsid", &origin.lsid);
+            entry.append("txnNumber", origin.txn_number);
+        }
+        op.append_to(&mut entry);
+        append_times(&mut entry, ts);
+        put(unit, table, ts, entry.finish());
+    }
+}
+
+/// How many entries a transaction of these operations takes.
+pub(crate) fn entries_of_transaction(ops: &[LoggedOp]) -> usize {
+    split(ops).count()
+}
+
+/// Cuts operations into pieces that fit into an entry each.
+fn split(ops: &[LoggedOp]) -> impl Iterator<Item = &[LoggedOp]> {
+    let mut rest = ops;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        let size = |op: &LoggedOp| op.o.as_raw().len_bytes() + op.ns.len() + 256;
+        let fits = rest
+            .iter()
+            .take_while(|op| {
+                bytes += size(op);
+                bytes <= APPLY_OPS_BYTES_MAX
+            })
+            .count();
+        let (piece, after) = rest.split_at(fits.max(1));
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// Puts the entries of a transaction into its unit.
+pub(crate) fn put_transaction(
+    unit: &mut WriteUnitOfWork,
+    table: TableId,
+    first: Timestamp,
+    ops: &[LoggedOp],
+    origin: Option<&WriteOrigin>,
+) {
+    let pieces: Vec<&[LoggedOp]> = split(ops).collect();
+    let mut before = (Timestamp::from_u64(0), -1i64);
+    for (n, piece) in pieces.iter().enumerate() {
+        let ts = Timestamp::from_u64(first.as_u64() + n as u64);
+        let mut entry = DocBuilder::new();
+        if let Some(origin) = origin {
+            entry.append_bson("lsid", &origin.lsid);
+            entry.append("txnNumber", origin.txn_number);
+        }
+        entry.append("op", "c");
+        entry.append("ns", "admin.$cmd");
+        entry.begin_document("o");
+        entry.begin_array("applyOps");
+        for op in *piece {
+            entry.push_begin_document();
+            op.append_to(&mut entry);
+            entry.end();
+        }
+        entry.end();
+        if n + 1 < pieces.len() {
+            entry.append("partialTxn", true);
+        } else if pieces.len() > 1 {
+            entry.append("count", ops.len() as i64);
+        }
+        entry.end();
+        append_times(&mut entry, ts);
+        entry.begin_document("prevOpTime");
+        entry.append("ts", before.0);
+        entry.append("t", before.1);
+        entry.end();
+        put(unit, table, ts, entry.finish());
+        before = (ts, TERM);
+    }
+}
+
+/// The time of an entry.
+pub fn time_of(entry: RawDoc<'_>) -> Option<Timestamp> {
+    match entry.get("ts") {
+        Some(RawValue::Timestamp(ts)) => Some(ts),
+        _ => None,
+    }
+}

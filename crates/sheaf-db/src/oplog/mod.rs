@@ -1,0 +1,300 @@
+//! The oplog: what was committed, in order, as idempotent entries in `local.oplog.rs`.
+//!
+//! ```text
+//!   unit of work ── notes its changes ──> commit: times reserved ── entries put into the same unit ── visible
+//!                                                   │                                                  │
+//!   readers        read up to the time before the oldest reservation  <── given back, readers woken ───┘
+//! ```
+//!
+//! It costs nothing until somebody asks for it: a replica set, or the first change stream. From then on, also after
+//! a restart, each commit writes its entries in its own batch, so that an entry is there exactly when its
+//! change is.
+//!
+//! Invariant: an entry's time is greater than those of all entries that were visible when it was
+//! reserved, and what is visible has no holes: two units that commit at once may become visible in either
+//! order, and readers wait for the earlier time.
+
+pub mod entry;
+mod trim;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, Result, Timestamp};
+use sheaf_storage::{Snapshot, TableId};
+
+use crate::catalog::Collection;
+use crate::catalog::create;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::records::record_id_of;
+use crate::storage_error::Coded;
+
+pub use entry::LoggedOp;
+
+/// Where the entries are.
+pub const OPLOG_NAMESPACE: &str = "local.oplog.rs";
+
+/// Bytes of entries that are kept at least, unless told otherwise.
+const OPLOG_BYTES: u64 = 1 << 30;
+
+/// The state of the oplog that all share.
+pub struct Oplog {
+    on: AtomicBool,
+    table: AtomicU64,
+    /// Bytes of entries that are kept.
+    bytes_max: AtomicU64,
+    /// Units that began before the oplog was turned on, and so note nothing.
+    silent: AtomicU64,
+    times: Mutex<Times>,
+    advanced: Condvar,
+}
+
+#[derive(Default)]
+struct Times {
+    /// The newest time that was given to an entry.
+    newest: u64,
+    /// The first times of the reservations that are not visible yet.
+    reserved: BTreeSet<u64>,
+}
+
+impl Times {
+    fn visible(&self) -> u64 {
+        match self.reserved.first() {
+            Some(first) => first - 1,
+            None => self.newest,
+        }
+    }
+}
+
+impl Default for Oplog {
+    fn default() -> Self {
+        Oplog {
+            on: AtomicBool::new(false),
+            table: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(OPLOG_BYTES),
+            silent: AtomicU64::new(0),
+            times: Mutex::default(),
+            advanced: Condvar::new(),
+        }
+    }
+}
+
+/// Times for the entries of one commit. Given back when dropped: then their entries are visible, or will
+/// never be.
+pub struct Reservation<'d> {
+    oplog: &'d Oplog,
+    first: u64,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.oplog.times.lock().reserved.remove(&self.first);
+        self.oplog.advanced.notify_all();
+    }
+}
+
+/// A unit that notes nothing, because it began while the oplog was off.
+pub(crate) struct Silent(Arc<Db>);
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.0.oplog().silent.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Oplog {
+    /// Whether commits write entries.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+
+    /// The entries' table.
+    pub fn table(&self) -> TableId {
+        TableId(self.table.load(Ordering::Acquire))
+    }
+
+    /// Sets how many bytes of entries are kept.
+    pub fn set_bytes_max(&self, bytes: u64) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How many bytes of entries are kept.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Everything up to this time is visible, and nothing will come before it.
+    pub fn visible(&self) -> Timestamp {
+        Timestamp::from_u64(self.times.lock().visible())
+    }
+
+    /// Waits until something after `seen` is visible, for at most so long. Whether there is.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`.
+    pub fn wait_after(&self, op: &OpContext, seen: Timestamp, limit: Duration) -> Result<bool> {
+        let until = Instant::now() + limit;
+        let mut times = self.times.lock();
+        while times.visible() <= seen.as_u64() {
+            let now = Instant::now();
+            if now >= until {
+                return Ok(false);
+            }
+            // Woken by every commit; the slice is for operations that are killed.
+            let slice = (until - now).min(Duration::from_millis(100));
+            self.advanced.wait_for(&mut times, slice);
+            op.check_interrupt_now()?;
+        }
+        Ok(true)
+    }
+
+    /// Takes up the oplog that the catalog has.
+    pub(crate) fn found(&self, table: TableId, newest: u64) {
+        self.table.store(table.0, Ordering::Release);
+        self.times.lock().newest = newest;
+        self.on.store(true, Ordering::Release);
+    }
+}
+
+impl Db {
+    /// Marks a unit as one that notes nothing. `None`: it has to note its changes.
+    pub(crate) fn silent_unit(self: &Arc<Self>) -> Option<Silent> {
+        let oplog = self.oplog();
+        if oplog.is_on() {
+            return None;
+        }
+        oplog.silent.fetch_add(1, Ordering::AcqRel);
+        // Turned on in between: whoever did so may not have counted us.
+        let silent = Silent(self.clone());
+        (!oplog.is_on()).then_some(silent)
+    }
+
+    /// Reserves times for so many entries, all greater than those before.
+    pub(crate) fn reserve_oplog(&self, entries: usize) -> Reservation<'_> {
+        let mut times = self.oplog().times.lock();
+        let first = self.next_timestamps(entries as u64).as_u64();
+        times.reserved.insert(first);
+        times.newest = first + entries as u64 - 1;
+        Reservation {
+            oplog: self.oplog(),
+            first,
+        }
+    }
+
+    /// Turns the oplog on, if it is not; waits for the units that began before.
+    ///
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`, the engine's.
+    pub fn turn_oplog_on(self: &Arc<Self>, op: &OpContext) -> Result<()> {
+        if !self.oplog().is_on() {
+            self.create_oplog(op)?;
+        }
+        while self.oplog().silent.load(Ordering::Acquire) > 0 {
+            op.check_interrupt_now()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn create_oplog(self: &Arc<Self>, op: &OpContext) -> Result<()> {
+        let ns = Namespace::parse(OPLOG_NAMESPACE)?;
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        if self.oplog().is_on() {
+            return Ok(());
+        }
+        let mut unit = self.storage().begin().coded()?;
+        let options = CollectionOptions::capped_of_server(self.oplog().bytes_max());
+        let collection = create::new_collection(catalog, &mut unit, &ns, &options)?;
+        let table = collection.table();
+        let change = CatalogChange {
+            removed: Vec::new(),
+            added: vec![collection],
+        };
+        catalog.commit_then_publish(unit, &change)?;
+        let newest = self.next_timestamp().as_u64();
+        self.oplog().found(table, newest);
+        self.log_note("initiating the oplog")
+    }
+
+    /// Takes up the oplog that the catalog has, when the database is opened.
+    pub(crate) fn find_oplog(self: &Arc<Self>) -> Result<()> {
+        let ns = Namespace::parse(OPLOG_NAMESPACE)?;
+        let catalog = self.catalog();
+        let Some(collection) = catalog.collection(&ns) else {
+            return Ok(());
+        };
+        let snapshot = self.storage().snapshot().coded()?;
+        let newest = newest_time(&*snapshot, collection)?;
+        self.timestamps_after(newest);
+        self.oplog().found(collection.table(), newest);
+        Ok(())
+    }
+
+    /// Writes an entry that says something and changes nothing.
+    pub fn log_note(self: &Arc<Self>, message: &str) -> Result<()> {
+        let mut o = DocBuilder::new();
+        o.append("msg", message);
+        let mut unit = self.storage().begin().coded()?;
+        let reservation = self.log_command(&mut unit, LoggedOp::note(o.finish()))?;
+        unit.commit(sheaf_storage::Durability::Buffered).coded()?;
+        drop(reservation);
+        Ok(())
+    }
+
+    /// Puts the entry of a command into the unit that carries it out, if the oplog is on. What is given back
+    /// is to be dropped after the commit.
+    pub(crate) fn log_command(
+        &self,
+        unit: &mut sheaf_storage::WriteUnitOfWork,
+        logged: LoggedOp,
+    ) -> Result<Option<Reservation<'_>>> {
+        if !self.oplog().is_on() {
+            return Ok(None);
+        }
+        let reservation = self.reserve_oplog(1);
+        entry::put_each(
+            unit,
+            self.oplog().table(),
+            reservation.first(),
+            &[logged],
+            None,
+        );
+        Ok(Some(reservation))
+    }
+}
+
+impl Reservation<'_> {
+    /// The first of its times; the others follow without a hole.
+    pub(crate) fn first(&self) -> Timestamp {
+        Timestamp::from_u64(self.first)
+    }
+}
+
+fn newest_time(snapshot: &dyn Snapshot, collection: &Collection) -> Result<u64> {
+    let mut cursor = snapshot.cursor(collection.table()).coded()?;
+    if !cursor.seek_last().coded()? {
+        return Ok(0);
+    }
+    match record_id_of(cursor.key()) {
+        Some(id) => Ok(id.0 as u64),
+        None => Err(Error::new(
+            ErrorCode::DATA_CORRUPTION_DETECTED,
+            "the oplog has a key that is no time",
+        )),
+    }
+}
+
+impl fmt::Debug for Oplog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Oplog")
+            .field("on", &self.is_on())
+            .finish_non_exhaustive()
+    }
+}

@@ -216,6 +216,7 @@ impl Db {
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![collection],
+            ..CatalogChange::default()
         };
         catalog.commit_then_publish(unit, &change)?;
         let newest = self.next_timestamp().as_u64();

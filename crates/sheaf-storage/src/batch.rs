@@ -97,7 +97,7 @@ impl TableFate {
     }
 
     /// Whether the table must exist before the batch.
-    fn exists_before(self) -> bool {
+    pub fn exists_before(self) -> bool {
         match self {
             TableFate::Kept | TableFate::Dropped | TableFate::Replaced => true,
             TableFate::Created | TableFate::Transient => false,

@@ -5,4 +5,7 @@ mod redb;
 mod sheaf;
 
 pub use self::redb::{RedbEngine, RedbOptions};
-pub use self::sheaf::{budget, files, tree};
+pub use self::sheaf::{
+    Recovery, Repaired, SheafEngine, SheafOptions, TornTail, budget, files, repair, tree,
+    verify_files,
+};

@@ -24,13 +24,14 @@
 //! engines.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::batch::WriteBatch;
-use crate::error::Result;
+use crate::error::{Result, StorageError};
 
 /// Names one ordered table: a collection's records, or one index. Chosen by the caller, who does not
 /// use a number again after dropping the table (the engine would allow it).
@@ -50,7 +51,7 @@ impl fmt::Display for TableId {
 }
 
 /// Orders the batches of one engine since it was opened; a later batch has a greater number.
-/// Starts again when the engine is reopened.
+/// May start again when the engine is reopened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitSeq(pub u64);
 
@@ -65,7 +66,7 @@ pub enum Durability {
 
 /// An engine: tables, snapshots, batches.
 pub trait StorageEngine: Send + Sync + 'static {
-    /// A short name for logs and `serverStatus`: `memory`, `redb`.
+    /// A short name for logs and `serverStatus`: `memory`, `redb`, `sheaf`.
     fn name(&self) -> &'static str;
 
     /// An immutable view of everything applied so far. Cheap (no table is read); it may live for
@@ -78,7 +79,8 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// [`StorageEngine::sync`].
     /// Errors: `NoSuchTable`, `TableExists` (the batch contradicts the tables there are), `TooLarge`,
     /// `NoSpace`, `ReadOnly`, `Io`, `Closed`. After `Io` (and only then) whether the batch will be
-    /// found after a restart is not known; until the restart it is not visible.
+    /// found after a restart is not known; an engine that shows batches before they are synced may show
+    /// it until then.
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq>;
 
     /// Makes everything applied so far durable. Concurrent callers share one sync.
@@ -111,6 +113,26 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// The tables there are, ascending, of the newest applied state; with [`TableId::CATALOG`].
     /// For cleaning up after a crash: a table that the catalog does not know is dropped.
     fn tables(&self) -> Result<Vec<TableId>>;
+
+    /// Copies the newest state into a folder that is empty or does not exist, while the engine goes on. What is
+    /// there then opens as any engine's files do. Answers how many bytes were written.
+    /// Errors: `Unsupported`, `Io`, `NoSpace`, `Corrupt`, `Closed`.
+    fn backup(&self, to: &Path) -> Result<u64> {
+        let _ = to;
+        Err(StorageError::Unsupported {
+            what: format!("a backup by the {} engine", self.name()),
+        })
+    }
+
+    /// Reads everything that is on disk and checks it, while the engine goes on. Answers what is damaged,
+    /// nothing if nothing is. `progress` is told the part that is done, from 0 to 1.
+    /// Errors: `Unsupported`, `Io`, `Closed`.
+    fn verify(&self, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
+        let _ = progress;
+        Err(StorageError::Unsupported {
+            what: format!("a verification by the {} engine", self.name()),
+        })
+    }
 
     /// Syncs and closes. Every later call answers `Closed`; snapshots and cursors that are still held
     /// stay readable, or answer `Closed`. A second close does nothing.
@@ -203,6 +225,47 @@ pub struct EngineStats {
     pub open_snapshots: u64,
     /// Age of the oldest of them.
     pub oldest_snapshot_age: Option<Duration>,
+    /// Memtable generations, the active one included; 0 for an engine without.
+    pub generations: u64,
+    /// Versions of keys in them.
+    pub versions: u64,
+    /// Memory that they hold, in bytes.
+    pub memtable_bytes: u64,
+    /// Memory of generations that only snapshots still hold, in bytes.
+    pub retired_bytes: u64,
+    /// Bytes of generations that wait for a checkpoint.
+    pub checkpoint_debt_bytes: u64,
+    /// Checkpoints done, and the microseconds that they took.
+    pub checkpoints: u64,
+    /// See `checkpoints`.
+    pub checkpoint_micros: u64,
+    /// Bytes of records written to the log.
+    pub log_bytes: u64,
+    /// Files of the log that are in use.
+    pub log_segments: u64,
+    /// How often writers were slowed down, and for how many microseconds together.
+    pub stalls: u64,
+    /// See `stalls`.
+    pub stalled_micros: u64,
+    /// Pages read from the file, found in the cache, and evicted from it.
+    pub pages_read: u64,
+    /// See `pages_read`.
+    pub pages_hit: u64,
+    /// See `pages_read`.
+    pub pages_evicted: u64,
+}
+
+/// Something that [`StorageEngine::verify`] found to be damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file.
+    pub file: String,
+    /// The offset in the file, where there is one.
+    pub offset: Option<u64>,
+    /// The table, where it is known.
+    pub table: Option<TableId>,
+    /// What is wrong.
+    pub detail: String,
 }
 
 /// Size of one table.

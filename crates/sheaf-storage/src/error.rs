@@ -93,6 +93,11 @@ pub enum StorageError {
         /// The most that the engine takes, in bytes.
         limit: u64,
     },
+    /// The engine does not have this.
+    Unsupported {
+        /// What was asked for.
+        what: String,
+    },
     /// The engine has been closed.
     Closed,
 }
@@ -177,6 +182,7 @@ impl fmt::Display for StorageError {
                     "a key or value of {bytes} bytes exceeds the limit of {limit} bytes"
                 )
             }
+            StorageError::Unsupported { what } => write!(f, "not supported: {what}"),
             StorageError::Closed => f.write_str("the storage engine has been closed"),
         }
     }

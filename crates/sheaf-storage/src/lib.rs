@@ -5,7 +5,8 @@
 //!      │  WriteUnitOfWork: snapshot + own writes + locks       unit.rs
 //!      ▼
 //!   Storage ── StorageEngine ──┬── MemoryEngine                memory.rs (the specification)
-//!                              └── RedbEngine                  disk/redb.rs (durable)
+//!                              ├── RedbEngine                  disk/redb.rs (durable)
+//!                              └── SheafEngine                 disk/sheaf.rs (our own: durable, concurrent)
 //! ```
 //!
 //! For tests there are `checked.rs`, which watches any engine keep the contract, and `fault.rs`, a
@@ -24,9 +25,13 @@ mod memory;
 mod unit;
 
 pub use batch::{KeyChange, KeyRanges, KeyWrite, Prior, TableFate, TableWrites, WriteBatch};
-pub use disk::{RedbEngine, RedbOptions, budget, files, tree};
+pub use disk::{
+    Recovery, RedbEngine, RedbOptions, Repaired, SheafEngine, SheafOptions, TornTail, budget,
+    files, repair, tree, verify_files,
+};
 pub use engine::{
-    CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
+    CommitSeq, Cursor, Durability, EngineStats, Finding, Snapshot, StorageEngine, TableId,
+    TableStats,
 };
 pub use error::{Result, StorageError};
 pub use memory::MemoryEngine;

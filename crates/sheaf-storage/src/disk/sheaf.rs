@@ -7,13 +7,330 @@
 //!                frozen generations ──> checkpointer ──> page tree
 //!  readers ──> snapshot = (visible sequence, [memtable, frozen..., roots of the tree])
 //! ```
+//!
+//! A commit costs a copy into the log's buffer and inserts into the memtable; readers take no lock that
+//! writers hold. One thread writes the tree, so the tree needs no latches, and a crash finds the old or the new
+//! one. What a crash takes from memory is read again from the log.
+//!
+//! ```text
+//!   sheaf/commit.rs      sequences, visibility        sheaf/log/       segments, records, group commit, replay
+//!   sheaf/checkpoint.rs  generations into the tree    sheaf/memtable/  generations
+//!   sheaf/pace.rs        back-pressure                sheaf/view/      snapshots and merged cursors
+//!   sheaf/flush.rs       durable by itself            sheaf/tree/      pages, free space, reading, bulk builds
+//!   sheaf/open.rs        files, replay, close         sheaf/files.rs   what is asked of a disk
+//! ```
+//!
+//! Invariants: the log is ahead of the tree; a sequence is visible when all up to it are; the tree's
+//! sequence says from where the log is read again. A write or sync that failed is never tried twice: the
+//! engine then reads, and writes no more. A full disk refuses batches, and ends nothing.
 
+mod backup;
 pub mod budget;
+mod checkpoint;
+mod commit;
 pub mod files;
+mod flush;
+mod load;
 mod log;
-#[allow(dead_code, unused_imports, reason = "for the engine above them")]
 mod memtable;
+mod open;
+mod pace;
 mod random;
+mod repair;
+mod roots;
+mod stats;
 pub mod tree;
-#[allow(dead_code, unused_imports, reason = "for the engine above them")]
 mod view;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use self::budget::MemoryBudget;
+use self::checkpoint::Checkpointer;
+use self::commit::{Line, Order};
+use self::files::{DiskFolder, Folder, FolderLock};
+use self::flush::Flusher;
+use self::log::Log;
+pub use self::log::TornTail;
+use self::memtable::Retired;
+pub use self::open::Recovery;
+use self::pace::Pace;
+pub use self::repair::{Repaired, repair, verify_files};
+use self::stats::Counters;
+use self::tree::{PageReading, Roots, TableOptions, TreeFile};
+use self::view::{OpenSnapshots, SheafSnapshot, View};
+use crate::batch::WriteBatch;
+use crate::engine::{
+    CommitSeq, Durability, EngineStats, Finding, Snapshot, StorageEngine, TableId, TableStats,
+};
+use crate::error::{Result, StorageError};
+
+/// How to open a [`SheafEngine`].
+#[derive(Clone, Debug)]
+pub struct SheafOptions {
+    /// Memory for pages, generations and what snapshots keep of them, together, in bytes.
+    pub cache_bytes: u64,
+    /// Size of a generation, in bytes, from which on it goes into the tree. `None`: a quarter of
+    /// `cache_bytes`, 64 MiB at most.
+    pub generation_bytes: Option<u64>,
+    /// How long a `Buffered` commit may stay in memory only.
+    pub flush_interval: Duration,
+    /// How long a commit may be in the log only, before a checkpoint that nothing else asks for.
+    pub checkpoint_interval: Duration,
+    /// Length of a segment of the log, in bytes.
+    pub segment_bytes: u64,
+    /// How much of the log is gathered before it is written without being asked, in bytes.
+    pub log_buffer_bytes: usize,
+    /// Free disk space, in bytes, below which batches with puts are refused.
+    pub reserve_bytes: u64,
+    /// How pages are read.
+    pub reading: PageReading,
+    /// Whether pages of new tables are compressed.
+    pub compression: bool,
+}
+
+impl Default for SheafOptions {
+    fn default() -> Self {
+        SheafOptions {
+            cache_bytes: 256 << 20,
+            generation_bytes: None,
+            flush_interval: Duration::from_millis(100),
+            checkpoint_interval: Duration::from_secs(60),
+            segment_bytes: 32 << 20,
+            log_buffer_bytes: 1 << 20,
+            reserve_bytes: 64 << 20,
+            reading: PageReading::default(),
+            compression: false,
+        }
+    }
+}
+
+/// The engine; see the module's head.
+pub struct SheafEngine {
+    shared: Arc<Shared>,
+    recovery: Recovery,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+/// Sizes that follow from the options, in bytes.
+struct Sizes {
+    generation_bytes: u64,
+    /// From which debt on writers are slowed, and at which they are by much.
+    debt_soft: u64,
+    debt_hard: u64,
+    reserve_bytes: u64,
+}
+
+struct Shared {
+    folder: Arc<dyn Folder>,
+    budget: Arc<MemoryBudget>,
+    sizes: Sizes,
+    tree: TreeFile,
+    /// What new tables are like.
+    new_table: TableOptions,
+    log: Log<Line>,
+    order: Order,
+    /// The view that the log's line has, for readers.
+    views: ArcSwap<View<Roots>>,
+    snapshots: Arc<OpenSnapshots>,
+    retired: Retired,
+    flusher: Flusher,
+    checkpointer: Checkpointer,
+    pace: Pace,
+    counters: Counters,
+    /// Whether the disk has less than the reserve left.
+    scarce: AtomicBool,
+    closed: AtomicBool,
+    /// Released when the engine is closed.
+    lock: Mutex<Option<FolderLock>>,
+}
+
+impl SheafEngine {
+    /// Opens the engine's files in a folder, or creates them. What was not in the tree is read from the log.
+    ///
+    /// Errors: `InUse`, `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`, `NoSpace`.
+    pub fn open(path: &Path, options: SheafOptions) -> Result<SheafEngine> {
+        let folder = DiskFolder::open(path)
+            .map_err(|error| StorageError::io(format!("open {}", path.display()), &error))?;
+        Self::open_in(Arc::new(folder), options)
+    }
+
+    /// Copies the newest state into an empty folder. See [`StorageEngine::backup`].
+    pub fn backup_in(&self, to: Arc<dyn Folder>) -> Result<u64> {
+        self.shared.backup(to)
+    }
+
+    /// Opens or creates the engine's files in anything that behaves like a folder.
+    /// Errors: as [`SheafEngine::open`].
+    pub fn open_in(folder: Arc<dyn Folder>, options: SheafOptions) -> Result<SheafEngine> {
+        let intervals = (options.flush_interval, options.checkpoint_interval);
+        let (shared, recovery) = open::open(folder, &options)?;
+        let spawn = |name: &str, run: Box<dyn FnOnce(Arc<Shared>) + Send>| {
+            let shared = shared.clone();
+            thread::Builder::new()
+                .name(name.into())
+                .spawn(move || run(shared))
+                .map_err(|error| StorageError::io(format!("start the {name}"), &error))
+        };
+        let engine = SheafEngine {
+            shared: shared.clone(),
+            recovery,
+            threads: Mutex::default(),
+        };
+        for thread in [
+            spawn(
+                "flusher",
+                Box::new(move |shared| shared.flush_loop(intervals.0)),
+            ),
+            spawn(
+                "checkpointer",
+                Box::new(move |shared| shared.checkpoint_loop(intervals.1)),
+            ),
+        ] {
+            engine.threads.lock().push(thread?);
+        }
+        Ok(engine)
+    }
+
+    /// What opening the files found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+}
+
+impl Shared {
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(StorageError::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Looks how much space the disk has left.
+    fn look_at_space(&self) {
+        // What waits for a checkpoint will be written once more.
+        let debt = self.checkpointer.debt.load(Ordering::Relaxed);
+        if let Ok(Some(free)) = self.folder.free_bytes() {
+            let wanted = self.sizes.reserve_bytes.saturating_add(debt);
+            self.scarce.store(free < wanted, Ordering::Relaxed);
+        }
+    }
+
+    fn refuse_without_space(&self, batch: &WriteBatch) -> Result<()> {
+        if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
+            // Perhaps there is some again.
+            self.look_at_space();
+            if self.scarce.load(Ordering::Relaxed) {
+                return Err(no_reserve());
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_open()?;
+        let last = self.log.head().last();
+        self.order.wait(last);
+        self.log.sync_to(last)
+    }
+}
+
+fn no_reserve() -> StorageError {
+    StorageError::NoSpace {
+        context: "the reserve of free disk space is reached".into(),
+    }
+}
+
+impl StorageEngine for SheafEngine {
+    fn name(&self) -> &'static str {
+        "sheaf"
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.shared.check_open()?;
+        let (view, visible) = self.shared.newest();
+        let snapshot = SheafSnapshot::new(view, visible, &self.shared.snapshots);
+        Ok(Arc::new(snapshot))
+    }
+
+    fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
+        let shared = &self.shared;
+        shared.check_open()?;
+        if batch.is_empty() {
+            let seq = shared.order.visible();
+            if durability == Durability::Synced {
+                shared.sync()?;
+            }
+            return Ok(CommitSeq(seq));
+        }
+        let seq = shared.commit(&batch)?;
+        if durability == Durability::Synced {
+            shared.log.sync_to(seq.0)?;
+        }
+        Ok(seq)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.sync()
+    }
+
+    fn bulk_load(
+        &self,
+        table: TableId,
+        entries: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<u64> {
+        if self.table_stats(table)?.entries > 0 {
+            return Err(StorageError::TableNotEmpty(table));
+        }
+        self.shared.bulk_load(table, entries)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.shared.check_open()?;
+        self.shared.checkpoint_now()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.shared.stats()
+    }
+
+    fn table_stats(&self, table: TableId) -> Result<TableStats> {
+        self.shared.check_open()?;
+        let (view, _) = self.shared.newest();
+        view.table_stats(table)
+            .ok_or(StorageError::NoSuchTable(table))
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>> {
+        self.shared.check_open()?;
+        let (view, visible) = self.shared.newest();
+        Ok(view.tables(visible))
+    }
+
+    fn backup(&self, to: &Path) -> Result<u64> {
+        let folder = DiskFolder::open(to)
+            .map_err(|error| StorageError::io(format!("open {}", to.display()), &error))?;
+        self.shared.backup(Arc::new(folder))
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
+        self.shared.verify(progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.shared.close(&self.threads)
+    }
+}
+
+impl Drop for SheafEngine {
+    fn drop(&mut self) {
+        // Who wants to know of a failure closes.
+        let _ = self.close();
+    }
+}

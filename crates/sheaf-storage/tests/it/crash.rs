@@ -30,7 +30,7 @@ fn open(disk: &FaultDisk) -> Result<RedbEngine> {
 
 /// The script: batches, each with whether it is synced. Every table is made, filled, thinned out, and
 /// dropped or replaced at some time.
-fn script() -> Vec<(Vec<Op>, bool)> {
+pub fn script() -> Vec<(Vec<Op>, bool)> {
     let mut steps = Vec::new();
     let (a, b) = (TABLES[1], TABLES[2]);
     steps.push((vec![Op::Create(a), Op::Create(b)], true));
@@ -59,7 +59,7 @@ fn script() -> Vec<(Vec<Op>, bool)> {
 }
 
 /// The states that the script goes through, the first before it and one after each batch.
-fn states() -> Vec<Model> {
+pub fn states() -> Vec<Model> {
     let mut states = vec![Model::new()];
     for (ops, _) in script() {
         let mut next = states[states.len() - 1].clone();
@@ -71,7 +71,7 @@ fn states() -> Vec<Model> {
 
 /// Runs the script until it is through or something fails. Answers how many batches were visible, how
 /// many were acknowledged as durable, and the failure.
-fn run(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
+pub fn run(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
     let (mut visible, mut durable) = (0, 0);
     for (index, (ops, synced)) in script().into_iter().enumerate() {
         let mut batch = WriteBatch::new();
@@ -106,7 +106,18 @@ fn run(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
 /// Opens what is left, and checks that it is the state after one of the batches from `durable` on.
 fn check_found(content: Vec<u8>, states: &[Model], durable: usize, what: &str) {
     let disk = FaultDisk::new(content);
-    let engine = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    check_state(&|| open(&disk), states, durable, what);
+}
+
+/// Opens twice, and checks that what is found first is the state after one of the batches from `durable`
+/// on, and that the engine goes on from there.
+pub fn check_state<E: StorageEngine>(
+    open: &dyn Fn() -> Result<E>,
+    states: &[Model],
+    durable: usize,
+    what: &str,
+) {
+    let engine = open().unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = dump(&*engine.snapshot().unwrap(), TABLES);
     let index = states.iter().rposition(|state| *state == found);
     assert!(
@@ -125,7 +136,7 @@ fn check_found(content: Vec<u8>, states: &[Model], durable: usize, what: &str) {
     engine.apply(batch, Durability::Synced).unwrap();
     engine.close().unwrap();
     assert_eq!(
-        open(&disk)
+        open()
             .unwrap()
             .snapshot()
             .unwrap()

@@ -1,13 +1,15 @@
-//! Random scripts on the memory engine and on redb, both watched, both compared with the naive model.
+//! Random scripts on the memory engine, on redb and on our own, all watched, all compared with the naive
+//! model.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use sheaf_storage::checked::CheckedEngine;
-use sheaf_storage::fault::FaultDisk;
+use sheaf_storage::fault::{FaultDisk, FaultFolder, Remains};
 use sheaf_storage::*;
 
+use crate::engines::small_sheaf;
 use crate::model::{Model, Move, Op, TABLES, check_moves, dump, key, moves, op};
 
 #[derive(Clone, Debug)]
@@ -47,9 +49,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A unit on each of the two storages, and what it should see.
+/// A unit on each of the storages, and what it should see.
 struct Units {
-    units: [WriteUnitOfWork; 2],
+    units: [WriteUnitOfWork; 3],
     model: Model,
     writes: Vec<Op>,
     contradicted: bool,
@@ -57,9 +59,10 @@ struct Units {
 
 struct World {
     disk: FaultDisk,
-    storages: [Storage; 2],
+    folder: FaultFolder,
+    storages: [Storage; 3],
     model: Model,
-    held: Vec<([Arc<dyn Snapshot>; 2], Model)>,
+    held: Vec<([Arc<dyn Snapshot>; 3], Model)>,
     units: Vec<Units>,
 }
 
@@ -73,13 +76,20 @@ fn redb(disk: &FaultDisk) -> Storage {
     Storage::new(Arc::new(CheckedEngine::new(Arc::new(engine))))
 }
 
+fn sheaf(folder: &FaultFolder) -> Storage {
+    let engine = small_sheaf(folder, Duration::from_secs(3600)).unwrap();
+    Storage::new(Arc::new(CheckedEngine::new(Arc::new(engine))))
+}
+
 impl World {
     fn new() -> World {
         let disk = FaultDisk::default();
+        let folder = FaultFolder::default();
         let memory = Arc::new(CheckedEngine::new(Arc::new(MemoryEngine::new())));
         World {
-            storages: [Storage::new(memory), redb(&disk)],
+            storages: [Storage::new(memory), redb(&disk), sheaf(&folder)],
             disk,
+            folder,
             model: Model::new(),
             held: Vec::new(),
             units: Vec::new(),
@@ -96,22 +106,24 @@ impl World {
                 } else {
                     Durability::Buffered
                 };
-                let [a, b] = self.storages.each_ref().map(|storage| {
+                let [a, b, c] = self.storages.each_ref().map(|storage| {
                     let applied = storage.engine().apply(batch.clone(), durability);
                     applied.map(drop)
                 });
                 assert_eq!(a, b);
+                assert_eq!(a, c);
                 assert_eq!(a.is_ok(), self.model.apply_all(ops), "{a:?} of {ops:?}");
             }
             Step::Load(table, n) => {
                 let entries: Vec<_> = (0..*n)
                     .map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; usize::from(n)]))
                     .collect();
-                let [a, b] = self.storages.each_ref().map(|storage| {
+                let [a, b, c] = self.storages.each_ref().map(|storage| {
                     let mut entries = entries.iter().cloned().map(Ok);
                     storage.engine().bulk_load(*table, &mut entries)
                 });
                 assert_eq!(a, b);
+                assert_eq!(a, c);
                 match self.model.0.get_mut(table) {
                     Some(rows) if rows.is_empty() => {
                         assert_eq!(a, Ok(u64::from(*n)));
@@ -154,6 +166,15 @@ impl World {
                 self.units.clear();
                 self.storages[1].engine().close().unwrap();
                 self.storages[1] = redb(&self.disk);
+                // Closed or not: the folder is let go, and what is not in the tree comes from the log.
+                if self.model.0.len() % 2 == 0 {
+                    self.storages[2].engine().close().unwrap();
+                    self.storages[2] = sheaf(&self.folder);
+                } else {
+                    self.storages[2].engine().sync().unwrap();
+                    self.folder = self.folder.after_crash(Remains::Nothing);
+                    self.storages[2] = sheaf(&self.folder);
+                }
             }
             Step::Begin => {
                 if self.units.len() < 3 {
@@ -197,10 +218,11 @@ impl World {
                 if *index < self.units.len() {
                     let units = self.units.swap_remove(*index);
                     if *commit {
-                        let [a, b] = units
+                        let [a, b, c] = units
                             .units
                             .map(|u| u.commit(Durability::Buffered).map(drop));
                         assert_eq!(a, b);
+                        assert_eq!(a, c);
                         if a.is_ok() {
                             // Locks keep others from the same keys, though not from whole tables.
                             for op in &units.writes {
@@ -228,11 +250,12 @@ impl Units {
     fn write(&mut self, ops: &[Op]) {
         for op in ops {
             if let Op::Put(table, key, _) | Op::Delete(table, key) = op {
-                let [a, b] = self
+                let [a, b, c] = self
                     .units
                     .each_mut()
                     .map(|unit| unit.lock(*table, key, LockMode::Fail));
                 assert_eq!(a, b);
+                assert_eq!(a, c);
                 if a.is_err() {
                     continue;
                 }
@@ -286,6 +309,7 @@ proptest! {
         world.held.clear();
         world.units.clear();
         prop_assert_eq!(world.storages[1].engine().stats().open_snapshots, 0);
+        prop_assert_eq!(world.storages[2].engine().stats().open_snapshots, 0);
         prop_assert_eq!(world.storages[0].lock_stats().known_keys, 0);
     }
 

@@ -3,7 +3,9 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use sheaf_storage::fault::FaultFolder;
 use sheaf_storage::*;
 use tempfile::TempDir;
 
@@ -36,6 +38,29 @@ pub fn redb() -> TestEngine {
     }
 }
 
+pub fn sheaf() -> TestEngine {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = SheafEngine::open(folder.path(), SheafOptions::default()).unwrap();
+    TestEngine {
+        engine: Arc::new(engine),
+        _folder: Some(folder),
+    }
+}
+
+/// The engine in a folder of a simulated disk, so small that everything overflows soon.
+pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<SheafEngine> {
+    let options = SheafOptions {
+        cache_bytes: 1 << 20,
+        generation_bytes: Some(128 << 10),
+        flush_interval,
+        segment_bytes: 32 << 10,
+        log_buffer_bytes: 4 << 10,
+        reserve_bytes: 0,
+        ..SheafOptions::default()
+    };
+    SheafEngine::open_in(Arc::new(folder.clone()), options)
+}
+
 /// A new folder, and the path of a file in it.
 pub fn folder() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -44,5 +69,5 @@ pub fn folder() -> (TempDir, PathBuf) {
 }
 
 pub fn engines() -> Vec<TestEngine> {
-    vec![memory(), redb()]
+    vec![memory(), redb(), sheaf()]
 }

@@ -7,6 +7,8 @@ mod durable;
 mod engines;
 mod format;
 mod model;
+mod sheaf_crash;
+mod sheaf_kill;
 mod tree;
 mod tree_faults;
 mod unit;

@@ -25,6 +25,7 @@ mod record;
 mod replay;
 mod segment;
 
+use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +34,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub(super) use self::record::{BATCH_MAX, Encoded};
 use self::record::{HEADER, Header};
-pub(super) use self::replay::{Replay, Replayed};
+pub(super) use self::replay::Replay;
+pub use self::replay::TornTail;
 use self::segment::{RECORDS, Spare};
 use super::files::{File, Folder};
 use crate::error::{Result, StorageError};
@@ -355,11 +357,6 @@ impl<S> Log<S> {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Bytes that are not written yet.
-    pub(super) fn buffered(&self) -> usize {
-        self.head.lock().buffered
-    }
-
     /// `ReadOnly` once a write or a sync has failed.
     pub(super) fn check(&self) -> Result<()> {
         if !self.failed.load(Ordering::Acquire) {
@@ -435,7 +432,7 @@ impl<S> Log<S> {
         let at = tail.position;
         tail.file
             .write_at(at, records)
-            .map_err(|error| StorageError::io(format!("write {} at {at}", tail.name), &error))?;
+            .map_err(|error| fatal(format!("write {} at {at}", tail.name), &error))?;
         tail.position += records.len() as u64;
         self.counters
             .bytes
@@ -446,7 +443,7 @@ impl<S> Log<S> {
     fn sync_file(&self, file: &dyn File, name: &str) -> Result<()> {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         file.sync()
-            .map_err(|error| StorageError::io(format!("sync {name}"), &error))
+            .map_err(|error| fatal(format!("sync {name}"), &error))
     }
 
     /// Ends the segment and begins the next in the file of `spare`.
@@ -597,6 +594,21 @@ impl<S> Log<S> {
     }
 }
 
+/// What becomes of a failure after a batch has been appended. No `NoSpace`, which says that nothing has
+/// happened.
+fn fatal(context: String, error: &io::Error) -> StorageError {
+    StorageError::Io {
+        context,
+        kind: error.kind(),
+        message: error.to_string(),
+    }
+}
+
+/// Whether this is the name of a segment.
+pub(super) fn is_segment(name: &str) -> bool {
+    segment::segment_number(name).is_some()
+}
+
 /// Gives a spare its name and head as a segment. Its content is not touched before its new name is durable.
 fn start_segment(
     folder: &dyn Folder,
@@ -604,7 +616,7 @@ fn start_segment(
     name: &str,
     head: segment::Head,
 ) -> Result<()> {
-    let context = |error| StorageError::io(format!("begin {name}"), &error);
+    let context = |error| fatal(format!("begin {name}"), &error);
     folder.rename(&spare.name, name).map_err(context)?;
     folder.sync().map_err(context)?;
     spare.file.write_at(0, &head.to_bytes()).map_err(context)?;

@@ -50,7 +50,7 @@ use crate::engine::TableId;
 
 pub(super) use self::arena::thread_number;
 pub(super) use self::bloom::hash;
-pub(super) use self::changes::{Change, TableChanges, TableOutcome, changes};
+pub(super) use self::changes::{TableOutcome, changes};
 pub(super) use self::node::NodeRef;
 pub(super) use self::ranges::Cover;
 pub(super) use self::retired::Retired;

@@ -47,6 +47,7 @@ pub use cursor::TreeCursor;
 pub use merge::{Change, Changes};
 pub use output::WrittenHook;
 pub use salvage::{Salvage, salvage};
+pub use store::{KEY_MAX, VALUE_MAX};
 pub use verify::{Finding, Verified};
 pub use write::TreeWriter;
 

@@ -35,10 +35,10 @@ pub(super) trait Base: Send + Sync + 'static {
     type Cursor: Cursor;
 
     /// The value under `key`; `None` also when there is no such table.
-    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
+    fn get(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
     /// The length of the value under `key`; `None` also when there is no such table.
-    fn value_len(&self, table: TableId, key: &[u8]) -> Result<Option<usize>> {
+    fn value_len(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<usize>> {
         Ok(self.get(table, key)?.map(|value| value.len()))
     }
 

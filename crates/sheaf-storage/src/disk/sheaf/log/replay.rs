@@ -137,16 +137,10 @@ impl Replay {
         };
         useless.extend(found.drain(..first).map(|segment| segment.name));
         let mut replay = Replay {
-            folder: folder.clone(),
-            replayed: Replayed {
-                last: tree_seq,
-                ..Replayed::default()
-            },
-            log_id: random_u64(),
             last_number,
-            needed: Vec::new(),
             useless,
             spares,
+            ..Replay::at(folder, tree_seq)
         };
         let mut heads = Vec::new();
         for segment in &found {
@@ -180,6 +174,22 @@ impl Replay {
             });
         }
         Ok(replay)
+    }
+
+    /// The log of files that have none, behind a tree of this sequence.
+    pub(in crate::disk::sheaf) fn at(folder: &Arc<dyn Folder>, tree_seq: u64) -> Replay {
+        Replay {
+            folder: folder.clone(),
+            replayed: Replayed {
+                last: tree_seq,
+                ..Replayed::default()
+            },
+            log_id: random_u64(),
+            last_number: 0,
+            needed: Vec::new(),
+            useless: Vec::new(),
+            spares: Vec::new(),
+        }
     }
 
     /// Reads the records of one segment, up to the first sequence of the next. Answers where they end.

@@ -17,7 +17,9 @@ use super::node::NodeRef;
 use super::source::Source;
 use super::table::{Fate, TableMem};
 use crate::batch::KeyRanges;
+use crate::disk::sheaf::tree::{Change, Changes};
 use crate::engine::TableId;
+use crate::error::Result;
 
 /// What becomes of a table's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +32,13 @@ pub(in crate::disk::sheaf) enum TableOutcome {
     Dropped,
 }
 
-/// One step of what is done to a table's tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::disk::sheaf) enum Change<'a> {
-    /// The key has this value now.
-    Put { key: &'a [u8], value: &'a [u8] },
-    /// The key is gone, if it was there.
-    Delete { key: &'a [u8] },
-    /// The keys in `[lo, hi)` are gone; `None` is the end of the table.
-    DeleteRange { lo: &'a [u8], hi: Option<&'a [u8]> },
+/// A change, of which a node knows the rest.
+#[derive(Clone, Copy)]
+enum Step<'g> {
+    Put(NodeRef<'g>),
+    Delete(NodeRef<'g>),
+    /// [`TableChanges::range`].
+    DeleteRange,
 }
 
 /// What is done to one table, ascending by key.
@@ -51,6 +51,7 @@ pub(in crate::disk::sheaf) struct TableChanges<'g> {
     ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// The change handed out, where it is not a node's.
     range: (Vec<u8>, Option<Vec<u8>>),
+    at: Option<Step<'g>>,
     /// A put that waits for the part of a range before it to be done.
     waiting: Option<NodeRef<'g>>,
 }
@@ -110,23 +111,26 @@ impl<'g> TableChanges<'g> {
             sources,
             ranges,
             range: Default::default(),
+            at: None,
             waiting: None,
         }
+        .begun()
     }
 
-    /// The next change.
-    pub(in crate::disk::sheaf) fn next(&mut self) -> Option<Change<'_>> {
+    fn begun(mut self) -> TableChanges<'g> {
+        self.at = self.step();
+        self
+    }
+
+    fn step(&mut self) -> Option<Step<'g>> {
         if let Some(put) = self.waiting.take() {
-            return Some(Change::Put {
-                key: put.key(),
-                value: put.value(),
-            });
+            return Some(Step::Put(put));
         }
         loop {
             let Some((node, dead)) = self.newest() else {
                 // What is left of the ranges.
                 self.range = self.ranges.pop()?;
-                return Some(self.delete_range());
+                return Some(Step::DeleteRange);
             };
             // Ranges that end before the key.
             if let Some((lo, hi)) = self.ranges.last()
@@ -135,7 +139,7 @@ impl<'g> TableChanges<'g> {
                 let inside = hi.as_ref().is_none_or(|hi| node.key() < &hi[..]);
                 if !inside {
                     self.range = self.ranges.pop()?;
-                    return Some(self.delete_range());
+                    return Some(Step::DeleteRange);
                 }
                 self.pass(node);
                 if dead {
@@ -150,27 +154,17 @@ impl<'g> TableChanges<'g> {
                 if &lo[..] < node.key() {
                     self.range = (lo, Some(node.key().to_vec()));
                     self.waiting = Some(node);
-                    return Some(self.delete_range());
+                    return Some(Step::DeleteRange);
                 }
             } else {
                 self.pass(node);
             }
             if !dead {
-                return Some(Change::Put {
-                    key: node.key(),
-                    value: node.value(),
-                });
+                return Some(Step::Put(node));
             }
             if self.outcome == TableOutcome::Kept {
-                return Some(Change::Delete { key: node.key() });
+                return Some(Step::Delete(node));
             }
-        }
-    }
-
-    fn delete_range(&self) -> Change<'_> {
-        Change::DeleteRange {
-            lo: &self.range.0,
-            hi: self.range.1.as_deref(),
         }
     }
 
@@ -201,5 +195,20 @@ impl<'g> TableChanges<'g> {
                 source.next();
             }
         }
+    }
+}
+
+impl Changes for TableChanges<'_> {
+    fn current(&self) -> Option<Change<'_>> {
+        Some(match self.at? {
+            Step::Put(node) => Change::Put(node.key(), node.value()),
+            Step::Delete(node) => Change::Delete(node.key()),
+            Step::DeleteRange => Change::DeleteRange(&self.range.0, self.range.1.as_deref()),
+        })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.at = self.step();
+        Ok(())
     }
 }

@@ -29,9 +29,9 @@ use crate::disk::sheaf::files::{File, Map};
 use crate::error::{Result, StorageError};
 
 /// The most bytes of a value.
-pub(super) const VALUE_MAX: usize = 64 << 20;
+pub const VALUE_MAX: usize = 64 << 20;
 /// The most bytes of a key.
-pub(super) const KEY_MAX: usize = 20 << 20;
+pub const KEY_MAX: usize = 20 << 20;
 /// A value from this length on is lent from the page rather than copied.
 const LEND_MIN: usize = 64 << 10;
 

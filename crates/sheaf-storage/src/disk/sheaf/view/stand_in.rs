@@ -11,7 +11,8 @@ use parking_lot::{Mutex, RwLock};
 use super::{Base, OpenSnapshots, SheafSnapshot, View};
 use crate::batch::WriteBatch;
 use crate::disk::sheaf::budget::MemoryBudget;
-use crate::disk::sheaf::memtable::{Change, Generation, Retired, TableOutcome, changes};
+use crate::disk::sheaf::memtable::{Generation, Retired, TableOutcome, changes};
+use crate::disk::sheaf::tree::{Change, Changes};
 use crate::engine::{
     CommitSeq, Cursor, Durability, EngineStats, Snapshot, StorageEngine, TableId, TableStats,
 };
@@ -25,7 +26,7 @@ pub(super) struct MapRoots(pub(super) BTreeMap<TableId, Arc<Rows>>);
 impl Base for MapRoots {
     type Cursor = MapCursor;
 
-    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
+    fn get(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
         Ok(self.0.get(&table).and_then(|rows| rows.get(key).cloned()))
     }
 
@@ -184,26 +185,27 @@ impl StandIn {
             // Changes ascend, and no two concern the same key.
             let mut done: Option<Vec<u8>> = None;
             let Some(rows) = roots.0.get_mut(&table.table).map(Arc::make_mut) else {
-                assert_eq!(table.next(), None);
+                assert!(table.current().is_none());
                 continue;
             };
-            while let Some(change) = table.next() {
+            while let Some(change) = table.current() {
                 let (first, end) = match change {
-                    Change::Put { key, value } => {
+                    Change::Put(key, value) => {
                         rows.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
                         (key, Some([key, &[0]].concat()))
                     }
-                    Change::Delete { key } => {
+                    Change::Delete(key) => {
                         rows.remove(key);
                         (key, Some([key, &[0]].concat()))
                     }
-                    Change::DeleteRange { lo, hi } => {
+                    Change::DeleteRange(lo, hi) => {
                         rows.retain(|key, _| key < lo || hi.is_some_and(|hi| key >= hi));
                         (lo, hi.map(<[u8]>::to_vec))
                     }
                 };
                 assert!(done.is_none_or(|done| &done[..] <= first), "{change:?}");
                 done = end.or(Some(vec![0xff; 64]));
+                table.advance().unwrap();
             }
         }
         *self.view.write() = Arc::new(view.checkpointed(Arc::new(roots), count));

@@ -136,7 +136,7 @@ fn a_crash_at_any_event_keeps_what_was_durable() {
     let folder = FaultFolder::default();
     run(&folder);
     let events = folder.events();
-    assert!(events > 60);
+    assert!(events > 30);
     for at in 0..events {
         let folder = FaultFolder::default();
         folder.set_fault(Some(Fault::Crash { at }));

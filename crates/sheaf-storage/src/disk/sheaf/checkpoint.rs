@@ -1,0 +1,358 @@
+//! The checkpointer: generations that are full go into the tree, and the log that held them goes.
+//!
+//! ```text
+//!   full or old ──> freeze ──> wait until all of it is in ──> log synced ──> merge into the tree
+//!                                                                               │ all that wait,
+//!       log trimmed <── view without them, on the new roots <── commit ─────────┘ in one pass
+//! ```
+//!
+//! Invariants:
+//!
+//! - The tree's sequence says what it holds: every batch up to it and none beyond. Replay begins after it, so
+//!   a checkpoint that a crash cut short is only done again.
+//! - The log is trimmed after the roots are durable, never before.
+//! - A checkpoint that fails for want of space has changed nothing, and is tried again. After any other
+//!   failure of the tree's file nothing is written any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::memtable::{self, Generation, TableOutcome};
+use super::tree::{Subtree, TableOptions, TreeWriter};
+use super::{Roots, Shared, View};
+use crate::batch::WriteBatch;
+use crate::engine::TableId;
+use crate::error::{Result, StorageError};
+
+/// How long a failed checkpoint is left before it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often the checkpointer looks about by itself.
+const LOOK: Duration = Duration::from_millis(500);
+/// The longest rest after a piece of a checkpoint that nobody waits for.
+const REST_MAX: Duration = Duration::from_millis(20);
+/// By how much an active generation may outgrow its size while others wait, at most: three doublings.
+const DOUBLINGS_MAX: usize = 3;
+
+/// How the others talk to the checkpointer, and what it has done.
+#[derive(Default)]
+pub(super) struct Checkpointer {
+    /// Held by who checkpoints: one at a time.
+    one: Mutex<()>,
+    stop: Mutex<bool>,
+    called: Condvar,
+    /// Somebody is making the next generation.
+    freezing: AtomicBool,
+    /// Bytes of frozen generations.
+    pub(super) debt: AtomicU64,
+    pub(super) done: AtomicU64,
+    pub(super) micros: AtomicU64,
+    /// Why the last one failed, until one succeeds.
+    pub(super) failure: Mutex<Option<StorageError>>,
+    failing: AtomicBool,
+}
+
+impl Checkpointer {
+    pub(super) fn stop(&self) {
+        *self.stop.lock() = true;
+        self.called.notify_one();
+    }
+
+    fn call(&self) {
+        drop(self.stop.lock());
+        self.called.notify_one();
+    }
+}
+
+/// Who wants a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// Nobody waits: it rests between its pieces, as far as writers let it.
+    Paced,
+    /// Somebody waits for it.
+    Now,
+}
+
+impl Shared {
+    /// Freezes the active generation if it is full and still the active one.
+    pub(super) fn freeze_if_full(&self, view: &Arc<View<Roots>>) {
+        let limit = self.sizes.generation_bytes << view.frozen().len().min(DOUBLINGS_MAX);
+        if view.active().bytes() < limit.min(self.sizes.debt_hard / 2) {
+            return;
+        }
+        if !self.checkpointer.freezing.swap(true, Ordering::AcqRel) {
+            self.freeze(Some(view));
+            self.checkpointer.freezing.store(false, Ordering::Release);
+            self.checkpointer.call();
+        }
+    }
+
+    /// Freezes the active generation if it holds anything; given a view, only if it is still that one.
+    fn freeze(&self, expected: Option<&Arc<View<Roots>>>) {
+        let fresh = Arc::new(Generation::new(
+            self.sizes.generation_bytes,
+            self.budget.clone(),
+        ));
+        let mut head = self.log.head();
+        let last = head.last();
+        let line = &mut head.state;
+        let is_expected =
+            expected.is_none_or(|view| Arc::ptr_eq(view.active(), line.view.active()));
+        // A generation that has been given a sequence may still be empty for a moment.
+        if is_expected && last > line.frozen_to {
+            let debt = line.view.active().bytes();
+            self.checkpointer.debt.fetch_add(debt, Ordering::Relaxed);
+            line.view = Arc::new(line.view.rotated(fresh));
+            line.frozen_to = last;
+            self.views.store(line.view.clone());
+        }
+    }
+
+    /// Brings everything applied so far into the tree.
+    pub(super) fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
+        self.checkpoint(Haste::Now, true, None)
+    }
+
+    /// Brings the frozen generations into the tree, in one pass, and then a table loaded beside them.
+    pub(super) fn checkpoint(
+        self: &Arc<Self>,
+        haste: Haste,
+        with_active: bool,
+        loaded: Option<(TableId, Subtree)>,
+    ) -> Result<()> {
+        let _one = self.checkpointer.one.lock();
+        self.log.check()?;
+        if with_active {
+            self.freeze(None);
+        }
+        let (view, up_to) = {
+            let head = self.log.head();
+            (head.state.view.clone(), head.state.frozen_to)
+        };
+        let outcome = self.bring_into_tree(&view, up_to, haste, loaded);
+        if let Err(error) = &outcome
+            && (!is_passing(error) || self.tree.check_writable().is_err())
+        {
+            self.log.fail(error);
+        }
+        // A table that is gone fails its load, and nobody else.
+        let failed = |error: &&StorageError| !matches!(error, StorageError::NoSuchTable(_));
+        let failure = outcome.as_ref().err().filter(failed).cloned();
+        self.checkpointer
+            .failing
+            .store(failure.is_some(), Ordering::Release);
+        *self.checkpointer.failure.lock() = failure;
+        outcome
+    }
+
+    fn bring_into_tree(
+        self: &Arc<Self>,
+        view: &Arc<View<Roots>>,
+        up_to: u64,
+        haste: Haste,
+        loaded: Option<(TableId, Subtree)>,
+    ) -> Result<()> {
+        let frozen = view.frozen();
+        // What the tree holds must be in the log as well: whoever reads the log finds no gap.
+        self.order.wait(up_to);
+        self.log.sync_to(up_to)?;
+        if frozen.is_empty() && loaded.is_none() {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let bytes: u64 = frozen.iter().map(|generation| generation.bytes()).sum();
+        let mut rest = Rest::new(self.clone(), haste);
+        let mut writer = self.tree.writer()?;
+        writer.on_written(Box::new(move |_| rest.after_a_piece()));
+        merge(&mut writer, frozen, up_to, self.new_table)?;
+        if let Some((table, subtree)) = loaded {
+            writer.install(table, subtree)?;
+        }
+        let roots = writer.commit(up_to)?;
+        {
+            let mut head = self.log.head();
+            let line = &mut head.state;
+            line.view = Arc::new(line.view.checkpointed(roots, frozen.len()));
+            self.views.store(line.view.clone());
+        }
+        let took = start.elapsed();
+        if bytes > self.sizes.generation_bytes / 8 {
+            self.pace.drained(bytes, took);
+        }
+        self.checkpointer.debt.fetch_sub(
+            bytes.min(self.checkpointer.debt.load(Ordering::Relaxed)),
+            Ordering::Relaxed,
+        );
+        self.checkpointer.done.fetch_add(1, Ordering::Relaxed);
+        self.checkpointer
+            .micros
+            .fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+        for generation in frozen {
+            self.retired.add(generation.clone());
+        }
+        self.log.trim(up_to);
+        Ok(())
+    }
+
+    /// The checkpointer's thread.
+    pub(super) fn checkpoint_loop(self: &Arc<Self>, interval: Duration) {
+        let mut last = Instant::now();
+        loop {
+            {
+                let mut stop = self.checkpointer.stop.lock();
+                if !*stop && self.views.load().frozen().is_empty() {
+                    self.checkpointer.called.wait_for(&mut stop, LOOK);
+                }
+                if *stop {
+                    return;
+                }
+            }
+            self.retired.sweep();
+            let view = self.views.load_full();
+            if view.frozen().is_empty() && view.active().is_empty() {
+                last = Instant::now();
+            }
+            let old = last.elapsed() >= interval;
+            if view.frozen().is_empty() && !old {
+                continue;
+            }
+            drop(view);
+            if self.log.check().is_err() {
+                // Nothing is written any more; whoever closes ends the thread.
+                self.rest_unless_stopped(RETRY);
+                continue;
+            }
+            last = Instant::now();
+            if self.checkpoint(Haste::Paced, old, None).is_err() {
+                self.rest_unless_stopped(RETRY);
+            }
+            self.retired.sweep();
+        }
+    }
+
+    fn rest_unless_stopped(&self, time: Duration) {
+        let mut stop = self.checkpointer.stop.lock();
+        if !*stop {
+            self.checkpointer.called.wait_for(&mut stop, time);
+        }
+    }
+
+    /// How hard writers are to be slowed down: not at all below 0, and by much from 1 on.
+    pub(super) fn pressure(&self) -> f64 {
+        let active = self.views.load().active().bytes();
+        let debt = self.checkpointer.debt.load(Ordering::Relaxed) + active;
+        let sizes = &self.sizes;
+        let room = sizes.debt_hard - sizes.debt_soft;
+        let by_debt = debt.saturating_sub(sizes.debt_soft) as f64 / room as f64;
+        // Old snapshots may hold what a checkpoint cannot free; writers are slowed for it, not stopped.
+        let by_memory = match debt > sizes.generation_bytes {
+            true => (self.budget.excess() as f64 / (sizes.debt_hard as f64 / 4.0)).min(0.9),
+            false => 0.0,
+        };
+        by_debt.max(by_memory)
+    }
+
+    /// Slows a writer down in proportion to the debt.
+    /// Errors: why checkpoints fail, once so much waits for them that no more can be taken.
+    pub(super) fn slow_down(&self, batch: &WriteBatch) -> Result<()> {
+        let pressure = self.pressure();
+        if pressure <= 0.0 {
+            return Ok(());
+        }
+        let bytes = batch.bytes() + 64 * batch.operations();
+        self.pace.slow_down(bytes, pressure);
+        let mut waited = 0;
+        while self.pressure() >= 1.0 {
+            if self.checkpointer.failing.load(Ordering::Acquire)
+                && let Some(error) = &*self.checkpointer.failure.lock()
+            {
+                return Err(error.clone());
+            }
+            self.log.check()?;
+            if self.log.head().state.closed {
+                return Err(StorageError::Closed);
+            }
+            // At the limit twice over nothing is let in; before that, something always is.
+            if waited >= 10 && self.pressure() < 2.0 {
+                break;
+            }
+            waited += 1;
+            self.checkpointer.call();
+            self.pace.sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the engine goes on after a checkpoint has failed like this.
+fn is_passing(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::NoSpace { .. }
+            | StorageError::NoSuchTable(_)
+            | StorageError::Closed
+            | StorageError::ReadOnly { .. }
+    )
+}
+
+/// Writes into the tree what the generations do up to a sequence; newest first.
+pub(super) fn merge(
+    writer: &mut TreeWriter,
+    generations: &[Arc<Generation>],
+    up_to: u64,
+    new_table: TableOptions,
+) -> Result<()> {
+    for mut changes in memtable::changes(generations, up_to) {
+        let table = changes.table;
+        match changes.outcome {
+            TableOutcome::Kept => {}
+            TableOutcome::Dropped | TableOutcome::Fresh => {
+                if writer.table(table).is_some() {
+                    writer.drop_table(table)?;
+                }
+                if changes.outcome == TableOutcome::Dropped {
+                    continue;
+                }
+                writer.create_table(table, new_table)?;
+            }
+        }
+        writer.apply(table, &mut changes)?;
+    }
+    Ok(())
+}
+
+/// Rests between the pieces of a checkpoint, the shorter the more writers are waiting.
+struct Rest {
+    shared: Arc<Shared>,
+    haste: Haste,
+    since: Instant,
+}
+
+impl Rest {
+    fn new(shared: Arc<Shared>, haste: Haste) -> Rest {
+        let since = Instant::now();
+        Rest {
+            shared,
+            haste,
+            since,
+        }
+    }
+
+    /// As long as the piece took while there is no pressure: half of a disk and of a processor stay free.
+    fn after_a_piece(&mut self) {
+        if self.haste == Haste::Paced && !*self.shared.checkpointer.stop.lock() {
+            let debt = self.shared.checkpointer.debt.load(Ordering::Relaxed);
+            let active = self.shared.views.load().active().bytes();
+            let urgency = (debt + active) as f64 / self.shared.sizes.debt_soft as f64;
+            let share = (1.0 - urgency).max(0.0);
+            let rest = self.since.elapsed().mul_f64(share).min(REST_MAX);
+            if !rest.is_zero() {
+                thread::sleep(rest);
+            }
+        }
+        self.since = Instant::now();
+    }
+}

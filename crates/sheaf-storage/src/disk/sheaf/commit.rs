@@ -1,0 +1,298 @@
+//! Commits: a batch gets its sequence in the log, goes into the memtable, and is seen when its turn has come.
+//!
+//! ```text
+//!   encode, checksum      no lock
+//!   sequence, log buffer  the log's lock: tables checked, the view chosen, one copy of the bytes
+//!   insert                no lock, many at once       3 ─────┐
+//!   visible               in order of sequences       4 ──┐  ├ 3, then 4 and 5, become visible
+//!   sync                  if asked for; shared        5 ──┘  │ when 3 is in
+//! ```
+//!
+//! Invariants:
+//!
+//! - When a sequence is visible, every batch up to it is whole in the memtable.
+//! - A batch is inserted into the generation that was active when it got its sequence: a generation is frozen
+//!   under the log's lock, so its sequences end where the next one's begin.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::log::{BATCH_MAX, Encoded};
+use super::tree::{KEY_MAX, VALUE_MAX};
+use super::{Roots, Shared, View};
+use crate::batch::{KeyWrite, WriteBatch};
+use crate::engine::{CommitSeq, TableId};
+use crate::error::{Result, StorageError};
+
+/// What changes with every sequence, under the log's lock.
+pub(super) struct Line {
+    /// The newest view: its active generation takes the next batch.
+    pub(super) view: Arc<View<Roots>>,
+    /// The last sequence of the newest frozen generation, or the tree's.
+    pub(super) frozen_to: u64,
+    /// The tables there are after the last sequence.
+    pub(super) tables: HashSet<TableId>,
+    pub(super) closed: bool,
+}
+
+thread_local! {
+    /// Memory in which this thread encodes its next batch.
+    static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory that a thread keeps for its next batch, at most.
+const MEMORY_MAX: usize = 64 << 10;
+
+impl Shared {
+    /// Applies a batch that is not empty; it is visible when this returns.
+    pub(super) fn commit(&self, batch: &WriteBatch) -> Result<CommitSeq> {
+        check_lengths(batch)?;
+        self.refuse_without_space(batch)?;
+        self.slow_down(batch)?;
+        let memory = MEMORY.with_borrow_mut(mem::take);
+        let Some(mut encoded) = Encoded::new(batch, memory) else {
+            return Err(StorageError::TooLarge {
+                bytes: batch.bytes(),
+                limit: BATCH_MAX,
+            });
+        };
+        let begun = self.begin(batch, &mut encoded);
+        let mut memory = encoded.into_memory();
+        if memory.capacity() <= MEMORY_MAX {
+            memory.clear();
+            MEMORY.set(memory);
+        }
+        let (seq, view, crowded) = begun?;
+        // A batch that is half in the memtable could not be taken back, nor could anybody go on behind it.
+        let whole = AbortUnlessWhole;
+        view.insert(seq, batch);
+        mem::forget(whole);
+        self.order.complete(seq);
+        self.counters.count(batch);
+        if crowded {
+            self.flusher.write_soon();
+        } else {
+            self.flusher.wake_if_idle();
+        }
+        self.freeze_if_full(&view);
+        self.order.wait(seq);
+        Ok(CommitSeq(seq))
+    }
+
+    /// Gives the batch its sequence and its place in the log.
+    fn begin(
+        &self,
+        batch: &WriteBatch,
+        encoded: &mut Encoded,
+    ) -> Result<(u64, Arc<View<Roots>>, bool)> {
+        loop {
+            let mut appender = self.log.appender(encoded.stride())?;
+            let seq = appender.seq();
+            if seq - self.order.visible() >= Order::IN_FLIGHT_MAX {
+                drop(appender);
+                thread::yield_now();
+                continue;
+            }
+            let line = appender.state();
+            if line.closed {
+                return Err(StorageError::Closed);
+            }
+            batch.check(&mut |table| line.tables.contains(&table))?;
+            for (table, writes) in batch.tables() {
+                if writes.fate().exists_after() {
+                    line.tables.insert(table);
+                } else {
+                    line.tables.remove(&table);
+                }
+            }
+            let view = line.view.clone();
+            let crowded = appender.append(encoded);
+            return Ok((seq, view, crowded));
+        }
+    }
+
+    /// The newest view, and a sequence up to which it holds everything.
+    ///
+    /// The view is loaded first: a sequence that is visible by then is in it. One that became visible
+    /// later may be in a generation that the view does not have, so the view must still be the newest. And the
+    /// tree in the view holds nothing beyond what was visible before the view was made.
+    pub(super) fn newest(&self) -> (Arc<View<Roots>>, u64) {
+        loop {
+            let view = self.views.load_full();
+            let visible = self.order.visible();
+            if Arc::ptr_eq(&view, &self.views.load()) {
+                return (view, visible);
+            }
+        }
+    }
+}
+
+/// Refuses keys and values that the tree cannot take.
+fn check_lengths(batch: &WriteBatch) -> Result<()> {
+    if batch.bytes() <= KEY_MAX as u64 {
+        return Ok(());
+    }
+    for (_, writes) in batch.tables() {
+        for (key, change) in writes.keys() {
+            let value_len = match &change.write {
+                KeyWrite::Put(value) => value.len(),
+                KeyWrite::Delete => 0,
+            };
+            for (len, limit) in [(key.len(), KEY_MAX), (value_len, VALUE_MAX)] {
+                if len > limit {
+                    return Err(StorageError::TooLarge {
+                        bytes: len as u64,
+                        limit: limit as u64,
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ends the process when it is dropped.
+struct AbortUnlessWhole;
+
+impl Drop for AbortUnlessWhole {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// Which sequences are in the memtable, and up to which all are.
+///
+/// ```text
+///   slots, a ring     | 5 | 6 | . | 8 | ...      5 and 6 are in, and 8; 7 is not yet
+///   visible             4 ──> 6                  whoever completes moves it on as far as it goes
+/// ```
+pub(super) struct Order {
+    visible: AtomicU64,
+    slots: Box<[AtomicU64]>,
+    waiting: AtomicUsize,
+    lock: Mutex<()>,
+    moved: Condvar,
+}
+
+impl Order {
+    /// How many sequences may be begun and not visible.
+    const IN_FLIGHT_MAX: u64 = 4096;
+
+    pub(super) fn new(visible: u64) -> Order {
+        Order {
+            visible: AtomicU64::new(visible),
+            slots: (0..Self::IN_FLIGHT_MAX)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            waiting: AtomicUsize::new(0),
+            lock: Mutex::new(()),
+            moved: Condvar::new(),
+        }
+    }
+
+    /// The sequence up to which everything is visible.
+    pub(super) fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    fn slot(&self, seq: u64) -> &AtomicU64 {
+        &self.slots[(seq % Self::IN_FLIGHT_MAX) as usize]
+    }
+
+    /// Notes that a batch is in, and lets be seen what may be.
+    fn complete(&self, seq: u64) {
+        self.slot(seq).store(seq, Ordering::Release);
+        // Of two that complete neighbours, at least one sees the other's slot.
+        fence(Ordering::SeqCst);
+        let mut visible = self.visible.load(Ordering::Acquire);
+        let mut moved = false;
+        while self.slot(visible + 1).load(Ordering::Acquire) == visible + 1 {
+            match self.visible.compare_exchange(
+                visible,
+                visible + 1,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            ) {
+                Ok(_) => {
+                    visible += 1;
+                    moved = true;
+                    fence(Ordering::SeqCst);
+                }
+                Err(now) => visible = now,
+            }
+        }
+        if moved && self.waiting.load(Ordering::SeqCst) > 0 {
+            drop(self.lock.lock());
+            self.moved.notify_all();
+        }
+    }
+
+    /// Waits until a sequence that has been begun is visible.
+    pub(super) fn wait(&self, seq: u64) {
+        // Whoever is in front is inserting, which takes microseconds while it runs.
+        for round in 0..64 {
+            if self.visible() >= seq {
+                return;
+            }
+            if round < 16 {
+                std::hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut lock = self.lock.lock();
+        while self.visible.load(Ordering::SeqCst) < seq {
+            self.moved.wait(&mut lock);
+        }
+        drop(lock);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_become_visible_in_order_and_none_is_forgotten() {
+        const THREADS: u64 = 4;
+        const EACH: u64 = 20_000;
+        let order = Order::new(7);
+        let next = AtomicU64::new(8);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for n in 0..EACH {
+                        let seq = next.fetch_add(1, Ordering::Relaxed);
+                        if n % 64 == 0 {
+                            thread::yield_now();
+                        }
+                        order.complete(seq);
+                        order.wait(seq);
+                        assert!(order.visible() >= seq);
+                    }
+                });
+            }
+        });
+        assert_eq!(order.visible(), 7 + THREADS * EACH);
+    }
+
+    #[test]
+    fn what_comes_early_waits_for_those_before() {
+        let order = Order::new(0);
+        order.complete(2);
+        order.complete(3);
+        assert_eq!(order.visible(), 0);
+        order.complete(1);
+        assert_eq!(order.visible(), 3);
+        order.complete(5);
+        assert_eq!(order.visible(), 3);
+    }
+}

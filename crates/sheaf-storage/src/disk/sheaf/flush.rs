@@ -1,0 +1,115 @@
+//! The flusher: what is buffered becomes durable within the flush interval, without a wake-up for each commit.
+//!
+//! ```text
+//!   idle ── first commit ──> interval ──> sync ──> anything since? ── yes ──> interval ...
+//!     ^                          │                       │ no
+//!     │                          └ much waiting: write   │
+//!     └──────────────────────────────────────────────────┘
+//! ```
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Shared;
+
+/// How the others talk to the flusher.
+#[derive(Default)]
+pub(super) struct Flusher {
+    /// It sleeps until it is woken.
+    idle: AtomicBool,
+    /// Much is waiting to be written.
+    crowded: AtomicBool,
+    stop: Mutex<bool>,
+    called: Condvar,
+}
+
+impl Flusher {
+    /// After a record has been appended: one that stands in the log when the flusher goes idle is
+    /// seen by it, and one that is appended after that sees that it is idle.
+    pub(super) fn wake_if_idle(&self) {
+        if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
+            drop(self.stop.lock());
+            self.called.notify_one();
+        }
+    }
+
+    /// Has what is waiting written, without a sync.
+    pub(super) fn write_soon(&self) {
+        if !self.crowded.swap(true, Ordering::AcqRel) {
+            self.idle.store(false, Ordering::Release);
+            drop(self.stop.lock());
+            self.called.notify_one();
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        *self.stop.lock() = true;
+        self.called.notify_one();
+    }
+
+    /// Sleeps until it is called, or for so long. Answers whether to stop.
+    fn sleep(&self, until: Option<Instant>) -> bool {
+        let mut stop = self.stop.lock();
+        loop {
+            let called = match until {
+                None => !self.idle.load(Ordering::Acquire),
+                Some(_) => self.crowded.load(Ordering::Acquire),
+            };
+            if *stop || called {
+                return *stop;
+            }
+            match until {
+                None => self.called.wait(&mut stop),
+                Some(until) => {
+                    if self.called.wait_until(&mut stop, until).timed_out() {
+                        return *stop;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The flusher's thread.
+    pub(super) fn flush_loop(&self, interval: Duration) {
+        let flusher = &self.flusher;
+        let mut due = Instant::now() + interval;
+        loop {
+            self.look_at_space();
+            self.log.look_ahead();
+            self.retired.sweep();
+            let unsynced = || self.log.head().last() > self.log.durable();
+            let until = if self.log.check().is_ok() && unsynced() {
+                Some(due)
+            } else {
+                flusher.idle.store(true, Ordering::Release);
+                match self.log.check().is_ok() && unsynced() {
+                    true => {
+                        flusher.idle.store(false, Ordering::Release);
+                        due = Instant::now() + interval;
+                        Some(due)
+                    }
+                    false => None,
+                }
+            };
+            if flusher.sleep(until) {
+                return;
+            }
+            if until.is_none() {
+                due = Instant::now() + interval;
+            }
+            // Failures are kept by the log, and told to whoever writes next.
+            if flusher.crowded.swap(false, Ordering::AcqRel) {
+                let _ = self.log.write();
+            }
+            if Instant::now() >= due {
+                let last = self.log.head().last();
+                let _ = self.log.sync_to(last);
+                due = Instant::now() + interval;
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Bulk loads: entries in order, straight into pages, beside all other writing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::checkpoint::Haste;
+use super::{Shared, no_reserve};
+use crate::engine::TableId;
+use crate::error::Result;
+
+/// After so many entries the disk's free space is looked at.
+const LOOK: u64 = 1024;
+
+impl Shared {
+    /// See [`crate::StorageEngine::bulk_load`]; the table has been found empty. The pages become the table with a
+    /// checkpoint; until then they belong to nobody, and on any error they are free again.
+    pub(super) fn bulk_load(
+        self: &Arc<Self>,
+        table: TableId,
+        entries: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<u64> {
+        self.log.check()?;
+        let mut builder = self.tree.bulk(table, self.new_table)?;
+        let mut count = 0;
+        for entry in entries {
+            let (key, value) = entry?;
+            if count % LOOK == 0 {
+                self.look_at_space();
+                if self.scarce.load(Ordering::Relaxed) {
+                    return Err(no_reserve());
+                }
+            }
+            builder.push(&key, &value)?;
+            count += 1;
+        }
+        let loaded = builder.finish()?;
+        self.checkpoint(Haste::Now, true, Some((table, loaded)))?;
+        Ok(count)
+    }
+}

@@ -1,0 +1,268 @@
+//! Opening: the tree's newest roots, then the log behind them. And closing.
+//!
+//! ```text
+//!   lock the folder ─> tree: sequence 41 ─> log: 42, 43 ... into generations ─> a new segment ─> open
+//!                                                 │ too many for the memory
+//!                                                 └ into the tree, and on
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::budget::MemoryBudget;
+use super::checkpoint::{Checkpointer, merge};
+use super::commit::{Line, Order};
+use super::files::Folder;
+use super::log::{LogOptions, Replay, TornTail, is_segment};
+use super::memtable::{Generation, Retired};
+use super::pace::Pace;
+use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
+use super::view::View;
+use super::{Shared, SheafOptions, Sizes};
+use crate::batch::WriteBatch;
+use crate::engine::TableId;
+use crate::error::{Result, StorageError};
+
+/// The tree's file.
+pub(super) const TREE: &str = "tree";
+/// The largest generation that is chosen by itself, and the smallest that makes sense.
+const GENERATION_MAX: u64 = 64 << 20;
+const GENERATION_MIN: u64 = 64 << 10;
+/// How many generations wait while the log is read, before they go into the tree.
+const REPLAYED_MAX: usize = 3;
+
+/// What opening the files found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Batches read from the log.
+    pub batches: u64,
+    /// Bytes of the log that were read.
+    pub log_bytes: u64,
+    /// A torn tail of the log that was cut: writes that had been promised to nobody.
+    pub torn: Option<TornTail>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Sizes {
+    fn new(options: &SheafOptions) -> Sizes {
+        let cache = options.cache_bytes;
+        let generation_bytes = options
+            .generation_bytes
+            .unwrap_or((cache / 4).min(GENERATION_MAX))
+            .max(GENERATION_MIN);
+        let debt_soft = generation_bytes.saturating_mul(2);
+        Sizes {
+            generation_bytes,
+            debt_soft,
+            debt_hard: (cache / 2).max(debt_soft + generation_bytes),
+            reserve_bytes: options.reserve_bytes,
+        }
+    }
+}
+
+/// The generations that the log is read into.
+struct Loading<'a> {
+    tree: &'a TreeFile,
+    new_table: TableOptions,
+    sizes: &'a Sizes,
+    budget: &'a Arc<MemoryBudget>,
+    view: Arc<View<Roots>>,
+    last: u64,
+    frozen_to: u64,
+}
+
+impl Loading<'_> {
+    fn apply(&mut self, seq: u64, batch: &WriteBatch) -> Result<()> {
+        let view = &self.view;
+        batch
+            .check(&mut |table| view.contains_table(table, u64::MAX))
+            .map_err(|error| StorageError::Corrupt {
+                file: "log".into(),
+                detail: format!("batch {seq} contradicts what is before it: {error}"),
+            })?;
+        view.insert(seq, batch);
+        self.last = seq;
+        if view.active().bytes() >= self.sizes.generation_bytes {
+            self.rotate();
+            if self.view.frozen().len() >= REPLAYED_MAX {
+                self.merge()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rotate(&mut self) {
+        let fresh = Generation::new(self.sizes.generation_bytes, self.budget.clone());
+        self.view = Arc::new(self.view.rotated(Arc::new(fresh)));
+        self.frozen_to = self.last;
+    }
+
+    fn merge(&mut self) -> Result<()> {
+        let mut writer = self.tree.writer()?;
+        merge(
+            &mut writer,
+            self.view.frozen(),
+            self.frozen_to,
+            self.new_table,
+        )?;
+        let roots = writer.commit(self.frozen_to)?;
+        let merged = self.view.frozen().len();
+        self.view = Arc::new(self.view.checkpointed(roots, merged));
+        Ok(())
+    }
+}
+
+/// The tree's file, made if the folder holds nothing of the engine's yet.
+fn open_tree(
+    folder: &Arc<dyn Folder>,
+    options: &SheafOptions,
+    budget: &Arc<MemoryBudget>,
+) -> Result<TreeFile> {
+    let tree_options = TreeOptions {
+        reading: options.reading,
+        budget: budget.clone(),
+    };
+    let names = folder
+        .list()
+        .map_err(|error| StorageError::io("list the data folder", &error))?;
+    let tree = if names.iter().any(|name| name == TREE) {
+        TreeFile::open(folder, TREE, tree_options)?
+    } else if names.iter().any(|name| is_segment(name)) {
+        return Err(StorageError::Corrupt {
+            file: folder.display(TREE),
+            detail: "it is missing, though its log is there".into(),
+        });
+    } else {
+        TreeFile::create(folder, TREE, tree_options)?
+    };
+    let roots = tree.roots();
+    if roots.table(TableId::CATALOG).is_none() {
+        if roots.sequence() > 0 {
+            return Err(StorageError::Corrupt {
+                file: folder.display(TREE),
+                detail: "the catalog's table is missing".into(),
+            });
+        }
+        let mut writer = tree.writer()?;
+        writer.create_table(TableId::CATALOG, new_table(options))?;
+        writer.commit(0)?;
+    }
+    Ok(tree)
+}
+
+pub(super) fn new_table(options: &SheafOptions) -> TableOptions {
+    TableOptions {
+        lz4: options.compression,
+    }
+}
+
+pub(super) fn open(
+    folder: Arc<dyn Folder>,
+    options: &SheafOptions,
+) -> Result<(Arc<Shared>, Recovery)> {
+    let start = Instant::now();
+    let lock = folder.lock()?;
+    let budget = MemoryBudget::new(options.cache_bytes);
+    let sizes = Sizes::new(options);
+    let tree = open_tree(&folder, options, &budget)?;
+    let roots = tree.roots();
+    let tree_seq = roots.sequence();
+    let active = Generation::new(sizes.generation_bytes, budget.clone());
+    let mut loading = Loading {
+        tree: &tree,
+        new_table: new_table(options),
+        sizes: &sizes,
+        budget: &budget,
+        view: Arc::new(View::new(Arc::new(active), Vec::new(), roots)),
+        last: tree_seq,
+        frozen_to: tree_seq,
+    };
+    let replay = Replay::read(&folder, tree_seq, &mut |seq, batch| {
+        loading.apply(seq, &batch)
+    })?;
+    let Loading {
+        view,
+        last,
+        frozen_to,
+        ..
+    } = loading;
+    let recovery = Recovery {
+        batches: replay.replayed.batches,
+        log_bytes: replay.replayed.bytes,
+        torn: replay.replayed.torn.clone(),
+        took: start.elapsed(),
+    };
+    let tables = view.tables(u64::MAX).into_iter().collect();
+    let line = Line {
+        view: view.clone(),
+        frozen_to,
+        tables,
+        closed: false,
+    };
+    let log_options = LogOptions {
+        segment_bytes: options.segment_bytes,
+        buffer_bytes: options.log_buffer_bytes,
+    };
+    let log = replay.begin(log_options, line)?;
+    log.trim(view.roots().sequence());
+    let checkpointer = Checkpointer::default();
+    let debt = view.frozen().iter().map(|generation| generation.bytes());
+    checkpointer.debt.store(debt.sum(), Ordering::Relaxed);
+    let shared = Shared {
+        folder,
+        budget,
+        sizes,
+        tree,
+        new_table: new_table(options),
+        log,
+        order: Order::new(last),
+        views: ArcSwap::new(view),
+        snapshots: Arc::default(),
+        retired: Retired::default(),
+        flusher: Default::default(),
+        checkpointer,
+        pace: Pace::new(),
+        counters: Default::default(),
+        scarce: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
+        lock: Mutex::new(Some(lock)),
+    };
+    shared.look_at_space();
+    Ok((Arc::new(shared), recovery))
+}
+
+impl Shared {
+    /// Ends the threads, syncs, brings everything into the tree, and lets go of the folder.
+    pub(super) fn close(self: &Arc<Self>, threads: &Mutex<Vec<JoinHandle<()>>>) -> Result<()> {
+        let mut threads = threads.lock();
+        self.closed.store(true, Ordering::Release);
+        let last = {
+            let mut head = self.log.head();
+            if std::mem::replace(&mut head.state.closed, true) {
+                return Ok(());
+            }
+            head.last()
+        };
+        self.flusher.stop();
+        self.checkpointer.stop();
+        for thread in threads.drain(..) {
+            // A thread that panicked has nothing more to do.
+            let _ = thread.join();
+        }
+        self.order.wait(last);
+        let synced = self.log.sync_to(last);
+        // What is in the log is safe; a checkpoint only makes the next start short.
+        if synced.is_ok() {
+            let _ = self.checkpoint_now();
+        }
+        self.retired.sweep();
+        *self.lock.lock() = None;
+        synced
+    }
+}

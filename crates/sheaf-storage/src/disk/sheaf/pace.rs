@@ -1,0 +1,127 @@
+//! Back-pressure: writers are slowed in proportion to what waits for the checkpointer.
+//!
+//! ```text
+//!   rate admitted
+//!   all ─────────────┐
+//!                     ╲   drain rate / (2 · pressure)
+//!   drain rate ─ ─ ─ ─ ╲─ ─ ─ in the middle as much comes as goes
+//!                        ╲______
+//!            0      soft    |    hard       debt: bytes of generations that are full or wait
+//! ```
+//!
+//! A writer that is slowed sleeps before it has a sequence or a lock; nobody waits for it. Short waits are saved
+//! up: the clock that they advance is common to all writers, and only who would be far ahead of it sleeps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is not worth a sleep.
+const SHORT: Duration = Duration::from_micros(200);
+/// The longest sleep at a time; the pressure is looked at anew then.
+const LONG: Duration = Duration::from_millis(50);
+/// Bytes a second that a checkpoint is believed to bring into the tree before one has been measured.
+const RATE_FIRST: u64 = 50 << 20;
+const RATE_MIN: u64 = 1 << 20;
+
+/// See the module's head.
+pub(super) struct Pace {
+    start: Instant,
+    /// When the next one may go on, in nanoseconds since the start.
+    next: AtomicU64,
+    /// Bytes a second that checkpoints take in.
+    rate: AtomicU64,
+    stalls: AtomicU64,
+    stalled_micros: AtomicU64,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace {
+            start: Instant::now(),
+            next: AtomicU64::new(0),
+            rate: AtomicU64::new(RATE_FIRST),
+            stalls: AtomicU64::new(0),
+            stalled_micros: AtomicU64::new(0),
+        }
+    }
+
+    /// How often writers slept, and for how many microseconds together.
+    pub(super) fn stalls(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.stalls), load(&self.stalled_micros))
+    }
+
+    /// Notes what a checkpoint took in.
+    pub(super) fn drained(&self, bytes: u64, took: Duration) {
+        let micros = took.as_micros().max(1);
+        let rate = u128::from(bytes) * 1_000_000 / micros;
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(RATE_MIN);
+        // Half of the old one: a single checkpoint may have met a busy disk.
+        let before = self.rate.load(Ordering::Relaxed);
+        self.rate.store(before / 2 + rate / 2, Ordering::Relaxed);
+    }
+
+    /// Slows down a writer of so many bytes, under a pressure of 0 (at the soft limit) to 1 (at the
+    /// hard one), or more.
+    pub(super) fn slow_down(&self, bytes: u64, pressure: f64) {
+        let cost = cost(bytes, self.rate.load(Ordering::Relaxed), pressure);
+        let now = self.nanos();
+        let mut next = self.next.load(Ordering::Relaxed);
+        let turn = loop {
+            let turn = next.max(now) + cost;
+            match self
+                .next
+                .compare_exchange_weak(next, turn, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => break turn,
+                Err(other) => next = other,
+            }
+        };
+        let ahead = Duration::from_nanos(turn - now);
+        if ahead > SHORT {
+            self.sleep(ahead.min(LONG));
+        }
+    }
+
+    /// Sleeps, and counts it.
+    pub(super) fn sleep(&self, time: Duration) {
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+        let micros = time.as_micros() as u64;
+        self.stalled_micros.fetch_add(micros, Ordering::Relaxed);
+        thread::sleep(time);
+    }
+
+    fn nanos(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// How long writers together may take for so many bytes, in nanoseconds.
+fn cost(bytes: u64, rate: u64, pressure: f64) -> u64 {
+    (bytes as f64 / rate as f64 * 2.0 * pressure * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_follows_what_checkpoints_take_in() {
+        let pace = Pace::new();
+        for _ in 0..20 {
+            pace.drained(10 << 20, Duration::from_secs(1));
+        }
+        let rate = pace.rate.load(Ordering::Relaxed);
+        assert!((9 << 20..12 << 20).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn in_the_middle_as_much_comes_as_goes() {
+        let second = 1_000_000_000;
+        assert_eq!(cost(1 << 20, 1 << 20, 0.5), second);
+        assert_eq!(cost(1 << 20, 1 << 20, 1.0), 2 * second);
+        assert_eq!(cost(1 << 10, 1 << 20, 0.5), second / 1024);
+        assert_eq!(cost(1 << 20, 1 << 20, 0.0), 0);
+    }
+}

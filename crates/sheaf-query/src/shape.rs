@@ -66,7 +66,7 @@ pub fn shape_hash(query: &CanonicalQuery) -> String {
 /// there can be. Its lower half, as eight hex digits, is explain's `planCacheKey`.
 pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u64 {
     let mut text = encode(query);
-    crate::planner::write_discriminators(&query.filter, indexes, &mut text);
+    crate::planner::write_discriminators(query, indexes, &mut text);
     match &query.hint {
         None => {}
         Some(Hint::Name(name)) => write_path(name, &mut text),

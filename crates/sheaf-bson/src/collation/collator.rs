@@ -154,29 +154,7 @@ impl Collator {
 
     /// The value with every string replaced by its sort key as text.
     pub fn key_value(&self, value: RawValue<'_>) -> Value {
-        self.replaced(value, 0)
-    }
-
-    fn replaced(&self, value: RawValue<'_>, depth: u32) -> Value {
-        match value {
-            RawValue::String(text) => Value::String(self.key_text(text)),
-            RawValue::Symbol(text) => Value::Symbol(self.key_text(text)),
-            RawValue::Document(doc) if depth < DEPTH_MAX => {
-                let mut out = DocBuilder::new();
-                for element in doc {
-                    out.append_bson(element.key(), &self.replaced(element.value(), depth + 1));
-                }
-                Value::Document(out.finish())
-            }
-            RawValue::Array(array) if depth < DEPTH_MAX => {
-                let mut out = ArrayBuilder::new();
-                for element in array {
-                    out.push(self.replaced(element, depth + 1).as_raw());
-                }
-                Value::Array(out.finish())
-            }
-            other => other.to_value(),
-        }
+        with_text(value, &|text| self.key_text(text), 0)
     }
 }
 
@@ -211,6 +189,39 @@ pub fn text_of_sort_key(text: &str) -> String {
         let _ = write!(out, "{:02x}", c as u32);
     }
     out
+}
+
+/// A value that [`Collator::key_value`] made, for people: sort keys as
+/// `CollationKey(0x...)`.
+pub fn shown_key_value(value: RawValue<'_>) -> Value {
+    with_text(
+        value,
+        &|key| format!("CollationKey({})", text_of_sort_key(key)),
+        0,
+    )
+}
+
+/// The value with every string replaced.
+fn with_text(value: RawValue<'_>, of: &dyn Fn(&str) -> String, depth: u32) -> Value {
+    match value {
+        RawValue::String(text) => Value::String(of(text)),
+        RawValue::Symbol(text) => Value::Symbol(of(text)),
+        RawValue::Document(doc) if depth < DEPTH_MAX => {
+            let mut out = DocBuilder::new();
+            for element in doc {
+                out.append(element.key(), &with_text(element.value(), of, depth + 1));
+            }
+            Value::Document(out.finish())
+        }
+        RawValue::Array(array) if depth < DEPTH_MAX => {
+            let mut out = ArrayBuilder::new();
+            for element in array {
+                out.push(with_text(element, of, depth + 1).as_raw());
+            }
+            Value::Array(out.finish())
+        }
+        other => other.to_value(),
+    }
 }
 
 /// Whether the compiled data has this collation for the locale's language (with its script, if given).

@@ -30,7 +30,7 @@ mod spec;
 
 use std::sync::Arc;
 
-pub use collator::{Collator, is_collatable, text_of_sort_key};
+pub use collator::{Collator, is_collatable, shown_key_value, text_of_sort_key};
 pub use spec::{Alternate, CaseFirst, Collation, MaxVariable};
 
 use crate::error_code::Result;

@@ -182,6 +182,7 @@ fn index(path: &str, sparse: bool, hidden: bool) -> Arc<IndexEntry> {
         sparse,
         partial_filter: None,
         partial_filter_spec: None,
+        collator: None,
         hidden,
         version: 2,
     })

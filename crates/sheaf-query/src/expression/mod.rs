@@ -202,6 +202,14 @@ impl BoundExpression {
         &self.expression
     }
 
+    /// By which collation it compares text.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        match &self.expression {
+            Expression::Collated { collator, .. } => Some(collator),
+            _ => None,
+        }
+    }
+
     /// Dotted paths that the answer depends on; `None` when it is the whole document.
     pub fn fields(&self) -> Option<BTreeSet<String>> {
         let found = self.expression.dependencies();

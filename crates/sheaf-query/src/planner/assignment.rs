@@ -170,7 +170,7 @@ fn assignments_from<'q>(
             .filter(|p| !(traits.positional && p.element.is_some()))
             .filter(|p| !(lacks_keys && may_ask_for_missing(p)))
             .filter_map(|predicate| {
-                let bounds = predicate.bounds(traits)?;
+                let bounds = predicate.bounds(traits, index.collator.as_ref())?;
                 let (bounds, and_below) = match wildcard {
                     Some(wildcard) if field == wildcard.path_field + 1 => {
                         wildcard::value_bounds(predicate, &bounds, traits.multikey)?

@@ -11,6 +11,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use sheaf_bson::collation::{shown_key_value, text_of_sort_key};
 use sheaf_bson::{DocBuf, RawValue, Value, compare_values};
 
 /// A range of values in BSON order. In a list of a descending field (or a
@@ -367,11 +368,23 @@ impl IndexBounds {
 const STRING_BYTES_MAX: usize = 160;
 const STRING_BYTES_SHOWN: usize = 70;
 
-struct End<'a>(&'a Value);
+/// An end of an interval; with sort keys in place of text, or without.
+struct End<'a>(&'a Value, bool);
 
 impl fmt::Display for End<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            Value::String(key) if self.1 => {
+                let mut shown = text_of_sort_key(key);
+                if shown.len() > STRING_BYTES_MAX {
+                    shown.truncate(STRING_BYTES_SHOWN);
+                    shown.push_str("...");
+                }
+                write!(f, "CollationKey({shown})")
+            }
+            Value::Document(_) | Value::Array(_) if self.1 => {
+                fmt::Display::fmt(&shown_key_value(self.0.as_raw()), f)
+            }
             Value::String(s) if s.len() > STRING_BYTES_MAX => {
                 let mut cut = STRING_BYTES_SHOWN;
                 while !s.is_char_boundary(cut) {
@@ -388,18 +401,48 @@ impl fmt::Display for End<'_> {
     }
 }
 
-impl fmt::Display for Interval {
-    /// MongoDB's notation: `(10, inf.0]`.
+/// An interval as explain prints it: `(10, inf.0]`.
+pub struct Shown<'a> {
+    /// What is printed.
+    pub interval: &'a Interval,
+    /// Its strings are sort keys: `[CollationKey(0x2a), {})`.
+    pub sort_keys: bool,
+}
+
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let open = if self.start_inclusive { '[' } else { '(' };
-        let close = if self.end_inclusive { ']' } else { ')' };
-        write!(f, "{open}{}, {}{close}", End(&self.start), End(&self.end))
+        let open = if self.interval.start_inclusive {
+            '['
+        } else {
+            '('
+        };
+        let close = if self.interval.end_inclusive {
+            ']'
+        } else {
+            ')'
+        };
+        let start = End(&self.interval.start, self.sort_keys);
+        let end = End(&self.interval.end, self.sort_keys);
+        write!(f, "{open}{start}, {end}{close}")
     }
 }
 
-impl fmt::Display for OrderedIntervalList {
-    /// `a: [1, 1], (5, 9)`; `a: nothing` when empty.
+impl fmt::Display for Interval {
+    /// MongoDB's notation: `(10, inf.0]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sort_keys = false;
+        let interval = self;
+        Shown {
+            interval,
+            sort_keys,
+        }
+        .fmt(f)
+    }
+}
+
+impl OrderedIntervalList {
+    /// `a: [1, 1], (5, 9)`; `a: nothing` when empty. `sort_keys`: as in [`Shown`].
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, sort_keys: bool) -> fmt::Result {
         write!(f, "{}: ", self.name)?;
         if self.intervals.is_empty() {
             return f.write_str("nothing");
@@ -408,8 +451,21 @@ impl fmt::Display for OrderedIntervalList {
             if i > 0 {
                 f.write_str(", ")?;
             }
-            write!(f, "{interval}")?;
+            write!(
+                f,
+                "{}",
+                Shown {
+                    interval,
+                    sort_keys
+                }
+            )?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for OrderedIntervalList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, false)
     }
 }

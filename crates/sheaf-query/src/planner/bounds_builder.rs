@@ -25,6 +25,7 @@
 use sheaf_bson::{ElementType, RawValue, Value};
 
 use super::bounds::{BoundsTightness, Interval, OrderedIntervalList};
+use super::collation::{KeyCollator, operand};
 use super::hashed;
 use super::type_bracket::{bracket_of, numbers_and_nan};
 use crate::matcher::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, TypeSet};
@@ -73,14 +74,18 @@ fn inexact_covered(list: OrderedIntervalList) -> FieldBounds {
     }
 }
 
-/// The bounds of a predicate (or its negation) on the field it names; `None`
-/// if an index cannot serve it.
-pub(super) fn bounds_of(expr: &MatchExpression, field: FieldTraits) -> Option<FieldBounds> {
+/// The bounds of a predicate (or its negation) on the field it names, in an
+/// index with keys of `keys`; `None` if it cannot serve the predicate.
+pub(super) fn bounds_of(
+    expr: &MatchExpression,
+    field: FieldTraits,
+    keys: KeyCollator<'_>,
+) -> Option<FieldBounds> {
     if field.hashed {
-        return hashed::bounds_of(expr).map(inexact_fetch);
+        return hashed::bounds_of(expr, keys).map(inexact_fetch);
     }
     let mut bounds = match expr {
-        MatchExpression::Not(child) => return negation_of(child, field),
+        MatchExpression::Not(child) => return negation_of(child, field, keys),
         MatchExpression::Exists { .. } if field.positional => return None,
         MatchExpression::Exists { .. } => {
             if field.always_present && !field.multikey {
@@ -90,12 +95,12 @@ pub(super) fn bounds_of(expr: &MatchExpression, field: FieldTraits) -> Option<Fi
             }
         }
         MatchExpression::ElemMatchValue { children, .. } => {
-            inexact_fetch(element_bounds(children)?)
+            inexact_fetch(element_bounds(children, keys)?)
         }
         MatchExpression::Comparison(c) if field.multikey && meets_every_type(c) => {
             inexact_fetch(OrderedIntervalList::all())
         }
-        other => value_bounds(other)?,
+        other => value_bounds(other, keys)?,
     };
     let null_like = holds_null_like(&bounds.list);
     if field.positional {
@@ -127,14 +132,18 @@ fn meets_every_type(c: &Comparison) -> bool {
 }
 
 /// `$not`, `$ne`, `$nin`, `$exists: false`.
-fn negation_of(child: &MatchExpression, field: FieldTraits) -> Option<FieldBounds> {
+fn negation_of(
+    child: &MatchExpression,
+    field: FieldTraits,
+    keys: KeyCollator<'_>,
+) -> Option<FieldBounds> {
     if field.positional {
         return None;
     }
     if let MatchExpression::Exists { .. } = child {
         return Some(inexact_fetch(OrderedIntervalList::point(Value::Null)));
     }
-    let positive = complementable(child)?;
+    let positive = complementable(child, keys)?;
     let list = positive.complement();
     if !field.multikey {
         return Some(exact(list));
@@ -143,10 +152,10 @@ fn negation_of(child: &MatchExpression, field: FieldTraits) -> Option<FieldBound
 }
 
 /// The exact bounds of a predicate whose negation has bounds too.
-fn complementable(child: &MatchExpression) -> Option<OrderedIntervalList> {
+fn complementable(child: &MatchExpression, keys: KeyCollator<'_>) -> Option<OrderedIntervalList> {
     match child {
         MatchExpression::Comparison(_) | MatchExpression::In(_) => {
-            let bounds = value_bounds(child)?;
+            let bounds = value_bounds(child, keys)?;
             (bounds.tightness == BoundsTightness::Exact).then_some(bounds.list)
         }
         _ => None,
@@ -155,14 +164,17 @@ fn complementable(child: &MatchExpression) -> Option<OrderedIntervalList> {
 
 /// `$elemMatch` over values: one element lies within the bounds of every
 /// child. Children without bounds are left to the filter.
-fn element_bounds(children: &[MatchExpression]) -> Option<OrderedIntervalList> {
+fn element_bounds(
+    children: &[MatchExpression],
+    keys: KeyCollator<'_>,
+) -> Option<OrderedIntervalList> {
     let mut all: Option<OrderedIntervalList> = None;
     for child in children {
         let list = match child {
-            MatchExpression::Not(inner) => complementable(inner).map(|l| l.complement()),
+            MatchExpression::Not(inner) => complementable(inner, keys).map(|l| l.complement()),
             MatchExpression::Exists { .. } => Some(OrderedIntervalList::all()),
-            MatchExpression::And(inner) => element_bounds(inner),
-            other => value_bounds(other).map(|b| b.list),
+            MatchExpression::And(inner) => element_bounds(inner, keys),
+            other => value_bounds(other, keys).map(|b| b.list),
         };
         all = match (all, list) {
             (Some(a), Some(b)) => Some(a.intersect(&b)),
@@ -172,14 +184,16 @@ fn element_bounds(children: &[MatchExpression]) -> Option<OrderedIntervalList> {
     all
 }
 
-/// The values that satisfy a predicate, looked at one by one.
-pub(super) fn value_bounds(expr: &MatchExpression) -> Option<FieldBounds> {
+/// The keys of values that satisfy a predicate, looked at one by one.
+pub(super) fn value_bounds(expr: &MatchExpression, keys: KeyCollator<'_>) -> Option<FieldBounds> {
     Some(match expr {
-        MatchExpression::Comparison(c) => comparison_bounds(c.op, &c.value),
-        MatchExpression::In(i) => in_bounds(i),
+        MatchExpression::Comparison(c) => {
+            comparison_bounds(c.op, &*operand(&c.value, c.collator.as_ref(), keys)?)
+        }
+        MatchExpression::In(i) => in_bounds(i, keys)?,
         MatchExpression::Regex(r) => {
             let mut intervals = Vec::with_capacity(2);
-            let tightness = push_regex(r, &mut intervals);
+            let tightness = push_regex(r, &mut intervals, keys);
             FieldBounds {
                 list: OrderedIntervalList::union_of(intervals),
                 tightness,
@@ -260,31 +274,41 @@ fn comparison_bounds(op: ComparisonOp, value: &Value) -> FieldBounds {
     exact(OrderedIntervalList::of(interval))
 }
 
-fn in_bounds(i: &In) -> FieldBounds {
+fn in_bounds(i: &In, keys: KeyCollator<'_>) -> Option<FieldBounds> {
     let mut tightness = BoundsTightness::Exact;
     let mut intervals = Vec::with_capacity(i.equalities.len() + 2 * i.regexes.len());
     for value in i.equalities.iter() {
-        if let Value::Array(_) = value {
-            let bounds = comparison_bounds(ComparisonOp::Eq, value);
+        let value = operand(value, i.collator.as_ref(), keys)?;
+        if let Value::Array(_) = *value {
+            let bounds = comparison_bounds(ComparisonOp::Eq, &value);
             tightness = tightness.min(bounds.tightness);
             intervals.extend(bounds.list.intervals);
         } else {
-            intervals.push(Interval::point(value.clone()));
+            intervals.push(Interval::point(value.into_owned()));
         }
     }
     for regex in &i.regexes {
-        tightness = tightness.min(push_regex(regex, &mut intervals));
+        tightness = tightness.min(push_regex(regex, &mut intervals, keys));
     }
-    FieldBounds {
+    Some(FieldBounds {
         list: OrderedIntervalList::union_of(intervals),
         tightness,
-    }
+    })
 }
 
 /// The strings that can match, and the stored regex equal to this one.
-fn push_regex(regex: &RegexMatch, out: &mut Vec<Interval>) -> BoundsTightness {
+fn push_regex(
+    regex: &RegexMatch,
+    out: &mut Vec<Interval>,
+    keys: KeyCollator<'_>,
+) -> BoundsTightness {
     let strings = bracket_of(ElementType::String);
     let tightness = match regex.compiled.prefix() {
+        // A sort key neither begins as its text does nor can be matched.
+        _ if keys.is_some() => {
+            out.push(strings);
+            BoundsTightness::InexactFetch
+        }
         Some(found) => {
             let (end, end_inclusive) = match successor(&found.prefix) {
                 Some(next) => (Value::String(next), false),

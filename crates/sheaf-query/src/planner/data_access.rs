@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::PlannerParams;
 use super::assignment::traits_of;
 use super::bounds::{IndexBounds, Interval};
+use super::collation::{meets_text, orders_as};
 use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
 use super::sort_analysis::{Exploder, ordered};
 use crate::canonical::CanonicalQuery;
@@ -231,10 +232,12 @@ fn keys_hold(node: &SolutionNode, pattern: &SortPattern) -> bool {
     let mut scans = Vec::new();
     key_scans(node, &mut scans)
         && scans.iter().all(|scan| {
-            pattern
-                .parts
-                .iter()
-                .all(|part| field_with_value(scan, part.path.dotted()).is_some())
+            pattern.parts.iter().all(|part| {
+                field_with_value(scan, part.path.dotted()).is_some_and(|field| {
+                    let collator = pattern.collator.as_ref();
+                    orders_as(&scan.index, &scan.bounds, field, collator)
+                })
+            })
         })
 }
 
@@ -257,7 +260,7 @@ pub(super) fn covers(scan: &IndexScanNode, projection: &Projection) -> bool {
         && projection.required_paths().is_some_and(|paths| {
             paths.iter().all(|path| {
                 field_with_value(scan, path.dotted())
-                    .is_some_and(|field| !asks_for_null(scan, field))
+                    .is_some_and(|field| !asks_for_null(scan, field) && !hides_text(scan, field))
             })
         })
 }
@@ -282,6 +285,12 @@ fn several_paths(scan: &IndexScanNode) -> bool {
         (Some(wildcard), IndexBounds::Fields(lists)) => !lists[wildcard.path_field].is_point(),
         _ => false,
     }
+}
+
+/// Whether keys that the scan meets may hold sort keys on this field, of which
+/// the text does not come back.
+pub(super) fn hides_text(scan: &IndexScanNode, field: usize) -> bool {
+    scan.index.collator.is_some() && meets_text(&scan.bounds, field)
 }
 
 /// Whether null is among the values asked for: its key does not say if the

@@ -5,25 +5,25 @@
 //!   partial {b: {$gt: 5}}     {a: 1, b: 7} may use the index, {a: 1, b: 3} not
 //!   sparse  {a: 1}            {a: 5} may, {a: null} not
 //!   multikey {a: 1}           {a: {$ne: 5}} may, {a: {$ne: null}} not
+//!   another collation         {a: 5} may, {a: "x"} not
 //! ```
 
 use std::sync::Arc;
+
+use sheaf_bson::Collator;
 
 use super::assignment::{some_field_is_present, traits_of};
 use super::implication::Implied;
 use super::index_entry::{IndexEntry, IndexKind};
 use super::predicate::{Base, Conjunction};
 use super::wildcard::value_bounds;
+use crate::canonical::CanonicalQuery;
 use crate::matcher::MatchExpression;
 
 /// Appends to `out` a mark for each index that is not hidden, and a letter for
 /// each such decision, in an order that depends on the filter's shape and on
 /// the indexes only. The work is linear in the filter.
-pub fn write_discriminators(
-    filter: &MatchExpression,
-    indexes: &[Arc<IndexEntry>],
-    out: &mut String,
-) {
+pub fn write_discriminators(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>], out: &mut String) {
     let visible: Vec<&Arc<IndexEntry>> = indexes.iter().filter(|i| !i.hidden).collect();
     out.extend(visible.iter().map(|_| '/'));
     let decided = |index: &&Arc<IndexEntry>| {
@@ -31,11 +31,20 @@ pub fn write_discriminators(
             || index.multikey
             || !matches!(index.kind, IndexKind::Btree)
             || index.partial_filter.is_some()
+            || index.collator != query.collator
             || (0..index.fields.len()).any(|field| traits_of(index, field).positional)
     };
     if visible.iter().any(decided) {
         let implied = Implied::nothing(&visible);
-        write_level(filter, &Base::default(), &implied, &visible, out);
+        let collator = query.collator.as_ref();
+        write_level(
+            &query.filter,
+            &Base::default(),
+            &implied,
+            &visible,
+            collator,
+            out,
+        );
     }
 }
 
@@ -45,6 +54,7 @@ fn write_level(
     base: &Base,
     around: &Implied,
     indexes: &[&Arc<IndexEntry>],
+    collator: Option<&Arc<Collator>>,
     out: &mut String,
 ) {
     let implied = match base.element {
@@ -68,14 +78,19 @@ fn write_level(
             let traits = traits_of(index, field);
             for predicate in all.over(f.path.dotted()) {
                 let negation = matches!(predicate.expr, MatchExpression::Not(_));
+                let keys = index.collator.as_ref();
                 let in_wildcard = index.wildcard().is_some_and(|w| field == w.path_field + 1);
                 if in_wildcard {
-                    let bounds = predicate.bounds(traits);
+                    let bounds = predicate.bounds(traits, keys);
                     let served = bounds
                         .is_some_and(|b| value_bounds(predicate, &b, traits.multikey).is_some());
                     out.push(if served { 'v' } else { 'w' });
-                } else if traits.hashed || traits.positional || traits.multikey && negation {
-                    let served = predicate.bounds(traits).is_some();
+                } else if traits.hashed
+                    || traits.positional
+                    || traits.multikey && negation
+                    || keys != collator
+                {
+                    let served = predicate.bounds(traits, keys).is_some();
                     out.push(if served { 'v' } else { 'w' });
                 }
             }
@@ -83,7 +98,7 @@ fn write_level(
     }
     for disjunction in &all.disjunctions {
         for child in disjunction.children {
-            write_level(child, &disjunction.base, &implied, indexes, out);
+            write_level(child, &disjunction.base, &implied, indexes, collator, out);
         }
     }
 }

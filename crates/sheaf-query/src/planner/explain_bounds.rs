@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!   {e: ["[42, 42]"], s: ["[MinKey, MaxKey]"], r: ["(10, inf.0]"]}
+//!   {e: ["[CollationKey(0x2a01), CollationKey(0x2a01)]"]}
 //!   {startKey: {a: 1}, startKeyInclusive: true, endKey: {a: 9}, endKeyInclusive: false}
 //! ```
 
+use sheaf_bson::collation::shown_key_value;
 use sheaf_bson::{DocBuf, DocBuilder};
 
-use super::bounds::IndexBounds;
+use super::bounds::{IndexBounds, Shown};
+use super::collation::has_sort_keys;
 use super::index_entry::IndexEntry;
 
 /// How many bytes of intervals are written out for one scan; an explain must
@@ -19,7 +22,7 @@ pub fn to_doc(bounds: &IndexBounds, index: &IndexEntry) -> DocBuf {
     let mut out = DocBuilder::new();
     match bounds {
         IndexBounds::Fields(lists) => {
-            for (list, field) in lists.iter().zip(&index.fields) {
+            for (at, (list, field)) in lists.iter().zip(&index.fields).enumerate() {
                 out.begin_array(field.path.dotted());
                 for (shown, interval) in list.intervals.iter().enumerate() {
                     if out.current_len() > BYTES_MAX {
@@ -27,7 +30,12 @@ pub fn to_doc(bounds: &IndexBounds, index: &IndexEntry) -> DocBuf {
                         out.push(format!("... {rest} more").as_str());
                         break;
                     }
-                    out.push(interval.to_string().as_str());
+                    let sort_keys = has_sort_keys(index, at);
+                    let shown = Shown {
+                        interval,
+                        sort_keys,
+                    };
+                    out.push(shown.to_string().as_str());
                 }
                 out.end();
             }
@@ -43,7 +51,10 @@ pub fn to_doc(bounds: &IndexBounds, index: &IndexEntry) -> DocBuf {
                 ("endKey", "endKeyInclusive", end, end_inclusive),
             ] {
                 if let Some(key) = key {
-                    out.append(name, key.as_raw());
+                    match index.collator.is_some() {
+                        true => out.append(name, &shown_key_value(key.as_raw().into())),
+                        false => out.append(name, key.as_raw()),
+                    };
                     out.append(inclusive_name, *inclusive);
                 }
             }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use sheaf_bson::collation::is_collatable;
 use sheaf_bson::{RawValue, Value, compare_docs};
 
 use super::index_entry::{IndexEntry, IndexKind};
@@ -28,7 +29,8 @@ pub struct ExpressKey<'a> {
 /// projection. The one document comes straight from that index (EXPRESS_IXSCAN).
 ///
 /// `None` for values that do not stand for themselves (arrays, regular
-/// expressions, undefined), and for null, which many documents without the field
+/// expressions, undefined), for text that the index compares by another
+/// collation than the query does, and for null, which many documents without the field
 /// may stand for; only `_id` is never missing.
 pub fn express_key<'a>(
     query: &'a CanonicalQuery,
@@ -36,8 +38,10 @@ pub fn express_key<'a>(
 ) -> Option<ExpressKey<'a>> {
     let equality = only_equality(query)?;
     let path = equality.path.dotted();
+    let value = &*equality.value;
     let serves = |index: &&Arc<IndexEntry>| {
         index.unique
+            && (index.collator == query.collator || !is_collatable(value.element_type()))
             && matches!(index.kind, IndexKind::Btree)
             && index.fields.len() == 1
             && index.fields[0].path.dotted() == path
@@ -52,7 +56,6 @@ pub fn express_key<'a>(
                 Some(Hint::Natural(_)) => false,
             }
     };
-    let value = &*equality.value;
     let index = indexes.iter().find(serves)?;
     let is_id = path == "_id";
     let positional = equality.path.has_numeric_part();

@@ -16,10 +16,12 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use sheaf_bson::Collator;
 use smallvec::SmallVec;
 
 use super::bounds::{BoundsTightness, OrderedIntervalList};
 use super::bounds_builder::{matches_missing, value_bounds};
+use super::collation::KeyCollator;
 use super::index_entry::IndexEntry;
 use crate::matcher::MatchExpression;
 
@@ -126,7 +128,8 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
             by_presence && matches_missing(known) == Some(false)
         }
         MatchExpression::Comparison(_) | MatchExpression::In(_) | MatchExpression::Type { .. } => {
-            match (exact_values(known), exact_values(wanted)) {
+            let keys = collator_of(wanted).or_else(|| collator_of(known));
+            match (exact_values(known, keys), exact_values(wanted, keys)) {
                 (Some(known), Some(wanted)) => known.is_subset_of(&wanted),
                 _ => false,
             }
@@ -135,6 +138,8 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
             let passes =
                 |value: &sheaf_bson::Value| pattern.test(Some(value.as_raw())).is_ok_and(|yes| yes);
             match known {
+                // By a collation other strings are equal to the one known.
+                _ if collator_of(known).is_some() => false,
                 MatchExpression::Comparison(c) => {
                     c.op == crate::matcher::ComparisonOp::Eq && passes(&c.value)
                 }
@@ -146,9 +151,19 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
     }
 }
 
-/// The values that satisfy a predicate, if they are just those.
-fn exact_values(expr: &MatchExpression) -> Option<OrderedIntervalList> {
-    let bounds = value_bounds(expr)?;
+/// By which collation the predicate compares text, if it does by one.
+fn collator_of(expr: &MatchExpression) -> Option<&Arc<Collator>> {
+    match expr {
+        MatchExpression::Comparison(c) => c.collator.as_ref(),
+        MatchExpression::In(i) => i.collator.as_ref(),
+        _ => None,
+    }
+}
+
+/// The keys of the values that satisfy a predicate, if they are just those;
+/// `None` also if it compares text by another collation.
+fn exact_values(expr: &MatchExpression, keys: KeyCollator<'_>) -> Option<OrderedIntervalList> {
+    let bounds = value_bounds(expr, keys)?;
     (bounds.tightness == BoundsTightness::Exact).then_some(bounds.list)
 }
 
@@ -160,9 +175,36 @@ fn path_of(expr: &MatchExpression) -> Option<&str> {
     .map(|path| path.dotted())
 }
 
+/// Of all parts that compare text, in order.
+fn collations(expr: &MatchExpression) -> Vec<Option<&Arc<Collator>>> {
+    let mut found = Vec::new();
+    add_collations(expr, &mut found);
+    found
+}
+
+fn add_collations<'m>(expr: &'m MatchExpression, found: &mut Vec<Option<&'m Arc<Collator>>>) {
+    match expr {
+        MatchExpression::Comparison(_) | MatchExpression::In(_) => found.push(collator_of(expr)),
+        MatchExpression::And(children)
+        | MatchExpression::Or(children)
+        | MatchExpression::Nor(children)
+        | MatchExpression::ElemMatchValue { children, .. } => {
+            children
+                .iter()
+                .for_each(|child| add_collations(child, found));
+        }
+        MatchExpression::Not(child) | MatchExpression::ElemMatchObject { child, .. } => {
+            add_collations(child, found);
+        }
+        MatchExpression::Expr(bound) => found.push(bound.collator()),
+        _ => {}
+    }
+}
+
 /// Whether both are one predicate.
 fn same(a: &MatchExpression, b: &MatchExpression) -> bool {
     discriminant(a) == discriminant(b)
         && path_of(a) == path_of(b)
+        && collations(a) == collations(b)
         && a.serialize().as_bytes() == b.serialize().as_bytes()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuf, Error, RawDoc, RawValue};
+use sheaf_bson::{Collator, DocBuf, Error, RawDoc, RawValue};
 
 use super::wildcard::{PATH_FIELD, WildcardPaths};
 use crate::matcher::MatchExpression;
@@ -38,6 +38,8 @@ pub struct IndexEntry {
     pub partial_filter: Option<Arc<MatchExpression>>,
     /// The partial filter as the user gave it.
     pub partial_filter_spec: Option<DocBuf>,
+    /// Keys hold sort keys of this collation in place of text; `None`: text.
+    pub collator: Option<Arc<Collator>>,
     /// Kept up to date, used by no plan (not even by a hint).
     pub hidden: bool,
     /// Index version, 2.

@@ -16,7 +16,8 @@ use super::PlannerParams;
 use super::access::Access;
 use super::assignment::{assignments, deepest_shared_array, is_multikey, traits_of};
 use super::bounds::{BoundsTightness, IndexBounds, OrderedIntervalList};
-use super::data_access::covers;
+use super::collation::orders_as;
+use super::data_access::{covers, hides_text};
 use super::hint::{Hinted, resolve};
 use super::implication::implies;
 use super::index_entry::IndexEntry;
@@ -124,6 +125,12 @@ pub fn plan_distinct(
         .filter_map(|index| {
             let field = index.fields.iter().position(|f| *f.path == *key)?;
             let scan = distinct_scan(index, field, query)?;
+            // What counts as one value must be the same for both.
+            let as_asked =
+                (0..=field).all(|f| orders_as(index, &scan.bounds, f, query.collator.as_ref()));
+            if !as_asked {
+                return None;
+            }
             let covered = query
                 .projection
                 .as_ref()
@@ -132,10 +139,18 @@ pub fn plan_distinct(
         })
         .min_by_key(|(field, scan)| (*field, scan.index.fields.len()));
     Ok(best.map(|(field, scan)| {
+        let hidden = hides_text(&scan, field);
         let mut root = SolutionNode::DistinctScan {
             scan,
             fields: field + 1,
         };
+        if hidden {
+            // One document of each value tells its text.
+            root = SolutionNode::Fetch {
+                filter: None,
+                child: Box::new(root),
+            };
+        }
         if let Some(projection) = &query.projection {
             root = SolutionNode::Projection {
                 kind: ProjectionKind::Covered,

@@ -7,7 +7,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuf, Error, ErrorCode, compare_values};
+use sheaf_bson::collation::is_collatable;
+use sheaf_bson::{DocBuf, Error, ErrorCode, Value, compare_values};
 
 use super::bounds::IndexBounds;
 use super::hint::Hinted;
@@ -47,7 +48,12 @@ pub(super) fn key_range(query: &CanonicalQuery, hinted: &Hinted) -> Result<Solut
             ));
         }
     }
-    if let (Some(min), Some(max)) = (&query.min, &query.max)
+    let key_of = |key: &Option<DocBuf>| match key {
+        Some(key) => key_values(query, index, key).map(Some),
+        None => Ok(None),
+    };
+    let (min, max) = (key_of(&query.min)?, key_of(&query.max)?);
+    if let (Some(min), Some(max)) = (&min, &max)
         && compare_keys(index, min, max).is_ge()
     {
         return Err(Error::new(
@@ -62,10 +68,10 @@ pub(super) fn key_range(query: &CanonicalQuery, hinted: &Hinted) -> Result<Solut
     Ok(SolutionNode::IndexScan(IndexScanNode {
         index: index.clone(),
         bounds: IndexBounds::KeyRange {
-            start: query.min.clone(),
-            end: query.max.clone(),
+            end_inclusive: max.is_none(),
+            start: min,
+            end: max,
             start_inclusive: true,
-            end_inclusive: query.max.is_none(),
         },
         direction: 1,
         filter: None,
@@ -83,6 +89,34 @@ fn fits(index: &Arc<IndexEntry>, key: &DocBuf) -> bool {
         .iter()
         .map(|field| field.path.dotted())
         .eq(key.iter().map(|element| element.key()))
+}
+
+/// The key as the index has it: text as sort keys, if it has a collation.
+/// Errors: 51174 for text that query and index compare by different collations.
+fn key_values(
+    query: &CanonicalQuery,
+    index: &Arc<IndexEntry>,
+    key: &DocBuf,
+) -> Result<DocBuf, Error> {
+    let has_text = key.iter().any(|e| is_collatable(e.element_type()));
+    if has_text && index.collator != query.collator {
+        return Err(Error::new(
+            ErrorCode(51174),
+            format!(
+                "The index chosen is not compatible with min/max: index '{}' has another \
+                 collation than the query, and {} holds text",
+                index.name,
+                sheaf_bson::json::shell_doc(key.as_raw())
+            ),
+        ));
+    }
+    Ok(match &index.collator {
+        Some(collator) => match collator.key_value(key.as_raw().into()) {
+            Value::Document(doc) => doc,
+            _ => key.clone(),
+        },
+        None => key.clone(),
+    })
 }
 
 /// In the order of the index.

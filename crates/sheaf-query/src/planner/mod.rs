@@ -29,6 +29,7 @@ mod assignment;
 pub mod bounds;
 mod bounds_builder;
 pub mod bounds_checker;
+mod collation;
 mod data_access;
 mod discriminators;
 pub mod explain_bounds;

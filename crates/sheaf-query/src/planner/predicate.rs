@@ -18,8 +18,12 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
+
+use sheaf_bson::Collator;
 
 use super::bounds_builder::{FieldBounds, FieldTraits, bounds_of};
+use super::collation::KeyCollator;
 use crate::matcher::MatchExpression;
 
 /// An `$elemMatch` over documents, and those around it.
@@ -64,18 +68,32 @@ pub(super) struct Predicate<'q> {
     pub element: Option<Rc<Element>>,
     /// Bounds made so far: indexes mostly know the same of a field, and a long
     /// `$in` should not be copied for each.
-    bounds: RefCell<Vec<(FieldTraits, Option<Rc<FieldBounds>>)>>,
+    bounds: RefCell<Vec<Known>>,
+}
+
+/// Bounds on a field of these traits in an index of this collation.
+#[derive(Debug, Clone)]
+struct Known {
+    traits: FieldTraits,
+    keys: Option<Arc<Collator>>,
+    bounds: Option<Rc<FieldBounds>>,
 }
 
 impl Predicate<'_> {
-    /// The bounds on a field of these traits; `None` if an index cannot serve it.
-    pub fn bounds(&self, traits: FieldTraits) -> Option<Rc<FieldBounds>> {
+    /// The bounds on a field of these traits in an index of this collation;
+    /// `None` if it cannot serve the predicate.
+    pub fn bounds(&self, traits: FieldTraits, keys: KeyCollator<'_>) -> Option<Rc<FieldBounds>> {
         let mut known = self.bounds.borrow_mut();
-        if let Some((_, bounds)) = known.iter().find(|(t, _)| *t == traits) {
-            return bounds.clone();
+        let same = |k: &&Known| k.traits == traits && k.keys.as_ref() == keys;
+        if let Some(known) = known.iter().find(same) {
+            return known.bounds.clone();
         }
-        let bounds = bounds_of(self.expr, traits).map(Rc::new);
-        known.push((traits, bounds.clone()));
+        let bounds = bounds_of(self.expr, traits, keys).map(Rc::new);
+        known.push(Known {
+            traits,
+            keys: keys.cloned(),
+            bounds: bounds.clone(),
+        });
         bounds
     }
 }

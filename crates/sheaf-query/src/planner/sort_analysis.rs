@@ -28,6 +28,7 @@ use sheaf_bson::Value;
 
 use super::assignment::{deepest_shared_array, is_multikey, traits_of};
 use super::bounds::{IndexBounds, OrderedIntervalList};
+use super::collation::orders_as;
 use super::index_entry::{IndexEntry, IndexKind};
 use super::solution::{IndexScanNode, PrefixProbe, SolutionNode};
 use super::statistics::{Prefixes, Statistics};
@@ -58,6 +59,8 @@ enum FieldRole {
     Full,
     /// Something between.
     Part,
+    /// Text that the index orders by another collation than the sort does.
+    OtherText,
 }
 
 fn role_of(list: &OrderedIntervalList) -> FieldRole {
@@ -121,7 +124,10 @@ fn provides(
 
 /// Whether meeting a document first by this field is meeting it in its place.
 fn orders_documents(index: &IndexEntry, roles: &[FieldRole], field: usize) -> bool {
-    if traits_of(index, field).positional || !index.holds_values_of(field) {
+    if traits_of(index, field).positional
+        || roles[field] == FieldRole::OtherText
+        || !index.holds_values_of(field)
+    {
         return false;
     }
     if !is_multikey(index, field) {
@@ -133,11 +139,17 @@ fn orders_documents(index: &IndexEntry, roles: &[FieldRole], field: usize) -> bo
         })
 }
 
-fn roles_of(scan: &IndexScanNode) -> Vec<FieldRole> {
-    match &scan.bounds {
+fn roles_of(scan: &IndexScanNode, pattern: &SortPattern) -> Vec<FieldRole> {
+    let mut roles: Vec<FieldRole> = match &scan.bounds {
         IndexBounds::Fields(lists) => lists.iter().map(role_of).collect(),
         IndexBounds::KeyRange { .. } => vec![FieldRole::Part; scan.index.fields.len()],
+    };
+    for (field, role) in roles.iter_mut().enumerate() {
+        if !orders_as(&scan.index, &scan.bounds, field, pattern.collator.as_ref()) {
+            *role = FieldRole::OtherText;
+        }
     }
+    roles
 }
 
 /// The scan that meets the same keys from the other side.
@@ -157,7 +169,12 @@ pub(super) fn ordered(
 ) -> Result<SolutionNode, SolutionNode> {
     match node {
         SolutionNode::IndexScan(scan) => {
-            match provides(&scan.index, &roles_of(&scan), scan.direction, pattern) {
+            match provides(
+                &scan.index,
+                &roles_of(&scan, pattern),
+                scan.direction,
+                pattern,
+            ) {
                 None => Err(SolutionNode::IndexScan(scan)),
                 Some(Provides::AsIs) => Ok(SolutionNode::IndexScan(scan)),
                 Some(Provides::Reversed) => Ok(SolutionNode::IndexScan(reversed(scan))),
@@ -306,12 +323,18 @@ impl Exploder<'_> {
     /// How many leading fields have to be taken apart into points so that each
     /// scan gives the order.
     fn leading(&self, scan: &IndexScanNode) -> Option<(usize, Provides)> {
-        let mut roles = roles_of(scan);
+        let mut roles = roles_of(scan, self.pattern);
         for leading in 0..=roles.len() {
             if let Some(provides) = provides(&scan.index, &roles, scan.direction, self.pattern) {
                 return Some((leading, provides));
             }
-            *roles.get_mut(leading)? = FieldRole::Point;
+            let role = roles.get_mut(leading)?;
+            let path = &scan.index.fields[leading].path;
+            // Text that is one key may be several values for the sort.
+            if *role == FieldRole::OtherText && self.pattern.parts.iter().any(|p| p.path == *path) {
+                return None;
+            }
+            *role = FieldRole::Point;
         }
         None
     }

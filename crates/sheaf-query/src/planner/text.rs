@@ -8,9 +8,11 @@
 
 use std::fmt;
 
-use sheaf_bson::json;
+use sheaf_bson::collation::shown_key_value;
+use sheaf_bson::{DocBuf, json};
 
 use super::bounds::IndexBounds;
+use super::collation::has_sort_keys;
 use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
 use crate::matcher::MatchExpression;
 
@@ -178,8 +180,9 @@ fn write_scan(f: &mut fmt::Formatter<'_>, stage: &str, scan: &IndexScanNode) -> 
     write!(f, "{stage} {} {direction}", scan.index.name)?;
     match &scan.bounds {
         IndexBounds::Fields(lists) => {
-            for list in lists {
-                write!(f, "  {list}")?;
+            for (field, list) in lists.iter().enumerate() {
+                f.write_str("  ")?;
+                list.write(f, has_sort_keys(&scan.index, field))?;
             }
         }
         IndexBounds::KeyRange {
@@ -190,9 +193,12 @@ fn write_scan(f: &mut fmt::Formatter<'_>, stage: &str, scan: &IndexScanNode) -> 
         } => {
             let open = if *start_inclusive { '[' } else { '(' };
             let close = if *end_inclusive { ']' } else { ')' };
-            let key = |key: &Option<sheaf_bson::DocBuf>| {
-                key.as_ref()
-                    .map_or("end".to_owned(), |k| json::shell_doc(k.as_raw()))
+            let key = |key: &Option<DocBuf>| match key {
+                None => "end".to_owned(),
+                Some(key) if scan.index.collator.is_some() => {
+                    json::shell(shown_key_value(key.as_raw().into()).as_raw())
+                }
+                Some(key) => json::shell_doc(key.as_raw()),
             };
             write!(f, "  {open}{}, {}{close}", key(start), key(end))?;
         }

@@ -110,6 +110,7 @@ fn index_keys() {
         sparse: false,
         partial_filter: None,
         partial_filter_spec: None,
+        collator: None,
         hidden: false,
         version: 2,
     });

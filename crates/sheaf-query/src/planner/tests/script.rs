@@ -5,19 +5,21 @@
 //!
 //! ```text
 //!   fresh                          forgets all indexes
-//!   index {a: 1} [unique] [sparse] [hidden] [partial={..}] [multikey=a.b,a] [name=x]
-//!         [wildcard={..}]          multikey lists the paths that are arrays; of an
+//!   index {a: 1} [unique] [sparse] [hidden] [collation={..}] [partial={..}]
+//!         [multikey=a.b,a] [name=x] [wildcard={..}]
+//!                                  multikey lists the paths that are arrays; of an
 //!                                  index with a wildcard all of them
 //!   plan {..} [sort={..}] [proj={..}] [limit=n] [skip=n] [hint=..] [min={..}] [max={..}]
-//!             [returnkey] [notablescan] [explode=n] [intersect] [hash]
+//!             [returnkey] [notablescan] [explode=n] [intersect] [hash] [collation={..}]
 //!                                  all candidates, separated by "or"
 //!   count {..} [skip=n] [limit=n] [hint=..]
 //!   distinct path {..} [proj={..}] [hint=..]
 //!   summary {..}                   the plan summary of each candidate
 //!   signature {..}                 the candidates without their constants
 //!   marks {..}                     what constants decide about the indexes
-//!   express {..} [..]              the index and the key that the express path looks
-//!                                  up; there is one on _id besides
+//!   express {..} [..] [collection={..}]   the index and the key that the express
+//!                                  path looks up; there is one on _id besides, by
+//!                                  the collection's collation
 //!   explain {..}                   indexBounds of the first candidate's first scan
 //!   bounds [multikey] [sparse]     then filters, one a line: their bounds on the
 //!                                  one field that they name
@@ -29,9 +31,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuf, RawValue, Value, json};
+use sheaf_bson::{CollationChoice, Collator, DocBuf, RawValue, Value, json};
 
 use crate::canonical::{CanonicalQuery, FindSpec, Hint};
+use crate::expression::VariableScope;
 use crate::matcher::{self, MatchExpression, ParseContext};
 use crate::planner::bounds_builder::{FieldTraits, bounds_of};
 use crate::planner::explain_bounds;
@@ -166,7 +169,7 @@ fn bounds_line(line: &str, mut field: FieldTraits) -> String {
         other => other.path(),
     };
     field.positional = path.is_some_and(|p| (1..p.len()).any(|i| p.part_index(i).is_some()));
-    let answer = match bounds_of(&filter, field) {
+    let answer = match bounds_of(&filter, field, None) {
         None => "no index".to_owned(),
         Some(bounds) => {
             let list = bounds.list.named("").to_string();
@@ -177,7 +180,14 @@ fn bounds_line(line: &str, mut field: FieldTraits) -> String {
 }
 
 fn filter(doc: &DocBuf) -> MatchExpression {
-    matcher::parse(doc.as_raw(), &ParseContext::default())
+    filter_by(doc, None)
+}
+
+fn filter_by(doc: &DocBuf, collator: Option<Arc<Collator>>) -> MatchExpression {
+    let context = ParseContext {
+        variables: VariableScope::default().with_collator(collator),
+    };
+    matcher::parse(doc.as_raw(), &context)
         .unwrap_or_else(|e| panic!("{doc}: {e}"))
         .normalize()
 }
@@ -196,6 +206,14 @@ struct Options {
     explode: Option<usize>,
     intersect: bool,
     hash: bool,
+    collation: Option<Arc<Collator>>,
+    /// The collection's.
+    collection: Option<Arc<Collator>>,
+}
+
+fn collator(doc: &DocBuf) -> Option<Arc<Collator>> {
+    let choice = CollationChoice::parse(doc.as_raw()).unwrap();
+    choice.collator().cloned()
 }
 
 fn run_query(
@@ -209,7 +227,10 @@ fn run_query(
         panic!("a filter is a document");
     };
     let options = parse_options(words);
-    let query = CanonicalQuery::new(FindSpec {
+    let context = ParseContext {
+        variables: VariableScope::default().with_collator(options.collation.clone()),
+    };
+    let spec = FindSpec {
         filter: Some(filter.as_raw()),
         sort: Some(options.sort.as_raw()),
         projection: Some(options.proj.as_raw()),
@@ -220,7 +241,8 @@ fn run_query(
         max: Some(options.max.as_raw()),
         return_key: options.return_key,
         ..FindSpec::default()
-    })?;
+    };
+    let query = CanonicalQuery::with_context(spec, &context)?;
     let mut is_array = |index: &IndexEntry, path: &str| {
         Ok(scene.arrays[&index.ident].iter().any(|array| array == path))
     };
@@ -264,7 +286,7 @@ fn run_query(
         }
         "marks" => {
             let mut marks = String::new();
-            write_discriminators(&query.filter, indexes, &mut marks);
+            write_discriminators(&query, indexes, &mut marks);
             marks
         }
         "count" => one(plan_count(&query, &params)?),
@@ -275,6 +297,7 @@ fn run_query(
         "express" => {
             let mut id = index_of(sheaf_bson::doc! {"_id": 1});
             (id.name, id.unique) = ("_id_".to_owned(), true);
+            id.collator = options.collection.clone();
             let indexes: Vec<_> = [Arc::new(id)].into_iter().chain(indexes.to_vec()).collect();
             match express_key(&query, &indexes) {
                 None => "no".to_owned(),
@@ -325,6 +348,8 @@ fn parse_options(words: &mut Words<'_>) -> Options {
             "explode" => options.explode = Some(number() as usize),
             "intersect" => options.intersect = true,
             "hash" => options.hash = true,
+            "collation" => options.collation = collator(&doc()),
+            "collection" => options.collection = collator(&doc()),
             other => panic!("no option {other}"),
         }
     }
@@ -351,8 +376,10 @@ fn parse_index(words: &mut Words<'_>, arrays: &mut Vec<String>) -> IndexEntry {
             }
             ("multikey", Some(Value::String(paths))) => set_multikey(&mut index, &paths),
             ("name", Some(Value::String(name))) => index.name = name,
+            ("collation", Some(Value::Document(doc))) => index.collator = collator(&doc),
             ("partial", Some(Value::Document(doc))) => {
-                index.partial_filter = Some(Arc::new(filter(&doc)));
+                let filter = filter_by(&doc, index.collator.clone());
+                index.partial_filter = Some(Arc::new(filter));
                 index.partial_filter_spec = Some(doc);
             }
             (name, value) => panic!("index does not know {name}={value:?}"),
@@ -383,6 +410,7 @@ pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
         sparse: false,
         partial_filter: None,
         partial_filter_spec: None,
+        collator: None,
         hidden: false,
         version: 2,
     }

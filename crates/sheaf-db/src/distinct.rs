@@ -2,7 +2,8 @@
 //!
 //! From the keys of an index that begins with the path, one seek a value,
 //! where there is such an index; from the documents elsewhere. An array
-//! counts by its elements, a missing field not at all.
+//! counts by its elements, a missing field not at all. Of values that are equal
+//! by a collation the first one met is given.
 //!
 //! ```text
 //!   index a_1    null   1   "x"          keys of {}, {a: null} and {a: [null]} are alike,
@@ -17,9 +18,10 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::KeyStringBuilder;
 use sheaf_bson::path::{FieldPath, LeafArrayBehavior, for_each_value};
-use sheaf_bson::{ArrayBuf, ArrayBuilder, ElementType, RawDoc, RawValue, Value, doc};
+use sheaf_bson::{ArrayBuf, ArrayBuilder, Collator, ElementType, RawDoc, RawValue, Value, doc};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::matcher::{self, MatchExpression, ParseContext};
+use sheaf_query::planner::solution::SolutionNode;
 
 use crate::catalog::ReadView;
 use crate::exec::key_document::values_of;
@@ -50,7 +52,14 @@ pub fn distinct(
     options: &QueryOptions,
 ) -> Result<Distinct, Error> {
     let (mut executor, plan) = start(view, op, key, &query, options, false)?;
-    let mut values = Values::default();
+    let mut values = Values {
+        collator: query.collator.clone(),
+        by_key: matches!(
+            &executor.solution().root,
+            SolutionNode::Fetch { child, .. } if matches!(**child, SolutionNode::DistinctScan { .. })
+        ),
+        ..Values::default()
+    };
     let mut looked = WorkCounts::default();
     while let Some(member) = executor.next(op)? {
         match member_values(&member, key, &mut values)? {
@@ -118,8 +127,12 @@ fn add_if_held(
 pub fn values_of_documents<'d>(
     docs: impl IntoIterator<Item = RawDoc<'d>>,
     key: &FieldPath,
+    collator: Option<Arc<Collator>>,
 ) -> Result<ArrayBuf, Error> {
-    let mut values = Values::default();
+    let mut values = Values {
+        collator,
+        ..Values::default()
+    };
     for doc in docs {
         if let ControlFlow::Break(error) = document_values(doc, key, &mut values) {
             return Err(error);
@@ -160,12 +173,16 @@ struct Values {
     doubtful: Option<Value>,
     /// Types of such values that were met before.
     doubted: Vec<ElementType>,
+    /// How text compares; `None`: by bytes.
+    collator: Option<Arc<Collator>>,
+    /// Documents stand for their keys, one of each: an index by a collation does not hold the text.
+    by_key: bool,
 }
 
 impl Values {
     fn add(&mut self, value: RawValue<'_>) -> ControlFlow<Error> {
         self.key.reset();
-        self.key.append(value);
+        self.key.append_with(value, self.collator.as_deref());
         if self.seen.contains(self.key.as_bytes()) {
             return ControlFlow::Continue(());
         }
@@ -186,7 +203,9 @@ fn member_values(
     key: &FieldPath,
     values: &mut Values,
 ) -> Result<ControlFlow<Error>, Error> {
-    if let Some(doc) = &member.doc {
+    if let Some(doc) = &member.doc
+        && !(values.by_key && has_doubtful_key(member, key)?)
+    {
         return Ok(document_values(doc.as_raw(), key, values));
     }
     let Some(index_key) = &member.key else {
@@ -205,6 +224,19 @@ fn member_values(
         Some(value) => values.add(value.as_raw()),
         None => ControlFlow::Continue(()),
     })
+}
+
+/// Whether the member's key stands for documents without the value as well.
+fn has_doubtful_key(member: &Member, key: &FieldPath) -> Result<bool, Error> {
+    let Some(found) = &member.key else {
+        return Ok(false);
+    };
+    let field = found.index.fields.iter().position(|f| *f.path == *key);
+    let parts = values_of(&found.index, &found.key, &found.type_bits)?;
+    Ok(matches!(
+        field.and_then(|at| parts.get(at)),
+        Some(Value::Null | Value::Undefined)
+    ))
 }
 
 fn document_values(doc: RawDoc<'_>, key: &FieldPath, values: &mut Values) -> ControlFlow<Error> {

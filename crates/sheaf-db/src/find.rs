@@ -13,8 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DocBuilder, RawDoc};
-use sheaf_query::canonical::CanonicalQuery;
+use sheaf_bson::{DateTime, DocBuilder, RawDoc};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{HOPELESS_RECORDS_MIN, Statistics};
@@ -316,6 +318,17 @@ pub fn start_solution(
 ) -> Result<PlanExecutor, Error> {
     let cx = build_context(view, query, options, false);
     PlanExecutor::new(&cx, vec![solution], budget(view, query, options)?, op)
+}
+
+/// A find on this collection as the planner wants it: where its spec says nothing of a collation, the
+/// collection's own applies. `$$NOW` is the system's clock.
+/// Errors: those of [`CanonicalQuery::with_context`].
+pub fn canonicalize(view: &ReadView, spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
+    let collator = view.collator(&spec.collation);
+    let context = ParseContext {
+        variables: VariableScope::new(DateTime::now()).with_collator(collator),
+    };
+    CanonicalQuery::with_context(spec, &context)
 }
 
 pub(crate) fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::ErrorCode;
-use sheaf_bson::{Collator, DateTime, DocBuf, Error, RawDoc, RawValue};
+use sheaf_bson::{CollationChoice, Collator, DateTime, DocBuf, Error, RawDoc, RawValue};
 
 use crate::expression::VariableScope;
 use crate::matcher::{self, MatchExpression, ParseContext};
@@ -44,6 +44,8 @@ pub struct FindSpec<'a> {
     pub show_record_id: bool,
     /// `let` variables, as the command gives them: expressions without fields.
     pub let_vars: Option<RawDoc<'a>>,
+    /// `collation`. Who makes the query resolves it, with the collection's own.
+    pub collation: CollationChoice,
 }
 
 /// Which index the user wants.
@@ -122,13 +124,15 @@ pub struct CanonicalQuery {
 }
 
 impl CanonicalQuery {
-    /// Parses and normalises a find. `$$NOW` is the system's clock.
+    /// Parses and normalises a find over a collection without a collation of its
+    /// own. `$$NOW` is the system's clock.
     ///
     /// Errors: those of filter, sort and projection; BadValue for contradicting
     /// `$natural`s, 51173, 51176 and BadValue for a `min` or `max` that cannot hold.
     pub fn new(spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
+        let collator = spec.collation.resolve(None);
         let context = ParseContext {
-            variables: VariableScope::new(DateTime::now()),
+            variables: VariableScope::new(DateTime::now()).with_collator(collator),
         };
         CanonicalQuery::with_context(spec, &context)
     }

@@ -36,6 +36,10 @@ pub use spec::{Alternate, CaseFirst, Collation, MaxVariable};
 use crate::error_code::Result;
 use crate::raw::RawDoc;
 
+/// Which data sort keys are made from. Keys of one are nothing to another: an
+/// index remembers it.
+pub const SORT_KEY_DATA: &str = "icu4x 2.4.0";
+
 /// What is said of a collation where one can be said: of an operation, an
 /// index or a new collection.
 #[derive(Debug, Clone, Default, PartialEq)]

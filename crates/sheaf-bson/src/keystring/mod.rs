@@ -132,6 +132,16 @@ impl KeyStringBuilder {
         self.encode(value.into(), descending, None)
     }
 
+    /// Appends the next field in a direction given here, its text by a collation.
+    pub fn append_directed_with<'v>(
+        &mut self,
+        value: impl Into<RawValue<'v>>,
+        descending: bool,
+        collator: Option<&Collator>,
+    ) -> &mut KeyStringBuilder {
+        self.encode(value.into(), descending, collator)
+    }
+
     fn encode(
         &mut self,
         value: RawValue<'_>,

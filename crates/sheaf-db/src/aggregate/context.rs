@@ -52,6 +52,12 @@ impl AggregateContext {
         }
     }
 
+    /// Takes this for what the pipeline sees of the collection.
+    pub fn with_view(self, ns: &Namespace, view: ReadView) -> AggregateContext {
+        self.shared.views.lock().push((ns.clone(), view));
+        self
+    }
+
     /// The same with other variables.
     pub(super) fn with_parse(&self, parse: &ParseContext) -> AggregateContext {
         AggregateContext {

@@ -45,6 +45,8 @@ pub(super) fn resolve(
     match cx.db().resolve_view(&ns)? {
         None => Ok((ns, None)),
         Some(view) => {
+            let collation = cx.parse().collator().cloned().into();
+            view.check_collation(&ns, &collation)?;
             let pipeline = Pipeline::parse(view.pipeline.as_raw(), cx.parse())?;
             Ok((view.on, Some(pipeline.stages)))
         }
@@ -261,7 +263,11 @@ fn by_id(
         && prefix.skip == 0
         && prefix.limit.is_none()
         && prefix.projection.is_none();
-    if path != "_id" || !plain || view.collection.is_none() {
+    let Some(collection) = &view.collection else {
+        return Ok(None);
+    };
+    // The index on _id has the collection's collation, which text must be asked for by.
+    if path != "_id" || !plain || collection.collator() != cx.parse().collator() {
         return Ok(None);
     }
     if prefix.filter.is_empty() {
@@ -464,6 +470,15 @@ impl Template {
         });
         // A sort that the index gives for one value it does not give for several.
         fits &= query.sort.is_none();
+        // What serves one value serves text only by the same collation, and where keys are sort keys
+        // they hold no text.
+        let mut fetches = false;
+        solution.root.for_each(&mut |node| match node {
+            SolutionNode::IndexScan(scan) => fits &= scan.index.collator == query.collator,
+            SolutionNode::Fetch { .. } => fetches = true,
+            _ => {}
+        });
+        fits &= fetches || query.collator.is_none();
         (fits && scans == 1).then(|| Template {
             query: query.clone(),
             solution: solution.clone(),
@@ -472,9 +487,13 @@ impl Template {
 
     /// The plan with other values. They are simple.
     fn with_values(&self, path: &str, values: &[RawValue<'_>]) -> QuerySolution {
-        let points = values.iter().map(|v| Interval::point(v.to_value()));
+        let key = |value: &RawValue<'_>| match &self.query.collator {
+            Some(collator) => collator.key_value(*value),
+            None => value.to_value(),
+        };
+        let points = values.iter().map(|v| Interval::point(key(v)));
         let list = match values {
-            [only] => OrderedIntervalList::point(only.to_value()),
+            [only] => OrderedIntervalList::point(key(only)),
             _ => OrderedIntervalList::union_of(points.collect()),
         };
         let mut solution = self.solution.clone();

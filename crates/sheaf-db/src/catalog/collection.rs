@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
+use sheaf_bson::{Collator, DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::SolutionNode;
 use sheaf_storage::TableId;
@@ -144,6 +144,12 @@ impl Collection {
     /// The index on `_id`, as the planner sees it.
     pub fn id_index(&self) -> &Arc<IndexEntry> {
         self.indexes.list[0].entry()
+    }
+
+    /// How text compares where a query or an index says nothing; `None`: by bytes. The index on `_id`
+    /// always has it.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.options.collator()
     }
 
     /// The table of the index on `_id`.

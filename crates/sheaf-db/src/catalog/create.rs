@@ -148,7 +148,9 @@ pub(crate) fn new_collection(
 ) -> Result<Collection> {
     let (table, ident) = catalog.allocate("collection", unit);
     let (id_table, id_ident) = catalog.allocate("index", unit);
-    let id_index = Index::new(IndexSpec::id_index(), id_ident, id_table, Vec::new())?;
+    let mut id_spec = IndexSpec::id_index();
+    id_spec.resolve_collation(options.collator());
+    let id_index = Index::new(id_spec, id_ident, id_table, Vec::new())?;
     let collection = Collection {
         ns: ns.clone(),
         uuid: catalog.new_uuid(),

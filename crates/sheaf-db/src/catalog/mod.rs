@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sheaf_bson::Result;
+use sheaf_bson::{CollationChoice, Collator, Result};
 use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{Durability, Snapshot, Storage, TableId, WriteUnitOfWork};
 
@@ -71,6 +71,12 @@ impl ReadView {
             Some(collection) => self.snapshot.len(collection.table()).coded(),
             None => Ok(0),
         }
+    }
+
+    /// How an operation that says this compares text: where it says nothing, as the collection does.
+    pub fn collator(&self, choice: &CollationChoice) -> Option<Arc<Collator>> {
+        let own = self.collection.as_ref().and_then(|c| c.collator());
+        choice.resolve(own)
     }
 }
 

@@ -3,9 +3,12 @@
 //! Most of MongoDB's options ask for kinds of collections that are not there yet: those are refused by
 //! name. Options that ask for what every collection is are taken and forgotten.
 
+use std::sync::Arc;
+
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{
-    DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result, compare_docs,
+    CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue,
+    Result, compare_docs,
 };
 
 use crate::index::spec::IndexSpec;
@@ -14,16 +17,45 @@ use crate::index::spec::IndexSpec;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CollectionOptions {
     kept: DocBuf,
+    /// How text compares where a query or an index says nothing; `None`: by bytes.
+    collator: Option<Arc<Collator>>,
 }
 
 impl CollectionOptions {
     /// Reads the fields of a `create` command other than its name and those that all commands have.
     /// Errors: `InvalidOptions` (known and not supported yet), `IDLUnknownField`, `TypeMismatch`.
     pub fn parse(fields: RawDoc<'_>) -> Result<CollectionOptions> {
+        let mut collation = CollationChoice::Unsaid;
         for element in fields {
-            check_option(element)?;
+            match (element.key(), element.value()) {
+                ("collation", RawValue::Document(spec)) => {
+                    collation = CollationChoice::parse(spec)?;
+                }
+                ("idIndex", RawValue::Document(_)) => {}
+                _ => check_option(element)?,
+            }
         }
-        Ok(CollectionOptions::default())
+        let options = CollectionOptions::with_collator(collation.collator().cloned());
+        if let Some(spec) = fields.get("idIndex").and_then(|v| v.as_document()) {
+            check_id_index(spec, &options)?;
+        }
+        Ok(options)
+    }
+
+    fn with_collator(collator: Option<Arc<Collator>>) -> CollectionOptions {
+        let mut kept = DocBuilder::new();
+        if let Some(collator) = &collator {
+            kept.append_bson("collation", &collator.collation().to_doc());
+        }
+        CollectionOptions {
+            kept: kept.finish(),
+            collator,
+        }
+    }
+
+    /// How text compares where a query or an index says nothing; `None`: by bytes.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.collator.as_ref()
     }
 
     /// Those of a collection of the server's own that keeps so many bytes.
@@ -37,10 +69,16 @@ impl CollectionOptions {
     }
 
     /// As the catalog's row has them.
-    pub(crate) fn from_row(kept: RawDoc<'_>) -> CollectionOptions {
-        CollectionOptions {
+    /// Errors: those of a collation that this program does not know.
+    pub(crate) fn from_row(kept: RawDoc<'_>) -> Result<CollectionOptions> {
+        let collation = match kept.get("collation").and_then(|v| v.as_document()) {
+            Some(spec) => CollationChoice::parse(spec)?,
+            None => CollationChoice::Unsaid,
+        };
+        Ok(CollectionOptions {
             kept: kept.to_buf(),
-        }
+            collator: collation.collator().cloned(),
+        })
     }
 
     /// For `listCollections` and the catalog's row.
@@ -66,13 +104,9 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
         ("storageEngine" | "indexOptionDefaults" | "validator", RawValue::Document(d)) => {
             d.is_empty()
         }
-        ("collation", RawValue::Document(d)) => {
-            d.get("locale").and_then(|v| v.as_str()) == Some("simple")
-        }
         ("changeStreamPreAndPostImages", RawValue::Document(d)) => {
             !d.get("enabled").is_some_and(|v| v.is_truthy())
         }
-        ("idIndex", RawValue::Document(d)) => return check_id_index(d),
         (
             "size"
             | "max"
@@ -110,10 +144,10 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
     ))
 }
 
-fn check_id_index(spec: RawDoc<'_>) -> Result<()> {
+fn check_id_index(spec: RawDoc<'_>, options: &CollectionOptions) -> Result<()> {
     let parsed = IndexSpec::parse(spec)?;
     if parsed.is_id_index() {
-        return Ok(());
+        return parsed.check_id_collation(options.collator());
     }
     Err(Error::bad_value(format!(
         "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
@@ -144,7 +178,13 @@ mod tests {
             (doc! {"validator": {"a": 1}}, 72),
             (doc! {"viewOn": "x"}, 72),
             (doc! {"timeseries": {"timeField": "t"}}, 72),
-            (doc! {"collation": {"locale": "de"}}, 72),
+            (doc! {"collation": {"locale": "xx"}}, 2),
+            (doc! {"collation": "de"}, 72),
+            (
+                doc! {"collation": {"locale": "de"},
+                "idIndex": {"key": {"_id": 1}, "name": "_id_", "collation": {"locale": "en"}}},
+                2,
+            ),
             (doc! {"expireAfterSeconds": 5}, 72),
             (doc! {"idIndex": {"key": {"a": 1}, "name": "a"}}, 2),
             (doc! {"nonsense": 1}, 40415),

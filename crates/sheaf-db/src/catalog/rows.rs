@@ -4,9 +4,10 @@
 //!   key            value
 //!   "v"            {format: 1}
 //!   "n"            {next: 17}                         number of the next table
-//!   "w" + ns       {ns, viewOn, pipeline}
+//!   "w" + ns       {ns, viewOn, pipeline, collation}
 //!   "c" + uuid     {ns, ident, table, options, indexes: [
-//!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]]}, ...],
+//!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]],
+//!                      sortKeys: "icu4x .."}, ...],       with a collation: what its keys are
 //!                   buildTables: [12]}                 scratch tables of builds in progress
 //! ```
 //!
@@ -16,8 +17,9 @@
 
 use std::sync::Arc;
 
+use sheaf_bson::collation::SORT_KEY_DATA;
 use sheaf_bson::json::shell_doc;
-use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+use sheaf_bson::{CollationChoice, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
 use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{Snapshot, TableId, WriteUnitOfWork};
 
@@ -98,6 +100,10 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
             ns: Namespace::parse(text(row, "ns")?)?,
             on: text(row, "viewOn")?.into(),
             pipeline: array(row, "pipeline")?.to_buf(),
+            collator: match row.get("collation").and_then(|v| v.as_document()) {
+                Some(spec) => CollationChoice::parse(spec)?.collator().cloned(),
+                None => None,
+            },
         });
         on = cursor.next().coded()?;
     }
@@ -130,6 +136,9 @@ pub(crate) fn put_view(unit: &mut WriteUnitOfWork, view: &ViewDefinition) {
     row.append("ns", view.ns.as_str());
     row.append("viewOn", &*view.on);
     row.append("pipeline", &view.pipeline);
+    if let Some(collator) = &view.collator {
+        row.append_bson("collation", &collator.collation().to_doc());
+    }
     let row = row.finish().into_vec();
     unit.put(TableId::CATALOG, &view_key(&view.ns), row);
 }
@@ -186,6 +195,9 @@ fn write_index(row: &mut DocBuilder, index: &Index, ready: bool) {
     row.append("ident", index.ident());
     row.append("table", index.table().0 as i64);
     row.append("ready", ready);
+    if index.entry().collator.is_some() {
+        row.append("sortKeys", SORT_KEY_DATA);
+    }
     row.begin_array("multikeyPaths");
     for field in &index.entry().multikey_paths {
         row.push_begin_array();
@@ -229,7 +241,7 @@ fn read_collection(uuid: Uuid, row: RawDoc<'_>) -> Result<CollectionRow> {
             uuid,
             ident: text(row, "ident")?.into(),
             table: TableId(integer(row, "table")? as u64),
-            options: CollectionOptions::from_row(options),
+            options: CollectionOptions::from_row(options)?,
             indexes: Indexes::new(indexes)?,
             builds: Vec::new(),
             generation: 0,
@@ -258,7 +270,20 @@ fn read_index(row: RawDoc<'_>, table: TableId) -> Result<Index> {
         );
     }
     let ident = text(row, "ident")?.into();
-    Index::new(IndexSpec::parse(spec)?, ident, table, multikey)
+    let mut spec = IndexSpec::parse(spec)?;
+    spec.resolve_collation(None);
+    if spec.collator().is_some() && text(row, "sortKeys")? != SORT_KEY_DATA {
+        return Err(Error::new(
+            ErrorCode::INCOMPATIBLE_COLLATION_VERSION,
+            format!(
+                "the keys of index '{}' are sort keys of {}, this program makes those of \
+                 {SORT_KEY_DATA}; start the program version that wrote them and drop the index",
+                spec.name,
+                text(row, "sortKeys")?
+            ),
+        ));
+    }
+    Index::new(spec, ident, table, multikey)
 }
 
 fn parse(bytes: &[u8]) -> Result<RawDoc<'_>> {

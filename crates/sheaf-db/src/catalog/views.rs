@@ -10,7 +10,10 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, Result};
+use sheaf_bson::{
+    ArrayBuf, CollationChoice, Collator, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray,
+    Result,
+};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::Pipeline;
@@ -33,6 +36,8 @@ pub struct ViewDefinition {
     pub(crate) ns: Namespace,
     pub(crate) on: Box<str>,
     pub(crate) pipeline: ArrayBuf,
+    /// How operations on it compare text; `None`: by bytes, whatever it stands on.
+    pub(crate) collator: Option<Arc<Collator>>,
 }
 
 /// A view down to the collection that it stands on.
@@ -42,6 +47,24 @@ pub struct ResolvedView {
     pub on: Namespace,
     /// What is done with its documents.
     pub pipeline: ArrayBuf,
+    /// How text compares; `None`: by bytes.
+    pub collator: Option<Arc<Collator>>,
+}
+
+impl ResolvedView {
+    /// Errors: `OptionNotSupportedOnView` for an operation with another collation.
+    pub fn check_collation(&self, ns: &Namespace, collation: &CollationChoice) -> Result<()> {
+        if collation.resolve(self.collator.as_ref()) == self.collator {
+            return Ok(());
+        }
+        Err(other_collation(format!(
+            "Cannot override the default collation of the view {ns}"
+        )))
+    }
+}
+
+fn other_collation(message: String) -> Error {
+    Error::new(ErrorCode::OPTION_NOT_SUPPORTED_ON_VIEW, message)
 }
 
 impl ViewDefinition {
@@ -50,11 +73,14 @@ impl ViewDefinition {
         &self.ns
     }
 
-    /// `{viewOn, pipeline}`.
+    /// `{viewOn, pipeline, collation}`.
     pub fn options(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         out.append("viewOn", &*self.on);
         out.append("pipeline", &self.pipeline);
+        if let Some(collator) = &self.collator {
+            out.append_bson("collation", &collator.collation().to_doc());
+        }
         out.finish()
     }
 
@@ -145,13 +171,27 @@ fn check(
     ns: &Namespace,
     on: &str,
     pipeline: RawArray<'_>,
+    collator: Option<&Arc<Collator>>,
 ) -> Result<()> {
-    Namespace::new(ns.db(), on)?;
+    let below = Namespace::new(ns.db(), on)?;
     let parsed = parsed(pipeline)?;
     let mut visited = Vec::new();
     depth_of(catalog, ns, on, 1, &mut visited)?;
     for other in parsed.foreign_collections() {
         depth_of(catalog, ns, &other, 1, &mut visited)?;
+    }
+    let others = parsed.foreign_collections();
+    let others = others
+        .iter()
+        .filter_map(|o| Namespace::new(ns.db(), o).ok());
+    for used in std::iter::once(below).chain(others) {
+        if let Some(view) = catalog.view(&used)
+            && view.collator.as_ref() != collator
+        {
+            return Err(other_collation(format!(
+                "View {ns} has conflicting collation with view {used}"
+            )));
+        }
     }
     Ok(())
 }
@@ -160,13 +200,15 @@ impl Db {
     /// Makes a view. One that is there with the same definition is left as it is.
     ///
     /// Errors: `NamespaceExists`, `InvalidNamespace`, those of the pipeline, `GraphContainsCycle`,
-    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write.
+    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a view that
+    /// stands on one with another collation.
     pub fn create_view(
         &self,
         op: &OpContext,
         ns: &Namespace,
         on: &str,
         pipeline: RawArray<'_>,
+        collation: &CollationChoice,
     ) -> Result<()> {
         ns.check_creatable()?;
         let catalog = self.catalog_writer();
@@ -176,6 +218,7 @@ impl Db {
             ns: ns.clone(),
             on: on.into(),
             pipeline: pipeline.to_buf(),
+            collator: collation.collator().cloned(),
         };
         match current.view(ns) {
             Some(existing) if **existing == view => return Ok(()),
@@ -192,7 +235,7 @@ impl Db {
                 ),
             ));
         }
-        check(&current, ns, on, pipeline)?;
+        check(&current, ns, on, pipeline, view.collator.as_ref())?;
         self.put_view(view)
     }
 
@@ -221,7 +264,8 @@ impl Db {
         if let Some(pipeline) = pipeline {
             view.pipeline = pipeline.to_buf();
         }
-        check(&current, ns, &view.on, view.pipeline.as_raw())?;
+        let collator = view.collator.as_ref();
+        check(&current, ns, &view.on, view.pipeline.as_raw(), collator)?;
         self.put_view(view)
     }
 
@@ -256,6 +300,7 @@ impl Db {
         let Some(mut view) = catalog.view(ns) else {
             return Ok(None);
         };
+        let collator = view.collator.clone();
         let mut pipelines = vec![&view.pipeline];
         let on = loop {
             let on = Namespace::new(ns.db(), &view.on)?;
@@ -273,6 +318,7 @@ impl Db {
         Ok(Some(ResolvedView {
             on,
             pipeline: ArrayBuf::from_values(stages),
+            collator,
         }))
     }
 }

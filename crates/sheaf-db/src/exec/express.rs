@@ -37,7 +37,7 @@ pub fn summary(index: &IndexEntry) -> String {
     format!("EXPRESS_IXSCAN {key_pattern}")
 }
 
-/// Finds the document with this `_id`.
+/// Finds the document with this `_id`, text compared by the collection's collation.
 pub fn find_by_id(
     collection: &Collection,
     snapshot: &Arc<dyn Snapshot>,
@@ -91,7 +91,7 @@ fn record_of(
     value: RawValue<'_>,
 ) -> Result<Option<RecordId>, Error> {
     let mut key = KeyStringBuilder::new(directions_of(index));
-    key.append(value);
+    key.append_with(value, index.collator.as_deref());
     // The planner names an index by its table.
     let mut cursor = snapshot.cursor(TableId(index.ident)).coded()?;
     if !cursor.seek(key.as_bytes()).coded()? {

@@ -380,6 +380,9 @@ impl IndexCursor {
         let mut out = DocBuilder::new();
         out.append("keyPattern", index.key_pattern.as_raw());
         out.append("indexName", index.name.as_str());
+        if let Some(collator) = &index.collator {
+            out.append_bson("collation", &collator.collation().to_doc());
+        }
         out.append("isMultiKey", index.multikey);
         out.begin_document("multiKeyPaths");
         for (field, positions) in index.fields.iter().zip(&index.multikey_paths) {

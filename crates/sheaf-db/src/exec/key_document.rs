@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use sheaf_bson::collation::text_of_sort_key;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::{self, Directions};
 use sheaf_bson::{DocBuilder, RawDoc, Value};
@@ -63,11 +64,19 @@ impl KeyDocument {
     }
 }
 
-/// The flat form, appended to `out`.
+/// The flat form, appended to `out`; sort keys of a collation as `0x...`.
 pub fn append_flat_key(key: &IndexKey, out: &mut DocBuilder) -> Result<(), Error> {
     let values = values_of(&key.index, &key.key, &key.type_bits)?;
-    for (field, value) in key.index.fields.iter().zip(&values) {
-        out.append_value(field.path.dotted(), value);
+    for (at, (field, value)) in key.index.fields.iter().zip(&values).enumerate() {
+        let collated = key.index.collator.is_some() && key.index.holds_values_of(at);
+        match value {
+            Value::String(text) if collated => {
+                out.append(field.path.dotted(), text_of_sort_key(text).as_str());
+            }
+            value => {
+                out.append_value(field.path.dotted(), value);
+            }
+        }
     }
     Ok(())
 }

@@ -47,6 +47,8 @@ pub struct PlannerFacts {
     pub namespace: String,
     /// The normalised filter.
     pub parsed_query: sheaf_bson::DocBuf,
+    /// By which text compares; `None` is the simple collation.
+    pub collation: Option<sheaf_bson::DocBuf>,
     /// Eight hex digits, or empty for a plan that never had a shape.
     pub shape_hash: String,
     /// Eight hex digits, or empty.
@@ -69,6 +71,9 @@ pub fn append_query_planner(
     out.begin_document("queryPlanner");
     out.append("namespace", facts.namespace.as_str());
     out.append("parsedQuery", facts.parsed_query.as_raw());
+    if let Some(collation) = &facts.collation {
+        out.append_bson("collation", collation);
+    }
     out.append("indexFilterSet", false);
     if !facts.shape_hash.is_empty() {
         out.append("queryHash", facts.shape_hash.as_str());

@@ -323,6 +323,7 @@ fn append(
         namespace: explained.namespace.to_owned(),
         parsed_query: query.filter.serialize(),
         notes: notes.clone(),
+        collation: query.collator.as_ref().map(|c| c.collation().to_doc()),
         optimization_time: stats.root.common.elapsed.abs_diff(begun.elapsed()),
         ..Default::default()
     };

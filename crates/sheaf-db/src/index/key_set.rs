@@ -10,11 +10,15 @@
 //! document to document.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use sheaf_bson::collation::{shown_key_value, text_of_sort_key};
 use sheaf_bson::hash64::hash64;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, RecordId, Result};
-use sheaf_query::planner::index_entry::{IndexField, MultikeyPaths};
+use sheaf_bson::{
+    Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, RecordId, Result,
+};
+use sheaf_query::planner::index_entry::{IndexField, IndexKind, MultikeyPaths};
 use smallvec::SmallVec;
 
 use crate::index::Keys;
@@ -28,12 +32,25 @@ const DOCUMENT_KEY_BYTES_MAX: usize = 128 << 20;
 pub struct KeyEncoder {
     directions: Directions,
     names: Vec<String>,
+    /// Text becomes sort keys of this collation; `None`: it stays.
+    collator: Option<Arc<Collator>>,
+    /// The field whose text stays all the same: the paths of an index with a wildcard.
+    path_field: Option<usize>,
 }
 
 impl KeyEncoder {
     /// For an index with these fields.
-    pub fn new(fields: &[IndexField]) -> KeyEncoder {
+    pub fn new(
+        fields: &[IndexField],
+        kind: &IndexKind,
+        collator: Option<Arc<Collator>>,
+    ) -> KeyEncoder {
         KeyEncoder {
+            collator,
+            path_field: match kind {
+                IndexKind::Wildcard(wildcard) => Some(wildcard.path_field),
+                _ => None,
+            },
             directions: Directions::from_signs(fields.iter().map(|f| i32::from(f.direction))),
             names: fields.iter().map(|f| f.path.dotted().to_owned()).collect(),
         }
@@ -64,13 +81,52 @@ impl KeyEncoder {
         Ok(out.finish())
     }
 
+    /// As [`KeyEncoder::decode`], sort keys written as people read them: `{ a: "0x2a01" }`.
+    pub fn decode_shown(&self, key: &[u8], type_bits: &[u8]) -> Result<DocBuf> {
+        let values = self.decode(key, type_bits)?;
+        if self.collator.is_none() {
+            return Ok(values);
+        }
+        let mut out = DocBuilder::new();
+        for (field, element) in values.iter().enumerate() {
+            match (self.collator_of(field), element.value()) {
+                (Some(_), RawValue::String(text)) => {
+                    out.append(element.key(), text_of_sort_key(text).as_str());
+                }
+                (Some(_), value) => {
+                    out.append_bson(element.key(), &shown_key_value(value));
+                }
+                (None, value) => {
+                    out.append(element.key(), value);
+                }
+            }
+        }
+        Ok(out.finish())
+    }
+
+    /// The collation of a field's text.
+    fn collator_of(&self, field: usize) -> Option<&Collator> {
+        self.collator
+            .as_deref()
+            .filter(|_| self.path_field != Some(field))
+    }
+
     /// The bytes of a key of these values, without record id.
     pub fn encode<'v>(&self, values: impl IntoIterator<Item = RawValue<'v>>) -> Vec<u8> {
         let mut builder = KeyStringBuilder::new(self.directions);
-        for value in values {
-            builder.append(value);
-        }
+        self.append(&mut builder, values);
         builder.finish().0
+    }
+
+    fn append<'v>(
+        &self,
+        builder: &mut KeyStringBuilder,
+        values: impl IntoIterator<Item = RawValue<'v>>,
+    ) {
+        for (field, value) in values.into_iter().enumerate() {
+            let descending = self.directions.is_descending(field);
+            builder.append_directed_with(value, descending, self.collator_of(field));
+        }
     }
 }
 
@@ -154,9 +210,7 @@ impl KeySet {
         } = self;
         let mut add = |values: &[RawValue<'_>]| {
             builder.reset();
-            for (field, value) in values.iter().enumerate() {
-                builder.append_directed(*value, encoder.directions.is_descending(field));
-            }
+            encoder.append(builder, values.iter().copied());
             let (key, type_bits) = (builder.as_bytes(), builder.type_bits().as_bytes());
             if bytes.len() + key.len() > DOCUMENT_KEY_BYTES_MAX {
                 return Err(Error::new(
@@ -181,7 +235,11 @@ impl KeySet {
             Keys::Hashed(generator, field) => {
                 generator.for_each_key(doc, multikey, &mut |values| {
                     let mut values: SmallVec<[RawValue<'_>; 4]> = values.into();
-                    values[*field] = RawValue::Int64(hash64(values[*field]));
+                    let hash = match &encoder.collator {
+                        Some(collator) => hash64(collator.key_value(values[*field]).as_raw()),
+                        None => hash64(values[*field]),
+                    };
+                    values[*field] = RawValue::Int64(hash);
                     add(&values)
                 })?;
                 if !multikey[*field].is_empty() {

@@ -113,7 +113,10 @@ impl Index {
         let (fields, kind) =
             fields_of(spec.key.as_raw(), projection).map_err(|e| cannot_create(e.message()))?;
         let partial_filter = match &spec.partial_filter {
-            Some(filter) => Some(PartialFilter::parse(filter.as_raw())?),
+            Some(filter) => Some(PartialFilter::parse(
+                filter.as_raw(),
+                spec.collator().cloned(),
+            )?),
             None => None,
         };
         let plain =
@@ -123,7 +126,7 @@ impl Index {
             IndexKind::Hashed { field } => Keys::Hashed(plain(), *field),
             IndexKind::Wildcard(wildcard) => Keys::Wildcard(WildcardKeys::new(&fields, wildcard)),
         };
-        let encoder = KeyEncoder::new(&fields);
+        let encoder = KeyEncoder::new(&fields, &kind, spec.collator().cloned());
         let mut multikey_paths = multikey_paths;
         multikey_paths.resize(fields.len(), Vec::new());
         let entry = IndexEntry {
@@ -138,6 +141,7 @@ impl Index {
             sparse: spec.sparse,
             partial_filter: partial_filter.as_ref().map(|f| f.expression().clone()),
             partial_filter_spec: spec.partial_filter.clone(),
+            collator: spec.collator().cloned(),
             hidden: spec.hidden,
             version: spec.version,
         };

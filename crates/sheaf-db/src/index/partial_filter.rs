@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{RawDoc, Result};
+use sheaf_bson::{Collator, RawDoc, Result};
+use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{MatchExpression, ParseContext, parse};
 
 use crate::index::spec::cannot_create;
@@ -19,10 +20,13 @@ pub struct PartialFilter {
 }
 
 impl PartialFilter {
-    /// Parses and checks the filter of an index.
+    /// Parses and checks the filter of an index, which compares text by this collation.
     /// Errors: `CannotCreateIndex` for an operator that an index's filter cannot have, and those of parsing.
-    pub fn parse(filter: RawDoc<'_>) -> Result<PartialFilter> {
-        let parsed = parse(filter, &ParseContext::default())
+    pub fn parse(filter: RawDoc<'_>, collator: Option<Arc<Collator>>) -> Result<PartialFilter> {
+        let context = ParseContext {
+            variables: VariableScope::default().with_collator(collator),
+        };
+        let parsed = parse(filter, &context)
             .map_err(|e| e.with_context("unsupported expression in partial index"))?;
         check(&parsed)?;
         let mut reads = Vec::new();
@@ -82,7 +86,10 @@ mod tests {
             doc! {"a": {"$gt": 1, "$lte": 5}, "b": {"$exists": true}},
             doc! {"$and": [{"a": {"$type": "string"}}, {"$or": [{"b": 1}, {"c": {"$in": [1, 2]}}]}]},
         ] {
-            assert!(PartialFilter::parse(taken.as_raw()).is_ok(), "{taken}");
+            assert!(
+                PartialFilter::parse(taken.as_raw(), None).is_ok(),
+                "{taken}"
+            );
         }
         for refused in [
             doc! {"a": {"$ne": 1}},
@@ -94,14 +101,14 @@ mod tests {
             doc! {"a": {"$regex": "x"}},
             doc! {"$or": [{"a": {"$not": {"$gt": 1}}}]},
         ] {
-            let error = PartialFilter::parse(refused.as_raw()).unwrap_err();
+            let error = PartialFilter::parse(refused.as_raw(), None).unwrap_err();
             assert_eq!(error.code().0, 67, "{refused}");
         }
     }
 
     #[test]
     fn what_a_filter_reads() {
-        let filter = PartialFilter::parse(doc! {"a.b": 1, "c": {"$gt": 2}}.as_raw()).unwrap();
+        let filter = PartialFilter::parse(doc! {"a.b": 1, "c": {"$gt": 2}}.as_raw(), None).unwrap();
         let reads: Vec<&str> = filter.reads().iter().map(FieldPath::dotted).collect();
         assert_eq!(reads, ["a.b", "c"]);
         let matches = |doc: sheaf_bson::DocBuf| filter.matches(doc.as_raw()).unwrap();

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Two specs can be the same index, or clash. Their *signature* decides: key
-//! pattern (1 equals 1.0), partial filter, sparse, unique. Indexes of different
+//! pattern (1 equals 1.0), collation, partial filter, sparse, unique. Indexes of different
 //! signature live side by side as long as their names differ.
 //!
 //! | name | signature | other options | answer |
@@ -19,10 +19,12 @@
 //! | new  | same      | -             | IndexOptionsConflict (85) |
 //! | new  | differs   | -             | a new index |
 
+use std::sync::Arc;
+
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{
-    DocBuf, DocBuilder, ElementType, Error, ErrorCode, RawDoc, RawElement, RawValue, Result,
-    compare_docs, doc,
+    CollationChoice, Collator, DocBuf, DocBuilder, ElementType, Error, ErrorCode, RawDoc,
+    RawElement, RawValue, Result, compare_docs, doc,
 };
 use sheaf_query::planner::index_entry::{IndexKind, fields_of};
 
@@ -56,6 +58,8 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i64>,
     /// Which paths an index on `$**` has keys for; not empty.
     pub wildcard_projection: Option<DocBuf>,
+    /// How its keys compare text. [`CollationChoice::Unsaid`] only until the collection is known.
+    pub collation: CollationChoice,
     /// Accepted and shown, without effect: every build runs beside reads and writes.
     pub background: Option<bool>,
 }
@@ -82,6 +86,7 @@ impl IndexSpec {
             partial_filter: None,
             expire_after_seconds: None,
             wildcard_projection: None,
+            collation: CollationChoice::Unsaid,
             background: None,
         }
     }
@@ -200,8 +205,18 @@ impl IndexSpec {
                 self.wildcard_projection = Some(projection.to_buf());
             }
             "prepareUnique" | "clustered" if !flag(option, value)? => {}
-            "collation"
-            | "storageEngine"
+            "collation" => {
+                let Some(spec) = value.as_document() else {
+                    return Err(wrong_type(option, "an object", value));
+                };
+                if spec.is_empty() {
+                    return Err(Error::bad_value(
+                        "The 'collation' field can't be an empty object",
+                    ));
+                }
+                self.collation = CollationChoice::parse(spec)?;
+            }
+            "storageEngine"
             | "weights"
             | "default_language"
             | "language_override"
@@ -324,6 +339,27 @@ impl IndexSpec {
         Ok(())
     }
 
+    /// How its keys compare text; `None`: by bytes.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.collation.collator()
+    }
+
+    /// Where nothing is said of a collation, the collection's own applies.
+    pub(crate) fn resolve_collation(&mut self, of_collection: Option<&Arc<Collator>>) {
+        self.collation = self.collation.resolve(of_collection).into();
+    }
+
+    /// Errors: BadValue if this, the index on `_id`, has another collation than its collection.
+    pub(crate) fn check_id_collation(&self, of_collection: Option<&Arc<Collator>>) -> Result<()> {
+        if self.collation.resolve(of_collection).as_ref() == of_collection {
+            return Ok(());
+        }
+        Err(Error::bad_value(format!(
+            "The _id index must have the same collation as the collection; leave it out of {}",
+            self.to_doc()
+        )))
+    }
+
     /// The spec in its one form, as `listIndexes` shows it and the catalog keeps it.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
@@ -358,6 +394,9 @@ impl IndexSpec {
         if let Some(projection) = &self.wildcard_projection {
             out.append_bson("wildcardProjection", projection);
         }
+        if let Some(collator) = self.collator() {
+            out.append_bson("collation", &collator.collation().to_doc());
+        }
         out.finish()
     }
 
@@ -372,6 +411,7 @@ impl IndexSpec {
         same(&self.partial_filter, &other.partial_filter)
             && same(&self.wildcard_projection, &other.wildcard_projection)
             && self.same_key(other.key.as_raw())
+            && self.collator() == other.collator()
             && self.sparse == other.sparse
             && self.unique == other.unique
     }
@@ -748,8 +788,16 @@ mod tests {
                 14,
             ),
             (
-                code(doc! {"key": {"a": 1}, "name": "n", "collation": {"locale": "de"}}),
-                67,
+                code(doc! {"key": {"a": 1}, "name": "n", "collation": {"locale": "xx"}}),
+                2,
+            ),
+            (
+                code(doc! {"key": {"a": 1}, "name": "n", "collation": {}}),
+                2,
+            ),
+            (
+                code(doc! {"key": {"a": 1}, "name": "n", "collation": "en"}),
+                14,
             ),
             (
                 code(doc! {"key": {"a": 1}, "name": "n", "partialFilterExpression": 1}),

@@ -152,7 +152,7 @@ fn check_keys(
             "is missing"
         };
         report.fault(|| {
-            let values = index.encoder().decode(key.key, key.type_bits);
+            let values = index.encoder().decode_shown(key.key, key.type_bits);
             format!("record {id}: {} in {} {what}", shown(values), index.name())
         });
     }
@@ -184,7 +184,7 @@ fn check_index(
             None => report.fault(|| format!("{name}: an entry does not end with a record id")),
             Some((id, key_len)) => {
                 let key = &cursor.key()[..key_len];
-                if let Err(error) = index.encoder().decode(key, cursor.value()) {
+                if let Err(error) = index.encoder().decode_shown(key, cursor.value()) {
                     report.fault(|| format!("{name}: an entry of record {id}: {error}"));
                 }
                 if unique && key == last_key && entries > 1 {
@@ -226,7 +226,7 @@ fn find_extra(
             });
             if !belongs {
                 report.extra_entries += 1;
-                let values = index.encoder().decode(key, cursor.value());
+                let values = index.encoder().decode_shown(key, cursor.value());
                 report.fault(|| {
                     format!(
                         "{}: {} of record {id} is no key of it",

@@ -50,7 +50,22 @@ pub fn delete(
     options: &QueryOptions,
     report: &mut DeleteReport,
 ) -> Result<(), Error> {
-    let context = parse_context(&statement.spec, DateTime::now())?;
+    while !delete_as_is(db, op, ns, statement, options, report)? {}
+    Ok(())
+}
+
+/// Carries out the statement on the collection as it is. False: it was made anew meanwhile with another
+/// collation, and nothing was done.
+fn delete_as_is(
+    db: &Arc<Db>,
+    op: &OpContext,
+    ns: &Namespace,
+    statement: &DeleteStatement<'_>,
+    options: &QueryOptions,
+    report: &mut DeleteReport,
+) -> Result<bool, Error> {
+    let first_view = db.view(op, ns)?;
+    let context = parse_context(&statement.spec, DateTime::now(), &first_view)?;
     let projection = parse_projection(statement.projection, &context)?;
     let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut taker = Taker {
@@ -59,12 +74,19 @@ pub fn delete(
         projection: projection.as_ref(),
         returned: None,
     };
+    let mut first_view = Some(first_view);
     loop {
         op.check_interrupt_now()?;
-        let view = db.view(op, ns)?;
+        let view = match first_view.take() {
+            Some(view) => view,
+            None => db.view(op, ns)?,
+        };
+        if view.collator(&statement.spec.collation) != query.collator {
+            return Ok(false);
+        }
         let Some(collection) = &view.collection else {
             report.plan = PlanDigest::nothing();
-            return Ok(());
+            return Ok(true);
         };
         let mut matches = Matches::start(&view, collection, op, &query, options)?;
         let done = db.delete_records(
@@ -83,7 +105,7 @@ pub fn delete(
         report.returned = taker.returned.take();
         // Another writer took the one document: there may be a next one.
         if statement.multi || report.result.deleted > 0 || !matches.found {
-            return Ok(());
+            return Ok(true);
         }
     }
 }

@@ -36,7 +36,7 @@ pub fn explain_update(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let now = DateTime::now();
-    let context = parse_context(&statement.spec, now)?;
+    let context = parse_context(&statement.spec, now, target.view)?;
     let driver = UpdateDriver::parse(
         statement.update,
         statement.array_filters,
@@ -61,7 +61,7 @@ pub fn explain_delete(
     statement: &DeleteStatement<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let context = parse_context(&statement.spec, DateTime::now())?;
+    let context = parse_context(&statement.spec, DateTime::now(), target.view)?;
     let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut stage = DeleteStage {
         multi: statement.multi,

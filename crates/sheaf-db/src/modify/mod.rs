@@ -125,9 +125,15 @@ pub enum ReturnDocument {
     After,
 }
 
-/// What parsing a statement's parts depends on: its `let`, and the time.
-fn parse_context(spec: &FindSpec<'_>, now: DateTime) -> Result<ParseContext, Error> {
-    let mut variables = VariableScope::new(now);
+/// What parsing a statement's parts depends on: its `let`, the time, and the collation: the statement's
+/// or else the collection's.
+fn parse_context(
+    spec: &FindSpec<'_>,
+    now: DateTime,
+    view: &ReadView,
+) -> Result<ParseContext, Error> {
+    let collator = view.collator(&spec.collation);
+    let mut variables = VariableScope::new(now).with_collator(collator);
     if let Some(vars) = spec.let_vars {
         variables = variables.with_let(vars)?;
     }

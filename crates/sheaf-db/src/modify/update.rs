@@ -64,7 +64,23 @@ pub fn update(
     report: &mut UpdateReport,
 ) -> Result<(), Error> {
     let now = DateTime::now();
-    let context = parse_context(&statement.spec, now)?;
+    while !update_as_is(db, op, ns, statement, options, report, now)? {}
+    Ok(())
+}
+
+/// Carries out the statement on the collection as it is. False: it was made anew meanwhile with another
+/// collation, and nothing was done.
+fn update_as_is(
+    db: &Arc<Db>,
+    op: &OpContext,
+    ns: &Namespace,
+    statement: &UpdateStatement<'_>,
+    options: &QueryOptions,
+    report: &mut UpdateReport,
+    now: DateTime,
+) -> Result<bool, Error> {
+    let first_view = db.view(op, ns)?;
+    let context = parse_context(&statement.spec, now, &first_view)?;
     let driver = UpdateDriver::parse(
         statement.update,
         statement.array_filters,
@@ -91,9 +107,16 @@ pub fn update(
         returned: None,
     };
     let mut upsert_attempts = 0;
+    let mut first_view = Some(first_view);
     loop {
         op.check_interrupt_now()?;
-        let view = db.view(op, ns)?;
+        let view = match first_view.take() {
+            Some(view) => view,
+            None => db.view(op, ns)?,
+        };
+        if view.collator(&statement.spec.collation) != query.collator {
+            return Ok(false);
+        }
         let mut lost_its_match = false;
         if let Some(collection) = &view.collection {
             let mut matches = Matches::start(&view, collection, op, &query, options)?;
@@ -116,13 +139,13 @@ pub fn update(
         }
         report.returned = applier.returned.take();
         if report.result.matched > 0 {
-            return Ok(());
+            return Ok(true);
         }
         if lost_its_match && !statement.multi {
             continue;
         }
         if !statement.upsert {
-            return Ok(());
+            return Ok(true);
         }
         let doc = driver.upsert_document(&query.filter, &applier.context, ObjectId::new)?;
         match db.insert_one(op, ns, doc.as_raw()) {
@@ -132,7 +155,7 @@ pub fn update(
                 if statement.return_document == ReturnDocument::After {
                     report.returned = Some(project(projection.as_ref(), doc.as_raw(), None)?);
                 }
-                return Ok(());
+                return Ok(true);
             }
             // Somebody inserted what we looked for: now it can be found.
             Err(error)

@@ -17,7 +17,7 @@ const KEY_VALUE_BYTES_MAX: usize = 16 << 10;
 pub fn duplicate_key(ns: &Namespace, index: &Index, key: Key<'_>) -> Error {
     let mut extra = DocBuilder::new();
     extra.append_bson("keyPattern", &index.spec().key);
-    let mut shown = match index.encoder().decode(key.key, key.type_bits) {
+    let mut shown = match index.encoder().decode_shown(key.key, key.type_bits) {
         Ok(values) => {
             if values.len_bytes() <= KEY_VALUE_BYTES_MAX {
                 extra.append_bson("keyValue", &values);
@@ -32,10 +32,15 @@ pub fn duplicate_key(ns: &Namespace, index: &Index, key: Key<'_>) -> Error {
         shown.truncate(end.unwrap_or(0));
         shown.push_str("...");
     }
+    // Equal only by a collation: which one, and sort keys in place of text.
+    let collation = match index.spec().collator() {
+        Some(collator) => format!(" collation: {}", collator.collation().to_doc()),
+        None => String::new(),
+    };
     Error::new(
         ErrorCode::DUPLICATE_KEY,
         format!(
-            "E11000 duplicate key error collection: {ns} index: {} dup key: {shown}",
+            "E11000 duplicate key error collection: {ns} index: {}{collation} dup key: {shown}",
             index.name()
         ),
     )

@@ -30,6 +30,7 @@ fn find(spec: &DocBuf) -> Result<CanonicalQuery, Error> {
         return_key: false,
         show_record_id: spec.get("showRecordId").is_some(),
         let_vars: part("let"),
+        collation: Default::default(),
     })
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
-use super::{aggregate, fields, find, views};
+use super::{aggregate, fields, views};
 
 /// The query of a count command. A negative limit counts as its absolute value.
 pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<FindSpec<'a>, Error> {
@@ -21,7 +21,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
             }
             "skip" => spec.skip = fields::non_negative(NAME, &element)?,
             "hint" => spec.hint = Hint::parse(element.value())?,
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => spec.collation = fields::collation(NAME, &element)?,
             "fields" => {}
             other => return Err(unknown_field(NAME, other)),
         }
@@ -35,13 +35,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let spec = parse(cx.arguments())?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         let stages = views::count_stages(&spec);
-        let counted = aggregate::collect_on_view(cx, &namespace, stages.as_raw())?;
+        let counted = aggregate::collect_on_view(cx, &namespace, stages.as_raw(), spec.collation)?;
         let n = counted.first().and_then(|doc| doc.get("count"));
         out.append("n", n.unwrap_or(RawValue::Int32(0)));
         return Ok(());
     }
-    let query = Arc::new(CanonicalQuery::new(spec)?);
     let view = cx.view(&namespace)?;
+    let query = Arc::new(sheaf_db::find::canonicalize(&view, spec)?);
     let options = cx.server.query_options(None);
     let counted = sheaf_db::count::count(&view, &cx.op, query, &options)?;
     let counters = cx.op.counters();

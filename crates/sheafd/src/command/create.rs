@@ -1,10 +1,10 @@
 //! `create`: makes a collection.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray};
+use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode, RawArray};
 use sheaf_db::{CollectionOptions, Namespace};
 
 use super::context::CommandContext;
-use super::{fields, find};
+use super::fields;
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
@@ -32,11 +32,12 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
 fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Error> {
     const NAME: &str = "create";
     let (mut on, mut pipeline) = ("", RawArray::EMPTY);
+    let mut collation = CollationChoice::Unsaid;
     for element in cx.arguments() {
         match element.key() {
             "viewOn" => on = fields::string(NAME, &element)?,
             "pipeline" => pipeline = fields::array(NAME, &element)?,
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => collation = fields::collation(NAME, &element)?,
             other => {
                 return Err(Error::new(
                     ErrorCode::INVALID_OPTIONS,
@@ -50,5 +51,6 @@ fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Err
     if on.is_empty() {
         return Err(Error::bad_value("'viewOn' cannot be empty"));
     }
-    cx.server.db.create_view(&cx.op, namespace, on, pipeline)
+    let db = &cx.server.db;
+    db.create_view(&cx.op, namespace, on, pipeline, &collation)
 }

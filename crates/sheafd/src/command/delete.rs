@@ -6,8 +6,8 @@ use sheaf_db::modify::{self, DeleteReport, DeleteStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
+use super::fields;
 use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
-use super::{fields, find};
 
 /// One element of `deletes`.
 pub fn parse_statement<'a>(
@@ -34,7 +34,7 @@ pub fn parse_statement<'a>(
                 limit = Some(n);
             }
             "hint" => spec.hint = Hint::parse(element.value())?,
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => spec.collation = fields::collation(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         }
     }

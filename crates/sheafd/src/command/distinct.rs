@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuilder, Error, RawElement};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
-use super::{aggregate, fields, find, views};
+use super::{aggregate, fields, views};
 
 /// The path and the query of a distinct command.
 pub fn parse<'a>(
@@ -26,7 +26,7 @@ pub fn parse<'a>(
             }
             "query" => spec.filter = fields::optional_document(NAME, &element)?,
             "hint" => spec.hint = Hint::parse(element.value())?,
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => spec.collation = fields::collation(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         }
     }
@@ -40,16 +40,18 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (key, spec) = parse(cx.arguments())?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         let stages = views::distinct_stages(key.dotted(), &spec);
-        let docs = aggregate::collect_on_view(cx, &namespace, stages.as_raw())?;
+        let view = cx.server.db.resolve_view(&namespace)?;
+        let collator = view.and_then(|view| view.collator);
+        let docs = aggregate::collect_on_view(cx, &namespace, stages.as_raw(), spec.collation)?;
         let docs = docs.iter().map(|doc| doc.as_raw());
         out.append_bson(
             "values",
-            &sheaf_db::distinct::values_of_documents(docs, &key)?,
+            &sheaf_db::distinct::values_of_documents(docs, &key, collator)?,
         );
         return Ok(());
     }
-    let query = Arc::new(CanonicalQuery::new(spec)?);
     let view = cx.view(&namespace)?;
+    let query = Arc::new(sheaf_db::find::canonicalize(&view, spec)?);
     let options = cx.server.query_options(None);
     let found = sheaf_db::distinct::distinct(&view, &cx.op, &key, query, &options)?;
     let counters = cx.op.counters();

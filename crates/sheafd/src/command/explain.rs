@@ -7,8 +7,8 @@ use sheaf_db::Namespace;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
+use sheaf_db::find::canonicalize;
 use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
-use sheaf_query::canonical::CanonicalQuery;
 
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::{CommandContext, is_generic};
@@ -98,18 +98,18 @@ pub fn explain(
         "find" => {
             let request = FindRequest::parse(arguments)?;
             let options = cx.server.query_options(request.allow_disk_use);
-            let query = Arc::new(CanonicalQuery::new(request.spec)?);
+            let query = Arc::new(canonicalize(&view, request.spec)?);
             query::find(&explained(&query, &options), out)?;
         }
         "count" => {
             let options = cx.server.query_options(None);
-            let query = Arc::new(CanonicalQuery::new(count::parse(arguments)?)?);
+            let query = Arc::new(canonicalize(&view, count::parse(arguments)?)?);
             query::count(&explained(&query, &options), out)?;
         }
         "distinct" => {
             let (key, spec) = distinct::parse(arguments)?;
             let options = cx.server.query_options(None);
-            let query = Arc::new(CanonicalQuery::new(spec)?);
+            let query = Arc::new(canonicalize(&view, spec)?);
             let (executor, _) =
                 sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
             query::executor(&explained(&query, &options), executor, out)?;
@@ -154,10 +154,11 @@ fn explain_on_view(
         .iter()
         .skip(1)
         .filter(|element| !is_generic(element.key()));
-    let plain = |stages| aggregate::ViewRequest {
+    let plain = |stages, collation| aggregate::ViewRequest {
         pipeline: stages,
         hint: None,
         let_vars: None,
+        collation,
         batch_size: None,
         allow_disk_use: None,
     };
@@ -169,13 +170,16 @@ fn explain_on_view(
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
         "count" => {
-            let stages = views::count_stages(&count::parse(arguments)?);
-            aggregate::explain_on_view(cx, namespace, plain(stages.as_raw()), verbosity, out)
+            let spec = count::parse(arguments)?;
+            let stages = views::count_stages(&spec);
+            let request = plain(stages.as_raw(), spec.collation);
+            aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
         "distinct" => {
             let (key, spec) = distinct::parse(arguments)?;
             let stages = views::distinct_stages(key.dotted(), &spec);
-            aggregate::explain_on_view(cx, namespace, plain(stages.as_raw()), verbosity, out)
+            let request = plain(stages.as_raw(), spec.collation);
+            aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
         _ => Err(not_on_view(namespace)),
     }

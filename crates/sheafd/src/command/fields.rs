@@ -5,7 +5,7 @@
 //! [`CommandContext::unknown_field`](super::context::CommandContext::unknown_field).
 //! Messages name command and field as `find.limit`.
 
-use sheaf_bson::{Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_bson::{CollationChoice, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 
 /// The wrong type for a field. `expected` lists type names.
 pub fn wrong_type(command: &str, element: &RawElement<'_>, expected: &str) -> Error {
@@ -52,6 +52,11 @@ pub fn string<'a>(command: &str, element: &RawElement<'a>) -> Result<&'a str, Er
         RawValue::String(s) => Ok(s),
         _ => Err(wrong_type(command, element, "string")),
     }
+}
+
+/// A collation document.
+pub fn collation(command: &str, element: &RawElement<'_>) -> Result<CollationChoice, Error> {
+    CollationChoice::parse(document(command, element)?)
 }
 
 /// A boolean; numbers count as true unless they are zero, null as false.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{ArrayBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+use sheaf_bson::{ArrayBuf, DocBuilder, Error, RawDoc, RawElement};
+use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::batch::{self, CursorSettings};
 use super::context::CommandContext;
@@ -59,7 +59,7 @@ impl<'a> FindRequest<'a> {
                     fields::boolean(NAME, &element)?;
                 }
                 "tailable" | "awaitData" => refuse_tailable(&element)?,
-                "collation" => refuse_collation(NAME, &element)?,
+                "collation" => spec.collation = fields::collation(NAME, &element)?,
                 other => return Err(super::context::unknown_field(NAME, other)),
             }
         }
@@ -74,6 +74,7 @@ impl FindRequest<'_> {
             pipeline: stages.as_raw(),
             hint: self.spec.hint.clone(),
             let_vars: self.spec.let_vars,
+            collation: self.spec.collation.clone(),
             batch_size: self.batch_size,
             allow_disk_use: self.allow_disk_use,
         }
@@ -93,19 +94,6 @@ fn refuse_tailable(element: &RawElement<'_>) -> Result<(), Error> {
     ))
 }
 
-/// Only the simple collation (comparison by bytes) is there yet.
-pub fn refuse_collation(command: &str, element: &RawElement<'_>) -> Result<(), Error> {
-    let collation = fields::document(command, element)?;
-    match collation.get("locale") {
-        None if collation.is_empty() => Ok(()),
-        Some(RawValue::String("simple")) => Ok(()),
-        _ => Err(Error::new(
-            ErrorCode::NOT_IMPLEMENTED,
-            format!("{command}.collation: only {{locale: \"simple\"}} is supported"),
-        )),
-    }
-}
-
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
@@ -114,8 +102,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         let stages = views::find_stages(&request)?;
         return aggregate::run_on_view(cx, &namespace, request.on_view(&stages), out);
     }
-    let query = Arc::new(CanonicalQuery::new(request.spec)?);
     let view = cx.view(&namespace)?;
+    let query = Arc::new(sheaf_db::find::canonicalize(&view, request.spec)?);
     let options = cx.server.query_options(request.allow_disk_use);
     let source = sheaf_db::find::find(&view, &cx.op, query, &options)?;
     let reply_namespace = namespace.as_str().to_owned();

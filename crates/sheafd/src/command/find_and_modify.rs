@@ -8,7 +8,7 @@ use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
 use super::write_reply::append_write_concern;
-use super::{delete, fields, find, update};
+use super::{delete, fields, update};
 
 /// What is to be done to the document.
 pub enum Change<'a> {
@@ -38,7 +38,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
             "update" => update = Some(element.value()),
             "fields" => projection = fields::optional_document(NAME, &element)?,
             "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => spec.collation = fields::collation(NAME, &element)?,
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }

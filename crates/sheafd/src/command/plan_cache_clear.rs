@@ -1,12 +1,12 @@
 //! `planCacheClear`: forgets the cached plans of a collection, or those of one
 //! query shape.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode};
+use sheaf_query::canonical::FindSpec;
 use sheaf_query::shape;
 
 use super::context::CommandContext;
-use super::{fields, find};
+use super::fields;
 
 /// Runs it. With a query, the plans of all queries of its shape are forgotten,
 /// whatever their constants decide about indexes.
@@ -14,17 +14,31 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     const NAME: &str = "planCacheClear";
     let namespace = cx.collection()?;
     let (mut query, mut sort, mut projection) = (None, None, None);
+    let mut collation = CollationChoice::Unsaid;
     for element in cx.arguments() {
         match element.key() {
             "query" => query = Some(fields::document(NAME, &element)?),
             "sort" => sort = Some(fields::document(NAME, &element)?),
             "projection" => projection = Some(fields::document(NAME, &element)?),
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => collation = fields::collation(NAME, &element)?,
             _ => return Err(cx.unknown_field(&element)),
         }
     }
+    let view = cx.view(&namespace)?;
     let shape = match query {
-        Some(filter) => Some(shape_of(filter, sort, projection)?),
+        Some(filter) => {
+            let query = sheaf_db::find::canonicalize(
+                &view,
+                FindSpec {
+                    filter: Some(filter),
+                    sort,
+                    projection,
+                    collation,
+                    ..FindSpec::default()
+                },
+            )?;
+            Some(shape::shape_number(&query))
+        }
         None if sort.is_some() || projection.is_some() => {
             return Err(Error::new(
                 ErrorCode::BAD_VALUE,
@@ -33,25 +47,11 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         }
         None => None,
     };
-    if let Some(collection) = cx.server.db.catalog().collection(&namespace) {
+    if let Some(collection) = &view.collection {
         match shape {
             Some(shape) => collection.plan_cache().clear_shape(shape),
             None => collection.plan_cache().clear(),
         }
     }
     Ok(())
-}
-
-fn shape_of(
-    filter: RawDoc<'_>,
-    sort: Option<RawDoc<'_>>,
-    projection: Option<RawDoc<'_>>,
-) -> Result<u32, Error> {
-    let query = CanonicalQuery::new(FindSpec {
-        filter: Some(filter),
-        sort,
-        projection,
-        ..FindSpec::default()
-    })?;
-    Ok(shape::shape_number(&query))
 }

@@ -6,8 +6,8 @@ use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
+use super::fields;
 use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
-use super::{fields, find};
 
 /// One element of `updates`.
 pub fn parse_statement<'a>(
@@ -30,7 +30,7 @@ pub fn parse_statement<'a>(
             "hint" => spec.hint = Hint::parse(element.value())?,
             "sort" => spec.sort = fields::optional_document(NAME, &element)?,
             "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => spec.collation = fields::collation(NAME, &element)?,
             "upsertSupplied" => {
                 fields::boolean(NAME, &element)?;
             }

@@ -262,7 +262,19 @@ fn queries_and_pipelines() {
             ("{find: 'c', hint: {nosuch: 1}}", 2, "hint"),
             ("{find: 'c', hint: 5}", 9, "hint"),
             ("{find: 'c', min: {a: 1}}", 51173, "hint"),
-            ("{find: 'c', collation: {locale: 'fr'}}", 238, "collation"),
+            ("{find: 'c', collation: {locale: 'xx'}}", 2, "'xx'"),
+            ("{find: 'c', collation: {strength: 1}}", 40414, "locale"),
+            (
+                "{find: 'c', collation: {locale: 'fr', strengths: 1}}",
+                40415,
+                "strengths",
+            ),
+            ("{find: 'c', collation: 'fr'}", 14, "collation"),
+            (
+                "{find: 'c', collation: {locale: 'fr', version: '153.80'}}",
+                161,
+                "version",
+            ),
             ("{find: 'c', filter: {a: {$near: [0, 0]}}}", 238, "$near"),
             (
                 "{aggregate: 'c', pipeline: [{$foo: 1}], cursor: {}}",

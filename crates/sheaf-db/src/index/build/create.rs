@@ -146,6 +146,11 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
     let mut missing = Vec::new();
     let mut wait = None;
     for spec in specs {
+        let mut spec = spec.clone();
+        if spec.is_id_index() {
+            spec.check_id_collation(collection.collator())?;
+        }
+        spec.resolve_collation(collection.collator());
         let mut known = false;
         for index in collection.index_list() {
             known |= spec.relate(index.spec())? == SpecRelation::Identical;
@@ -159,7 +164,7 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
         }
         let asked_before = |other: &IndexSpec| other.name == spec.name;
         if !known && !missing.iter().any(asked_before) {
-            missing.push(spec.clone());
+            missing.push(spec);
         }
     }
     if let Some(build) = wait {
@@ -190,7 +195,7 @@ fn check_by_themselves(specs: &[IndexSpec]) -> Result<()> {
     }
     for (at, spec) in specs.iter().enumerate() {
         if let Some(filter) = &spec.partial_filter {
-            PartialFilter::parse(filter.as_raw())?;
+            PartialFilter::parse(filter.as_raw(), spec.collator().cloned())?;
         }
         for earlier in &specs[..at] {
             spec.relate(earlier)?;

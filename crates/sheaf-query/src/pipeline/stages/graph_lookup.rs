@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{ArrayBuilder, Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{self, Expression, field_path, location};
 use crate::matcher::{self, Dependencies, ParseContext};
@@ -247,16 +247,16 @@ struct Search {
 }
 
 impl Search {
-    /// The bytes by which a value is known.
-    fn key_of(&mut self, value: RawValue<'_>) -> Box<[u8]> {
+    /// The bytes by which a value is known, text by a collation or (`None`) as it is.
+    fn key_of(&mut self, value: RawValue<'_>, collator: Option<&Collator>) -> Box<[u8]> {
         self.key.reset();
-        self.key.append(value);
+        self.key.append_with(value, collator);
         self.key.as_bytes().into()
     }
 
     /// Adds a value to look for, unless it was looked for before.
-    fn look_for(&mut self, value: RawValue<'_>) {
-        let key = self.key_of(value);
+    fn look_for(&mut self, value: RawValue<'_>, collator: Option<&Collator>) {
+        let key = self.key_of(value, collator);
         if !self.looked_for.contains(&key) {
             self.bytes += 2 * key.len() + 96;
             self.looked_for.insert(key);
@@ -302,11 +302,14 @@ impl GraphExec {
             key: KeyStringBuilder::new(Directions::default()),
             bytes: 0,
         };
+        let collator = graph.context.collator().map(|c| &**c);
         let start = graph.start_with.evaluate_on(doc)?;
         match start.as_raw() {
             None => {}
-            Some(RawValue::Array(values)) => values.iter().for_each(|v| search.look_for(v)),
-            Some(value) => search.look_for(value),
+            Some(RawValue::Array(values)) => {
+                values.iter().for_each(|v| search.look_for(v, collator));
+            }
+            Some(value) => search.look_for(value, collator),
         }
         let mut depth = 0;
         while !search.frontier.is_empty() {
@@ -316,7 +319,7 @@ impl GraphExec {
                 env.probe(cursor, &values)?;
                 while let Some(found) = env.advance(cursor)? {
                     env.check_interrupt()?;
-                    let id = search.key_of(found.get("_id").unwrap_or(RawValue::Null));
+                    let id = search.key_of(found.get("_id").unwrap_or(RawValue::Null), None);
                     if search.met.contains(&id) {
                         continue;
                     }
@@ -324,7 +327,9 @@ impl GraphExec {
                     search.met.insert(id);
                     // Past the last depth nothing is followed.
                     if graph.max_depth.is_none_or(|max| depth < max) {
-                        visit_values(found, &graph.connect_from, &mut |v| search.look_for(v));
+                        visit_values(found, &graph.connect_from, &mut |v| {
+                            search.look_for(v, collator);
+                        });
                     }
                     search.check_memory(limit)?;
                     search.found.push(match &graph.depth_field {

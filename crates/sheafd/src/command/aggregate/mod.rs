@@ -2,7 +2,12 @@
 
 mod sources;
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement};
+use std::sync::Arc;
+
+use sheaf_bson::{
+    CollationChoice, Collator, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc,
+    RawElement,
+};
 use sheaf_db::aggregate::explain::ExplainRequest;
 use sheaf_db::aggregate::{self as db_aggregate, Aggregate, AggregateContext};
 use sheaf_db::catalog::views::not_on_view;
@@ -15,14 +20,15 @@ use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource};
 
 use super::batch::{self, CursorSettings};
 use super::context::{CommandContext, unknown_field};
+use super::fields;
 use super::list_collections::cursor_batch_size;
-use super::{fields, find};
 
 /// An aggregate command, parsed.
 struct Request<'a> {
     pipeline: RawArray<'a>,
     hint: Option<Hint>,
     let_vars: Option<RawDoc<'a>>,
+    collation: CollationChoice,
     batch_size: Option<u64>,
     has_cursor: bool,
     allow_disk_use: Option<bool>,
@@ -34,6 +40,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
     let mut pipeline = None;
     let (mut hint, mut let_vars, mut batch_size, mut allow_disk_use) = (None, None, None, None);
     let (mut has_cursor, mut explain) = (false, false);
+    let mut collation = CollationChoice::Unsaid;
     for element in arguments {
         match element.key() {
             "pipeline" => pipeline = Some(fields::array(NAME, &element)?),
@@ -48,7 +55,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
-            "collation" => find::refuse_collation(NAME, &element)?,
+            "collation" => collation = fields::collation(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         }
     }
@@ -56,6 +63,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
         pipeline: pipeline.ok_or_else(|| fields::missing(NAME, "pipeline"))?,
         hint,
         let_vars,
+        collation,
         batch_size,
         has_cursor,
         allow_disk_use,
@@ -95,6 +103,7 @@ pub fn run_on_view(
         pipeline: find.pipeline,
         hint: find.hint,
         let_vars: find.let_vars,
+        collation: find.collation,
         batch_size: find.batch_size,
         has_cursor: true,
         allow_disk_use: find.allow_disk_use,
@@ -108,11 +117,13 @@ pub fn collect_on_view(
     cx: &mut CommandContext<'_>,
     namespace: &Namespace,
     stages: RawArray<'_>,
+    collation: CollationChoice,
 ) -> Result<Vec<DocBuf>, Error> {
     let request = Request {
         pipeline: stages,
         hint: None,
         let_vars: None,
+        collation,
         batch_size: None,
         has_cursor: true,
         allow_disk_use: None,
@@ -137,6 +148,8 @@ pub struct ViewRequest<'a> {
     pub hint: Option<Hint>,
     /// `let`.
     pub let_vars: Option<RawDoc<'a>>,
+    /// `collation`.
+    pub collation: CollationChoice,
     /// `batchSize`.
     pub batch_size: Option<u64>,
     /// `allowDiskUse`.
@@ -177,6 +190,7 @@ fn start(
         namespace,
         request.pipeline,
         request.let_vars,
+        &request.collation,
         request.allow_disk_use,
     )?;
     let Prepared {
@@ -213,13 +227,26 @@ fn prepare(
     namespace: &Namespace,
     stages: RawArray<'_>,
     let_vars: Option<RawDoc<'_>>,
+    collation: &CollationChoice,
     allow_disk_use: Option<bool>,
 ) -> Result<Prepared, Error> {
-    let parse = parse_context(let_vars)?;
     let options = cx.server.query_options(allow_disk_use);
+    let resolved = cx.server.db.resolve_view(namespace)?;
+    // A collection is looked at once: its collation and its data belong together.
+    let (collator, view) = match &resolved {
+        Some(view) => {
+            view.check_collation(namespace, collation)?;
+            (view.collator.clone(), None)
+        }
+        None => {
+            let view = cx.view(namespace)?;
+            (view.collator(collation), Some(view))
+        }
+    };
+    let parse = parse_context(let_vars, collator)?;
     let mut pipeline = Pipeline::parse(stages, &parse)?;
     let mut on = namespace.clone();
-    if let Some(view) = cx.server.db.resolve_view(namespace)? {
+    if let Some(view) = resolved {
         if !matches!(pipeline.source, PipelineSource::Collection) {
             return Err(not_on_view(namespace));
         }
@@ -229,8 +256,12 @@ fn prepare(
         pipeline = in_front;
         on = view.on;
     }
+    let mut context = AggregateContext::new(&cx.server.db, cx.db, parse, options);
+    if let Some(view) = view {
+        context = context.with_view(namespace, view);
+    }
     Ok(Prepared {
-        context: AggregateContext::new(&cx.server.db, cx.db, parse, options),
+        context,
         pipeline: pipeline.optimize(),
         on,
     })
@@ -242,7 +273,7 @@ fn run_collectionless(
     request: Request<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let parse = parse_context(request.let_vars)?;
+    let parse = parse_context(request.let_vars, request.collation.resolve(None))?;
     let pipeline = Pipeline::parse(request.pipeline, &parse)?.optimize();
     let documents = match &pipeline.rest.source {
         PipelineSource::Generated { name, spec } => sources::of_nothing(cx, name, spec.as_raw())?,
@@ -283,8 +314,11 @@ fn run_collectionless(
     )
 }
 
-fn parse_context(let_vars: Option<RawDoc<'_>>) -> Result<ParseContext, Error> {
-    let mut variables = VariableScope::new(DateTime::now());
+fn parse_context(
+    let_vars: Option<RawDoc<'_>>,
+    collator: Option<Arc<Collator>>,
+) -> Result<ParseContext, Error> {
+    let mut variables = VariableScope::new(DateTime::now()).with_collator(collator);
     if let Some(vars) = let_vars {
         variables = variables.with_let(vars)?;
     }
@@ -304,6 +338,7 @@ pub fn explain<'a>(
         pipeline: request.pipeline,
         hint: request.hint,
         let_vars: request.let_vars,
+        collation: request.collation,
         batch_size: None,
         allow_disk_use: request.allow_disk_use,
     };
@@ -323,6 +358,7 @@ pub fn explain_on_view(
         namespace,
         request.pipeline,
         request.let_vars,
+        &request.collation,
         request.allow_disk_use,
     )?;
     let Prepared {

@@ -65,6 +65,7 @@ impl CollectionOptions {
         kept.append("size", bytes as i64);
         CollectionOptions {
             kept: kept.finish(),
+            collator: None,
         }
     }
 

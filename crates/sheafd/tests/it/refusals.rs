@@ -368,7 +368,7 @@ fn collections_indexes_and_cursors() {
             ("{find: 'c', $db: 'a b'}", 73, "a b"),
             ("{find: 'c', $db: ''}", 73, "database name"),
             ("{create: 'new', capped: true, size: 4096}", 72, "capped"),
-            ("{create: 'new', viewOn: 'c', pipeline: []}", 72, "viewOn"),
+            ("{create: 'new', viewOn: '', pipeline: []}", 2, "viewOn"),
             ("{createIndexes: 'c', indexes: []}", 2, "at least one index"),
             (
                 "{createIndexes: 'c', indexes: [{key: {}, name: 'x'}]}",

@@ -1,7 +1,7 @@
 //! A generation of the memtable: the newest writes, of all tables, every version of them.
 //!
 //! ```text
-//!   Generation ── Bloom filter over (table, key)
+//!   Generation ── Bloom filter over (table, key), index of the newest versions
 //!      ├─ table 0 ── skiplist of versions ─ sizes ─ fates (created, dropped, emptied) ─ ranges emptied
 //!      ├─ table 7 ── ...
 //!      └─ arena: all nodes of all lists
@@ -26,6 +26,7 @@ mod bloom;
 mod changes;
 #[cfg(all(test, explore))]
 mod explore;
+mod key_index;
 mod node;
 mod ranges;
 mod retired;
@@ -39,12 +40,14 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
 use self::arena::{Arena, Room};
 use self::bloom::Bloom;
+use self::key_index::{KeyIndex, Known};
+use self::node::LIST_MAX;
 use super::budget::MemoryBudget;
 use crate::engine::TableId;
 
@@ -60,11 +63,18 @@ pub(super) use self::table::{Fate, TableMem};
 
 const BUCKETS: usize = 256;
 
+/// How many slots of the index a writer takes before it counts them.
+const SLOTS_COUNTED: u64 = 64;
+
 /// See the module's head.
 pub(super) struct Generation {
     /// The tables, found by their number.
     buckets: [AtomicPtr<TableMem>; BUCKETS],
+    /// Which keys have been written, and where their newest versions are.
     bloom: Bloom,
+    index: KeyIndex,
+    /// How many tables have been numbered.
+    numbered: AtomicU32,
     arena: Arena,
     /// Whether any table has fates or ranges: then the filter alone does not tell that there is nothing.
     has_more: AtomicBool,
@@ -80,13 +90,17 @@ impl Generation {
         let generation = Generation {
             buckets: [const { AtomicPtr::new(std::ptr::null_mut()) }; BUCKETS],
             bloom: Bloom::new(expected_bytes),
+            index: KeyIndex::new(expected_bytes),
+            numbered: AtomicU32::new(0),
             arena: Arena::new(budget),
             has_more: AtomicBool::new(false),
             versions: AtomicU64::new(0),
             seed: RandomState::new().hash_one(0),
         };
-        let beside = generation.bloom.bytes() + size_of::<Generation>() as u64;
-        generation.arena.count(beside);
+        let beside = generation.bloom.bytes() + generation.index.bytes();
+        generation
+            .arena
+            .count(beside + size_of::<Generation>() as u64);
         generation
     }
 
@@ -142,8 +156,10 @@ impl Generation {
         if let Some(mem) = self.table(table) {
             return mem;
         }
+        // The last number is shared by all tables that come too late for one of their own.
+        let number = self.numbered.fetch_add(1, Ordering::Relaxed).min(LIST_MAX);
         // SAFETY: the room is of this generation's arena, which is dropped after the tables.
-        let mem = Box::new(unsafe { TableMem::new(table, room) });
+        let mem = Box::new(unsafe { TableMem::new(table, number, room) });
         self.arena.count(size_of::<TableMem>() as u64);
         let mem = Box::into_raw(mem);
         let bucket = self.bucket(table);
@@ -173,6 +189,35 @@ impl Generation {
     /// Whether the key with this [`hash`] may have been written; ranges and fates aside.
     pub(super) fn may_have(&self, hash: u64) -> bool {
         self.bloom.may_contain(hash)
+    }
+
+    /// The version of the table's key, with this [`hash()`], that a snapshot at `visible` sees here; fates
+    /// and ranges aside.
+    pub(super) fn version<'g>(
+        &'g self,
+        mem: &'g TableMem,
+        hash: u64,
+        key: &[u8],
+        visible: u64,
+    ) -> Option<NodeRef<'g>> {
+        let mut known = if mem.number < LIST_MAX {
+            self.index.get(hash, mem.number, key)
+        } else {
+            Known::Unknown
+        };
+        // A few versions newer than the snapshot are stepped over.
+        for _ in 0..4 {
+            match known {
+                Known::Absent => return None,
+                Known::At(newest) if newest.seq() <= visible => return Some(newest),
+                Known::At(newer) => match newer.next().filter(|older| older.same_key(newer)) {
+                    Some(older) => known = Known::At(older),
+                    None => return None,
+                },
+                Known::Unknown => break,
+            }
+        }
+        mem.list.get(key, visible)
     }
 
     /// Whether a key that was not written may still have been removed: by a range, or with its table.
@@ -262,7 +307,7 @@ impl<'g> Writer<'g> {
     ) {
         let generation = self.generation;
         let mut splice = mem.list.splice();
-        let mut count = 0;
+        let (mut count, mut slots) = (0, 0);
         for (key, value, prior) in keys {
             let hash = hash(mem.table.0, key);
             generation.bloom.insert(hash);
@@ -277,6 +322,13 @@ impl<'g> Writer<'g> {
                 levels >> 32,
             );
             count += 1;
+            if mem.number < LIST_MAX && generation.index.enter(hash, mem.number, inserted.node) {
+                slots += 1;
+                if slots == SLOTS_COUNTED {
+                    generation.index.count(slots);
+                    slots = 0;
+                }
+            }
             let was = if inserted.has_newer {
                 Met::Newer
             } else {
@@ -285,6 +337,7 @@ impl<'g> Writer<'g> {
             met(key, value, prior, was);
         }
         generation.versions.fetch_add(count, Ordering::Relaxed);
+        generation.index.count(slots);
     }
 
     /// Adds to the table's size.

@@ -243,7 +243,7 @@ impl<R: Base> View<R> {
                 }
             }
             if may_have
-                && let Some(version) = mem.version(key, visible)
+                && let Some(version) = generation.version(mem, hash, key, visible)
                 && version.seq() >= floor
             {
                 return Ok(Found::Version(version));
@@ -272,6 +272,7 @@ impl<R: Base> View<R> {
     }
 }
 
+#[cfg(test)]
 #[cfg(all(test, not(explore)))]
 mod stand_in;
 #[cfg(all(test, not(explore)))]

@@ -32,7 +32,7 @@ impl Fixture {
     fn new() -> Fixture {
         let arena = StdArc::new(Arena::new(MemoryBudget::new(u64::MAX)));
         // SAFETY: the fixture keeps the arena.
-        let list = unsafe { SkipList::new(&mut arena.room()) };
+        let list = unsafe { SkipList::new(&mut arena.room(), 0) };
         Fixture {
             list,
             sizes: Sizes::default(),

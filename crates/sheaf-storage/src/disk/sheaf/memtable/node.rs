@@ -30,8 +30,17 @@ pub(super) const HEIGHT_MAX: usize = 2;
 /// uncopied.
 pub(super) const INLINE_BYTES_MAX: usize = 2048;
 
-const VALUE_HANDLE: u32 = 1 << 30;
-const VALUE_DELETED: u32 = 1 << 31;
+/// Parts of the header's `value`: the length of a value in the node, the number of the list, and how the
+/// value is kept.
+const LEN_BITS: u32 = 12;
+const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
+const LIST_BITS: u32 = 18;
+const HANDLE: u32 = 1 << 30;
+const DELETED: u32 = 1 << 31;
+const _: () = assert!(INLINE_BYTES_MAX <= LEN_MASK as usize && LEN_BITS + LIST_BITS == 30);
+
+/// The greatest number of a list that a node can hold.
+pub(super) const LIST_MAX: u32 = (1 << LIST_BITS) - 1;
 
 pub(super) type Link = AtomicPtr<Header>;
 
@@ -42,7 +51,7 @@ pub(super) struct Header {
     /// A node before this one, as a rule the one directly before.
     prev: Link,
     key_len: u32,
-    /// Length of a value in the node, or one of the two flags.
+    /// See [`LEN_BITS`].
     value: u32,
 }
 
@@ -85,6 +94,7 @@ impl<'g> NodeRef<'g> {
     /// Writes a node with links that lead nowhere.
     pub(super) fn write(
         room: &mut Room<'g>,
+        list: u32,
         height: usize,
         key: &[u8],
         seq: u64,
@@ -96,11 +106,12 @@ impl<'g> NodeRef<'g> {
         });
         let tower = (height * LINK_BYTES).next_multiple_of(align_of::<Header>());
         let piece = room.piece(tower + size_of::<Header>() + key.len() + inline);
-        let value_field = match value {
-            None => VALUE_DELETED,
-            Some(value) if value.len() <= INLINE_BYTES_MAX => value.len() as u32,
-            Some(_) => VALUE_HANDLE,
-        };
+        let value_field = list << LEN_BITS
+            | match value {
+                None => DELETED,
+                Some(value) if value.len() <= INLINE_BYTES_MAX => value.len() as u32,
+                Some(_) => HANDLE,
+            };
         // SAFETY: the piece is aligned for `Header` and as long as tower, header, key and value are together;
         // `tower` is a multiple of the alignment. Nobody else knows the piece yet.
         unsafe {
@@ -185,6 +196,25 @@ impl<'g> NodeRef<'g> {
         self.header().head
     }
 
+    /// The number of the list that the node is in.
+    #[inline]
+    pub(super) fn list(self) -> u32 {
+        self.header().value >> LEN_BITS & LIST_MAX
+    }
+
+    /// Asks for a node's memory, which will be read soon.
+    #[inline]
+    pub(super) fn prefetch(link: *mut Header) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint, for any address whatever.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(link.cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = link;
+    }
+
     /// The sequence of the batch that wrote the version.
     #[inline]
     pub(in crate::disk::sheaf) fn seq(self) -> u64 {
@@ -214,36 +244,33 @@ impl<'g> NodeRef<'g> {
     /// Whether the version says that the key is gone.
     #[inline]
     pub(in crate::disk::sheaf) fn is_deleted(self) -> bool {
-        self.header().value & VALUE_DELETED != 0
+        self.header().value & DELETED != 0
     }
 
     /// The value; empty for a deleted key.
     #[inline]
     pub(in crate::disk::sheaf) fn value(self) -> &'g [u8] {
-        match self.header().value {
-            VALUE_DELETED => &[],
-            VALUE_HANDLE => self.handle(),
-            // SAFETY: `write` put this many bytes behind the key.
-            len => unsafe { NonNull::slice_from_raw_parts(self.value_at(), len as usize).as_ref() },
+        let value = self.header().value;
+        if value & HANDLE != 0 {
+            return self.handle();
         }
+        let len = (value & LEN_MASK) as usize;
+        // SAFETY: `write` put this many bytes behind the key, none for a deleted one.
+        unsafe { NonNull::slice_from_raw_parts(self.value_at(), len).as_ref() }
     }
 
     /// The value, to keep. Points at no node: a small one is copied, a large one is shared.
     pub(in crate::disk::sheaf) fn value_bytes(self) -> Bytes {
-        match self.header().value {
-            VALUE_HANDLE => self.handle().clone(),
-            _ => Bytes::copy_from_slice(self.value()),
+        if self.header().value & HANDLE != 0 {
+            return self.handle().clone();
         }
+        Bytes::copy_from_slice(self.value())
     }
 
     /// The value's length; `None` for a deleted key.
     #[inline]
     pub(in crate::disk::sheaf) fn value_len(self) -> Option<usize> {
-        match self.header().value {
-            VALUE_DELETED => None,
-            VALUE_HANDLE => Some(self.handle().len()),
-            len => Some(len as usize),
-        }
+        (!self.is_deleted()).then(|| self.value().len())
     }
 
     #[inline]

@@ -29,6 +29,8 @@ pub(in crate::disk::sheaf) struct SkipList {
     root: *mut Header,
     /// The highest level that a node may have reached.
     height: AtomicUsize,
+    /// Written into every node.
+    number: u32,
 }
 
 // SAFETY: the root is a node like the others, which threads share.
@@ -42,8 +44,9 @@ pub(super) struct Splice<'g> {
     used: bool,
 }
 
-/// What an inserted version met.
+/// An inserted version, and what it met.
 pub(super) struct Inserted<'g> {
+    pub(super) node: NodeRef<'g>,
     /// A newer version of the key was there.
     pub(super) has_newer: bool,
     /// The next older version of the key in this list.
@@ -51,14 +54,15 @@ pub(super) struct Inserted<'g> {
 }
 
 impl SkipList {
-    /// An empty list.
+    /// An empty list with a number.
     ///
     /// # Safety
     /// The list is used no longer than `room`'s arena lives, and nodes inserted come from the same arena.
-    pub(super) unsafe fn new(room: &mut Room<'_>) -> SkipList {
+    pub(super) unsafe fn new(room: &mut Room<'_>, number: u32) -> SkipList {
         SkipList {
-            root: NodeRef::write(room, HEIGHT_MAX, &[], 0, None).as_link(),
+            root: NodeRef::write(room, number, HEIGHT_MAX, &[], 0, None).as_link(),
             height: AtomicUsize::new(1),
+            number,
         }
     }
 
@@ -85,6 +89,13 @@ impl SkipList {
         loop {
             // SAFETY: `before` is the root, or was reached on this level or a higher one.
             let link = unsafe { before.link(level) }.load(Ordering::Acquire);
+            #[cfg(not(explore))]
+            if level > 0 {
+                // What is looked at if this one lies beyond.
+                // SAFETY: as above.
+                let below = unsafe { before.link(level - 1) };
+                NodeRef::prefetch(below.load(Ordering::Relaxed));
+            }
             // SAFETY: links lead to nodes of this list.
             let next = unsafe { NodeRef::from_link(link) };
             match next {
@@ -171,7 +182,7 @@ impl SkipList {
     ) -> Inserted<'g> {
         // One node in four reaches the next level.
         let height = (1 + levels.trailing_zeros() as usize / 2).min(HEIGHT_MAX);
-        let node = NodeRef::write(room, height, key, seq, value);
+        let node = NodeRef::write(room, self.number, height, key, seq, value);
         let head = node.head();
         self.locate(splice, head, key, seq);
         self.height.fetch_max(height, Ordering::Relaxed);
@@ -206,6 +217,7 @@ impl SkipList {
         let before = self.not_root(splice.before[0]);
         splice.before[..height].fill(node);
         Inserted {
+            node,
             has_newer: before.is_some_and(|before| before.same_key(node)),
             older: after.filter(|after| after.same_key(node)),
         }

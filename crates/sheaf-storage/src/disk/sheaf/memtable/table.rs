@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use parking_lot::RwLock;
 
 use super::arena::Room;
-use super::node::NodeRef;
 use super::ranges::{Cover, Ranges};
 use super::sizes::Sizes;
 use super::skiplist::SkipList;
@@ -17,6 +16,8 @@ pub(in crate::disk::sheaf) struct TableMem {
     /// The next one in the same bucket of the generation's directory.
     pub(super) next: AtomicPtr<TableMem>,
     pub(super) list: SkipList,
+    /// The list's number among those of the generation.
+    pub(super) number: u32,
     pub(super) sizes: Sizes,
     /// Whether there are fates, ranges. Set before they are there; who can see them has seen the flag.
     has_fates: AtomicBool,
@@ -36,12 +37,13 @@ pub(in crate::disk::sheaf) struct Fate {
 impl TableMem {
     /// # Safety
     /// Used no longer than the room's arena lives.
-    pub(super) unsafe fn new(table: TableId, room: &mut Room<'_>) -> TableMem {
+    pub(super) unsafe fn new(table: TableId, number: u32, room: &mut Room<'_>) -> TableMem {
         TableMem {
             table,
             next: AtomicPtr::default(),
             // SAFETY: as promised here.
-            list: unsafe { SkipList::new(room) },
+            list: unsafe { SkipList::new(room, number) },
+            number,
             sizes: Sizes::default(),
             has_fates: AtomicBool::new(false),
             has_ranges: AtomicBool::new(false),
@@ -66,11 +68,6 @@ impl TableMem {
     /// Which table it is.
     pub(in crate::disk::sheaf) fn id(&self) -> TableId {
         self.table
-    }
-
-    /// The version of `key` that a snapshot at `visible` sees here, fates and ranges aside.
-    pub(in crate::disk::sheaf) fn version(&self, key: &[u8], visible: u64) -> Option<NodeRef<'_>> {
-        self.list.get(key, visible)
     }
 
     /// The last fate that is not newer than `visible`.

@@ -132,9 +132,14 @@ pub(super) struct StandIn {
 
 impl StandIn {
     pub(super) fn new() -> StandIn {
+        StandIn::new_sized(1 << 16)
+    }
+
+    /// Whose first generation expects so many bytes.
+    pub(super) fn new_sized(expected_bytes: u64) -> StandIn {
         let budget = MemoryBudget::new(u64::MAX);
         let roots = MapRoots(BTreeMap::from([(TableId::CATALOG, Arc::default())]));
-        let active = Arc::new(Generation::new(1 << 16, budget.clone()));
+        let active = Arc::new(Generation::new(expected_bytes, budget.clone()));
         StandIn {
             view: RwLock::new(Arc::new(View::new(active, Vec::new(), Arc::new(roots)))),
             visible: AtomicU64::new(0),

@@ -1,0 +1,153 @@
+//! Where the newest version of a key is, so that a look-up need not search the list.
+//!
+//! ```text
+//!   hash of (table, key) ──> slot ─ slot ─ slot ─ empty
+//!                             │      └─ another key that wanted the same slot
+//!                             └─ the newest version of a key; older ones follow in the list
+//! ```
+//!
+//! A table of slots with linear probing, made for a full generation. When three in four are taken it takes
+//! no new keys: then a key that is not found must be searched for.
+//!
+//! Invariant: a slot once taken stays its key's.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use super::node::{Header, NodeRef, head_of};
+
+/// One slot for so many bytes of a full generation.
+const BYTES_PER_SLOT: u64 = 128;
+
+/// See the module's head.
+pub(super) struct KeyIndex {
+    slots: NonNull<AtomicPtr<Header>>,
+    /// Slots, less one; their number is a power of two.
+    mask: u64,
+    taken: AtomicU64,
+    /// Whether every key has a slot.
+    complete: AtomicBool,
+}
+
+/// What the index knows of a key.
+pub(super) enum Known<'g> {
+    /// The newest version.
+    At(NodeRef<'g>),
+    /// The generation has no version.
+    Absent,
+    /// Nothing.
+    Unknown,
+}
+
+// SAFETY: owned memory of atomics; the nodes that they lead to are shared between threads anyway.
+unsafe impl Send for KeyIndex {}
+unsafe impl Sync for KeyIndex {}
+
+impl KeyIndex {
+    /// An empty index for a generation of so many bytes.
+    pub(super) fn new(expected_bytes: u64) -> KeyIndex {
+        let slots = (expected_bytes / BYTES_PER_SLOT)
+            .clamp(16, 1 << 26)
+            .next_power_of_two();
+        let layout = KeyIndex::layout(slots);
+        // SAFETY: the size is not 0. Zeroed memory is a null `AtomicPtr` each; its pages come when touched.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else {
+            handle_alloc_error(layout);
+        };
+        KeyIndex {
+            slots: memory.cast(),
+            mask: slots - 1,
+            taken: AtomicU64::new(0),
+            complete: AtomicBool::new(true),
+        }
+    }
+
+    fn layout(slots: u64) -> Layout {
+        match Layout::array::<AtomicPtr<Header>>(slots as usize) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("at most 2^26 slots"),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        (self.mask + 1) * size_of::<AtomicPtr<Header>>() as u64
+    }
+
+    fn slot(&self, at: u64) -> &AtomicPtr<Header> {
+        // SAFETY: there are `mask + 1` slots.
+        unsafe { self.slots.add((at & self.mask) as usize).as_ref() }
+    }
+
+    /// Enters a version, which is in the list, unless a newer one of its key is entered. `list` is the number of
+    /// its list. Answers whether it took a slot, which is to be counted soon.
+    pub(super) fn enter(&self, hash: u64, list: u32, node: NodeRef<'_>) -> bool {
+        let room = self.taken.load(Ordering::Relaxed) < (self.mask + 1) / 4 * 3;
+        let mut at = hash;
+        let end = hash.wrapping_add(self.mask);
+        let mut found = self.slot(at).load(Ordering::Acquire);
+        loop {
+            // SAFETY: slots lead to nodes of lists that live as long as the index.
+            match unsafe { NodeRef::from_link(found) } {
+                None if !room => {
+                    self.complete.store(false, Ordering::Release);
+                    return false;
+                }
+                Some(other) if other.list() != list || !other.same_key(node) => {
+                    if at == end {
+                        // Writers that had not counted yet have taken the rest.
+                        self.complete.store(false, Ordering::Release);
+                        return false;
+                    }
+                    at = at.wrapping_add(1);
+                    found = self.slot(at).load(Ordering::Acquire);
+                    continue;
+                }
+                Some(other) if other.seq() > node.seq() => return false,
+                _ => {}
+            }
+            let entered = self.slot(at).compare_exchange(
+                found,
+                node.as_link(),
+                Ordering::Release,
+                Ordering::Acquire,
+            );
+            match entered {
+                Ok(before) => return before == null_mut(),
+                Err(now) => found = now,
+            }
+        }
+    }
+
+    /// Counts slots that have been taken.
+    pub(super) fn count(&self, taken: u64) {
+        self.taken.fetch_add(taken, Ordering::Relaxed);
+    }
+
+    /// What is known of a key of the list with this number.
+    pub(super) fn get(&self, hash: u64, list: u32, key: &[u8]) -> Known<'_> {
+        let head = head_of(key);
+        // Probing ends at an empty slot, of which there are some as a rule.
+        for step in 0..=self.mask {
+            let slot = self.slot(hash.wrapping_add(step));
+            // SAFETY: as in `enter`.
+            match unsafe { NodeRef::from_link(slot.load(Ordering::Acquire)) } {
+                None if self.complete.load(Ordering::Acquire) => return Known::Absent,
+                None => return Known::Unknown,
+                Some(node) if node.list() == list && node.compare_key(head, key).is_eq() => {
+                    return Known::At(node);
+                }
+                Some(_) => {}
+            }
+        }
+        Known::Unknown
+    }
+}
+
+impl Drop for KeyIndex {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.slots.as_ptr().cast(), KeyIndex::layout(self.mask + 1)) };
+    }
+}

@@ -10,13 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DocBuf, RawDoc, RawValue, Value};
+use sheaf_bson::{DocBuf, RawDoc, RawValue};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::{self, MatchExpression};
 use sheaf_query::pipeline::environment::{ForeignCounts, ForeignName, ForeignRequest, JoinRequest};
 use sheaf_query::pipeline::stages::lookup::equality_filter;
 use sheaf_query::pipeline::{CursorPrefix, OptimizedPipeline, Pipeline, PipelineSource, Stage};
-use sheaf_query::planner;
 use sheaf_query::planner::bounds::{IndexBounds, Interval, OrderedIntervalList};
 use sheaf_query::planner::index_entry::IndexKind;
 use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};

@@ -13,6 +13,7 @@ mod environment;
 pub mod explain;
 mod foreign;
 mod plan;
+pub mod sink;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

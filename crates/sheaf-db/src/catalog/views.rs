@@ -115,7 +115,7 @@ fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
             ErrorCode::OPTION_NOT_SUPPORTED_ON_VIEW,
             format!(
                 "the aggregation stage {} in the pipeline of a view is not allowed",
-                sink.name
+                sink.name()
             ),
         ));
     }

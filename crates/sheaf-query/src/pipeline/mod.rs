@@ -37,6 +37,9 @@ pub use optimize::{CursorPrefix, DistinctLike, DistinctTake, OptimizedPipeline};
 pub use stage::{ParsedStage, PipelinePlace, PipelineStage, StageContext};
 pub use unwind::Unwind;
 
+use self::stages::merge::Merge;
+use self::stages::out::Out;
+
 /// The most stages a pipeline may have.
 pub const STAGES_MAX: usize = 1000;
 /// How deep pipelines may stand within pipelines.
@@ -74,11 +77,29 @@ pub enum PipelineSource {
 
 /// A last stage that writes what comes out of the others; the caller carries it out.
 #[derive(Debug, Clone)]
-pub struct PipelineSink {
-    /// `$out` or `$merge`.
-    pub name: &'static str,
-    /// As written.
-    pub spec: Value,
+pub enum PipelineSink {
+    /// `$out`.
+    Out(Arc<Out>),
+    /// `$merge`.
+    Merge(Arc<Merge>),
+}
+
+impl PipelineSink {
+    /// `$name`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PipelineSink::Out(_) => "$out",
+            PipelineSink::Merge(_) => "$merge",
+        }
+    }
+
+    /// What stands behind its name, for explain.
+    pub fn operand(&self) -> Value {
+        match self {
+            PipelineSink::Out(out) => out.operand(),
+            PipelineSink::Merge(merge) => merge.operand(),
+        }
+    }
 }
 
 /// One stage.
@@ -212,7 +233,7 @@ impl Pipeline {
             .iter()
             .find(|stage| !matches!(stage, Stage::Project { .. } | Stage::ReplaceRoot { .. }))
             .map(Stage::name)
-            .or(self.sink.as_ref().map(|sink| sink.name))
+            .or(self.sink.as_ref().map(PipelineSink::name))
     }
 
     /// Passes one document through stages that turn one into one; others are passed over.
@@ -263,7 +284,7 @@ impl Pipeline {
             say(stage.name(), stage.operand().as_raw());
         }
         if let Some(sink) = &self.sink {
-            say(sink.name, sink.spec.as_raw());
+            say(sink.name(), sink.operand().as_raw());
         }
         out
     }

@@ -42,6 +42,8 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$planCacheStats", |v, _| {
         generated("$planCacheStats", ErrorCode::FAILED_TO_PARSE.0, v)
     }),
+    ("$merge", stages::merge::parse),
+    ("$out", stages::out::parse),
     ("$project", project),
     ("$replaceRoot", replace_root),
     ("$replaceWith", |v, c| root_of("$replaceWith", v, c)),
@@ -66,8 +68,6 @@ const ABSENT: &[&str] = &[
     "$documents",
     "$fill",
     "$geoNear",
-    "$merge",
-    "$out",
     "$redact",
     "$sample",
     "$search",
@@ -140,7 +140,10 @@ pub(super) fn stage(
             if let Some(sink) = &pipeline.sink {
                 return Err(location(
                     40601,
-                    format!("{} can only be the final stage in the pipeline", sink.name),
+                    format!(
+                        "{} can only be the final stage in the pipeline",
+                        sink.name()
+                    ),
                 ));
             }
             match parsed {

@@ -3,5 +3,7 @@
 pub mod facet;
 pub mod graph_lookup;
 pub mod lookup;
+pub mod merge;
+pub mod out;
 pub mod sub_pipeline;
 pub mod union_with;

@@ -22,6 +22,7 @@ use super::batch::{self, CursorSettings};
 use super::context::{CommandContext, unknown_field};
 use super::fields;
 use super::list_collections::cursor_batch_size;
+use super::write_reply::append_write_concern;
 
 /// An aggregate command, parsed.
 struct Request<'a> {
@@ -129,7 +130,7 @@ pub fn collect_on_view(
         allow_disk_use: None,
         explain: false,
     };
-    let mut source = start(cx, namespace, request)?;
+    let (mut source, _) = start(cx, namespace, request)?;
     let mut found = Vec::new();
     let op = cx.op.clone();
     while let Some(doc) = source.next(&op)? {
@@ -163,7 +164,10 @@ fn reply(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let batch_size = request.batch_size;
-    let source = start(cx, namespace, request)?;
+    let (mut source, prepared) = start(cx, namespace, request)?;
+    if let Some(sink) = &prepared.pipeline.rest.sink {
+        db_aggregate::sink::run(&prepared.context, &cx.op, &mut source, sink)?;
+    }
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(
         cx,
@@ -176,7 +180,11 @@ fn reply(
             no_timeout: false,
         },
         out,
-    )
+    )?;
+    if prepared.pipeline.rest.sink.is_some() {
+        append_write_concern(cx, out);
+    }
+    Ok(())
 }
 
 /// Starts the pipeline of a request over a collection or view.
@@ -184,7 +192,7 @@ fn start(
     cx: &CommandContext<'_>,
     namespace: &Namespace,
     request: Request<'_>,
-) -> Result<Aggregate, Error> {
+) -> Result<(Aggregate, Prepared), Error> {
     let prepared = prepare(
         cx,
         namespace,
@@ -199,19 +207,22 @@ fn start(
         on,
     } = &prepared;
     let view = context.view(&cx.op, on)?;
-    match &pipeline.rest.source {
+    let source = match &pipeline.rest.source {
         PipelineSource::Collection => {
-            db_aggregate::start(context, &view, &cx.op, pipeline, request.hint.as_ref())
+            db_aggregate::start(context, &view, &cx.op, pipeline, request.hint.as_ref())?
         }
         PipelineSource::Generated { name, spec } => {
             let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
-            Ok(db_aggregate::start_over(context, documents, pipeline))
+            db_aggregate::start_over(context, documents, pipeline)
         }
-        PipelineSource::Documents(_) => Err(Error::new(
-            ErrorCode::INVALID_NAMESPACE,
-            "$documents can only be run with {aggregate: 1} or within a stage's pipeline",
-        )),
-    }
+        PipelineSource::Documents(_) => {
+            return Err(Error::new(
+                ErrorCode::INVALID_NAMESPACE,
+                "$documents can only be run with {aggregate: 1} or within a stage's pipeline",
+            ));
+        }
+    };
+    Ok((source, prepared))
 }
 
 /// A pipeline ready to start.
@@ -299,7 +310,10 @@ fn run_collectionless(
     }
     let namespace = Namespace::new(cx.db, "system.listing")?;
     let reply_namespace = batch::command_namespace(cx.db, "aggregate");
-    let source = db_aggregate::start_over(&context, documents, &pipeline);
+    let mut source = db_aggregate::start_over(&context, documents, &pipeline);
+    if let Some(sink) = &pipeline.rest.sink {
+        db_aggregate::sink::run(&context, &cx.op, &mut source, sink)?;
+    }
     batch::reply_with_cursor(
         cx,
         Box::new(source),
@@ -366,6 +380,17 @@ pub fn explain_on_view(
         pipeline,
         on,
     } = &prepared;
+    if let Some(sink) = &pipeline.rest.sink
+        && verbosity > Verbosity::QueryPlanner
+    {
+        return Err(Error::new(
+            ErrorCode(51029),
+            format!(
+                "explain of {} must have the verbosity 'queryPlanner': what it writes is not tried out",
+                sink.name()
+            ),
+        ));
+    }
     let view = context.view(&cx.op, on)?;
     match &pipeline.rest.source {
         PipelineSource::Collection => {

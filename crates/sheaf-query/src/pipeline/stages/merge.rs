@@ -1,0 +1,382 @@
+//! `$merge`: the results are written into a collection, one by one.
+//!
+//! ```text
+//!   result ── on: fields with a unique index ──┬─ a document is there: whenMatched
+//!                                              │    replace | keepExisting | merge | fail | [pipeline]
+//!                                              └─ none: whenNotMatched
+//!                                                   insert | discard | fail
+//! ```
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
+
+use crate::expression::{Expression, field_path, location, parse as parse_expression};
+use crate::matcher::ParseContext;
+use crate::pipeline::environment::ForeignName;
+use crate::pipeline::stage::{ParsedStage, StageContext};
+use crate::pipeline::{Pipeline, PipelineSink};
+
+use super::out::name_operand;
+
+/// A parsed `$merge`.
+#[derive(Debug, Clone)]
+pub struct Merge {
+    /// The collection that is written to.
+    pub into: ForeignName,
+    /// The paths that identify a document; `None` is `_id`.
+    pub on: Option<Vec<Box<str>>>,
+    /// When a document with the same values is there.
+    pub when_matched: WhenMatched,
+    /// When none is.
+    pub when_not_matched: WhenNotMatched,
+    let_spec: Option<DocBuf>,
+    variables: Vec<(Box<str>, Expression)>,
+}
+
+/// What becomes of a document that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WhenMatched {
+    /// The result takes its place.
+    Replace,
+    /// It stays.
+    KeepExisting,
+    /// The result's fields take the place of its own.
+    Merge,
+    /// The pipeline ends in an error.
+    Fail,
+    /// It is changed by these stages.
+    Pipeline(ArrayBuf),
+}
+
+/// What becomes of a result that no document answers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenNotMatched {
+    /// It is inserted.
+    Insert,
+    /// It is dropped.
+    Discard,
+    /// The pipeline ends in an error.
+    Fail,
+}
+
+/// Parses `"collection"` or `{into, on, let, whenMatched, whenNotMatched}`.
+/// Errors: 51182 for another operand, 51181 for modes that do not go together, 51199 for a `let` without
+/// a pipeline or with another `new`; those of the pipeline.
+pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
+    let mut merge = Merge {
+        into: ForeignName {
+            db: None,
+            collection: Box::default(),
+        },
+        on: None,
+        when_matched: WhenMatched::Merge,
+        when_not_matched: WhenNotMatched::Insert,
+        let_spec: None,
+        variables: Vec::new(),
+    };
+    match value {
+        RawValue::String(_) => merge.into = target(value)?,
+        RawValue::Document(spec) => read(spec, &mut merge)?,
+        other => {
+            return Err(location(
+                51182,
+                format!(
+                    "$merge only supports a string or object argument, but found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    }
+    if merge.into.collection.is_empty() {
+        return Err(Error::new(
+            ErrorCode::IDL_FAILED_TO_PARSE,
+            "BSON field '$merge.into' is missing but a required field",
+        ));
+    }
+    check_modes(&merge)?;
+    bind_variables(&mut merge, context)?;
+    Ok(ParsedStage::Sink(PipelineSink::Merge(merge.into())))
+}
+
+fn wrong_type(field: &str, value: RawValue<'_>, expected: &str) -> Error {
+    Error::new(
+        ErrorCode::TYPE_MISMATCH,
+        format!(
+            "BSON field '$merge.{field}' is the wrong type '{}', expected {expected}",
+            value.type_name()
+        ),
+    )
+}
+
+fn target(value: RawValue<'_>) -> Result<ForeignName> {
+    let empty = || {
+        Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            "the collection of $merge must not be empty",
+        )
+    };
+    match value {
+        RawValue::String("") => Err(empty()),
+        RawValue::String(name) => Ok(ForeignName {
+            db: None,
+            collection: name.into(),
+        }),
+        RawValue::Document(spec) => {
+            let mut name = ForeignName {
+                db: None,
+                collection: Box::default(),
+            };
+            for element in spec {
+                match (element.key(), element.value()) {
+                    ("db", RawValue::String(db)) => name.db = Some(db.into()),
+                    ("coll", RawValue::String(coll)) => name.collection = coll.into(),
+                    (field @ ("db" | "coll"), value) => {
+                        return Err(wrong_type(field, value, "type 'string'"));
+                    }
+                    (other, _) => {
+                        return Err(Error::new(
+                            ErrorCode::IDL_UNKNOWN_FIELD,
+                            format!("BSON field '$merge.into.{other}' is an unknown field."),
+                        ));
+                    }
+                }
+            }
+            match name.collection.is_empty() {
+                true => Err(empty()),
+                false => Ok(name),
+            }
+        }
+        other => Err(location(
+            51178,
+            format!(
+                "$merge 'into' field must be either a string or an object, but found {}",
+                other.type_name()
+            ),
+        )),
+    }
+}
+
+fn read(spec: RawDoc<'_>, merge: &mut Merge) -> Result<()> {
+    for element in spec {
+        let (name, value) = (element.key(), element.value());
+        match name {
+            "into" => merge.into = target(value)?,
+            "on" => merge.on = Some(on_fields(value)?),
+            "let" => match value {
+                RawValue::Document(vars) => merge.let_spec = Some(vars.to_buf()),
+                other => return Err(wrong_type("let", other, "type 'object'")),
+            },
+            "whenMatched" => {
+                merge.when_matched = match value {
+                    RawValue::String("replace") => WhenMatched::Replace,
+                    RawValue::String("keepExisting") => WhenMatched::KeepExisting,
+                    RawValue::String("merge") => WhenMatched::Merge,
+                    RawValue::String("fail") => WhenMatched::Fail,
+                    RawValue::Array(stages) => WhenMatched::Pipeline(stages.to_buf()),
+                    RawValue::String(other) => return Err(not_a_mode("whenMatched", other)),
+                    other => {
+                        return Err(location(
+                            51191,
+                            format!(
+                                "$merge 'whenMatched' field must be either a string or an array, but found {}",
+                                other.type_name()
+                            ),
+                        ));
+                    }
+                }
+            }
+            "whenNotMatched" => {
+                merge.when_not_matched = match value {
+                    RawValue::String("insert") => WhenNotMatched::Insert,
+                    RawValue::String("discard") => WhenNotMatched::Discard,
+                    RawValue::String("fail") => WhenNotMatched::Fail,
+                    RawValue::String(other) => return Err(not_a_mode("whenNotMatched", other)),
+                    other => return Err(wrong_type("whenNotMatched", other, "type 'string'")),
+                }
+            }
+            other => {
+                return Err(Error::new(
+                    ErrorCode::IDL_UNKNOWN_FIELD,
+                    format!("BSON field '$merge.{other}' is an unknown field."),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn not_a_mode(field: &str, mode: &str) -> Error {
+    Error::bad_value(format!(
+        "Enumeration value '{mode}' for field '$merge.{field}' is not a valid value."
+    ))
+}
+
+fn on_fields(value: RawValue<'_>) -> Result<Vec<Box<str>>> {
+    let wrong = || {
+        location(
+            51186,
+            format!(
+                "$merge 'on' field must be either a string or an array of strings, but found {}",
+                value.type_name()
+            ),
+        )
+    };
+    let mut paths: Vec<Box<str>> = Vec::new();
+    let mut add = |path: &str| -> Result<()> {
+        field_path::split(path)?;
+        if paths.iter().any(|known| **known == *path) {
+            return Err(location(
+                31465,
+                format!("Found a duplicate field in the $merge.on list: '{path}'"),
+            ));
+        }
+        paths.push(path.into());
+        Ok(())
+    };
+    match value {
+        RawValue::String(path) => add(path)?,
+        RawValue::Array(list) if list.is_empty() => {
+            return Err(location(
+                51187,
+                "If explicitly specifying $merge 'on', must include at least one field",
+            ));
+        }
+        RawValue::Array(list) => {
+            for path in list {
+                match path {
+                    RawValue::String(path) => add(path)?,
+                    other => {
+                        return Err(location(
+                            51134,
+                            format!(
+                                "$merge 'on' array elements must be strings, but found {}",
+                                other.type_name()
+                            ),
+                        ));
+                    }
+                }
+            }
+        }
+        _ => return Err(wrong()),
+    }
+    Ok(paths)
+}
+
+/// What becomes of both cases must go together: a `fail` or `keepExisting` of the one is an insert of the other.
+fn check_modes(merge: &Merge) -> Result<()> {
+    let needs_insert = matches!(
+        merge.when_matched,
+        WhenMatched::KeepExisting | WhenMatched::Fail
+    );
+    if needs_insert && merge.when_not_matched != WhenNotMatched::Insert {
+        return Err(location(
+            51181,
+            format!(
+                "Combination of {{whenMatched: {:?}}} and {{whenNotMatched: {:?}}} is not supported",
+                merge.when_matched, merge.when_not_matched
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn bind_variables(merge: &mut Merge, context: &StageContext<'_>) -> Result<()> {
+    let WhenMatched::Pipeline(stages) = &merge.when_matched else {
+        if merge.let_spec.is_some() {
+            return Err(location(
+                51199,
+                "Cannot use 'let' variables with 'whenMatched' that is not a pipeline",
+            ));
+        }
+        return Ok(());
+    };
+    let mut inner = context.parse.clone();
+    inner.variables.declare("new")?;
+    for element in merge
+        .let_spec
+        .as_ref()
+        .map_or(RawDoc::EMPTY, |spec| spec.as_raw())
+    {
+        if element.key() == "new" {
+            if !matches!(element.value(), RawValue::String("$$ROOT")) {
+                return Err(location(
+                    51273,
+                    "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
+                ));
+            }
+            continue;
+        }
+        let value = parse_expression(element.value(), &context.parse.variables)?;
+        inner.variables.declare(element.key())?;
+        merge.variables.push((element.key().into(), value));
+    }
+    check_pipeline(stages.as_raw(), &inner)
+}
+
+fn check_pipeline(stages: RawArray<'_>, context: &ParseContext) -> Result<()> {
+    let parsed = Pipeline::parse(stages, context)?;
+    match parsed.first_stage_not_for_updates() {
+        None => Ok(()),
+        Some(stage) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("{stage} is not allowed to be used within an update"),
+        )),
+    }
+}
+
+impl Merge {
+    /// The variables of the pipeline for one result, as `let` of an update: `new` is the result.
+    /// Errors: those of the expressions.
+    pub fn variables(&self, new: RawDoc<'_>) -> Result<DocBuf> {
+        let mut out = DocBuilder::new();
+        let mut literal = |name: &str, value: RawValue<'_>| {
+            out.begin_document(name);
+            out.append("$literal", value);
+            out.end();
+        };
+        literal("new", RawValue::Document(new));
+        for (name, value) in &self.variables {
+            let value = value.evaluate_on(new)?;
+            literal(name, value.as_raw().unwrap_or(RawValue::Null));
+        }
+        Ok(out.finish())
+    }
+
+    /// As a value, for explain.
+    pub fn operand(&self) -> Value {
+        let mut out = DocBuilder::new();
+        out.append("into", &name_operand(&self.into));
+        match &self.on {
+            None => {
+                out.append("on", "_id");
+            }
+            Some(on) if on.len() == 1 => {
+                out.append("on", &*on[0]);
+            }
+            Some(on) => {
+                out.begin_array("on");
+                on.iter().for_each(|path| {
+                    out.push(&**path);
+                });
+                out.end();
+            }
+        }
+        if let Some(vars) = &self.let_spec {
+            out.append("let", vars);
+        }
+        match &self.when_matched {
+            WhenMatched::Replace => out.append("whenMatched", "replace"),
+            WhenMatched::KeepExisting => out.append("whenMatched", "keepExisting"),
+            WhenMatched::Merge => out.append("whenMatched", "merge"),
+            WhenMatched::Fail => out.append("whenMatched", "fail"),
+            WhenMatched::Pipeline(stages) => out.append("whenMatched", stages),
+        };
+        let not_matched = match self.when_not_matched {
+            WhenNotMatched::Insert => "insert",
+            WhenNotMatched::Discard => "discard",
+            WhenNotMatched::Fail => "fail",
+        };
+        out.append("whenNotMatched", not_matched);
+        Value::Document(out.finish())
+    }
+}

@@ -1,0 +1,109 @@
+//! `$out`: the results take the place of a collection.
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuilder, RawValue, Value};
+
+use crate::expression::location;
+use crate::pipeline::PipelineSink;
+use crate::pipeline::environment::ForeignName;
+use crate::pipeline::stage::{ParsedStage, StageContext};
+
+/// A parsed `$out`.
+#[derive(Debug, Clone)]
+pub struct Out {
+    /// The collection that is replaced.
+    pub to: ForeignName,
+}
+
+/// Parses `"collection"` or `{db, coll}`.
+/// Errors: 16990 for another operand, FailedToParse for a field that is unknown or missing,
+/// NotImplemented for `timeseries`.
+pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
+    let to = match value {
+        RawValue::String(name) => ForeignName {
+            db: None,
+            collection: checked(name)?,
+        },
+        RawValue::Document(spec) => {
+            let (mut db, mut collection) = (None, None);
+            for element in spec {
+                match (element.key(), element.value()) {
+                    ("db", RawValue::String(name)) => db = Some(Box::from(name)),
+                    ("coll", RawValue::String(name)) => collection = Some(checked(name)?),
+                    ("db" | "coll", other) => {
+                        return Err(Error::new(
+                            ErrorCode::TYPE_MISMATCH,
+                            format!(
+                                "BSON field '$out.{}' is the wrong type '{}', expected type 'string'",
+                                element.key(),
+                                other.type_name()
+                            ),
+                        ));
+                    }
+                    ("timeseries", _) => {
+                        return Err(Error::new(
+                            ErrorCode::NOT_IMPLEMENTED,
+                            "$out with 'timeseries' is not supported: there are no time series collections",
+                        ));
+                    }
+                    (other, _) => {
+                        return Err(Error::new(
+                            ErrorCode::IDL_UNKNOWN_FIELD,
+                            format!("BSON field '$out.{other}' is an unknown field."),
+                        ));
+                    }
+                }
+            }
+            let (Some(db), Some(collection)) = (db, collection) else {
+                return Err(location(
+                    16994,
+                    "$out as an object needs both 'db' and 'coll'",
+                ));
+            };
+            ForeignName {
+                db: Some(db),
+                collection,
+            }
+        }
+        other => {
+            return Err(location(
+                16990,
+                format!(
+                    "$out only supports a string or object argument, but found {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    Ok(ParsedStage::Sink(PipelineSink::Out(Out { to }.into())))
+}
+
+fn checked(name: &str) -> Result<Box<str>> {
+    if name.is_empty() {
+        return Err(Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            "the collection of $out must not be empty",
+        ));
+    }
+    Ok(name.into())
+}
+
+impl Out {
+    /// As a value, for explain.
+    pub fn operand(&self) -> Value {
+        name_operand(&self.to)
+    }
+}
+
+/// A collection's name, or `{db, coll}`.
+pub(super) fn name_operand(name: &ForeignName) -> Value {
+    match &name.db {
+        None => Value::String(name.collection.to_string()),
+        Some(db) => {
+            let mut out = DocBuilder::new();
+            out.append("db", &**db);
+            out.append("coll", &*name.collection);
+            Value::Document(out.finish())
+        }
+    }
+}

@@ -12,6 +12,7 @@ mod find_by_index;
 mod indexes;
 mod intersection;
 mod oplog;
+mod pipelines;
 mod random;
 mod sort_spill;
 mod support;

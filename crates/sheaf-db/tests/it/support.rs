@@ -68,6 +68,10 @@ impl TestDb {
         self.db = Db::open(self.engine.clone(), options).unwrap();
     }
 
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     pub fn engine(&self) -> &Arc<dyn StorageEngine> {
         &self.engine
     }

@@ -1,0 +1,250 @@
+//! Pipelines over collections, from outside: the scripts in `testdata/pipelines`.
+//!
+//! ```text
+//!   docs c [{...}, ...]          the collection holds these
+//!   index c {a: 1} {unique: true}
+//!   view v on c [stages]         below it an error, or nothing
+//!   drop c
+//!   run c [stages]               below it the results, or `code message`
+//!   stats c [stages]             what each stage counted
+//!   show c                       what the collection holds
+//! ```
+//!
+//! `run` is done twice: as it is, and with hardly any memory, so that whatever
+//! can spill does; both must give the same. `UPDATE_EXPECT=1` rewrites answers.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use sheaf_bson::json::{parse, parse_doc, parse_prefix, typed};
+use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, Error, RawValue};
+use sheaf_db::aggregate::explain::{ExplainRequest, explain};
+use sheaf_db::aggregate::{self, AggregateContext};
+use sheaf_db::explain::Verbosity;
+use sheaf_db::find::QueryOptions;
+use sheaf_db::{Namespace, ResultSource};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
+use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};
+
+use crate::support::{EngineKind, TestDb, ns};
+
+pub fn array(text: &str) -> ArrayBuf {
+    let value = parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    match value.as_raw() {
+        RawValue::Array(array) => array.to_buf(),
+        _ => panic!("{text} is no array"),
+    }
+}
+
+fn parse_context() -> ParseContext {
+    ParseContext {
+        variables: VariableScope::new(DateTime(1_700_000_000_000)),
+    }
+}
+
+/// The pipeline over what the name stands for, and that collection.
+pub fn prepared(
+    test: &TestDb,
+    name: &str,
+    stages: &ArrayBuf,
+    optimize: bool,
+) -> Result<(Namespace, OptimizedPipeline), Error> {
+    let context = parse_context();
+    let mut pipeline = Pipeline::parse(stages.as_raw(), &context)?;
+    let mut on = ns(name);
+    if let Some(view) = test.db.resolve_view(&on)? {
+        let mut whole = Pipeline::parse(view.pipeline.as_raw(), &context)?;
+        whole.stages.append(&mut pipeline.stages);
+        whole.sink = pipeline.sink.take();
+        pipeline = whole;
+        on = view.on;
+    }
+    let pipeline = match optimize {
+        true => pipeline.optimize(),
+        false => OptimizedPipeline {
+            prefix: Default::default(),
+            rest: pipeline,
+        },
+    };
+    Ok((on, pipeline))
+}
+
+pub fn run_with(
+    test: &TestDb,
+    name: &str,
+    stages: &ArrayBuf,
+    options: QueryOptions,
+    optimize: bool,
+) -> Result<Vec<DocBuf>, Error> {
+    let (on, pipeline) = prepared(test, name, stages, optimize)?;
+    let cx = AggregateContext::new(&test.db, on.db(), parse_context(), options);
+    let view = cx.view(&test.op, &on)?;
+    let mut source = aggregate::start(&cx, &view, &test.op, &pipeline, None)?;
+    if let Some(sink) = &pipeline.rest.sink {
+        aggregate::sink::run(&cx, &test.op, &mut source, sink)?;
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    while let Some(doc) = source.next(&test.op)? {
+        found.push(doc.as_raw().to_buf());
+    }
+    Ok(found)
+}
+
+pub fn small(test: &TestDb) -> QueryOptions {
+    QueryOptions {
+        sort_memory_bytes_max: 512,
+        temp_dir: test.dir().join("_tmp"),
+        ..Default::default()
+    }
+}
+
+fn lines(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
+    match result {
+        Ok(docs) => docs.iter().map(typed).collect(),
+        Err(e) => vec![format!("{} {}", e.code().0, e.message())],
+    }
+}
+
+fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>, Error> {
+    let (on, pipeline) = prepared(test, name, stages, true)?;
+    let cx = AggregateContext::new(&test.db, on.db(), parse_context(), QueryOptions::default());
+    let view = cx.view(&test.op, &on)?;
+    let request = ExplainRequest {
+        view: &view,
+        op: &test.op,
+        namespace: on.as_str(),
+        verbosity: Verbosity::ExecutionStats,
+        hint: None,
+    };
+    let mut out = DocBuilder::new();
+    explain(&cx, &request, &pipeline, &mut out)?;
+    let out = out.finish();
+    let Some(RawValue::Array(stages)) = out.get("stages") else {
+        return Ok(vec!["all in the plan".into()]);
+    };
+    let mut lines = Vec::new();
+    for stage in stages.iter().filter_map(|stage| stage.as_document()) {
+        let name = stage.first().map_or("", |first| first.key());
+        if name == "$cursor" {
+            continue;
+        }
+        let mut line = name.to_owned();
+        for field in stage.iter().skip(1) {
+            if field.key() != "executionTimeMillisEstimate" {
+                let _ = write!(line, "  {}: {}", field.key(), field.value());
+            }
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+fn answer(test: &TestDb, line: &str) -> Vec<String> {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let done = |result: Result<(), Error>| lines(result.map(|()| Vec::new()));
+    match word {
+        "docs" => {
+            let dropped = test.db.drop_collection(&test.op, &ns(name));
+            dropped.unwrap();
+            let docs = array(rest);
+            for doc in docs.as_raw() {
+                let doc = doc.as_document().unwrap();
+                test.db.insert_one(&test.op, &ns(name), doc).unwrap();
+            }
+            Vec::new()
+        }
+        "index" => {
+            let (_, end) = parse_prefix(rest).unwrap();
+            let key = parse_doc(rest[..end].trim_end()).unwrap();
+            let options = rest[end..].trim();
+            let options = match options.is_empty() {
+                true => DocBuf::new(),
+                false => parse_doc(options).unwrap(),
+            };
+            done(test.create_index(name, key, options))
+        }
+        "drop" => {
+            test.db.drop_collection(&test.op, &ns(name)).unwrap();
+            Vec::new()
+        }
+        "view" => {
+            let rest = rest.strip_prefix("on ").expect("view NAME on OTHER [..]");
+            let (on, stages) = rest.split_once(' ').expect("view NAME on OTHER [..]");
+            let stages = array(stages);
+            done(
+                test.db
+                    .create_view(&test.op, &ns(name), on, stages.as_raw()),
+            )
+        }
+        "run" => {
+            let stages = array(rest);
+            let plain = run_with(test, name, &stages, QueryOptions::default(), true);
+            let plain = lines(plain);
+            let writes = rest.contains("$merge") || rest.contains("$out");
+            if !writes {
+                let spilled = lines(run_with(test, name, &stages, small(test), true));
+                assert_eq!(plain, spilled, "{line} with little memory");
+                let naive = lines(run_with(
+                    test,
+                    name,
+                    &stages,
+                    QueryOptions::default(),
+                    false,
+                ));
+                assert_eq!(plain, naive, "{line} without the optimiser");
+            }
+            plain
+        }
+        "stats" => match stats(test, name, &array(rest)) {
+            Ok(lines) => lines,
+            Err(e) => vec![format!("{} {}", e.code().0, e.message())],
+        },
+        "show" => match test.db.catalog().collection(&ns(name)) {
+            Some(_) => test.documents(name).iter().map(typed).collect(),
+            None => vec!["there is no such collection".into()],
+        },
+        other => panic!("nothing is called {other}"),
+    }
+}
+
+fn script(file: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata/pipelines")
+        .join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let test = TestDb::new(EngineKind::Memory, Default::default());
+    let mut out = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let _ = writeln!(out, "{line}");
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        while lines.next_if(|next| next.starts_with("  ")).is_some() {}
+        for line in answer(&test, line) {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, out).unwrap();
+        return;
+    }
+    for (at, (wanted, got)) in text.lines().zip(out.lines()).enumerate() {
+        assert_eq!(wanted, got, "{file}, line {}", at + 1);
+    }
+    assert_eq!(text.lines().count(), out.lines().count(), "{file}");
+}
+
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            script(concat!(stringify!($name), ".txt"));
+        })*
+    };
+}
+
+scripts! { lookup graph_lookup union_facet merge_out views }

@@ -183,6 +183,39 @@ pub struct SpilledRecord {
     pub payload: Vec<u8>,
 }
 
+/// What a stage has spilled, for explain.
+#[derive(Debug, Clone, Default)]
+pub struct SpillStats {
+    /// How often memory was full.
+    pub spills: u64,
+    /// Records written.
+    pub records: u64,
+    /// Bytes that were in memory when it was full, all times together.
+    pub memory_bytes: u64,
+    /// Bytes written.
+    pub disk_bytes: u64,
+    /// Bytes of the documents that the stage gave.
+    pub output_bytes: u64,
+}
+
+impl SpillStats {
+    /// Counts one spill of what took `memory_bytes`; `disk_bytes` were written up to now.
+    pub fn count(&mut self, memory_bytes: usize, disk_bytes: u64) {
+        self.spills += 1;
+        self.memory_bytes += memory_bytes as u64;
+        self.disk_bytes = disk_bytes;
+    }
+
+    /// Appends `usedDisk` and what goes with it.
+    pub fn append(&self, out: &mut DocBuilder) {
+        out.append("usedDisk", self.spills > 0);
+        out.append("spills", self.spills as i64);
+        out.append("spilledDataStorageSize", self.disk_bytes as i64);
+        out.append("numBytesSpilledEstimate", self.memory_bytes as i64);
+        out.append("spilledRecords", self.records as i64);
+    }
+}
+
 /// The error of a stage that outgrew its memory and may not use the disk.
 pub fn no_disk_use(stage: &str, bytes_max: usize) -> Error {
     Error::new(

@@ -2,12 +2,13 @@
 //!
 //! Values that compare equal are one group (1 and 1.0, text by the collation),
 //! so groups are found by KeyString; the first value met becomes the group's `_id`. Groups come
-//! out in the order in which they were first met, though no one may rely on it.
+//! out in the order in which they were first met, though no one may rely on it: when memory was too
+//! small for all groups they come in the order of their keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sheaf_bson::error_code::{ErrorCode, Result};
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
@@ -15,7 +16,7 @@ use crate::expression::{Expression, VariableScope, location, parse};
 use crate::matcher::Dependencies;
 
 use super::accumulator::{Accumulator, AccumulatorFeed, AccumulatorSpec};
-use super::environment::{Environment, no_disk_use};
+use super::environment::{Environment, SpillStats, SpillStore, SpilledRecord};
 
 /// A parsed `$group`.
 #[derive(Debug, Clone)]
@@ -130,70 +131,153 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
     })
 }
 
+/// A group: its `_id` and the states of its accumulators.
+type State = (Value, Vec<Accumulator>);
+
 /// The running state of a `$group`.
-#[derive(Debug)]
+///
+/// ```text
+///   memory full ──> groups so far, ordered by key, as one run on disk; begin anew
+///   at the end  ──> runs merged by key: the states of one group, one after another, are one state
+/// ```
 pub(super) struct Grouper {
     group: Arc<Group>,
     places: HashMap<Box<[u8]>, usize>,
-    groups: Vec<(Value, Vec<Accumulator>)>,
+    groups: Vec<State>,
     bytes: usize,
+    /// By field: what the states hold, and the most that they held.
+    state_bytes: Vec<(usize, usize)>,
     key: KeyStringBuilder,
     feeds: Vec<AccumulatorFeed>,
-    output: Option<std::vec::IntoIter<(Value, Vec<Accumulator>)>>,
+    store: Option<Box<dyn SpillStore>>,
+    output: Output,
+    stats: SpillStats,
+}
+
+enum Output {
+    /// Documents still come.
+    None,
+    Memory(std::vec::IntoIter<State>),
+    /// The record that belongs to the next group, already read.
+    Store(Option<SpilledRecord>),
 }
 
 impl Grouper {
     pub(super) fn new(group: Arc<Group>) -> Grouper {
         Grouper {
             feeds: group.fields.iter().map(|f| f.accumulator.feed()).collect(),
+            state_bytes: vec![(0, 0); group.fields.len()],
             group,
             places: HashMap::new(),
             groups: Vec::new(),
             bytes: 0,
             key: KeyStringBuilder::new(Directions::default()),
-            output: None,
+            store: None,
+            output: Output::None,
+            stats: SpillStats::default(),
         }
     }
 
     /// Takes one document.
-    /// Errors: those of expressions; more than the memory a stage may hold.
+    /// Errors: those of expressions; more than the memory a stage may hold, when it must not spill.
     pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         let group = Arc::clone(&self.group);
         let id = group.id.evaluate_on(doc)?;
-        let id = id.as_raw().unwrap_or(RawValue::Null);
-        self.key.reset();
-        self.key.append_with(id, group.collator.as_deref());
-        let at = match self.places.get(self.key.as_bytes()) {
-            Some(at) => *at,
-            None => {
-                let key: Box<[u8]> = self.key.as_bytes().into();
-                // The entry, its key twice over (here and in _id), and the accumulators.
-                self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
-                self.places.insert(key, self.groups.len());
-                let states = group.fields.iter().map(|f| f.accumulator.start(id));
-                self.groups
-                    .push((id.to_value(), states.collect::<Result<_>>()?));
-                self.groups.len() - 1
-            }
-        };
+        let at = self.place(id.as_raw().unwrap_or(RawValue::Null))?;
         let states = group.fields.iter().zip(&mut self.groups[at].1);
-        for ((field, state), feed) in states.zip(&mut self.feeds) {
-            self.bytes += feed.feed(&field.accumulator, doc, state)?;
+        for (((field, state), feed), bytes) in
+            states.zip(&mut self.feeds).zip(&mut self.state_bytes)
+        {
+            let grown = feed.feed(&field.accumulator, doc, state)?;
+            self.bytes += grown;
+            bytes.0 += grown;
         }
         if self.bytes > env.memory_bytes_max() {
-            return Err(no_disk_use("$group", env.memory_bytes_max()));
+            self.spill(env)?;
         }
         Ok(())
     }
 
+    /// Where the group of this `_id` is; it is begun when there is none.
+    fn place(&mut self, id: RawValue<'_>) -> Result<usize> {
+        let group = &self.group;
+        self.key.reset();
+        self.key.append_with(id, group.collator.as_deref());
+        if let Some(at) = self.places.get(self.key.as_bytes()) {
+            return Ok(*at);
+        }
+        let key: Box<[u8]> = self.key.as_bytes().into();
+        // The entry, its key twice over (here and in _id), and the accumulators.
+        self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
+        self.places.insert(key, self.groups.len());
+        let states = group.fields.iter().map(|f| f.accumulator.start(id));
+        let states = states.collect::<Result<_>>()?;
+        self.groups.push((id.to_value(), states));
+        Ok(self.groups.len() - 1)
+    }
+
+    /// Writes the groups so far to disk and begins anew.
+    fn spill(&mut self, env: &dyn Environment) -> Result<()> {
+        for (now, most) in &mut self.state_bytes {
+            *most = (*most).max(*now);
+            *now = 0;
+        }
+        let store = match &mut self.store {
+            Some(store) => store,
+            None => self.store.insert(env.spill("$group")?),
+        };
+        let mut places: Vec<(Box<[u8]>, usize)> = self.places.drain().collect();
+        places.sort_unstable();
+        let mut groups: Vec<Option<State>> = self.groups.drain(..).map(Some).collect();
+        store.begin_run()?;
+        for (key, at) in places {
+            env.check_interrupt()?;
+            let Some((id, states)) = groups[at].take() else {
+                continue;
+            };
+            let mut payload = DocBuilder::new();
+            payload.append("_id", &id);
+            payload.begin_array("s");
+            for state in states {
+                payload.push(state.into_partial().as_raw());
+            }
+            payload.end();
+            store.push(&key, payload.finish().as_bytes())?;
+            self.stats.records += 1;
+        }
+        self.stats.count(self.bytes, store.bytes_written());
+        self.bytes = 0;
+        Ok(())
+    }
+
     /// The next group, once all documents were taken.
-    pub(super) fn drain(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
-        let groups = &mut self.groups;
-        let output = self
-            .output
-            .get_or_insert_with(|| std::mem::take(groups).into_iter());
-        self.places = HashMap::new();
-        let Some((id, states)) = output.next() else {
+    pub(super) fn drain(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
+        if let Output::None = self.output {
+            if self.store.is_some() {
+                self.spill(env)?;
+            }
+            self.places = HashMap::new();
+            for (now, most) in &mut self.state_bytes {
+                *most = (*most).max(*now);
+            }
+            self.output = match &mut self.store {
+                Some(store) => Output::Store(store.next()?),
+                None => Output::Memory(std::mem::take(&mut self.groups).into_iter()),
+            };
+        }
+        let state = match &mut self.output {
+            Output::Memory(groups) => groups.next(),
+            Output::None => None,
+            Output::Store(next) => match (next.take(), &mut self.store) {
+                (Some(first), Some(store)) => {
+                    let (state, after) = merged(&self.group, &mut **store, first)?;
+                    *next = after;
+                    Some(state)
+                }
+                _ => None,
+            },
+        };
+        let Some((id, states)) = state else {
             return Ok(None);
         };
         let mut out = DocBuilder::new();
@@ -201,8 +285,53 @@ impl Grouper {
         for (field, state) in self.group.fields.iter().zip(states) {
             out.append(&field.name, &state.finish());
         }
-        Ok(Some(out.finish()))
+        let out = out.finish();
+        self.stats.output_bytes += out.len_bytes() as u64;
+        Ok(Some(out))
     }
 
-    pub(super) fn append_stats(&self, _: &mut DocBuilder) {}
+    pub(super) fn append_stats(&self, out: &mut DocBuilder) {
+        out.begin_document("maxAccumulatorMemoryUsageBytes");
+        for (field, (now, most)) in self.group.fields.iter().zip(&self.state_bytes) {
+            out.append(&field.name, (*now).max(*most) as i64);
+        }
+        out.end();
+        out.append("totalOutputDataSizeBytes", self.stats.output_bytes as i64);
+        self.stats.append(out);
+    }
+}
+
+/// The state of the group that `first` begins, and the first record of the next group.
+fn merged(
+    group: &Group,
+    store: &mut dyn SpillStore,
+    first: SpilledRecord,
+) -> Result<(State, Option<SpilledRecord>)> {
+    let damaged = || {
+        Error::new(
+            ErrorCode::INTERNAL_ERROR,
+            "a spilled group is damaged; the disk of temporary files may be failing",
+        )
+    };
+    let read = |record: &SpilledRecord| -> Result<DocBuf> {
+        Ok(RawDoc::parse(&record.payload)
+            .map_err(|_| damaged())?
+            .to_buf())
+    };
+    let payload = read(&first)?;
+    let id = payload.get("_id").ok_or_else(damaged)?;
+    let states = group.fields.iter().map(|f| f.accumulator.start(id));
+    let mut states: Vec<Accumulator> = states.collect::<Result<_>>()?;
+    let id = id.to_value();
+    let mut payload = payload;
+    loop {
+        let partials = payload.get("s").and_then(|s| s.as_array());
+        for (state, partial) in states.iter_mut().zip(partials.ok_or_else(damaged)?) {
+            state.merge(partial)?;
+        }
+        match store.next()? {
+            Some(record) if record.key == first.key => payload = read(&record)?,
+            after => return Ok(((id, states), after)),
+        }
+    }
 }

@@ -1,25 +1,53 @@
 //! `$sort` within a pipeline: all documents, or the first few of them, by sort key.
+//!
+//! ```text
+//!   few wanted     a heap whose top is the last of the best so far
+//!   many           chunks of some thousands, each sorted when it is full; at the end merged
+//!   memory full    the chunks, merged, are one run on disk; at the end the runs are merged
+//! ```
+//!
+//! A chunk is sorted within a millisecond or two, so that an operation can be
+//! interrupted, and the first result does not wait for one large sort. Of
+//! documents with equal keys the one that came earlier stays first.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
 
 use crate::sort::{SortKey, SortKeyGenerator, SortPattern};
 
-use super::environment::{Environment, no_disk_use};
+use super::environment::{Environment, SpillStats, SpillStore};
 
-/// Documents before they are sorted. With a limit only that many are kept: a
-/// heap whose top is the last of them.
-#[derive(Debug)]
+/// Up to so many documents are kept in a heap.
+const HEAP_MAX: u64 = 4096;
+/// Documents sorted at once.
+const CHUNK: usize = 4096;
+
+/// Documents before they are sorted, and then in their order.
 pub(super) struct Sorter {
     keys: SortKeyGenerator,
-    limit: usize,
-    kept: BinaryHeap<Entry>,
+    limit: u64,
+    best: BinaryHeap<Entry>,
+    chunk: Vec<Entry>,
+    sorted: Vec<Vec<Entry>>,
     bytes: usize,
     count: u64,
     scratch: SortKey,
-    output: Option<std::vec::IntoIter<Entry>>,
+    store: Option<Box<dyn SpillStore>>,
+    output: Output,
+    given: u64,
+    stats: SpillStats,
+    bytes_sorted: u64,
+}
+
+enum Output {
+    /// Documents still come.
+    None,
+    Heap(std::vec::IntoIter<Entry>),
+    Chunks(Merge),
+    Store,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -48,32 +76,74 @@ impl PartialOrd for Entry {
     }
 }
 
+/// Sorted chunks, merged as they are asked for.
+struct Merge {
+    chunks: Vec<std::vec::IntoIter<Entry>>,
+    /// The least entry of each chunk that has one left, and the chunk's number.
+    heads: BinaryHeap<Reverse<(Entry, usize)>>,
+}
+
+impl Merge {
+    fn new(sorted: Vec<Vec<Entry>>) -> Merge {
+        let mut chunks: Vec<_> = sorted.into_iter().map(Vec::into_iter).collect();
+        let heads = chunks.iter_mut().enumerate();
+        let heads = heads.filter_map(|(at, chunk)| Some(Reverse((chunk.next()?, at))));
+        Merge {
+            heads: heads.collect(),
+            chunks,
+        }
+    }
+}
+
+impl Iterator for Merge {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        let mut head = self.heads.peek_mut()?;
+        let at = head.0.1;
+        match self.chunks[at].next() {
+            Some(next) => Some(std::mem::replace(&mut head.0.0, next)),
+            None => {
+                let Reverse((last, _)) = std::collections::binary_heap::PeekMut::pop(head);
+                Some(last)
+            }
+        }
+    }
+}
+
 impl Sorter {
     pub(super) fn new(pattern: &SortPattern, limit: Option<u64>) -> Sorter {
         Sorter {
             keys: SortKeyGenerator::new(pattern),
-            limit: limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX)),
-            kept: BinaryHeap::new(),
+            limit: limit.unwrap_or(u64::MAX),
+            best: BinaryHeap::new(),
+            chunk: Vec::new(),
+            sorted: Vec::new(),
             bytes: 0,
             count: 0,
             scratch: SortKey::new(),
-            output: None,
+            store: None,
+            output: Output::None,
+            given: 0,
+            stats: SpillStats::default(),
+            bytes_sorted: 0,
         }
     }
 
     /// Takes one document.
-    /// Errors: parallel arrays in the sort; more than the memory a stage may hold.
+    /// Errors: parallel arrays in the sort; more than the memory a stage may hold, when it must not spill.
     pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         self.scratch.clear();
         self.keys.key_of_document(doc, &mut self.scratch)?;
         let order = self.count;
         self.count += 1;
-        if self.kept.len() >= self.limit {
-            match self.kept.peek() {
+        let few = self.limit <= HEAP_MAX && self.store.is_none();
+        if few && self.best.len() as u64 >= self.limit {
+            match self.best.peek() {
                 Some(last) if self.scratch < last.key => {}
                 _ => return Ok(()),
             }
-            if let Some(last) = self.kept.pop() {
+            if let Some(last) = self.best.pop() {
                 self.bytes -= last.bytes();
             }
         }
@@ -83,21 +153,88 @@ impl Sorter {
             doc: doc.to_buf(),
         };
         self.bytes += entry.bytes();
-        self.kept.push(entry);
+        self.bytes_sorted += entry.bytes() as u64;
+        if few {
+            self.best.push(entry);
+        } else {
+            self.chunk.push(entry);
+            if self.chunk.len() >= CHUNK {
+                self.end_chunk();
+            }
+        }
         if self.bytes > env.memory_bytes_max() {
-            return Err(no_disk_use("$sort", env.memory_bytes_max()));
+            self.spill(env)?;
         }
         Ok(())
     }
 
-    /// The next document in order, once all were taken.
-    pub(super) fn drain(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
-        let kept = &mut self.kept;
-        let output = self
-            .output
-            .get_or_insert_with(|| std::mem::take(kept).into_sorted_vec().into_iter());
-        Ok(output.next().map(|entry| entry.doc))
+    fn end_chunk(&mut self) {
+        if !self.chunk.is_empty() {
+            self.chunk.sort_unstable();
+            self.sorted.push(std::mem::take(&mut self.chunk));
+        }
     }
 
-    pub(super) fn append_stats(&self, _: &mut DocBuilder) {}
+    /// Writes what is in memory to disk, as one run.
+    fn spill(&mut self, env: &dyn Environment) -> Result<()> {
+        self.chunk.extend(std::mem::take(&mut self.best));
+        self.end_chunk();
+        let store = match &mut self.store {
+            Some(store) => store,
+            None => self.store.insert(env.spill("$sort")?),
+        };
+        store.begin_run()?;
+        let merge = Merge::new(std::mem::take(&mut self.sorted));
+        // What is behind the limit in a run is behind the limit in all.
+        for (at, entry) in merge.enumerate() {
+            if at as u64 >= self.limit {
+                break;
+            }
+            env.check_interrupt()?;
+            store.push(&entry.key, entry.doc.as_bytes())?;
+            self.stats.records += 1;
+        }
+        self.stats.count(self.bytes, store.bytes_written());
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// The next document in order, once all were taken.
+    pub(super) fn drain(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
+        if let Output::None = self.output {
+            self.output = if self.store.is_some() {
+                self.spill(env)?;
+                Output::Store
+            } else if self.sorted.is_empty() && self.chunk.is_empty() {
+                Output::Heap(std::mem::take(&mut self.best).into_sorted_vec().into_iter())
+            } else {
+                self.end_chunk();
+                Output::Chunks(Merge::new(std::mem::take(&mut self.sorted)))
+            };
+        }
+        if self.given >= self.limit {
+            return Ok(None);
+        }
+        self.given += 1;
+        match (&mut self.output, &mut self.store) {
+            (Output::Heap(entries), _) => Ok(entries.next().map(|entry| entry.doc)),
+            (Output::Chunks(merge), _) => Ok(merge.next().map(|entry| entry.doc)),
+            (Output::Store, Some(store)) => match store.next()? {
+                None => Ok(None),
+                Some(record) => match RawDoc::parse(&record.payload) {
+                    Ok(doc) => Ok(Some(doc.to_buf())),
+                    Err(_) => Err(Error::new(
+                        ErrorCode::INTERNAL_ERROR,
+                        "a spilled document is damaged; the disk of temporary files may be failing",
+                    )),
+                },
+            },
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn append_stats(&self, out: &mut DocBuilder) {
+        out.append("totalDataSizeSortedBytesEstimate", self.bytes_sorted as i64);
+        self.stats.append(out);
+    }
 }

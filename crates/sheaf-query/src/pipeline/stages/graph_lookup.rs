@@ -293,7 +293,7 @@ impl GraphExec {
                 self.cursor.insert(env.open_join(&request)?)
             }
         };
-        let limit = MEMORY_BYTES_MAX.min(env.memory_bytes_max());
+        let limit = MEMORY_BYTES_MAX;
         let mut search = Search {
             found: Vec::new(),
             met: HashSet::new(),

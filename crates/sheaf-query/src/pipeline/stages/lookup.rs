@@ -417,7 +417,7 @@ impl LookupExec {
         while let Some(doc) = env.advance(&mut cursor)? {
             env.check_interrupt()?;
             kept.push_document_bytes(doc.as_bytes());
-            if kept.current_len() > CACHE_BYTES_MAX.min(env.memory_bytes_max()) {
+            if kept.current_len() > CACHE_BYTES_MAX {
                 self.counts.add(&env.foreign_counts(&cursor));
                 self.cached = Cache::TooLarge;
                 self.cursor = Cursor::Once(env.open(&request)?);

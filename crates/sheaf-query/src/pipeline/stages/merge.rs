@@ -59,6 +59,16 @@ pub enum WhenNotMatched {
     Fail,
 }
 
+impl WhenNotMatched {
+    fn name(self) -> &'static str {
+        match self {
+            WhenNotMatched::Insert => "insert",
+            WhenNotMatched::Discard => "discard",
+            WhenNotMatched::Fail => "fail",
+        }
+    }
+}
+
 /// Parses `"collection"` or `{into, on, let, whenMatched, whenNotMatched}`.
 /// Errors: 51182 for another operand, 51181 for modes that do not go together, 51199 for a `let` without
 /// a pipeline or with another `new`; those of the pipeline.
@@ -272,8 +282,12 @@ fn check_modes(merge: &Merge) -> Result<()> {
         return Err(location(
             51181,
             format!(
-                "Combination of {{whenMatched: {:?}}} and {{whenNotMatched: {:?}}} is not supported",
-                merge.when_matched, merge.when_not_matched
+                "Combination of {{whenMatched: {}}} and {{whenNotMatched: {}}} is not supported",
+                match merge.when_matched {
+                    WhenMatched::Fail => "fail",
+                    _ => "keepExisting",
+                },
+                merge.when_not_matched.name()
             ),
         ));
     }
@@ -371,12 +385,7 @@ impl Merge {
             WhenMatched::Fail => out.append("whenMatched", "fail"),
             WhenMatched::Pipeline(stages) => out.append("whenMatched", stages),
         };
-        let not_matched = match self.when_not_matched {
-            WhenNotMatched::Insert => "insert",
-            WhenNotMatched::Discard => "discard",
-            WhenNotMatched::Fail => "fail",
-        };
-        out.append("whenNotMatched", not_matched);
+        out.append("whenNotMatched", self.when_not_matched.name());
         Value::Document(out.finish())
     }
 }

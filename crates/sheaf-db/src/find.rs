@@ -9,6 +9,7 @@
 //! ```
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,10 +21,12 @@ use sheaf_query::matcher::ParseContext;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{HOPELESS_RECORDS_MIN, Statistics};
-use sheaf_query::planner::{self, PlannerParams};
+use sheaf_query::planner::{self, ExpressKey, PlannerParams};
 use sheaf_storage::TableId;
 
 use crate::catalog::ReadView;
+use crate::catalog::collection::Collection;
+use crate::catalog::index_filters::IndexFilter;
 use crate::choose::{self, Purpose};
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
@@ -226,7 +229,7 @@ pub fn find(
 ) -> Result<Find, Error> {
     let show_record_id = query.show_record_id && query.projection.is_none();
     if let Some(collection) = &view.collection
-        && let Some(key) = planner::express_key(&query, collection.indexes())
+        && let Some(key) = express_key(view, collection, &query)
     {
         let mut found = express::find(collection, &view.snapshot, key)?;
         collection.note_index_use(key.index.ident);
@@ -338,35 +341,74 @@ pub(crate) fn indexes(view: &ReadView) -> &[Arc<IndexEntry>] {
     }
 }
 
-/// The indexes as the planner is to see them for this query: one with a wildcard as several.
+/// The indexes as the planner is to see them for one query.
+pub(crate) struct PlanningIndexes<'v> {
+    list: Cow<'v, [Arc<IndexEntry>]>,
+    /// An index filter has left these only; hints do not count.
+    pub is_filtered: bool,
+}
+
+impl Deref for PlanningIndexes<'_> {
+    type Target = [Arc<IndexEntry>];
+    fn deref(&self) -> &[Arc<IndexEntry>] {
+        &self.list
+    }
+}
+
+/// The indexes that a filter for the query's shape leaves, of them one with a wildcard as several.
 pub(crate) fn planning_indexes<'v>(
     view: &'v ReadView,
     query: &CanonicalQuery,
-) -> Result<Cow<'v, [Arc<IndexEntry>]>, Error> {
-    let all = indexes(view);
+) -> Result<PlanningIndexes<'v>, Error> {
+    let mut all = Cow::Borrowed(indexes(view));
+    let filter = index_filter(view, query);
+    if let Some(filter) = &filter {
+        all = Cow::Owned(filter.apply(&all));
+    }
     let mut is_array = |index: &IndexEntry, path: &str| {
         // The planner names an index by its table.
         let table = TableId(index.ident);
         let known = view.snapshot.get(table, &array_entry(path)).coded()?;
         Ok(known.is_some())
     };
-    Ok(
-        match planner::wildcard::expand(&query.filter, all, &mut is_array)? {
-            Some(expanded) => Cow::Owned(expanded),
-            None => Cow::Borrowed(all),
-        },
-    )
+    let expanded = planner::wildcard::expand(&query.filter, &all, &mut is_array)?;
+    Ok(PlanningIndexes {
+        list: expanded.map_or(all, Cow::Owned),
+        is_filtered: filter.is_some(),
+    })
+}
+
+/// The filter for the query's shape. Queries with `min` or `max` name their index themselves.
+fn index_filter(view: &ReadView, query: &CanonicalQuery) -> Option<Arc<IndexFilter>> {
+    let collection = view.collection.as_ref()?;
+    if query.min.is_some() || query.max.is_some() {
+        return None;
+    }
+    collection.index_filters().of(query)
+}
+
+/// The key by which the query needs no plan. A filter for its shape is not passed over, but for
+/// `_id`, where there is nothing to choose.
+pub(crate) fn express_key<'a>(
+    view: &'a ReadView,
+    collection: &'a Collection,
+    query: &'a CanonicalQuery,
+) -> Option<ExpressKey<'a>> {
+    let key = planner::express_key(query, collection.indexes())?;
+    let is_id = key.index.ident == collection.id_index().ident;
+    (is_id || index_filter(view, query).is_none()).then_some(key)
 }
 
 /// What the planner may use.
 pub(crate) fn params<'v>(
-    indexes: &'v [Arc<IndexEntry>],
+    indexes: &'v PlanningIndexes<'_>,
     options: &QueryOptions,
     statistics: Option<&'v dyn Statistics>,
 ) -> PlannerParams<'v> {
     PlannerParams {
         statistics,
         max_intersections: options.intersections_max,
+        ignore_hint: indexes.is_filtered,
         no_table_scan: options.no_table_scan,
         max_scans_to_explode: options.scans_to_explode_max,
         enable_index_intersection: options.index_intersection,

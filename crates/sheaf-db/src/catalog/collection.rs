@@ -14,6 +14,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::SolutionNode;
 use sheaf_storage::TableId;
 
+use crate::catalog::index_filters::IndexFilters;
 use crate::catalog::intent::CollectionIntents;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
@@ -50,6 +51,7 @@ pub struct CollectionState {
     pub(crate) record_ids: RecordIdSource,
     /// Held by whoever brings the catalog's row up to date without the exclusive intent.
     pub(crate) row: Mutex<()>,
+    pub(crate) index_filters: IndexFilters,
 }
 
 impl Collection {
@@ -160,6 +162,11 @@ impl Collection {
     /// Which plans won trials. Empty again whenever an index comes, goes or becomes multikey.
     pub fn plan_cache(&self) -> &Arc<PlanCache> {
         &self.plan_cache
+    }
+
+    /// Which indexes queries of some shapes may use.
+    pub fn index_filters(&self) -> &IndexFilters {
+        &self.state.index_filters
     }
 
     /// `{name, type, options, info: {readOnly, uuid}, idIndex}`, for `listCollections`.

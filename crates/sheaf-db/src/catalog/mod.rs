@@ -16,6 +16,7 @@ pub mod coll_mod;
 pub mod collection;
 pub mod create;
 pub mod drop;
+pub mod index_filters;
 pub mod indexes;
 pub mod intent;
 pub mod namespace;

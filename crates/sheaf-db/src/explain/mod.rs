@@ -49,6 +49,8 @@ pub struct PlannerFacts {
     pub parsed_query: sheaf_bson::DocBuf,
     /// By which text compares; `None` is the simple collation.
     pub collation: Option<sheaf_bson::DocBuf>,
+    /// An index filter was set for the query's shape.
+    pub index_filter_set: bool,
     /// Eight hex digits, or empty for a plan that never had a shape.
     pub shape_hash: String,
     /// Eight hex digits, or empty.
@@ -74,7 +76,7 @@ pub fn append_query_planner(
     if let Some(collation) = &facts.collation {
         out.append_bson("collation", collation);
     }
-    out.append("indexFilterSet", false);
+    out.append("indexFilterSet", facts.index_filter_set);
     if !facts.shape_hash.is_empty() {
         out.append("queryHash", facts.shape_hash.as_str());
         out.append("planCacheShapeHash", facts.shape_hash.as_str());

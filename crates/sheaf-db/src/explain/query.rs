@@ -13,7 +13,7 @@ use std::time::Instant;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, doc};
 use sheaf_query::canonical::CanonicalQuery;
-use sheaf_query::{planner, shape};
+use sheaf_query::shape;
 
 use super::{PlannerFacts, Verbosity, append_execution_stats, append_query_planner};
 use crate::catalog::ReadView;
@@ -66,7 +66,7 @@ pub fn with_top(
     let begun = Instant::now();
     let Explained { view, query, .. } = explained;
     if let Some(collection) = &view.collection
-        && let Some(key) = planner::express_key(query, collection.indexes())
+        && let Some(key) = find::express_key(view, collection, query)
     {
         let found = express::find(collection, &view.snapshot, key)?;
         return explain_express(explained, begun, &found, top, out);
@@ -330,6 +330,7 @@ fn append(
     if explained.view.collection.is_some() {
         facts.shape_hash = shape::shape_hash(query);
         let indexes = find::planning_indexes(explained.view, query)?;
+        facts.index_filter_set = indexes.is_filtered;
         facts.plan_cache_key = format!("{:08X}", shape::plan_cache_key(query, &indexes) as u32);
     }
     append_query_planner(out, &facts, &stats.root, rejected);

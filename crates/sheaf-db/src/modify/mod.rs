@@ -21,7 +21,6 @@ use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
-use sheaf_query::planner;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::projection::Projection;
 
@@ -55,7 +54,7 @@ impl Matches {
         query: &Arc<CanonicalQuery>,
         options: &QueryOptions,
     ) -> Result<Self, Error> {
-        let source = match planner::express_key(query, collection.indexes()) {
+        let source = match find::express_key(view, collection, query) {
             Some(key) => {
                 let found = express::find(collection, &view.snapshot, key)?;
                 let counts = WorkCounts {

@@ -175,8 +175,12 @@ impl PlanCache {
     }
 
     /// The documents of `$planCacheStats`, in the order of their keys; each is
-    /// finished by `finish`.
-    pub fn stats(&self, finish: impl Fn(&mut DocBuilder)) -> Vec<sheaf_bson::DocBuf> {
+    /// finished by `finish`. `is_filtered` says whether a shape has an index filter.
+    pub fn stats(
+        &self,
+        is_filtered: impl Fn(u32) -> bool,
+        finish: impl Fn(&mut DocBuilder),
+    ) -> Vec<sheaf_bson::DocBuf> {
         let mut entries: Vec<_> = {
             let inner = self.inner.lock();
             let copy = |(key, entry): (&u64, &Entry)| {
@@ -201,7 +205,7 @@ impl PlanCache {
                 if let Some(trial) = &trial {
                     trial.append(&mut out);
                 }
-                out.append("indexFilterSet", false);
+                out.append("indexFilterSet", is_filtered(shape));
                 out.append("solutionHash", solution as i64);
                 let bytes = size_of::<Entry>() + plan.bytes() + trial.map_or(0, |t| t.bytes());
                 out.append("estimatedSizeBytes", bytes as i64);

@@ -18,7 +18,7 @@ use super::assignment::{assignments, deepest_shared_array, is_multikey, traits_o
 use super::bounds::{BoundsTightness, IndexBounds, OrderedIntervalList};
 use super::collation::orders_as;
 use super::data_access::{covers, hides_text};
-use super::hint::{Hinted, resolve};
+use super::hint::Hinted;
 use super::implication::implies;
 use super::index_entry::IndexEntry;
 use super::plan_builder::{full_scan, scan, stages};
@@ -35,7 +35,7 @@ pub fn plan_count(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
 ) -> Result<Option<QuerySolution>, Error> {
-    let hinted = resolve(query.hint.as_ref(), params.indexes)?;
+    let hinted = params.resolve(query)?;
     if query.min.is_some() || query.max.is_some() || query.filter.is_trivially_false() {
         return Ok(None);
     }
@@ -102,7 +102,7 @@ pub fn plan_distinct(
     key: &FieldPath,
     params: &PlannerParams<'_>,
 ) -> Result<Option<QuerySolution>, Error> {
-    let hinted = resolve(query.hint.as_ref(), params.indexes)?;
+    let hinted = params.resolve(query)?;
     if query.min.is_some()
         || query.max.is_some()
         || query.sort.is_some()

@@ -75,6 +75,8 @@ pub struct PlannerParams<'a> {
     /// The collection's indexes, hidden ones too, in catalog order: of equal
     /// candidates the one on the earlier index comes first.
     pub indexes: &'a [Arc<IndexEntry>],
+    /// An index filter has chosen the indexes: the query's hint does not count.
+    pub ignore_hint: bool,
     /// `notablescan`: refuse rather than scan the collection.
     pub no_table_scan: bool,
     /// `internalQueryMaxScansToExplode`: scans of one SORT_MERGE.
@@ -132,6 +134,7 @@ impl<'a> PlannerParams<'a> {
     pub fn new(indexes: &'a [Arc<IndexEntry>]) -> PlannerParams<'a> {
         PlannerParams {
             indexes,
+            ignore_hint: false,
             no_table_scan: false,
             max_scans_to_explode: 200,
             max_indexed_solutions: 64,
@@ -142,6 +145,12 @@ impl<'a> PlannerParams<'a> {
             max_intersections: 3,
             statistics: None,
         }
+    }
+
+    /// The query's hint, looked up.
+    fn resolve(&self, query: &CanonicalQuery) -> Result<Hinted, Error> {
+        let hint = query.hint.as_ref().filter(|_| !self.ignore_hint);
+        resolve(hint, self.indexes)
     }
 
     /// The search over the indexes that the hint leaves; `None` if it leaves none.
@@ -197,7 +206,7 @@ pub fn plan(
 
 /// As [`plan`], and which limits it met.
 pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Planned, Error> {
-    let hinted = resolve(query.hint.as_ref(), params.indexes)?;
+    let hinted = params.resolve(query)?;
     let finisher = Finisher::new(query, params);
     let mut reached = LimitsReached::default();
     let of = |solutions: Vec<QuerySolution>, reached: LimitsReached| Planned { solutions, reached };

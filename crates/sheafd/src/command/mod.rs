@@ -49,6 +49,7 @@ mod log_rotate;
 mod logout;
 mod ping;
 mod plan_cache_clear;
+mod plan_cache_filters;
 mod profile;
 mod rename_collection;
 mod server_status;

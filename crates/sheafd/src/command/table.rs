@@ -8,8 +8,8 @@ use super::{
     current_op, db_stats, delete, distinct, drop, drop_database, drop_indexes, explain, find,
     find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info,
     insert, kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
-    log_rotate, logout, ping, plan_cache_clear, profile, rename_collection, server_status,
-    sessions, set_parameter, shutdown, transaction, update, validate, whatsmyuri,
+    log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile, rename_collection,
+    server_status, sessions, set_parameter, shutdown, transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -190,6 +190,27 @@ pub static COMMANDS: &[Command] = &[
         plan_cache_clear::run,
         Same,
         "forgets cached plans",
+    ),
+    on_any(
+        "planCacheSetFilter",
+        Admin,
+        plan_cache_filters::set,
+        Same,
+        "which indexes queries of a shape may use",
+    ),
+    on_any(
+        "planCacheListFilters",
+        Admin,
+        plan_cache_filters::list,
+        Same,
+        "the index filters of a collection",
+    ),
+    on_any(
+        "planCacheClearFilters",
+        Admin,
+        plan_cache_filters::clear,
+        Same,
+        "takes index filters away",
     ),
     // The server.
     on_any("ping", Diagnostic, ping::run, Same, "answers"),

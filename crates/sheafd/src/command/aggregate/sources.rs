@@ -146,7 +146,9 @@ fn plan_cache_stats(
     let finish = |out: &mut DocBuilder| {
         out.append("host", host.as_str());
     };
-    Ok(collection.plan_cache().stats(finish))
+    Ok(collection
+        .plan_cache()
+        .stats(|shape| collection.index_filters().has_shape(shape), finish))
 }
 
 /// The document of `$collStats`.

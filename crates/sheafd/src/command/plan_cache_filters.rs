@@ -1,0 +1,180 @@
+//! `planCacheSetFilter`, `planCacheListFilters`, `planCacheClearFilters`: which
+//! indexes queries of a shape may use.
+
+use sheaf_bson::{CollationChoice, DocBuf, DocBuilder, Error, RawElement, RawValue};
+use sheaf_db::ReadView;
+use sheaf_db::catalog::index_filters::{FilteredIndex, IndexFilter};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+
+use super::context::CommandContext;
+use super::fields;
+
+const SET: &str = "planCacheSetFilter";
+const CLEAR: &str = "planCacheClearFilters";
+
+/// What names a query shape.
+#[derive(Default)]
+struct ShapeFields {
+    query: Option<DocBuf>,
+    sort: DocBuf,
+    projection: DocBuf,
+    collation: DocBuf,
+    choice: CollationChoice,
+}
+
+impl ShapeFields {
+    /// False if the field is none of these.
+    fn take(&mut self, command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
+        match element.key() {
+            "query" => self.query = Some(fields::document(command, element)?.to_buf()),
+            "sort" => self.sort = fields::document(command, element)?.to_buf(),
+            "projection" => self.projection = fields::document(command, element)?.to_buf(),
+            "collation" => {
+                self.collation = fields::document(command, element)?.to_buf();
+                self.choice = fields::collation(command, element)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// `None` without a query.
+    fn canonical(&self, command: &str, view: &ReadView) -> Result<Option<CanonicalQuery>, Error> {
+        let Some(query) = &self.query else {
+            if self.sort.is_empty() && self.projection.is_empty() {
+                return Ok(None);
+            }
+            return Err(Error::bad_value(format!(
+                "{command}: sort or projection without query means no query shape"
+            )));
+        };
+        let spec = FindSpec {
+            filter: Some(query.as_raw()),
+            sort: Some(self.sort.as_raw()),
+            projection: Some(self.projection.as_raw()),
+            collation: self.choice.clone(),
+            ..FindSpec::default()
+        };
+        sheaf_db::find::canonicalize(view, spec).map(Some)
+    }
+}
+
+/// `planCacheSetFilter`.
+pub fn set(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    let mut shape = ShapeFields::default();
+    let mut indexes = None;
+    for element in cx.arguments() {
+        match element.key() {
+            "indexes" => indexes = Some(indexes_of(&element)?),
+            _ if shape.take(SET, &element)? => {}
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let Some(indexes) = indexes else {
+        return Err(Error::bad_value("required field indexes missing"));
+    };
+    let view = cx.view(&namespace)?;
+    let Some(query) = shape.canonical(SET, &view)? else {
+        return Err(Error::bad_value("required field query missing"));
+    };
+    let Some(collection) = &view.collection else {
+        return Err(Error::bad_value(format!("ns not found: {namespace}")));
+    };
+    let filter = IndexFilter {
+        query: shape.query.unwrap_or_default(),
+        sort: shape.sort,
+        projection: shape.projection,
+        collation: shape.collation,
+        indexes,
+    };
+    collection.index_filters().set(&query, filter);
+    forget_plans(collection, Some(&query));
+    Ok(())
+}
+
+fn indexes_of(element: &RawElement<'_>) -> Result<Vec<FilteredIndex>, Error> {
+    let RawValue::Array(array) = element.value() else {
+        return Err(Error::bad_value("required field indexes must be an array"));
+    };
+    let mut indexes = Vec::new();
+    for value in array.iter() {
+        indexes.push(match value {
+            RawValue::String(name) => FilteredIndex::Name(name.to_owned()),
+            RawValue::Document(key) if !key.is_empty() => FilteredIndex::KeyPattern(key.to_buf()),
+            RawValue::Document(_) => {
+                return Err(Error::bad_value("index specification cannot be empty"));
+            }
+            _ => {
+                return Err(Error::bad_value(
+                    "each item in the field indexes must be an object or a string",
+                ));
+            }
+        });
+    }
+    if indexes.is_empty() {
+        return Err(Error::bad_value(
+            "required field indexes must contain at least one index",
+        ));
+    }
+    Ok(indexes)
+}
+
+/// `planCacheListFilters`.
+pub fn list(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    if let Some(element) = cx.arguments().next() {
+        return Err(cx.unknown_field(&element));
+    }
+    let collection = cx.server.db.catalog().collection(&namespace).cloned();
+    out.begin_array("filters");
+    for filter in collection.iter().flat_map(|c| c.index_filters().all()) {
+        out.push_begin_document();
+        out.append_bson("query", &filter.query);
+        out.append_bson("sort", &filter.sort);
+        out.append_bson("projection", &filter.projection);
+        if !filter.collation.is_empty() {
+            out.append_bson("collation", &filter.collation);
+        }
+        out.begin_array("indexes");
+        for index in &filter.indexes {
+            match index {
+                FilteredIndex::Name(name) => out.push(name.as_str()),
+                FilteredIndex::KeyPattern(key) => out.push(RawValue::Document(key.as_raw())),
+            };
+        }
+        out.end();
+        out.end();
+    }
+    out.end();
+    Ok(())
+}
+
+/// `planCacheClearFilters`: that of one shape, or all of them.
+pub fn clear(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    let namespace = cx.collection()?;
+    let mut shape = ShapeFields::default();
+    for element in cx.arguments() {
+        if !shape.take(CLEAR, &element)? {
+            return Err(cx.unknown_field(&element));
+        }
+    }
+    let view = cx.view(&namespace)?;
+    let query = shape.canonical(CLEAR, &view)?;
+    if let Some(collection) = &view.collection {
+        collection.index_filters().clear(query.as_ref());
+        forget_plans(collection, query.as_ref());
+    }
+    Ok(())
+}
+
+/// Plans that were found under another filter, or none.
+fn forget_plans(collection: &sheaf_db::Collection, query: Option<&CanonicalQuery>) {
+    match query {
+        Some(query) => {
+            let shape = sheaf_query::shape::shape_number(query);
+            collection.plan_cache().clear_shape(shape);
+        }
+        None => collection.plan_cache().clear(),
+    }
+}

@@ -13,10 +13,12 @@
 mod heed;
 mod ours;
 mod redb;
+mod tree;
 
 pub use self::heed::HeedContender;
 pub use self::ours::EngineContender;
 pub use self::redb::RedbContender;
+pub use self::tree::TreeContender;
 
 /// What goes wrong in a benchmark ends it.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

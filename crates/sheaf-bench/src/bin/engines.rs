@@ -23,10 +23,11 @@ use std::time::{Duration, Instant};
 
 use sheaf_bench::engines::{
     Contender, Documents, EngineContender, HeedContender, IDS, INDEX, Put, RECORDS, Reader,
-    RedbContender, Result, mixed,
+    RedbContender, Result, TreeContender, mixed,
 };
 use sheaf_bench::measure::{cpu_micros, median, process_cpu};
 use sheaf_storage::MemoryEngine;
+use sheaf_storage::tree::PageReading;
 
 struct Options {
     documents: u64,
@@ -209,6 +210,16 @@ fn contender(name: &str, folder: &Path) -> Result<Box<dyn Contender>> {
     Ok(match name {
         "memory" => Box::new(EngineContender::create(Arc::new(MemoryEngine::new()))?),
         "redb" => Box::new(RedbContender::create(&folder, 4 << 30)?),
+        "tree" => Box::new(TreeContender::create(
+            &folder,
+            PageReading::Mapped,
+            4 << 30,
+        )?),
+        "tree-cached" => Box::new(TreeContender::create(
+            &folder,
+            PageReading::Cached,
+            4 << 30,
+        )?),
         "LMDB" => Box::new(HeedContender::create(&folder, 64 << 30, false)?),
         _ => return Err(format!("no engine is called {name}").into()),
     })

@@ -110,7 +110,12 @@ impl Reader for HeedReader<'_> {
                 n += 1;
             }
         } else {
-            let range = (Bound::Included(from), Bound::Unbounded);
+            // LMDB knows no empty key.
+            let lower = match from {
+                [] => Bound::Unbounded,
+                from => Bound::Included(from),
+            };
+            let range = (lower, Bound::Unbounded);
             for entry in self.tables[table].range(&self.txn, &range)?.take(count) {
                 let (key, value) = entry?;
                 each(key, value);

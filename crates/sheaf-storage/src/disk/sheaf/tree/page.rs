@@ -229,6 +229,12 @@ impl Shape {
         }
     }
 
+    /// Where the part of the page ends that a search reads before it knows the entry.
+    #[inline]
+    pub(super) fn searched(&self) -> usize {
+        self.offsets + 2 * self.count
+    }
+
     /// What all keys begin with.
     #[inline]
     pub(super) fn prefix<'a>(&self, image: &'a [u8]) -> &'a [u8] {

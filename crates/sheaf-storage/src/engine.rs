@@ -34,7 +34,8 @@ use crate::batch::WriteBatch;
 use crate::error::{Result, StorageError};
 
 /// Names one ordered table: a collection's records, or one index. Chosen by the caller, who does not
-/// use a number again after dropping the table (the engine would allow it).
+/// use a number again after dropping the table (the engine would allow it), and never uses the greatest
+/// number there is, which an engine may keep for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u64);
 

@@ -216,10 +216,10 @@ impl Shared {
     fn look_at_space(&self) {
         // What waits for a checkpoint will be written once more.
         let debt = self.checkpointer.debt.load(Ordering::Relaxed);
-        if let Ok(Some(free)) = self.folder.free_bytes() {
-            let wanted = self.sizes.reserve_bytes.saturating_add(debt);
-            self.scarce.store(free < wanted, Ordering::Relaxed);
-        }
+        let wanted = self.sizes.reserve_bytes.saturating_add(debt);
+        let free = self.folder.free_bytes().unwrap_or(None);
+        let scarce = free.is_some_and(|free| free < wanted);
+        self.scarce.store(scarce, Ordering::Relaxed);
     }
 
     fn refuse_without_space(&self, batch: &WriteBatch) -> Result<()> {

@@ -59,6 +59,70 @@ fn files_of_version_1_open() {
     assert_eq!((stats.entries, stats.key_bytes), (42, 81));
 }
 
+/// A folder with the files kept for a version: a tree with most of it, and the rest in a log.
+#[test]
+fn folders_of_version_1_open() {
+    let kept = testdata("sheaf-v1");
+    let options = || SheafOptions {
+        segment_bytes: 16 << 10,
+        flush_interval: std::time::Duration::from_secs(3600),
+        ..SheafOptions::default()
+    };
+    let last = TableId(u64::MAX - 1);
+    let mut before = content();
+    before.retain(|op| !matches!(op, Op::Create(TableId(u64::MAX))));
+    before.push(Op::Create(last));
+    let mut model = Model::new();
+    assert!(model.apply_all(&before));
+    let after = [
+        Op::Delete(TABLE, vec![3, 3 ^ 0xa5]),
+        Op::Range(TABLE, vec![10], Some(vec![20])),
+        Op::Put(TABLE, b"later".to_vec(), vec![9; 300]),
+        Op::Drop(last),
+        Op::Create(TableId(0x20)),
+        Op::Put(TableId(0x20), vec![1], vec![2; 70_000]),
+        Op::Put(TableId(0x20), vec![2], vec![3]),
+    ];
+    assert!(model.apply_all(&after));
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let name = entry.unwrap().file_name();
+            let spare = name.to_str().unwrap().contains("spare");
+            if !spare && name != "sheaf.lock" {
+                std::fs::copy(from.join(&name), to.join(&name)).unwrap();
+            }
+        }
+    };
+    if std::env::var_os("SHEAF_BLESS").is_some() && !kept.exists() {
+        let engine = SheafEngine::open(folder.path(), options()).unwrap();
+        let mut batch = WriteBatch::new();
+        before.iter().for_each(|op| op.add_to(&mut batch));
+        engine.apply(batch, Durability::Synced).unwrap();
+        engine.checkpoint().unwrap();
+        for op in &after {
+            let mut batch = WriteBatch::new();
+            op.add_to(&mut batch);
+            engine.apply(batch, Durability::Synced).unwrap();
+        }
+        // As a crash would leave it: a close would empty the log.
+        copy(folder.path(), &kept);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    copy(&kept, folder.path());
+    let engine = SheafEngine::open(folder.path(), options()).unwrap();
+    assert_eq!(engine.recovery().batches, after.len() as u64);
+    let tables = engine.tables().unwrap();
+    assert_eq!(tables, [TableId::CATALOG, TABLE, TableId(0x20)]);
+    assert_eq!(dump(&*engine.snapshot().unwrap(), tables.clone()), model);
+    engine.close().unwrap();
+    let engine = SheafEngine::open(folder.path(), options()).unwrap();
+    assert_eq!(engine.recovery().batches, 0);
+    assert_eq!(dump(&*engine.snapshot().unwrap(), tables), model);
+    assert_eq!(engine.verify(&mut |_| {}), Ok(vec![]));
+}
+
 #[test]
 fn a_newer_version_is_refused_by_number() {
     let (_folder, path) = folder();

@@ -8,6 +8,7 @@ mod engines;
 mod format;
 mod model;
 mod sheaf_crash;
+mod sheaf_engine;
 mod sheaf_kill;
 mod tree;
 mod tree_faults;

@@ -41,6 +41,9 @@ pub(super) struct Line {
     pub(super) closed: bool,
 }
 
+/// The tree's own: the list of the others.
+const DIRECTORY: TableId = TableId(u64::MAX);
+
 thread_local! {
     /// Memory in which this thread encodes its next batch.
     static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -104,6 +107,9 @@ impl Shared {
                 return Err(StorageError::Closed);
             }
             batch.check(&mut |table| line.tables.contains(&table))?;
+            if batch.table(DIRECTORY).is_some() {
+                return Err(StorageError::TableExists(DIRECTORY));
+            }
             for (table, writes) in batch.tables() {
                 if writes.fate().exists_after() {
                     line.tables.insert(table);

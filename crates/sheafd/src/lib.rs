@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod config;
+pub mod engine;
 pub mod log;
 pub mod net;
 pub mod observe;

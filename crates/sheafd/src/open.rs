@@ -3,32 +3,25 @@
 //! The one place where the process side, the engine and the commands meet.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sheaf_bson::{DocBuilder, Error};
-use sheaf_db::storage_error::coded;
 use sheaf_db::{Db, DbEvent, DbOptions, Events};
-use sheaf_storage::{MemoryEngine, RedbEngine, RedbOptions, StorageEngine};
 
-use crate::config::Settings;
+use crate::engine;
 use crate::log::{Component, Log};
 use crate::net::Service;
 use crate::server::{CommandService, Server};
 use crate::startup::Startup;
 
-/// The file that holds everything, in the data folder.
-const DATA_FILE: &str = "sheaf.redb";
 /// Folder of temporary files, in the data folder; emptied on start.
 const TEMP_FOLDER: &str = "_tmp";
-/// The least memory for cached data, as MongoDB has it.
-const CACHE_BYTES_MIN: u64 = 256 << 20;
 
 /// Makes the service of a server that is starting.
 ///
 /// Errors: the data folder cannot be opened, an option is not possible.
 pub fn open(startup: &Startup) -> Result<Arc<dyn Service>, Error> {
     let Startup { settings, log, .. } = startup;
-    let engine = open_engine(settings, log)?;
+    let engine = engine::open(settings, log)?;
     let events = log.clone();
     let options = DbOptions {
         events: Events::to(move |event| log_event(&events, event)),
@@ -38,53 +31,6 @@ pub fn open(startup: &Startup) -> Result<Arc<dyn Service>, Error> {
     let db = Db::open(engine, options)?;
     let server = Server::new(db, startup)?;
     Ok(Arc::new(CommandService(server)))
-}
-
-fn open_engine(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine>, Error> {
-    match settings.storage.engine.as_deref() {
-        None | Some("redb") => {}
-        Some("memory" | "ephemeralForTest" | "inMemory") => {
-            log.startup_warning(
-                9_000_031,
-                "The memory engine keeps nothing on disk: everything is lost when the server stops",
-                crate::log::none,
-            );
-            return Ok(Arc::new(MemoryEngine::new()));
-        }
-        Some(other) => {
-            return Err(Error::bad_value(format!(
-                "storage engine '{other}' does not exist; the engines are redb and memory"
-            )));
-        }
-    }
-    let path = settings.storage.db_path.join(DATA_FILE);
-    let repair_log = log.clone();
-    let options = RedbOptions {
-        cache_bytes: usize::try_from(settings.storage.cache_bytes.unwrap_or_else(default_cache))
-            .unwrap_or(usize::MAX),
-        flush_interval: Duration::from_millis(settings.storage.journal_commit_interval_ms),
-        on_repair: Some(Box::new(move |done| {
-            repair_log.info(
-                Component::Recovery,
-                9_000_032,
-                "The data file was not closed cleanly and is being checked",
-                |attr| {
-                    attr.append("percent", (done * 100.0).floor());
-                },
-            );
-        })),
-        ..RedbOptions::default()
-    };
-    let engine = RedbEngine::open(&path, options).map_err(coded)?;
-    Ok(Arc::new(engine))
-}
-
-/// Half of the memory beyond the first gigabyte, of the machine or of the
-/// container, but not less than 256 MB.
-fn default_cache() -> u64 {
-    const GIGABYTE: u64 = 1 << 30;
-    let memory = crate::process::memory_limit().unwrap_or(GIGABYTE);
-    (memory.saturating_sub(GIGABYTE) / 2).max(CACHE_BYTES_MIN)
 }
 
 fn log_event(log: &Log, event: &DbEvent) {

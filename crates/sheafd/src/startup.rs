@@ -88,6 +88,18 @@ fn start_and_wait(
         Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
     };
 
+    if let Some(maintenance) = settings.storage.maintenance {
+        return match crate::engine::maintain(&settings, log, maintenance) {
+            Ok(true) => Exit::Clean,
+            Ok(false) => fatal(
+                log,
+                Exit::Uncaught,
+                "data files are damaged: restore a backup, or save what is readable with --repair",
+            ),
+            Err(e) => fatal(log, Exit::Uncaught, &e.to_string()),
+        };
+    }
+
     let connections = Connections::new(connections_max(&settings, log));
     let startup = Startup {
         settings: Arc::clone(&settings),

@@ -158,6 +158,27 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     ] {
         out.append(name, value as i64);
     }
+    // What only an engine with memtables has.
+    if stats.generations > 0 {
+        for (name, value) in [
+            ("generations", stats.generations),
+            ("versions", stats.versions),
+            ("memtableBytes", stats.memtable_bytes),
+            ("retiredBytes", stats.retired_bytes),
+            ("checkpointDebtBytes", stats.checkpoint_debt_bytes),
+            ("checkpoints", stats.checkpoints),
+            ("checkpointMicros", stats.checkpoint_micros),
+            ("logBytes", stats.log_bytes),
+            ("logSegments", stats.log_segments),
+            ("stalls", stats.stalls),
+            ("stalledMicros", stats.stalled_micros),
+            ("pagesRead", stats.pages_read),
+            ("pagesHit", stats.pages_hit),
+            ("pagesEvicted", stats.pages_evicted),
+        ] {
+            out.append(name, value as i64);
+        }
+    }
     for (name, value) in [
         ("fileBytes", stats.file_bytes),
         ("fileFreeBytes", stats.file_free_bytes),

@@ -144,7 +144,9 @@ pub static OPTIONS: &[Opt] = &[
     yes("filePermissions", "net.unixDomainSocket.filePermissions", Kind::Text, "Permissions of the unix socket, in octal [0700]"),
     // Storage
     yes("dbpath", "storage.dbPath", Kind::Text, "Data folder [./data]"),
-    yes("storageEngine", "storage.engine", Kind::Text, "Storage engine"),
+    yes("storageEngine", "storage.engine", Kind::Text, "Storage engine: sheaf, redb or memory [that of the data folder]"),
+    yes("verify", "storage.verify", Kind::Switch, "Reads and checks all data files, says what is damaged, and stops"),
+    yes("repair", "storage.repair", Kind::Switch, "Saves what can be read of damaged data files into new ones, and stops"),
     Opt { alias: Some("cacheSizeGB"), ..yes("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Kind::Number(0.0, 10_000.0), "Memory for cached data, in GB") },
     yes("journalCommitInterval", "storage.journal.commitIntervalMs", Kind::Integer(1, 500), "Milliseconds between writes of the log [100]"),
     yes("syncdelay", "storage.syncPeriodSecs", Kind::Number(0.0, 9_000_000.0), "Seconds between checkpoints [60]"),
@@ -208,7 +210,6 @@ pub static OPTIONS: &[Opt] = &[
     no("shardsvr", "", Kind::Switch, NO_SHARDING),
     no("configsvr", "", Kind::Switch, NO_SHARDING),
     no("", "sharding.clusterRole", ANY, NO_SHARDING),
-    no("repair", "storage.repair", Kind::Switch, refused_unless("this version has no repair; damaged files are reported by name when they are opened", "false")),
     no("upgrade", "", Kind::Switch, refused("there is nothing to upgrade")),
     no("directoryperdb", "storage.directoryPerDB", Kind::Switch, refused_unless("all databases share one set of files", "false")),
     no("nojournal", "", Kind::Switch, refused("the log is always on")),

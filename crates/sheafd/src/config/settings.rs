@@ -85,6 +85,17 @@ pub struct Storage {
     pub journal_commit_interval_ms: u64,
     /// Seconds between two checkpoints; 0 for none.
     pub sync_period_secs: f64,
+    /// What to do with the data files instead of serving.
+    pub maintenance: Option<Maintenance>,
+}
+
+/// Work on the data files of a server that does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Say what is damaged.
+    Verify,
+    /// Save what can be read into new files.
+    Repair,
 }
 
 /// Where and how much is logged.
@@ -286,6 +297,14 @@ fn storage(options: &Lookup<'_>) -> Storage {
             .and_then(|ms| u64::try_from(ms).ok())
             .unwrap_or(100),
         sync_period_secs: options.number("storage.syncPeriodSecs").unwrap_or(60.0),
+        maintenance: match (
+            options.switch("storage.repair"),
+            options.switch("storage.verify"),
+        ) {
+            (Some(true), _) => Some(Maintenance::Repair),
+            (_, Some(true)) => Some(Maintenance::Verify),
+            _ => None,
+        },
     }
 }
 

@@ -30,6 +30,7 @@ mod key_index;
 mod node;
 mod ranges;
 mod retired;
+mod runs;
 mod sizes;
 mod skiplist;
 mod source;
@@ -49,6 +50,7 @@ use self::bloom::Bloom;
 use self::key_index::{KeyIndex, Known};
 use self::node::LIST_MAX;
 use super::budget::MemoryBudget;
+use crate::batch::Prior;
 use crate::engine::TableId;
 
 pub(super) use self::arena::thread_number;
@@ -57,6 +59,7 @@ pub(super) use self::changes::{TableOutcome, changes};
 pub(super) use self::node::NodeRef;
 pub(super) use self::ranges::Cover;
 pub(super) use self::retired::Retired;
+pub(super) use self::runs::Run;
 pub(super) use self::sizes::Delta;
 pub(super) use self::source::Source;
 pub(super) use self::table::{Fate, TableMem};
@@ -302,13 +305,13 @@ impl<'g> Writer<'g> {
     pub(super) fn keys<'k>(
         &mut self,
         mem: &'g TableMem,
-        keys: impl Iterator<Item = (&'k [u8], Option<&'k Bytes>, crate::batch::Prior)>,
-        mut met: impl FnMut(&'k [u8], Option<&'k Bytes>, crate::batch::Prior, Met<'g>),
+        keys: impl Iterator<Item = (&'k [u8], Option<&'k Bytes>, Prior)> + Clone,
+        mut met: impl FnMut(&'k [u8], Option<&'k Bytes>, Prior, Met<'g>),
     ) {
         let generation = self.generation;
         let mut splice = mem.list.splice();
         let (mut count, mut slots) = (0, 0);
-        for (key, value, prior) in keys {
+        for (key, value, prior) in keys.clone() {
             let hash = hash(mem.table.0, key);
             generation.bloom.insert(hash);
             let levels = (hash ^ generation.seed ^ self.seq.rotate_left(32))
@@ -336,6 +339,7 @@ impl<'g> Writer<'g> {
             };
             met(key, value, prior, was);
         }
+        mem.cut_runs(keys.filter_map(|(key, value, _)| value.map(|_| key)));
         generation.versions.fetch_add(count, Ordering::Relaxed);
         generation.index.count(slots);
     }

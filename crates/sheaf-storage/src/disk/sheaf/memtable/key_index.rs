@@ -12,7 +12,7 @@
 //! Invariant: a slot once taken stays its key's.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::node::{Header, NodeRef, head_of};
@@ -114,7 +114,7 @@ impl KeyIndex {
                 Ordering::Acquire,
             );
             match entered {
-                Ok(before) => return before == null_mut(),
+                Ok(before) => return before.is_null(),
                 Err(now) => found = now,
             }
         }

@@ -10,6 +10,7 @@
 
 use super::node::{NodeRef, head_of};
 use super::ranges::Cover;
+use super::runs::Run;
 use super::table::TableMem;
 
 /// How many versions of one key are stepped over before searching.
@@ -51,6 +52,18 @@ impl<'g> Source<'g> {
             return None;
         }
         self.mem.cover(key, self.floor, self.visible)
+    }
+
+    /// A stretch around `key` in which nothing is to be seen, here and below.
+    #[inline]
+    pub(in crate::disk::sheaf) fn run_over(&self, key: &[u8]) -> Option<Run> {
+        self.mem.run_over(key, self.visible)
+    }
+
+    /// Notes that nothing is to be seen from `first` to `last`, here and below. This generation says so of at least
+    /// one key.
+    pub(in crate::disk::sheaf) fn note_run(&self, first: &[u8], last: &[u8]) {
+        self.mem.note_run(first, last, self.visible);
     }
 
     pub(in crate::disk::sheaf) fn seek_first(&mut self) {

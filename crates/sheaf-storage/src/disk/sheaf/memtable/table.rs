@@ -6,6 +6,7 @@ use parking_lot::RwLock;
 
 use super::arena::Room;
 use super::ranges::{Cover, Ranges};
+use super::runs::{Run, Runs};
 use super::sizes::Sizes;
 use super::skiplist::SkipList;
 use crate::engine::TableId;
@@ -25,6 +26,7 @@ pub(in crate::disk::sheaf) struct TableMem {
     /// What happened to the table as a whole, ascending by sequence.
     fates: RwLock<Vec<Fate>>,
     ranges: RwLock<Ranges>,
+    runs: Runs,
 }
 
 /// At `seq` the table was emptied, with all that lies below; since then it exists, or not.
@@ -49,6 +51,7 @@ impl TableMem {
             has_ranges: AtomicBool::new(false),
             fates: RwLock::default(),
             ranges: RwLock::default(),
+            runs: Runs::default(),
         }
     }
 
@@ -96,6 +99,22 @@ impl TableMem {
             return None;
         }
         self.ranges.read().cover(key, floor, visible)
+    }
+
+    /// A stretch around `key` in which a snapshot at `visible` sees nothing, here and below, if one is noted.
+    #[inline]
+    pub(super) fn run_over(&self, key: &[u8], visible: u64) -> Option<Run> {
+        self.runs.over(key, visible)
+    }
+
+    /// Notes that a snapshot at `visible` saw nothing from `first` to `last`; see [`Runs::note`].
+    pub(super) fn note_run(&self, first: &[u8], last: &[u8], visible: u64) {
+        self.runs.note(&self.list, first, last, visible);
+    }
+
+    /// Tells the notes of what a batch has put.
+    pub(super) fn cut_runs<'k>(&self, puts: impl Iterator<Item = &'k [u8]>) {
+        self.runs.cut(puts);
     }
 
     /// The ranges with sequences from `floor` to `visible`, added to `all`.

@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use super::snapshot::Hold;
 use super::{Base, View};
-use crate::disk::sheaf::memtable::{Cover, Source};
+use crate::disk::sheaf::memtable::{Cover, NodeRef, Run, Source};
 use crate::engine::{Cursor, TableId};
 use crate::error::{Result, StorageError};
 
@@ -36,8 +36,39 @@ enum Shown {
     Yes,
     /// Not this key.
     No,
-    /// Nothing in this range, which a newer generation has emptied.
-    NotIn(Cover),
+    /// Nothing in this range, which a newer generation has emptied; its place.
+    NotIn(Cover, usize),
+}
+
+/// How many keys in a row must be gone before that is noted for others.
+const RUN_MIN: usize = if cfg!(test) { 2 } else { 64 };
+
+/// Keys in a row that are gone.
+#[derive(Default)]
+struct Gone {
+    /// The first and the last of them in the direction of the move.
+    ends: Option<(NodeRef<'static>, NodeRef<'static>)>,
+    count: usize,
+    /// The newest generation that had a say in it.
+    place: usize,
+}
+
+impl Gone {
+    fn said_by(&mut self, place: usize) {
+        self.place = if self.count == 0 && self.ends.is_none() {
+            place
+        } else {
+            self.place.min(place)
+        };
+    }
+
+    fn add(&mut self, at: NodeRef<'static>) {
+        self.count += 1;
+        self.ends = Some(match self.ends {
+            Some((first, _)) => (first, at),
+            None => (at, at),
+        });
+    }
 }
 
 /// The merged walk. Keeps nothing alive but the tree.
@@ -49,6 +80,8 @@ pub(super) struct Merged<C> {
     base_on: bool,
     current: Current,
     forward: bool,
+    /// Whether what is gone is noted for others.
+    notes: bool,
     /// Scratch for the key at which the direction turns.
     turn_key: Vec<u8>,
 }
@@ -97,8 +130,15 @@ impl<C: Cursor> Merged<C> {
             base_on: false,
             current: Current::Nowhere,
             forward: true,
+            notes: true,
             turn_key: Vec::new(),
         })
+    }
+
+    /// Walks at a sequence up to which not everything may be inserted yet: what it does not see may still come.
+    pub(super) fn without_notes(mut self) -> Merged<C> {
+        self.notes = false;
+        self
     }
 
     /// Positions the tree's cursor, then chooses.
@@ -166,6 +206,23 @@ impl<C: Cursor> Merged<C> {
 
     fn settle_merged(&mut self) -> Result<bool> {
         self.current = Current::Nowhere;
+        let mut gone = Gone::default();
+        let found = self.settle_passing(&mut gone)?;
+        if gone.count >= RUN_MIN
+            && self.notes
+            && let Some((first, last)) = gone.ends
+        {
+            let (first, last) = if self.forward {
+                (first, last)
+            } else {
+                (last, first)
+            };
+            self.sources[gone.place].note_run(first.key(), last.key());
+        }
+        Ok(found)
+    }
+
+    fn settle_passing(&mut self, gone: &mut Gone) -> Result<bool> {
         let farther = if self.forward {
             Compared::Greater
         } else {
@@ -178,12 +235,17 @@ impl<C: Cursor> Merged<C> {
                 let compared = at.map_or(farther, |at| Source::compare(at, cursor.key()));
                 if compared == farther {
                     // The tree's entry is nearer.
-                    let mut sources = self.sources.iter();
-                    let Some(cover) = sources.find_map(|source| source.cover(cursor.key())) else {
+                    let mut sources = self.sources.iter().enumerate();
+                    let cover = sources.find_map(|(above, source)| {
+                        let cover = source.cover(cursor.key())?;
+                        Some((above, cover))
+                    });
+                    let Some((above, cover)) = cover else {
                         self.current = Current::Base;
                         return Ok(true);
                     };
-                    self.take_base_out_of(&cover)?;
+                    gone.said_by(above);
+                    self.take_base_out_of(&cover.lo, cover.hi.as_deref())?;
                     continue;
                 }
                 if compared == Compared::Equal {
@@ -198,10 +260,38 @@ impl<C: Cursor> Merged<C> {
                     self.current = Current::Source(place);
                     return Ok(true);
                 }
-                Shown::No => self.step_source(place),
-                Shown::NotIn(cover) => self.take_source_out_of(place, &cover),
+                Shown::No => {
+                    gone.said_by(place);
+                    if let Some(at) = self.sources[place].at {
+                        gone.add(at);
+                        self.leave_run(at)?;
+                        if self.sources[place].at == Some(at) {
+                            self.step_source(place);
+                        }
+                    }
+                }
+                Shown::NotIn(cover, above) => {
+                    gone.said_by(above);
+                    self.take_source_out_of(place, &cover.lo, cover.hi.as_deref());
+                }
             }
         }
+    }
+
+    /// Where it is noted that nothing is to be seen around a key, moves beyond.
+    fn leave_run(&mut self, at: NodeRef<'static>) -> Result<()> {
+        for place in 0..self.sources.len() {
+            if let Some(Run { lo, hi }) = self.sources[place].run_over(at.key()) {
+                for below in place..self.sources.len() {
+                    self.take_source_out_of(below, &lo, Some(&hi));
+                }
+                if self.base_on {
+                    self.take_base_out_of(&lo, Some(&hi))?;
+                }
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The walk on the nearest key, the newest of those on the same; the others on it are moved on.
@@ -236,7 +326,7 @@ impl<C: Cursor> Merged<C> {
             {
                 // Of its own generation some keys in the range may be newer than the range.
                 return if above < place {
-                    Shown::NotIn(cover)
+                    Shown::NotIn(cover, above)
                 } else {
                     Shown::No
                 };
@@ -249,28 +339,32 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Moves a walk out of a range in which nothing of it is to be seen.
-    fn take_source_out_of(&mut self, place: usize, cover: &Cover) {
+    /// Moves a walk out of a range in which nothing of it is to be seen, if it has not left it.
+    fn take_source_out_of(&mut self, place: usize, lo: &[u8], hi: Option<&[u8]>) {
         let source = &mut self.sources[place];
-        match (self.forward, &cover.hi) {
-            (true, Some(hi)) => source.seek(hi),
+        let Some(at) = source.at else {
+            return;
+        };
+        match (self.forward, hi) {
+            (true, Some(hi)) if at.key() < hi => source.seek(hi),
             (true, None) => source.at = None,
-            (false, _) => source.seek_before(&cover.lo),
+            (false, _) if at.key() >= lo => source.seek_before(lo),
+            _ => {}
         }
     }
 
-    /// Moves the tree's cursor out of a range.
-    fn take_base_out_of(&mut self, cover: &Cover) -> Result<()> {
+    /// Moves the tree's cursor, which stands on an entry, out of a range, if it has not left it.
+    fn take_base_out_of(&mut self, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
         let Some(cursor) = &mut self.base else {
             return Ok(());
         };
         self.base_on = false;
-        self.base_on = match (self.forward, &cover.hi) {
-            (true, Some(hi)) => cursor.seek(hi)?,
+        self.base_on = match (self.forward, hi) {
+            (true, Some(hi)) => cursor.key() >= hi || cursor.seek(hi)?,
             (true, None) => false,
             (false, _) => {
-                let lo = &cover.lo[..];
-                cursor.seek_for_prev(lo)? && (cursor.key() != lo || cursor.prev()?)
+                cursor.key() < lo
+                    || (cursor.seek_for_prev(lo)? && (cursor.key() != lo || cursor.prev()?))
             }
         };
         Ok(())

@@ -129,7 +129,7 @@ impl<R: Base> View<R> {
         delta: &mut Delta,
     ) -> Result<()> {
         // SAFETY: the walk ends before this borrow of the view does.
-        let mut entries = unsafe { Merged::new(self, table, visible)? };
+        let mut entries = unsafe { Merged::new(self, table, visible)? }.without_notes();
         let mut found = entries.seek(lo)?;
         while found && hi.is_none_or(|hi| entries.key() < hi) {
             delta.add(entries.key(), Some(entries.value().len()), None);

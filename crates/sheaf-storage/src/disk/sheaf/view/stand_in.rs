@@ -21,7 +21,11 @@ use crate::error::{Result, StorageError};
 type Rows = BTreeMap<Bytes, Bytes>;
 
 #[derive(Clone, Default)]
-pub(super) struct MapRoots(pub(super) BTreeMap<TableId, Arc<Rows>>);
+pub(super) struct MapRoots(
+    pub(super) BTreeMap<TableId, Arc<Rows>>,
+    /// Moves of its cursors.
+    pub(super) Arc<AtomicU64>,
+);
 
 impl Base for MapRoots {
     type Cursor = MapCursor;
@@ -33,6 +37,7 @@ impl Base for MapRoots {
     fn cursor(self: &Arc<Self>, table: TableId) -> Result<MapCursor> {
         Ok(MapCursor {
             rows: self.0[&table].clone(),
+            moves: self.1.clone(),
             entry: None,
         })
     }
@@ -54,11 +59,13 @@ impl Base for MapRoots {
 
 pub(super) struct MapCursor {
     rows: Arc<Rows>,
+    moves: Arc<AtomicU64>,
     entry: Option<(Bytes, Bytes)>,
 }
 
 impl MapCursor {
     fn find(&mut self, range: (Bound<&[u8]>, Bound<&[u8]>), forward: bool) -> Result<bool> {
+        self.moves.fetch_add(1, Ordering::Relaxed);
         let mut rows = self.rows.range::<[u8], _>(range);
         let entry = if forward {
             rows.next()
@@ -138,7 +145,10 @@ impl StandIn {
     /// Whose first generation expects so many bytes.
     pub(super) fn new_sized(expected_bytes: u64) -> StandIn {
         let budget = MemoryBudget::new(u64::MAX);
-        let roots = MapRoots(BTreeMap::from([(TableId::CATALOG, Arc::default())]));
+        let roots = MapRoots(
+            BTreeMap::from([(TableId::CATALOG, Arc::default())]),
+            Arc::default(),
+        );
         let active = Arc::new(Generation::new(expected_bytes, budget.clone()));
         StandIn {
             view: RwLock::new(Arc::new(View::new(active, Vec::new(), Arc::new(roots)))),

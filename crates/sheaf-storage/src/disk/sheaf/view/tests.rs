@@ -490,3 +490,101 @@ fn large_values_are_shared_and_outlive_their_generation() {
     assert_eq!(engine.budget.used(), engine.view().active().bytes());
     assert!(kept == large && read == large);
 }
+
+#[test]
+fn what_is_gone_is_not_walked_again_and_again() {
+    let entries: u64 = if cfg!(miri) { 30 } else { 3000 };
+    let engine = with_table();
+    let key = |n: u64| n.to_be_bytes();
+    apply(&engine, |batch| {
+        (0..entries).for_each(|n| batch.put(T, &key(n), "x"));
+    });
+    engine.checkpoint().unwrap();
+    let held = engine.snapshot().unwrap();
+    let moves = engine.view().roots().1.clone();
+    let before = moves.load(Ordering::Relaxed);
+    // A queue at one end, a stack at the other; the generation that holds the first deletes is frozen on the way.
+    for n in 0..entries / 3 {
+        for (forward, expected) in [(true, n), (false, entries - 1 - n)] {
+            let snapshot = engine.snapshot().unwrap();
+            let mut cursor = snapshot.cursor(T).unwrap();
+            let found = if forward {
+                cursor.seek_first()
+            } else {
+                cursor.seek_last()
+            };
+            assert!(found.unwrap());
+            assert_eq!(cursor.key(), key(expected));
+            apply(&engine, |batch| batch.delete(T, &key(expected)));
+        }
+        if n == entries / 5 {
+            engine.freeze();
+        }
+    }
+    let moves = moves.load(Ordering::Relaxed) - before;
+    // To walk what is gone every time would be entries squared / 9.
+    assert!(moves < 10 * entries, "{moves}");
+    assert_eq!(held.len(T), Ok(entries));
+    assert_eq!(walk(&*held, T, true).unwrap().len() as u64, entries);
+
+    // What is put among the dead is seen by who may see it, and by nobody else.
+    let earlier = engine.snapshot().unwrap();
+    let left: Vec<u64> = (entries / 3..entries - entries / 3).collect();
+    let mut expected = left.clone();
+    for n in [entries / 6, 0, entries / 4, entries - 1] {
+        apply(&engine, |batch| batch.put(T, &key(n), "again"));
+        expected.push(n);
+        expected.sort_unstable();
+        let now = engine.snapshot().unwrap();
+        for (snapshot, expected) in [(&now, &expected), (&earlier, &left)] {
+            let keys: Vec<_> = expected.iter().map(|n| key(*n).to_vec()).collect();
+            let walked = walk(&**snapshot, T, true).unwrap();
+            assert!(walked.iter().map(|(key, _)| key).eq(&keys));
+            let walked = walk(&**snapshot, T, false).unwrap();
+            assert!(walked.iter().rev().map(|(key, _)| key).eq(&keys));
+        }
+    }
+}
+
+#[test]
+fn a_put_among_the_dead_is_seen_as_soon_as_it_is_visible() {
+    let rounds: u64 = if cfg!(miri) { 20 } else { 3000 };
+    let engine = with_table();
+    apply(&engine, |batch| {
+        (0..40).for_each(|n| batch.put(T, &[n], "x"));
+    });
+    engine.checkpoint().unwrap();
+    apply(&engine, |batch| {
+        (0..40).for_each(|n| batch.delete(T, &[n]));
+    });
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for reader in 0..2 {
+            let (engine, done) = (&engine, &done);
+            scope.spawn(move || {
+                // Walks that note what is gone, all the time.
+                while done.load(Ordering::Relaxed) < rounds {
+                    let snapshot = engine.snapshot().unwrap();
+                    let entries = walk(&*snapshot, T, reader == 0).unwrap();
+                    assert_eq!(snapshot.len(T), Ok(entries.len() as u64));
+                }
+            });
+        }
+        let mut numbers = Numbers(5);
+        for _ in 0..rounds {
+            let key = [numbers.below(40) as u8];
+            apply(&engine, |batch| batch.put(T, &key, "y"));
+            let snapshot = engine.snapshot().unwrap();
+            let mut expected = vec![(key.to_vec(), b"y".to_vec())];
+            assert_eq!(walk(&*snapshot, T, true).unwrap(), expected);
+            assert_eq!(walk(&*snapshot, T, false).unwrap(), expected);
+            apply(&engine, |batch| batch.delete(T, &key));
+            expected.clear();
+            assert_eq!(
+                walk(&*engine.snapshot().unwrap(), T, true).unwrap(),
+                expected
+            );
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}

@@ -12,5 +12,6 @@ mod sheaf_engine;
 mod sheaf_kill;
 mod tree;
 mod tree_faults;
+mod tree_space;
 mod unit;
 mod versions;

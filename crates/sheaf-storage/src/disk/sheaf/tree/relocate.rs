@@ -50,7 +50,7 @@ impl TreeWriter {
             if free < FREE_MIN || free * 4 < end {
                 return Ok(());
             }
-            space.tail_with_live((free / 2).min(MOVED_MIN.max(end / 64)))
+            space.tail_that_fits((free / 2).min(MOVED_MIN.max(end / 64)))
         };
         {
             let mut idle = self.file.inner.idle.lock();

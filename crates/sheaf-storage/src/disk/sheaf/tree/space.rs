@@ -419,16 +419,23 @@ impl Space {
         self.free.overlaps(run)
     }
 
-    /// The lowest granule from which to the end at most `budget` granules are live.
-    pub(super) fn tail_with_live(&self, budget: u64) -> u64 {
-        let Some(not_live) = self.not_live() else {
-            return self.end;
-        };
-        let (mut cut, mut live) = (self.end, 0);
-        for run in not_live.iter().rev() {
-            live += cut - run.end();
-            if live > budget {
-                return (run.end() + (live - budget)).min(self.end);
+    /// The lowest granule such that what is in use from there to the end is at most `budget` granules,
+    /// and finds room in what is free before it.
+    pub(super) fn tail_that_fits(&self, budget: u64) -> u64 {
+        // A quarter of the room is kept back, for what is free in pieces too small.
+        let room = |free: u64| budget.min(free / 4 * 3);
+        let (mut cut, mut used, mut free) = (self.end, 0, self.free.granules());
+        for run in self.free.iter().rev() {
+            let between = cut - run.end();
+            let allowed = room(free);
+            if used + between > allowed {
+                return cut - allowed.saturating_sub(used);
+            }
+            used += between;
+            cut = run.end();
+            free -= run.len;
+            if used > room(free) {
+                return cut;
             }
             cut = run.start;
         }

@@ -12,11 +12,13 @@
 //!
 //! explain goes the same way, but neither asks the cache nor tells it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
 use sheaf_query::canonical::CanonicalQuery;
-use sheaf_query::planner::solution::QuerySolution;
+use sheaf_query::planner::recipe;
+use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{Hopeless, Statistics, hopeless};
 use sheaf_query::planner::{self, LimitsReached, Planned, PlannerParams};
 use sheaf_query::shape;
@@ -26,7 +28,7 @@ use crate::exec::multi_plan::TrialBudget;
 use crate::exec::{BuildContext, PlanExecutor, StageStats, build};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
-use crate::plan_cache::{CachedPlan, PlanCache, Trial};
+use crate::plan_cache::{CacheKey, CachedPlan, PlanCache, Trial};
 
 /// What a plan is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +57,6 @@ struct Choice<'a> {
     /// `None` to leave the plan cache alone.
     cache: Option<&'a PlanCache>,
     timed: bool,
-}
-
-/// The key of a query in the plan cache, and its shape.
-struct CacheKey {
-    key: u64,
-    shape: u32,
 }
 
 /// Picks a plan and starts it. A collection that does not exist gives nothing.
@@ -95,44 +91,122 @@ impl Choice<'_> {
     fn choose(&self, query: &Arc<CanonicalQuery>) -> Result<(PlanExecutor, PlanDigest), Error> {
         let cx = find::build_context(self.view, query, self.options, self.timed);
         let budget = find::budget(self.view, query, self.options)?;
-        if self.options.or_children_independently && planner::has_subplans(query) {
-            let mut pick = |branch: &Arc<CanonicalQuery>, solutions: &[QuerySolution]| {
-                self.pick(branch, solutions)
-            };
-            if let Some(planned) = planner::plan_branches(query, self.params, &mut pick)? {
-                return self.single(&cx, planned, budget);
+        let by_branch = self.options.or_children_independently && planner::has_subplans(query);
+        let known = self
+            .cache
+            .filter(|cache| cache.knows_something())
+            .map(|cache| (cache, self.key(query)));
+        let mut replanned = false;
+        if let Some((cache, key)) = &known {
+            if by_branch
+                && let Some(cached) = cache.composed(key)
+                && let Some(solution) = self.make(&cached, key, query)
+            {
+                let executor = PlanExecutor::new(&cx, vec![solution], budget, self.op)?;
+                let digest = PlanDigest::solution(executor.solution()).chosen(true, false);
+                return Ok((executor, digest));
             }
+            if let Some(cached) = cache.active(key)
+                && let Some(solution) = self.make(&cached, key, query)
+            {
+                match self.watched(&cx, &cached, solution, budget)? {
+                    Some(running) => return Ok(running),
+                    None => {
+                        cache.deactivate(key);
+                        replanned = true;
+                    }
+                }
+            }
+        }
+        if by_branch && let Some(planned) = self.by_branch(query)? {
+            return self.single(&cx, planned, budget);
         }
         let planned = planner::plan_all(query, self.params)?;
         if planned.solutions.len() == 1 {
             return self.single(&cx, planned, budget);
         }
-        let mut replanned = false;
-        let key = self.key(query);
         let signatures = planner::signatures(&planned.solutions);
-        if let (Some(cache), Some(key)) = (self.cache, &key)
-            && let Some(cached) = cache.active(key.key)
+        if let Some((cache, key)) = &known
+            && let Some(cached) = cache.active(key)
             && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
         {
-            let works_max = cached.works as f64 * self.options.plan_cache.eviction_ratio;
-            let watched = TrialBudget {
-                works_max: (works_max as u64).max(1),
-                ..budget
-            };
             let solution = planned.solutions[at].clone();
-            if let Some(executor) = PlanExecutor::cached(&cx, solution, watched, self.op)? {
-                let digest = PlanDigest::solution(executor.solution()).chosen(true, false);
-                return Ok((executor, digest));
+            if let Some(running) = self.watched(&cx, &cached, solution, budget)? {
+                return Ok(running);
             }
-            cache.deactivate(key.key);
+            cache.deactivate(key);
             replanned = true;
         }
         let (executor, winner) = self.tried(&cx, planned, budget)?;
-        if let (Some(cache), Some(key)) = (self.cache, key) {
-            self.remember(cache, key, query, &signatures[winner], &executor);
-        }
+        self.remember(query, &signatures[winner], &executor)?;
         let digest = PlanDigest::solution(executor.solution()).chosen(false, replanned);
         Ok((executor, digest))
+    }
+
+    /// A cached plan with this query's constants, without planning.
+    fn make(
+        &self,
+        cached: &CachedPlan,
+        key: &CacheKey,
+        query: &CanonicalQuery,
+    ) -> Option<QuerySolution> {
+        let recipe = cached.recipe_for(key)?;
+        let params = PlannerParams {
+            statistics: self.params.statistics.filter(|_| cached.asks_statistics),
+            ..self.params.clone()
+        };
+        recipe::make(recipe, query, &params)
+    }
+
+    /// A cached plan, for as long as it does not need far more steps than it
+    /// once did.
+    fn watched(
+        &self,
+        cx: &BuildContext,
+        cached: &CachedPlan,
+        solution: QuerySolution,
+        budget: TrialBudget,
+    ) -> Result<Option<(PlanExecutor, PlanDigest)>, Error> {
+        let works_max = cached.works as f64 * self.options.plan_cache.eviction_ratio;
+        let watched = TrialBudget {
+            works_max: (works_max as u64).max(1),
+            ..budget
+        };
+        let executor = PlanExecutor::cached(cx, solution, watched, self.op)?;
+        Ok(executor.map(|executor| {
+            let digest = PlanDigest::solution(executor.solution()).chosen(true, false);
+            (executor, digest)
+        }))
+    }
+
+    /// The plan of a rooted `$or` from the plans of its branches; `None` if one
+    /// of them has none but a collection scan.
+    fn by_branch(&self, query: &Arc<CanonicalQuery>) -> Result<Option<Planned>, Error> {
+        let all_proven = Cell::new(true);
+        let mut pick = |branch: &Arc<CanonicalQuery>, solutions: &[QuerySolution]| {
+            let (at, proven) = self.pick(branch, solutions)?;
+            all_proven.set(all_proven.get() && proven);
+            Ok(at)
+        };
+        let remember = || self.cache.is_some() && all_proven.get();
+        let Some((planned, recipe)) =
+            planner::plan_branches(query, self.params, &mut pick, &remember)?
+        else {
+            return Ok(None);
+        };
+        if let (Some(cache), Some(recipe)) = (self.cache, recipe)
+            && let [solution] = planned.solutions.as_slice()
+        {
+            let key = self.key(query);
+            let plan = CachedPlan {
+                signature: String::new(),
+                works: 0,
+                recipe: Some((recipe, key.text.clone())),
+                asks_statistics: asks_statistics(&solution.root),
+            };
+            cache.compose(&key, plan, &self.options.plan_cache);
+        }
+        Ok(Some(planned))
     }
 
     /// The only plan there is.
@@ -190,19 +264,19 @@ impl Choice<'_> {
         Ok((executor, winner))
     }
 
-    /// Which of the solutions a branch of a rooted `$or` has.
+    /// Which of the solutions a branch of a rooted `$or` has, and whether that
+    /// needed no trial.
     fn pick(
         &self,
         branch: &Arc<CanonicalQuery>,
         solutions: &[QuerySolution],
-    ) -> Result<usize, Error> {
+    ) -> Result<(usize, bool), Error> {
         let signatures = planner::signatures(solutions);
-        let key = self.key(branch);
-        if let (Some(cache), Some(key)) = (self.cache, &key)
-            && let Some(cached) = cache.active(key.key)
+        if let Some(cache) = self.cache
+            && let Some(cached) = cache.active(&self.key(branch))
             && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
         {
-            return Ok(at);
+            return Ok((at, true));
         }
         let cx = find::build_context(self.view, branch, self.options, self.timed);
         let budget = find::budget(self.view, branch, self.options)?;
@@ -211,33 +285,50 @@ impl Choice<'_> {
             ..Planned::default()
         };
         let (executor, winner) = self.tried(&cx, planned, budget)?;
-        if let (Some(cache), Some(key)) = (self.cache, key) {
-            self.remember(cache, key, branch, &signatures[winner], &executor);
-        }
-        Ok(winner)
+        self.remember(branch, &signatures[winner], &executor)?;
+        Ok((winner, false))
     }
 
-    fn key(&self, query: &CanonicalQuery) -> Option<CacheKey> {
-        self.cache?;
-        Some(CacheKey {
-            key: shape::plan_cache_key(query, self.params.indexes),
-            shape: shape::shape_number(query),
-        })
+    fn key(&self, query: &CanonicalQuery) -> CacheKey {
+        let mut text = shape::plan_cache_text(query, self.params.indexes);
+        if self.params.statistics.is_some() {
+            text.push('x');
+        }
+        if self.params.ignore_hint {
+            text.push('f');
+        }
+        CacheKey::new(text)
     }
 
     fn remember(
         &self,
-        cache: &PlanCache,
-        key: CacheKey,
         query: &CanonicalQuery,
         signature: &str,
         executor: &PlanExecutor,
-    ) {
+    ) -> Result<(), Error> {
+        let Some(cache) = self.cache else {
+            return Ok(());
+        };
+        let key = self.key(query);
+        let recipe = recipe::recipe_of(query, self.params, signature)?;
         let plan = CachedPlan {
             signature: signature.to_owned(),
             works: executor.trial_works(),
+            recipe: recipe.map(|recipe| (recipe, key.text.clone())),
+            asks_statistics: asks_statistics(&executor.solution().root),
         };
+        let shape = shape::shape_number(query);
         let trial = || Trial::new(query, executor.trial());
-        cache.record(key.key, key.shape, plan, &self.options.plan_cache, trial);
+        cache.record(&key, shape, plan, &self.options.plan_cache, trial);
+        Ok(())
     }
+}
+
+/// Whether the plan depends on values that were looked for while planning.
+fn asks_statistics(root: &SolutionNode) -> bool {
+    let mut asks = false;
+    root.for_each(&mut |node| {
+        asks |= matches!(node, SolutionNode::SortMerge { prefixes, .. } if prefixes.is_some());
+    });
+    asks
 }

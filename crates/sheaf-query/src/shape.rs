@@ -65,6 +65,12 @@ pub fn shape_hash(query: &CanonicalQuery) -> String {
 /// The key of the plan cache: the shape, and what else decides which plans
 /// there can be. Its lower half, as eight hex digits, is explain's `planCacheKey`.
 pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u64 {
+    hash(plan_cache_text(query, indexes).as_bytes())
+}
+
+/// What [`plan_cache_key`] is the hash of: queries of one text have the same
+/// candidates but for constants.
+pub fn plan_cache_text(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> String {
     let mut text = encode(query);
     crate::planner::write_discriminators(query, indexes, &mut text);
     match &query.hint {
@@ -80,7 +86,7 @@ pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u6
     text.push_str(if query.return_key { "k" } else { "" });
     // Whether there is a limit decides whether a sort blocks for long.
     text.push_str(if query.limit.is_some() { "l" } else { "" });
-    hash(text.as_bytes())
+    text
 }
 
 fn write_path(path: &str, out: &mut String) {

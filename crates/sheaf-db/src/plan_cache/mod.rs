@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheaf_bson::DocBuilder;
+use sheaf_query::planner::recipe::Recipe;
 
 use crate::statistics::SampleSlot;
 
@@ -60,12 +61,45 @@ pub struct PlanCache {
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// By [`CacheKey::place`].
     entries: HashMap<u64, Entry>,
+    /// Plans of rooted `$or`s, put together of the plans of their branches, which are entries.
+    composed: HashMap<u64, Arc<CachedPlan>>,
     clock: u64,
+}
+
+/// What a query is looked up by.
+#[derive(Debug, Clone)]
+pub struct CacheKey {
+    /// [`sheaf_query::shape::plan_cache_text`] and what else plans depend on.
+    pub text: String,
+    /// A hash of the text.
+    place: u64,
+}
+
+impl CacheKey {
+    /// Of a text.
+    pub fn new(text: String) -> Self {
+        // Eight bytes at a time: the hash is no value that anybody sees.
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut place = text.len() as u64;
+        let (words, rest) = text.as_bytes().as_chunks::<8>();
+        for word in words {
+            place = (place ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
+            place ^= place >> 29;
+        }
+        for byte in rest {
+            place = (place ^ u64::from(*byte)).wrapping_mul(FACTOR);
+        }
+        place ^= place >> 32;
+        CacheKey { text, place }
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
+    /// explain's `planCacheKey`, and what is before its last eight digits.
+    key: u64,
     shape: u32,
     plan: Arc<CachedPlan>,
     trial: Option<Arc<Trial>>,
@@ -74,30 +108,57 @@ struct Entry {
 }
 
 /// A plan that won a trial.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CachedPlan {
     /// Which of the planner's solutions, by [`sheaf_query::planner::signatures`].
     pub signature: String,
     /// Steps its trial took.
     pub works: u64,
+    /// How it is made without planning, and the text of the queries of which it
+    /// holds; `None` where only planning can tell.
+    pub recipe: Option<(Recipe, String)>,
+    /// Its order comes from prefixes that the index has to be asked for.
+    pub asks_statistics: bool,
+}
+
+impl CachedPlan {
+    /// The recipe, if it is one for this query.
+    pub fn recipe_for(&self, key: &CacheKey) -> Option<&Recipe> {
+        let (recipe, text) = self.recipe.as_ref()?;
+        (*text == key.text).then_some(recipe)
+    }
 }
 
 impl PlanCache {
     /// The plan of a shape that has proven itself.
-    pub fn active(&self, key: u64) -> Option<Arc<CachedPlan>> {
+    pub fn active(&self, key: &CacheKey) -> Option<Arc<CachedPlan>> {
         let mut inner = self.inner.lock();
         inner.clock += 1;
         let now = inner.clock;
-        let entry = inner.entries.get_mut(&key).filter(|e| e.active)?;
+        let entry = inner.entries.get_mut(&key.place).filter(|e| e.active)?;
         entry.used = now;
         Some(entry.plan.clone())
+    }
+
+    /// The plan of a rooted `$or`.
+    pub fn composed(&self, key: &CacheKey) -> Option<Arc<CachedPlan>> {
+        self.inner.lock().composed.get(&key.place).cloned()
+    }
+
+    /// Remembers the plan of a rooted `$or` whose branches' plans have proven themselves.
+    pub fn compose(&self, key: &CacheKey, plan: CachedPlan, policy: &CachePolicy) {
+        let mut inner = self.inner.lock();
+        if inner.composed.len() >= policy.entries_max {
+            inner.composed.clear();
+        }
+        inner.composed.insert(key.place, Arc::new(plan));
     }
 
     /// Records the winner of a trial. `shape` is the first half of explain's
     /// `planCacheShapeHash`; `trial` is asked only if there is room for it.
     pub fn record(
         &self,
-        key: u64,
+        key: &CacheKey,
         shape: u32,
         mut plan: CachedPlan,
         policy: &CachePolicy,
@@ -107,7 +168,7 @@ impl PlanCache {
         let mut inner = self.inner.lock();
         inner.clock += 1;
         let used = inner.clock;
-        if let Some(entry) = inner.entries.get_mut(&key) {
+        if let Some(entry) = inner.entries.get_mut(&key.place) {
             let before = entry.plan.works;
             entry.used = used;
             entry.active = plan.works <= before;
@@ -115,8 +176,12 @@ impl PlanCache {
                 // Dearer than remembered: allow it more before it counts as proven.
                 plan.works = ((before as f64 * policy.works_growth) as u64).max(before + 1);
             }
+            entry.key = sheaf_query::shape::hash(key.text.as_bytes());
+            entry.shape = shape;
             entry.plan = Arc::new(plan);
             entry.trial = trial;
+            // What was put together with the former plan is out of date.
+            inner.composed.clear();
             return;
         }
         while inner.entries.len() >= policy.entries_max.max(1)
@@ -129,18 +194,19 @@ impl PlanCache {
             inner.entries.remove(&oldest);
         }
         let entry = Entry {
+            key: sheaf_query::shape::hash(key.text.as_bytes()),
             shape,
             plan: Arc::new(plan),
             trial,
             active: false,
             used,
         };
-        inner.entries.insert(key, entry);
+        inner.entries.insert(key.place, entry);
     }
 
     /// The plan turned out badly: the next query of the shape is tried anew.
-    pub fn deactivate(&self, key: u64) {
-        if let Some(entry) = self.inner.lock().entries.get_mut(&key) {
+    pub fn deactivate(&self, key: &CacheKey) {
+        if let Some(entry) = self.inner.lock().entries.get_mut(&key.place) {
             entry.active = false;
         }
     }
@@ -148,15 +214,16 @@ impl PlanCache {
     /// Forgets everything.
     pub fn clear(&self) {
         self.sample.clear();
-        self.inner.lock().entries.clear();
+        let mut inner = self.inner.lock();
+        inner.entries.clear();
+        inner.composed.clear();
     }
 
     /// Forgets every plan of a shape, whatever its key.
     pub fn clear_shape(&self, shape: u32) {
-        self.inner
-            .lock()
-            .entries
-            .retain(|_, entry| entry.shape != shape);
+        let mut inner = self.inner.lock();
+        inner.entries.retain(|_, entry| entry.shape != shape);
+        inner.composed.clear();
     }
 
     /// What is known of the data.
@@ -167,6 +234,12 @@ impl PlanCache {
     /// How many shapes are remembered.
     pub fn len(&self) -> usize {
         self.inner.lock().entries.len()
+    }
+
+    /// Whether looking a query up could find something.
+    pub fn knows_something(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.entries.is_empty() || !inner.composed.is_empty()
     }
 
     /// Whether nothing is remembered.
@@ -183,11 +256,17 @@ impl PlanCache {
     ) -> Vec<sheaf_bson::DocBuf> {
         let mut entries: Vec<_> = {
             let inner = self.inner.lock();
-            let copy = |(key, entry): (&u64, &Entry)| {
+            let copy = |entry: &Entry| {
                 let trial = entry.trial.clone();
-                (*key, entry.shape, entry.plan.clone(), trial, entry.active)
+                (
+                    entry.key,
+                    entry.shape,
+                    entry.plan.clone(),
+                    trial,
+                    entry.active,
+                )
             };
-            inner.entries.iter().map(copy).collect()
+            inner.entries.values().map(copy).collect()
         };
         entries.sort_by_key(|entry| entry.0);
         entries
@@ -218,7 +297,11 @@ impl PlanCache {
 
 impl CachedPlan {
     fn bytes(&self) -> usize {
-        size_of::<CachedPlan>() + self.signature.len()
+        let recipe = self
+            .recipe
+            .as_ref()
+            .map_or(0, |(recipe, text)| recipe.bytes() + text.len());
+        size_of::<CachedPlan>() + self.signature.len() + recipe
     }
 }
 
@@ -226,29 +309,34 @@ impl CachedPlan {
 mod tests {
     use super::*;
 
-    fn record(cache: &PlanCache, key: u64, works: u64) {
-        let plan = CachedPlan {
+    fn key(n: u64) -> CacheKey {
+        CacheKey::new(n.to_string())
+    }
+
+    fn plan(works: u64) -> CachedPlan {
+        CachedPlan {
             signature: "p".into(),
             works,
-        };
+            recipe: None,
+            asks_statistics: false,
+        }
+    }
+
+    fn record(cache: &PlanCache, n: u64, works: u64) {
         let policy = CachePolicy::default();
-        cache.record(key, key as u32 / 2, plan, &policy, Trial::default);
+        cache.record(&key(n), n as u32 / 2, plan(works), &policy, Trial::default);
     }
 
     #[test]
     fn a_plan_is_used_after_its_second_trial() {
         let cache = PlanCache::default();
-        assert_eq!(cache.active(1), None);
+        assert!(cache.active(&key(1)).is_none());
         record(&cache, 1, 30);
-        assert_eq!(cache.active(1), None);
+        assert!(cache.active(&key(1)).is_none());
         record(&cache, 1, 20);
-        let plan = CachedPlan {
-            signature: "p".into(),
-            works: 20,
-        };
-        assert_eq!(cache.active(1), Some(Arc::new(plan)));
-        cache.deactivate(1);
-        assert_eq!(cache.active(1), None);
+        assert_eq!(cache.active(&key(1)).unwrap().works, 20);
+        cache.deactivate(&key(1));
+        assert!(cache.active(&key(1)).is_none());
     }
 
     #[test]
@@ -256,31 +344,31 @@ mod tests {
         let cache = PlanCache::default();
         record(&cache, 1, 10);
         record(&cache, 1, 35);
-        assert_eq!(cache.active(1), None);
+        assert!(cache.active(&key(1)).is_none());
         record(&cache, 1, 20);
-        assert!(cache.active(1).is_some());
+        assert!(cache.active(&key(1)).is_some());
     }
 
     #[test]
     fn bounded_by_forgetting_the_longest_unused() {
         let cache = PlanCache::default();
         let entries_max = CachePolicy::default().entries_max;
-        for key in 0..entries_max as u64 {
-            record(&cache, key, 1);
-            record(&cache, key, 1);
+        for n in 0..entries_max as u64 {
+            record(&cache, n, 1);
+            record(&cache, n, 1);
         }
-        assert!(cache.active(0).is_some());
+        assert!(cache.active(&key(0)).is_some());
         record(&cache, u64::MAX, 1);
         assert_eq!(cache.len(), entries_max);
-        assert!(cache.active(0).is_some(), "used just now");
-        assert!(cache.active(1).is_none(), "made room");
+        assert!(cache.active(&key(0)).is_some(), "used just now");
+        assert!(cache.active(&key(1)).is_none(), "made room");
     }
 
     #[test]
     fn a_shape_is_forgotten_with_all_its_keys() {
         let cache = PlanCache::default();
-        for key in [2, 3, 4] {
-            record(&cache, key, 1);
+        for n in [2, 3, 4] {
+            record(&cache, n, 1);
         }
         cache.clear_shape(1);
         assert_eq!(cache.len(), 1);
@@ -293,14 +381,20 @@ mod tests {
             trial_bytes_max: 0,
             ..CachePolicy::default()
         };
-        let plan = CachedPlan {
-            signature: "p".into(),
-            works: 7,
-        };
-        cache.record(1, 1, plan, &policy, Trial::default);
+        cache.record(&key(1), 1, plan(7), &policy, Trial::default);
         let stats = cache.stats(|_| {});
         assert_eq!(stats.len(), 1);
         assert!(stats[0].get("works").is_some());
         assert!(stats[0].get("createdFromQuery").is_none());
+    }
+
+    #[test]
+    fn a_composed_plan_goes_with_the_plans_that_it_is_made_of() {
+        let cache = PlanCache::default();
+        record(&cache, 1, 5);
+        cache.compose(&key(9), plan(0), &CachePolicy::default());
+        assert!(cache.composed(&key(9)).is_some());
+        record(&cache, 1, 4);
+        assert!(cache.composed(&key(9)).is_none());
     }
 }

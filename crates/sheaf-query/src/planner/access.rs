@@ -23,7 +23,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::assignment::{Assignment, SharedList, assignments, rank, skipping};
+use super::assignment::{Assignment, SharedList, Taken, assignments, rank, skipping};
 use super::bounds::{BoundsTightness, OrderedIntervalList};
 use super::implication::Implied;
 use super::index_entry::IndexEntry;
@@ -57,6 +57,31 @@ pub(super) struct Access<'q> {
     pub skips: usize,
     /// Scans, checks and intervals, those below included.
     weight: usize,
+    /// What it was made of.
+    pub origin: Origin<'q>,
+}
+
+/// What a way was made of, to make it anew with other constants.
+#[derive(Debug, Clone)]
+pub(super) enum Origin<'q> {
+    /// Bounds of these predicates.
+    Scan(Rc<Level<'q>>, Rc<[Taken<'q>]>),
+    /// A way for each alternative of a disjunction.
+    Union(Vec<Rc<Access<'q>>>),
+    /// Such a union, in the conjunction that the disjunction is part of: which
+    /// conjunct it belongs to, and whether it is that conjunct.
+    Below(Rc<Level<'q>>, usize, bool, Vec<Rc<Access<'q>>>),
+    /// Two scans.
+    And(Rc<Level<'q>>, Rc<Access<'q>>, Rc<Access<'q>>),
+}
+
+/// A conjunction, as far as its ways look at it.
+#[derive(Debug)]
+pub(super) struct Level<'q> {
+    /// In normalised order.
+    pub conjuncts: Vec<&'q MatchExpression>,
+    /// Checks can be made: it is not inside `$elemMatch`.
+    pub checks: bool,
 }
 
 /// See [`Access`].
@@ -162,20 +187,24 @@ impl Enumerator<'_> {
             taken.truncate(room);
             self.and_reached.set(true);
         }
+        let level = Rc::new(Level {
+            conjuncts: all.conjuncts.clone(),
+            checks,
+        });
         let mut ways: Vec<Rc<Access<'q>>> = taken
             .into_iter()
-            .map(|assignment| Rc::new(scan(assignment, &all, checks)))
+            .map(|assignment| Rc::new(scan(assignment, &level)))
             .collect();
         if let Some(intersect) = self.intersect
             && checks
         {
             if intersect.forced {
-                let pairs = self.intersections(&ways, &all, intersect);
+                let pairs = self.intersections(&ways, &level, intersect);
                 if !pairs.is_empty() {
                     return pairs;
                 }
             } else if scope.whole && !ways.iter().any(|way| way.is_unique_point()) {
-                let pairs = self.intersections(&ways, &all, intersect);
+                let pairs = self.intersections(&ways, &level, intersect);
                 ways.extend(pairs.into_iter().take(max.saturating_sub(ways.len())));
             }
         }
@@ -192,7 +221,8 @@ impl Enumerator<'_> {
                 if ways.len() >= max {
                     break;
                 }
-                let way = Rc::new(below(way, disjunction, &all, checks));
+                let (conjunct, whole) = (disjunction.conjunct, disjunction.whole);
+                let way = Rc::new(below(way, conjunct, whole, &level));
                 weight += way.weight;
                 ways.push(way);
             }
@@ -280,7 +310,7 @@ impl Enumerator<'_> {
     fn intersections<'q>(
         &self,
         ways: &[Rc<Access<'q>>],
-        all: &Conjunction<'q>,
+        level: &Rc<Level<'q>>,
         intersect: Intersect,
     ) -> Vec<Rc<Access<'q>>> {
         let mut pairs = Vec::new();
@@ -320,16 +350,7 @@ impl Enumerator<'_> {
                     self.and_reached.set(true);
                     return pairs;
                 }
-                // Two index entries may be seen at different moments of a
-                // record's life, so the document is checked in full.
-                pairs.push(Rc::new(Access {
-                    kind: AccessKind::And(vec![a.clone(), b.clone()]),
-                    covered: Vec::new(),
-                    residual: all.conjuncts.clone(),
-                    exact_outer: Vec::new(),
-                    skips: 0,
-                    weight: a.weight + b.weight,
-                }));
+                pairs.push(Rc::new(intersection(a.clone(), b.clone(), level)));
             }
         }
         pairs
@@ -376,13 +397,31 @@ fn skip_scan<'q>(
     (cost * SKIP_SCAN_GAIN <= whole).then_some(assignment)
 }
 
+/// Two scans whose records both have. Two index entries may be seen at different
+/// moments of a record's life, so the document is checked in full.
+pub(super) fn intersection<'q>(
+    a: Rc<Access<'q>>,
+    b: Rc<Access<'q>>,
+    level: &Rc<Level<'q>>,
+) -> Access<'q> {
+    Access {
+        weight: a.weight + b.weight,
+        origin: Origin::And(level.clone(), a.clone(), b.clone()),
+        kind: AccessKind::And(vec![a, b]),
+        covered: Vec::new(),
+        residual: level.conjuncts.clone(),
+        exact_outer: Vec::new(),
+        skips: 0,
+    }
+}
+
 /// A single scan for a conjunction.
-fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> Access<'q> {
+pub(super) fn scan<'q>(assignment: Assignment<'q>, level: &Rc<Level<'q>>) -> Access<'q> {
     let mut covered = Vec::new();
     let mut residual = Vec::new();
-    if checks {
-        let tightness = assignment.tightness(all.conjuncts.len());
-        for (conjunct, tightness) in all.conjuncts.iter().zip(tightness) {
+    if level.checks {
+        let tightness = assignment.tightness(level.conjuncts.len());
+        for (conjunct, tightness) in level.conjuncts.iter().zip(tightness) {
             match tightness {
                 Some(BoundsTightness::Exact) => {}
                 Some(BoundsTightness::InexactCovered) => covered.push(*conjunct),
@@ -390,7 +429,7 @@ fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> 
             }
         }
     }
-    let exact_outer = if checks {
+    let exact_outer = if level.checks {
         assignment.exact_outer().collect()
     } else {
         Vec::new()
@@ -398,6 +437,7 @@ fn scan<'q>(assignment: Assignment<'q>, all: &Conjunction<'q>, checks: bool) -> 
     Access {
         weight: 1 + covered.len() + residual.len() + weight_of(&assignment.lists),
         skips: assignment.skips,
+        origin: Origin::Scan(level.clone(), assignment.taken.into()),
         kind: AccessKind::Scan(assignment.index, assignment.lists),
         covered,
         residual,
@@ -410,26 +450,29 @@ fn weight_of(lists: &[SharedList]) -> usize {
     intervals / INTERVALS_PER_WEIGHT
 }
 
-/// A way of a disjunction as a way of the conjunction that it is part of.
-fn below<'q>(
+/// A way of a disjunction as a way of the conjunction that it is part of:
+/// it belongs to a conjunct, or is the whole of it.
+pub(super) fn below<'q>(
     mut way: Access<'q>,
-    disjunction: &Disjunction<'q>,
-    all: &Conjunction<'q>,
-    checks: bool,
+    conjunct: usize,
+    whole: bool,
+    level: &Rc<Level<'q>>,
 ) -> Access<'q> {
-    if !checks {
+    if let Origin::Union(picked) = &way.origin {
+        way.origin = Origin::Below(level.clone(), conjunct, whole, picked.clone());
+    }
+    if !level.checks {
         return way;
     }
-    let decided = |at: usize, conjunct: &MatchExpression| {
-        at == disjunction.conjunct && disjunction.whole
-            || way.exact_outer.contains(&(&raw const *conjunct))
+    let decided = |at: usize, expr: &MatchExpression| {
+        at == conjunct && whole || way.exact_outer.contains(&(&raw const *expr))
     };
-    let residual: Vec<_> = all
+    let residual: Vec<_> = level
         .conjuncts
         .iter()
         .enumerate()
-        .filter(|(at, conjunct)| !decided(*at, conjunct))
-        .map(|(_, conjunct)| *conjunct)
+        .filter(|(at, expr)| !decided(*at, expr))
+        .map(|(_, expr)| *expr)
         .collect();
     way.weight += residual.len();
     // A single scan may carry checks of its alternative already.
@@ -466,6 +509,7 @@ fn combinations<T>(choices: &[Vec<T>], max: usize) -> Vec<Vec<usize>> {
 /// All alternatives' ways together; scans that differ in the leading field's
 /// bounds only become one.
 pub(super) fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
+    let origin = Origin::Union(picked.clone());
     let mut children: Vec<Rc<Access<'_>>> = Vec::with_capacity(picked.len());
     let mut merged: Vec<Merging<'_>> = Vec::new();
     for way in picked {
@@ -512,12 +556,14 @@ pub(super) fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
     if let [only] = children.as_slice() {
         return Access {
             exact_outer,
+            origin,
             ..only.copy()
         };
     }
     Access {
         weight: children.iter().map(|way| way.weight).sum(),
         skips: 0,
+        origin,
         kind: AccessKind::Or(children),
         covered: Vec::new(),
         residual: Vec::new(),
@@ -556,6 +602,7 @@ impl<'q> Merging<'q> {
             residual: Vec::new(),
             exact_outer: Vec::new(),
             skips: 0,
+            origin: Origin::Union(self.ways),
         })
     }
 }
@@ -573,6 +620,15 @@ impl<'q> Access<'q> {
             exact_outer: self.exact_outer.clone(),
             skips: self.skips,
             weight: self.weight,
+            origin: self.origin.clone(),
+        }
+    }
+
+    /// A scan of a single key.
+    pub fn is_point(&self) -> bool {
+        match &self.kind {
+            AccessKind::Scan(_, lists) => lists.iter().all(|list| list.is_point()),
+            _ => false,
         }
     }
 

@@ -18,6 +18,7 @@
 //! candidate. Planning takes bounded time whatever the filter: see [`access`].
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode};
@@ -42,6 +43,7 @@ mod keys_only;
 mod min_max;
 mod plan_builder;
 mod predicate;
+pub mod recipe;
 mod signature;
 pub mod solution;
 mod sort_analysis;
@@ -60,7 +62,7 @@ pub use signature::{signature, signatures};
 pub use subplan::{has_subplans, plan_branches};
 pub use summary::plan_summary;
 
-use access::{Enumerator, Intersect};
+use access::{Access, Enumerator, Intersect};
 use data_access::Finisher;
 use hint::{Hinted, resolve};
 use implication::implies;
@@ -206,54 +208,84 @@ pub fn plan(
 
 /// As [`plan`], and which limits it met.
 pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Planned, Error> {
+    let (found, reached) = candidates(query, params)?;
+    Ok(Planned {
+        solutions: found.into_iter().map(|(solution, _)| solution).collect(),
+        reached,
+    })
+}
+
+/// What a candidate was made of.
+enum Source<'q> {
+    /// A way in which indexes serve the filter.
+    Access(Rc<Access<'q>>),
+    /// Every key of an index; `sorts` if that may need a SORT.
+    FullScan { index: Arc<IndexEntry>, sorts: bool },
+    /// Nothing that is worth remembering.
+    Other,
+}
+
+type Found<'q> = Vec<(QuerySolution, Source<'q>)>;
+
+fn candidates<'q>(
+    query: &'q CanonicalQuery,
+    params: &PlannerParams<'_>,
+) -> Result<(Found<'q>, LimitsReached), Error> {
     let hinted = params.resolve(query)?;
     let finisher = Finisher::new(query, params);
     let mut reached = LimitsReached::default();
-    let of = |solutions: Vec<QuerySolution>, reached: LimitsReached| Planned { solutions, reached };
+    let only = |solution: Option<QuerySolution>| {
+        let found = solution.into_iter().map(|s| (s, Source::Other));
+        found.collect::<Found<'q>>()
+    };
     // Whatever it takes: sorting is always possible.
-    let finish = |node: SolutionNode| finisher.finish(node, true).into_iter().collect::<Vec<_>>();
+    let finish = |node: SolutionNode| finisher.finish(node, true);
     if query.min.is_some() || query.max.is_some() {
         let range = min_max::key_range(query, &hinted)?;
-        return Ok(of(finish(checked(range, query)), reached));
+        return Ok((only(finish(checked(range, query))), reached));
     }
     if query.filter.is_trivially_false() {
         let nothing = QuerySolution {
             root: SolutionNode::Eof,
             has_blocking_stage: false,
         };
-        return Ok(of(vec![nothing], reached));
+        return Ok((only(Some(nothing)), reached));
     }
-    let mut solutions = Vec::new();
+    let mut found = Found::new();
     if let Some(enumerator) = params.enumerator(&hinted) {
         for access in enumerator.accesses(&query.filter) {
-            solutions.extend(finish(stages(&access, &query.filter)));
+            if let Some(solution) = finish(stages(&access, &query.filter)) {
+                found.push((solution, Source::Access(access)));
+            }
         }
+        let full_scan_of = |index: &Arc<IndexEntry>, sorts: bool| {
+            let scan = SolutionNode::IndexScan(full_scan(index));
+            let solution = finisher.finish(checked(scan, query), sorts)?;
+            let index = index.clone();
+            Some((solution, Source::FullScan { index, sorts }))
+        };
         if let Hinted::Index(index) = &hinted
-            && solutions.is_empty()
+            && found.is_empty()
         {
             if index.wildcard().is_some() {
                 return Err(cannot_serve(index));
             }
-            let scan = SolutionNode::IndexScan(full_scan(index));
-            solutions.extend(finish(checked(scan, query)));
+            found.extend(full_scan_of(index, true));
         }
-        if query.sort.is_some() && solutions.iter().all(|s| s.has_blocking_stage) {
-            let room = params.max_indexed_solutions.saturating_sub(solutions.len());
+        if query.sort.is_some() && found.iter().all(|(s, _)| s.has_blocking_stage) {
+            let room = params.max_indexed_solutions.saturating_sub(found.len());
             let whole = enumerator
                 .indexes
                 .iter()
                 .filter(|index| holds_every_match(index, query))
-                .filter_map(|index| {
-                    let scan = SolutionNode::IndexScan(full_scan(index));
-                    finisher.finish(checked(scan, query), false)
-                })
+                .filter_map(|index| full_scan_of(index, false))
                 .take(room);
-            solutions.extend(whole);
+            found.extend(whole);
         }
         reached = LimitsReached::of(&enumerator, &finisher);
     }
-    if !solutions.is_empty() {
-        return Ok(of(solutions, reached));
+    if !found.is_empty() {
+        return Ok((found, reached));
     }
     if params.no_table_scan {
         return Err(Error::new(
@@ -268,7 +300,7 @@ pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Pl
     };
     let filter = (!query.filter.is_trivially_true()).then(|| query.filter.clone());
     let scan = SolutionNode::CollScan { direction, filter };
-    Ok(of(finish(scan), reached))
+    Ok((only(finish(scan)), reached))
 }
 
 /// A hint at an index with a wildcard, none of whose keys says something of the query.

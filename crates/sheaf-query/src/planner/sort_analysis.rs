@@ -342,7 +342,7 @@ impl Exploder<'_> {
     /// The values of the leading fields that there are, if they are few.
     fn prefixes(&self, scan: &IndexScanNode, leading: usize, room: usize) -> Option<Prefixes> {
         let statistics = self.statistics?;
-        if !matches!(scan.index.kind, IndexKind::Btree) {
+        if !matches!(scan.index.kind, IndexKind::Btree) || scan.index.collator.is_some() {
             return None;
         }
         let about = statistics.distinct_prefixes(&scan.index, leading)?;

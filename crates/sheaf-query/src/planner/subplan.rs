@@ -19,6 +19,7 @@ use super::access::union;
 use super::data_access::Finisher;
 use super::hint::Hinted;
 use super::plan_builder::stages;
+use super::recipe::{self, Recipe};
 use super::solution::{QuerySolution, SolutionNode};
 use super::{LimitsReached, Planned, PlannerParams};
 use crate::canonical::CanonicalQuery;
@@ -39,12 +40,16 @@ pub fn has_subplans(query: &CanonicalQuery) -> bool {
 /// The plan of a rooted `$or` from the picked plans of its branches. `None`
 /// if some branch has no indexed plan: then the query is planned as a whole.
 ///
+/// With the recipe of the plan if `remember` says so, once all are picked, and
+/// if it has one.
+///
 /// Errors: those of `pick`.
 pub fn plan_branches(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
     pick: &mut Pick<'_>,
-) -> Result<Option<Planned>, Error> {
+    remember: &dyn Fn() -> bool,
+) -> Result<Option<(Planned, Option<Recipe>)>, Error> {
     let MatchExpression::Or(branches) = &*query.filter else {
         return Ok(None);
     };
@@ -74,7 +79,11 @@ pub fn plan_branches(
     let Some(solution) = finisher.finish(stages(&whole, &query.filter), true) else {
         return Ok(None);
     };
-    Ok(Some(Planned {
+    let recipe = remember()
+        .then(|| recipe::of_access(query, &whole))
+        .flatten();
+    let recipe = recipe.map(Recipe::of_branches);
+    let planned = Planned {
         solutions: vec![QuerySolution {
             root: SolutionNode::Subplan {
                 child: Box::new(solution.root),
@@ -82,7 +91,8 @@ pub fn plan_branches(
             ..solution
         }],
         reached: LimitsReached::of(&enumerator, &finisher),
-    }))
+    };
+    Ok(Some((planned, recipe)))
 }
 
 /// A branch as a query: its documents, in any order.

@@ -14,8 +14,12 @@ use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::matcher::{self, ParseContext};
 use crate::planner::bounds::IndexBounds;
 use crate::planner::index_entry::IndexEntry;
+use crate::planner::recipe::{make, recipe_of};
 use crate::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
-use crate::planner::{PlannerParams, has_subplans, plan, plan_branches, plan_count, plan_distinct};
+use crate::planner::{
+    PlannerParams, has_subplans, plan, plan_branches, plan_count, plan_distinct, signatures,
+};
+use crate::shape;
 
 /// Random text in the shell's notation.
 struct Generator {
@@ -345,8 +349,12 @@ fn so_does_every_plan_beyond_the_published_ones() {
                 Ok(random.below(of.len()))
             };
             for params in [&params, &PlannerParams::new(&collection.indexes)] {
-                let planned = plan_branches(query, params, &mut pick).unwrap();
-                solutions.extend(planned.into_iter().flat_map(|planned| planned.solutions));
+                let planned = plan_branches(query, params, &mut pick, &|| false).unwrap();
+                solutions.extend(
+                    planned
+                        .into_iter()
+                        .flat_map(|(planned, _)| planned.solutions),
+                );
             }
         }
         let matching = collection.matching(&query.filter);
@@ -369,6 +377,84 @@ fn so_does_every_plan_beyond_the_published_ones() {
         found.iter().zip(least).all(|(&n, least)| n > least),
         "{found:?}"
     );
+}
+
+/// What a recipe makes is what the planner makes: for its own query, and for one
+/// of the same shape with other constants.
+#[test]
+fn recipes_make_the_planners_plans() {
+    let (mut made, mut again) = (0, 0);
+    for seed in 1..=700 {
+        let Some(case) = case(seed) else {
+            continue;
+        };
+        if sort_is_undefined(&case) {
+            continue;
+        }
+        let Case {
+            collection, query, ..
+        } = &case;
+        let statistics = Encouraging(collection);
+        let published = PlannerParams {
+            max_scans_to_explode: case.params.0,
+            ..PlannerParams::new(&collection.indexes)
+        };
+        let extended = PlannerParams {
+            statistics: Some(&statistics),
+            ..published.clone()
+        };
+        let other = with_other_numbers(query);
+        for params in [&published, &extended] {
+            let solutions = plan(query, params).unwrap();
+            let of_other = other.as_ref().map(|other| plan(other, params).unwrap());
+            let of_other: Vec<String> = of_other
+                .iter()
+                .flatten()
+                .map(QuerySolution::to_string)
+                .collect();
+            for (solution, signature) in solutions.iter().zip(signatures(&solutions)) {
+                let Some(recipe) = recipe_of(query, params, &signature).unwrap() else {
+                    continue;
+                };
+                let context = format!("seed {seed}\n{}", case.text);
+                let same = make(&recipe, query, params).expect(&context).to_string();
+                assert_eq!(same, solution.to_string(), "{context}");
+                made += 1;
+                if let Some(other) = &other
+                    && let Some(plan) = make(&recipe, other, params)
+                {
+                    let text = plan.to_string();
+                    assert!(of_other.contains(&text), "{context}{text}\n{of_other:#?}");
+                    again += 1;
+                }
+            }
+        }
+    }
+    assert!(made > 700 && again > 300, "{made} {again}");
+}
+
+/// The query with the filter's small numbers made others, if that is a query of
+/// the same shape.
+fn with_other_numbers(query: &CanonicalQuery) -> Option<CanonicalQuery> {
+    let text = query.filter_spec.to_string();
+    let filter: String = text
+        .chars()
+        .map(|c| match c {
+            '0'..='3' => char::from(c as u8 + 1),
+            c => c,
+        })
+        .collect();
+    let filter = json::parse_doc(&filter).ok()?;
+    let other = CanonicalQuery::new(FindSpec {
+        filter: Some(filter.as_raw()),
+        sort: Some(query.sort_spec.as_raw()),
+        projection: Some(query.projection_spec.as_raw()),
+        limit: query.limit,
+        skip: query.skip,
+        ..FindSpec::default()
+    })
+    .ok()?;
+    (shape::encode(&other) == shape::encode(query)).then_some(other)
 }
 
 /// Two sort fields along different arrays have no order.

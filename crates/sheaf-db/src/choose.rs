@@ -48,6 +48,40 @@ pub struct ChoiceNotes {
     pub hopeless: Vec<(StageStats, Hopeless)>,
 }
 
+/// The plan that the cache has for a query, ready to be built; `None` if it has
+/// none that was proven. What planning costs where it is not needed.
+///
+/// Errors: those of reading what the planner sees of the indexes.
+pub fn plan_from_cache(
+    view: &ReadView,
+    op: &OpContext,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+) -> Result<Option<QuerySolution>, Error> {
+    let Some(collection) = &view.collection else {
+        return Ok(None);
+    };
+    let indexes = find::planning_indexes(view, query)?;
+    let statistics = find::statistics(view, options)?;
+    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
+    let params = find::params(&indexes, options, statistics);
+    let cache = &**collection.plan_cache();
+    let choice = Choice {
+        view,
+        op,
+        options,
+        params: &params,
+        cache: Some(cache),
+        timed: false,
+    };
+    let key = choice.key(query);
+    let cached = match planner::has_subplans(query) {
+        true => cache.composed(&key),
+        false => cache.active(&key),
+    };
+    Ok(cached.and_then(|cached| choice.make(&cached, &key, query)))
+}
+
 /// What choosing works with.
 struct Choice<'a> {
     view: &'a ReadView,

@@ -11,7 +11,7 @@
 
 pub mod aggregate;
 pub mod catalog;
-mod choose;
+pub mod choose;
 pub mod count;
 pub mod counters;
 pub mod database;

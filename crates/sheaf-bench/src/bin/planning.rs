@@ -1,0 +1,247 @@
+//! What planning costs: time and allocations from a parsed query to a plan, with
+//! the planner and with the plan cache.
+//!
+//! ```text
+//!   filter, sort ──parse──> CanonicalQuery ──plan──────> candidates      (a trial would follow)
+//!                                     └─────plan cache──> the plan, with this query's constants
+//! ```
+//!
+//! `cargo run --release -p sheaf-bench --bin planning`. Everything is in one
+//! process on the memory engine; the constants change with every round. Times
+//! are the least of several passes, in microseconds a query.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawDoc, RawValue, doc};
+use sheaf_db::choose::plan_from_cache;
+use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::index::spec::{IndexSpec, default_index_name};
+use sheaf_db::{Db, DbOptions, Namespace, OpContext, ReadView, ResultSource};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::planner::{PlannerParams, plan};
+use sheaf_storage::MemoryEngine;
+
+/// Counts what is asked of the system's allocator.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands every call on unchanged; the counter has no influence on memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A kind of query: its indexes, and one of its queries for each number.
+struct Case {
+    name: &'static str,
+    indexes: Vec<DocBuf>,
+    filter: fn(i32) -> DocBuf,
+    sort: DocBuf,
+    limit: Option<u64>,
+}
+
+fn point(n: i32) -> DocBuf {
+    doc! {"e": n % 100}
+}
+
+fn esr(n: i32) -> DocBuf {
+    doc! {"e": n % 100, "r": {"$gt": n % 50}}
+}
+
+fn or_of_20(n: i32) -> DocBuf {
+    let mut branches = ArrayBuilder::new();
+    for i in 0..20 {
+        branches.push(&doc! {"e": (n + i) % 100, "r": (n + 3 * i) % 100});
+    }
+    let mut out = DocBuilder::new();
+    out.append("$or", RawValue::Array(branches.finish().as_raw()));
+    out.finish()
+}
+
+fn in_of_200(n: i32) -> DocBuf {
+    let mut values = ArrayBuilder::new();
+    for i in 0..200 {
+        values.push(n + 2 * i);
+    }
+    let mut list = DocBuilder::new();
+    list.append("$in", RawValue::Array(values.finish().as_raw()));
+    let list = list.finish();
+    doc! {"u": &list}
+}
+
+fn cases() -> Vec<Case> {
+    let ten = [
+        doc! {"e": 1},
+        doc! {"r": 1},
+        doc! {"s": 1},
+        doc! {"e": 1, "s": 1, "r": 1},
+        doc! {"e": 1, "r": 1, "s": 1},
+        doc! {"e": 1, "r": 1},
+        doc! {"r": 1, "e": 1},
+        doc! {"s": 1, "e": 1},
+        doc! {"r": 1, "s": 1},
+        doc! {"e": 1, "s": 1},
+    ];
+    vec![
+        Case {
+            name: "point, 2 indexes",
+            indexes: vec![doc! {"e": 1}, doc! {"e": 1, "r": 1}],
+            filter: point,
+            sort: doc! {},
+            limit: None,
+        },
+        Case {
+            name: "ESR, 10 indexes",
+            indexes: ten.to_vec(),
+            filter: esr,
+            sort: doc! {"s": 1},
+            limit: Some(10),
+        },
+        Case {
+            name: "$or of 20, 2 indexes",
+            indexes: vec![doc! {"e": 1}, doc! {"r": 1}],
+            filter: or_of_20,
+            sort: doc! {},
+            limit: None,
+        },
+        Case {
+            name: "$in of 200, 2 indexes",
+            indexes: vec![doc! {"u": 1}, doc! {"u": 1, "r": 1}],
+            filter: in_of_200,
+            sort: doc! {},
+            limit: None,
+        },
+    ]
+}
+
+/// Microseconds and allocations of one call: the least of some passes over all
+/// queries.
+fn measured(queries: usize, mut run: impl FnMut(usize)) -> (f64, f64) {
+    let mut best = (f64::MAX, 0.0);
+    for _ in 0..15 {
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed);
+        let begun = Instant::now();
+        for n in 0..queries {
+            run(n);
+        }
+        let micros = begun.elapsed().as_secs_f64() * 1e6 / queries as f64;
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
+        if micros < best.0 {
+            best = (micros, allocations as f64 / queries as f64);
+        }
+    }
+    best
+}
+
+struct Collection {
+    db: Arc<Db>,
+    ns: Namespace,
+    op: OpContext,
+}
+
+impl Collection {
+    fn new(case: &Case) -> Collection {
+        let db = Db::open(Arc::new(MemoryEngine::new()), DbOptions::default()).expect("a database");
+        let ns = Namespace::new("bench", "c").expect("a name");
+        let op = OpContext::new();
+        let docs: Vec<DocBuf> = (0..20_000)
+            .map(|i| doc! {"_id": i, "e": i * 7 % 100, "r": i * 13 % 103, "s": i * 31 % 9973, "u": i})
+            .collect();
+        for part in docs.chunks(1000) {
+            let part: Vec<RawDoc<'_>> = part.iter().map(DocBuf::as_raw).collect();
+            db.insert(&op, &ns, &part, true).expect("inserted");
+        }
+        let specs: Vec<IndexSpec> = case.indexes.iter().map(index).collect();
+        db.create_indexes(&op, &ns, &specs).expect("indexes");
+        Collection { db, ns, op }
+    }
+
+    fn view(&self) -> ReadView {
+        self.db.read_view(&self.ns).expect("a view")
+    }
+}
+
+fn index(key: &DocBuf) -> IndexSpec {
+    let mut spec = DocBuilder::new();
+    spec.append("key", RawValue::Document(key.as_raw()));
+    spec.append("name", default_index_name(key.as_raw()).as_str());
+    IndexSpec::parse(spec.finish().as_raw()).expect("a spec")
+}
+
+fn main() {
+    println!("| | parse | plan, published | plan, with statistics | from the plan cache |");
+    println!("|---|---|---|---|---|");
+    for case in cases() {
+        let collection = Collection::new(&case);
+        let filters: Vec<DocBuf> = (0..64).map(|n| (case.filter)(n)).collect();
+        let parse = |n: usize| {
+            CanonicalQuery::new(FindSpec {
+                filter: Some(filters[n].as_raw()),
+                sort: Some(case.sort.as_raw()),
+                limit: case.limit,
+                ..FindSpec::default()
+            })
+            .expect("a query")
+        };
+        let queries: Vec<Arc<CanonicalQuery>> = (0..64).map(|n| Arc::new(parse(n))).collect();
+        let view = collection.view();
+        let options = QueryOptions::default();
+        // Until every plan has proven itself.
+        for query in queries.iter().chain(&queries).chain(&queries) {
+            let mut found =
+                find::find(&view, &collection.op, query.clone(), &options).expect("a find");
+            while found.next(&collection.op).expect("a result").is_some() {}
+        }
+        let indexes = view.collection.as_ref().expect("a collection").indexes();
+        let parsed = measured(64, |n| drop(black_box(parse(n))));
+        let published = measured(64, |n| {
+            drop(black_box(
+                plan(&queries[n], &PlannerParams::new(indexes)).expect("plans"),
+            ));
+        });
+        let extended = measured(64, |n| {
+            drop(black_box(
+                find::plan(&view, &queries[n], &options).expect("plans"),
+            ));
+        });
+        let cached = measured(64, |n| {
+            let plan = plan_from_cache(&view, &collection.op, &queries[n], &options);
+            assert!(
+                black_box(plan.expect("no error")).is_some(),
+                "{} is not cached",
+                case.name
+            );
+        });
+        let cell = |(micros, allocations): (f64, f64)| format!("{micros:.2} µs, {allocations:.0}");
+        println!(
+            "| {} | {} | {} | {} | {} |",
+            case.name,
+            cell(parsed),
+            cell(published),
+            cell(extended),
+            cell(cached)
+        );
+    }
+}

@@ -382,7 +382,7 @@ mod tests {
             ..CachePolicy::default()
         };
         cache.record(&key(1), 1, plan(7), &policy, Trial::default);
-        let stats = cache.stats(|_| {});
+        let stats = cache.stats(|_| false, |_| {});
         assert_eq!(stats.len(), 1);
         assert!(stats[0].get("works").is_some());
         assert!(stats[0].get("createdFromQuery").is_none());

@@ -187,10 +187,13 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
             let rest = rest.strip_prefix("on ").expect("view NAME on OTHER [..]");
             let (on, stages) = rest.split_once(' ').expect("view NAME on OTHER [..]");
             let stages = array(stages);
-            done(
-                test.db
-                    .create_view(&test.op, &ns(name), on, stages.as_raw()),
-            )
+            done(test.db.create_view(
+                &test.op,
+                &ns(name),
+                on,
+                stages.as_raw(),
+                &sheaf_bson::CollationChoice::default(),
+            ))
         }
         "run" => {
             let stages = array(rest);

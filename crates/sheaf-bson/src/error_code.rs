@@ -65,6 +65,7 @@ codes! {
     20 ILLEGAL_OPERATION "IllegalOperation",
     21 EMPTY_ARRAY_OPERATION "EmptyArrayOperation",
     22 INVALID_BSON "InvalidBSON",
+    23 ALREADY_INITIALIZED "AlreadyInitialized",
     24 LOCK_TIMEOUT "LockTimeout",
     26 NAMESPACE_NOT_FOUND "NamespaceNotFound",
     27 INDEX_NOT_FOUND "IndexNotFound",

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sheaf_bson::{Error, ErrorCode, Result, Timestamp};
-use sheaf_storage::{Storage, StorageEngine};
+use sheaf_storage::{Snapshot, Storage, StorageEngine};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::snapshot::CatalogSnapshot;
@@ -152,6 +152,17 @@ impl Db {
                     collection: collection.cloned(),
                     snapshot,
                 });
+            }
+        }
+    }
+
+    /// The catalog and a snapshot of everything that fit together.
+    pub fn whole_view(&self) -> Result<(Arc<CatalogSnapshot>, Arc<dyn Snapshot>)> {
+        loop {
+            let catalog = self.catalog.current();
+            let snapshot = self.storage.snapshot().coded()?;
+            if Arc::ptr_eq(&catalog, &self.catalog.current()) {
+                return Ok((catalog, snapshot));
             }
         }
     }

@@ -9,6 +9,7 @@ pub mod observe;
 pub mod open;
 pub mod parameters;
 pub mod process;
+pub mod repl;
 pub mod server;
 pub mod session;
 pub mod startup;

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use sheaf_bson::{Error, ErrorCode, ObjectId};
-use sheaf_db::Db;
 use sheaf_db::find::QueryOptions;
+use sheaf_db::{Db, OpContext};
 use sheaf_wire::{CompressorSet, Message, ReplyWriter};
 
 use crate::command;
+use crate::command::rw_concern::RwConcernDefaults;
 use crate::log::{Component, Log};
 use crate::net::{ConnectionHandler, Link, Next, Service};
 use crate::observe::{Metrics, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
+use crate::repl::ReplicaSet;
 use crate::session::cursors::CursorTable;
 use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
 use crate::session::operations::{OperationSlot, OperationTable};
+use crate::session::snapshots::SnapshotWindow;
 use crate::startup::Startup;
 use crate::ttl_monitor::TtlMonitor;
 
@@ -37,8 +41,14 @@ pub struct Server {
     pub log: Arc<Log>,
     /// Options, open connections, the way to stop.
     pub startup: Startup,
+    /// The replica set that this server is the member of.
+    pub repl: Option<ReplicaSet>,
+    /// What reads and writes without a concern of their own have.
+    pub rw_concern: RwLock<RwConcernDefaults>,
     /// Logical sessions and their transactions.
     pub sessions: SessionTable,
+    /// Snapshots that reads come back to.
+    pub snapshots: SnapshotWindow,
     /// Open cursors.
     pub cursors: CursorTable,
     /// Operations in progress.
@@ -87,11 +97,22 @@ impl Server {
         if settings.no_table_scan {
             parameters.set("notablescan", true.into(), true, None)?;
         }
+        if let Some(bytes) = settings.oplog_bytes {
+            db.oplog().set_bytes_max(bytes);
+        }
+        let repl = match &settings.replica_set {
+            Some(name) => Some(ReplicaSet::open(&db, name)?),
+            None => None,
+        };
+        let rw_concern = RwLock::new(RwConcernDefaults::read(&db)?);
         let server = Arc::new(Server {
             db,
+            repl,
+            rw_concern,
             log: startup.log.clone(),
             startup: startup.clone(),
             sessions: SessionTable::default(),
+            snapshots: SnapshotWindow::default(),
             cursors: CursorTable::default(),
             operations: OperationTable::default(),
             parameters,
@@ -231,6 +252,17 @@ impl Server {
                 let closed = server.cursors.expire(limit);
                 let ended = server.sessions.expire(SESSION_TIMEOUT);
                 server.close_cursors_of(&ended);
+                server.snapshots.expire();
+                if let Err(error) = server.db.trim_oplog(&OpContext::new()) {
+                    server.log.warning(
+                        Component::Storage,
+                        9_000_034,
+                        "The oplog was not trimmed",
+                        |attr| {
+                            attr.append("error", error.message());
+                        },
+                    );
+                }
                 if closed > 0 {
                     server
                         .log

@@ -20,7 +20,7 @@ pub const DATABASE_NAME_BYTES_LIMIT: usize = 64;
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 
 /// System collections that come into being like any other.
-const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &["system.profile", "system.js"];
+const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &["system.profile", "system.js", "system.replset"];
 
 /// The full name of a collection. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +68,11 @@ impl Namespace {
     /// Whether this is the oplog, which the server alone writes.
     pub fn is_oplog(&self) -> bool {
         self.as_str() == crate::oplog::OPLOG_NAMESPACE
+    }
+
+    /// Whether the oplog tells of changes to the collection: not of this server's own.
+    pub fn is_replicated(&self) -> bool {
+        self.db() != "local" && self.collection() != "system.profile"
     }
 
     /// Whether the collection is one of the server's own (`system.*`).

@@ -112,6 +112,11 @@ impl LoggedOp {
         }
     }
 
+    /// Whether it is about this server's own data, of which nobody else is told.
+    pub(crate) fn is_local(&self) -> bool {
+        self.ns.starts_with("local.")
+    }
+
     /// Nothing was changed.
     pub fn note(o: DocBuf) -> LoggedOp {
         LoggedOp {

@@ -256,7 +256,7 @@ impl Db {
         unit: &mut sheaf_storage::WriteUnitOfWork,
         logged: LoggedOp,
     ) -> Result<Option<Reservation<'_>>> {
-        if !self.oplog().is_on() {
+        if !self.oplog().is_on() || logged.is_local() {
             return Ok(None);
         }
         let reservation = self.reserve_oplog(1);

@@ -412,8 +412,11 @@ impl WriteUnit {
 
     /// Notes a change for the oplog, if it is on.
     pub(crate) fn log(&mut self, slot: Slot, change: impl FnOnce(&Collection) -> LoggedOp) {
-        if let Some(logged) = &mut self.logged {
-            logged.push(change(&self.collections[slot.0].collection));
+        let collection = &self.collections[slot.0].collection;
+        if let Some(logged) = &mut self.logged
+            && collection.ns().is_replicated()
+        {
+            logged.push(change(collection));
         }
     }
 

@@ -113,6 +113,9 @@ pub fn reply_with_cursor(
     cx.report.cursor_exhausted = exhausted;
     out.append("id", id);
     out.append("ns", settings.reply_namespace.as_str());
+    if let Some(time) = cx.snapshot_time.get() {
+        out.append("atClusterTime", time);
+    }
     out.end();
     Ok(())
 }

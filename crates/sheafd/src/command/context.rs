@@ -1,10 +1,11 @@
 //! What a handler has in hand: the request, the connection, the server.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::error_code::label;
-use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue};
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::{Namespace, OpContext, PlanDigest, ReadView};
 use sheaf_wire::DocumentSequence;
@@ -38,6 +39,8 @@ pub struct CommandContext<'a> {
     pub session: Option<Arc<LogicalSession>>,
     /// The command is a statement of this transaction of the session.
     pub transaction: Option<TransactionArguments>,
+    /// The time of the snapshot that a read with `level: "snapshot"` was of.
+    pub snapshot_time: Cell<Option<Timestamp>>,
     /// What the slow-operation log and the profiler will say.
     pub report: OpReport,
 }
@@ -53,6 +56,8 @@ pub struct GenericArguments<'a> {
     pub lsid: Option<RawDoc<'a>>,
     /// `readConcern.level`.
     pub read_concern_level: Option<&'a str>,
+    /// `readConcern.atClusterTime`.
+    pub at_cluster_time: Option<Timestamp>,
     /// A `readConcern` with a level was given.
     pub has_read_concern: bool,
     /// `writeConcern`.
@@ -70,6 +75,10 @@ pub struct WriteConcern {
     pub journaled: bool,
     /// `w: 0`: the client does not want to know.
     pub unacknowledged: bool,
+    /// `w` greater than one: more members than a set of this version has.
+    pub nodes: u8,
+    /// `w` is a name that no configuration has.
+    pub unknown_mode: bool,
 }
 
 /// Facts of an operation that its handler alone knows, for the slow-operation
@@ -192,6 +201,12 @@ impl<'a> CommandContext<'a> {
 
     /// What the command reads: the newest of a collection, or what its transaction sees.
     pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
+        if self.generic.read_concern_level == Some("snapshot") && self.transaction.is_none() {
+            let at = self.generic.at_cluster_time;
+            let (view, time) = self.server.snapshots.view(&self.server.db, namespace, at)?;
+            self.snapshot_time.set(Some(time));
+            return Ok(view);
+        }
         self.server.db.view(&self.op, namespace)
     }
 
@@ -284,6 +299,7 @@ impl<'a> GenericArguments<'a> {
                 "readConcern" => {
                     let concern = fields::document(command, &element)?;
                     generic.read_concern_level = read_concern(concern)?;
+                    generic.at_cluster_time = at_cluster_time(concern)?;
                     generic.has_read_concern = !concern.is_empty();
                 }
                 "writeConcern" => {
@@ -319,13 +335,37 @@ impl<'a> GenericArguments<'a> {
     }
 }
 
-/// Outside of a transaction some levels need more than one node.
-pub fn check_read_concern(level: Option<&str>) -> Result<(), Error> {
-    match level {
-        Some(name @ ("linearizable" | "snapshot")) => Err(Error::new(
-            ErrorCode::NOT_A_REPLICA_SET,
+/// `atClusterTime`, which goes with `level: "snapshot"` alone.
+fn at_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
+    match concern.get("atClusterTime") {
+        None => Ok(None),
+        Some(_) if concern.get("level") != Some(RawValue::String("snapshot")) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "readConcern.atClusterTime needs the level 'snapshot'",
+        )),
+        Some(RawValue::Timestamp(time)) => Ok(Some(time)),
+        Some(_) => Err(Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            "BSON field 'readConcern.atClusterTime' is the wrong type, expected type 'timestamp'",
+        )),
+    }
+}
+
+/// Levels that only commands which find documents have.
+pub fn check_read_concern(command: &Command, level: Option<&str>) -> Result<(), Error> {
+    let refused = match level {
+        Some("snapshot") => !matches!(command.name, "find" | "aggregate" | "distinct" | "getMore"),
+        Some("linearizable") => {
+            !matches!(command.name, "find" | "aggregate" | "distinct" | "count")
+        }
+        _ => false,
+    };
+    match (refused, level) {
+        (true, Some(level)) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
             format!(
-                "readConcern level '{name}' needs a replica set, and this server is not a member of one"
+                "{} does not support read concern level '{level}'",
+                command.name
             ),
         )),
         _ => Ok(()),
@@ -333,6 +373,37 @@ pub fn check_read_concern(level: Option<&str>) -> Result<(), Error> {
 }
 
 impl WriteConcern {
+    /// What a server without a replica set refuses before anything is written.
+    pub fn check_standalone(self) -> Result<(), Error> {
+        if self.nodes > 1 {
+            return Err(Error::bad_value(
+                "cannot use 'w' > 1 when a host is not replicated",
+            ));
+        }
+        if self.unknown_mode {
+            return Err(Error::bad_value(
+                "cannot use a non-majority 'w' mode when a host is not a member of a replica set",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What can never be acknowledged as asked: told beside the write, which stands.
+    pub fn never_satisfied(self) -> Option<Error> {
+        if self.unknown_mode {
+            return Some(Error::new(
+                ErrorCode::UNKNOWN_REPL_WRITE_CONCERN,
+                "No write concern mode of this name found in replica set configuration",
+            ));
+        }
+        (self.nodes > 1).then(|| {
+            Error::new(
+                ErrorCode::UNSATISFIABLE_WRITE_CONCERN,
+                "Not enough data-bearing nodes",
+            )
+        })
+    }
+
     /// From `{w, j, wtimeout, fsync}`.
     pub fn parse(doc: RawDoc<'_>) -> Result<Self, Error> {
         let mut concern = WriteConcern::default();
@@ -340,20 +411,11 @@ impl WriteConcern {
             match element.key() {
                 "w" => match element.value() {
                     RawValue::String("majority") => concern.journaled = true,
-                    RawValue::String(mode) => {
-                        return Err(Error::new(
-                            ErrorCode::UNKNOWN_REPL_WRITE_CONCERN,
-                            format!("No write concern mode named '{mode}' found"),
-                        ));
-                    }
+                    RawValue::String(_) => concern.unknown_mode = true,
                     value => match value.as_i64_exact() {
                         Some(0) => concern.unacknowledged = true,
                         Some(1) => {}
-                        Some(n) if (2..=50).contains(&n) => {
-                            return Err(Error::bad_value(
-                                "cannot use 'w' > 1 when a host is not replicated",
-                            ));
-                        }
+                        Some(n) if (2..=50).contains(&n) => concern.nodes = n as u8,
                         _ => {
                             return Err(Error::new(
                                 ErrorCode::FAILED_TO_PARSE,
@@ -404,7 +466,7 @@ fn read_concern<'a>(doc: RawDoc<'a>) -> Result<Option<&'a str>, Error> {
                 }
             }
             // One node has no cluster time to wait for.
-            "afterClusterTime" | "provenance" => {}
+            "afterClusterTime" | "atClusterTime" | "provenance" => {}
             other => return Err(unknown_field("readConcern", other)),
         }
     }

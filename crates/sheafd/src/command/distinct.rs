@@ -59,5 +59,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     counters.docs_examined.add(found.counts.docs_examined);
     cx.report.plan = found.plan;
     out.append_bson("values", &found.values);
+    if let Some(time) = cx.snapshot_time.get() {
+        out.append("atClusterTime", time);
+    }
     Ok(())
 }

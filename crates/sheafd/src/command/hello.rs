@@ -1,6 +1,6 @@
 //! `hello` and its older spellings: what this server is and can do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_wire::MAX_MESSAGE_BYTES;
@@ -8,6 +8,7 @@ use sheaf_wire::MAX_MESSAGE_BYTES;
 use super::context::CommandContext;
 use super::fields;
 use crate::net::LinkState;
+use crate::repl::ReplicaSet;
 
 /// The newest wire protocol version spoken: that of MongoDB 8.0.
 pub const WIRE_VERSION_MAX: i32 = 25;
@@ -17,6 +18,9 @@ pub const BSON_BYTES_MAX: i32 = 16 * 1024 * 1024;
 pub const WRITE_BATCH_MAX: usize = 100_000;
 /// Idle logical sessions live for this long.
 pub const SESSION_TIMEOUT_MINUTES: i32 = 30;
+
+/// How long a wait for a change goes on before it looks whether the client is still there.
+const AWAIT_SLICE: Duration = Duration::from_millis(200);
 
 /// Client metadata larger than this is refused (handshake specification).
 const CLIENT_METADATA_BYTES_MAX: usize = 512;
@@ -70,12 +74,19 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         } else {
             "isWritablePrimary"
         },
-        true,
+        cx.server
+            .repl
+            .as_ref()
+            .is_none_or(|set| set.config().is_some()),
     );
     out.begin_document("topologyVersion");
     out.append("processId", cx.server.process_id);
-    out.append("counter", 0i64);
+    let counter = cx.server.repl.as_ref().map_or(0, ReplicaSet::counter);
+    out.append("counter", counter);
     out.end();
+    if let Some(set) = &cx.server.repl {
+        set.append_hello(&cx.server.db, out);
+    }
     out.append("maxBsonObjectSize", BSON_BYTES_MAX);
     out.append("maxMessageSizeBytes", MAX_MESSAGE_BYTES as i32);
     out.append("maxWriteBatchSize", WRITE_BATCH_MAX as i32);
@@ -132,7 +143,29 @@ fn await_change(cx: &CommandContext<'_>, known: RawDoc<'_>, limit: Duration) {
         known.get("processId"),
         Some(RawValue::ObjectId(id)) if id == cx.server.process_id
     );
-    if (same_process || cx.connection.follows) && cx.connection.link.state() == LinkState::Open {
-        cx.connection.link.wait(limit);
+    if !same_process && !cx.connection.follows {
+        return;
+    }
+    let Some(set) = &cx.server.repl else {
+        if cx.connection.link.state() == LinkState::Open {
+            cx.connection.link.wait(limit);
+        }
+        return;
+    };
+    // A set changes when it is initiated or configured anew.
+    let seen = match known
+        .get("counter")
+        .and_then(|counter| counter.as_i64_exact())
+    {
+        Some(counter) if same_process && !cx.connection.follows => counter,
+        _ => set.counter(),
+    };
+    let until = Instant::now() + limit;
+    while set.counter() == seen && cx.connection.link.state() == LinkState::Open {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        set.wait(seen, left.min(AWAIT_SLICE));
     }
 }

@@ -52,6 +52,8 @@ mod plan_cache_clear;
 mod plan_cache_filters;
 mod profile;
 mod rename_collection;
+mod repl_set;
+pub mod rw_concern;
 mod server_status;
 mod sessions;
 mod set_parameter;
@@ -64,6 +66,7 @@ mod views;
 mod whatsmyuri;
 mod write_reply;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -74,6 +77,7 @@ use sheaf_wire::Message;
 
 use self::context::{CommandContext, GenericArguments, OpReport};
 use crate::observe;
+use crate::repl;
 use crate::server::{ConnectionState, Server};
 
 /// What a command is for; groups `listCommands`, COMPAT.md and the counters.
@@ -172,7 +176,21 @@ pub fn dispatch(
             format!("{name} may only be run against the admin database."),
         ));
     }
-    let generic = GenericArguments::parse(command.name, body)?;
+    let mut generic = GenericArguments::parse(command.name, body)?;
+    if let Some(set) = &server.repl
+        && set.config().is_none()
+    {
+        refuse_uninitiated(command, db)?;
+    }
+    if server.repl.is_none() {
+        generic.write_concern.check_standalone()?;
+    }
+    if !generic.has_write_concern && matches!(command.kind, Kind::Write) {
+        generic.write_concern = server
+            .rw_concern
+            .read()
+            .write_concern(server.repl.is_some());
+    }
     let mut op = OpContext::new();
     if let Some(limit) = generic.max_time {
         op = op.with_max_time(limit);
@@ -183,7 +201,7 @@ pub fn dispatch(
     let op = Arc::new(op);
     let transaction = generic.transaction.check(command, db, body, &generic)?;
     if transaction.is_none() {
-        context::check_read_concern(generic.read_concern_level)?;
+        context::check_read_concern(command, generic.read_concern_level)?;
     }
     let session = generic
         .lsid
@@ -209,6 +227,7 @@ pub fn dispatch(
         generic,
         session,
         transaction,
+        snapshot_time: Cell::new(None),
         report: OpReport::default(),
     };
     let result = run(&mut cx, reply);
@@ -228,7 +247,25 @@ pub fn dispatch(
     });
     result?;
     reply.append("ok", 1.0);
+    if server.db.oplog().is_on() {
+        repl::append_times(&server.db, reply);
+    }
     Ok(())
+}
+
+/// Until a replica set is initiated its member serves nothing but what leads to that.
+fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
+    match command.kind {
+        Kind::Write if db != "local" => Err(Error::new(
+            ErrorCode::NOT_WRITABLE_PRIMARY,
+            "not primary; run rs.initiate() first",
+        )),
+        Kind::Read if db != "local" => Err(Error::new(
+            ErrorCode::NOT_PRIMARY_OR_SECONDARY,
+            "node is not in primary or recovering state; run rs.initiate() first",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Carries the command out; inside a transaction as a statement of it, whose failure ends the transaction.

@@ -9,7 +9,8 @@ use super::{
     find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info,
     insert, kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
     log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile, rename_collection,
-    server_status, sessions, set_parameter, shutdown, transaction, update, validate, whatsmyuri,
+    repl_set, rw_concern, server_status, sessions, set_parameter, shutdown, transaction, update,
+    validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -348,6 +349,48 @@ pub static COMMANDS: &[Command] = &[
         logout::run,
         Same,
         "ends the authentication there is not",
+    ),
+    on_admin(
+        "replSetInitiate",
+        Admin,
+        repl_set::initiate,
+        Differs("a set has one member"),
+        "makes this server the member of a replica set",
+    ),
+    on_admin(
+        "replSetReconfig",
+        Admin,
+        repl_set::reconfigure,
+        Differs("a set has one member"),
+        "changes the configuration of the replica set",
+    ),
+    on_admin(
+        "replSetGetConfig",
+        Diagnostic,
+        repl_set::config,
+        Same,
+        "the configuration of the replica set",
+    ),
+    on_admin(
+        "replSetGetStatus",
+        Diagnostic,
+        repl_set::status,
+        Same,
+        "the state of the replica set",
+    ),
+    on_admin(
+        "getDefaultRWConcern",
+        Diagnostic,
+        rw_concern::get,
+        Same,
+        "concerns of reads and writes that give none",
+    ),
+    on_admin(
+        "setDefaultRWConcern",
+        Admin,
+        rw_concern::set,
+        Differs("on a server without a replica set too"),
+        "sets the concerns of reads and writes that give none",
     ),
     on_admin(
         "commitTransaction",

@@ -102,10 +102,12 @@ impl WriteErrors {
 /// Makes what the command wrote durable when its write concern asks for that.
 /// A failure is a writeConcernError: the writes stand.
 pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {
-    if !cx.generic.write_concern.journaled {
-        return;
-    }
-    if let Err(error) = cx.server.db.sync() {
+    let concern = cx.generic.write_concern;
+    let synced = match concern.journaled && cx.op.transaction().is_none() {
+        true => cx.server.db.sync(),
+        false => Ok(()),
+    };
+    if let Some(error) = synced.err().or_else(|| concern.never_satisfied()) {
         out.begin_document("writeConcernError");
         out.append("code", error.code().0);
         out.append("codeName", &*error.code_name());

@@ -75,7 +75,7 @@ pub enum Value {
 
 const NO_TLS: Standing = refused("this version does not support TLS");
 const NO_AUTH: Standing = refused("this version does not support authentication");
-const NO_REPLICATION: Standing = refused("this version does not support replica sets");
+const NO_REPLICATION: Standing = refused("the oplog is kept by its size alone");
 const NO_SHARDING: Standing = refused("this version does not support sharding");
 const NOT_WIRED_TIGER: Standing =
     refused("it configures the WiredTiger engine, which this server does not have");
@@ -203,9 +203,9 @@ pub static OPTIONS: &[Opt] = &[
     no("", "net.serviceExecutor", Kind::Text, refused("every connection has a thread of its own")),
     no("listenBacklog", "net.listenBacklog", Kind::Text, refused("the backlog is fixed")),
     no("proxyPort", "net.proxyPort", Kind::Text, refused("this version does not speak the proxy protocol")),
-    no("replSet", "replication.replSetName", ANY, NO_REPLICATION),
-    no("oplogSize", "replication.oplogSizeMB", ANY, NO_REPLICATION),
-    no("enableMajorityReadConcern", "replication.enableMajorityReadConcern", Kind::Text, refused_unless("this version does not support replica sets", "true")),
+    yes("replSet", "replication.replSetName", Kind::Text, "Makes the server the one member of a replica set of this name"),
+    yes("oplogSize", "replication.oplogSizeMB", Kind::Integer(1, 1 << 30), "Megabytes of oplog that are kept"),
+    no("enableMajorityReadConcern", "replication.enableMajorityReadConcern", Kind::Text, refused_unless("majority reads are always there", "true")),
     no("oplogMinRetentionHours", "storage.oplogMinRetentionHours", ANY, NO_REPLICATION),
     no("shardsvr", "", Kind::Switch, NO_SHARDING),
     no("configsvr", "", Kind::Switch, NO_SHARDING),

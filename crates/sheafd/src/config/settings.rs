@@ -36,6 +36,10 @@ pub struct Settings {
     pub profiling: Profiling,
     /// Refuse queries that would scan a whole collection.
     pub no_table_scan: bool,
+    /// `--replSet`.
+    pub replica_set: Option<String>,
+    /// `--oplogSize`, in bytes.
+    pub oplog_bytes: Option<u64>,
     /// `--setParameter`, in the order given; names and values unchecked.
     pub parameters: Vec<(String, String)>,
     /// The command line, the program's name first.
@@ -183,6 +187,11 @@ pub(super) fn assemble(
             .map(PathBuf::from),
         profiling: profiling(&options),
         no_table_scan: options.switch("notablescan").unwrap_or(false),
+        replica_set: options.text("replication.replSetName").map(str::to_owned),
+        oplog_bytes: options
+            .integer("replication.oplogSizeMB")
+            .and_then(|mb| u64::try_from(mb).ok())
+            .map(|mb| mb << 20),
         parameters: given
             .iter()
             .filter(|g| g.option.key == "setParameter")

@@ -300,10 +300,6 @@ fn refusals_name_the_option() {
             "--auth is refused: this version does not support authentication",
         ),
         (
-            vec!["--replSet", "rs0"],
-            "--replSet is refused: this version does not support replica sets",
-        ),
-        (
             vec!["--tlsMode", "requireTLS"],
             "--tlsMode is refused: this version does not support TLS",
         ),
@@ -394,10 +390,6 @@ fn refusals_name_the_line() {
         (
             "net:\n  tls:\n    mode: requireTLS\n",
             "line 3: 'net.tls.mode' is refused: this version does not support TLS",
-        ),
-        (
-            "replication:\n  replSetName: rs0\n",
-            "line 2: 'replication.replSetName' is refused: this version does not support replica sets",
         ),
         (
             "systemLog:\n  component:\n    nosuch: {verbosity: 1}\n",

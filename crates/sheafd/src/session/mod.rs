@@ -4,3 +4,4 @@
 pub mod cursors;
 pub mod logical;
 pub mod operations;
+pub mod snapshots;

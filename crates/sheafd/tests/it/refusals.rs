@@ -202,8 +202,8 @@ fn fields_of_commands() {
             ),
             (
                 "{insert: 'c', documents: [{}], writeConcern: {w: 'nosuch'}}",
-                79,
-                "nosuch",
+                2,
+                "non-majority 'w' mode",
             ),
             (
                 "{insert: 'c', documents: [{}], writeConcern: {w: -1}}",
@@ -212,9 +212,9 @@ fn fields_of_commands() {
             ),
             ("{find: 'c', readConcern: {level: 'nosuch'}}", 2, "nosuch"),
             (
-                "{find: 'c', readConcern: {level: 'snapshot'}}",
-                123,
-                "replica set",
+                "{count: 'c', readConcern: {level: 'snapshot'}}",
+                72,
+                "snapshot",
             ),
         ],
     );

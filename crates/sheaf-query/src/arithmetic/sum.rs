@@ -78,19 +78,32 @@ impl Sum {
         self.high = sum;
     }
 
-    /// Takes one term away again, as if it had never been added: what a window
-    /// that slides needs. `false`: it cannot be done exactly (an infinity or
-    /// NaN hides the other terms, decimals were rounded), and nothing changed.
-    #[must_use]
-    pub fn remove(&mut self, number: Number) -> bool {
+    /// Takes a finite term away again: what a window that slides needs. The
+    /// widest type and the count stay as they are: see [`Sum::set_terms`].
+    pub fn take_away(&mut self, number: Number) {
         match number {
             Number::Int(n) => self.integers -= i128::from(n),
             Number::Long(n) => self.integers -= i128::from(n),
-            // The widest type must be forgotten with the last term that has it.
-            Number::Double(_) | Number::Decimal(_) => return false,
+            Number::Double(x) => self.add_double(-x),
+            Number::Decimal(d) => self.decimals = decimal::subtract(self.decimals, d),
         }
-        self.count -= 1;
-        true
+    }
+
+    /// Says how many terms there are, and whether some are longs, doubles, decimals.
+    pub fn set_terms(&mut self, count: u64, longs: bool, doubles: bool, decimals: bool) {
+        self.count = count;
+        self.widest = match (longs, doubles, decimals) {
+            (_, _, true) => Widest::Decimal,
+            (_, true, false) => Widest::Double,
+            (true, false, false) => Widest::Long,
+            (false, false, false) => Widest::Int,
+        };
+    }
+
+    /// Makes the sum infinite or NaN, whatever its terms are.
+    pub fn override_with(&mut self, special: f64) {
+        self.high = special;
+        self.low = 0.0;
     }
 
     /// Adds all terms of another sum.

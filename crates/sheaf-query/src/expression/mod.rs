@@ -60,6 +60,7 @@ mod string;
 mod type_ops;
 mod variables;
 
+pub(crate) use date::arithmetic::Unit;
 pub use eval::{EvalContext, EvalValue, Frame};
 pub use field_path::FieldPathExpr;
 pub(crate) use object::Merged;
@@ -214,6 +215,34 @@ impl BoundExpression {
     pub fn fields(&self) -> Option<BTreeSet<String>> {
         let found = self.expression.dependencies();
         (!found.whole_document).then_some(found.paths)
+    }
+}
+
+/// An instant moved by calendar units, in UTC; `None`: beyond the range of dates.
+pub(crate) fn shift_utc(millis: i64, unit: Unit, amount: i64) -> Option<i64> {
+    date::arithmetic::shift(millis, unit, amount, &date::zone::Zone::UTC)
+}
+
+/// An expression whose `$$CURRENT` is a document within the root: `$redact`'s.
+#[derive(Debug, Clone)]
+pub(crate) struct LevelExpression(Expression);
+
+impl LevelExpression {
+    /// Errors: as [`parse`].
+    pub(crate) fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<LevelExpression> {
+        parser::parse_with_current(spec, scope).map(LevelExpression)
+    }
+
+    /// The value for a level of a document.
+    /// Errors: those of the evaluation.
+    pub(crate) fn evaluate(
+        &self,
+        root: RawDoc<'_>,
+        level: RawDoc<'_>,
+    ) -> Result<EvalValue<'static>> {
+        let current = [EvalValue::Raw(RawValue::Document(level))];
+        EvalContext::new(root)
+            .with_slots(&current, |ctx| self.0.evaluate(ctx).map(EvalValue::detach))
     }
 }
 

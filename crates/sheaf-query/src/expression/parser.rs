@@ -23,9 +23,23 @@ const DEPTH_MAX: usize = 100;
 /// Parses what stands where an expression may stand.
 /// Errors: an operator, variable or path that is unknown or malformed, by name.
 pub fn parse(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
+    parse_within(value, scope, Vec::new())
+}
+
+/// Parses an expression in which `$$CURRENT` is the variable in slot 0.
+/// Errors: as [`parse`].
+pub(super) fn parse_with_current(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
+    parse_within(value, scope, vec!["CURRENT".into()])
+}
+
+fn parse_within(
+    value: RawValue<'_>,
+    scope: &VariableScope,
+    locals: Vec<Box<str>>,
+) -> Result<Expression> {
     let mut parser = Parser {
         scope,
-        locals: Vec::new(),
+        locals,
         depth: 0,
     };
     let body = parser.operand(value)?;

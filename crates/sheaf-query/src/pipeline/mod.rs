@@ -20,6 +20,7 @@ use crate::matcher::{MatchExpression, ParseContext};
 use crate::sort::SortPattern;
 
 pub mod accumulator;
+mod doc_queue;
 pub mod environment;
 mod exec;
 pub mod group;
@@ -158,6 +159,11 @@ pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
         .iter()
         .map(|(name, _)| *name)
         .chain(["$count"])
+}
+
+/// Every function of `$setWindowFields` that is no accumulator of `$group`, for lists of what there is.
+pub fn window_function_names() -> impl Iterator<Item = &'static str> {
+    stages::window::functions::NAMES.iter().copied()
 }
 
 impl Pipeline {

@@ -23,9 +23,11 @@ type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
 /// Every stage, by name.
 pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
+    ("$bucket", stages::bucket::parse),
     ("$collStats", |v, _| generated("$collStats", 5447000, v)),
     ("$count", count),
     ("$currentOp", |v, _| generated("$currentOp", 9, v)),
+    ("$documents", stages::documents::parse),
     ("$facet", stages::facet::parse),
     ("$graphLookup", stages::graph_lookup::parse),
     ("$group", |v, c| {
@@ -45,9 +47,12 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$merge", stages::merge::parse),
     ("$out", stages::out::parse),
     ("$project", project),
+    ("$redact", stages::redact::parse),
     ("$replaceRoot", replace_root),
     ("$replaceWith", |v, c| root_of("$replaceWith", v, c)),
+    ("$sample", stages::sample::parse),
     ("$set", |v, c| add_fields("$set", v, c)),
+    ("$setWindowFields", stages::window::parse),
     ("$skip", skip),
     ("$sort", sort),
     ("$sortByCount", sort_by_count),
@@ -61,18 +66,13 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
 
 /// Stages that MongoDB has and this does not, yet: the message can say more.
 const ABSENT: &[&str] = &[
-    "$bucket",
     "$bucketAuto",
     "$changeStream",
     "$densify",
-    "$documents",
     "$fill",
     "$geoNear",
-    "$redact",
-    "$sample",
     "$search",
     "$searchMeta",
-    "$setWindowFields",
     "$vectorSearch",
 ];
 

@@ -112,6 +112,14 @@ fn run_pipeline(text: &str, docs: &[DocBuf]) -> Vec<String> {
         Ok(pipeline) => pipeline,
         Err(e) => return lines(Err(e)),
     };
+    let own;
+    let docs = match &pipeline.source {
+        PipelineSource::Documents(docs) => {
+            own = docs.to_vec();
+            &own[..]
+        }
+        _ => docs,
+    };
     let plain = lines(executed(&pipeline.stages, docs.to_vec()));
     let optimized = pipeline.optimize();
     for narrow in [false, true] {
@@ -190,7 +198,7 @@ macro_rules! scripts {
     };
 }
 
-scripts! { stages group unwind optimize refused scenarios }
+scripts! { stages group bucket window unwind optimize refused scenarios }
 
 /// Counts what is asked of it.
 struct Counting {

@@ -131,7 +131,7 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
         }
         "aggregation stages" => in_table(pipeline::stage_names().collect()),
         "accumulators of $group" => in_table(pipeline::accumulator_names().collect()),
-        "window operators" => in_table(Vec::new()),
+        "window operators" => in_table(pipeline::window_function_names().collect()),
         "expressions" => {
             let table = expression::operators::TABLE;
             in_table(table.iter().map(|entry| entry.name()).collect())

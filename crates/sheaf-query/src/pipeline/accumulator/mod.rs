@@ -190,6 +190,25 @@ impl AccumulatorSpec {
         })
     }
 
+    /// How text compares.
+    pub(crate) fn collator(&self) -> Option<&Arc<Collator>> {
+        self.collator.as_ref()
+    }
+
+    /// `n`, where there is no `_id` that it could depend on; 1 for accumulators without.
+    /// Errors: an `n` that is no positive integer.
+    pub(crate) fn constant_n(&self) -> Result<usize> {
+        match &self.n {
+            None => Ok(1),
+            Some(n) => parse::evaluate_n(n, RawValue::Null),
+        }
+    }
+
+    /// The shares of `$percentile` and `$median`.
+    pub(crate) fn shares(&self) -> Arc<[f64]> {
+        Arc::clone(&self.shares)
+    }
+
     /// What turns documents into keys and values for this accumulator's states.
     pub(crate) fn feed(&self) -> AccumulatorFeed {
         AccumulatorFeed {

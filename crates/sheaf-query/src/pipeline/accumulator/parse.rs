@@ -35,6 +35,15 @@ impl AccumulatorSpec {
         Ok(spec)
     }
 
+    /// An accumulator that merely reads an expression of each document.
+    /// Errors: those of expressions.
+    pub(crate) fn parse_reading(
+        operand: RawValue<'_>,
+        scope: &VariableScope,
+    ) -> Result<AccumulatorSpec> {
+        Ok(plain(AccumulatorKind::Push, parse(operand, scope)?))
+    }
+
     fn parse_kind(
         name: &str,
         operand: RawValue<'_>,

@@ -1,9 +1,14 @@
 //! Stages with a file of their own. See [`stage`](super::stage) for how one is written.
 
+pub mod bucket;
+pub mod documents;
 pub mod facet;
 pub mod graph_lookup;
 pub mod lookup;
 pub mod merge;
 pub mod out;
+pub mod redact;
+pub mod sample;
 pub mod sub_pipeline;
 pub mod union_with;
+pub mod window;

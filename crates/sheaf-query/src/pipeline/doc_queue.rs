@@ -1,0 +1,119 @@
+//! Documents that wait in order, in memory or, past a limit, in temporary files.
+//!
+//! ```text
+//!   push_back ─> [ store, read from its front ] [ store, still written ] [ memory ]
+//!   pop_front <─┘
+//! ```
+//!
+//! A store is written, then read: while the first is read, what comes goes on
+//! in memory, and from there to another store when it grows again.
+
+use std::collections::VecDeque;
+
+use sheaf_bson::DocBuf;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+
+use super::environment::{Environment, SpillStore};
+
+/// A queue of documents.
+pub(super) struct DocQueue {
+    stage: &'static str,
+    memory: VecDeque<DocBuf>,
+    bytes: usize,
+    stores: VecDeque<Store>,
+    spilled: u64,
+}
+
+struct Store {
+    records: Box<dyn SpillStore>,
+    left: u64,
+    written: u64,
+    reading: bool,
+}
+
+impl DocQueue {
+    /// An empty queue of the stage of this name.
+    pub(super) fn new(stage: &'static str) -> DocQueue {
+        DocQueue {
+            stage,
+            memory: VecDeque::new(),
+            bytes: 0,
+            stores: VecDeque::new(),
+            spilled: 0,
+        }
+    }
+
+    /// Bytes held in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes written to stores that are gone already, and to those that are not.
+    pub(super) fn bytes_spilled(&self) -> u64 {
+        self.spilled
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.stores.iter().all(|store| store.left == 0)
+    }
+
+    pub(super) fn push_back(&mut self, doc: DocBuf) {
+        self.bytes += doc.len_bytes() + size_of::<DocBuf>();
+        self.memory.push_back(doc);
+    }
+
+    /// Moves what is in memory to a store.
+    /// Errors: disk use is not allowed; the store's.
+    pub(super) fn spill(&mut self, env: &dyn Environment) -> Result<()> {
+        let open = self.stores.back().is_some_and(|store| !store.reading);
+        if !open {
+            let mut records = env.spill(self.stage)?;
+            records.begin_run()?;
+            self.stores.push_back(Store {
+                records,
+                left: 0,
+                written: 0,
+                reading: false,
+            });
+        }
+        let Some(store) = self.stores.back_mut() else {
+            return Ok(());
+        };
+        let before = store.records.bytes_written();
+        for doc in self.memory.drain(..) {
+            store
+                .records
+                .push(&store.written.to_be_bytes(), doc.as_bytes())?;
+            store.written += 1;
+            store.left += 1;
+        }
+        self.bytes = 0;
+        self.spilled += store.records.bytes_written().saturating_sub(before);
+        Ok(())
+    }
+
+    /// The document that has waited longest.
+    /// Errors: the store's.
+    pub(super) fn pop_front(&mut self) -> Result<Option<DocBuf>> {
+        while let Some(store) = self.stores.front_mut() {
+            if store.left == 0 {
+                self.stores.pop_front();
+                continue;
+            }
+            store.reading = true;
+            store.left -= 1;
+            let Some(record) = store.records.next()? else {
+                return Err(Error::new(
+                    ErrorCode::INTERNAL_ERROR,
+                    "a temporary file ended before its documents did",
+                ));
+            };
+            return Ok(Some(DocBuf::from_vec_unchecked(record.payload)));
+        }
+        let doc = self.memory.pop_front();
+        if let Some(doc) = &doc {
+            self.bytes -= doc.len_bytes() + size_of::<DocBuf>();
+        }
+        Ok(doc)
+    }
+}

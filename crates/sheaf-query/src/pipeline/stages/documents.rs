@@ -1,0 +1,36 @@
+//! `$documents`: the pipeline's own documents, in place of a collection's.
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::json::shell;
+use sheaf_bson::{DocBuf, RawDoc, RawValue};
+
+use crate::expression::{location, parse as parse_expression};
+use crate::pipeline::PipelineSource;
+use crate::pipeline::stage::{ParsedStage, StageContext};
+
+/// Parses an expression that gives an array of objects and reads no document.
+/// Errors: 5858203 for another value.
+pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
+    let expression = parse_expression(value, &context.parse.variables)?;
+    let evaluated = expression.evaluate_on(RawDoc::EMPTY)?;
+    let wrong = |found: Option<RawValue<'_>>| {
+        location(
+            5858203,
+            format!(
+                "an array of objects is expected for $documents, found: {}",
+                found.map_or("missing".to_owned(), shell)
+            ),
+        )
+    };
+    let Some(RawValue::Array(array)) = evaluated.as_raw() else {
+        return Err(wrong(evaluated.as_raw()));
+    };
+    let docs: Vec<DocBuf> = array
+        .iter()
+        .map(|v| match v {
+            RawValue::Document(doc) => Ok(doc.to_buf()),
+            other => Err(wrong(Some(other))),
+        })
+        .collect::<Result<_>>()?;
+    Ok(ParsedStage::Source(PipelineSource::Documents(docs.into())))
+}

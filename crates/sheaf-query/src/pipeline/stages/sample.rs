@@ -1,0 +1,202 @@
+//! `$sample`: some documents, chosen at random.
+//!
+//! Every document draws a number; those with the least numbers are kept and
+//! come out in the order of their numbers, which is a random one.
+
+use std::collections::BinaryHeap;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::json::shell;
+use sheaf_bson::{DocBuf, RawDoc, RawValue, Value, doc};
+
+use crate::expression::location;
+use crate::matcher::Dependencies;
+use crate::pipeline::environment::{Environment, no_disk_use};
+use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
+
+#[derive(Debug)]
+struct Sample {
+    size: u64,
+}
+
+/// Parses `{size: n}`. Errors: 28745 to 28749.
+pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
+    let RawValue::Document(spec) = value else {
+        return Err(location(
+            28745,
+            "the $sample stage specification must be an object",
+        ));
+    };
+    let mut size = None;
+    for element in spec {
+        if element.key() != "size" {
+            return Err(location(
+                28748,
+                format!("unrecognized option to $sample: {}", element.key()),
+            ));
+        }
+        let value = element.value();
+        if !value.is_number() {
+            return Err(location(28746, "size argument to $sample must be a number"));
+        }
+        let whole = value.as_f64().map(f64::trunc).filter(|x| *x >= 0.0);
+        let Some(whole) = whole else {
+            return Err(location(
+                28747,
+                format!(
+                    "size argument to $sample must not be negative: {}",
+                    shell(value)
+                ),
+            ));
+        };
+        size = Some(whole as u64);
+    }
+    match size {
+        Some(size) => Ok(ParsedStage::of(Sample { size })),
+        None => Err(location(28749, "$sample stage must specify a size")),
+    }
+}
+
+impl PipelineStage for Sample {
+    fn name(&self) -> &'static str {
+        "$sample"
+    }
+
+    fn operand(&self) -> Value {
+        Value::Document(doc! {"size": i64::try_from(self.size).unwrap_or(i64::MAX)})
+    }
+
+    fn add_dependencies(&self, _: &mut Dependencies) -> Passes {
+        Passes::Documents
+    }
+
+    fn start(&self) -> Box<dyn StageExec> {
+        Box::new(Sampler {
+            size: usize::try_from(self.size).unwrap_or(usize::MAX),
+            kept: BinaryHeap::new(),
+            bytes: 0,
+            seen: 0,
+            output: Vec::new(),
+        })
+    }
+}
+
+struct Sampler {
+    size: usize,
+    /// The greatest number on top.
+    kept: BinaryHeap<Drawn>,
+    bytes: usize,
+    seen: u64,
+    /// From the last to the first.
+    output: Vec<DocBuf>,
+}
+
+struct Drawn {
+    number: (u64, u64),
+    doc: DocBuf,
+}
+
+impl PartialEq for Drawn {
+    fn eq(&self, other: &Drawn) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Drawn {}
+
+impl Ord for Drawn {
+    fn cmp(&self, other: &Drawn) -> std::cmp::Ordering {
+        self.number.cmp(&other.number)
+    }
+}
+
+impl PartialOrd for Drawn {
+    fn partial_cmp(&self, other: &Drawn) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl StageExec for Sampler {
+    fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Pushed> {
+        if self.size == 0 {
+            return Ok(Pushed::Enough);
+        }
+        let number = (env.random(), self.seen);
+        self.seen += 1;
+        if self.kept.len() == self.size {
+            if self.kept.peek().is_some_and(|last| last.number <= number) {
+                return Ok(Pushed::Nothing);
+            }
+            if let Some(gone) = self.kept.pop() {
+                self.bytes -= gone.doc.len_bytes();
+            }
+        }
+        self.bytes += doc.len_bytes();
+        self.kept.push(Drawn {
+            number,
+            doc: doc.to_buf(),
+        });
+        let held = self.bytes + self.kept.len() * size_of::<Drawn>();
+        if held > env.memory_bytes_max() {
+            return Err(no_disk_use("$sample", env.memory_bytes_max()));
+        }
+        Ok(Pushed::Nothing)
+    }
+
+    fn end(&mut self, _: &dyn Environment) -> Result<()> {
+        let sorted = std::mem::take(&mut self.kept).into_sorted_vec();
+        self.output = sorted.into_iter().rev().map(|drawn| drawn.doc).collect();
+        Ok(())
+    }
+
+    fn next(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
+        Ok(self.output.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    struct Seeded(Cell<u64>);
+
+    impl Environment for Seeded {
+        fn check_interrupt(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn random(&self) -> u64 {
+            let mut x = self.0.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            self.0.set(x);
+            x
+        }
+    }
+
+    #[test]
+    fn every_document_is_as_likely() {
+        let env = Seeded(Cell::new(42));
+        let mut chosen = [0; 10];
+        for _ in 0..3000 {
+            let mut exec = Sample { size: 3 }.start();
+            for i in 0..10 {
+                exec.push(doc! {"i": i}.as_raw(), &env).unwrap();
+            }
+            exec.end(&env).unwrap();
+            let mut found = BTreeSet::new();
+            while let Some(doc) = exec.next(&env).unwrap() {
+                let at = doc.get("i").and_then(|v| v.as_i64_exact()).unwrap() as usize;
+                chosen[at] += 1;
+                assert!(found.insert(at));
+            }
+            assert_eq!(found.len(), 3);
+        }
+        // 900 each are expected; seven deviations of about 25 are allowed.
+        assert!(chosen.iter().all(|n| (725..1075).contains(n)), "{chosen:?}");
+    }
+}

@@ -1,0 +1,676 @@
+//! What is computed over a window that slides: documents come in at its end
+//! and go at its beginning.
+//!
+//! Sums, counts, deviations and covariances take a document away again;
+//! extremes keep those that may yet become one (each later value that is as
+//! good displaces all before it); percentiles keep the numbers sorted; the
+//! rest reads the window's values.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::keystring::{Directions, KeyStringBuilder};
+use sheaf_bson::{ArrayBuilder, Collator, RawValue, Value, compare_values_with};
+
+use crate::arithmetic::{Number, Sum};
+use crate::pipeline::accumulator::{AccumulatorKind, Deviation};
+
+/// A sum from which terms go again.
+#[derive(Debug, Default)]
+pub(super) struct SlidingSum {
+    /// Of the finite terms.
+    sum: Sum,
+    /// Terms of each type: int, long, double, decimal.
+    terms: [u64; 4],
+    positive_infinities: u64,
+    negative_infinities: u64,
+    nans: u64,
+}
+
+impl SlidingSum {
+    fn count_term(&mut self, number: Number, by: i64) {
+        let add = |count: &mut u64| *count = count.saturating_add_signed(by);
+        let at = match number {
+            Number::Int(_) => 0,
+            Number::Long(_) => 1,
+            Number::Double(_) => 2,
+            Number::Decimal(_) => 3,
+        };
+        add(&mut self.terms[at]);
+        let x = number.to_f64();
+        let infinite = match number {
+            Number::Decimal(d) => d.is_infinite(),
+            _ => x.is_infinite(),
+        };
+        if number.is_nan() {
+            add(&mut self.nans);
+        } else if infinite && x > 0.0 {
+            add(&mut self.positive_infinities);
+        } else if infinite {
+            add(&mut self.negative_infinities);
+        }
+    }
+
+    fn is_finite(number: Number) -> bool {
+        match number {
+            Number::Decimal(d) => d.is_finite(),
+            other => other.to_f64().is_finite(),
+        }
+    }
+
+    pub(super) fn add(&mut self, number: Number) {
+        self.count_term(number, 1);
+        if Self::is_finite(number) {
+            self.sum.add(number);
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: Number) {
+        self.count_term(number, -1);
+        if Self::is_finite(number) {
+            self.sum.take_away(number);
+        }
+        if self.terms == [0; 4] {
+            // Nothing is left, not even what rounding left behind.
+            self.sum = Sum::default();
+        }
+    }
+
+    /// The sum as one that knows what types its terms have.
+    fn settled(&self) -> Sum {
+        let mut sum = self.sum;
+        let [ints, longs, doubles, decimals] = self.terms;
+        sum.set_terms(
+            ints + longs + doubles + decimals,
+            longs > 0,
+            doubles > 0,
+            decimals > 0,
+        );
+        let special = match (
+            self.nans,
+            self.positive_infinities,
+            self.negative_infinities,
+        ) {
+            (0, 0, 0) => None,
+            (0, _, 0) => Some(f64::INFINITY),
+            (0, 0, _) => Some(f64::NEG_INFINITY),
+            _ => Some(f64::NAN),
+        };
+        if let Some(special) = special {
+            sum.override_with(special);
+        }
+        sum
+    }
+
+    pub(super) fn total(&self) -> Value {
+        self.settled().total().into()
+    }
+
+    pub(super) fn average(&self) -> Value {
+        self.settled().average().map_or(Value::Null, Value::from)
+    }
+}
+
+/// Pairs of numbers, their means and how they vary together.
+#[derive(Debug, Default)]
+pub(super) struct Covariance {
+    count: u64,
+    mean_x: f64,
+    mean_y: f64,
+    together: f64,
+}
+
+impl Covariance {
+    fn add(&mut self, x: f64, y: f64) {
+        self.count += 1;
+        let dx = x - self.mean_x;
+        self.mean_x += dx / self.count as f64;
+        self.mean_y += (y - self.mean_y) / self.count as f64;
+        self.together += dx * (y - self.mean_y);
+    }
+
+    fn remove(&mut self, x: f64, y: f64) {
+        if self.count <= 1 {
+            *self = Covariance::default();
+            return;
+        }
+        self.count -= 1;
+        let dy = y - self.mean_y;
+        self.mean_x -= (x - self.mean_x) / self.count as f64;
+        self.mean_y -= dy / self.count as f64;
+        self.together -= (x - self.mean_x) * dy;
+    }
+
+    fn value(&self, sample: bool) -> Value {
+        let divisor = if sample {
+            self.count.saturating_sub(1)
+        } else {
+            self.count
+        };
+        match divisor {
+            0 => Value::Null,
+            n => Value::Double(self.together / n as f64),
+        }
+    }
+}
+
+/// A spread over so many terms of which some are not finite.
+fn undefined(count: u64, sample: bool) -> Value {
+    match sample && count < 2 {
+        true => Value::Null,
+        false => Value::Double(f64::NAN),
+    }
+}
+
+/// What one document gives to the function.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// `None`: missing.
+    pub(super) value: Option<Value>,
+    /// What it is ranked by.
+    pub(super) key: Vec<u8>,
+    /// Where it stands on the axis of `$derivative` and `$integral`.
+    pub(super) at: Number,
+}
+
+impl Input {
+    fn number(&self) -> Option<Number> {
+        Number::from_raw(self.value.as_ref()?.as_raw())
+    }
+
+    fn non_null(&self) -> Option<RawValue<'_>> {
+        let raw = self.value.as_ref()?.as_raw();
+        (!matches!(raw, RawValue::Null | RawValue::Undefined)).then_some(raw)
+    }
+
+    fn or_null(&self) -> RawValue<'_> {
+        self.value.as_ref().map_or(RawValue::Null, |v| v.as_raw())
+    }
+
+    fn pair(&self) -> Option<(f64, f64)> {
+        let Some(RawValue::Array(array)) = self.value.as_ref().map(|v| v.as_raw()) else {
+            return None;
+        };
+        let mut numbers = array.iter().map(Number::from_raw);
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Some(x)), Some(Some(y)), None) => Some((x.to_f64(), y.to_f64())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let value = self.value.as_ref();
+        size_of::<Input>()
+            + self.key.len()
+            + value.map_or(0, |v| crate::pipeline::accumulator::size(v.as_raw()))
+    }
+}
+
+/// The values that the window holds, by number.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    pub(super) first: u64,
+    pub(super) values: VecDeque<Input>,
+    pub(super) bytes: usize,
+}
+
+impl Inputs {
+    pub(super) fn get(&self, n: u64) -> Option<&Input> {
+        self.values
+            .get(usize::try_from(n.checked_sub(self.first)?).ok()?)
+    }
+
+    fn range(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl DoubleEndedIterator<Item = &Input> + ExactSizeIterator {
+        let at = |n: u64| (n.saturating_sub(self.first) as usize).min(self.values.len());
+        self.values.range(at(from)..at(to).max(at(from)))
+    }
+}
+
+/// A function over the window.
+#[derive(Debug)]
+pub(super) enum Sliding {
+    Sum(SlidingSum),
+    Average(SlidingSum),
+    Extreme {
+        better: std::cmp::Ordering,
+        /// Candidates by number, each better than all behind it.
+        candidates: VecDeque<(u64, Value)>,
+        collator: Option<Arc<Collator>>,
+    },
+    /// `$first`, `$last`.
+    End {
+        last: bool,
+        /// For windows that only grow: the answer.
+        kept: Option<Value>,
+    },
+    /// `$firstN`, `$lastN`.
+    Ends {
+        n: usize,
+        last: bool,
+    },
+    Push,
+    Set {
+        /// How often each value is in the window.
+        values: BTreeMap<Vec<u8>, (u64, Value)>,
+        bytes: usize,
+        collator: Option<Arc<Collator>>,
+    },
+    Deviation {
+        state: Deviation,
+        sample: bool,
+        /// Numbers that are not finite, and make the deviation NaN while they are there.
+        special: u64,
+    },
+    Numbers {
+        sorted: Vec<f64>,
+        shares: Arc<[f64]>,
+        one: bool,
+    },
+    Ranked {
+        n: usize,
+        kind: AccumulatorKind,
+        entries: BTreeMap<(Vec<u8>, u64), Value>,
+        bytes: usize,
+    },
+    Covariance {
+        state: Covariance,
+        sample: bool,
+        special: u64,
+    },
+    /// The change of the value by the change of place, between the window's ends.
+    Derivative,
+    /// Trapezoids between neighbours with numbers: the area, and the neighbour that came last.
+    Integral {
+        area: SlidingSum,
+        last: Option<(Number, Number)>,
+    },
+    /// `$minMaxScaler`: where the current value lies between the window's extremes.
+    Scaler {
+        least: Number,
+        most: Number,
+        low: VecDeque<(u64, Number)>,
+        high: VecDeque<(u64, Number)>,
+    },
+}
+
+impl Sliding {
+    /// Whether values that are in the window are read again: then they must be kept.
+    pub(super) fn reads_window(&self) -> bool {
+        matches!(
+            self,
+            Sliding::Ends { .. } | Sliding::Push | Sliding::Derivative | Sliding::Scaler { .. }
+        )
+    }
+
+    fn key(input: &Input, collator: Option<&Collator>) -> Option<Vec<u8>> {
+        let mut key = KeyStringBuilder::new(Directions::default());
+        key.append_with(input.value.as_ref()?.as_raw(), collator);
+        Some(key.finish().0)
+    }
+
+    fn area(from: (Number, Number), to: (Number, Number)) -> Number {
+        let (x, y) = from;
+        let (x2, y2) = to;
+        let mean = y.plus(y2).divide(Number::Int(2)).unwrap_or(Number::Int(0));
+        mean.times(x2.minus(x))
+    }
+
+    /// A document comes in.
+    pub(super) fn add(&mut self, n: u64, input: &Input) -> Result<()> {
+        match self {
+            Sliding::Sum(sum) | Sliding::Average(sum) => {
+                if let Some(number) = input.number() {
+                    sum.add(number);
+                }
+            }
+            Sliding::Extreme {
+                better,
+                candidates,
+                collator,
+            } => {
+                let Some(raw) = input.non_null() else {
+                    return Ok(());
+                };
+                while candidates.back().is_some_and(|(_, last)| {
+                    compare_values_with(raw, last.as_raw(), collator.as_deref()) == *better
+                }) {
+                    candidates.pop_back();
+                }
+                candidates.push_back((n, raw.to_value()));
+            }
+            Sliding::End { last, kept } => {
+                if *last || kept.is_none() {
+                    *kept = Some(input.or_null().to_value());
+                }
+            }
+            Sliding::Set {
+                values,
+                bytes,
+                collator,
+            } => {
+                if let (Some(key), Some(value)) =
+                    (Self::key(input, collator.as_deref()), &input.value)
+                {
+                    let size = 2 * key.len() + 64;
+                    let entry = values.entry(key).or_insert_with(|| {
+                        *bytes += size;
+                        (0, value.clone())
+                    });
+                    entry.0 += 1;
+                }
+            }
+            Sliding::Deviation { state, special, .. } => match input.number().map(Number::to_f64) {
+                Some(x) if x.is_finite() => state.add(x),
+                Some(_) => *special += 1,
+                None => {}
+            },
+            Sliding::Numbers { sorted, .. } => {
+                if let Some(x) = input.number().map(Number::to_f64)
+                    && !x.is_nan()
+                {
+                    let at = sorted.partition_point(|y| *y < x);
+                    sorted.insert(at, x);
+                }
+            }
+            Sliding::Ranked {
+                kind,
+                entries,
+                bytes,
+                ..
+            } => {
+                let skips_null = matches!(kind, AccumulatorKind::MinN | AccumulatorKind::MaxN);
+                if !skips_null || input.non_null().is_some() {
+                    *bytes += input.bytes();
+                    entries.insert((input.key.clone(), n), input.or_null().to_value());
+                }
+            }
+            Sliding::Covariance { state, special, .. } => match input.pair() {
+                Some((x, y)) if x.is_finite() && y.is_finite() => state.add(x, y),
+                Some(_) => *special += 1,
+                None => {}
+            },
+            Sliding::Integral { area, last } => {
+                if let Some(y) = input.number() {
+                    let here = (input.at, y);
+                    if let Some(before) = last.replace(here) {
+                        area.add(Self::area(before, here));
+                    }
+                }
+            }
+            Sliding::Scaler { low, high, .. } => {
+                if let Some(x) = input.number() {
+                    let compare =
+                        |a: Number, b: Number| sheaf_bson::compare_values(a.into(), b.into());
+                    while low.back().is_some_and(|(_, y)| compare(x, *y).is_lt()) {
+                        low.pop_back();
+                    }
+                    low.push_back((n, x));
+                    while high.back().is_some_and(|(_, y)| compare(x, *y).is_gt()) {
+                        high.pop_back();
+                    }
+                    high.push_back((n, x));
+                }
+            }
+            Sliding::Ends { .. } | Sliding::Push | Sliding::Derivative => {}
+        }
+        Ok(())
+    }
+
+    /// The window's first document goes. `inputs` still holds it and those behind it; `upper` ends the window.
+    pub(super) fn remove(&mut self, n: u64, inputs: &Inputs, upper: u64) {
+        let Some(input) = inputs.get(n) else { return };
+        match self {
+            Sliding::Sum(sum) | Sliding::Average(sum) => {
+                if let Some(number) = input.number() {
+                    sum.remove(number);
+                }
+            }
+            Sliding::Extreme { candidates, .. } => {
+                if candidates.front().is_some_and(|(first, _)| *first == n) {
+                    candidates.pop_front();
+                }
+            }
+            Sliding::Set {
+                values,
+                bytes,
+                collator,
+            } => {
+                if let Some(key) = Self::key(input, collator.as_deref())
+                    && let Some((count, _)) = values.get_mut(&key)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        values.remove(&key);
+                        *bytes -= 2 * key.len() + 64;
+                    }
+                }
+            }
+            Sliding::Deviation { state, special, .. } => match input.number().map(Number::to_f64) {
+                Some(x) if x.is_finite() => state.remove(x),
+                Some(_) => *special -= 1,
+                None => {}
+            },
+            Sliding::Numbers { sorted, .. } => {
+                if let Some(x) = input.number().map(Number::to_f64)
+                    && !x.is_nan()
+                {
+                    let at = sorted.partition_point(|y| *y < x);
+                    if sorted.get(at) == Some(&x) {
+                        sorted.remove(at);
+                    }
+                }
+            }
+            Sliding::Ranked { entries, bytes, .. } => {
+                if entries.remove(&(input.key.clone(), n)).is_some() {
+                    *bytes -= input.bytes();
+                }
+            }
+            Sliding::Covariance { state, special, .. } => match input.pair() {
+                Some((x, y)) if x.is_finite() && y.is_finite() => state.remove(x, y),
+                Some(_) => *special -= 1,
+                None => {}
+            },
+            Sliding::Integral { area, last } => {
+                if let Some(y) = input.number() {
+                    let mut behind = inputs.range(n + 1, upper);
+                    match behind.find_map(|i| Some((i.at, i.number()?))) {
+                        Some(next) => area.remove(Self::area((input.at, y), next)),
+                        None => *last = None,
+                    }
+                }
+            }
+            Sliding::Scaler { low, high, .. } => {
+                for ends in [low, high] {
+                    if ends.front().is_some_and(|(first, _)| *first == n) {
+                        ends.pop_front();
+                    }
+                }
+            }
+            Sliding::End { .. } | Sliding::Ends { .. } | Sliding::Push | Sliding::Derivative => {}
+        }
+    }
+
+    /// The value over the window from `lower` up to `upper`, for document `current`.
+    pub(super) fn value(
+        &self,
+        inputs: &Inputs,
+        (lower, upper): (u64, u64),
+        current: u64,
+        slides: bool,
+        unit_millis: Option<i64>,
+    ) -> Value {
+        match self {
+            Sliding::Sum(sum) => sum.total(),
+            Sliding::Average(sum) => sum.average(),
+            Sliding::Extreme { candidates, .. } => {
+                candidates.front().map_or(Value::Null, |(_, v)| v.clone())
+            }
+            Sliding::End { kept, .. } if !slides => kept.clone().unwrap_or(Value::Null),
+            Sliding::End { last, .. } => {
+                let at = if *last {
+                    upper.checked_sub(1)
+                } else {
+                    Some(lower)
+                };
+                let found = at.filter(|at| (lower..upper).contains(at));
+                let found = found.and_then(|at| inputs.get(at));
+                found.map_or(Value::Null, |input| input.or_null().to_value())
+            }
+            Sliding::Ends { n, last } => {
+                let mut out = ArrayBuilder::new();
+                let values = inputs.range(lower, upper);
+                let skip = if *last {
+                    values.len().saturating_sub(*n)
+                } else {
+                    0
+                };
+                for input in values.skip(skip).take(*n) {
+                    out.push(input.or_null());
+                }
+                Value::Array(out.finish())
+            }
+            Sliding::Push => {
+                let mut out = ArrayBuilder::new();
+                for input in inputs.range(lower, upper) {
+                    if let Some(value) = &input.value {
+                        out.push(value.as_raw());
+                    }
+                }
+                Value::Array(out.finish())
+            }
+            Sliding::Set { values, .. } => {
+                let mut out = ArrayBuilder::new();
+                for (_, value) in values.values() {
+                    out.push(value.as_raw());
+                }
+                Value::Array(out.finish())
+            }
+            Sliding::Deviation {
+                special: 0,
+                state,
+                sample,
+            } => state.finish(*sample),
+            Sliding::Deviation {
+                state,
+                sample,
+                special,
+            } => undefined(state.count() + special, *sample),
+            Sliding::Numbers {
+                sorted,
+                shares,
+                one,
+            } => {
+                let at = |share: &f64| match sorted.len() {
+                    0 => Value::Null,
+                    n => {
+                        let rank = ((share * n as f64).ceil() as usize).clamp(1, n);
+                        Value::Double(sorted[rank - 1])
+                    }
+                };
+                if *one {
+                    return shares.first().map_or(Value::Null, at);
+                }
+                let values: Vec<Value> = shares.iter().map(at).collect();
+                Value::Array(values.iter().collect())
+            }
+            Sliding::Ranked {
+                n, kind, entries, ..
+            } => {
+                let mut out = ArrayBuilder::new();
+                let mut push = |v: &Value| {
+                    out.push(v.as_raw());
+                };
+                match kind {
+                    AccumulatorKind::Top => {
+                        return entries.values().next().cloned().unwrap_or(Value::Null);
+                    }
+                    AccumulatorKind::Bottom => {
+                        return entries.values().next_back().cloned().unwrap_or(Value::Null);
+                    }
+                    AccumulatorKind::MaxN => entries.values().rev().take(*n).for_each(&mut push),
+                    AccumulatorKind::BottomN => {
+                        let skip = entries.len().saturating_sub(*n);
+                        entries.values().skip(skip).for_each(&mut push);
+                    }
+                    _ => entries.values().take(*n).for_each(&mut push),
+                }
+                Value::Array(out.finish())
+            }
+            Sliding::Covariance {
+                special: 0,
+                state,
+                sample,
+            } => state.value(*sample),
+            Sliding::Covariance {
+                state,
+                sample,
+                special,
+            } => undefined(state.count + special, *sample),
+            Sliding::Derivative => {
+                if upper < lower + 2 {
+                    return Value::Null;
+                }
+                let (Some(first), Some(last)) = (inputs.get(lower), inputs.get(upper - 1)) else {
+                    return Value::Null;
+                };
+                let (Some(y), Some(y2)) = (first.number(), last.number()) else {
+                    return Value::Null;
+                };
+                let Some(slope) = y2.minus(y).divide(last.at.minus(first.at)) else {
+                    return Value::Null;
+                };
+                match unit_millis {
+                    Some(millis) => slope.times(Number::Long(millis)).into(),
+                    None => slope.into(),
+                }
+            }
+            Sliding::Integral { area, .. } => {
+                // An area has a place on the axis even when it is 0 wide.
+                let area = match area.total() {
+                    Value::Int32(_) if lower == upper => return Value::Null,
+                    Value::Int32(n) => Number::Double(f64::from(n)),
+                    other => match Number::from_raw(other.as_raw()) {
+                        Some(number) => number,
+                        None => return Value::Null,
+                    },
+                };
+                match unit_millis.and_then(|millis| area.divide(Number::Long(millis))) {
+                    Some(scaled) => scaled.into(),
+                    None => area.into(),
+                }
+            }
+            Sliding::Scaler {
+                least,
+                most,
+                low,
+                high,
+            } => {
+                let here = inputs.get(current).and_then(Input::number);
+                let (Some(x), Some((_, low)), Some((_, high))) = (here, low.front(), high.front())
+                else {
+                    return Value::Null;
+                };
+                let share = x.minus(*low).divide(high.minus(*low));
+                // A window without extent: everything is at its lower end.
+                let share = share.unwrap_or(Number::Int(0));
+                share.times(most.minus(*least)).plus(*least).into()
+            }
+        }
+    }
+
+    /// Bytes that are held apart from the inputs, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Sliding::Extreme { candidates, .. } => candidates.len() * 48,
+            Sliding::Set { bytes, .. } => *bytes,
+            Sliding::Numbers { sorted, .. } => sorted.len() * 8,
+            Sliding::Ranked { bytes, .. } => *bytes,
+            _ => 0,
+        }
+    }
+}

@@ -26,6 +26,7 @@ pub mod op_context;
 pub mod oplog;
 pub mod plan_cache;
 pub mod records;
+pub mod retryable;
 pub mod statistics;
 pub mod storage_error;
 pub mod ttl;

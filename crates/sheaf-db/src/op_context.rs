@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Result, Value};
 
 use crate::oplog::entry::WriteOrigin;
+use crate::retryable::SessionRow;
 use crate::txn::Transaction;
 
 /// How many calls of `check_interrupt` go by between two looks at the clock.
@@ -34,6 +35,7 @@ pub struct OpContext {
     comment: Option<Value>,
     transaction: OnceLock<Arc<Transaction>>,
     origin: OnceLock<WriteOrigin>,
+    session_row: OnceLock<Arc<SessionRow>>,
     /// 0 while nobody has killed the operation, else the code to fail with.
     killed: AtomicI32,
     checks: AtomicU32,
@@ -56,6 +58,7 @@ impl OpContext {
             comment: None,
             transaction: OnceLock::new(),
             origin: OnceLock::new(),
+            session_row: OnceLock::new(),
             killed: AtomicI32::new(0),
             checks: AtomicU32::new(0),
             counters: OpCounters::default(),
@@ -102,6 +105,16 @@ impl OpContext {
     /// Which transaction or retryable write the operation's changes are.
     pub fn write_origin(&self) -> Option<&WriteOrigin> {
         self.origin.get()
+    }
+
+    /// Has the operation's writes, or the commit of its transaction, remembered.
+    pub fn set_session_row(&self, row: Arc<SessionRow>) {
+        let _ = self.session_row.set(row);
+    }
+
+    /// Where the operation's writes are remembered.
+    pub fn session_row(&self) -> Option<&Arc<SessionRow>> {
+        self.session_row.get()
     }
 
     /// When the operation began.

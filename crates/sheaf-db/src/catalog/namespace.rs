@@ -72,7 +72,10 @@ impl Namespace {
 
     /// Whether the oplog tells of changes to the collection: not of this server's own.
     pub fn is_replicated(&self) -> bool {
-        self.db() != "local" && self.collection() != "system.profile"
+        let own = [crate::retryable::NAMESPACE, "config.system.sessions"];
+        self.db() != "local"
+            && self.collection() != "system.profile"
+            && !own.contains(&self.as_str())
     }
 
     /// Whether the collection is one of the server's own (`system.*`).

@@ -118,6 +118,10 @@ struct Taker<'s> {
 }
 
 impl DocumentDelete for Taker<'_> {
+    fn returned(&self) -> Option<&DocBuf> {
+        self.returned.as_ref()
+    }
+
     fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool, Error> {
         self.query.filter.matches(doc)
     }

@@ -15,6 +15,7 @@ use crate::database::Db;
 use crate::exec::WorkCounts;
 use crate::find::{PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
+use crate::retryable::upsert_outcome;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
 
 /// How often an upsert that met its own document, inserted by another, looks again.
@@ -148,12 +149,24 @@ fn update_as_is(
             return Ok(true);
         }
         let doc = driver.upsert_document(&query.filter, &applier.context, ObjectId::new)?;
-        match db.insert_one(op, ns, doc.as_raw()) {
+        let upserted = doc.get("_id").map(RawValue::to_value);
+        let returned = match statement.return_document {
+            ReturnDocument::After => Some(project(projection.as_ref(), doc.as_raw(), None)?),
+            _ => None,
+        };
+        if let (Some(row), Some(id)) = (op.session_row(), &upserted) {
+            row.set_upserting(Some(upsert_outcome(id, returned.as_ref())));
+        }
+        let inserted = db.insert_one(op, ns, doc.as_raw());
+        if let Some(row) = op.session_row() {
+            row.set_upserting(None);
+        }
+        match inserted {
             Ok(stats) => {
                 report.result.stats.add(&stats);
-                report.upserted = doc.get("_id").map(RawValue::to_value);
-                if statement.return_document == ReturnDocument::After {
-                    report.returned = Some(project(projection.as_ref(), doc.as_raw(), None)?);
+                report.upserted = upserted;
+                if returned.is_some() {
+                    report.returned = returned;
                 }
                 return Ok(true);
             }
@@ -183,6 +196,10 @@ struct Applier<'s> {
 }
 
 impl DocumentUpdate for Applier<'_> {
+    fn returned(&self) -> Option<&DocBuf> {
+        self.returned.as_ref()
+    }
+
     fn apply(&mut self, doc: RawDoc<'_>, recheck: bool) -> Result<Applied, Error> {
         if self.driver.needs_matched_array_index() {
             let mut details = MatchDetails::default();

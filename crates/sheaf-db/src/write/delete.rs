@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_bson::{DocBuf, RawDoc, RecordId, Result};
 
 use crate::catalog::collection::Collection;
 use crate::database::Db;
 use crate::op_context::OpContext;
+use crate::retryable::update_outcome;
 use crate::write::RecordSource;
 use crate::write::unit::WriteStats;
 use crate::write::update::{BatchWriter, parse};
 
 /// A delete statement, as the write path needs it.
 pub trait DocumentDelete {
+    /// The document that findAndModify answers with, if it does.
+    fn returned(&self) -> Option<&DocBuf> {
+        None
+    }
+
     /// Whether a document that is another than the plan saw still matches.
     fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool>;
 
@@ -58,6 +64,7 @@ impl Db {
                 }
                 unit.delete(op, slot, record.id, doc)?;
                 delete.deleted(record.id, doc)?;
+                unit.remember_outcome(op, || update_outcome(false, delete.returned()));
                 Ok(true)
             })?;
             result.deleted += u64::from(deleted);

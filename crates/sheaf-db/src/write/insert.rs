@@ -68,7 +68,7 @@ impl Db {
                 && unit.bytes() < UNIT_BYTES_MAX
             {
                 match self.insert_into(&mut unit, op, slot, docs[at]) {
-                    Ok(_) => {}
+                    Ok(_) => unit.remember_insert(op, at),
                     Err(error) if is_write_conflict(&error) => match op.transaction() {
                         Some(_) => return Err(error),
                         None => break,

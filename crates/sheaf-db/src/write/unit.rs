@@ -34,6 +34,7 @@ use crate::index::key_set::{EntryKey, KeySet};
 use crate::op_context::OpContext;
 use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
+use crate::retryable::Remembered;
 use crate::storage_error::{Coded, coded};
 use crate::txn::{self, Transaction};
 
@@ -91,6 +92,8 @@ pub struct WriteUnit {
     holds_locks: bool,
     pub(crate) stats: WriteStats,
     pub(crate) scratch: Scratch,
+    /// What the session is to remember.
+    pub(crate) remembered: Vec<Remembered>,
     /// What the oplog is to say; `None` while it is off.
     logged: Option<Vec<LoggedOp>>,
     _silent: Option<Silent>,
@@ -175,6 +178,7 @@ impl Db {
         let base = unit.reader();
         Ok(WriteUnit {
             db: self.clone(),
+            remembered: Vec::new(),
             logged: silent.is_none().then(Vec::new),
             _silent: silent,
             unit,
@@ -432,6 +436,9 @@ impl WriteUnit {
     /// Commits a transaction's unit, with the collections that it creates.
     /// Errors: `WriteConflict` when another has created one of them meanwhile.
     pub(crate) fn commit_transaction(mut self, op: &OpContext) -> Result<()> {
+        if !self.unit.is_empty() {
+            self.remembered.push(Remembered::Committed);
+        }
         let created: Vec<Arc<Collection>> = self
             .collections
             .iter()
@@ -487,10 +494,14 @@ impl WriteUnit {
         if !self.unit.is_empty() {
             op.counters().commits.add(1);
         }
+        let row = self.put_session_row(op)?;
         // Given back when the entries are visible.
         let db = self.db.clone();
         let _reservation = self.put_entries(&db, op, transaction);
         self.unit.commit(Durability::Buffered).coded()?;
+        if let Some(row) = row {
+            row.committed();
+        }
         Ok(())
     }
 

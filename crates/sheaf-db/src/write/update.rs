@@ -20,6 +20,7 @@ use crate::catalog::collection::Collection;
 use crate::database::Db;
 use crate::index::maintain::Modified;
 use crate::op_context::OpContext;
+use crate::retryable::update_outcome;
 use crate::storage_error::is_write_conflict;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
@@ -63,6 +64,11 @@ pub trait DocumentUpdate {
     /// asked again; else the document is known to match.
     /// Errors end the statement.
     fn apply(&mut self, doc: RawDoc<'_>, recheck: bool) -> Result<Applied>;
+
+    /// The document that findAndModify answers with, if it does.
+    fn returned(&self) -> Option<&DocBuf> {
+        None
+    }
 
     /// The update of a record stands in the unit of work. For findAndModify, which answers with one of the two.
     fn applied(&mut self, _record: &UpdatedRecord<'_>) -> Result<()> {
@@ -165,6 +171,7 @@ fn update_record(
                     old: now,
                     new,
                 })?;
+                unit.remember_outcome(op, || update_outcome(true, update.returned()));
                 Ok(true)
             }
         }

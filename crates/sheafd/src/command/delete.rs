@@ -7,6 +7,7 @@ use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
 use super::fields;
+use super::retry::Retry;
 use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
 
 /// One element of `deletes`.
@@ -68,7 +69,14 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         .collect::<Result<Vec<_>, _>>()?;
     let mut n = 0;
     let mut errors = WriteErrors::default();
+    let retry = Retry::begin(cx, statements.len())?;
+    retry.refuse_multi(parsed.iter().any(|statement| statement.multi))?;
     for (index, (statement, doc)) in parsed.iter().zip(&statements).enumerate() {
+        if retry.outcome(index).is_some() {
+            n += 1;
+            continue;
+        }
+        retry.set_current([index]);
         let mut report = DeleteReport::default();
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
         n += report.result.deleted;
@@ -88,6 +96,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     out.append("n", n as i32);
     errors.append(cx, out);
+    retry.append(out);
     append_write_concern(cx, out);
     Ok(())
 }

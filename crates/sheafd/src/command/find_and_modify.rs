@@ -7,6 +7,7 @@ use sheaf_db::modify::{
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
+use super::retry::Retry;
 use super::write_reply::append_write_concern;
 use super::{delete, fields, update};
 
@@ -101,6 +102,27 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let change = parse(cx.arguments())?;
     let body = cx.body;
+    let retry = Retry::begin(cx, 1)?;
+    if let Some(outcome) = retry.outcome(0) {
+        out.begin_document("lastErrorObject");
+        out.append("n", 1);
+        if let Change::Update(_) = change {
+            let upserted = outcome.upserted();
+            out.append("updatedExisting", upserted.is_none());
+            if let Some(id) = &upserted {
+                out.append_value("upserted", id);
+            }
+        }
+        out.end();
+        match outcome.value() {
+            Some(doc) => out.append("value", RawValue::Document(doc)),
+            None => out.append("value", RawValue::Null),
+        };
+        out.append("retriedStmtId", retry.id(0));
+        append_write_concern(cx, out);
+        return Ok(());
+    }
+    retry.set_current([0]);
     let returned = match change {
         Change::Remove(statement) => {
             let mut report = DeleteReport::default();

@@ -53,6 +53,7 @@ mod plan_cache_filters;
 mod profile;
 mod rename_collection;
 mod repl_set;
+mod retry;
 pub mod rw_concern;
 mod server_status;
 mod sessions;
@@ -76,9 +77,11 @@ use sheaf_db::OpContext;
 use sheaf_wire::Message;
 
 use self::context::{CommandContext, GenericArguments, OpReport};
+use self::transaction::Numbered;
 use crate::observe;
 use crate::repl;
 use crate::server::{ConnectionState, Server};
+use crate::session::logical::TransactionArguments;
 
 /// What a command is for; groups `listCommands`, COMPAT.md and the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +202,11 @@ pub fn dispatch(
         op = op.with_comment(comment.to_value());
     }
     let op = Arc::new(op);
-    let transaction = generic.transaction.check(command, db, body, &generic)?;
+    let numbered = generic.transaction.check(command, db, body, &generic)?;
+    let transaction = match numbered {
+        Numbered::Statement(arguments) => Some(arguments),
+        Numbered::Not | Numbered::Retryable(_) => None,
+    };
     if transaction.is_none() {
         context::check_read_concern(command, generic.read_concern_level)?;
     }
@@ -230,7 +237,11 @@ pub fn dispatch(
         snapshot_time: Cell::new(None),
         report: OpReport::default(),
     };
-    let result = run(&mut cx, reply);
+    let result = match numbered {
+        Numbered::Not => (command.run)(&mut cx, reply),
+        Numbered::Statement(arguments) => run_statement(&mut cx, arguments, reply),
+        Numbered::Retryable(number) => run_retryable(&mut cx, number, reply),
+    };
     let report = std::mem::take(&mut cx.report);
     drop(registered);
     observe::finished(observe::Finished {
@@ -269,8 +280,12 @@ fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
 }
 
 /// Carries the command out; inside a transaction as a statement of it, whose failure ends the transaction.
-fn run(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
-    let (Some(arguments), Some(session)) = (cx.transaction, cx.session.clone()) else {
+fn run_statement(
+    cx: &mut CommandContext<'_>,
+    arguments: TransactionArguments,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    let Some(session) = cx.session.clone() else {
         return (cx.command.run)(cx, reply);
     };
     if matches!(cx.command.name, "commitTransaction" | "abortTransaction") {
@@ -279,10 +294,14 @@ fn run(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error>
     let server = cx.server;
     let mut record = session.lock(&cx.op)?;
     let lock_wait = transaction::lock_wait(server);
-    let transaction =
-        server
-            .sessions
-            .begin_statement(&server.db, &session, &mut record, arguments, lock_wait)?;
+    let transaction = server.sessions.begin_statement(
+        &server.db,
+        &session,
+        &mut record,
+        arguments,
+        &cx.op,
+        lock_wait,
+    )?;
     cx.op.enter_transaction(transaction.clone());
     session.set_running(Some(cx.op.clone()));
     let result = (cx.command.run)(cx, reply);
@@ -291,6 +310,28 @@ fn run(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error>
         server.sessions.abort(&session, &mut record);
     }
     result.map_err(transaction::statement_error)
+}
+
+/// Carries the command out as a write that may be asked for again.
+fn run_retryable(
+    cx: &mut CommandContext<'_>,
+    number: i64,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    let Some(session) = cx.session.clone() else {
+        return (cx.command.run)(cx, reply);
+    };
+    let server = cx.server;
+    let mut record = session.lock(&cx.op)?;
+    let row = server
+        .sessions
+        .begin_retryable(&server.db, &session, &mut record, &cx.op, number)?;
+    cx.op.set_write_origin(session.origin(number));
+    cx.op.set_session_row(row);
+    session.set_running(Some(cx.op.clone()));
+    let result = (cx.command.run)(cx, reply);
+    session.set_running(None);
+    result
 }
 
 /// The document of `listCommands` for one row.

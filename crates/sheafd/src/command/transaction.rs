@@ -33,6 +33,20 @@ const STATEMENTS: &[&str] = &[
     "update",
 ];
 
+/// Commands that may be retryable writes.
+const RETRYABLE: &[&str] = &["bulkWrite", "delete", "findAndModify", "insert", "update"];
+
+/// What a transaction number makes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbered {
+    /// It has none.
+    Not,
+    /// A statement of a transaction.
+    Statement(TransactionArguments),
+    /// A write that may be asked for again under this number.
+    Retryable(i64),
+}
+
 /// Stages that read or write what a snapshot does not hold.
 const STAGES_REFUSED: &[&str] = &[
     "$collStats",
@@ -59,15 +73,14 @@ pub struct RawTransactionArguments {
 impl RawTransactionArguments {
     /// Checks them against each other and the rest of the command.
     ///
-    /// Errors: `InvalidOptions`, `OperationNotSupportedInTransaction`, `IllegalOperation` (retryable writes,
-    /// which need a replica set).
+    /// Errors: `InvalidOptions`, `OperationNotSupportedInTransaction`.
     pub fn check(
         self,
         command: &Command,
         db: &str,
         body: RawDoc<'_>,
         generic: &GenericArguments<'_>,
-    ) -> Result<Option<TransactionArguments>, Error> {
+    ) -> Result<Numbered, Error> {
         let invalid = |message: &str| Err(Error::new(ErrorCode::INVALID_OPTIONS, message));
         let Some(number) = self.number else {
             if self.autocommit.is_some() {
@@ -86,7 +99,7 @@ impl RawTransactionArguments {
                     format!("{} must be run within a transaction", command.name),
                 ));
             }
-            return Ok(None);
+            return Ok(Numbered::Not);
         };
         if generic.lsid.is_none() {
             return invalid("Transaction number requires a session ID to also be specified");
@@ -95,10 +108,17 @@ impl RawTransactionArguments {
             return invalid("Transaction number cannot be negative");
         }
         match (self.autocommit, self.start) {
+            (None, None) if RETRYABLE.contains(&command.name) => {
+                return Ok(Numbered::Retryable(number));
+            }
             (None, None) => {
                 return Err(Error::new(
-                    ErrorCode::ILLEGAL_OPERATION,
-                    "Transaction numbers are only allowed on a replica set member or mongos",
+                    ErrorCode(50768),
+                    format!(
+                        "txnNumber may only be provided for multi-document transactions and retryable write \
+                         commands. autocommit:false was not provided, and {} is not a retryable write command.",
+                        command.name
+                    ),
                 ));
             }
             (None, Some(_)) => {
@@ -147,7 +167,7 @@ impl RawTransactionArguments {
         if command.name == "aggregate" {
             check_stages(body)?;
         }
-        Ok(Some(TransactionArguments { number, starts }))
+        Ok(Numbered::Statement(TransactionArguments { number, starts }))
     }
 }
 
@@ -208,6 +228,54 @@ pub fn lock_wait(server: &Server) -> Duration {
     u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis)
 }
 
+/// The statements of a retryable write: `stmtIds`, or counted up from `stmtId`, or from 0.
+pub fn statement_ids(body: RawDoc<'_>, count: usize) -> Result<Vec<i32>, Error> {
+    let first = match body.get("stmtId") {
+        None => 0,
+        Some(RawValue::Int32(first)) => first,
+        Some(_) => return Err(wrong_statement_id("stmtId", "int")),
+    };
+    let Some(ids) = body.get("stmtIds") else {
+        return Ok((0..count).map(|n| first.saturating_add(n as i32)).collect());
+    };
+    let RawValue::Array(ids) = ids else {
+        return Err(wrong_statement_id("stmtIds", "array"));
+    };
+    let ids: Option<Vec<i32>> = ids
+        .iter()
+        .map(|id| match id {
+            RawValue::Int32(id) => Some(id),
+            _ => None,
+        })
+        .collect();
+    match ids {
+        Some(ids) if ids.len() == count => Ok(ids),
+        _ => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("Number of statement ids must match the number of batch entries, {count}"),
+        )),
+    }
+}
+
+fn wrong_statement_id(field: &str, expected: &str) -> Error {
+    Error::new(
+        ErrorCode::TYPE_MISMATCH,
+        format!("BSON field '{field}' is the wrong type, expected type '{expected}'"),
+    )
+}
+
+/// Appends which statements had been carried out before.
+pub fn append_retried(retried: &[i32], out: &mut DocBuilder) {
+    if retried.is_empty() {
+        return;
+    }
+    out.begin_array("retriedStmtIds");
+    for id in retried {
+        out.push(*id);
+    }
+    out.end();
+}
+
 fn session<'c>(
     cx: &'c CommandContext<'_>,
 ) -> Result<(&'c Arc<LogicalSession>, TransactionArguments), Error> {
@@ -226,7 +294,7 @@ pub fn commit(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
     let (session, arguments) = session(cx)?;
     let sessions = &cx.server.sessions;
     sessions
-        .commit(session, &cx.op, arguments.number)
+        .commit(&cx.server.db, session, &cx.op, arguments.number)
         .map_err(statement_error)?;
     append_write_concern(cx, out);
     Ok(())

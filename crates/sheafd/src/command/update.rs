@@ -7,6 +7,7 @@ use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, WriteReport, unknown_field};
 use super::fields;
+use super::retry::Retry;
 use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
 
 /// One element of `updates`.
@@ -86,7 +87,18 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (mut n, mut n_modified) = (0, 0);
     let mut upserted: Vec<(usize, Value)> = Vec::new();
     let mut errors = WriteErrors::default();
+    let retry = Retry::begin(cx, statements.len())?;
+    retry.refuse_multi(parsed.iter().any(|statement| statement.multi))?;
     for (index, (statement, doc)) in parsed.iter().zip(&statements).enumerate() {
+        if let Some(outcome) = retry.outcome(index) {
+            n += 1;
+            n_modified += outcome.modified();
+            if let Some(id) = outcome.upserted() {
+                upserted.push((index, id));
+            }
+            continue;
+        }
+        retry.set_current([index]);
         let mut report = UpdateReport::default();
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
         n += report.result.matched + u64::from(report.upserted.is_some());
@@ -122,6 +134,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     out.append("nModified", n_modified as i32);
     errors.append(cx, out);
+    retry.append(out);
     append_write_concern(cx, out);
     Ok(())
 }

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::oplog::entry::WriteOrigin;
+use sheaf_db::retryable::SessionRow;
 use sheaf_db::txn::Transaction;
 use sheaf_db::{Db, OpContext};
 
@@ -67,6 +69,8 @@ pub struct LogicalSession {
 pub struct TransactionRecord {
     number: i64,
     state: TransactionState,
+    /// What is stored of the session; `None` until it writes with a transaction number.
+    row: Option<Arc<SessionRow>>,
 }
 
 enum TransactionState {
@@ -141,6 +145,7 @@ impl SessionTable {
                 record: Mutex::new(TransactionRecord {
                     number: -1,
                     state: TransactionState::None,
+                    row: None,
                 }),
                 running: Mutex::default(),
             })
@@ -260,6 +265,36 @@ impl SessionTable {
         true
     }
 
+    /// Begins a retryable write: gives what is remembered of earlier attempts.
+    ///
+    /// Errors: `TransactionTooOld`, `IncompleteTransactionHistory` (the number is a transaction's), the engine's.
+    pub fn begin_retryable(
+        &self,
+        db: &Arc<Db>,
+        session: &Arc<LogicalSession>,
+        record: &mut TransactionRecord,
+        op: &OpContext,
+        number: i64,
+    ) -> Result<Arc<SessionRow>, Error> {
+        let row = record.load(db, session, op)?;
+        if number < record.number {
+            return Err(too_old(session, number, record.number));
+        }
+        if number == record.number && !matches!(record.state, TransactionState::None) {
+            return Err(Error::new(
+                ErrorCode::INCOMPLETE_TRANSACTION_HISTORY,
+                format!("transaction number {number} is that of a multi-document transaction"),
+            ));
+        }
+        if number > record.number {
+            self.abort(session, record);
+            record.number = number;
+            record.state = TransactionState::None;
+            row.advance(number);
+        }
+        Ok(row)
+    }
+
     /// Begins a statement of a transaction, or the transaction with it.
     ///
     /// Errors: `TransactionTooOld`, `NoSuchTransaction`, `TransactionCommitted`,
@@ -270,9 +305,11 @@ impl SessionTable {
         session: &Arc<LogicalSession>,
         record: &mut TransactionRecord,
         arguments: TransactionArguments,
+        op: &OpContext,
         lock_wait: Duration,
     ) -> Result<Arc<Transaction>, Error> {
         let number = arguments.number;
+        let row = record.load(db, session, op)?;
         if !arguments.starts {
             record.check_current(session, number)?;
             return match &mut record.state {
@@ -302,6 +339,7 @@ impl SessionTable {
         self.abort(session, record);
         let transaction = Transaction::begin(db, lock_wait)?;
         record.number = number;
+        row.advance(number);
         record.state = TransactionState::InProgress {
             transaction: transaction.clone(),
             statements: 1,
@@ -316,12 +354,16 @@ impl SessionTable {
     /// Errors: `NoSuchTransaction`, `TransactionTooOld`, `WriteConflict`, the engine's.
     pub fn commit(
         &self,
+        db: &Arc<Db>,
         session: &Arc<LogicalSession>,
         op: &OpContext,
         number: i64,
     ) -> Result<(), Error> {
         let mut record = session.lock(op)?;
+        let row = record.load(db, session, op)?;
         record.check_current(session, number)?;
+        op.set_write_origin(session.origin(number));
+        op.set_session_row(row);
         let transaction = match &record.state {
             TransactionState::InProgress { transaction, .. } => transaction.clone(),
             TransactionState::Committed => return Ok(()),
@@ -382,6 +424,14 @@ impl LogicalSession {
         }
     }
 
+    /// The session and the number, as the oplog tells them.
+    pub fn origin(&self, number: i64) -> WriteOrigin {
+        WriteOrigin {
+            lsid: self.lsid.clone(),
+            txn_number: number,
+        }
+    }
+
     /// Shows which statement holds the record.
     pub fn set_running(&self, op: Option<Arc<OpContext>>) {
         *self.running.lock() = op;
@@ -406,6 +456,28 @@ impl LogicalSession {
 }
 
 impl TransactionRecord {
+    /// What is stored of the session: looked up when it first writes with a transaction number.
+    fn load(
+        &mut self,
+        db: &Arc<Db>,
+        session: &LogicalSession,
+        op: &OpContext,
+    ) -> Result<Arc<SessionRow>, Error> {
+        if let Some(row) = &self.row {
+            return Ok(row.clone());
+        }
+        let row = SessionRow::load(db, op, session.lsid.as_raw())?;
+        if row.number() > self.number {
+            self.number = row.number();
+            self.state = match row.is_committed() {
+                true => TransactionState::Committed,
+                false => TransactionState::None,
+            };
+        }
+        self.row = Some(row.clone());
+        Ok(row)
+    }
+
     fn check_current(&self, session: &LogicalSession, number: i64) -> Result<(), Error> {
         if number < self.number {
             return Err(too_old(session, number, self.number));

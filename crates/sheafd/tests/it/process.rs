@@ -135,10 +135,7 @@ fn help_and_version() {
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("--dbpath") && help.contains("--wiredTigerCacheSizeGB"));
-    assert!(
-        !help.contains("--auth"),
-        "what is refused is not offered"
-    );
+    assert!(!help.contains("--auth"), "what is refused is not offered");
 }
 
 #[test]

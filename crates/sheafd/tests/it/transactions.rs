@@ -170,3 +170,115 @@ fn a_client_that_goes_leaves_its_transaction_to_the_time_limit() {
         )],
     );
 }
+
+#[test]
+fn retryable_writes_are_done_once() {
+    let server = Server::start();
+    let mut client = server.client();
+    let numbered = |command: &str, n: i64| {
+        let arguments = within(4, n).replace(", autocommit: false", "");
+        format!("{{{command}, {arguments}}}")
+    };
+    let insert = "insert: 'c', documents: [{_id: 1, n: 0}, {_id: 2, n: 0}]";
+    let update = "update: 'c', updates: [{q: {_id: 1}, u: {$inc: {n: 1}}}, {q: {_id: 9}, u: {$set: {n: 9}}, upsert: true}]";
+    let modify = "findAndModify: 'c', query: {_id: 2}, update: {$inc: {n: 5}}, new: true";
+    let delete = "delete: 'c', deletes: [{q: {_id: 1}, limit: 1}]";
+    let rows = [
+        (
+            numbered(insert, 1),
+            "{ok: 1.0, n: 2, retriedStmtIds: '(absent)'}",
+        ),
+        (
+            numbered(insert, 1),
+            "{ok: 1.0, n: 2, retriedStmtIds: [0, 1]}",
+        ),
+        // More than was asked for the first time: the rest is done.
+        (
+            numbered("insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}]", 1),
+            "{ok: 1.0, n: 3, retriedStmtIds: [0, 1]}",
+        ),
+        (
+            numbered(update, 2),
+            "{ok: 1.0, n: 2, nModified: 1, upserted: [{index: 1, _id: 9}]}",
+        ),
+        (
+            numbered(update, 2),
+            "{ok: 1.0, n: 2, nModified: 1, upserted: [{index: 1, _id: 9}], retriedStmtIds: [0, 1]}",
+        ),
+        (
+            "{find: 'c', filter: {_id: 1}}".into(),
+            "{cursor: {firstBatch: [{_id: 1, n: 1}], id: NumberLong('0'), ns: 'test.c'}}",
+        ),
+        (
+            numbered(modify, 3),
+            "{ok: 1.0, value: {_id: 2, n: 5}, retriedStmtId: '(absent)'}",
+        ),
+        (
+            numbered(modify, 3),
+            "{ok: 1.0, value: {_id: 2, n: 5}, retriedStmtId: 0}",
+        ),
+        (numbered(delete, 4), "{ok: 1.0, n: 1}"),
+        (numbered(delete, 4), "{ok: 1.0, n: 1, retriedStmtIds: [0]}"),
+        // Numbers go up.
+        (numbered(update, 2), "{ok: 0.0, code: 225}"),
+        // What fails is not remembered as done.
+        (
+            numbered("insert: 'c', documents: [{_id: 2}]", 5),
+            "{ok: 1.0, n: 0}",
+        ),
+        (
+            numbered("insert: 'c', documents: [{_id: 2}]", 5),
+            "{ok: 1.0, n: 0, retriedStmtIds: '(absent)'}",
+        ),
+        (
+            numbered(
+                "update: 'c', updates: [{q: {}, u: {$inc: {n: 1}}, multi: true}]",
+                6,
+            ),
+            "{ok: 0.0, code: 72}",
+        ),
+        (numbered("find: 'c'", 7), "{ok: 0.0, code: 50768}"),
+    ];
+    let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
+    script(&mut client, &rows);
+}
+
+#[test]
+fn what_was_done_is_remembered_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_on(folder.path(), &[]);
+    let update = format!(
+        "{{update: 'c', updates: [{{q: {{_id: 1}}, u: {{$inc: {{n: 1}}}}}}], {}}}",
+        within(5, 1).replace(", autocommit: false", "")
+    );
+    let write = format!(
+        "{{insert: 'c', documents: [{{_id: 7}}], {}, startTransaction: true}}",
+        within(6, 1)
+    );
+    let commit = format!(
+        "{{commitTransaction: 1, {}, writeConcern: {{w: 'majority'}}, $db: 'admin'}}",
+        within(6, 1)
+    );
+    script(
+        &mut server.client(),
+        &[
+            ("{insert: 'c', documents: [{_id: 1, n: 0}]}", "{ok: 1.0}"),
+            (&update, "{ok: 1.0, nModified: 1}"),
+            (&write, "{ok: 1.0, n: 1}"),
+            (&commit, "{ok: 1.0}"),
+        ],
+    );
+    server.stop();
+    let server = Server::start_on(folder.path(), &[]);
+    script(
+        &mut server.client(),
+        &[
+            (&update, "{ok: 1.0, nModified: 1, retriedStmtIds: [0]}"),
+            (&commit, "{ok: 1.0}"),
+            (
+                "{find: 'c', sort: {_id: 1}}",
+                "{cursor: {firstBatch: [{_id: 1, n: 1}, {_id: 7}], id: NumberLong('0'), ns: 'test.c'}}",
+            ),
+        ],
+    );
+}

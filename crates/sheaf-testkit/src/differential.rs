@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Value, doc};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, Value, doc};
 
 use crate::generate_query::{
     document, filter, filter_without_positions, path, projection, scalar, sort,
@@ -26,6 +26,8 @@ use crate::model::Query;
 pub struct Round {
     /// Their `_id`s differ.
     pub docs: Vec<DocBuf>,
+    /// The collection's; empty for none.
+    pub collation: DocBuf,
     /// Built before the documents come, or after.
     pub indexes_first: bool,
     /// Key pattern and options; some cannot be built over some documents.
@@ -64,17 +66,37 @@ pub enum Step {
     },
     /// Inserts with an `_id` of their own, which indexes may refuse.
     Insert(Vec<DocBuf>),
+    /// One of the others (but inserts) with a collation of its own.
+    By(DocBuf, Box<Step>),
 }
 
 /// Carries out `rounds` rounds, the first with this seed, the others with the
 /// seeds that follow it. A round that fails is made smaller before it is shown.
-pub fn run(first_seed: u64, rounds: u64, mut carry_out: impl FnMut(&Round) -> Result<(), String>) {
+pub fn run(first_seed: u64, rounds: u64, carry_out: impl FnMut(&Round) -> Result<(), String>) {
+    run_of(round().boxed(), first_seed, rounds, carry_out);
+}
+
+/// As [`run`], with text in place of many numbers, and with collations.
+pub fn run_collated(
+    first_seed: u64,
+    rounds: u64,
+    carry_out: impl FnMut(&Round) -> Result<(), String>,
+) {
+    run_of(collated_round().boxed(), first_seed, rounds, carry_out);
+}
+
+fn run_of(
+    strategy: BoxedStrategy<Round>,
+    first_seed: u64,
+    rounds: u64,
+    mut carry_out: impl FnMut(&Round) -> Result<(), String>,
+) {
     for seed in first_seed..first_seed + rounds {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-        let tree = round().new_tree(&mut runner);
+        let tree = strategy.new_tree(&mut runner);
         let round = tree.expect("a round can be made").current();
         if let Err(error) = carry_out(&round) {
             let (round, error) = smaller(round, error, &mut carry_out);
@@ -174,6 +196,7 @@ pub fn round() -> impl Strategy<Value = Round> {
                 move |(docs, indexes_first, indexes)| {
                     vec(step(document.clone(), &indexes), 1..30).prop_map(move |steps| Round {
                         docs: docs.clone(),
+                        collation: DocBuf::new(),
                         indexes_first,
                         indexes: indexes.clone(),
                         steps,
@@ -182,6 +205,168 @@ pub fn round() -> impl Strategy<Value = Round> {
             )
         })
         .prop_map(numbered_apart)
+}
+
+/// Collations of collections, indexes and operations; empty says nothing.
+fn collation() -> impl Strategy<Value = DocBuf> {
+    select(vec![
+        doc! {},
+        doc! {},
+        doc! {"locale": "simple"},
+        doc! {"locale": "en"},
+        doc! {"locale": "en", "strength": 1},
+        doc! {"locale": "en", "strength": 1},
+        doc! {"locale": "en", "strength": 2},
+        doc! {"locale": "en", "numericOrdering": true},
+        doc! {"locale": "fr_CA", "alternate": "shifted"},
+    ])
+}
+
+/// A round over text.
+fn collated_round() -> impl Strategy<Value = Round> {
+    (round(), collation(), vec(collation(), 36), 0usize..64).prop_map(
+        |(mut round, own, others, first)| {
+            let mut words = Words(first);
+            round.collation = own;
+            for doc in &mut round.docs {
+                *doc = words.document(doc);
+            }
+            let mut others = others.iter().cycle();
+            for (_, options) in &mut round.indexes {
+                let mut with_text = DocBuilder::new();
+                for element in options.iter() {
+                    match element.value() {
+                        RawValue::Document(filter) if element.key() != "wildcardProjection" => {
+                            with_text.append_bson(element.key(), &words.filter(&filter.to_buf()));
+                        }
+                        value => drop(with_text.append(element.key(), value)),
+                    }
+                }
+                if let Some(other) = others.next().filter(|other| !other.is_empty()) {
+                    with_text.append_bson("collation", other);
+                }
+                *options = with_text.finish();
+            }
+            for step in &mut round.steps {
+                match step {
+                    Step::Find(query) => query.filter = words.filter(&query.filter),
+                    Step::Distinct { filter, .. } | Step::Delete { filter, .. } => {
+                        *filter = words.filter(filter);
+                    }
+                    Step::Update { filter, update, .. } => {
+                        *filter = words.filter(filter);
+                        *update = words.update(update);
+                    }
+                    Step::Insert(docs) => {
+                        docs.iter_mut().for_each(|doc| *doc = words.document(doc));
+                        continue;
+                    }
+                    Step::By(..) => continue,
+                }
+                if let Some(other) = others.next().filter(|other| !other.is_empty()) {
+                    *step = Step::By(other.clone(), Box::new(step.clone()));
+                }
+            }
+            round
+        },
+    )
+}
+
+/// Puts words into the place of two numbers of three: words that some
+/// collations take for equal, each in its turn.
+struct Words(usize);
+
+impl Words {
+    const OF: [[&'static str; 4]; 3] = [
+        ["a", "A", "á", "a-b"],
+        ["b", "B", "ab", "aB"],
+        ["10", "9", "a b", "côte"],
+    ];
+
+    fn value(&mut self, value: RawValue<'_>) -> Value {
+        match value {
+            RawValue::Int32(n @ 0..=2) => {
+                self.0 += 1;
+                match self.0 % 3 {
+                    0 => Value::Int32(n),
+                    _ => Value::from(Words::OF[n as usize][self.0 / 3 % 4]),
+                }
+            }
+            RawValue::Document(doc) => Value::Document(self.document(&doc.to_buf())),
+            RawValue::Array(array) => {
+                let values: Vec<Value> = array.iter().map(|v| self.value(v)).collect();
+                Value::Array(ArrayBuf::from_values(&values))
+            }
+            other => other.to_value(),
+        }
+    }
+
+    /// The `_id`s stay what they are.
+    fn document(&mut self, doc: &DocBuf) -> DocBuf {
+        let mut out = DocBuilder::new();
+        for element in doc.iter() {
+            match element.key() {
+                "_id" => drop(out.append_raw_element(element)),
+                name => drop(out.append_value(name, &self.value(element.value()))),
+            }
+        }
+        out.finish()
+    }
+
+    /// A filter, or operators: only operands that are compared.
+    fn filter(&mut self, filter: &DocBuf) -> DocBuf {
+        let mut out = DocBuilder::new();
+        for element in filter.iter() {
+            let value = element.value();
+            let new = match (element.key(), value) {
+                ("$and" | "$or" | "$nor", RawValue::Array(clauses)) => {
+                    let clauses = clauses.iter().map(|clause| match clause {
+                        RawValue::Document(clause) => {
+                            Value::Document(self.filter(&clause.to_buf()))
+                        }
+                        other => other.to_value(),
+                    });
+                    Value::Array(ArrayBuf::from_values(&clauses.collect::<Vec<_>>()))
+                }
+                ("$not" | "$elemMatch", RawValue::Document(inner)) => {
+                    Value::Document(self.filter(&inner.to_buf()))
+                }
+                ("$eq" | "$ne" | "$gt" | "$gte" | "$lt" | "$lte", value) => self.value(value),
+                ("$in" | "$nin" | "$all", RawValue::Array(values)) => {
+                    let values = values.iter().map(|value| match value {
+                        RawValue::Document(inner) => Value::Document(self.filter(&inner.to_buf())),
+                        other => self.value(other),
+                    });
+                    Value::Array(ArrayBuf::from_values(&values.collect::<Vec<_>>()))
+                }
+                (name, value) if name.starts_with('$') || name == "_id" => value.to_value(),
+                (_, RawValue::Document(inner))
+                    if inner.first().is_some_and(|e| e.key().starts_with('$')) =>
+                {
+                    Value::Document(self.filter(&inner.to_buf()))
+                }
+                (_, value) => self.value(value),
+            };
+            out.append_value(element.key(), &new);
+        }
+        out.finish()
+    }
+
+    fn update(&mut self, update: &DocBuf) -> DocBuf {
+        let mut out = DocBuilder::new();
+        for operator in update.iter() {
+            match (operator.key(), operator.value()) {
+                (name @ ("$set" | "$push"), RawValue::Document(paths)) => {
+                    out.append_bson(name, &self.document(&paths.to_buf()));
+                }
+                (name @ "$pull", RawValue::Document(paths)) => {
+                    out.append_bson(name, &self.filter(&paths.to_buf()));
+                }
+                (name, value) => drop(out.append(name, value)),
+            }
+        }
+        out.finish()
+    }
 }
 
 /// With `_id`s that differ.

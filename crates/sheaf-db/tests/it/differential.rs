@@ -8,21 +8,22 @@
 //!
 //! `SHEAF_DIFF_SEED` and `SHEAF_DIFF_ROUNDS` set where the seeds begin and how many rounds run.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuf, Error, RawValue, Value, compare_values, doc};
+use sheaf_bson::{CollationChoice, DocBuf, Error, RawValue, Value, doc};
 use sheaf_db::count::count;
 use sheaf_db::distinct::distinct;
 use sheaf_db::find::{self, Find, QueryOptions};
 use sheaf_db::modify::{
     self, DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement,
 };
-use sheaf_db::{Events, ReadView, ResultSource};
+use sheaf_db::{CollectionOptions, Events, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::planner::plan_summary;
 use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
-use sheaf_testkit::differential::{Round, Step, run, setting};
+use sheaf_testkit::differential::{Round, Step, run, run_collated, setting};
 use sheaf_testkit::model::{self, Query, Updated};
 
 use crate::support::{EngineKind, TestDb, ns};
@@ -37,6 +38,12 @@ fn results_never_depend_on_indexes() {
     run(setting("SHEAF_DIFF_SEED", 1), rounds, carry_out);
 }
 
+#[test]
+fn results_never_depend_on_indexes_by_any_collation() {
+    let rounds = setting("SHEAF_DIFF_ROUNDS", 300);
+    run_collated(setting("SHEAF_DIFF_SEED", 1), rounds, carry_out);
+}
+
 /// What rounds have found, each once wrong.
 #[test]
 fn found_before() {
@@ -48,6 +55,7 @@ fn found_before() {
                 doc! {"_id": 1, "a": [{"b": 3}]},
                 doc! {"_id": 2, "a": [{"b": 4}, 0]},
             ],
+            collation: doc! {},
             indexes_first: false,
             indexes: Vec::new(),
             steps: find(Query {
@@ -59,6 +67,7 @@ fn found_before() {
         // A covered projection took the key of a missing field for null.
         Round {
             docs: vec![doc! {"_id": 1, "c": [1]}],
+            collation: doc! {},
             indexes_first: false,
             indexes: vec![(doc! {"c": 1, "b": 1}, doc! {})],
             steps: find(Query {
@@ -70,6 +79,7 @@ fn found_before() {
         // In a sparse index an element without the field has no key, null or other.
         Round {
             docs: vec![doc! {"_id": 1, "a": [{"b": 2}, {"c": 0}]}],
+            collation: doc! {},
             indexes_first: false,
             indexes: vec![(doc! {"a.b": 1}, doc! {"sparse": true})],
             steps: find(Query {
@@ -79,6 +89,7 @@ fn found_before() {
         },
         Round {
             docs: vec![doc! {"_id": 1, "a": [{"b": 2}, {"c": 0}]}],
+            collation: doc! {},
             indexes_first: false,
             indexes: vec![(doc! {"a.b": 1}, doc! {"sparse": true})],
             steps: find(Query {
@@ -89,6 +100,7 @@ fn found_before() {
         // Distinct took the key of a missing field for null.
         Round {
             docs: vec![doc! {"_id": 1}, doc! {"_id": 2, "a": 1}],
+            collation: doc! {},
             indexes_first: true,
             indexes: vec![(doc! {"a": 1}, doc! {})],
             steps: vec![Step::Distinct {
@@ -106,6 +118,12 @@ type Checked = Result<(), String>;
 
 fn carry_out(round: &Round) -> Checked {
     let t = TestDb::new(EngineKind::Memory, Events::default());
+    if !round.collation.is_empty() {
+        let options = CollectionOptions::parse(doc! {"collation": round.collation}.as_raw());
+        let made = t.db.create_collection(&t.op, &ns("c"), options.unwrap());
+        made.map_err(|e| e.to_string())?;
+    }
+    let own = choice(&round.collation);
     if round.indexes_first {
         create_indexes(&t, round)?;
     }
@@ -115,11 +133,31 @@ fn carry_out(round: &Round) -> Checked {
         create_indexes(&t, round)?;
     }
     for step in &round.steps {
-        carry_out_step(&t, step, &mut docs).map_err(|e| format!("{e}\n  in {step:?}"))?;
+        let (said, step) = match step {
+            Step::By(collation, step) => (choice(collation), &**step),
+            step => (CollationChoice::Unsaid, step),
+        };
+        let collator = said.resolve(own.collator());
+        SAID.set(said);
+        model::by_collation(collator, || carry_out_step(&t, step, &mut docs))
+            .map_err(|e| format!("{e}\n  in {step:?}"))?;
         check_documents(&t, &docs)?;
     }
     t.assert_valid("c");
     Ok(())
+}
+
+thread_local! {
+    /// What the step at hand says of a collation.
+    static SAID: RefCell<CollationChoice> = const { RefCell::new(CollationChoice::Unsaid) };
+}
+
+fn choice(collation: &DocBuf) -> CollationChoice {
+    CollationChoice::parse(collation.as_raw()).unwrap()
+}
+
+fn said() -> CollationChoice {
+    SAID.with_borrow(CollationChoice::clone)
 }
 
 fn insert(t: &TestDb, new: &[DocBuf], docs: &mut Vec<DocBuf>) -> Checked {
@@ -170,6 +208,7 @@ fn carry_out_step(t: &TestDb, step: &Step, docs: &mut Vec<DocBuf>) -> Checked {
         } => check_update(t, filter, update, *multi, docs),
         Step::Insert(new) => insert(t, new, docs),
         Step::Delete { filter, multi } => check_delete(t, filter, *multi, docs),
+        Step::By(..) => Err("a step has one collation".to_owned()),
     }
 }
 
@@ -180,12 +219,13 @@ fn spec(query: &Query) -> FindSpec<'_> {
         projection: Some(query.projection.as_raw()),
         skip: query.skip,
         limit: Some(query.limit),
+        collation: said(),
         ..FindSpec::default()
     }
 }
 
-fn canonical(spec: FindSpec<'_>) -> Result<Arc<CanonicalQuery>, String> {
-    let query = CanonicalQuery::new(spec).map_err(|e| format!("refused: {e}"))?;
+fn canonical(t: &TestDb, spec: FindSpec<'_>) -> Result<Arc<CanonicalQuery>, String> {
+    let query = find::canonicalize(&view(t), spec).map_err(|e| format!("refused: {e}"))?;
     Ok(Arc::new(query))
 }
 
@@ -196,7 +236,7 @@ fn view(t: &TestDb) -> ReadView {
 fn check_find(t: &TestDb, query: &Query, docs: &[DocBuf]) -> Checked {
     let options = QueryOptions::default();
     let view = view(t);
-    let canonical_query = canonical(spec(query))?;
+    let canonical_query = canonical(t, spec(query))?;
     let solutions = match view.collection {
         Some(_) => find::plan(&view, &canonical_query, &options).map_err(|e| e.to_string())?,
         None => Vec::new(),
@@ -232,7 +272,7 @@ fn check_find(t: &TestDb, query: &Query, docs: &[DocBuf]) -> Checked {
         projection: DocBuf::new(),
         ..query.clone()
     };
-    let counted = count(&view, &t.op, canonical(spec(&unordered))?, &options);
+    let counted = count(&view, &t.op, canonical(t, spec(&unordered))?, &options);
     let counted = counted.map_err(|e| format!("count: {e}"))?;
     let matching = model::matching(docs, query.filter.as_raw()).len();
     let wanted = model::wanted_count(query, matching);
@@ -294,10 +334,14 @@ fn all(t: &TestDb, mut source: Find) -> Result<Vec<DocBuf>, Error> {
 
 fn check_distinct(t: &TestDb, path: &str, filter: &DocBuf, docs: &[DocBuf]) -> Checked {
     let key = FieldPath::parse(path).unwrap();
-    let query = canonical(FindSpec {
-        filter: Some(filter.as_raw()),
-        ..FindSpec::default()
-    })?;
+    let query = canonical(
+        t,
+        FindSpec {
+            filter: Some(filter.as_raw()),
+            collation: said(),
+            ..FindSpec::default()
+        },
+    )?;
     let found = distinct(&view(t), &t.op, &key, query, &QueryOptions::default());
     let found = found.map_err(|e| e.to_string())?;
     let mut got: Vec<Value> = found
@@ -306,11 +350,11 @@ fn check_distinct(t: &TestDb, path: &str, filter: &DocBuf, docs: &[DocBuf]) -> C
         .iter()
         .map(RawValue::to_value)
         .collect();
-    got.sort_by(|a, b| compare_values(a.as_raw(), b.as_raw()));
+    got.sort_by(|a, b| model::compare(a.as_raw(), b.as_raw()));
     let matching = model::matching(docs, filter.as_raw());
     let wanted = model::distinct(matching.into_iter().map(DocBuf::as_raw), path);
     let same = got.len() == wanted.len()
-        && (got.iter().zip(&wanted)).all(|(a, b)| compare_values(a.as_raw(), b.as_raw()).is_eq());
+        && (got.iter().zip(&wanted)).all(|(a, b)| model::compare(a.as_raw(), b.as_raw()).is_eq());
     match same {
         true => Ok(()),
         false => Err(format!(
@@ -346,6 +390,7 @@ fn check_update(
     let statement = UpdateStatement {
         spec: FindSpec {
             filter: Some(filter.as_raw()),
+            collation: said(),
             ..FindSpec::default()
         },
         update: RawValue::Document(update.as_raw()),
@@ -396,6 +441,7 @@ fn check_delete(t: &TestDb, filter: &DocBuf, multi: bool, docs: &mut Vec<DocBuf>
     let statement = DeleteStatement {
         spec: FindSpec {
             filter: Some(filter.as_raw()),
+            collation: said(),
             ..FindSpec::default()
         },
         multi,

@@ -9,7 +9,9 @@
 
 use std::cmp::Ordering;
 
-use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue, compare_values};
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue};
+
+use super::compare;
 
 use super::paths::{Leaf, reached};
 
@@ -146,14 +148,14 @@ fn as_document(array: RawArray<'_>) -> DocBuf {
 
 /// A missing field is as good as null; undefined is neither.
 fn equal(stored: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
-    compare_values(stored.unwrap_or(RawValue::Null), wanted).is_eq()
+    compare(stored.unwrap_or(RawValue::Null), wanted).is_eq()
 }
 
 /// Orders only within a type, save against MinKey and MaxKey. NaN is equal to
 /// NaN, and neither above nor below a number.
 fn ordered(stored: Option<RawValue<'_>>, limit: RawValue<'_>, accepted: &[Ordering]) -> bool {
     let stored = stored.unwrap_or(RawValue::Null);
-    let order = compare_values(stored, limit);
+    let order = compare(stored, limit);
     match limit {
         RawValue::MinKey | RawValue::MaxKey => accepted.contains(&order),
         _ if bracket(stored) != bracket(limit) => false,
@@ -241,7 +243,7 @@ fn regex(value: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
     };
     let text = match value {
         Some(RawValue::String(s) | RawValue::Symbol(s)) => s,
-        Some(stored @ RawValue::Regex { .. }) => return compare_values(stored, wanted).is_eq(),
+        Some(stored @ RawValue::Regex { .. }) => return compare(stored, wanted).is_eq(),
         _ => return false,
     };
     let text = match options.contains('i') {

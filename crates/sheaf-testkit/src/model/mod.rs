@@ -11,9 +11,10 @@
 //!
 //! It is slow, has no indexes, and shares nothing with the server's own
 //! matcher, sorter and updater but the reading of BSON and the order of values
-//! ([`sheaf_bson::compare_values`]), which have tests of their own. Where both
+//! ([`sheaf_bson::compare_values_with`]), which have tests of their own. Where both
 //! say the same, one of them would have to be wrong in the other's way.
 
+mod collation;
 mod filter;
 mod order;
 mod paths;
@@ -21,6 +22,7 @@ mod projection;
 mod results;
 mod update;
 
+pub use collation::{by_collation, compare};
 pub use filter::matches;
 pub use order::{SortTuple, compare_tuples, sort_key};
 pub use paths::distinct;

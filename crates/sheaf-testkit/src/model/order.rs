@@ -6,7 +6,9 @@
 
 use std::cmp::Ordering;
 
-use sheaf_bson::{RawDoc, RawValue, Value, compare_values};
+use sheaf_bson::{RawDoc, RawValue, Value};
+
+use super::compare;
 
 /// One value for each field of the sort.
 pub type SortTuple = Vec<Value>;
@@ -32,7 +34,7 @@ pub fn sort_key(sort: RawDoc<'_>, doc: RawDoc<'_>) -> Option<SortTuple> {
 /// How two tuples stand to each other under a sort.
 pub fn compare_tuples(sort: RawDoc<'_>, a: &SortTuple, b: &SortTuple) -> Ordering {
     for (element, (a, b)) in sort.iter().zip(a.iter().zip(b)) {
-        let order = compare_values(a.as_raw(), b.as_raw());
+        let order = compare(a.as_raw(), b.as_raw());
         let ascending = element.value().as_i64_exact() == Some(1);
         let order = if ascending { order } else { order.reverse() };
         if order.is_ne() {

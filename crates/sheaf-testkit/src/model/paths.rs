@@ -8,7 +8,9 @@
 //!   "a.0"   {a: [{b: 1}]}           missing, {b: 1}     (a name in every document; a position)
 //! ```
 
-use sheaf_bson::{RawDoc, RawValue, Value, compare_values};
+use sheaf_bson::{RawDoc, RawValue, Value};
+
+use super::compare;
 
 /// Whether arrays at the end of a path are entered.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub fn distinct<'d>(docs: impl IntoIterator<Item = RawDoc<'d>>, path: &str) -> V
             }
         }
     }
-    values.sort_by(|a, b| compare_values(*a, *b));
-    values.dedup_by(|a, b| compare_values(*a, *b).is_eq());
+    values.sort_by(|a, b| compare(*a, *b));
+    values.dedup_by(|a, b| compare(*a, *b).is_eq());
     values.into_iter().map(RawValue::to_value).collect()
 }

@@ -1,8 +1,8 @@
 //! Updates of one path by one operator.
 
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, compare_values, doc};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
-use super::matches;
+use super::{compare, matches};
 
 /// What an update makes of a document.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +122,6 @@ fn pulled(argument: RawValue<'_>, element: RawValue<'_>) -> bool {
                 wrapped.as_raw(),
             )
         }
-        value => compare_values(element, value).is_eq(),
+        value => compare(element, value).is_eq(),
     }
 }

@@ -69,6 +69,7 @@ impl Session<'_> {
                 } => self.update(filter, update, *multi),
                 Step::Delete { filter, multi } => self.delete(filter, *multi),
                 Step::Insert(docs) => self.insert(docs),
+                Step::By(..) => Err("rounds over the socket have no collations".to_owned()),
             };
             done.map_err(|e| format!("{e}\n  in {step:?}"))?;
         }

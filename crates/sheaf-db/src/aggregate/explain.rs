@@ -63,7 +63,7 @@ pub fn explain(
         Some(solution) => execute(cx, view, op, &canonical, solution, true)?,
         None => query::planned(&explained)?,
     };
-    let mut rest = PipelineExec::new(&pipeline.rest.stages).timed();
+    let mut rest = PipelineExec::explained(&pipeline.rest.stages);
     let mut error = None;
     if request.verbosity >= Verbosity::ExecutionStats {
         let mut feed = PlanFeed {
@@ -103,7 +103,7 @@ pub fn explain_over(
     verbosity: Verbosity,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let mut rest = PipelineExec::new(&pipeline.rest.stages).timed();
+    let mut rest = PipelineExec::explained(&pipeline.rest.stages);
     if verbosity >= Verbosity::ExecutionStats {
         let mut documents = documents;
         run(cx, op, &mut rest, &mut documents)?;

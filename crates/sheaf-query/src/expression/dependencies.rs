@@ -19,6 +19,71 @@ impl Expression {
         }
     }
 
+    /// The expression with `path` of the document read from a variable: the one in slot 0, where all
+    /// others move up by one. `None` when it reads the document in a way that a variable in the place of
+    /// the path cannot serve: as a whole, or what the path lies within.
+    pub(crate) fn with_path_as_variable(&self, path: &[Box<str>]) -> Option<Expression> {
+        let mut out = self.clone();
+        out.rebase(path).then_some(out)
+    }
+
+    fn rebase(&mut self, path: &[Box<str>]) -> bool {
+        let Expression::FieldPath(own) = self else {
+            let mut all = true;
+            self.for_each_child_mut(&mut |child| all &= child.rebase(path));
+            return all;
+        };
+        match own.base {
+            // A variable that is declared only has no slot to move from.
+            Base::Slot(usize::MAX) => true,
+            Base::Slot(slot) => {
+                own.base = Base::Slot(slot + 1);
+                true
+            }
+            Base::Root => {
+                if let Some(rest) = own.components.strip_prefix(path) {
+                    own.components = rest.into();
+                    own.base = Base::Slot(0);
+                    return true;
+                }
+                !path.starts_with(&own.components)
+            }
+        }
+    }
+
+    /// Calls `visit` for each direct child.
+    fn for_each_child_mut(&mut self, visit: &mut dyn FnMut(&mut Expression)) {
+        match self {
+            Expression::Constant(_) | Expression::FieldPath(_) => {}
+            Expression::Object(fields) => fields.iter_mut().for_each(|(_, e)| visit(e)),
+            Expression::Array(values) => values.iter_mut().for_each(visit),
+            Expression::Call { args, .. } => args.iter_mut().for_each(visit),
+            Expression::Let { values, body } => {
+                values.iter_mut().for_each(&mut *visit);
+                visit(body);
+            }
+            Expression::Loop {
+                input, extra, body, ..
+            } => {
+                visit(input);
+                if let Some(extra) = extra {
+                    visit(extra);
+                }
+                visit(body);
+            }
+            Expression::Collated { body, .. } => visit(body),
+            Expression::Switch { branches, default } => {
+                for (case, then) in branches {
+                    visit(case);
+                    visit(then);
+                }
+                if let Some(default) = default {
+                    visit(default);
+                }
+            }
+        }
+    }
+
     /// Calls `visit` for each direct child.
     pub fn for_each_child<'e>(&'e self, visit: &mut dyn FnMut(&'e Expression)) {
         match self {

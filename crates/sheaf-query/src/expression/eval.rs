@@ -142,7 +142,7 @@ impl<'e> EvalContext<'e> {
 
     /// Evaluates `body` with `values` in the next slots.
     /// Errors: the body's; variables that hold too much.
-    pub(super) fn with_slots<T>(
+    pub(crate) fn with_slots<T>(
         &self,
         values: &[EvalValue<'_>],
         body: impl FnOnce(EvalContext<'_>) -> Result<T>,

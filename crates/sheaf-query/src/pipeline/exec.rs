@@ -26,7 +26,7 @@ use crate::matcher::MatchExpression;
 
 use super::Stage;
 use super::environment::Environment;
-use super::group::Grouper;
+use super::group::{Grouper, UnwoundGroup};
 use super::sorter::Sorter;
 use super::stage::{Pushed, StageExec};
 use super::unwind::Unwinder;
@@ -77,6 +77,9 @@ enum Running {
     Sort(Box<Sorter>),
     Group(Box<Grouper>),
     Unwind(Unwinder),
+    /// Done by the stage behind it.
+    Done,
+    UnwoundGroup(Box<(UnwoundGroup, Grouper)>),
     Other {
         exec: Box<dyn StageExec>,
         pending: bool,
@@ -167,11 +170,31 @@ impl Doc<'_> {
     }
 }
 
+/// The stages at their beginning, neighbours done together where that is cheaper.
+fn start(stages: &[Stage]) -> Vec<Running> {
+    let mut running = Vec::with_capacity(stages.len());
+    let mut at = 0;
+    while let Some(stage) = stages.get(at) {
+        if let (Stage::Unwind(unwind), Some(Stage::Group(group))) = (stage, stages.get(at + 1))
+            && let Some(unwound) = UnwoundGroup::of(unwind, group)
+        {
+            let grouper = Grouper::new(Arc::clone(group));
+            running.push(Running::Done);
+            running.push(Running::UnwoundGroup(Box::new((unwound, grouper))));
+            at += 2;
+            continue;
+        }
+        running.push(Running::new(stage));
+        at += 1;
+    }
+    running
+}
+
 impl PipelineExec {
     /// Stages at their beginning.
     pub fn new(stages: &[Stage]) -> PipelineExec {
         PipelineExec {
-            stages: stages.iter().map(Running::new).collect(),
+            stages: start(stages),
             counts: vec![StageCounts::default(); stages.len()],
             timed: false,
             output: VecDeque::new(),
@@ -181,9 +204,18 @@ impl PipelineExec {
         }
     }
 
-    /// Measures the time that each stage takes.
-    pub fn timed(mut self) -> PipelineExec {
-        self.timed = true;
+    /// Stages at their beginning, each by itself, so that it can be said what each gave and took.
+    pub fn explained(stages: &[Stage]) -> PipelineExec {
+        PipelineExec {
+            stages: stages.iter().map(Running::new).collect(),
+            timed: true,
+            ..PipelineExec::new(&[])
+        }
+        .counting(stages.len())
+    }
+
+    fn counting(mut self, stages: usize) -> PipelineExec {
+        self.counts = vec![StageCounts::default(); stages];
         self
     }
 
@@ -329,6 +361,7 @@ impl PipelineExec {
         let doc = match &mut self.stages[at] {
             Running::Sort(sorter) => sorter.drain(env)?,
             Running::Group(grouper) => grouper.drain(env)?,
+            Running::UnwoundGroup(both) => both.1.drain(env)?,
             Running::Other { exec, ended, .. } => {
                 if !*ended {
                     *ended = true;
@@ -376,6 +409,12 @@ impl PipelineExec {
                 }
                 Running::Group(grouper) => {
                     grouper.push(doc.as_raw(), env)?;
+                    passes = false;
+                }
+                Running::Done => {}
+                Running::UnwoundGroup(both) => {
+                    let (unwound, grouper) = &mut **both;
+                    grouper.push_unwound(doc.as_raw(), unwound, env)?;
                     passes = false;
                 }
                 Running::Unwind(unwinder) => match unwinder.push(doc.as_raw()) {

@@ -12,11 +12,12 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
-use crate::expression::{Expression, VariableScope, location, parse};
+use crate::expression::{EvalContext, EvalValue, Expression, VariableScope, location, parse};
 use crate::matcher::Dependencies;
 
 use super::accumulator::{Accumulator, AccumulatorFeed, AccumulatorSpec};
 use super::environment::{Environment, SpillStats, SpillStore, SpilledRecord};
+use super::unwind::Unwind;
 
 /// A parsed `$group`.
 #[derive(Debug, Clone)]
@@ -198,6 +199,49 @@ impl Grouper {
         Ok(())
     }
 
+    /// Takes the documents that unwinding one would give, without making them.
+    /// Errors: as [`Grouper::push`].
+    pub(super) fn push_unwound(
+        &mut self,
+        doc: RawDoc<'_>,
+        unwound: &UnwoundGroup,
+        env: &dyn Environment,
+    ) -> Result<()> {
+        let context = EvalContext::new(doc);
+        let mut at = None;
+        unwound.for_each_element(doc, &mut |element| {
+            env.check_interrupt()?;
+            // Slot 0 of the expressions.
+            context.with_slots(&[element], |context| {
+                let place = match at {
+                    Some(place) => place,
+                    None => {
+                        let id = unwound.id.evaluate(context)?;
+                        let place = self.place(id.as_raw().unwrap_or(RawValue::Null))?;
+                        // Where all elements have the same `_id` it is looked up once, as long as the
+                        // groups stay in memory.
+                        at = unwound.id_is_of_document.then_some(place);
+                        place
+                    }
+                };
+                let states = unwound.arguments.iter().zip(&mut self.groups[place].1);
+                for (((argument, state), feed), bytes) in
+                    states.zip(&mut self.feeds).zip(&mut self.state_bytes)
+                {
+                    let value = argument.evaluate(context)?;
+                    let grown = feed.feed_value(doc, &value, state)?;
+                    self.bytes += grown;
+                    bytes.0 += grown;
+                }
+                if self.bytes > env.memory_bytes_max() {
+                    self.spill(env)?;
+                    at = None;
+                }
+                Ok(())
+            })
+        })
+    }
+
     /// Where the group of this `_id` is; it is begun when there is none.
     fn place(&mut self, id: RawValue<'_>) -> Result<usize> {
         let group = &self.group;
@@ -298,6 +342,57 @@ impl Grouper {
         out.end();
         out.append("totalOutputDataSizeBytes", self.stats.output_bytes as i64);
         self.stats.append(out);
+    }
+}
+
+/// A `$group` behind an `$unwind`, whose expressions read the element from slot 0: no document is
+/// made for an element.
+///
+/// ```text
+///   {$unwind: "$lines"}, {$group: {_id: "$country", n: {$sum: "$lines.price"}}}
+///        of each document: country once; of each element: price
+/// ```
+pub(super) struct UnwoundGroup {
+    unwind: Unwind,
+    id: Expression,
+    /// No element can change the `_id`.
+    id_is_of_document: bool,
+    arguments: Vec<Expression>,
+}
+
+impl UnwoundGroup {
+    /// `None` when the two cannot be done together: positions are asked for, or whole documents.
+    pub(super) fn of(unwind: &Unwind, group: &Group) -> Option<UnwoundGroup> {
+        if unwind.index_path().is_some() || group.fields.iter().any(|f| f.accumulator.sorts()) {
+            return None;
+        }
+        let path = unwind.parts();
+        let arguments = group.fields.iter();
+        let arguments = arguments.map(|f| f.accumulator.argument.with_path_as_variable(path));
+        Some(UnwoundGroup {
+            id: group.id.with_path_as_variable(path)?,
+            id_is_of_document: group.id.dependencies().is_independent_of(&unwind.path()),
+            arguments: arguments.collect::<Option<_>>()?,
+            unwind: unwind.clone(),
+        })
+    }
+
+    fn for_each_element(
+        &self,
+        doc: RawDoc<'_>,
+        visit: &mut dyn FnMut(EvalValue<'_>) -> Result<()>,
+    ) -> Result<()> {
+        match self.unwind.find(doc) {
+            Some(RawValue::Array(array)) if !array.is_empty() => array
+                .iter()
+                .try_for_each(|element| visit(EvalValue::Raw(element))),
+            None | Some(RawValue::Array(_)) if self.unwind.preserves() => visit(EvalValue::Missing),
+            Some(null @ (RawValue::Null | RawValue::Undefined)) if self.unwind.preserves() => {
+                visit(EvalValue::Raw(null))
+            }
+            None | Some(RawValue::Array(_) | RawValue::Null | RawValue::Undefined) => Ok(()),
+            Some(value) => visit(EvalValue::Raw(value)),
+        }
     }
 }
 

@@ -47,18 +47,25 @@ fn documents(text: &str) -> Vec<DocBuf> {
         .collect()
 }
 
+/// What the stages give: done together where that is cheaper, and each by itself, which must be the same.
 fn executed(stages: &[Stage], docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
-    let mut exec = PipelineExec::new(stages);
+    let together = all(PipelineExec::new(stages), docs.clone());
+    let apart = all(PipelineExec::explained(stages), docs);
+    assert_eq!(
+        together.as_ref().map_err(|e| e.code()),
+        apart.as_ref().map_err(|e| e.code())
+    );
+    together
+}
+
+fn all(mut exec: PipelineExec, docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
     let mut source = Documents::from(docs);
     let mut out = Vec::new();
     while let Some(doc) = exec.next(&mut source, &Isolated)? {
         out.push(doc);
     }
-    assert_eq!(
-        exec.next(&mut source, &Isolated)?,
-        None,
-        "the end is the end"
-    );
+    let end = exec.next(&mut source, &Isolated)?;
+    assert_eq!(end, None, "the end is the end");
     Ok(out)
 }
 

@@ -137,8 +137,13 @@ impl Unwind {
         out.finish()
     }
 
+    /// The path, in parts.
+    pub(super) fn parts(&self) -> &[Box<str>] {
+        &self.path
+    }
+
     /// The value at the path, through documents only: an array on the way ends it.
-    fn find<'d>(&self, doc: RawDoc<'d>) -> Option<RawValue<'d>> {
+    pub(super) fn find<'d>(&self, doc: RawDoc<'d>) -> Option<RawValue<'d>> {
         let mut value = RawValue::Document(doc);
         for part in &self.path {
             value = value.as_document()?.get(part)?;

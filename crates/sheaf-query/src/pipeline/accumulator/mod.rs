@@ -220,6 +220,11 @@ impl AccumulatorSpec {
         }
     }
 
+    /// Whether documents are read beside the argument, for their order.
+    pub(crate) fn sorts(&self) -> bool {
+        self.sort.is_some()
+    }
+
     /// Adds the paths of documents that are read.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         self.argument.add_dependencies(found);
@@ -250,8 +255,19 @@ impl AccumulatorFeed {
         state: &mut Accumulator,
     ) -> Result<usize> {
         let value = spec.argument.evaluate_on(doc)?;
-        let key = self.key(doc, &value)?;
-        state.add(key, &value)
+        self.feed_value(doc, &value, state)
+    }
+
+    /// As [`AccumulatorFeed::feed`], with the argument evaluated.
+    #[inline]
+    pub fn feed_value(
+        &mut self,
+        doc: RawDoc<'_>,
+        value: &EvalValue<'_>,
+        state: &mut Accumulator,
+    ) -> Result<usize> {
+        let key = self.key(doc, value)?;
+        state.add(key, value)
     }
 
     /// The key by which a value is ranked; empty where none is needed.

@@ -7,6 +7,7 @@
 //!   drop c
 //!   run c [stages]               below it the results, or `code message`
 //!   stats c [stages]             what each stage counted
+//!   cursor c [stages]            the plan under $cursor, and what it read
 //!   show c                       what the collection holds
 //! ```
 //!
@@ -120,7 +121,46 @@ fn without_random_names(message: &str) -> String {
     }
 }
 
-fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>, Error> {
+/// The plan's stages from the top, and what it examined.
+fn plan_of(test: &TestDb, name: &str, stages: &ArrayBuf) -> Vec<String> {
+    let explained = explained(test, name, stages).unwrap();
+    let cursor = match explained.get("stages") {
+        Some(RawValue::Array(stages)) => stages
+            .get(0)
+            .and_then(|first| first.as_document()?.get("$cursor")?.as_document())
+            .unwrap(),
+        _ => explained.as_raw(),
+    };
+    let execution = cursor.get("executionStats").unwrap();
+    let execution = execution.as_document().unwrap();
+    let mut line = String::new();
+    let mut stage = execution
+        .get("executionStages")
+        .and_then(|s| s.as_document());
+    while let Some(on) = stage {
+        let name = on.get("stage").and_then(|s| s.as_str()).unwrap();
+        let index = on
+            .get("indexName")
+            .map_or(String::new(), |i| format!(" {i}"));
+        let direction = on
+            .get("direction")
+            .map_or(String::new(), |d| format!(" {d}"));
+        let _ = write!(line, "{name}{index}{direction} < ");
+        stage = on.get("inputStage").and_then(|s| s.as_document());
+    }
+    let count = |field: &str| execution.get(field).unwrap().to_string();
+    vec![format!(
+        "{}keys {} documents {}",
+        line.replacen(" < ", " <- ", usize::MAX)
+            .trim_end_matches("<- ")
+            .to_owned()
+            + " ",
+        count("totalKeysExamined"),
+        count("totalDocsExamined")
+    )]
+}
+
+fn explained(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<DocBuf, Error> {
     let (on, pipeline) = prepared(test, name, stages, true)?;
     let cx = AggregateContext::new(&test.db, on.db(), parse_context(), QueryOptions::default());
     let view = cx.view(&test.op, &on)?;
@@ -133,7 +173,11 @@ fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>, Er
     };
     let mut out = DocBuilder::new();
     explain(&cx, &request, &pipeline, &mut out)?;
-    let out = out.finish();
+    Ok(out.finish())
+}
+
+fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>, Error> {
+    let out = explained(test, name, stages)?;
     let Some(RawValue::Array(stages)) = out.get("stages") else {
         return Ok(vec!["all in the plan".into()]);
     };
@@ -224,6 +268,7 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
             Ok(lines) => lines,
             Err(e) => vec![format!("{} {}", e.code().0, e.message())],
         },
+        "cursor" => plan_of(test, name, &array(rest)),
         "show" => match test.db.catalog().collection(&ns(name)) {
             Some(_) => test.documents(name).iter().map(typed).collect(),
             None => vec!["there is no such collection".into()],
@@ -269,4 +314,166 @@ macro_rules! scripts {
     };
 }
 
-scripts! { lookup graph_lookup union_facet merge_out views spill }
+scripts! { lookup graph_lookup union_facet merge_out views spill cursor }
+
+/// A small generator of numbers: the same seed, the same pipelines.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+fn random_document(dice: &mut Dice, id: u64) -> String {
+    const VALUES: &[&str] = &[
+        "1",
+        "2",
+        "3",
+        "2.0",
+        "null",
+        "'x'",
+        "'y'",
+        "[1, 2]",
+        "[]",
+        "['x', 3]",
+        "{k: 1}",
+        "[{k: 1}, {k: 'x'}]",
+        "{k: [2, 3]}",
+    ];
+    let mut out = format!("{{_id: {id}");
+    for field in ["a", "b", "c"] {
+        if dice.below(5) > 0 {
+            let _ = write!(out, ", {field}: {}", dice.pick(VALUES));
+        }
+    }
+    out + "}"
+}
+
+/// A stage, and whether what it gives has an order that all ways of running must agree upon.
+fn random_stage(dice: &mut Dice) -> String {
+    let path = dice.pick(&["a", "b", "c", "_id", "a.k", "j", "j.a", "n", "b.k"]);
+    let value = dice.pick(&["1", "2", "'x'", "null", "3"]);
+    let op = dice.pick(&["$eq", "$gt", "$lte", "$ne", "$in"]);
+    let test = match op {
+        "$in" => format!("{{$in: [{value}, 2]}}"),
+        op => format!("{{{op}: {value}}}"),
+    };
+    match dice.below(14) {
+        0..=3 => format!("{{$match: {{'{path}': {test}}}}}"),
+        4 => {
+            let other = dice.pick(&["a", "b", "c", "n"]);
+            format!("{{$match: {{'{path}': {test}, {other}: {{$ne: 'z'}}}}}}")
+        }
+        5 => format!(
+            "{{$addFields: {{{}: {}}}}}",
+            dice.pick(&["a", "n", "j"]),
+            dice.pick(&["'$b'", "{$type: '$a'}", "{$ifNull: ['$c', 7]}", "'$a.k'"])
+        ),
+        6 => dice
+            .pick(&[
+                "{$project: {a: 1, b: 1}}",
+                "{$project: {c: 0}}",
+                "{$project: {a: 1, n: '$b'}}",
+                "{$unset: 'b'}",
+                "{$replaceRoot: {newRoot: {_id: '$_id', a: '$b', b: '$a'}}}",
+            ])
+            .into(),
+        7 => format!("{{$unwind: '${}'}}", dice.pick(&["a", "b", "j"])),
+        8 => format!(
+            "{{$unwind: {{path: '${}', preserveNullAndEmptyArrays: true}}}}",
+            dice.pick(&["a", "b", "j"])
+        ),
+        9 => format!(
+            "{{$group: {{_id: {}, n: {{$sum: 1}}, a: {{$max: '$b'}}}}}}",
+            dice.pick(&["'$a'", "'$b'", "{k: '$a'}", "null", "'$a.k'"])
+        ),
+        10 => format!(
+            "{{$lookup: {{from: 'o', localField: '{}', foreignField: '{}', as: 'j'}}}}",
+            dice.pick(&["a", "b", "_id", "a.k"]),
+            dice.pick(&["a", "b", "_id"])
+        ),
+        11 => "{$lookup: {from: 'o', let: {v: '$a'}, pipeline: [{$match: {$expr: {$eq: ['$b', '$$v']}}}, {$project: {a: 1}}], as: 'j'}}".into(),
+        12 => "{$unionWith: 'o'}".into(),
+        _ => format!("{{$sort: {{{}: 1, _id: 1}}}}", dice.pick(&["a", "b", "c"])),
+    }
+}
+
+/// Results as text that depends neither on the order of what was joined nor on which of two equal
+/// numbers came first.
+fn canonical(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
+    let text = |doc: &DocBuf| {
+        let mut out = DocBuilder::new();
+        for field in doc.iter() {
+            match (field.key(), field.value()) {
+                ("j", RawValue::Array(joined)) => {
+                    let mut joined: Vec<RawValue<'_>> = joined.iter().collect();
+                    joined.sort_by_key(|value| typed(*value));
+                    out.append("j", &ArrayBuf::from_values(joined));
+                }
+                _ => {
+                    out.append_raw_element(field);
+                }
+            }
+        }
+        typed(&out.finish()).replace("2.0", "2")
+    };
+    let mut lines: Vec<String> = match result {
+        Ok(docs) => docs.iter().map(text).collect(),
+        // Which of several errors comes first depends on the order of the stages.
+        Err(e) => vec![format!("an error: {}", e.code().0 > 0)],
+    };
+    lines.sort();
+    lines
+}
+
+/// Optimised or not, with indexes or without, in memory or on disk: a pipeline gives the same documents.
+#[test]
+fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
+    let mut dice = Dice(0x5eed_cafe_f00d);
+    for round in 0..8 {
+        let plain = TestDb::new(EngineKind::Memory, Default::default());
+        let indexed = TestDb::new(EngineKind::Memory, Default::default());
+        for name in ["c", "o"] {
+            let docs: Vec<String> = (0..12).map(|id| random_document(&mut dice, id)).collect();
+            for test in [&plain, &indexed] {
+                answer(test, &format!("docs {name} [{}]", docs.join(", ")));
+            }
+            for key in ["{a: 1}", "{b: 1, c: -1}", "{'a.k': 1}"] {
+                if dice.below(3) > 0 {
+                    // Two arrays in one key are refused: then there is one index fewer.
+                    answer(&indexed, &format!("index {name} {key}"));
+                }
+            }
+        }
+        for _ in 0..30 {
+            let count = 1 + dice.below(5);
+            let stages: Vec<String> = (0..count).map(|_| random_stage(&mut dice)).collect();
+            let text = format!("[{}]", stages.join(", "));
+            let stages = array(&text);
+            let naive = canonical(run_with(
+                &plain,
+                "c",
+                &stages,
+                QueryOptions::default(),
+                false,
+            ));
+            for (what, test, options, optimize) in [
+                ("optimised", &plain, QueryOptions::default(), true),
+                ("with indexes", &indexed, QueryOptions::default(), true),
+                ("on disk", &indexed, small(&indexed), true),
+                ("plain on disk", &plain, small(&plain), false),
+            ] {
+                let got = canonical(run_with(test, "c", &stages, options, optimize));
+                assert_eq!(naive, got, "round {round}: {text} {what}");
+            }
+        }
+    }
+}

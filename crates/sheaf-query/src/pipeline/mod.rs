@@ -26,6 +26,7 @@ mod exec;
 pub mod group;
 mod optimize;
 mod parse;
+mod push_match;
 mod sorter;
 pub mod stage;
 pub mod stages;

@@ -3,14 +3,16 @@
 //! Rules on neighbours, until none applies:
 //!
 //! ```text
-//!   $sort, $match            ->  $match, $sort
-//!   $project..., $match      ->  $match, $project...     when the match reads nothing the other changes
+//!   $sort, $match            ->  $match, $sort             a part of a match passes where it can, see
+//!   $project..., $match      ->  $match, $project...       `push_match`
 //!   $unwind a, $match on b   ->  $match, $unwind
+//!   $group, $match on _id    ->  $match, $group
+//!   $lookup as a, $sort by b ->  $sort, $lookup            one document in, one out, b unchanged
 //!   $project..., $limit      ->  $limit, $project...     (and $skip): one document in, one out
 //!   $match, $match           ->  one $match
 //!   $limit, $limit           ->  the lesser;  $skip, $skip  ->  their sum
 //!   $sort, $sort             ->  the second
-//!   $sort, $skip?, $limit    ->  a sort that keeps skip + limit documents
+//!   $sort, $skip?, $limit    ->  a sort of skip + limit documents, $skip?
 //! ```
 //!
 //! Then the longest beginning of the form `$match? $sort? ($skip|$limit)*
@@ -28,6 +30,7 @@ use crate::matcher::{Dependencies, MatchExpression};
 
 use super::accumulator::AccumulatorKind;
 use super::group::Group;
+use super::push_match::{self, Split};
 use super::stage::Passes;
 use super::{Pipeline, PipelineSource, Stage};
 
@@ -111,7 +114,7 @@ impl Pipeline {
             stages,
             sink,
         } = self;
-        let mut stages = reorder(stages);
+        let mut stages = rewrite(stages);
         let mut prefix = CursorPrefix::default();
         if matches!(source, PipelineSource::Collection) {
             let taken = take_prefix(&stages, &mut prefix);
@@ -121,6 +124,7 @@ impl Pipeline {
             }
             prefix.distinct = distinct_like(&stages, &prefix);
         }
+        limit_sorts(&mut stages);
         OptimizedPipeline {
             prefix,
             rest: Pipeline {
@@ -149,6 +153,15 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
     }
     let mut at = 0;
     while at + 1 < stages.len() {
+        if let Stage::Match { spec, filter } = &stages[at + 1]
+            && !matches!(stages[at], Stage::Match { .. })
+            && let Some(Split { before, behind }) = push_match::split(&stages[at], spec, filter)
+        {
+            stages.splice(at + 1..at + 2, behind);
+            stages.insert(at, before);
+            at = at.saturating_sub(1);
+            continue;
+        }
         let changed = match (&stages[at], &stages[at + 1]) {
             (Stage::Match { spec: a, filter: f }, Stage::Match { spec: b, filter: g }) => {
                 let merged = merge(a, f, b, g);
@@ -169,10 +182,6 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
                 stages.remove(at);
                 true
             }
-            (before, Stage::Match { filter, .. }) if match_may_pass(before, filter) => {
-                stages.swap(at, at + 1);
-                true
-            }
             (
                 Stage::Project { .. } | Stage::ReplaceRoot { .. },
                 Stage::Skip(_) | Stage::Limit(_),
@@ -181,6 +190,13 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
                 true
             }
             (Stage::Other(stage), Stage::Skip(_) | Stage::Limit(_)) if stage.is_one_to_one() => {
+                stages.swap(at, at + 1);
+                true
+            }
+            // Fewer and smaller documents are sorted, perhaps by an index.
+            (Stage::Other(stage), Stage::Sort { pattern, .. })
+                if stage.is_one_to_one() && pattern.paths().all(|path| stage.preserves(path)) =>
+            {
                 stages.swap(at, at + 1);
                 true
             }
@@ -231,47 +247,30 @@ fn merge(a: &DocBuf, f: &Arc<MatchExpression>, b: &DocBuf, g: &Arc<MatchExpressi
     }
 }
 
-/// Whether a match may be done before the stage in front of it.
-fn match_may_pass(before: &Stage, filter: &MatchExpression) -> bool {
-    match before {
-        Stage::Sort { .. } => true,
-        Stage::Project { projection, .. } => {
-            let reads = filter.dependencies();
-            !reads.whole_document && reads.paths.iter().all(|path| projection.preserves(path))
-        }
-        Stage::Unwind(unwind) => {
-            let reads = filter.dependencies();
-            reads.is_independent_of(&unwind.path())
-                && unwind
-                    .index_path()
-                    .is_none_or(|path| reads.is_independent_of(&path))
-        }
-        Stage::Other(stage) => {
-            let reads = filter.dependencies();
-            !reads.whole_document && reads.paths.iter().all(|path| stage.preserves(path))
-        }
-        _ => false,
-    }
-}
-
-/// Tells each sort how many documents are wanted of it.
-fn limit_sorts(stages: &mut [Stage]) {
-    for at in 0..stages.len() {
-        let (head, tail) = stages.split_at_mut(at + 1);
-        let Stage::Sort { limit, .. } = &mut head[at] else {
-            continue;
-        };
-        let mut skipped: u64 = 0;
-        for stage in tail {
-            match stage {
-                Stage::Skip(n) => skipped = skipped.saturating_add(*n),
-                Stage::Limit(n) => {
-                    *limit = Some(skipped.saturating_add(*n));
-                    break;
-                }
-                _ => break,
+/// Makes limits behind a sort the sort's own: it keeps no more than they let through.
+fn limit_sorts(stages: &mut Vec<Stage>) {
+    let mut at = 0;
+    while at < stages.len() {
+        if let Stage::Sort { pattern, limit } = &stages[at] {
+            let mut skipped: u64 = 0;
+            let mut next = at + 1;
+            while let Some(Stage::Skip(n)) = stages.get(next) {
+                skipped = skipped.saturating_add(*n);
+                next += 1;
+            }
+            if let Some(Stage::Limit(n)) = stages.get(next) {
+                let all = skipped.saturating_add(*n);
+                let limit = limit.map_or(all, |limit| limit.min(all));
+                stages[at] = Stage::Sort {
+                    pattern: pattern.clone(),
+                    limit: Some(limit),
+                };
+                stages.remove(next);
+                // There may be another limit.
+                continue;
             }
         }
+        at += 1;
     }
 }
 

@@ -147,7 +147,7 @@ struct Shared {
     /// Whether the disk has less than the reserve left.
     scarce: AtomicBool,
     closed: AtomicBool,
-    /// Released when the engine is closed.
+    /// Handed on when the engine is closed.
     lock: Mutex<Option<FolderLock>>,
 }
 

@@ -382,7 +382,13 @@ fn who_reads_while_the_engine_closes_gets_an_answer() {
         assert_eq!(cursor.key(), [n]);
     }
     assert_eq!(snapshot.get(T, &[100]), Ok(Some(kept)));
-    // The files can be opened at once, though somebody still reads the old ones.
+    // Nobody else writes to the files while somebody still reads the old ones.
+    let early = small_sheaf(&folder, NEVER).map(drop);
+    assert!(
+        matches!(early, Err(StorageError::InUse { .. })),
+        "{early:?}"
+    );
+    drop((snapshot, cursor));
     let again = small_sheaf(&folder, NEVER).unwrap();
     assert_eq!(again.table_stats(T).unwrap().entries, 200);
 }

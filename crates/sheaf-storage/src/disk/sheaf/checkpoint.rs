@@ -177,15 +177,17 @@ impl Shared {
             let line = &mut head.state;
             line.view = Arc::new(line.view.checkpointed(roots, frozen.len()));
             self.views.store(line.view.clone());
+            let left = line
+                .view
+                .frozen()
+                .iter()
+                .map(|generation| generation.bytes());
+            self.checkpointer.debt.store(left.sum(), Ordering::Relaxed);
         }
         let took = start.elapsed();
         if bytes > self.sizes.generation_bytes / 8 {
             self.pace.drained(bytes, took);
         }
-        self.checkpointer.debt.fetch_sub(
-            bytes.min(self.checkpointer.debt.load(Ordering::Relaxed)),
-            Ordering::Relaxed,
-        );
         self.checkpointer.done.fetch_add(1, Ordering::Relaxed);
         self.checkpointer
             .micros

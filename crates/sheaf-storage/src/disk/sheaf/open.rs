@@ -238,7 +238,8 @@ pub(super) fn open(
 }
 
 impl Shared {
-    /// Ends the threads, syncs, brings everything into the tree, and lets go of the folder.
+    /// Ends the threads, syncs, brings everything into the tree, and lets go of the folder once nobody
+    /// reads any more.
     pub(super) fn close(self: &Arc<Self>, threads: &Mutex<Vec<JoinHandle<()>>>) -> Result<()> {
         let mut threads = threads.lock();
         self.closed.store(true, Ordering::Release);
@@ -262,7 +263,9 @@ impl Shared {
             let _ = self.checkpoint_now();
         }
         self.retired.sweep();
-        *self.lock.lock() = None;
+        if let Some(lock) = self.lock.lock().take() {
+            self.snapshots.keep(lock);
+        }
         synced
     }
 }

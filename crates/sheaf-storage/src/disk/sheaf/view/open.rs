@@ -3,10 +3,12 @@
 //! Every snapshot passes here twice, so the list is cut into parts by thread.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::disk::sheaf::files::FolderLock;
 use crate::disk::sheaf::memtable::thread_number;
 
 const PARTS: usize = 16;
@@ -15,6 +17,10 @@ const PARTS: usize = 16;
 #[derive(Default)]
 pub(in crate::disk::sheaf) struct OpenSnapshots {
     parts: [Mutex<Part>; PARTS],
+    /// Whether there is a lock to be released.
+    is_closed: AtomicBool,
+    /// Kept until the last snapshot has gone.
+    lock: Mutex<Option<FolderLock>>,
 }
 
 #[derive(Default)]
@@ -35,6 +41,19 @@ impl OpenSnapshots {
             }
         }
         (count, oldest.map(|taken| taken.elapsed()))
+    }
+
+    /// Keeps others out of the files until the last snapshot has gone: they would write over what it reads.
+    pub(in crate::disk::sheaf) fn keep(&self, lock: FolderLock) {
+        *self.lock.lock() = Some(lock);
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.release_if_alone();
+    }
+
+    fn release_if_alone(&self) {
+        if self.lock.lock().is_some() && self.count_and_oldest().0 == 0 {
+            *self.lock.lock() = None;
+        }
     }
 
     /// Counts a snapshot until the answer is dropped.
@@ -73,5 +92,9 @@ impl Drop for Entry {
         let mut part = self.open.parts[self.part].lock();
         part.taken[self.place] = None;
         part.free.push(self.place);
+        drop(part);
+        if self.open.is_closed.load(Ordering::Acquire) {
+            self.open.release_if_alone();
+        }
     }
 }

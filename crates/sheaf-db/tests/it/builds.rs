@@ -10,7 +10,9 @@ use sheaf_db::index::build::CreateIndexesResult;
 use sheaf_db::index::spec::IndexSpec;
 use sheaf_db::{DbEvent, Events, OpContext};
 
-use crate::support::{EngineKind, TestDb, code, index_spec, ns, on_every_engine, with_field};
+use crate::support::{
+    ENGINES, EngineKind, TestDb, code, index_spec, ns, on_every_engine, with_field,
+};
 
 fn documents(n: i32) -> Vec<DocBuf> {
     let tags = |n: i32| vec![n % 3, n % 5];
@@ -57,7 +59,7 @@ fn build_while(
 }
 
 fn on_every_engine_stopping(test: impl Fn(TestDb, Stopped)) {
-    for kind in [EngineKind::Memory, EngineKind::Redb] {
+    for kind in ENGINES {
         let (events, stopped) = stopping_events();
         test(TestDb::new(kind, events), stopped);
     }

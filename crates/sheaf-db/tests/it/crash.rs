@@ -10,29 +10,88 @@ use sheaf_bson::{DocBuf, RawDoc, RawValue, Result, doc};
 use sheaf_db::index::validate::validate;
 use sheaf_db::write::update::UpdateResult;
 use sheaf_db::{Db, DbOptions, IndexSelector, OpContext};
-use sheaf_storage::fault::{Fault, FaultDisk, Remains};
-use sheaf_storage::{RedbEngine, RedbOptions, TableId};
+use sheaf_storage::fault::{Fault, FaultDisk, FaultFolder, Remains};
+use sheaf_storage::{RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine, TableId};
 
 use crate::support::{Change, index_spec, ns, source, with_field};
 
 /// Collections with their documents, in order of insertion.
 type State = Vec<(String, Vec<DocBuf>)>;
 
-fn open(disk: &FaultDisk, temp: &tempfile::TempDir) -> Result<Arc<Db>> {
-    let options = RedbOptions {
-        cache_bytes: 1 << 20,
-        // Never by itself: then the events of two runs are the same.
-        flush_interval: Duration::from_secs(3600),
-        reserve_bytes: 0,
-        ..RedbOptions::default()
-    };
-    let engine = RedbEngine::open_with_backend(disk.backend(), options)
-        .map_err(sheaf_db::storage_error::coded)?;
+/// Never by itself: then the events of two runs are the same.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// A simulated disk with an engine on it.
+trait Disk: Default {
+    fn engine(&self) -> sheaf_storage::Result<Arc<dyn StorageEngine>>;
+    fn crash_at(&self, event: u64);
+    fn event_count(&self) -> u64;
+    fn found(&self, remains: Remains) -> Self;
+}
+
+impl Disk for FaultDisk {
+    fn engine(&self) -> sheaf_storage::Result<Arc<dyn StorageEngine>> {
+        let options = RedbOptions {
+            cache_bytes: 1 << 20,
+            flush_interval: NEVER,
+            reserve_bytes: 0,
+            ..RedbOptions::default()
+        };
+        Ok(Arc::new(RedbEngine::open_with_backend(
+            self.backend(),
+            options,
+        )?))
+    }
+
+    fn crash_at(&self, at: u64) {
+        self.set_fault(Some(Fault::Crash { at }));
+    }
+
+    fn event_count(&self) -> u64 {
+        self.events()
+    }
+
+    fn found(&self, remains: Remains) -> FaultDisk {
+        FaultDisk::new(self.after_crash(remains))
+    }
+}
+
+impl Disk for FaultFolder {
+    fn engine(&self) -> sheaf_storage::Result<Arc<dyn StorageEngine>> {
+        let options = SheafOptions {
+            cache_bytes: 1 << 20,
+            generation_bytes: Some(64 << 10),
+            flush_interval: NEVER,
+            segment_bytes: 16 << 10,
+            reserve_bytes: 0,
+            ..SheafOptions::default()
+        };
+        Ok(Arc::new(SheafEngine::open_in(
+            Arc::new(self.clone()),
+            options,
+        )?))
+    }
+
+    fn crash_at(&self, at: u64) {
+        self.set_fault(Some(Fault::Crash { at }));
+    }
+
+    fn event_count(&self) -> u64 {
+        self.events()
+    }
+
+    fn found(&self, remains: Remains) -> FaultFolder {
+        self.after_crash(remains)
+    }
+}
+
+fn open(disk: &impl Disk, temp: &tempfile::TempDir) -> Result<Arc<Db>> {
+    let engine = disk.engine().map_err(sheaf_db::storage_error::coded)?;
     let options = DbOptions {
         temp_dir: Some(temp.path().join("_tmp")),
         ..DbOptions::default()
     };
-    Db::open(Arc::new(engine), options)
+    Db::open(engine, options)
 }
 
 type Step = fn(&Arc<Db>, &OpContext) -> Result<()>;
@@ -92,7 +151,7 @@ const STEPS: [Step; 8] = [
 
 /// Runs the script until something fails; gives how many steps were acknowledged, and after each of
 /// them what there was.
-fn run(disk: &FaultDisk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
+fn run(disk: &impl Disk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
     let mut states = vec![State::new()];
     let Ok(db) = open(disk, temp) else {
         return (0, states);
@@ -140,26 +199,36 @@ fn assert_no_leftovers(db: &Db) {
 }
 
 #[test]
-fn at_every_write_and_sync_in_turn() {
+fn at_every_write_and_sync_in_turn_on_redb() {
+    crash_everywhere::<FaultDisk>(false);
+}
+
+#[test]
+fn at_every_write_and_sync_in_turn_on_our_own_engine() {
+    crash_everywhere::<FaultFolder>(true);
+}
+
+/// `opens`: also what is left of the making of the first file.
+fn crash_everywhere<D: Disk>(opens: bool) {
     let temp = tempfile::tempdir().unwrap();
-    let disk = FaultDisk::default();
+    let disk = D::default();
     let (steps, states) = run(&disk, &temp);
     assert_eq!(steps, STEPS.len());
     assert_eq!(states[2][0].1.len(), 40);
     assert_eq!(states[8].len(), 1);
-    let events = disk.events();
+    let events = disk.event_count();
     let mut met = BTreeSet::new();
     for at in 0..events {
-        let disk = FaultDisk::default();
-        disk.set_fault(Some(Fault::Crash { at }));
+        let disk = D::default();
+        disk.crash_at(at);
         let (acknowledged, _) = run(&disk, &temp);
         met.insert(acknowledged);
         for remains in [Remains::Nothing, Remains::All, Remains::Some { seed: at }] {
-            let after = FaultDisk::new(disk.after_crash(remains));
+            let after = disk.found(remains);
             let db = match open(&after, &temp) {
                 Ok(db) => db,
                 // Of a file that was being made, not even the head need be there.
-                Err(error) if acknowledged == 0 => {
+                Err(error) if acknowledged == 0 && !opens => {
                     assert!(!error.message().is_empty());
                     continue;
                 }

@@ -232,3 +232,8 @@ fn indexes_follow_any_writes_in_memory() {
 fn indexes_follow_any_writes_on_redb() {
     run(EngineKind::Redb, 12);
 }
+
+#[test]
+fn indexes_follow_any_writes_on_our_own_engine() {
+    run(EngineKind::Sheaf, 24);
+}

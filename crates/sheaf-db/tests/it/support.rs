@@ -13,18 +13,23 @@ use sheaf_db::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult}
 use sheaf_db::write::{MatchedRecord, RecordSource};
 use sheaf_db::{Db, DbOptions, Events, Namespace, OpContext};
 use sheaf_storage::checked::CheckedEngine;
-use sheaf_storage::{MemoryEngine, RedbEngine, RedbOptions, StorageEngine};
+use sheaf_storage::{
+    MemoryEngine, RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine,
+};
 
 /// The engines that every test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineKind {
     Memory,
     Redb,
+    Sheaf,
 }
+
+pub const ENGINES: [EngineKind; 3] = [EngineKind::Memory, EngineKind::Redb, EngineKind::Sheaf];
 
 /// Runs a test on every engine, wrapped so that its contract is checked.
 pub fn on_every_engine(test: impl Fn(TestDb)) {
-    for kind in [EngineKind::Memory, EngineKind::Redb] {
+    for kind in ENGINES {
         test(TestDb::new(kind, Events::default()));
     }
 }
@@ -54,7 +59,7 @@ impl TestDb {
 
     /// Closes the database (the memory engine stays as it is) and opens it again.
     pub fn reopen(&mut self) {
-        if self.kind == EngineKind::Redb {
+        if self.kind != EngineKind::Memory {
             self.db.close().unwrap();
             self.engine = open_engine(self.kind, self.dir.path().join("data.redb"));
         }
@@ -212,6 +217,18 @@ fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<dyn StorageEngine> {
                 ..RedbOptions::default()
             };
             Arc::new(RedbEngine::open(&file, options).unwrap())
+        }
+        EngineKind::Sheaf => {
+            // Small, so that generations fill and are brought into the tree.
+            let options = SheafOptions {
+                cache_bytes: 8 << 20,
+                generation_bytes: Some(256 << 10),
+                segment_bytes: 256 << 10,
+                reserve_bytes: 0,
+                ..SheafOptions::default()
+            };
+            let folder = file.with_extension("sheaf");
+            Arc::new(SheafEngine::open(&folder, options).unwrap())
         }
     };
     Arc::new(CheckedEngine::new(engine))

@@ -103,7 +103,8 @@ impl FreeRuns {
         if let Some(start) = self.classes[0].iter().find(fits).copied() {
             return Some(self.take_from(start, want));
         }
-        let lengths = need.min(BIG as u64) as usize..BIG;
+        // Of the short ones the longest: writes stay few, and what is left joins what is freed next to it.
+        let lengths = (need.min(BIG as u64) as usize..BIG).rev();
         let start = lengths
             .filter_map(|len| self.classes[len].first().copied())
             .next()?;

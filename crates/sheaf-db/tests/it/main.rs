@@ -2,6 +2,7 @@
 
 mod builds;
 mod catalog;
+mod choosing;
 mod concurrency;
 mod crash;
 mod differential;

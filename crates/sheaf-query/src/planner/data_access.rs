@@ -43,6 +43,19 @@ impl<'a> Finisher<'a> {
         Finisher { query, exploder }
     }
 
+    /// For plans over every key of an index. Where a filter has to be checked on
+    /// documents, going on until a page is full may read them all in the worst
+    /// order: prefixes are not asked for.
+    pub fn for_full_scan(query: &'a CanonicalQuery, params: &PlannerParams<'a>) -> Finisher<'a> {
+        let mut finisher = Finisher::new(query, params);
+        if let Some(exploder) = &mut finisher.exploder
+            && !query.filter.is_trivially_true()
+        {
+            exploder.statistics = None;
+        }
+        finisher
+    }
+
     /// The plan around an access path. `None` if it would have to sort and
     /// `may_sort` is false.
     pub fn finish(&self, access: SolutionNode, may_sort: bool) -> Option<QuerySolution> {

@@ -258,9 +258,10 @@ fn candidates<'q>(
                 found.push((solution, Source::Access(access)));
             }
         }
+        let over_all = Finisher::for_full_scan(query, params);
         let full_scan_of = |index: &Arc<IndexEntry>, sorts: bool| {
             let scan = SolutionNode::IndexScan(full_scan(index));
-            let solution = finisher.finish(checked(scan, query), sorts)?;
+            let solution = over_all.finish(checked(scan, query), sorts)?;
             let index = index.clone();
             Some((solution, Source::FullScan { index, sorts }))
         };

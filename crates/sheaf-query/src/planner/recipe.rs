@@ -270,11 +270,12 @@ pub fn make(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
 ) -> Option<QuerySolution> {
-    let finisher = Finisher::new(query, params);
     if let Step::FullScan { index, sorts } = &recipe.step {
+        let finisher = Finisher::for_full_scan(query, params);
         let scan = SolutionNode::IndexScan(full_scan(index));
         return finisher.finish(checked(scan, query), *sorts);
     }
+    let finisher = Finisher::new(query, params);
     let nodes = preorder(&query.filter)?;
     if nodes.len() != recipe.nodes {
         return None;

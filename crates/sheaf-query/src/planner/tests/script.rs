@@ -11,7 +11,14 @@
 //!                                  index with a wildcard all of them
 //!   plan {..} [sort={..}] [proj={..}] [limit=n] [skip=n] [hint=..] [min={..}] [max={..}]
 //!             [returnkey] [notablescan] [explode=n] [intersect] [hash] [collation={..}]
-//!                                  all candidates, separated by "or"
+//!             [values=n] [keys=n] [solutions=n] [ors=n] [ands=n]
+//!                                  all candidates, separated by "or"; with values
+//!                                  or keys the planner has statistics: of a million
+//!                                  documents, n values in every field (1, 2, ...),
+//!                                  n keys within any bounds (10)
+//!   branches {..} [..]             the plan of a rooted $or, the last candidate of
+//!                                  each branch being picked
+//!   reached {..} [..]              which limits of the planner were reached
 //!   count {..} [skip=n] [limit=n] [hint=..]
 //!   distinct path {..} [proj={..}] [hint=..]
 //!   summary {..}                   the plan summary of each candidate
@@ -39,10 +46,12 @@ use crate::matcher::{self, MatchExpression, ParseContext};
 use crate::planner::bounds_builder::{FieldTraits, bounds_of};
 use crate::planner::explain_bounds;
 use crate::planner::index_entry::{IndexEntry, fields_of};
-use crate::planner::solution::SolutionNode;
+use crate::planner::recipe::make;
+use crate::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
+use crate::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use crate::planner::{
-    PlannerParams, express_key, plan, plan_count, plan_distinct, plan_summary, signatures,
-    wildcard, write_discriminators,
+    PlannerParams, express_key, has_subplans, plan, plan_all, plan_branches, plan_count,
+    plan_distinct, plan_summary, signatures, wildcard, write_discriminators,
 };
 
 #[test]
@@ -206,9 +215,61 @@ struct Options {
     explode: Option<usize>,
     intersect: bool,
     hash: bool,
+    statistics: Option<Made>,
+    solutions: Option<usize>,
+    ors: Option<usize>,
+    ands: Option<usize>,
     collation: Option<Arc<Collator>>,
     /// The collection's.
     collection: Option<Arc<Collator>>,
+}
+
+/// Statistics of a million documents.
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    /// Of every field: 1, 2, ...
+    values: u64,
+    /// Within any bounds.
+    keys: u64,
+}
+
+impl Statistics for Made {
+    fn records(&self) -> u64 {
+        1_000_000
+    }
+
+    fn keys_within(&self, _: &IndexScanNode) -> Option<KeyEstimate> {
+        let keys = self.keys as f64;
+        Some(KeyEstimate {
+            keys,
+            low: keys,
+            high: keys,
+        })
+    }
+
+    fn distinct_prefixes(&self, _: &IndexEntry, fields: usize) -> Option<u64> {
+        self.values.checked_pow(fields as u32)
+    }
+
+    fn prefixes(&self, _: &IndexScanNode, fields: usize, max: usize) -> Option<Prefixes> {
+        let count = self.values.checked_pow(fields as u32)?;
+        let tuple = |mut at: u64| {
+            let mut values: Vec<Value> = (0..fields)
+                .map(|_| {
+                    let value = at % self.values + 1;
+                    at /= self.values;
+                    Value::Int32(value as i32)
+                })
+                .collect();
+            values.reverse();
+            values
+        };
+        (count <= max as u64).then(|| Prefixes {
+            values: (0..count).map(tuple).collect(),
+            keys_examined: count,
+            seeks: count,
+        })
+    }
 }
 
 fn collator(doc: &DocBuf) -> Option<Arc<Collator>> {
@@ -253,6 +314,10 @@ fn run_query(
         max_scans_to_explode: options.explode.unwrap_or(200),
         force_intersection_plans: options.intersect,
         enable_hash_intersection: options.hash,
+        statistics: options.statistics.as_ref().map(|s| s as &dyn Statistics),
+        max_indexed_solutions: options.solutions.unwrap_or(64),
+        max_or_solutions: options.ors.unwrap_or(10),
+        max_intersections: options.ands.unwrap_or(3),
         ..PlannerParams::new(indexes)
     };
     let one = |solution: Option<crate::planner::solution::QuerySolution>| match solution {
@@ -271,6 +336,29 @@ fn run_query(
             }
             let texts: Vec<String> = solutions.iter().map(|s| s.to_string()).collect();
             texts.join("\nor\n")
+        }
+        "branches" => {
+            assert!(has_subplans(&query), "{filter}");
+            let mut pick = |_: &Arc<CanonicalQuery>, of: &[QuerySolution]| Ok(of.len() - 1);
+            let planned = plan_branches(&query, &params, &mut pick, &|| true)?;
+            match planned {
+                None => "none".to_owned(),
+                Some((planned, recipe)) => {
+                    let text = planned.solutions[0].to_string();
+                    if let Some(recipe) = recipe {
+                        let again = make(&recipe, &query, &params).unwrap();
+                        assert_eq!(again.to_string(), text);
+                    }
+                    text
+                }
+            }
+        }
+        "reached" => {
+            let reached = plan_all(&query, &params)?.reached;
+            format!(
+                "or: {}  and: {}  explode: {}",
+                reached.or, reached.and, reached.explode
+            )
         }
         "summary" => {
             let solutions = plan(&query, &params)?;
@@ -324,6 +412,11 @@ fn first_scan(node: &SolutionNode) -> Option<&crate::planner::solution::IndexSca
     }
 }
 
+const USUAL: Made = Made {
+    values: 3,
+    keys: 10,
+};
+
 fn parse_options(words: &mut Words<'_>) -> Options {
     let mut options = Options::default();
     while let Some((name, value)) = words.option() {
@@ -348,6 +441,11 @@ fn parse_options(words: &mut Words<'_>) -> Options {
             "explode" => options.explode = Some(number() as usize),
             "intersect" => options.intersect = true,
             "hash" => options.hash = true,
+            "values" => options.statistics.get_or_insert(USUAL).values = number(),
+            "keys" => options.statistics.get_or_insert(USUAL).keys = number(),
+            "solutions" => options.solutions = Some(number() as usize),
+            "ors" => options.ors = Some(number() as usize),
+            "ands" => options.ands = Some(number() as usize),
             "collation" => options.collation = collator(&doc()),
             "collection" => options.collection = collator(&doc()),
             other => panic!("no option {other}"),

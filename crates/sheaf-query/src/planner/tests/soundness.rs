@@ -372,7 +372,7 @@ fn so_does_every_plan_beyond_the_published_ones() {
         check_count(&case, &params, matching.len(), seed);
     }
     let found = [skipping, exploding, intersecting, branching];
-    let least = [300, 30, 5, 50];
+    let least = [300, 15, 5, 50];
     assert!(
         found.iter().zip(least).all(|(&n, least)| n > least),
         "{found:?}"

@@ -1,0 +1,271 @@
+//! How a plan is chosen: trials, the plan cache, branches of a rooted `$or`.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuf, RawDoc, RawValue, doc};
+use sheaf_db::explain::Verbosity;
+use sheaf_db::explain::query::{self, Explained};
+use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::{Events, PlanDigest, ResultSource};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+
+use crate::support::{EngineKind, TestDb, ns};
+
+fn collection(n: i32, doc: impl Fn(i32) -> DocBuf, indexes: &[DocBuf]) -> TestDb {
+    let t = TestDb::new(EngineKind::Memory, Events::default());
+    let docs: Vec<DocBuf> = (0..n).map(doc).collect();
+    t.insert_all("c", &docs);
+    for key in indexes {
+        t.create_index("c", key.clone(), doc! {}).unwrap();
+    }
+    t
+}
+
+fn query(filter: &DocBuf) -> Arc<CanonicalQuery> {
+    let spec = FindSpec {
+        filter: Some(filter.as_raw()),
+        ..FindSpec::default()
+    };
+    Arc::new(CanonicalQuery::new(spec).unwrap())
+}
+
+/// The ids found, and how the plan came about.
+fn run(t: &TestDb, filter: &DocBuf, options: &QueryOptions) -> (Vec<i32>, PlanDigest) {
+    let view = t.db.read_view(&ns("c")).unwrap();
+    let mut source = find(&view, &t.op, query(filter), options).unwrap();
+    let mut ids = Vec::new();
+    while let Some(doc) = source.next(&t.op).unwrap() {
+        match doc.as_raw().get("_id") {
+            Some(RawValue::Int32(id)) => ids.push(id),
+            other => panic!("{other:?}"),
+        }
+    }
+    ids.sort_unstable();
+    (ids, source.plan())
+}
+
+fn explain(t: &TestDb, filter: &DocBuf) -> DocBuf {
+    let (query, options) = (query(filter), QueryOptions::default());
+    let view = t.db.read_view(&ns("c")).unwrap();
+    let mut out = sheaf_bson::DocBuilder::new();
+    let explained = Explained {
+        view: &view,
+        op: &t.op,
+        query: &query,
+        options: &options,
+        namespace: "test.c",
+        verbosity: Verbosity::AllPlansExecution,
+    };
+    query::find(&explained, &mut out).unwrap();
+    out.finish()
+}
+
+/// Stages of the winning plan, root first, inputs in brackets.
+fn stages(plan: RawDoc<'_>) -> String {
+    let mut out = plan.get("stage").unwrap().as_str().unwrap().to_owned();
+    if let Some(input) = plan.get("inputStage") {
+        out += &format!(" {}", stages(input.as_document().unwrap()));
+    }
+    if let Some(RawValue::Array(inputs)) = plan.get("inputStages") {
+        let inputs: Vec<String> = inputs
+            .iter()
+            .map(|input| stages(input.as_document().unwrap()))
+            .collect();
+        out += &format!(" [{}]", inputs.join(", "));
+    }
+    out
+}
+
+fn winner(explain: &DocBuf) -> RawDoc<'_> {
+    let planner = explain.get("queryPlanner").unwrap().as_document().unwrap();
+    planner.get("winningPlan").unwrap().as_document().unwrap()
+}
+
+fn two_indexes() -> TestDb {
+    collection(
+        400,
+        |i| doc! {"_id": i, "a": i % 40, "b": i % 4},
+        &[doc! {"a": 1}, doc! {"b": 1}],
+    )
+}
+
+#[test]
+fn a_plan_comes_from_the_cache_with_the_constants_of_its_query() {
+    let t = two_indexes();
+    let options = QueryOptions::default();
+    for (turn, a) in [3, 7, 11, 15, 19].into_iter().enumerate() {
+        let (ids, plan) = run(&t, &doc! {"a": a, "b": 3}, &options);
+        let expected: Vec<i32> = (0..400).filter(|i| i % 40 == a && i % 4 == 3).collect();
+        assert_eq!(ids, expected);
+        assert_eq!(plan.from_cache, turn >= 2, "{turn}");
+        assert_eq!(plan.summary().unwrap(), "IXSCAN { a: 1 }");
+    }
+}
+
+#[test]
+fn a_cached_plan_that_turns_out_badly_is_chosen_anew() {
+    // Of one kind there is much of a, of the other much of b.
+    let t = collection(
+        3_000,
+        |i| match i {
+            0..1500 => doc! {"_id": i, "a": i, "b": 0},
+            _ => doc! {"_id": i, "a": -1, "b": i},
+        },
+        &[doc! {"a": 1}, doc! {"b": 1}],
+    );
+    for options in [
+        QueryOptions::default(),
+        QueryOptions {
+            planner_extensions: false,
+            ..QueryOptions::default()
+        },
+    ] {
+        for a in [10, 20, 30] {
+            let (ids, plan) = run(&t, &doc! {"a": a, "b": 0}, &options);
+            assert_eq!(ids, [a]);
+            assert_eq!(plan.summary().unwrap(), "IXSCAN { a: 1 }");
+        }
+        let (ids, plan) = run(&t, &doc! {"a": -1, "b": 2000}, &options);
+        assert_eq!(ids, [2000]);
+        assert!(plan.replanned && !plan.from_cache);
+        assert_eq!(plan.summary().unwrap(), "IXSCAN { b: 1 }");
+    }
+}
+
+#[test]
+fn constants_that_a_recipe_does_not_fit_are_planned() {
+    let t = collection(
+        300,
+        |i| match i % 3 {
+            0 => doc! {"_id": i, "b": i % 4},
+            1 => doc! {"_id": i, "a": RawValue::Null, "b": i % 4},
+            _ => doc! {"_id": i, "a": i % 40, "b": i % 4},
+        },
+        &[doc! {"a": 1}, doc! {"b": 1}],
+    );
+    let options = QueryOptions::default();
+    for a in [2, 5, 8] {
+        run(&t, &doc! {"a": a, "b": 1}, &options);
+    }
+    // Null is two values to an index, and what is found has to be checked.
+    let (ids, _) = run(&t, &doc! {"a": RawValue::Null, "b": 1}, &options);
+    let expected: Vec<i32> = (0..300).filter(|i| i % 3 != 2 && i % 4 == 1).collect();
+    assert_eq!(ids, expected);
+}
+
+#[test]
+fn branches_of_a_rooted_or_are_chosen_for_by_themselves() {
+    let t = collection(
+        2_000,
+        |i| doc! {"_id": i, "a": i % 500, "b": i % 3, "c": i % 400},
+        &[doc! {"a": 1}, doc! {"b": 1}, doc! {"c": 1}],
+    );
+    let filter = |n: i32| doc! {"$or": [doc! {"a": n, "b": 1}, doc! {"b": 2, "c": n}]};
+    let found = explain(&t, &filter(7));
+    assert_eq!(
+        stages(winner(&found)),
+        "SUBPLAN OR [FETCH IXSCAN, FETCH IXSCAN]"
+    );
+    let planner = found.get("queryPlanner").unwrap().as_document().unwrap();
+    let Some(RawValue::Array(rejected)) = planner.get("rejectedPlans") else {
+        panic!("an array")
+    };
+    assert_eq!(rejected.iter().count(), 0);
+    let options = QueryOptions::default();
+    for (turn, n) in [7, 8, 11, 14, 17].into_iter().enumerate() {
+        let (ids, plan) = run(&t, &filter(n), &options);
+        let expected: Vec<i32> = (0..2000)
+            .filter(|i| i % 500 == n && i % 3 == 1 || i % 3 == 2 && i % 400 == n)
+            .collect();
+        assert_eq!(ids, expected);
+        assert_eq!(plan.summary().unwrap(), "IXSCAN { a: 1 }, IXSCAN { c: 1 }");
+        // Two trials prove the branches' plans; then the whole is put together once.
+        assert_eq!(plan.from_cache, turn >= 3, "{turn}");
+    }
+    // An entry for each branch, and none for the whole.
+    assert_eq!(t.collection("c").plan_cache().len(), 2);
+    let (_, plan) = run(&t, &doc! {"a": 3, "b": 1}, &options);
+    assert!(plan.from_cache, "a query like a branch has that plan");
+}
+
+#[test]
+fn a_rooted_or_with_a_branch_without_an_index_is_a_collection_scan() {
+    let t = two_indexes();
+    let filter = doc! {"$or": [doc! {"a": 1}, doc! {"x": 1}]};
+    assert_eq!(stages(winner(&explain(&t, &filter))), "COLLSCAN");
+}
+
+#[test]
+fn branches_are_planned_as_a_whole_when_told_so() {
+    let t = two_indexes();
+    let options = QueryOptions {
+        or_children_independently: false,
+        ..QueryOptions::default()
+    };
+    let filter = doc! {"$or": [doc! {"a": 1, "b": 1}, doc! {"a": 2, "b": 2}]};
+    for _ in 0..3 {
+        run(&t, &filter, &options);
+    }
+    assert_eq!(t.collection("c").plan_cache().len(), 1);
+}
+
+#[test]
+fn explain_leaves_the_cache_alone() {
+    let t = two_indexes();
+    explain(&t, &doc! {"a": 1, "b": 1});
+    assert!(t.collection("c").plan_cache().is_empty());
+}
+
+#[test]
+fn trials_stay_within_their_budget() {
+    let t = collection(
+        1_000,
+        |i| doc! {"_id": i, "a": i % 2, "b": i % 2, "c": i},
+        &[doc! {"a": 1}, doc! {"b": 1}],
+    );
+    // Nothing is found: only the budget ends the trial.
+    let filter = doc! {"a": 0, "b": 0, "c": -1};
+    let works = |options: &QueryOptions| -> Vec<i64> {
+        let view = t.db.read_view(&ns("c")).unwrap();
+        let query = query(&filter);
+        let mut out = sheaf_bson::DocBuilder::new();
+        let explained = Explained {
+            view: &view,
+            op: &t.op,
+            query: &query,
+            options,
+            namespace: "test.c",
+            verbosity: Verbosity::AllPlansExecution,
+        };
+        query::find(&explained, &mut out).unwrap();
+        let found = out.finish();
+        let stats = found.get("executionStats").unwrap().as_document().unwrap();
+        let Some(RawValue::Array(plans)) = stats.get("allPlansExecution") else {
+            panic!("an array")
+        };
+        plans
+            .iter()
+            .map(|plan| {
+                let stages = plan.as_document().unwrap().get("executionStages").unwrap();
+                let works = stages.as_document().unwrap().get("works").unwrap();
+                works.as_i64_exact().unwrap()
+            })
+            .collect()
+    };
+    let published = |evaluation_works, evaluation_collection_fraction| QueryOptions {
+        planner_extensions: false,
+        evaluation_works,
+        evaluation_collection_fraction,
+        ..QueryOptions::default()
+    };
+    assert_eq!(works(&published(100, 0.0)), [100, 100]);
+    // The fraction of the collection, if that is more.
+    assert_eq!(works(&published(100, 0.3)), [300, 300]);
+    // By cost both have the same plan's steps at most.
+    let by_cost = QueryOptions {
+        evaluation_works: 100,
+        evaluation_collection_fraction: 0.0,
+        ..QueryOptions::default()
+    };
+    assert!(works(&by_cost).iter().all(|&works| works <= 100 + 1));
+}

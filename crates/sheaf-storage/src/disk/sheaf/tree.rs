@@ -64,9 +64,13 @@ use crate::error::{Result, StorageError};
 /// How pages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageReading {
+    /// `Mapped` for roots whose file is not larger than the memory budget, `Cached` beyond. A map is
+    /// fastest where all of it stays in memory; where it does not, a page that is missing costs a fault
+    /// that reads far more than the page, and memory that nobody counts.
+    #[default]
+    Auto,
     /// Where they lie in the mapped file; the system's page cache keeps them. A file that cannot be
     /// mapped is read as with `Cached`.
-    #[default]
     Mapped,
     /// Into a cache of our own, within the memory budget.
     Cached,

@@ -191,10 +191,10 @@ impl Store {
     /// A mapping of at least the first `granules` of the file; `None` when the file is not to be
     /// mapped, or cannot be.
     pub(super) fn map(&self, granules: u64) -> Option<Arc<Map>> {
-        if self.reading == PageReading::Cached || self.unmappable.load(Ordering::Relaxed) {
+        let need = granules * GRANULE;
+        if !self.is_mapped(need) {
             return None;
         }
-        let need = granules * GRANULE;
         let fits = |map: &&Arc<Map>| map.len() as u64 >= need;
         if let Some(map) = self.map.read().as_ref().filter(fits) {
             return Some(map.clone());
@@ -452,9 +452,19 @@ impl Store {
         self.cache.insert(ptr.granule, &page);
     }
 
+    /// Whether a file of `len` bytes is to be mapped.
+    fn is_mapped(&self, len: u64) -> bool {
+        let wanted = match self.reading {
+            PageReading::Auto => len <= self.budget.limit(),
+            PageReading::Mapped => true,
+            PageReading::Cached => false,
+        };
+        wanted && !self.unmappable.load(Ordering::Relaxed)
+    }
+
     /// Whether pages are read through the cache.
     pub(super) fn is_cached_reading(&self) -> bool {
-        self.reading == PageReading::Cached || self.unmappable.load(Ordering::Relaxed)
+        !self.is_mapped(self.len.load(Ordering::Relaxed))
     }
 }
 

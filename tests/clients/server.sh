@@ -3,6 +3,7 @@
 #
 #   server_start NAME [flags]   starts $SHEAF_BINARY and waits until it accepts;
 #                               sets SHEAF_URI, SHEAF_SOCKET, server_pid, server_dir
+#                               SHEAF_FLAGS, if set, are flags of every server
 #   server_stop                 SIGTERM, and SIGKILL when that is not heard
 #
 # Invariant: whoever sources this calls server_stop on every way out, so no
@@ -29,7 +30,7 @@ server_start() {
     server_dir=$(mktemp -d "${TMPDIR:-/tmp}/sheaf-$name.XXXXXX")
     mkdir -p "$LOGS"
     server_log=$LOGS/$name.server.log
-    "$SHEAF_BINARY" --dbpath "$server_dir" --port "$port" --unixSocketPrefix "$server_dir" "$@" >"$server_log" 2>&1 &
+    "$SHEAF_BINARY" --dbpath "$server_dir" --port "$port" --unixSocketPrefix "$server_dir" ${SHEAF_FLAGS:-} "$@" >"$server_log" 2>&1 &
     server_pid=$!
     export SHEAF_URI="mongodb://127.0.0.1:$port/"
     export SHEAF_SOCKET="$server_dir/mongodb-$port.sock"

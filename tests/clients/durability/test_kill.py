@@ -102,13 +102,14 @@ def verify(coll, writers):
     assert validated["valid"], validated
 
 
-def test_acknowledged_writes_survive(tmp_path):
+@pytest.mark.parametrize("engine", ["sheaf", "redb"])
+def test_acknowledged_writes_survive(tmp_path, engine):
     print(f"SHEAF_KILL_SEED={SEED}")
     rng = random.Random(SEED)
     known = [{} for _ in range(4)]
     total = 0
     for round_ in range(ROUNDS + 1):
-        with server(tmp_path / "data") as s:
+        with server(tmp_path / "data", "--storageEngine", engine) as s:
             with s.client() as client:
                 coll = client.durable.written
                 if round_ == 0:

@@ -40,7 +40,7 @@ def test_the_lock_of_a_killed_server_is_free(tmp_path):
 
 
 def test_a_newer_data_format_is_refused_and_left_alone(tmp_path):
-    with server(tmp_path / "data") as s:
+    with server(tmp_path / "data", "--storageEngine", "redb") as s:
         with s.client() as client:
             client.d.c.insert_one({"_id": 1})
         assert s.stop() == 0

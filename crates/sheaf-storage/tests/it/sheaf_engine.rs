@@ -352,6 +352,15 @@ fn what_is_too_long_is_refused_by_its_length() {
         let load = engine.bulk_load(U, &mut [Ok((key, value))].into_iter());
         assert_eq!(load, refused.map(|()| 0));
     }
+    // A long key is no trouble.
+    let mut batch = WriteBatch::new();
+    let long = vec![7; 5 << 20];
+    batch.put(U, &long, "v");
+    engine.apply(batch, Durability::Buffered).unwrap();
+    let value = |engine: &SheafEngine| engine.snapshot().unwrap().get(U, &long).unwrap();
+    assert_eq!(value(&engine), Some("v".into()));
+    engine.checkpoint().unwrap();
+    assert_eq!(value(&engine), Some("v".into()));
     // Many that are long together are not too long.
     let mut batch = WriteBatch::new();
     batch.put(T, b"a", vec![1; 16 << 20]);

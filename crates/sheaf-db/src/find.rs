@@ -12,9 +12,10 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DateTime, DocBuilder, RawDoc};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
@@ -110,6 +111,19 @@ pub trait ResultSource: Send {
     fn next(&mut self, op: &OpContext) -> Result<Option<Doc>, Error>;
     /// Whether the end is known to be reached.
     fn is_exhausted(&self) -> bool;
+    /// Whether more may come after what looks like the end: the cursor stays open.
+    fn is_tailable(&self) -> bool {
+        false
+    }
+    /// Waits until there may be more, for at most so long; whether there may be. Only for the tailable.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`.
+    fn await_more(&mut self, _op: &OpContext, _limit: Duration) -> Result<bool, Error> {
+        Ok(false)
+    }
+    /// Where a change stream is: `postBatchResumeToken`.
+    fn post_batch_resume_token(&self) -> Option<DocBuf> {
+        None
+    }
     /// What was read so far.
     fn counts(&self) -> WorkCounts {
         WorkCounts::default()

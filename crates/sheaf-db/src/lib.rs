@@ -11,6 +11,7 @@
 
 pub mod aggregate;
 pub mod catalog;
+pub mod change_stream;
 pub mod choose;
 pub mod count;
 pub mod counters;

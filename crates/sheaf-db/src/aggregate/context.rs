@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use sheaf_bson::error_code::Result;
 use sheaf_query::matcher::ParseContext;
 
+use super::environment::DbEnvironment;
 use crate::catalog::{Namespace, ReadView};
 use crate::database::Db;
 use crate::exec::WorkCounts;
@@ -50,6 +51,11 @@ impl AggregateContext {
             }),
             parse: Arc::new(parse),
         }
+    }
+
+    /// What stages ask for while an operation runs them.
+    pub(crate) fn environment<'c>(&'c self, op: &'c OpContext) -> DbEnvironment<'c> {
+        DbEnvironment { op, cx: self }
     }
 
     /// Takes this for what the pipeline sees of the collection.

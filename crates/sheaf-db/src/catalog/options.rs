@@ -19,6 +19,7 @@ pub struct CollectionOptions {
     kept: DocBuf,
     /// How text compares where a query or an index says nothing; `None`: by bytes.
     collator: Option<Arc<Collator>>,
+    keeps_images: bool,
 }
 
 impl CollectionOptions {
@@ -26,8 +27,12 @@ impl CollectionOptions {
     /// Errors: `InvalidOptions` (known and not supported yet), `IDLUnknownField`, `TypeMismatch`.
     pub fn parse(fields: RawDoc<'_>) -> Result<CollectionOptions> {
         let mut collation = CollationChoice::Unsaid;
+        let mut images = false;
         for element in fields {
             match (element.key(), element.value()) {
+                ("changeStreamPreAndPostImages", RawValue::Document(spec)) => {
+                    images = images_enabled(spec)?;
+                }
                 ("collation", RawValue::Document(spec)) => {
                     collation = CollationChoice::parse(spec)?;
                 }
@@ -35,7 +40,10 @@ impl CollectionOptions {
                 _ => check_option(element)?,
             }
         }
-        let options = CollectionOptions::with_collator(collation.collator().cloned());
+        let mut options = CollectionOptions::with_collator(collation.collator().cloned());
+        if images {
+            options = options.with_images(true);
+        }
         if let Some(spec) = fields.get("idIndex").and_then(|v| v.as_document()) {
             check_id_index(spec, &options)?;
         }
@@ -50,6 +58,31 @@ impl CollectionOptions {
         CollectionOptions {
             kept: kept.finish(),
             collator,
+            keeps_images: false,
+        }
+    }
+
+    /// Whether the oplog keeps what documents were before a change, for change streams.
+    pub fn keeps_images(&self) -> bool {
+        self.keeps_images
+    }
+
+    /// The same options, but for that.
+    pub(crate) fn with_images(&self, keeps: bool) -> CollectionOptions {
+        const NAME: &str = "changeStreamPreAndPostImages";
+        let mut kept = DocBuilder::new();
+        for element in self.kept.iter().filter(|element| element.key() != NAME) {
+            kept.append(element.key(), element.value());
+        }
+        if keeps {
+            kept.begin_document(NAME);
+            kept.append("enabled", true);
+            kept.end();
+        }
+        CollectionOptions {
+            kept: kept.finish(),
+            keeps_images: keeps,
+            ..self.clone()
         }
     }
 
@@ -66,6 +99,7 @@ impl CollectionOptions {
         CollectionOptions {
             kept: kept.finish(),
             collator: None,
+            keeps_images: false,
         }
     }
 
@@ -79,6 +113,8 @@ impl CollectionOptions {
         Ok(CollectionOptions {
             kept: kept.to_buf(),
             collator: collation.collator().cloned(),
+            keeps_images: matches!(kept.get("changeStreamPreAndPostImages"),
+                Some(RawValue::Document(spec)) if images_enabled(spec)?),
         })
     }
 
@@ -95,6 +131,37 @@ impl CollectionOptions {
     }
 }
 
+/// `{enabled}` of `changeStreamPreAndPostImages`.
+/// Errors: `TypeMismatch`, `IDLUnknownField`.
+pub(crate) fn images_enabled(spec: RawDoc<'_>) -> Result<bool> {
+    let mut enabled = None;
+    for element in spec {
+        match (element.key(), element.value()) {
+            ("enabled", RawValue::Boolean(value)) => enabled = Some(value),
+            ("enabled", _) => {
+                return Err(Error::new(
+                    ErrorCode::TYPE_MISMATCH,
+                    "BSON field 'changeStreamPreAndPostImages.enabled' is the wrong type, expected type 'bool'",
+                ));
+            }
+            (other, _) => {
+                return Err(Error::new(
+                    ErrorCode::IDL_UNKNOWN_FIELD,
+                    format!(
+                        "BSON field 'changeStreamPreAndPostImages.{other}' is an unknown field."
+                    ),
+                ));
+            }
+        }
+    }
+    enabled.ok_or_else(|| {
+        Error::new(
+            ErrorCode::IDL_FAILED_TO_PARSE,
+            "BSON field 'changeStreamPreAndPostImages.enabled' is missing but a required field",
+        )
+    })
+}
+
 fn check_option(element: RawElement<'_>) -> Result<()> {
     let (option, value) = (element.key(), element.value());
     let asks_for_nothing = match (option, value) {
@@ -104,9 +171,6 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
         ("size" | "max", value) if value.is_number() => true,
         ("storageEngine" | "indexOptionDefaults" | "validator", RawValue::Document(d)) => {
             d.is_empty()
-        }
-        ("changeStreamPreAndPostImages", RawValue::Document(d)) => {
-            !d.get("enabled").is_some_and(|v| v.is_truthy())
         }
         (
             "size"

@@ -3,7 +3,7 @@
 //! ```text
 //!   {op: "i", ns, ui, o: document, o2: {_id}, ts, t, v: 2, wall}
 //!   {op: "u", ns, ui, o: {$v: 2, diff} or the new document, o2: {_id}, ...}
-//!   {op: "d", ns, ui, o: {_id}, ...}
+//!   {op: "d", ns, ui, o: {_id}, preImage, ...}       preImage: where the collection keeps that
 //!   {op: "c", ns: "db.$cmd", ui, o: {create: ...}, ...}
 //!   {op: "c", ns: "admin.$cmd", o: {applyOps: [...], partialTxn, count}, lsid, txnNumber, prevOpTime, ...}
 //!   {op: "n", ns: "", o: {msg: ...}, ...}
@@ -34,8 +34,8 @@ pub struct LoggedOp {
     uuid: Option<Uuid>,
     o: DocBuf,
     o2: Option<DocBuf>,
-    /// The statement of a retryable write that this was.
-    stmt_id: Option<i32>,
+    /// The document before the change, where the collection keeps that.
+    pre_image: Option<DocBuf>,
 }
 
 /// The transaction or retryable write that the changes were.
@@ -56,7 +56,7 @@ impl LoggedOp {
             uuid: Some(uuid),
             o: doc.to_buf(),
             o2: Some(document_key(doc)),
-            stmt_id: None,
+            pre_image: None,
         }
     }
 
@@ -84,7 +84,7 @@ impl LoggedOp {
             uuid: Some(uuid),
             o,
             o2: Some(document_key(old)),
-            stmt_id: None,
+            pre_image: None,
         }
     }
 
@@ -96,8 +96,14 @@ impl LoggedOp {
             uuid: Some(uuid),
             o: document_key(old),
             o2: None,
-            stmt_id: None,
+            pre_image: None,
         }
+    }
+
+    /// Has the entry keep what the document was.
+    pub fn with_pre_image(mut self, old: RawDoc<'_>, keeps: bool) -> LoggedOp {
+        self.pre_image = keeps.then(|| old.to_buf());
+        self
     }
 
     /// A command changed what there is in a database.
@@ -108,7 +114,7 @@ impl LoggedOp {
             uuid,
             o,
             o2,
-            stmt_id: None,
+            pre_image: None,
         }
     }
 
@@ -125,7 +131,7 @@ impl LoggedOp {
             uuid: None,
             o,
             o2: None,
-            stmt_id: None,
+            pre_image: None,
         }
     }
 
@@ -140,8 +146,8 @@ impl LoggedOp {
         if let Some(o2) = &self.o2 {
             out.append_bson("o2", o2);
         }
-        if let Some(stmt_id) = self.stmt_id {
-            out.append("stmtId", stmt_id);
+        if let Some(image) = &self.pre_image {
+            out.append_bson("preImage", image);
         }
     }
 }
@@ -204,7 +210,12 @@ fn split(ops: &[LoggedOp]) -> impl Iterator<Item = &[LoggedOp]> {
             return None;
         }
         let mut bytes = 0;
-        let size = |op: &LoggedOp| op.o.as_raw().len_bytes() + op.ns.len() + 256;
+        let image = |op: &LoggedOp| {
+            op.pre_image
+                .as_ref()
+                .map_or(0, |doc| doc.as_raw().len_bytes())
+        };
+        let size = |op: &LoggedOp| op.o.as_raw().len_bytes() + image(op) + op.ns.len() + 256;
         let fits = rest
             .iter()
             .take_while(|op| {

@@ -68,6 +68,7 @@ impl WriteUnit {
         );
         self.log(slot, |c| {
             LoggedOp::update(c.ns(), c.uuid(), old, new, replaced)
+                .with_pre_image(old, c.options().keeps_images())
         });
         self.stats.docs_modified += 1;
         Ok(())
@@ -92,7 +93,9 @@ impl WriteUnit {
         let table = self.collection(slot).table();
         self.unit
             .delete_with(table, &record_key(id), Prior::value(old.as_bytes()));
-        self.log(slot, |c| LoggedOp::delete(c.ns(), c.uuid(), old));
+        self.log(slot, |c| {
+            LoggedOp::delete(c.ns(), c.uuid(), old).with_pre_image(old, c.options().keeps_images())
+        });
         self.stats.docs_deleted += 1;
         Ok(())
     }

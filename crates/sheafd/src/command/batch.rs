@@ -43,7 +43,7 @@ pub fn fill(
                 None => {
                     return Ok(Batch {
                         count,
-                        exhausted: true,
+                        exhausted: !source.is_tailable() || source.is_exhausted(),
                     });
                 }
             },
@@ -93,6 +93,7 @@ pub fn reply_with_cursor(
     out.end();
     cx.report.n_returned = Some(batch.count);
     let exhausted = batch.exhausted || settings.single_batch;
+    let resume_token = source.post_batch_resume_token();
     let id = if exhausted {
         0
     } else {
@@ -111,6 +112,7 @@ pub fn reply_with_cursor(
     };
     cx.report.cursor_id = (id != 0).then_some(id);
     cx.report.cursor_exhausted = exhausted;
+    append_resume_token(resume_token.as_ref(), out);
     out.append("id", id);
     out.append("ns", settings.reply_namespace.as_str());
     if let Some(time) = cx.snapshot_time.get() {
@@ -118,6 +120,13 @@ pub fn reply_with_cursor(
     }
     out.end();
     Ok(())
+}
+
+/// Appends where a change stream is, for it to be resumed there.
+pub fn append_resume_token(token: Option<&DocBuf>, out: &mut DocBuilder) {
+    if let Some(token) = token {
+        out.append_bson("postBatchResumeToken", token);
+    }
 }
 
 /// Adds what the source has read since `before` to the operation's counters

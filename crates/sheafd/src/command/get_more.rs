@@ -1,10 +1,15 @@
 //! `getMore`: the next batch of a cursor.
 
+use std::time::{Duration, Instant};
+
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 
 use super::batch;
 use super::context::CommandContext;
 use super::fields;
+
+/// How long a getMore on a cursor that waits for more waits when the client does not say.
+const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -40,8 +45,14 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     cx.report.namespace = Some(cursor.namespace.clone());
     cx.report.cursor_id = Some(id);
     cx.report.originating_command = Some(cursor.originating_command.clone());
+    // Of a cursor that waits for more it says for how long; else it limits the command.
+    let await_time = cx.generic.max_time.filter(|_| cursor.source.is_tailable());
+    if let Some(limit) = cx.generic.max_time.filter(|_| await_time.is_none()) {
+        cx.op.limit_time(limit);
+    }
     // The time limit of the command that opened the cursor covers its getMores.
     if cx.generic.max_time.is_none()
+        && !cursor.source.is_tailable()
         && let Some(left) = cursor.max_time_left
     {
         cx.op
@@ -51,17 +62,42 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let before = cursor.source.counts();
     out.begin_document("cursor");
     out.begin_array("nextBatch");
-    let filled = batch::fill(
+    let mut filled = batch::fill(
         &mut *cursor.source,
         &mut cursor.pending,
         &op,
         batch_size,
         out,
     );
+    // A cursor that waits for more does so for as long as the client lets it.
+    let until = Instant::now() + await_time.unwrap_or(AWAIT_DEFAULT);
+    while let Ok(batch) = &filled
+        && batch.count == 0
+        && !batch.exhausted
+        && cursor.source.is_tailable()
+    {
+        let left = until.saturating_duration_since(Instant::now());
+        match cursor.source.await_more(&op, left) {
+            Ok(false) => break,
+            Ok(true) => {}
+            Err(error) => {
+                filled = Err(error);
+                break;
+            }
+        }
+        filled = batch::fill(
+            &mut *cursor.source,
+            &mut cursor.pending,
+            &op,
+            batch_size,
+            out,
+        );
+    }
     batch::account(cx, &*cursor.source, before);
     // An error closes the cursor: its plan cannot go on.
     let filled = filled?;
     out.end();
+    batch::append_resume_token(cursor.source.post_batch_resume_token().as_ref(), out);
     cursor.batches += 1;
     cursor.n_returned += filled.count;
     if cursor.max_time_left.is_some() {

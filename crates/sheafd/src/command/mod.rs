@@ -195,7 +195,8 @@ pub fn dispatch(
             .write_concern(server.repl.is_some());
     }
     let mut op = OpContext::new();
-    if let Some(limit) = generic.max_time {
+    // To getMore it may be something else.
+    if let Some(limit) = generic.max_time.filter(|_| command.name != "getMore") {
         op = op.with_max_time(limit);
     }
     if let Some(comment) = generic.comment {

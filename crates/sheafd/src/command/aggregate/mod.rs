@@ -1,5 +1,6 @@
 //! `aggregate`: runs a pipeline over a collection, a view, or what its first stage makes.
 
+mod change_stream;
 mod sources;
 
 use std::sync::Arc;
@@ -85,6 +86,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             ErrorCode::FAILED_TO_PARSE,
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
+    }
+    if change_stream::is_asked_for(request.pipeline) {
+        return change_stream::run(cx, request, out);
     }
     if collectionless {
         return run_collectionless(cx, request, out);

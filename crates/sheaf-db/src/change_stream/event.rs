@@ -1,0 +1,412 @@
+//! Events of a change stream, from entries of the oplog.
+//!
+//! ```text
+//!   {op: "u", ns: "db.c", o: {$v: 2, diff: {u: {a: 2}, d: {b: false}}}, o2: {_id: 1}, ts, wall}
+//!     ──> {_id: token, operationType: "update", clusterTime, wallTime, ns, documentKey: {_id: 1},
+//!          updateDescription: {updatedFields: {a: 2}, removedFields: ["b"], truncatedArrays: []}}
+//! ```
+//!
+//! See the manual, "Change Events". A transaction's entry gives one event for each of its operations.
+
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
+
+use super::token::{ResumeToken, TokenKind};
+
+/// An operation of an entry, before it is made an event.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation<'a> {
+    /// The operation itself: `{op, ns, ui, o, o2, preImage}`.
+    pub doc: RawDoc<'a>,
+    /// The entry that it is in, with the times.
+    pub entry: RawDoc<'a>,
+    /// Its place.
+    pub token: ResumeToken,
+}
+
+/// Hands on the operations of an entry, in their order.
+pub fn operations<'a>(
+    entry: RawDoc<'a>,
+    time: sheaf_bson::Timestamp,
+    mut each: impl FnMut(Operation<'a>),
+) {
+    let token = |operation| ResumeToken {
+        time,
+        kind: TokenKind::Event,
+        operation,
+    };
+    if let Some(RawValue::Document(o)) = entry.get("o")
+        && let Some(RawValue::Array(ops)) = o.get("applyOps")
+    {
+        for (n, op) in ops.iter().enumerate() {
+            if let RawValue::Document(doc) = op {
+                each(Operation {
+                    doc,
+                    entry,
+                    token: token(n as u32),
+                });
+            }
+        }
+        return;
+    }
+    each(Operation {
+        doc: entry,
+        entry,
+        token: token(0),
+    });
+}
+
+/// What a stream watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watched {
+    /// One collection.
+    Collection {
+        /// Its database.
+        db: String,
+        /// Its name.
+        name: String,
+    },
+    /// All collections of a database.
+    Database(String),
+    /// Everything.
+    Deployment,
+}
+
+/// What an operation is to a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// A document was inserted.
+    Insert,
+    /// Fields of a document were changed.
+    Update,
+    /// A document was replaced.
+    Replace,
+    /// A document was deleted.
+    Delete,
+    /// A collection was dropped.
+    Drop,
+    /// A collection was renamed.
+    Rename,
+    /// A database was dropped.
+    DropDatabase,
+    /// A collection was created.
+    Create,
+    /// Indexes were created.
+    CreateIndexes,
+    /// Indexes were dropped.
+    DropIndexes,
+    /// A collection's options were changed.
+    Modify,
+}
+
+impl EventKind {
+    /// `operationType`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EventKind::Insert => "insert",
+            EventKind::Update => "update",
+            EventKind::Replace => "replace",
+            EventKind::Delete => "delete",
+            EventKind::Drop => "drop",
+            EventKind::Rename => "rename",
+            EventKind::DropDatabase => "dropDatabase",
+            EventKind::Create => "create",
+            EventKind::CreateIndexes => "createIndexes",
+            EventKind::DropIndexes => "dropIndexes",
+            EventKind::Modify => "modify",
+        }
+    }
+
+    /// Only told with `showExpandedEvents`.
+    pub fn is_expanded(self) -> bool {
+        matches!(
+            self,
+            EventKind::Create
+                | EventKind::CreateIndexes
+                | EventKind::DropIndexes
+                | EventKind::Modify
+        )
+    }
+}
+
+/// The kind of an operation, the database and the collection it is about. `None`: no event.
+pub fn classify<'a>(doc: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
+    let (Some(RawValue::String(op)), Some(RawValue::String(ns))) = (doc.get("op"), doc.get("ns"))
+    else {
+        return None;
+    };
+    let (db, name) = ns.split_once('.')?;
+    let Some(RawValue::Document(o)) = doc.get("o") else {
+        return None;
+    };
+    let kind = match op {
+        "i" => EventKind::Insert,
+        "d" => EventKind::Delete,
+        "u" if o.get("$v").is_some() && o.get("diff").is_some() => EventKind::Update,
+        "u" => EventKind::Replace,
+        "c" => return classify_command(db, o),
+        _ => return None,
+    };
+    Some((kind, db, name))
+}
+
+fn classify_command<'a>(db: &'a str, o: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
+    let first = o.first()?;
+    let kind = match first.key() {
+        "drop" => EventKind::Drop,
+        "create" => EventKind::Create,
+        "createIndexes" => EventKind::CreateIndexes,
+        "dropIndexes" => EventKind::DropIndexes,
+        "collMod" => EventKind::Modify,
+        "dropDatabase" => return Some((EventKind::DropDatabase, db, "")),
+        "renameCollection" => {
+            let RawValue::String(from) = first.value() else {
+                return None;
+            };
+            let (db, name) = from.split_once('.')?;
+            return Some((EventKind::Rename, db, name));
+        }
+        _ => return None,
+    };
+    match first.value() {
+        RawValue::String(name) => Some((kind, db, name)),
+        _ => None,
+    }
+}
+
+impl Watched {
+    /// Whether the stream tells of an operation on this collection.
+    pub fn sees(&self, kind: EventKind, db: &str, name: &str) -> bool {
+        match self {
+            Watched::Collection { db: own, name: one } => {
+                own == db && (one == name || kind == EventKind::DropDatabase)
+            }
+            Watched::Database(own) => own == db && !name.starts_with("system."),
+            Watched::Deployment => {
+                !matches!(db, "admin" | "config" | "local") && !name.starts_with("system.")
+            }
+        }
+    }
+
+    /// Whether the stream tells of a rename to this namespace.
+    pub fn sees_target(&self, to: &str) -> bool {
+        match self {
+            Watched::Collection { db, name } => to.split_once('.') == Some((db, name)),
+            _ => false,
+        }
+    }
+
+    /// Whether an event ends the stream.
+    pub fn ends_with(&self, kind: EventKind) -> bool {
+        match self {
+            Watched::Collection { .. } => matches!(
+                kind,
+                EventKind::Drop | EventKind::Rename | EventKind::DropDatabase
+            ),
+            Watched::Database(_) => kind == EventKind::DropDatabase,
+            Watched::Deployment => false,
+        }
+    }
+}
+
+/// The documents that go with an event.
+#[derive(Debug, Default)]
+pub struct Images {
+    /// `fullDocument`; `Some(None)` is null.
+    pub full: Option<Option<DocBuf>>,
+    /// `fullDocumentBeforeChange`; `Some(None)` is null.
+    pub before: Option<Option<DocBuf>>,
+}
+
+/// Makes the event.
+pub fn event(
+    operation: &Operation<'_>,
+    kind: EventKind,
+    (db, name): (&str, &str),
+    images: &Images,
+    expanded: bool,
+) -> DocBuf {
+    let (doc, entry) = (operation.doc, operation.entry);
+    let mut out = DocBuilder::new();
+    out.append_bson("_id", &operation.token.to_doc());
+    out.append("operationType", kind.name());
+    if let Some(ts) = entry.get("ts") {
+        out.append("clusterTime", ts);
+    }
+    if expanded && let Some(uuid) = doc.get("ui") {
+        out.append("collectionUUID", uuid);
+    }
+    if let Some(wall) = entry.get("wall") {
+        out.append("wallTime", wall);
+    }
+    if entry.get("ns") == Some(RawValue::String("admin.$cmd")) {
+        for field in ["txnNumber", "lsid"] {
+            if let Some(value) = entry.get(field) {
+                out.append(field, value);
+            }
+        }
+    }
+    append_image(&mut out, "fullDocument", &images.full);
+    out.begin_document("ns");
+    out.append("db", db);
+    if kind != EventKind::DropDatabase {
+        out.append("coll", name);
+    }
+    out.end();
+    let o = match doc.get("o") {
+        Some(RawValue::Document(o)) => o,
+        _ => RawDoc::EMPTY,
+    };
+    match kind {
+        EventKind::Rename => append_rename(&mut out, o, expanded),
+        EventKind::Insert | EventKind::Update | EventKind::Replace => {
+            if let Some(key) = doc.get("o2") {
+                out.append("documentKey", key);
+            }
+        }
+        EventKind::Delete => {
+            out.append("documentKey", RawValue::Document(o));
+        }
+        _ if kind.is_expanded() => {
+            out.begin_document("operationDescription");
+            for element in o.iter().skip(1) {
+                out.append(element.key(), element.value());
+            }
+            out.end();
+        }
+        _ => {}
+    }
+    if kind == EventKind::Update
+        && let Some(RawValue::Document(diff)) = o.get("diff")
+    {
+        append_update_description(&mut out, diff);
+    }
+    append_image(&mut out, "fullDocumentBeforeChange", &images.before);
+    out.finish()
+}
+
+fn append_image(out: &mut DocBuilder, name: &str, image: &Option<Option<DocBuf>>) {
+    match image {
+        None => {}
+        Some(None) => {
+            out.append(name, RawValue::Null);
+        }
+        Some(Some(doc)) => {
+            out.append_bson(name, doc);
+        }
+    }
+}
+
+fn append_rename(out: &mut DocBuilder, o: RawDoc<'_>, expanded: bool) {
+    if let Some(RawValue::String(to)) = o.get("to")
+        && let Some((db, name)) = to.split_once('.')
+    {
+        out.begin_document("to");
+        out.append("db", db);
+        out.append("coll", name);
+        out.end();
+        if expanded {
+            out.begin_document("operationDescription");
+            out.begin_document("to");
+            out.append("db", db);
+            out.append("coll", name);
+            out.end();
+            if let Some(target) = o.get("dropTarget") {
+                out.append("dropTarget", target);
+            }
+            out.end();
+        }
+    }
+}
+
+/// The last event of a stream that is over.
+pub fn invalidate(operation: &Operation<'_>) -> DocBuf {
+    let token = ResumeToken {
+        kind: TokenKind::Invalidate,
+        ..operation.token
+    };
+    let mut out = DocBuilder::new();
+    out.append_bson("_id", &token.to_doc());
+    out.append("operationType", "invalidate");
+    for (field, name) in [("ts", "clusterTime"), ("wall", "wallTime")] {
+        if let Some(value) = operation.entry.get(field) {
+            out.append(name, value);
+        }
+    }
+    out.finish()
+}
+
+/// `updateDescription` of a difference of the form `$v: 2`.
+fn append_update_description(out: &mut DocBuilder, diff: RawDoc<'_>) {
+    let mut changes = Changes::default();
+    changes.document("", diff);
+    out.begin_document("updateDescription");
+    out.begin_document("updatedFields");
+    for (path, value) in &changes.updated {
+        out.append(path, *value);
+    }
+    out.end();
+    out.begin_array("removedFields");
+    for path in &changes.removed {
+        out.push(path.as_str());
+    }
+    out.end();
+    out.begin_array("truncatedArrays");
+    for (path, len) in &changes.truncated {
+        out.push_begin_document();
+        out.append("field", path.as_str());
+        out.append("newSize", *len);
+        out.end();
+    }
+    out.end();
+    out.end();
+}
+
+#[derive(Default)]
+struct Changes<'a> {
+    updated: Vec<(String, RawValue<'a>)>,
+    removed: Vec<String>,
+    truncated: Vec<(String, RawValue<'a>)>,
+}
+
+impl<'a> Changes<'a> {
+    fn document(&mut self, prefix: &str, diff: RawDoc<'a>) {
+        let path = |name: &str| match prefix {
+            "" => name.to_owned(),
+            prefix => format!("{prefix}.{name}"),
+        };
+        for element in diff.iter() {
+            match (element.key(), element.value()) {
+                ("d", RawValue::Document(gone)) => {
+                    self.removed.extend(gone.iter().map(|e| path(e.key())));
+                }
+                ("u" | "i", RawValue::Document(set)) => {
+                    let set = set.iter().map(|e| (path(e.key()), e.value()));
+                    self.updated.extend(set);
+                }
+                (key, RawValue::Document(sub)) if key.starts_with('s') => {
+                    self.nested(&path(&key[1..]), sub);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn nested(&mut self, prefix: &str, diff: RawDoc<'a>) {
+        if !matches!(diff.first(), Some(first) if first.key() == "a") {
+            return self.document(prefix, diff);
+        }
+        for element in diff.iter().skip(1) {
+            match (element.key(), element.value()) {
+                ("l", len) => self.truncated.push((prefix.to_owned(), len)),
+                (key, value) if key.starts_with('u') => {
+                    self.updated
+                        .push((format!("{prefix}.{}", &key[1..]), value));
+                }
+                (key, RawValue::Document(sub)) if key.starts_with('s') => {
+                    self.nested(&format!("{prefix}.{}", &key[1..]), sub);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Change streams: the oplog as events, for those who watch a collection, a database or everything.
+//!
+//! ```text
+//!   oplog ── entries after `seen`, up to what is visible ──> operations ──> of what is watched ──> events
+//!                                                                               pipeline ─┘        │
+//!   getMore waits until something new is visible                           resume token of each <──┘
+//! ```
+//!
+//! A stream holds no snapshot between two batches, and waiting costs nothing: it is woken by commits.
+
+pub mod event;
+pub mod token;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheaf_bson::error_code::label;
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawValue, RecordId, Result, Timestamp};
+use sheaf_query::pipeline::{Documents, PipelineExec, Stage};
+use sheaf_query::update::diff;
+
+use self::event::{EventKind, Images, Operation, Watched};
+use self::token::{ResumeToken, TokenKind};
+use crate::aggregate::AggregateContext;
+use crate::catalog::namespace::Namespace;
+use crate::database::Db;
+use crate::exec::Doc;
+use crate::find::ResultSource;
+use crate::op_context::OpContext;
+use crate::records::{record_id_of, record_key};
+use crate::storage_error::Coded;
+
+/// Entries looked at on one snapshot.
+const ENTRIES_MAX: usize = 1000;
+
+/// Which documents an event brings along.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FullDocument {
+    /// Those of inserts and replacements.
+    #[default]
+    Default,
+    /// For updates what the document is when the event is read.
+    UpdateLookup,
+    /// The document as the change left it, if its image was kept.
+    WhenAvailable,
+    /// The same, and an error where it was not kept.
+    Required,
+}
+
+/// Whether an event brings along the document before the change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BeforeChange {
+    /// No.
+    #[default]
+    Off,
+    /// If its image was kept.
+    WhenAvailable,
+    /// Yes, and an error where it was not kept.
+    Required,
+}
+
+/// Where a stream begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Start {
+    /// Now.
+    #[default]
+    Now,
+    /// With the operations of this time.
+    AtTime(Timestamp),
+    /// Behind this token; `true`: that may be the end of an earlier stream (`startAfter`).
+    After(ResumeToken, bool),
+}
+
+/// What a stream is to tell.
+#[derive(Debug, Clone)]
+pub struct StreamOptions {
+    /// Of what.
+    pub watched: Watched,
+    /// From where.
+    pub start: Start,
+    /// `fullDocument`.
+    pub full_document: FullDocument,
+    /// `fullDocumentBeforeChange`.
+    pub before_change: BeforeChange,
+    /// `showExpandedEvents`.
+    pub expanded: bool,
+}
+
+/// A stream, open.
+pub struct ChangeStream {
+    db: Arc<Db>,
+    options: StreamOptions,
+    /// Stages behind `$changeStream`.
+    stages: Vec<Stage>,
+    context: AggregateContext,
+    /// Everything up to this place was looked at.
+    seen: ResumeToken,
+    /// Events found and not given yet.
+    ready: VecDeque<(ResumeToken, DocBuf)>,
+    /// The place of what was given last.
+    given: ResumeToken,
+    /// The stream is over when `ready` is empty.
+    invalidated: bool,
+}
+
+impl ChangeStream {
+    /// Opens a stream; turns the oplog on if it is not.
+    ///
+    /// Errors: `ChangeStreamHistoryLost` when the oplog does not reach back to where it should begin,
+    /// `InvalidResumeToken`, those of the engine.
+    pub fn open(
+        db: &Arc<Db>,
+        op: &OpContext,
+        options: StreamOptions,
+        stages: Vec<Stage>,
+        context: AggregateContext,
+    ) -> Result<ChangeStream> {
+        db.turn_oplog_on(op)?;
+        let visible = db.oplog().visible();
+        let mut invalidated = false;
+        let seen = match options.start {
+            Start::Now => ResumeToken::high_water(visible),
+            Start::AtTime(time) => {
+                ResumeToken::high_water(Timestamp::from_u64(time.as_u64().saturating_sub(1)))
+            }
+            Start::After(token, after_end) => {
+                if token.kind == TokenKind::Invalidate {
+                    if !after_end {
+                        return Err(Error::new(
+                            ErrorCode::INVALID_RESUME_TOKEN,
+                            "Attempting to resume a change stream using 'resumeAfter' is not allowed from an \
+                             invalidate notification; use 'startAfter'",
+                        ));
+                    }
+                    ResumeToken::high_water(token.time)
+                } else {
+                    // The stream that gave the token may have ended with this very event.
+                    invalidated = false;
+                    token
+                }
+            }
+        };
+        let stream = ChangeStream {
+            db: db.clone(),
+            options,
+            stages,
+            context,
+            seen,
+            given: seen,
+            ready: VecDeque::new(),
+            invalidated,
+        };
+        stream.check_history()?;
+        Ok(stream)
+    }
+
+    /// Whether the oplog still has what the stream has not seen.
+    fn check_history(&self) -> Result<()> {
+        let snapshot = self.db.storage().snapshot().coded()?;
+        let mut cursor = snapshot.cursor(self.db.oplog().table()).coded()?;
+        let oldest = match cursor.seek_first().coded()? {
+            true => record_id_of(cursor.key()).map_or(0, |id| id.0 as u64),
+            false => 0,
+        };
+        // What came before the first entry there ever was is nothing.
+        let first_ever = cursor.valid()
+            && RawDoc::parse(cursor.value()).is_ok_and(|entry| {
+                matches!(entry.get("o"), Some(RawValue::Document(o)) if o.get("msg")
+                    == Some(RawValue::String("initiating the oplog")))
+            });
+        let needed = self.seen.time.as_u64();
+        if needed + 1 < oldest && !(first_ever && matches!(self.options.start, Start::AtTime(_))) {
+            return Err(Error::new(
+                ErrorCode::CHANGE_STREAM_HISTORY_LOST,
+                "Resume of change stream was not possible, as the resume point may no longer be in the oplog.",
+            )
+            .with_label(label::NON_RESUMABLE_CHANGE_STREAM));
+        }
+        Ok(())
+    }
+
+    /// Looks at entries that are new, until there is an event or nothing more.
+    fn advance(&mut self, op: &OpContext) -> Result<()> {
+        while self.ready.is_empty() && !self.invalidated {
+            op.check_interrupt()?;
+            let visible = self.db.oplog().visible();
+            if visible <= self.seen.time && self.seen.kind == TokenKind::HighWater {
+                return Ok(());
+            }
+            let before = self.seen;
+            self.look(op, visible)?;
+            if self.seen == before {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the next entries up to `visible`.
+    fn look(&mut self, op: &OpContext, visible: Timestamp) -> Result<()> {
+        let snapshot = self.db.storage().snapshot().coded()?;
+        let mut cursor = snapshot.cursor(self.db.oplog().table()).coded()?;
+        // The entry of an event's token is looked at again: others of its operations may follow.
+        let from = match self.seen.kind {
+            TokenKind::HighWater => self.seen.time.as_u64() + 1,
+            TokenKind::Event | TokenKind::Invalidate => self.seen.time.as_u64(),
+        };
+        let mut on = cursor.seek(&record_key(RecordId(from as i64))).coded()?;
+        for _ in 0..ENTRIES_MAX {
+            op.check_interrupt()?;
+            let time = match on {
+                true => record_id_of(cursor.key()).map_or(0, |id| id.0 as u64),
+                false => u64::MAX,
+            };
+            if time > visible.as_u64() {
+                self.seen = self.seen.max(ResumeToken::high_water(visible));
+                return Ok(());
+            }
+            let time = Timestamp::from_u64(time);
+            let entry = RawDoc::parse(cursor.value()).map_err(|e| {
+                Error::new(
+                    ErrorCode::DATA_CORRUPTION_DETECTED,
+                    format!("an entry of the oplog is damaged: {e}"),
+                )
+            })?;
+            self.take_entry(op, entry, time)?;
+            self.seen = ResumeToken::high_water(time);
+            if self.invalidated || !self.ready.is_empty() {
+                return Ok(());
+            }
+            on = cursor.next().coded()?;
+        }
+        Ok(())
+    }
+
+    fn take_entry(&mut self, op: &OpContext, entry: RawDoc<'_>, time: Timestamp) -> Result<()> {
+        let mut operations = Vec::new();
+        event::operations(entry, time, |operation| operations.push(operation));
+        for operation in operations {
+            if self.invalidated || operation.token <= self.seen {
+                continue;
+            }
+            let Some((kind, db, name)) = event::classify(operation.doc) else {
+                continue;
+            };
+            let watched = &self.options.watched;
+            let renamed_to_us = kind == EventKind::Rename
+                && matches!(operation.doc.get("o"), Some(RawValue::Document(o))
+                    if matches!(o.get("to"), Some(RawValue::String(to)) if watched.sees_target(to)));
+            if !watched.sees(kind, db, name) && !renamed_to_us {
+                continue;
+            }
+            let ends = watched.ends_with(kind);
+            // Of a dropped database a collection's stream tells only that it ends.
+            let silent =
+                kind == EventKind::DropDatabase && matches!(watched, Watched::Collection { .. });
+            if !silent && (!kind.is_expanded() || self.options.expanded) {
+                let images = self.images(op, &operation, kind, db, name)?;
+                let event =
+                    event::event(&operation, kind, (db, name), &images, self.options.expanded);
+                self.pass(op, operation.token, event)?;
+            }
+            if ends {
+                let token = ResumeToken {
+                    kind: TokenKind::Invalidate,
+                    ..operation.token
+                };
+                self.pass(op, token, event::invalidate(&operation))?;
+                self.invalidated = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the stages judge an event.
+    fn pass(&mut self, op: &OpContext, token: ResumeToken, event: DocBuf) -> Result<()> {
+        if self.stages.is_empty() {
+            self.ready.push_back((token, event));
+            return Ok(());
+        }
+        let mut exec = PipelineExec::new(&self.stages);
+        let mut documents = Documents::from(vec![event]);
+        let env = self.context.environment(op);
+        while let Some(doc) = exec.next(&mut documents, &env)? {
+            if doc.get("_id") != Some(RawValue::Document(token.to_doc().as_raw())) {
+                return Err(Error::new(
+                    ErrorCode::CHANGE_STREAM_FATAL_ERROR,
+                    "Encountered an event whose _id field, which contains the resume token, was modified by the \
+                     pipeline. Modifying the _id field of an event makes it impossible to resume the stream \
+                     from that point. Only transformations that retain the unmodified _id field are allowed.",
+                )
+                .with_label(label::NON_RESUMABLE_CHANGE_STREAM));
+            }
+            self.ready.push_back((token, doc));
+        }
+        Ok(())
+    }
+
+    fn images(
+        &self,
+        op: &OpContext,
+        operation: &Operation<'_>,
+        kind: EventKind,
+        db: &str,
+        name: &str,
+    ) -> Result<Images> {
+        let mut images = Images::default();
+        let o = match operation.doc.get("o") {
+            Some(RawValue::Document(o)) => o,
+            _ => return Ok(images),
+        };
+        let before = match operation.doc.get("preImage") {
+            Some(RawValue::Document(before)) => Some(before),
+            _ => None,
+        };
+        match kind {
+            EventKind::Insert | EventKind::Replace => images.full = Some(Some(o.to_buf())),
+            EventKind::Update => {
+                images.full = match self.options.full_document {
+                    FullDocument::Default => None,
+                    FullDocument::UpdateLookup => Some(self.look_up(op, operation, db, name)?),
+                    FullDocument::WhenAvailable | FullDocument::Required => {
+                        let after = match (before, o.get("diff")) {
+                            (Some(before), Some(RawValue::Document(diff))) => {
+                                Some(diff::apply(before, diff)?)
+                            }
+                            _ => None,
+                        };
+                        if after.is_none() && self.options.full_document == FullDocument::Required {
+                            return Err(no_image("fullDocument", "post"));
+                        }
+                        Some(after)
+                    }
+                };
+            }
+            _ => {}
+        }
+        if matches!(
+            kind,
+            EventKind::Update | EventKind::Replace | EventKind::Delete
+        ) {
+            images.before = match (self.options.before_change, before) {
+                (BeforeChange::Off, _) => None,
+                (_, Some(before)) => Some(Some(before.to_buf())),
+                (BeforeChange::WhenAvailable, None) => Some(None),
+                (BeforeChange::Required, None) => {
+                    return Err(no_image("fullDocumentBeforeChange", "pre"));
+                }
+            };
+        }
+        Ok(images)
+    }
+
+    /// The document as it is now; `None` when it is gone.
+    fn look_up(
+        &self,
+        op: &OpContext,
+        operation: &Operation<'_>,
+        db: &str,
+        name: &str,
+    ) -> Result<Option<DocBuf>> {
+        let Some(RawValue::Document(key)) = operation.doc.get("o2") else {
+            return Ok(None);
+        };
+        let ns = Namespace::new(db, name)?;
+        let view = self.db.read_view(&ns)?;
+        let spec = sheaf_query::canonical::FindSpec {
+            filter: Some(key),
+            ..Default::default()
+        };
+        let query = Arc::new(sheaf_query::canonical::CanonicalQuery::new(spec)?);
+        let mut found = crate::find::find(&view, op, query, self.context.options())?;
+        Ok(found.next(op)?.map(|doc| doc.as_raw().to_buf()))
+    }
+}
+
+fn no_image(option: &str, what: &str) -> Error {
+    Error::new(
+        ErrorCode::NO_MATCHING_DOCUMENT,
+        format!(
+            "Change stream was configured to require a {what}-image for all events ({option}: 'required'), but \
+             the {what}-image was not found for an event; set changeStreamPreAndPostImages on the collection"
+        ),
+    )
+    .with_label(label::NON_RESUMABLE_CHANGE_STREAM)
+}
+
+impl ResultSource for ChangeStream {
+    fn next(&mut self, op: &OpContext) -> Result<Option<Doc>> {
+        self.advance(op)?;
+        Ok(self.ready.pop_front().map(|(token, event)| {
+            self.given = token;
+            Doc::Owned(event.into_vec())
+        }))
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.invalidated && self.ready.is_empty()
+    }
+
+    fn await_more(&mut self, op: &OpContext, limit: Duration) -> Result<bool> {
+        if !self.ready.is_empty() || self.invalidated {
+            return Ok(true);
+        }
+        self.db.oplog().wait_after(op, self.seen.time, limit)
+    }
+
+    fn is_tailable(&self) -> bool {
+        true
+    }
+
+    fn post_batch_resume_token(&self) -> Option<DocBuf> {
+        // With events left over, the stream is where it has given them; else where it has looked.
+        let token = match self.ready.is_empty() && !self.invalidated {
+            true => self.given.max(self.seen),
+            false => self.given,
+        };
+        Some(token.to_doc())
+    }
+}

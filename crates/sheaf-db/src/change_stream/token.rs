@@ -1,0 +1,154 @@
+//! Resume tokens: where in the oplog a change stream is.
+//!
+//! ```text
+//!   {_data: "82" time:8 version:1 kind:1 operation:4}    as hexadecimal digits; ordered as the events are
+//! ```
+//!
+//! A token of an event stands for it: the stream goes on behind it. A high-water mark stands for a time
+//! of which everything was seen, whether or not it held an event for the stream. Clients know of tokens only
+//! that they can be given back, and compare.
+
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, Timestamp};
+
+const PREFIX: &str = "82";
+const VERSION: u8 = 1;
+
+/// What a token stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenKind {
+    /// An event.
+    Event,
+    /// The end of a stream whose collection or database is gone.
+    Invalidate,
+    /// A time of which everything was seen.
+    HighWater,
+}
+
+/// A place in the oplog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResumeToken {
+    /// The entry's time.
+    pub time: Timestamp,
+    /// What it stands for.
+    pub kind: TokenKind,
+    /// Which of the operations of a transaction; 0 for other entries.
+    pub operation: u32,
+}
+
+impl ResumeToken {
+    /// Everything up to this time was seen.
+    pub fn high_water(time: Timestamp) -> ResumeToken {
+        ResumeToken {
+            time,
+            kind: TokenKind::HighWater,
+            operation: 0,
+        }
+    }
+
+    /// `{_data: ...}`.
+    pub fn to_doc(self) -> DocBuf {
+        let kind = match self.kind {
+            TokenKind::Event => 0,
+            TokenKind::Invalidate => 1,
+            TokenKind::HighWater => 2,
+        };
+        let data = format!(
+            "{PREFIX}{:016X}{VERSION:02X}{:08X}{kind:02X}",
+            self.time.as_u64(),
+            self.operation
+        );
+        let mut out = DocBuilder::new();
+        out.append("_data", data.as_str());
+        out.finish()
+    }
+
+    /// From what a client gives back.
+    /// Errors: `InvalidResumeToken`.
+    pub fn parse(doc: RawDoc<'_>) -> Result<ResumeToken> {
+        let Some(RawValue::String(data)) = doc.get("_data") else {
+            return Err(malformed("it has no string _data"));
+        };
+        let digits = data.strip_prefix(PREFIX).unwrap_or("");
+        let part = |from: usize, to: usize| {
+            digits
+                .get(from..to)
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        };
+        let (Some(time), Some(version), Some(operation), Some(kind), 28) = (
+            part(0, 16),
+            part(16, 18),
+            part(18, 26),
+            part(26, 28),
+            digits.len(),
+        ) else {
+            return Err(malformed("it is not one of this server's"));
+        };
+        if version != u64::from(VERSION) {
+            return Err(malformed("it is of another version"));
+        }
+        let kind = match kind {
+            0 => TokenKind::Event,
+            1 => TokenKind::Invalidate,
+            2 => TokenKind::HighWater,
+            _ => return Err(malformed("it is not one of this server's")),
+        };
+        Ok(ResumeToken {
+            time: Timestamp::from_u64(time),
+            kind,
+            operation: operation as u32,
+        })
+    }
+}
+
+fn malformed(why: &str) -> Error {
+    Error::new(
+        ErrorCode::INVALID_RESUME_TOKEN,
+        format!("the resume token cannot be read: {why}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::doc;
+
+    #[test]
+    fn given_back_as_they_were_and_in_order() {
+        let token = |time, kind, operation| ResumeToken {
+            time: Timestamp::from_u64(time),
+            kind,
+            operation,
+        };
+        let tokens = [
+            token(5 << 32 | 1, TokenKind::Event, 0),
+            token(5 << 32 | 1, TokenKind::Invalidate, 0),
+            token(5 << 32 | 1, TokenKind::HighWater, 0),
+            token(5 << 32 | 2, TokenKind::Event, 0),
+            token(5 << 32 | 2, TokenKind::Event, 1),
+            token(6 << 32, TokenKind::Event, u32::MAX),
+        ];
+        let mut texts = Vec::new();
+        for token in tokens {
+            let doc = token.to_doc();
+            assert_eq!(ResumeToken::parse(doc.as_raw()).unwrap(), token);
+            texts.push(doc.to_string());
+        }
+        assert!(texts.is_sorted());
+    }
+
+    #[test]
+    fn others_are_refused() {
+        for bad in [
+            doc! {},
+            doc! {"_data": 5},
+            doc! {"_data": ""},
+            doc! {"_data": "82"},
+            doc! {"_data": "82xx00000500000001010000000000"},
+            doc! {"_data": "8200000005000000010200000000000"},
+            doc! {"_data": "82ä"},
+        ] {
+            let error = ResumeToken::parse(bad.as_raw()).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::INVALID_RESUME_TOKEN);
+        }
+    }
+}

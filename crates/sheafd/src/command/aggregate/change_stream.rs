@@ -1,0 +1,227 @@
+//! `$changeStream`: the first stage of a pipeline that watches instead of reading.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_db::Namespace;
+use sheaf_db::aggregate::AggregateContext;
+use sheaf_db::change_stream::event::Watched;
+use sheaf_db::change_stream::token::ResumeToken;
+use sheaf_db::change_stream::{BeforeChange, ChangeStream, FullDocument, Start, StreamOptions};
+use sheaf_query::pipeline::Pipeline;
+
+use super::super::batch::{self, CursorSettings};
+use super::super::context::CommandContext;
+use super::super::fields;
+use super::Request;
+
+const STAGE: &str = "$changeStream";
+
+/// Stages that may follow: those that make one event of one event, or none.
+const FOLLOWERS: &[&str] = &[
+    "$addFields",
+    "$changeStreamSplitLargeEvent",
+    "$match",
+    "$project",
+    "$redact",
+    "$replaceRoot",
+    "$replaceWith",
+    "$set",
+    "$unset",
+];
+
+/// Whether the pipeline begins with the stage.
+pub fn is_asked_for(pipeline: RawArray<'_>) -> bool {
+    matches!(pipeline.iter().next(), Some(RawValue::Document(stage))
+        if stage.first().is_some_and(|first| first.key() == STAGE))
+}
+
+/// Runs the pipeline: a cursor that stays open.
+pub fn run(
+    cx: &mut CommandContext<'_>,
+    request: Request<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    if cx.op.transaction().is_some() {
+        return Err(Error::new(
+            ErrorCode::OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+            "Stage not supported inside of a multi-document transaction: $changeStream",
+        ));
+    }
+    if request.explain {
+        return Err(Error::new(
+            ErrorCode::NOT_IMPLEMENTED,
+            "explain of $changeStream is not supported",
+        ));
+    }
+    if !matches!(
+        cx.generic.read_concern_level,
+        None | Some("majority" | "local")
+    ) {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "$changeStream cannot run with a readConcern other than 'majority'",
+        ));
+    }
+    let collectionless = cx.first()?.value().is_number();
+    let (namespace, reply_namespace) = match collectionless {
+        true => (
+            Namespace::new(cx.db, "system.listing")?,
+            batch::command_namespace(cx.db, "aggregate"),
+        ),
+        false => {
+            let namespace = cx.collection()?;
+            let name = namespace.as_str().to_owned();
+            (namespace, name)
+        }
+    };
+    let mut stages = request.pipeline.iter();
+    let Some(RawValue::Document(first)) = stages.next() else {
+        return Err(fields::missing("aggregate", "pipeline"));
+    };
+    let spec = match first.first().map(|element| element.value()) {
+        Some(RawValue::Document(spec)) => spec,
+        _ => {
+            return Err(Error::new(
+                ErrorCode(50808),
+                "$changeStream stage expects a document as argument",
+            ));
+        }
+    };
+    let watched = match collectionless {
+        false => Watched::Collection {
+            db: namespace.db().to_owned(),
+            name: namespace.collection().to_owned(),
+        },
+        true => Watched::Database(cx.db.to_owned()),
+    };
+    let options = options(cx.db, watched, spec)?;
+    let mut followers = sheaf_bson::ArrayBuilder::new();
+    for stage in stages {
+        check_follower(stage)?;
+        followers.push(stage);
+    }
+    let followers = followers.finish();
+    let parse = super::parse_context(request.let_vars, None)?;
+    let pipeline = Pipeline::parse(followers.as_raw(), &parse)?;
+    let context = AggregateContext::new(
+        &cx.server.db,
+        cx.db,
+        parse,
+        cx.server.query_options(request.allow_disk_use),
+    );
+    let stream = ChangeStream::open(&cx.server.db, &cx.op, options, pipeline.stages, context)?;
+    batch::reply_with_cursor(
+        cx,
+        Box::new(stream),
+        CursorSettings {
+            namespace,
+            reply_namespace,
+            batch_size: request.batch_size,
+            single_batch: false,
+            no_timeout: false,
+        },
+        out,
+    )
+}
+
+fn check_follower(stage: RawValue<'_>) -> Result<(), Error> {
+    let RawValue::Document(stage) = stage else {
+        return Ok(());
+    };
+    match stage.first() {
+        Some(first) if first.key() == "$changeStreamSplitLargeEvent" => Err(Error::new(
+            ErrorCode::NOT_IMPLEMENTED,
+            "$changeStreamSplitLargeEvent is not supported",
+        )),
+        Some(first) if !FOLLOWERS.contains(&first.key()) && first.key().starts_with('$') => {
+            Err(Error::new(
+                ErrorCode::ILLEGAL_OPERATION,
+                format!(
+                    "{} is not permitted in a $changeStream pipeline",
+                    first.key()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions, Error> {
+    let mut options = StreamOptions {
+        watched,
+        start: Start::Now,
+        full_document: FullDocument::Default,
+        before_change: BeforeChange::Off,
+        expanded: false,
+    };
+    let mut starts = 0;
+    for element in spec.iter() {
+        match element.key() {
+            "fullDocument" => {
+                options.full_document = match fields::string(STAGE, &element)? {
+                    "default" => FullDocument::Default,
+                    "updateLookup" => FullDocument::UpdateLookup,
+                    "whenAvailable" => FullDocument::WhenAvailable,
+                    "required" => FullDocument::Required,
+                    other => return Err(wrong_value("fullDocument", other)),
+                };
+            }
+            "fullDocumentBeforeChange" => {
+                options.before_change = match fields::string(STAGE, &element)? {
+                    "off" => BeforeChange::Off,
+                    "whenAvailable" => BeforeChange::WhenAvailable,
+                    "required" => BeforeChange::Required,
+                    other => return Err(wrong_value("fullDocumentBeforeChange", other)),
+                };
+            }
+            "resumeAfter" | "startAfter" => {
+                let token = ResumeToken::parse(fields::document(STAGE, &element)?)?;
+                options.start = Start::After(token, element.key() == "startAfter");
+                starts += 1;
+            }
+            "startAtOperationTime" => {
+                let RawValue::Timestamp(time) = element.value() else {
+                    return Err(fields::wrong_type(STAGE, &element, "timestamp"));
+                };
+                options.start = Start::AtTime(time);
+                starts += 1;
+            }
+            "allChangesForCluster" => watch_all(&element, db, &mut options)?,
+            "showExpandedEvents" => options.expanded = fields::boolean(STAGE, &element)?,
+            _ => return Err(super::super::context::unknown_field(STAGE, element.key())),
+        }
+    }
+    if starts > 1 {
+        return Err(Error::new(
+            ErrorCode(40674),
+            "Only one type of resume option is allowed, but multiple were found.",
+        ));
+    }
+    if options.watched == Watched::Database("admin".into()) {
+        return Err(Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            "$changeStream may not be opened on the internal admin database",
+        ));
+    }
+    Ok(options)
+}
+
+fn watch_all(element: &RawElement<'_>, db: &str, options: &mut StreamOptions) -> Result<(), Error> {
+    if !fields::boolean(STAGE, element)? {
+        return Ok(());
+    }
+    if db != "admin" || !matches!(options.watched, Watched::Database(_)) {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database, \
+             and with no collection name",
+        ));
+    }
+    options.watched = Watched::Deployment;
+    Ok(())
+}
+
+fn wrong_value(field: &str, value: &str) -> Error {
+    Error::bad_value(format!(
+        "Enumeration value '{value}' for field '$changeStream.{field}' is not a valid value."
+    ))
+}

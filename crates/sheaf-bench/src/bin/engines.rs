@@ -26,8 +26,8 @@ use sheaf_bench::engines::{
     RedbContender, Result, TreeContender, mixed,
 };
 use sheaf_bench::measure::{cpu_micros, median, process_cpu};
-use sheaf_storage::MemoryEngine;
 use sheaf_storage::tree::PageReading;
+use sheaf_storage::{MemoryEngine, SheafEngine, SheafOptions};
 
 struct Options {
     documents: u64,
@@ -209,6 +209,15 @@ fn contender(name: &str, folder: &Path) -> Result<Box<dyn Contender>> {
     std::fs::create_dir_all(&folder)?;
     Ok(match name {
         "memory" => Box::new(EngineContender::create(Arc::new(MemoryEngine::new()))?),
+        "sheaf" => {
+            let options = SheafOptions {
+                cache_bytes: 4 << 30,
+                generation_bytes: Some(512 << 20),
+                ..SheafOptions::default()
+            };
+            let engine = SheafEngine::open(&folder, options)?;
+            Box::new(EngineContender::create(Arc::new(engine))?)
+        }
         "redb" => Box::new(RedbContender::create(&folder, 4 << 30)?),
         "tree" => Box::new(TreeContender::create(
             &folder,

@@ -491,3 +491,58 @@ fn forge(bytes: &mut [u8], granules: &std::collections::BTreeSet<usize>) {
         bytes[at + 508..at + 512].copy_from_slice(&crc.to_le_bytes());
     }
 }
+
+#[test]
+fn pages_that_lead_to_one_page_again_and_again_are_no_tree() {
+    let folder = FaultFolder::default();
+    let file = TreeFile::create(
+        &dyn_folder(&folder),
+        "tree",
+        options(PageReading::Cached, CACHE),
+    )
+    .unwrap();
+    let mut writer = file.writer().unwrap();
+    writer.create_table(PLAIN, TableOptions::default()).unwrap();
+    let puts = (0..9000_u32).map(|n| (n.to_be_bytes().to_vec(), What::Put(vec![5; 40])));
+    writer.apply(PLAIN, &mut List::new(puts)).unwrap();
+    writer.commit(1).unwrap();
+    drop(file);
+    let mut bytes = folder.content("tree").unwrap();
+    // The last pointer of each inner page becomes the first one, which follows the first entry's length.
+    let mut touched = std::collections::BTreeSet::new();
+    for granule in 2..bytes.len() / 4096 {
+        let at = granule * 4096;
+        let page = &bytes[at..];
+        let number = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap()) as usize;
+        if &page[36..40] != b"ShPg" || page[4] != 2 {
+            continue;
+        }
+        let (stored, count, prefix) = (number(20), number(28), number(32));
+        let offsets = 40 + prefix + 4 * count;
+        let first = usize::from(u16::from_le_bytes([page[offsets], page[offsets + 1]])) + 1;
+        let pointer = page[first..first + 16].to_vec();
+        bytes[at + stored - 16..at + stored].copy_from_slice(&pointer);
+        touched.insert(granule);
+    }
+    assert!(!touched.is_empty());
+    forge(&mut bytes, &touched);
+    let folder = folder_of(bytes);
+    let file = open(&folder).unwrap();
+    let seen = file.verify(&file.roots(), &mut |_| {}).unwrap();
+    assert!(
+        seen.findings
+            .iter()
+            .any(|finding| finding.detail.contains("where something else does")),
+        "{seen:?}"
+    );
+    let mut writer = file.writer().unwrap();
+    let dropped = writer
+        .drop_table(PLAIN)
+        .and_then(|()| writer.commit(2).map(drop));
+    assert!(
+        matches!(dropped, Err(StorageError::Corrupt { .. })),
+        "{dropped:?}"
+    );
+    let (answer, found) = saved(&folder);
+    assert!(found[&PLAIN].len() < 9000 && answer.entries < 9000);
+}

@@ -398,6 +398,8 @@ impl Roots {
             tables: Vec::new(),
             directory: TableRecord {
                 root: superblock.directory,
+                // Not known, and not asked for; an upper bound keeps damage from looping.
+                granules: superblock.end,
                 ..TableRecord::default()
             },
             free_map: superblock.free,
@@ -418,6 +420,9 @@ impl Roots {
             let Some((table, record)) = record else {
                 return Err(store.corrupt(0, "an entry of the directory makes no sense"));
             };
+            if record.granules > superblock.end {
+                return Err(store.corrupt(0, "a table is larger than the file"));
+            }
             if tables.last().is_some_and(|(last, _)| *last >= table) {
                 return Err(store.corrupt(0, "the directory is not in order"));
             }

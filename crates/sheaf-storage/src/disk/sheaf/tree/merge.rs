@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use super::build::Builder;
 use super::output::Output;
 use super::page::Entry;
-use super::pointer::{ExtentPtr, PagePtr, Run};
+use super::pointer::{ExtentPtr, GRANULE, PagePtr, Run};
 use super::record::TableRecord;
 use super::store::{PageRef, Within};
 use crate::error::Result;
@@ -117,7 +117,14 @@ impl<'a> Merge<'a> {
         // A table that is emptied as a whole goes without its leaves being read.
         while let Some(Change::DeleteRange([], None)) = self.changes.current() {
             if let Some((root, level)) = self.record.root.take() {
-                free_tree(self.out, self.within, self.dead, root, level)?;
+                let Merge {
+                    out,
+                    within,
+                    dead,
+                    record,
+                    ..
+                } = &mut self;
+                free_tree(out, within, dead, record, root, level)?;
             }
             self.record.clear();
             self.changes.advance()?;
@@ -208,7 +215,7 @@ impl<'a> Merge<'a> {
                 let entry = shape.entry(image, at);
                 shape.key_into(image, at, &mut key);
                 if at < erased {
-                    remove(self.record, self.dead, key.len(), &entry);
+                    remove(self.out, self.dead, self.record, key.len(), &entry)?;
                 } else {
                     self.builder
                         .stored(self.out, &key, entry.value, entry.extent)?;
@@ -221,7 +228,7 @@ impl<'a> Merge<'a> {
             let replaces = !matches!(change, Change::DeleteRange(..));
             if equal && at == upto && replaces {
                 let entry = shape.entry(image, at);
-                remove(self.record, self.dead, change.key().len(), &entry);
+                remove(self.out, self.dead, self.record, change.key().len(), &entry)?;
                 at += 1;
             }
             self.one_change()?;
@@ -257,19 +264,40 @@ impl<'a> Merge<'a> {
     }
 }
 
+/// Makes a page or a large value of a table dead.
+fn kill(
+    out: &Output,
+    dead: &mut Dead,
+    record: &mut TableRecord,
+    birth: u32,
+    run: Run,
+) -> Result<()> {
+    let more = "a table has more pages than its record says";
+    let known = record.release(run.len);
+    known.ok_or_else(|| out.store.corrupt(run.start * GRANULE, more))?;
+    dead.push((birth, run));
+    Ok(())
+}
+
 /// Counts an entry as gone, and its large value as dead.
-fn remove(record: &mut TableRecord, dead: &mut Dead, key_len: usize, entry: &Entry<'_>) {
+fn remove(
+    out: &Output,
+    dead: &mut Dead,
+    record: &mut TableRecord,
+    key_len: usize,
+    entry: &Entry<'_>,
+) -> Result<()> {
     let mut value_len = entry.value.len() as u64;
     if entry.extent
         && let Some(ptr) = ExtentPtr::decode(entry.value)
     {
         value_len = u64::from(ptr.raw);
-        record.granules = record.granules.saturating_sub(ptr.run().len);
-        dead.push((ptr.birth, ptr.run()));
+        kill(out, dead, record, ptr.birth, ptr.run())?;
     }
     record.entries = record.entries.saturating_sub(1);
     record.key_bytes = record.key_bytes.saturating_sub(key_len as u64);
     record.value_bytes = record.value_bytes.saturating_sub(value_len);
+    Ok(())
 }
 
 /// Reads a page for rewriting: one of the newest roots', or one that this writer or a builder has
@@ -287,10 +315,11 @@ pub(super) fn free_tree(
     out: &mut Output,
     within: &Within,
     dead: &mut Dead,
+    record: &mut TableRecord,
     ptr: PagePtr,
     level: u8,
 ) -> Result<()> {
-    dead.push((ptr.birth, ptr.run()));
+    kill(out, dead, record, ptr.birth, ptr.run())?;
     if level == 0 && !ptr.extents {
         return Ok(());
     }
@@ -298,14 +327,21 @@ pub(super) fn free_tree(
     let (image, shape) = (page.bytes(), page.shape);
     for index in 0..shape.count {
         if level > 0 {
-            free_tree(out, within, dead, shape.child(image, index), level - 1)?;
+            free_tree(
+                out,
+                within,
+                dead,
+                record,
+                shape.child(image, index),
+                level - 1,
+            )?;
             continue;
         }
         let entry = shape.entry(image, index);
         if entry.extent
             && let Some(ptr) = ExtentPtr::decode(entry.value)
         {
-            dead.push((ptr.birth, ptr.run()));
+            kill(out, dead, record, ptr.birth, ptr.run())?;
         }
     }
     Ok(())

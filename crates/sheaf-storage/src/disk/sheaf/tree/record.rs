@@ -41,6 +41,13 @@ impl TableRecord {
         };
     }
 
+    /// Takes granules off that a page or a large value of the table had. `None` when there are more of
+    /// them than the record knows, as where pages of a damaged file lead to each other.
+    pub(super) fn release(&mut self, granules: u64) -> Option<()> {
+        self.granules = self.granules.checked_sub(granules)?;
+        Some(())
+    }
+
     /// Mean length of an entry, key and value, if there are entries.
     pub(super) fn mean(&self) -> Option<u64> {
         (self.key_bytes + self.value_bytes).checked_div(self.entries)

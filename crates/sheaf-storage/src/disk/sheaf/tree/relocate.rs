@@ -12,7 +12,7 @@
 //! length, so nothing is built anew.
 
 use super::merge::read;
-use super::pointer::{ExtentPtr, PagePtr};
+use super::pointer::{ExtentPtr, GRANULE, PagePtr};
 use super::store::count;
 use super::write::TreeWriter;
 use crate::engine::TableId;
@@ -38,6 +38,8 @@ struct Move {
     /// What lies behind this granule is moved before it.
     cut: u64,
     moved: u64,
+    /// Pages looked at. More than the file has granules are not a tree.
+    looked_at: u64,
 }
 
 impl TreeWriter {
@@ -59,7 +61,11 @@ impl TreeWriter {
                 return Ok(());
             }
         }
-        let mut state = Move { cut, moved: 0 };
+        let mut state = Move {
+            cut,
+            moved: 0,
+            looked_at: 0,
+        };
         let tables: Vec<TableId> = self.tables.keys().copied().collect();
         for table in tables {
             let mut record = self.tables[&table];
@@ -97,6 +103,11 @@ impl TreeWriter {
         let behind = ptr.run().end() > state.cut && ptr.birth != self.out.birth;
         if level == 0 && !behind && !ptr.extents {
             return Ok(None);
+        }
+        state.looked_at += 1;
+        if state.looked_at > self.out.store.space.lock().end() {
+            let detail = "pages lead to each other again and again";
+            return Err(self.out.store.corrupt(ptr.granule * GRANULE, detail));
         }
         let page = read(&mut self.out, &self.within, ptr, level)?;
         let (image, shape) = (page.bytes(), page.shape);

@@ -134,6 +134,9 @@ impl Rescue<'_> {
         level: u8,
         tables: &mut BTreeMap<TableId, TableRecord>,
     ) -> Result<()> {
+        if !self.read.insert(ptr.granule) {
+            return Ok(());
+        }
         let page = match self.store.page_once(ptr, level, &self.within) {
             Ok(page) => page,
             Err(error) => return self.lose(ptr.granule * GRANULE, None, &error),

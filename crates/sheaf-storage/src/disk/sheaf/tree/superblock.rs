@@ -115,6 +115,8 @@ impl Superblock {
         };
         let level = found.directory.map_or(0, |(_, level)| level);
         if u32_at(bytes, 12) != GRANULE as u32
+            // Far more commits than a file sees; a greater number could not grow.
+            || found.version > u32::MAX / 2
             || found.end < FIRST_GRANULE
             || found.end > 1 << 48
             || level > LEVEL_MAX

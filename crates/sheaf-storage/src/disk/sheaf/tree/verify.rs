@@ -132,13 +132,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn reach(&mut self, run: Run, what: &str) {
-        if !self.reached.add(run) {
+    /// Enters granules as in use; `false` and a finding when they were already.
+    fn reach(&mut self, run: Run, what: &str) -> bool {
+        let first = self.reached.add(run);
+        if !first {
             self.find(
                 run.start * GRANULE,
                 format!("{what} lies where something else does"),
             );
         }
+        first
     }
 
     fn table(&mut self, table: TableId, record: &TableRecord) -> Result<()> {
@@ -200,7 +203,11 @@ impl Walk<'_> {
         let offset = ptr.granule * GRANULE;
         self.step();
         self.sums.granules += u64::from(ptr.granules);
-        self.reach(ptr.run(), "a page");
+        if !self.reach(ptr.run(), "a page") {
+            // Pages that lead to each other again and again would never end.
+            self.torn = true;
+            return Ok(());
+        }
         let store = self.roots.store.clone();
         let page = match store.page_once(ptr, level, &self.roots.within) {
             Ok(page) => page,

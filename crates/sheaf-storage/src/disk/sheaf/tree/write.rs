@@ -131,12 +131,11 @@ impl TreeWriter {
     /// Errors: `NoSuchTable`, `Corrupt`, `Io`.
     pub fn drop_table(&mut self, table: TableId) -> Result<()> {
         self.check()?;
-        let record = *self
-            .tables
-            .get(&table)
-            .ok_or(StorageError::NoSuchTable(table))?;
+        let record = self.tables.get(&table);
+        let mut record = *record.ok_or(StorageError::NoSuchTable(table))?;
         if let Some((root, level)) = record.root {
-            let freed = free_tree(&mut self.out, &self.within, &mut self.dead, root, level);
+            let (out, dead) = (&mut self.out, &mut self.dead);
+            let freed = free_tree(out, &self.within, dead, &mut record, root, level);
             self.keep_error(freed)?;
         }
         self.tables.remove(&table);

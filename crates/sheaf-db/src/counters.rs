@@ -46,7 +46,9 @@ impl RecordIdSource {
         let snapshot = storage.snapshot().coded()?;
         let mut cursor = snapshot.cursor(table).coded()?;
         let last = match cursor.seek_last().coded()? {
-            true => record_id_of(cursor.key()).map_or(0, |id| id.0),
+            true => record_id_of(cursor.key())
+                .and_then(|id| id.number())
+                .unwrap_or(0),
             false => 0,
         };
         self.next.store(last + 1, Ordering::Release);
@@ -55,7 +57,7 @@ impl RecordIdSource {
 
     /// The next `n` ids: the first of them. Only after [`RecordIdSource::recover`].
     pub fn take(&self, n: u64) -> RecordId {
-        RecordId(self.next.fetch_add(n as i64, Ordering::AcqRel))
+        RecordId::new(self.next.fetch_add(n as i64, Ordering::AcqRel))
     }
 }
 

@@ -252,7 +252,7 @@ pub fn find(
                 let mut doc = Doc::Shared(bytes);
                 if let Some(projection) = &query.projection {
                     let mut out = DocBuilder::new();
-                    projection.apply(doc.as_raw(), None, Some(record_id.0), &mut out)?;
+                    projection.apply(doc.as_raw(), None, Some(&record_id), &mut out)?;
                     doc = Doc::Owned(out.finish_into());
                 }
                 Some(Member {
@@ -495,7 +495,7 @@ impl ResultSource for Find {
         match member.record_id {
             Some(record_id) if self.show_record_id => {
                 let mut out = DocBuilder::from_doc(doc.as_raw());
-                out.append("$recordId", record_id.0);
+                out.append("$recordId", record_id.as_raw());
                 Ok(Some(Doc::Owned(out.finish_into())))
             }
             _ => Ok(Some(doc)),

@@ -9,20 +9,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheaf_bson::RecordId;
 use sheaf_bson::error_code::Error;
+use sheaf_bson::record_id::RecordKeyBytes;
 use sheaf_storage::{Cursor, Snapshot, TableId};
 
 use crate::storage_error::Coded;
 
 /// The key of a record: keys in byte order are records in order of insertion.
 #[inline]
-pub fn record_key(id: RecordId) -> [u8; 8] {
+pub fn record_key(id: &RecordId) -> RecordKeyBytes {
     id.to_key()
 }
 
-/// The inverse of [`record_key`]; `None` for what is not eight bytes.
+/// The inverse of [`record_key`]; `None` for what no record is stored under.
 #[inline]
 pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
-    Some(RecordId::from_key(key.try_into().ok()?))
+    RecordId::from_key(key)
 }
 
 /// Reads single records of one collection as of one snapshot.
@@ -40,7 +41,7 @@ impl RecordReader {
 
     /// The record, or `None`.
     #[inline]
-    pub fn get(&self, id: RecordId) -> Result<Option<Bytes>, Error> {
+    pub fn get(&self, id: &RecordId) -> Result<Option<Bytes>, Error> {
         self.snapshot.get(self.table, &record_key(id)).coded()
     }
 }
@@ -84,7 +85,7 @@ impl RecordCursor {
     /// The record's id.
     #[inline]
     pub fn record_id(&self) -> RecordId {
-        record_id_of(self.cursor.key()).unwrap_or(RecordId(0))
+        record_id_of(self.cursor.key()).unwrap_or(RecordId::MIN)
     }
 
     /// The document's bytes, until the next move.

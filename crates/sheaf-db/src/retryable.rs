@@ -262,7 +262,7 @@ impl State {
             row.append(element.key(), element.value());
         }
         if let Some(id) = int(doc, "$recordId") {
-            self.stored = Some((RecordId(id), row.finish()));
+            self.stored = Some((RecordId::new(id), row.finish()));
         }
     }
 }
@@ -301,10 +301,10 @@ impl WriteUnit {
         // The row is none of the documents that the statement counts.
         let stats = self.stats;
         let id = match stored {
-            Some((id, old)) if self.document(slot, id)?.is_some() => {
+            Some((id, old)) if self.document(slot, &id)?.is_some() => {
                 let unchanged = |_: &FieldPath| false;
                 let modified = Modified::Paths(&unchanged);
-                self.update(op, slot, id, old.as_raw(), doc.as_raw(), modified)?;
+                self.update(op, slot, &id, old.as_raw(), doc.as_raw(), modified)?;
                 id
             }
             _ => self.insert(op, slot, doc.as_raw())?,

@@ -110,7 +110,7 @@ impl Sample {
         let ends = match (cursor.seek_last().coded()?, record_id_of(cursor.key())) {
             (true, Some(last)) => {
                 match (cursor.seek_first().coded()?, record_id_of(cursor.key())) {
-                    (true, Some(first)) => Some((first.0, last.0)),
+                    (true, Some(first)) => first.number().zip(last.number()),
                     _ => None,
                 }
             }
@@ -131,8 +131,8 @@ impl Sample {
                 let scatter = u128::from(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
                 let offset =
                     span * ((u128::from(turn) << 32) + scatter) / (u128::from(DOCS_MAX) << 32);
-                let at = sheaf_bson::RecordId(first + offset as i64);
-                on = cursor.seek(&record_key(at)).coded()?;
+                let at = sheaf_bson::RecordId::new(first + offset as i64);
+                on = cursor.seek(&record_key(&at)).coded()?;
             } else if turn > 0 {
                 on = cursor.next().coded()?;
             }
@@ -140,7 +140,7 @@ impl Sample {
                 break;
             }
             let id = record_id_of(cursor.key());
-            if std::mem::replace(&mut previous, id) == id {
+            if std::mem::replace(&mut previous, id.clone()) == id {
                 continue;
             }
             let bytes = cursor.value();

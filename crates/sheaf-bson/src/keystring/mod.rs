@@ -185,7 +185,7 @@ impl KeyStringBuilder {
     }
 
     /// Ends an index entry: keys equal in all fields are told apart and sorted by record.
-    pub fn append_record_id(&mut self, id: RecordId) -> &mut KeyStringBuilder {
+    pub fn append_record_id(&mut self, id: &RecordId) -> &mut KeyStringBuilder {
         record_id::encode(&mut self.bytes, id);
         self
     }

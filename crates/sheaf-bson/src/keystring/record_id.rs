@@ -8,11 +8,29 @@
 //!
 //! The shortest n that holds the id is used; more bytes mean a larger first
 //! byte. Ids below 0 are written as 0, which is below every record.
+//!
+//! ```text
+//!  | key | F0 | its length, 7 bytes big-endian | 07 |         an id of bytes
+//! ```
+//!
+//! No number is written with F0 in that place: it would be too large.
 
 use crate::record_id::RecordId;
 
-pub(super) fn encode(out: &mut Vec<u8>, id: RecordId) {
-    let id = id.0.max(0) as u64;
+/// Where a number of seven further bytes has its first, which is E3 at most.
+const KEY_MARK: u8 = 0xF0;
+
+pub(super) fn encode(out: &mut Vec<u8>, id: &RecordId) {
+    let id = match id {
+        RecordId::Number(number) => (*number).max(0) as u64,
+        RecordId::Key(key) => {
+            out.extend_from_slice(key);
+            out.push(KEY_MARK);
+            out.extend_from_slice(&(key.len() as u64).to_be_bytes()[1..]);
+            out.push(7);
+            return;
+        }
+    };
     let bits = 64 - id.leading_zeros();
     let n = bits.saturating_sub(10).div_ceil(8);
     // Data bits are those of id, the lowest 5 in the last byte.
@@ -29,6 +47,13 @@ pub fn decode_record_id(key: &[u8]) -> Option<(RecordId, usize)> {
     let n = usize::from(last & 7);
     let start = front.len().checked_sub(n + 1)?;
     let (&first, middle) = front[start..].split_first()?;
+    if first == KEY_MARK && last == 7 {
+        let len = middle.iter().try_fold(0usize, |len, &byte| {
+            Some(len.checked_mul(256)? + usize::from(byte))
+        })?;
+        let key_start = start.checked_sub(len)?;
+        return Some((RecordId::Key(front[key_start..start].into()), key_start));
+    }
     if usize::from(first >> 5) != n {
         return None;
     }
@@ -37,5 +62,5 @@ pub fn decode_record_id(key: &[u8]) -> Option<(RecordId, usize)> {
     });
     let overflow = id.leading_zeros() < 5 + 1;
     let id = id << 5 | u64::from(last >> 3);
-    (!overflow).then_some((RecordId(id as i64), start))
+    (!overflow).then_some((RecordId::Number(id as i64), start))
 }

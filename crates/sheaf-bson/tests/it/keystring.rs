@@ -117,7 +117,7 @@ proptest! {
         prefix in vec(value(), 1..3), tail in value(), other in value(), id in 0i64.., d in directions()
     ) {
         let mut key = encode(&prefix, d);
-        key.append(&tail).append_record_id(RecordId(id));
+        key.append(&tail).append_record_id(&RecordId::new(id));
         let mut before = encode(&prefix, d);
         before.append_discriminator(Discriminator::Before);
         let mut after = encode(&prefix, d);
@@ -127,7 +127,7 @@ proptest! {
         let mut elsewhere = prefix.clone();
         *elsewhere.last_mut().unwrap() = other.clone();
         let mut far = encode(&elsewhere, d);
-        far.append_record_id(RecordId(id));
+        far.append_record_id(&RecordId::new(id));
         match compare_tuples(&elsewhere, &prefix, d) {
             Ordering::Less => prop_assert!(far.as_bytes() < before.as_bytes()),
             Ordering::Equal => prop_assert!(before.as_bytes() < far.as_bytes() && far.as_bytes() < after.as_bytes()),
@@ -140,11 +140,11 @@ proptest! {
         let (a, b) = (a >> shift_a, b >> shift_b);
         let key = |id| {
             let mut builder = encode(&[Value::Null], Directions::ascending());
-            builder.append_record_id(RecordId(id));
+            builder.append_record_id(&RecordId::new(id));
             builder.finish().0
         };
         prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
-        prop_assert_eq!(decode_record_id(&key(a)), Some((RecordId(a), 1)));
+        prop_assert_eq!(decode_record_id(&key(a)), Some((RecordId::new(a), 1)));
     }
 
     #[test]
@@ -311,7 +311,7 @@ fn small_things_stay_small() {
             .is_empty()
     );
     let mut id = KeyStringBuilder::default();
-    id.append_record_id(RecordId(1_000_000));
+    id.append_record_id(&RecordId::new(1_000_000));
     assert_eq!(id.as_bytes().len(), 4);
 }
 
@@ -336,11 +336,11 @@ fn reads_into_a_document() {
 #[test]
 fn a_builder_is_reused() {
     let mut builder = KeyStringBuilder::new(Directions::from_signs([-1]));
-    builder.append(1.5).append_record_id(RecordId(1));
+    builder.append(1.5).append_record_id(&RecordId::new(1));
     let first = (builder.as_bytes().to_vec(), builder.type_bits().clone());
     builder.reset();
     assert!(builder.as_bytes().is_empty() && builder.type_bits().as_bytes().is_empty());
-    builder.append(1.5).append_record_id(RecordId(1));
+    builder.append(1.5).append_record_id(&RecordId::new(1));
     assert_eq!(
         (builder.as_bytes().to_vec(), builder.type_bits().clone()),
         first

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use sheaf_bson::record_id::RecordKeyBytes;
 use sheaf_bson::{Collator, DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::SolutionNode;
@@ -222,12 +223,12 @@ impl Indexes {
 
 /// The key of a record in its collection's table: keys in byte order are records in order of insertion.
 #[inline]
-pub fn record_key(id: RecordId) -> [u8; 8] {
+pub fn record_key(id: &RecordId) -> RecordKeyBytes {
     id.to_key()
 }
 
-/// The inverse of [`record_key`]; `None` for what is not eight bytes.
+/// The inverse of [`record_key`]; `None` for what no record is stored under.
 #[inline]
 pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
-    key.try_into().ok().map(RecordId::from_key)
+    RecordId::from_key(key)
 }

@@ -160,7 +160,9 @@ impl ChangeStream {
         let snapshot = self.db.storage().snapshot().coded()?;
         let mut cursor = snapshot.cursor(self.db.oplog().table()).coded()?;
         let oldest = match cursor.seek_first().coded()? {
-            true => record_id_of(cursor.key()).map_or(0, |id| id.0 as u64),
+            true => record_id_of(cursor.key())
+                .and_then(|id| id.number())
+                .map_or(0, |number| number as u64),
             false => 0,
         };
         // What came before the first entry there ever was is nothing.
@@ -206,11 +208,15 @@ impl ChangeStream {
             TokenKind::HighWater => self.seen.time.as_u64() + 1,
             TokenKind::Event | TokenKind::Invalidate => self.seen.time.as_u64(),
         };
-        let mut on = cursor.seek(&record_key(RecordId(from as i64))).coded()?;
+        let mut on = cursor
+            .seek(&record_key(&RecordId::new(from as i64)))
+            .coded()?;
         for _ in 0..ENTRIES_MAX {
             op.check_interrupt()?;
             let time = match on {
-                true => record_id_of(cursor.key()).map_or(0, |id| id.0 as u64),
+                true => record_id_of(cursor.key())
+                    .and_then(|id| id.number())
+                    .map_or(0, |number| number as u64),
                 false => u64::MAX,
             };
             if time > visible.as_u64() {

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use sheaf_bson::DocBuilder;
+use sheaf_bson::RecordId;
 use sheaf_bson::error_code::{Error, ErrorCode};
 
 use super::and_sorted::no_record;
@@ -21,9 +22,9 @@ pub struct AndHash {
     children: Vec<Node>,
     current: usize,
     /// What all children before the current one gave.
-    table: HashSet<i64>,
+    table: HashSet<RecordId>,
     /// What the current one, not the first, gave of that.
-    kept: HashSet<i64>,
+    kept: HashSet<RecordId>,
     map_after: Vec<u64>,
     done: bool,
 }
@@ -74,7 +75,7 @@ impl PlanStage for AndHash {
         let id = member.record_id.ok_or_else(no_record)?;
         if is_last {
             // Taken out, so that a child that gives it twice gives it once.
-            if self.table.remove(&id.0) {
+            if self.table.remove(&id) {
                 return Ok(StageState::Advanced(Member {
                     record_id: Some(id),
                     ..Default::default()
@@ -83,15 +84,15 @@ impl PlanStage for AndHash {
             return Ok(StageState::NeedTime);
         }
         if self.current == 0 {
-            self.table.insert(id.0);
+            self.table.insert(id);
             if self.table.len() * ENTRY_BYTES > MEMORY_BYTES_MAX {
                 return Err(Error::new(
                     ErrorCode::EXCEEDED_MEMORY_LIMIT,
                     "an index intersection (AND_HASH) needs more than 32 MB; hint one index",
                 ));
             }
-        } else if self.table.contains(&id.0) {
-            self.kept.insert(id.0);
+        } else if self.table.contains(&id) {
+            self.kept.insert(id);
         }
         Ok(StageState::NeedTime)
     }

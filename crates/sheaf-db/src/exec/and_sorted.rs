@@ -60,14 +60,14 @@ impl PlanStage for AndSorted {
             }
         };
         let id = member.record_id.ok_or_else(no_record)?;
-        let Some(target) = self.target else {
+        let Some(target) = self.target.as_ref() else {
             self.aim(id, child);
             return Ok(StageState::NeedTime);
         };
-        if id < target {
+        if id < *target {
             return Ok(StageState::NeedTime);
         }
-        if id > target {
+        if id > *target {
             self.failed[self.target_child] += 1;
             self.aim(id, child);
             return Ok(StageState::NeedTime);

@@ -43,7 +43,7 @@ impl PlanStage for CountScan {
             Some(true) => {
                 let record_id = self.cursor.record_id();
                 if let Some(seen) = &mut self.seen
-                    && !seen.insert(record_id)
+                    && !seen.insert(&record_id)
                 {
                     return Ok(StageState::NeedTime);
                 }

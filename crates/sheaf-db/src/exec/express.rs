@@ -71,7 +71,7 @@ fn by_index(
         return Ok(found);
     };
     let records = RecordReader::new(snapshot.clone(), collection.table());
-    found.record = records.get(record_id)?.map(|bytes| (record_id, bytes));
+    found.record = records.get(&record_id)?.map(|bytes| (record_id, bytes));
     (found.keys_examined, found.docs_examined) = (1, 1);
     Ok(found)
 }

@@ -41,7 +41,7 @@ impl PlanStage for Fetch {
         };
         if member.doc.is_some() {
             self.already_has_obj += 1;
-        } else if let Some(id) = member.record_id {
+        } else if let Some(id) = &member.record_id {
             self.docs_examined += 1;
             cx.cost += FETCH_COST;
             // Index and record come from one snapshot, so the record is there

@@ -2,35 +2,46 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use sheaf_bson::RecordId;
 
-/// Record ids already seen. Record ids are ours and dense, so one
+/// Record ids already seen. Numbers are ours and dense, so one
 /// multiplication spreads them well enough; no client chooses them.
 #[derive(Debug, Default)]
-pub struct RecordIdSet(HashSet<i64, BuildHasherDefault<IdHasher>>);
+pub struct RecordIdSet {
+    numbers: HashSet<i64, BuildHasherDefault<IdHasher>>,
+    /// Of clustered collections: these may be chosen by clients.
+    keys: HashSet<Arc<[u8]>>,
+}
 
 impl RecordIdSet {
     /// True when it was not there.
     #[inline]
-    pub fn insert(&mut self, id: RecordId) -> bool {
-        self.0.insert(id.0)
+    pub fn insert(&mut self, id: &RecordId) -> bool {
+        match id {
+            RecordId::Number(number) => self.numbers.insert(*number),
+            RecordId::Key(key) => self.keys.insert(key.clone()),
+        }
     }
 
     /// True when it is there.
     #[inline]
-    pub fn contains(&self, id: RecordId) -> bool {
-        self.0.contains(&id.0)
+    pub fn contains(&self, id: &RecordId) -> bool {
+        match id {
+            RecordId::Number(number) => self.numbers.contains(number),
+            RecordId::Key(key) => self.keys.contains(key),
+        }
     }
 
     /// How many.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.numbers.len() + self.keys.len()
     }
 
     /// True when nothing was inserted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 }
 

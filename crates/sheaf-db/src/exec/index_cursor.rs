@@ -116,7 +116,7 @@ impl IndexCursor {
             seek_key: KeyStringBuilder::new(directions),
             ends: Vec::new(),
             key_len: 0,
-            record_id: RecordId(0),
+            record_id: RecordId::MIN,
             keys_examined: 0,
             seeks: 0,
         };
@@ -335,7 +335,7 @@ impl IndexCursor {
 
     /// The record of the current key.
     pub fn record_id(&self) -> RecordId {
-        self.record_id
+        self.record_id.clone()
     }
 
     /// The current key, to keep.

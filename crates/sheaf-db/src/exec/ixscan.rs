@@ -86,7 +86,7 @@ impl PlanStage for IndexScan {
         let record_id = self.cursor.record_id();
         if let Some(seen) = &mut self.seen {
             self.dups_tested += 1;
-            if !seen.insert(record_id) {
+            if !seen.insert(&record_id) {
                 self.dups_dropped += 1;
                 return Ok(StageState::NeedTime);
             }

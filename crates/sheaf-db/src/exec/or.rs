@@ -52,7 +52,7 @@ impl PlanStage for Or {
             }
         };
         if self.dedup
-            && let Some(id) = member.record_id
+            && let Some(id) = &member.record_id
         {
             self.dups_tested += 1;
             if !self.seen.insert(id) {

@@ -65,7 +65,7 @@ impl ProjectionStage {
 
     /// The document, if the key does not tell all that is asked of it.
     fn read_where_null(&mut self, member: &Member) -> Result<Option<Bytes>, Error> {
-        let (Some(key), Some(id), Some(records)) = (&member.key, member.record_id, &self.records)
+        let (Some(key), Some(id), Some(records)) = (&member.key, &member.record_id, &self.records)
         else {
             return Ok(None);
         };
@@ -107,7 +107,7 @@ impl PlanStage for ProjectionStage {
             StageState::Advanced(member) => member,
             other => return Ok(other),
         };
-        let record_id = member.record_id.map(|id| id.0);
+        let record_id = member.record_id.as_ref();
         if member.doc.is_none()
             && let Some(bytes) = self.read_where_null(&member)?
         {

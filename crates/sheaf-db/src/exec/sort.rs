@@ -334,10 +334,12 @@ fn spill_error(e: std::io::Error) -> Error {
     )
 }
 
-/// `record id (i64, MIN for none) | doc_len | doc | index (u32, MAX for none) | key_len | key | type bits`
+/// `record id length | record id | doc_len | doc | index (u32, MAX for none) | key_len | key | type bits`
 fn encode(member: &Member, indexes: &mut Vec<Arc<IndexEntry>>, out: &mut Vec<u8>) {
-    let id = member.record_id.map_or(i64::MIN, |id| id.0);
-    out.extend_from_slice(&id.to_le_bytes());
+    let id = member.record_id.as_ref().map(RecordId::to_key);
+    let id = id.as_deref().unwrap_or_default();
+    out.extend_from_slice(&(id.len() as u32).to_le_bytes());
+    out.extend_from_slice(id);
     let doc = member.doc.as_ref().map_or(&[][..], Doc::as_bytes);
     out.extend_from_slice(&(doc.len() as u32).to_le_bytes());
     out.extend_from_slice(doc);
@@ -371,11 +373,12 @@ fn decode(bytes: &[u8], indexes: &[Arc<IndexEntry>]) -> Result<Member, Error> {
         rest = tail;
         Ok(head)
     };
-    let id = i64::from_le_bytes(take(8)?.try_into().map_err(|_| damaged())?);
+    let id_len = u32::from_le_bytes(take(4)?.try_into().map_err(|_| damaged())?);
+    let record_id = RecordId::from_key(take(id_len as usize)?);
     let doc_len = u32::from_le_bytes(take(4)?.try_into().map_err(|_| damaged())?);
     let doc = take(doc_len as usize)?;
     let mut member = Member {
-        record_id: (id != i64::MIN).then_some(RecordId(id)),
+        record_id,
         doc: (!doc.is_empty()).then(|| Doc::Owned(doc.to_vec())),
         ..Default::default()
     };

@@ -79,7 +79,7 @@ impl PlanStage for SortMerge {
                 StageState::NeedTime => {}
                 StageState::Advanced(member) => {
                     if self.dedup
-                        && let Some(id) = member.record_id
+                        && let Some(id) = &member.record_id
                     {
                         self.dups_tested += 1;
                         if !self.seen.insert(id) {

@@ -136,7 +136,7 @@ pub struct EntryKey(KeyStringBuilder);
 
 impl EntryKey {
     /// The entry of `key` for this record; valid until the next call.
-    pub fn of(&mut self, key: &[u8], id: RecordId) -> &[u8] {
+    pub fn of(&mut self, key: &[u8], id: &RecordId) -> &[u8] {
         self.0.reset();
         self.0.append_encoded(key);
         self.0.append_record_id(id);

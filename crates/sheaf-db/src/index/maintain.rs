@@ -47,7 +47,7 @@ impl Modified<'_> {
 
 /// One document's change, as indexes see it. `None` on one side: inserted, deleted.
 pub(crate) struct Change<'a> {
-    pub(crate) id: RecordId,
+    pub(crate) id: &'a RecordId,
     pub(crate) old: Option<RawDoc<'a>>,
     pub(crate) new: Option<RawDoc<'a>>,
     pub(crate) modified: Modified<'a>,
@@ -170,7 +170,7 @@ impl WriteUnit {
         collection: &crate::catalog::Collection,
         index: &Index,
         key: Key<'_>,
-        id: RecordId,
+        id: &RecordId,
     ) -> Result<()> {
         let table = index.table();
         let mut taken = false;
@@ -179,7 +179,7 @@ impl WriteUnit {
             let entries = own.keys().range::<[u8], _>(from);
             for (entry, change) in entries.take_while(|(entry, _)| entry.starts_with(key.key)) {
                 taken |=
-                    matches!(change.write, KeyWrite::Put(_)) && record_of(entry, key.key)? != id;
+                    matches!(change.write, KeyWrite::Put(_)) && record_of(entry, key.key)? != *id;
             }
         }
         let own = self.unit.writes().table(table).cloned();
@@ -196,7 +196,7 @@ impl WriteUnit {
                 let replaced = own
                     .as_ref()
                     .is_some_and(|own| !own.keeps(entry) || own.keys().contains_key(entry));
-                taken = !replaced && record_of(entry, key.key)? != id;
+                taken = !replaced && record_of(entry, key.key)? != *id;
                 on = cursor.next().coded()?;
             }
         }

@@ -97,7 +97,7 @@ fn check_records(
                         continue;
                     }
                     *expected += keys.len() as u64;
-                    check_keys(index, id, &keys, &mut entry, snapshot, report)?;
+                    check_keys(index, &id, &keys, &mut entry, snapshot, report)?;
                 }
             }
             (Some(id), Err(error), _) => {
@@ -113,7 +113,7 @@ fn check_records(
 
 fn check_keys(
     index: &Index,
-    id: RecordId,
+    id: &RecordId,
     keys: &KeySet,
     entry: &mut EntryKey,
     snapshot: &dyn Snapshot,
@@ -218,7 +218,7 @@ fn find_extra(
         op.check_interrupt()?;
         if let Some((id, key_len)) = decode_record_id(cursor.key()) {
             let key = &cursor.key()[..key_len];
-            let record = snapshot.get(collection.table(), &record_key(id)).coded()?;
+            let record = snapshot.get(collection.table(), &record_key(&id)).coded()?;
             let belongs = record.is_some_and(|bytes| {
                 RawDoc::parse(&bytes).is_ok_and(|doc| {
                     index.keys_of(doc, &mut keys).is_ok() && keys.iter().any(|own| own.key == key)

@@ -126,9 +126,9 @@ impl DocumentDelete for Taker<'_> {
         self.query.filter.matches(doc)
     }
 
-    fn deleted(&mut self, id: RecordId, doc: RawDoc<'_>) -> Result<(), Error> {
+    fn deleted(&mut self, id: &RecordId, doc: RawDoc<'_>) -> Result<(), Error> {
         if self.return_document != ReturnDocument::None {
-            self.returned = Some(project(self.projection, doc, Some(id.0))?);
+            self.returned = Some(project(self.projection, doc, Some(id))?);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ mod update;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
@@ -166,7 +166,7 @@ fn parse_projection(
 fn project(
     projection: Option<&Projection>,
     doc: RawDoc<'_>,
-    record_id: Option<i64>,
+    record_id: Option<&RecordId>,
 ) -> Result<DocBuf, Error> {
     let Some(projection) = projection else {
         return Ok(doc.to_buf());

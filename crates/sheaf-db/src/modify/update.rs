@@ -228,7 +228,7 @@ impl DocumentUpdate for Applier<'_> {
             ReturnDocument::Before => record.old,
             ReturnDocument::After => record.new,
         };
-        self.returned = Some(project(self.projection, doc, Some(record.id.0))?);
+        self.returned = Some(project(self.projection, doc, Some(record.id))?);
         Ok(())
     }
 }

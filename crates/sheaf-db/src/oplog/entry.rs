@@ -171,7 +171,7 @@ fn append_times(out: &mut DocBuilder, ts: Timestamp) {
 fn put(unit: &mut WriteUnitOfWork, table: TableId, ts: Timestamp, entry: DocBuf) {
     unit.put(
         table,
-        &record_key(RecordId(ts.as_u64() as i64)),
+        &record_key(&RecordId::new(ts.as_u64() as i64)),
         entry.into_vec(),
     );
 }

@@ -284,8 +284,8 @@ fn newest_time(snapshot: &dyn Snapshot, collection: &Collection) -> Result<u64> 
         return Ok(0);
     }
     match record_id_of(cursor.key()) {
-        Some(id) => Ok(id.0 as u64),
-        None => Err(Error::new(
+        Some(sheaf_bson::RecordId::Number(number)) => Ok(number as u64),
+        _ => Err(Error::new(
             ErrorCode::DATA_CORRUPTION_DETECTED,
             "the oplog has a key that is no time",
         )),

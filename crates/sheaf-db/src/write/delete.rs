@@ -23,7 +23,7 @@ pub trait DocumentDelete {
     fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool>;
 
     /// The delete of a record stands in the unit of work. For findAndModify.
-    fn deleted(&mut self, _id: RecordId, _doc: RawDoc<'_>) -> Result<()> {
+    fn deleted(&mut self, _id: &RecordId, _doc: RawDoc<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -54,16 +54,16 @@ impl Db {
         let mut writer = BatchWriter::new(self, op, collection);
         let done = writer.write_all(records, multi, &mut |writer, record| {
             let deleted = writer.attempt(|unit, op, slot| {
-                unit.lock_record(op, slot, record.id)?;
-                let Some(bytes) = unit.document(slot, record.id)? else {
+                unit.lock_record(op, slot, &record.id)?;
+                let Some(bytes) = unit.document(slot, &record.id)? else {
                     return Ok(false);
                 };
                 let doc = parse(&bytes)?;
                 if bytes != record.document && !delete.still_matches(doc)? {
                     return Ok(false);
                 }
-                unit.delete(op, slot, record.id, doc)?;
-                delete.deleted(record.id, doc)?;
+                unit.delete(op, slot, &record.id, doc)?;
+                delete.deleted(&record.id, doc)?;
                 unit.remember_outcome(op, || update_outcome(false, delete.returned()));
                 Ok(true)
             })?;

@@ -21,7 +21,7 @@ impl WriteUnit {
         // Nobody can know the new record before the commit: it needs no lock.
         let id = collection.state.record_ids.take(1);
         let change = Change {
-            id,
+            id: &id,
             old: None,
             new: Some(doc),
             modified: Modified::Everything,
@@ -29,7 +29,7 @@ impl WriteUnit {
         self.maintain_indexes(op, slot, &change)?;
         self.unit.insert_new(
             table,
-            &record_key(id),
+            &record_key(&id),
             Bytes::copy_from_slice(doc.as_bytes()),
         );
         self.log(slot, |c| LoggedOp::insert(c.ns(), c.uuid(), doc));
@@ -45,7 +45,7 @@ impl WriteUnit {
         &mut self,
         op: &OpContext,
         slot: Slot,
-        id: RecordId,
+        id: &RecordId,
         old: RawDoc<'_>,
         new: RawDoc<'_>,
         modified: Modified<'_>,
@@ -80,7 +80,7 @@ impl WriteUnit {
         &mut self,
         op: &OpContext,
         slot: Slot,
-        id: RecordId,
+        id: &RecordId,
         old: RawDoc<'_>,
     ) -> Result<()> {
         let change = Change {

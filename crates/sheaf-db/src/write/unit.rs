@@ -317,14 +317,14 @@ impl WriteUnit {
     }
 
     /// The document of a record as the unit sees it.
-    pub fn document(&self, slot: Slot, id: RecordId) -> Result<Option<Bytes>> {
+    pub fn document(&self, slot: Slot, id: &RecordId) -> Result<Option<Bytes>> {
         let table = self.collection(slot).table();
         self.unit.get(table, &record_key(id)).coded()
     }
 
     /// Locks a record that is to be changed, before it is read.
     /// Errors: `WriteConflict`, `Interrupted`, `MaxTimeMSExpired`.
-    pub fn lock_record(&mut self, op: &OpContext, slot: Slot, id: RecordId) -> Result<()> {
+    pub fn lock_record(&mut self, op: &OpContext, slot: Slot, id: &RecordId) -> Result<()> {
         let table = self.collection(slot).table();
         self.lock(op, table, &record_key(id))
     }

@@ -80,7 +80,7 @@ pub trait DocumentUpdate {
 #[derive(Debug, Clone, Copy)]
 pub struct UpdatedRecord<'a> {
     /// Its record.
-    pub id: RecordId,
+    pub id: &'a RecordId,
     /// As it was.
     pub old: RawDoc<'a>,
     /// As it will be.
@@ -134,15 +134,15 @@ fn update_record(
     match first {
         Applied::NoMatch => return Ok(false),
         Applied::Unchanged => {
-            unchanged(update, record.id, seen, result)?;
+            unchanged(update, &record.id, seen, result)?;
             return Ok(true);
         }
         Applied::Changed { .. } => {}
     }
     let mut first = Some(first);
     writer.attempt(|unit, op, slot| {
-        unit.lock_record(op, slot, record.id)?;
-        let Some(bytes) = unit.document(slot, record.id)? else {
+        unit.lock_record(op, slot, &record.id)?;
+        let Some(bytes) = unit.document(slot, &record.id)? else {
             return Ok(false);
         };
         let now = parse(&bytes)?;
@@ -153,12 +153,12 @@ fn update_record(
         match applied {
             Applied::NoMatch => Ok(false),
             Applied::Unchanged => {
-                unchanged(update, record.id, now, result)?;
+                unchanged(update, &record.id, now, result)?;
                 Ok(true)
             }
             Applied::Changed { document, modified } => {
                 let new = document.as_raw();
-                let stands = unit.update(op, slot, record.id, now, new, modified.borrowed());
+                let stands = unit.update(op, slot, &record.id, now, new, modified.borrowed());
                 if let Err(error) = stands {
                     // The next attempt need not compute it again.
                     first = Some(Applied::Changed { document, modified });
@@ -167,7 +167,7 @@ fn update_record(
                 result.matched += 1;
                 result.modified += 1;
                 update.applied(&UpdatedRecord {
-                    id: record.id,
+                    id: &record.id,
                     old: now,
                     new,
                 })?;
@@ -180,7 +180,7 @@ fn update_record(
 
 fn unchanged(
     update: &mut dyn DocumentUpdate,
-    id: RecordId,
+    id: &RecordId,
     doc: RawDoc<'_>,
     result: &mut UpdateResult,
 ) -> Result<()> {

@@ -154,13 +154,13 @@ fn a_writer_who_waits_can_be_killed() {
             t.db.begin_write(&t.op, &ns("c"), patience)
                 .unwrap()
                 .unwrap();
-        let id = t.records("c")[0].0;
-        unit.lock_record(&t.op, slot, id).unwrap();
+        let id = t.records("c")[0].0.clone();
+        unit.lock_record(&t.op, slot, &id).unwrap();
         let waiting = OpContext::new();
         let limited = OpContext::new().with_max_time(std::time::Duration::from_millis(20));
         let lock = |op: &OpContext| {
             let (mut unit, slot) = t.db.begin_write(op, &ns("c"), patience)?.unwrap();
-            unit.lock_record(op, slot, id)
+            unit.lock_record(op, slot, &id)
         };
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| lock(&waiting));
@@ -172,7 +172,7 @@ fn a_writer_who_waits_can_be_killed() {
         // In a transaction nobody waits.
         let hasty = sheaf_db::write::unit::Patience::FailsAtOnce;
         let (mut second, slot) = t.db.begin_write(&t.op, &ns("c"), hasty).unwrap().unwrap();
-        assert_eq!(code(second.lock_record(&t.op, slot, id)), 112);
+        assert_eq!(code(second.lock_record(&t.op, slot, &id)), 112);
     });
 }
 
@@ -187,8 +187,8 @@ fn a_key_being_removed_is_waited_for() {
                 .unwrap()
                 .unwrap();
         let (id, doc) = t.records("c").remove(0);
-        unit.lock_record(&t.op, slot, id).unwrap();
-        unit.delete(&t.op, slot, id, doc.as_raw()).unwrap();
+        unit.lock_record(&t.op, slot, &id).unwrap();
+        unit.delete(&t.op, slot, &id, doc.as_raw()).unwrap();
         std::thread::scope(|scope| {
             let inserting = OpContext::new();
             let (t, second) = (&t, doc! {"_id": 1, "second": true});

@@ -241,7 +241,7 @@ fn a_damaged_index_is_found() {
         let entry = |n: i32, id: i64| {
             let mut entry = sheaf_db::index::key_set::EntryKey::default();
             let key = index.encoder().encode([sheaf_bson::RawValue::Int32(n)]);
-            entry.of(&key, sheaf_bson::RecordId(id)).to_vec()
+            entry.of(&key, &sheaf_bson::RecordId::new(id)).to_vec()
         };
         let mut unit = t.db.storage().begin().unwrap();
         unit.delete(index.table(), &entry(1, 1));

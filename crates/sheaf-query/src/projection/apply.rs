@@ -1,7 +1,9 @@
 //! A projection applied to a document: bytes copied element by element.
 
 use sheaf_bson::error_code::ErrorCode;
-use sheaf_bson::{DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_bson::{
+    DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue, RecordId,
+};
 
 use super::{Action, ElemMatch, Field, Kind, Node, Projection, Slice};
 use crate::matcher::MatchDetails;
@@ -14,7 +16,7 @@ const DEPTH_MAX: usize = 250;
 struct Input<'a> {
     root: RawDoc<'a>,
     details: Option<&'a MatchDetails>,
-    record_id: Option<i64>,
+    record_id: Option<&'a RecordId>,
     /// The positional operator has not yet met its array.
     positional: bool,
 }
@@ -41,7 +43,7 @@ impl Projection {
         &self,
         doc: RawDoc<'_>,
         details: Option<&MatchDetails>,
-        record_id: Option<i64>,
+        record_id: Option<&RecordId>,
         out: &mut DocBuilder,
     ) -> Result<(), Error> {
         let input = Input {
@@ -58,7 +60,7 @@ impl Projection {
         if let Some(id) = record_id
             && self.show_record_id
         {
-            out.append("$recordId", id);
+            out.append("$recordId", id.as_raw());
         }
         Ok(())
     }
@@ -150,7 +152,7 @@ fn one_computed(field: &Field, input: Input<'_>, out: &mut DocBuilder) -> Result
     match &field.action {
         Action::RecordId => {
             if let Some(id) = input.record_id {
-                out.append(&*field.name, id);
+                out.append(&*field.name, id.as_raw());
             }
         }
         Action::Computed(expression) => {

@@ -1,6 +1,6 @@
 //! A projection answered from an index key: no document is read.
 
-use sheaf_bson::{DocBuilder, RawValue};
+use sheaf_bson::{DocBuilder, RawValue, RecordId};
 
 use super::{Action, Node, Projection};
 
@@ -14,7 +14,7 @@ impl Projection {
     pub fn apply_covered<'k>(
         &self,
         key: impl Iterator<Item = (&'k str, RawValue<'k>)>,
-        record_id: Option<i64>,
+        record_id: Option<&RecordId>,
         out: &mut DocBuilder,
     ) {
         let kept: Vec<(&str, RawValue<'_>)> =
@@ -23,7 +23,7 @@ impl Projection {
         if let Some(id) = record_id
             && self.show_record_id
         {
-            out.append("$recordId", id);
+            out.append("$recordId", id.as_raw());
         }
     }
 }

@@ -18,8 +18,10 @@ fn apply(
     details: Option<&MatchDetails>,
 ) -> Result<DocBuf, sheaf_bson::Error> {
     let mut out = DocBuilder::new();
-    let record_id = projection.needs_record_id().then_some(77);
-    projection.apply(doc.as_raw(), details, record_id, &mut out)?;
+    let record_id = projection
+        .needs_record_id()
+        .then_some(sheaf_bson::RecordId::new(77));
+    projection.apply(doc.as_raw(), details, record_id.as_ref(), &mut out)?;
     Ok(out.finish())
 }
 

@@ -120,7 +120,7 @@ fn index_keys() {
     for (path, _) in fields {
         builder.append(doc.get(path).unwrap_or(RawValue::Null));
     }
-    builder.append_record_id(sheaf_bson::RecordId(9));
+    builder.append_record_id(&sheaf_bson::RecordId::new(9));
     let index_key = builder.as_bytes().to_vec();
     for spec in [
         doc! {"a": 1},

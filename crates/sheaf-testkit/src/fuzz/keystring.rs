@@ -41,7 +41,7 @@ fn pair_sorts(a: RawValue<'_>, b: RawValue<'_>, descending: bool) {
         builder.append_directed(value, descending);
         match end {
             Some(discriminator) => builder.append_discriminator(discriminator),
-            None => builder.append_record_id(RecordId(7)),
+            None => builder.append_record_id(&RecordId::new(7)),
         };
         builder.finish().0
     };

@@ -42,7 +42,12 @@ pub fn query(data: &[u8]) {
         };
         let mut out = DocBuilder::new();
         if projection
-            .apply(doc, Some(&details), Some(1), &mut out)
+            .apply(
+                doc,
+                Some(&details),
+                Some(&sheaf_bson::RecordId::new(1)),
+                &mut out,
+            )
             .is_ok()
         {
             let out = out.finish();

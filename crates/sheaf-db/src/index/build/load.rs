@@ -150,7 +150,7 @@ fn scan(
             index.keys_of(doc, &mut keys)?;
             build.add_multikey(number, keys.multikey_paths());
             for key in keys.iter() {
-                sort.push(entry.of(key.key, id), key.type_bits)?;
+                sort.push(entry.of(key.key, &id), key.type_bits)?;
             }
             for path in keys.array_paths() {
                 let known = &mut arrays[number];

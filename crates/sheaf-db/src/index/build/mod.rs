@@ -127,7 +127,7 @@ impl IndexBuild {
         number: usize,
         old: &KeySet,
         new: &KeySet,
-        id: RecordId,
+        id: &RecordId,
         entry: &mut EntryKey,
     ) -> Result<()> {
         self.add_multikey(number, new.multikey_paths());

@@ -83,6 +83,14 @@ impl Number {
         }
     }
 
+    /// A long that fits an int as an int.
+    pub fn narrowed(self) -> Number {
+        match self {
+            Number::Long(n) => Number::integer(n, true),
+            other => other,
+        }
+    }
+
     /// Any zero.
     pub fn is_zero(self) -> bool {
         match self {

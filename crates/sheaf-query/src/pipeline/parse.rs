@@ -24,11 +24,14 @@ type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
 pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
     ("$bucket", stages::bucket::parse),
+    ("$bucketAuto", stages::bucket_auto::parse),
     ("$collStats", |v, _| generated("$collStats", 5447000, v)),
     ("$count", count),
     ("$currentOp", |v, _| generated("$currentOp", 9, v)),
+    ("$densify", stages::densify::parse),
     ("$documents", stages::documents::parse),
     ("$facet", stages::facet::parse),
+    ("$fill", stages::fill::parse),
     ("$graphLookup", stages::graph_lookup::parse),
     ("$group", |v, c| {
         Ok(Stage::Group(Arc::new(Group::parse(v, &c.parse.variables)?)).into())
@@ -66,10 +69,7 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
 
 /// Stages that MongoDB has and this does not, yet: the message can say more.
 const ABSENT: &[&str] = &[
-    "$bucketAuto",
     "$changeStream",
-    "$densify",
-    "$fill",
     "$geoNear",
     "$search",
     "$searchMeta",

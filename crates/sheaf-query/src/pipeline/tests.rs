@@ -205,7 +205,7 @@ macro_rules! scripts {
     };
 }
 
-scripts! { stages group bucket window unwind optimize refused scenarios }
+scripts! { stages group bucket bucket_auto densify fill window unwind optimize refused scenarios }
 
 /// Counts what is asked of it.
 struct Counting {

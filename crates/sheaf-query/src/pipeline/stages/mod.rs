@@ -1,8 +1,12 @@
 //! Stages with a file of their own. See [`stage`](super::stage) for how one is written.
 
 pub mod bucket;
+pub mod bucket_auto;
+pub mod densify;
 pub mod documents;
 pub mod facet;
+pub mod fill;
+mod granularity;
 pub mod graph_lookup;
 pub mod lookup;
 pub mod merge;

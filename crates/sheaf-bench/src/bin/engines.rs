@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin engines -- [--documents N] [--bytes B] [--seconds S]
-//!       [--rounds R] [--fresh VERSIONS] [--hold SECONDS] [--folder F] [--engines a,b] [only ...]
+//!       [--rounds R] [--fresh VERSIONS] [--generation-mb M] [--hold SECONDS] [--folder F] [--engines a,b] [only ...]
 //! ```
 //!
 //! `only` is any of: read commit db_bench. Every engine is loaded with the same documents (five keys each, see
@@ -35,6 +35,7 @@ struct Options {
     duration: Duration,
     rounds: usize,
     fresh: u64,
+    generation: Option<u64>,
     hold: Duration,
     folder: PathBuf,
     engines: Vec<String>,
@@ -48,6 +49,7 @@ fn options() -> Result<Options> {
         duration: Duration::from_secs(2),
         rounds: 3,
         fresh: 500_000,
+        generation: None,
         hold: Duration::from_secs(60),
         folder: std::env::temp_dir(),
         engines: ["sheaf", "redb", "LMDB"].map(String::from).to_vec(),
@@ -62,6 +64,7 @@ fn options() -> Result<Options> {
             "--seconds" => options.duration = Duration::from_secs_f64(value()?.parse()?),
             "--rounds" => options.rounds = value()?.parse()?,
             "--fresh" => options.fresh = value()?.parse()?,
+            "--generation-mb" => options.generation = Some(value()?.parse::<u64>()? << 20),
             "--hold" => options.hold = Duration::from_secs_f64(value()?.parse()?),
             "--folder" => options.folder = value()?.into(),
             "--engines" => options.engines = value()?.split(',').map(String::from).collect(),
@@ -166,7 +169,7 @@ fn main() -> Result<()> {
         let folder = tempfile::tempdir_in(&options.folder)?;
         let mut contenders = Vec::new();
         for name in &options.engines {
-            contenders.push(contender(name, folder.path())?);
+            contenders.push(contender(name, folder.path(), options.generation)?);
         }
         let documents = Documents {
             count: options.documents,
@@ -204,10 +207,20 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn contender(name: &str, folder: &Path) -> Result<Box<dyn Contender>> {
+fn contender(name: &str, folder: &Path, generation: Option<u64>) -> Result<Box<dyn Contender>> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
     Ok(match name {
+        "sheaf" => {
+            let options = SheafOptions {
+                cache_bytes: 4 << 30,
+                // The load is measured alone, and once more until all is in its place.
+                generation_bytes: generation,
+                ..SheafOptions::default()
+            };
+            let engine = SheafEngine::open(&folder, options)?;
+            Box::new(EngineContender::create(Arc::new(engine))?)
+        }
         "memory" => Box::new(EngineContender::create(Arc::new(MemoryEngine::new()))?),
         "sheaf" => {
             let options = SheafOptions {
@@ -522,7 +535,7 @@ fn held(
 /// The five of RocksDB's benchmark page in our form: keys of 20 bytes, values of 400, one table.
 fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
     let folder = tempfile::tempdir_in(&options.folder)?;
-    let contender = contender(name, folder.path())?;
+    let contender = contender(name, folder.path(), None)?;
     let count = options.documents * 2;
     let documents = Documents { count, bytes: 400 };
     let put = |n: u64, version: u64| Put {

@@ -38,7 +38,10 @@ impl Contender for EngineContender {
     fn commit(&self, puts: Vec<Put>, synced: bool) -> Result<()> {
         let mut batch = WriteBatch::new();
         for put in puts {
-            batch.put(table(put.table), &put.key, put.value);
+            match put.fresh {
+                true => batch.insert_new(table(put.table), &put.key, put.value),
+                false => batch.put(table(put.table), &put.key, put.value),
+            }
         }
         let durability = if synced {
             Durability::Synced

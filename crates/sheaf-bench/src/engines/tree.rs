@@ -41,6 +41,7 @@ impl TreeContender {
         let name = match reading {
             PageReading::Mapped => "tree",
             PageReading::Cached => "tree-cached",
+            PageReading::Auto => "tree",
         };
         Ok(TreeContender {
             name,

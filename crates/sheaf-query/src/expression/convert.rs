@@ -634,7 +634,7 @@ pub(super) fn convert_any<'e>(
     let Some(raw) = input.non_null() else {
         return match is_absent(&args[5]) {
             true => Ok(EvalValue::NULL),
-            false => args[5].evaluate(ctx),
+            false => args[5].evaluate(inner),
         };
     };
     let Some(target) = target else {
@@ -656,7 +656,7 @@ pub(super) fn convert_any<'e>(
     }
     match convert(raw, target, how) {
         Ok(value) => Ok(value.into()),
-        Err(_) if !is_absent(&args[4]) => args[4].evaluate(ctx),
+        Err(_) if !is_absent(&args[4]) => args[4].evaluate(inner),
         Err(why) => Err(failure(operator, &why)),
     }
 }

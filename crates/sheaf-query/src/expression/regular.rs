@@ -66,7 +66,7 @@ fn with_operands<'e>(
     let input = args[0].evaluate(ctx)?;
     let ctx = ctx.holding(budget::heap_bytes(&input))?;
     let regex = args[1].evaluate(ctx)?;
-    let options = args[2].evaluate(ctx)?;
+    let options = args[2].evaluate(ctx.holding(budget::heap_bytes(&regex))?)?;
     let text = match input.non_null() {
         None => None,
         Some(RawValue::String(text) | RawValue::Symbol(text)) => Some(text),

@@ -220,6 +220,14 @@ fn an_evaluation_costs_no_more_than_it_may() {
         // Operands that wait for operands.
         "{$eq: [BIG, {$eq: [BIG, {$eq: [BIG, 1]}]}]}",
         "{$setUnion: [[BIG], [BIG], [BIG], [1]]}",
+        // Named operands that wait for others.
+        "{$dateAdd: {startDate: '$d', unit: BIG, amount: {$dateAdd: {startDate: '$d', unit: BIG, amount: {$strLenCP: BIG}}}}}",
+        "{$regexFind: {input: BIG, regex: BIG, options: {$regexFind: {input: 'x', regex: BIG}}}}",
+        "{$convert: {input: BIG, to: 'int', onError: {$convert: {input: BIG, to: 'int', onError: {$strLenCP: BIG}}}}}",
+        "{$replaceAll: {input: BIG, find: BIG, replacement: BIG}}",
+        "{$zip: {inputs: [[BIG], [BIG], [BIG]]}}",
+        "{$dateFromString: {dateString: BIG, onError: {$dateFromString: {dateString: BIG, onError: BIG}}}}",
+        "{$replaceAll: {input: '$s', find: 'x', replacement: '$s'}}",
         // Loops within loops, with nothing to show for it.
         "{$filter: {input: '$a', cond: {$filter: {input: '$a', cond: {$filter: {input: '$a', cond: false}}}}}}",
     ] {

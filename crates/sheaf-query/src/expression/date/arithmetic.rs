@@ -8,7 +8,8 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{DateTime, RawValue, Value};
 
-use super::super::eval::{EvalContext, EvalValue};
+use super::super::budget::heap_bytes;
+use super::super::eval::{EvalContext, EvalValue, pair};
 use super::super::operators::{Operator, is_absent};
 use super::super::{Expression, location};
 use super::zone::{self, Zone};
@@ -218,10 +219,12 @@ fn moved<'e>(
     ctx: EvalContext<'e>,
     back: bool,
 ) -> Result<EvalValue<'e>> {
-    let date = args[0].evaluate(ctx)?;
-    let unit = args[1].evaluate(ctx)?;
-    let amount = args[2].evaluate(ctx)?;
-    let zone = zone::operand(operator, &args[3], ctx)?;
+    // What is no date or unit may be large: it is held while the rest is computed.
+    let (date, unit) = pair(args, ctx)?;
+    let inner = ctx.holding(heap_bytes(&date) + heap_bytes(&unit))?;
+    let amount = args[2].evaluate(inner)?;
+    let inner = inner.holding(heap_bytes(&amount))?;
+    let zone = zone::operand(operator, &args[3], inner)?;
     let Some(date) = date_operand(operator, "startDate", &date, 5166403)? else {
         return Ok(EvalValue::NULL);
     };
@@ -315,9 +318,10 @@ pub(in crate::expression) fn date_diff<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let start = args[0].evaluate(ctx)?;
-    let end = args[1].evaluate(ctx)?;
+    let (start, end) = pair(args, ctx)?;
+    let ctx = ctx.holding(heap_bytes(&start) + heap_bytes(&end))?;
     let unit = args[2].evaluate(ctx)?;
+    let ctx = ctx.holding(heap_bytes(&unit))?;
     let zone = zone::operand(operator, &args[3], ctx)?;
     let Some(start) = date_operand(operator, "startDate", &start, 5166307)? else {
         return Ok(EvalValue::NULL);
@@ -392,8 +396,8 @@ pub(in crate::expression) fn date_trunc<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let date = args[0].evaluate(ctx)?;
-    let unit = args[1].evaluate(ctx)?;
+    let (date, unit) = pair(args, ctx)?;
+    let ctx = ctx.holding(heap_bytes(&date) + heap_bytes(&unit))?;
     let zone = zone::operand(operator, &args[3], ctx)?;
     let Some(date) = date_operand(operator, "date", &date, 5439012)? else {
         return Ok(EvalValue::NULL);

@@ -132,6 +132,7 @@ pub(in crate::expression) fn date_to_string<'e>(
             false => args[3].evaluate(ctx),
         };
     };
+    let ctx = ctx.holding(budget::heap_bytes(&date))?;
     let format = args[1].evaluate(ctx)?;
     let ctx = ctx.holding(budget::heap_bytes(&format))?;
     let Some(zone) = zone::operand(operator, &args[2], ctx)? else {
@@ -377,7 +378,9 @@ pub(in crate::expression) fn date_from_string<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let text = args[0].evaluate(ctx)?;
-    let format = args[1].evaluate(ctx.holding(budget::heap_bytes(&text))?)?;
+    let ctx = ctx.holding(budget::heap_bytes(&text))?;
+    let format = args[1].evaluate(ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&format))?;
     let format = match is_absent(&args[1]) {
         true => None,
         false => match format_operand(operator, &format, 40684)? {

@@ -155,6 +155,7 @@ fn part<'e>(
     let Some(raw) = value.non_null() else {
         return Ok(EvalValue::NULL);
     };
+    // What is no date is refused before the zone is computed, so nothing large is held meanwhile.
     let millis = millis_of(raw).ok_or_else(|| not_a_date(operator, 16006, raw))?;
     Ok(match zone::operand(operator, &args[1], ctx)? {
         Some(zone) => pick(Civil::from_millis(zone.to_local(millis))).into(),

@@ -15,6 +15,7 @@ pub(in crate::expression) fn date_to_parts<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let date = args[0].evaluate(ctx)?;
+    let ctx = ctx.holding(super::super::budget::heap_bytes(&date))?;
     let Some(zone) = zone::operand(operator, &args[1], ctx)? else {
         return Ok(EvalValue::NULL);
     };

@@ -25,12 +25,15 @@ use super::{LimitsReached, Planned, PlannerParams};
 use crate::canonical::CanonicalQuery;
 use crate::matcher::MatchExpression;
 
+/// A `$or` of more branches is planned as a whole: each branch may cost a trial.
+const BRANCHES_MAX: usize = 256;
+
 /// Picks one of a branch's solutions, of which there are several.
 pub type Pick<'p> = dyn FnMut(&Arc<CanonicalQuery>, &[QuerySolution]) -> Result<usize, Error> + 'p;
 
 /// Whether the query is planned branch by branch.
 pub fn has_subplans(query: &CanonicalQuery) -> bool {
-    matches!(&*query.filter, MatchExpression::Or(children) if children.len() > 1)
+    matches!(&*query.filter, MatchExpression::Or(children) if (2..=BRANCHES_MAX).contains(&children.len()))
         && query.hint.is_none()
         && query.min.is_none()
         && query.max.is_none()

@@ -11,7 +11,7 @@ use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::planner::bounds::IndexBounds;
 use crate::planner::index_entry::IndexEntry;
 use crate::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
-use crate::planner::{PlannerParams, plan};
+use crate::planner::{PlannerParams, has_subplans, plan, plan_branches};
 
 /// Stages, checks at their top level, and intervals of all candidates.
 const SIZE_MAX: usize = 1_000_000;
@@ -54,7 +54,7 @@ fn size(node: &SolutionNode) -> usize {
             };
             checks + size(child)
         }
-        SolutionNode::Sort { child, .. } => size(child),
+        SolutionNode::Sort { child, .. } | SolutionNode::Subplan { child } => size(child),
         SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
             children.iter().map(size).sum()
         }
@@ -87,6 +87,41 @@ fn many_alternatives() {
     let of = |i: usize| format!("{{a: {{$gt: {}, $lt: {}}}}}", 3 * i, 3 * i + 1);
     let found = solutions(&list("$or", 5_000, of), vec![index("{a: 1, b: 1}")]);
     assert!(size(&found[0].root) >= 5_000);
+}
+
+/// Branch by branch there is a choice, perhaps a trial, for each: not for thousands.
+#[test]
+fn many_branches() {
+    let of = |i: usize| format!("{{a: {i}, b: {i}, x{i}: 1}}");
+    let indexes = || {
+        let patterns = ["{a: 1}", "{b: 1}", "{a: 1, b: 1}", "{c: 1, a: 1}"];
+        let indexes = patterns.map(|pattern| Arc::new(index(pattern)));
+        indexes.to_vec()
+    };
+    let query = |n: usize| {
+        let filter = json::parse_doc(&list("$or", n, of)).unwrap();
+        CanonicalQuery::new(FindSpec {
+            filter: Some(filter.as_raw()),
+            ..FindSpec::default()
+        })
+        .unwrap()
+    };
+    assert!(!has_subplans(&query(5_000)));
+    let query = query(256);
+    assert!(has_subplans(&query));
+    let indexes = indexes();
+    let params = PlannerParams::new(&indexes);
+    let mut choices = 0;
+    let mut pick = |_: &Arc<CanonicalQuery>, of: &[QuerySolution]| {
+        choices += 1;
+        assert!(of.len() <= 64);
+        Ok(of.len() - 1)
+    };
+    let planned = plan_branches(&query, &params, &mut pick, &|| true).unwrap();
+    let (planned, recipe) = planned.unwrap();
+    assert_eq!(choices, 256);
+    assert!(size(&planned.solutions[0].root) < 10 * 256);
+    assert!(recipe.unwrap().bytes() < 1000 * 256);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sheaf_bson::{Error, ErrorCode, Result, Timestamp};
 use sheaf_storage::{Snapshot, Storage, StorageEngine};
 
+use crate::aggregate::sink::TEMPORARY_PREFIX;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::{Catalog, Random, ReadView, open};
@@ -104,7 +105,18 @@ impl Db {
             last_timestamp: AtomicU64::new(0),
         });
         db.find_oplog()?;
+        db.drop_unfinished_outputs()?;
         Ok(db)
+    }
+
+    /// Drops the collections that `$out` was filling when the server died.
+    fn drop_unfinished_outputs(&self) -> Result<()> {
+        let catalog = self.catalog();
+        let names = catalog.collections().map(|collection| collection.ns());
+        for ns in names.filter(|ns| ns.collection().starts_with(TEMPORARY_PREFIX)) {
+            self.drop_collection(&OpContext::new(), ns)?;
+        }
+        Ok(())
     }
 
     /// Syncs and closes the engine. Whoever still holds the database gets `ShutdownInProgress`.

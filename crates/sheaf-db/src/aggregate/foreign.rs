@@ -3,10 +3,11 @@
 //! ```text
 //!   open       view? ─> its pipeline in front ─> optimise ─> start
 //!   open_join  the first probe plans {path: value}; where its plan is one scan of an index, later
-//!              probes put their values in the place of the first one's and plan nothing
+//!              probes put their values in the place of the first one's and plan nothing; where
+//!              it is a scan of the collection, the second probe makes a table of it
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
@@ -20,6 +21,7 @@ use sheaf_query::planner::bounds::{IndexBounds, Interval, OrderedIntervalList};
 use sheaf_query::planner::index_entry::IndexKind;
 use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
 
+use super::hash_join::HashTable;
 use super::{Aggregate, AggregateContext, Input};
 use crate::catalog::{Namespace, ReadView};
 use crate::exec::{Doc, express};
@@ -154,6 +156,7 @@ impl Foreign {
             }
             Foreign::Join(join) => {
                 let mut counts = join.counts.clone();
+                counts.strategy = Some(join.strategy());
                 if let Some(current) = &join.current {
                     let read = current.input_counts();
                     counts.keys_examined += read.keys_examined;
@@ -189,6 +192,10 @@ enum Access {
     ById(Option<Arc<MatchExpression>>),
     /// Values go into the place of others.
     Template(Box<Template>),
+    /// No index serves the path: the next probe makes a table.
+    Scan,
+    /// All documents by value.
+    Table(Box<HashTable>),
     /// Every probe plans.
     Planned,
 }
@@ -304,6 +311,14 @@ impl Join {
             Access::Unknown if values.iter().all(|v| is_simple(*v)) => {
                 self.first_probe(op, values)?
             }
+            Access::Scan if values.iter().all(|v| is_simple(*v)) => {
+                self.access = self.table(op)?;
+                match self.access {
+                    Access::Table(_) => self.probe_table(values)?,
+                    _ => self.probe_planned(op, values)?,
+                }
+            }
+            Access::Table(_) if values.iter().all(|v| is_simple(*v)) => self.probe_table(values)?,
             _ => self.probe_planned(op, values)?,
         };
         self.current = Some(Box::new(started));
@@ -338,7 +353,7 @@ impl Join {
         let mut found = VecDeque::new();
         let mut counts = crate::exec::WorkCounts::default();
         if let Some(collection) = &self.view.collection {
-            let mut seen = Vec::new();
+            let mut seen = HashSet::new();
             for value in values {
                 op.check_interrupt()?;
                 let one = express::find_by_id(collection, &self.view.snapshot, *value)?;
@@ -347,14 +362,15 @@ impl Join {
                 let Some((id, bytes)) = one.record else {
                     continue;
                 };
-                if values.len() > 1 {
-                    if seen.contains(&id) {
-                        continue;
-                    }
-                    seen.push(id);
+                if values.len() > 1 && !seen.insert(id) {
+                    continue;
                 }
                 let doc = Doc::Shared(bytes);
-                if filter.is_none_or(|f| f.matches(doc.as_raw()).unwrap_or(true)) {
+                let matches = match filter {
+                    Some(filter) => filter.matches(doc.as_raw())?,
+                    None => true,
+                };
+                if matches {
                     found.push_back(doc);
                 }
             }
@@ -372,13 +388,11 @@ impl Join {
     fn first_probe(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<Aggregate> {
         let query = self.query(values)?;
         if self.view.collection.is_some() {
-            let solutions = find::plan(&self.view, &query, self.cx.options())?;
             let (executor, _) = find::start(&self.view, op, &query, self.cx.options())?;
             let winner = executor.solution().clone();
             self.access = match Template::of(&query, &winner, &self.path) {
                 Some(template) => Access::Template(Box::new(template)),
-                // With no other plan to try there is nothing a later probe could choose better.
-                None if solutions.len() == 1 => Access::Planned,
+                None if self.can_hash(&winner) => Access::Scan,
                 None => Access::Planned,
             };
             note_solution(&winner.root, &mut self.counts);
@@ -390,6 +404,71 @@ impl Join {
             ));
         }
         self.probe_planned(op, values)
+    }
+
+    /// Whether a table can take the place of the plan: it scans the collection, and the documents that
+    /// hold a value are wanted as they are.
+    fn can_hash(&self, plan: &QuerySolution) -> bool {
+        let prefix = &self.split.prefix;
+        matches!(plan.root, SolutionNode::CollScan { .. })
+            && prefix.sort.is_none()
+            && prefix.skip == 0
+            && prefix.limit.is_none()
+            && prefix.projection.is_none()
+    }
+
+    /// Reads all documents into a table; `Planned` when they are too many.
+    fn table(&mut self, op: &OpContext) -> Result<Access> {
+        let Some(mut table) = HashTable::new(&self.path) else {
+            return Ok(Access::Planned);
+        };
+        let pipeline = OptimizedPipeline {
+            prefix: CursorPrefix {
+                filter: self.split.prefix.filter.clone(),
+                ..Default::default()
+            },
+            rest: Pipeline::default(),
+        };
+        let mut all = super::start(&self.cx, &self.view, op, &pipeline, None)?;
+        let bytes_max = self.cx.options().sort_memory_bytes_max;
+        let collator = self.cx.parse().collator().cloned();
+        let mut fits = true;
+        while fits && let Some(doc) = all.next(op)? {
+            fits = table.add(doc, collator.as_deref(), bytes_max);
+        }
+        let read = all.input_counts();
+        self.counts.keys_examined += read.keys_examined;
+        self.counts.docs_examined += read.docs_examined;
+        self.cx.add_foreign_counts(read);
+        note_plan(&all, &mut self.counts);
+        Ok(match fits {
+            true => Access::Table(Box::new(table)),
+            false => Access::Planned,
+        })
+    }
+
+    fn probe_table(&mut self, values: &[RawValue<'_>]) -> Result<Aggregate> {
+        let collator = self.cx.parse().collator().cloned();
+        let found = match &mut self.access {
+            Access::Table(table) => table.find(values, collator.as_deref())?,
+            _ => Vec::new(),
+        };
+        let found = (found.into(), crate::exec::WorkCounts::default());
+        Ok(Aggregate::new(
+            &self.cx,
+            Input::Found(Box::new(found)),
+            &self.split.rest.stages,
+        ))
+    }
+
+    fn strategy(&self) -> &'static str {
+        match &self.access {
+            Access::ById(_) | Access::Template(_) => "IndexedLoopJoin",
+            Access::Table(_) => "HashJoin",
+            _ if !self.counts.indexes_used.is_empty() => "IndexedLoopJoin",
+            _ if self.view.collection.is_none() => "NonExistentForeignCollection",
+            _ => "NestedLoopJoin",
+        }
     }
 
     /// The prefix with the equality as a query.

@@ -12,6 +12,7 @@ mod context;
 mod environment;
 pub mod explain;
 mod foreign;
+mod hash_join;
 mod plan;
 pub mod sink;
 

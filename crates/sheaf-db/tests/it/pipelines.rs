@@ -18,12 +18,12 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use sheaf_bson::json::{parse, parse_doc, parse_prefix, typed};
-use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, Error, RawValue};
+use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawValue, doc};
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
-use sheaf_db::{Namespace, ResultSource};
+use sheaf_db::{Namespace, OpContext, ResultSource};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};
@@ -476,4 +476,129 @@ fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
             }
         }
     }
+}
+
+/// A collection whose documents are large.
+fn large(documents: i32, bytes: usize) -> TestDb {
+    let test = TestDb::new(EngineKind::Memory, Default::default());
+    for id in 0..documents {
+        let doc = doc! {"_id": id, "k": 1, "s": "x".repeat(bytes)};
+        test.insert("c", doc).unwrap();
+    }
+    test
+}
+
+fn code_of(test: &TestDb, stages: &str) -> i32 {
+    let run = run_with(test, "c", &array(stages), QueryOptions::default(), true);
+    run.map_or_else(|e| e.code().0, |_| 0)
+}
+
+#[test]
+fn bombs_end_in_an_error() {
+    let test = large(40, 500_000);
+    // 20 MB in one document: the join's own limit, unless the matches leave it one by one.
+    let join = "{$lookup: {from: 'c', localField: 'k', foreignField: 'k', as: 'j'}}";
+    assert_eq!(code_of(&test, &format!("[{{$limit: 2}}, {join}]")), 4568);
+    let unwound = format!("[{{$limit: 2}}, {join}, {{$unwind: '$j'}}, {{$count: 'n'}}]");
+    assert_eq!(code_of(&test, &unwound), 0);
+    let pipeline = "[{$limit: 1}, {$lookup: {from: 'c', pipeline: [], as: 'j'}}]";
+    assert_eq!(code_of(&test, pipeline), 4568);
+    assert_eq!(code_of(&test, "[{$facet: {a: []}}]"), 10334);
+    // 6 times 20 MB: more than a facet may hold before its document is built.
+    let many: Vec<String> = (0..6).map(|f| format!("f{f}: []")).collect();
+    assert_eq!(
+        code_of(&test, &format!("[{{$facet: {{{}}}}}]", many.join(", "))),
+        4031700
+    );
+    let pushed = "[{$group: {_id: null, all: {$push: '$$ROOT'}}}]";
+    assert_eq!(code_of(&test, pushed), 10334);
+}
+
+#[test]
+fn pipelines_within_pipelines_have_a_limit() {
+    let test = large(1, 1);
+    let nested = |depth: usize| {
+        let mut text = "[]".to_owned();
+        for _ in 0..depth {
+            text = format!("[{{$unionWith: {{coll: 'c', pipeline: {text}}}}}]");
+        }
+        code_of(&test, &text)
+    };
+    assert_eq!(nested(20), 0);
+    assert_eq!(nested(21), 232);
+}
+
+#[test]
+fn an_operation_that_is_over_its_time_ends_in_every_stage() {
+    let test = large(3, 10);
+    for stages in [
+        "[{$group: {_id: '$k'}}]",
+        "[{$addFields: {z: 1}}, {$sort: {z: 1}}]",
+        "[{$unwind: '$k'}, {$group: {_id: '$k'}}]",
+        "[{$lookup: {from: 'c', localField: 'k', foreignField: 'k', as: 'j'}}]",
+        "[{$lookup: {from: 'c', pipeline: [{$count: 'n'}], as: 'j'}}]",
+        "[{$graphLookup: {from: 'c', startWith: 1, connectFromField: 'k', connectToField: 'k', as: 'g'}}]",
+        "[{$facet: {a: [], b: [{$sort: {_id: 1}}]}}]",
+        "[{$unionWith: 'c'}, {$project: {z: 1}}]",
+        "[{$merge: 'd'}]",
+        "[{$out: 'd'}]",
+    ] {
+        let (on, pipeline) = prepared(&test, "c", &array(stages), true).unwrap();
+        let cx = AggregateContext::new(&test.db, on.db(), parse_context(), QueryOptions::default());
+        let op = OpContext::new();
+        let view = cx.view(&op, &on).unwrap();
+        let mut source = aggregate::start(&cx, &view, &op, &pipeline, None).unwrap();
+        op.kill(ErrorCode::INTERRUPTED);
+        let ended = match &pipeline.rest.sink {
+            Some(sink) => aggregate::sink::run(&cx, &op, &mut source, sink).unwrap_err(),
+            None => source.next(&op).map(|_| ()).unwrap_err(),
+        };
+        assert_eq!(ended.code(), ErrorCode::INTERRUPTED, "{stages}");
+    }
+    // Nothing is left of what was being filled.
+    assert!(test.db.catalog().collection(&ns("d")).is_none());
+    assert_eq!(test.db.catalog().collections().count(), 1);
+}
+
+#[test]
+fn no_disk_use_means_an_error_and_no_file_stays() {
+    let test = large(50, 1000);
+    let options = |allow_disk_use| QueryOptions {
+        allow_disk_use,
+        ..small(&test)
+    };
+    for stages in [
+        "[{$addFields: {z: 1}}, {$sort: {z: 1}}]",
+        "[{$group: {_id: '$_id', s: {$push: '$s'}}}]",
+    ] {
+        let stages = array(stages);
+        let refused = run_with(&test, "c", &stages, options(false), true).unwrap_err();
+        assert_eq!(
+            refused.code(),
+            ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED
+        );
+        assert_eq!(
+            run_with(&test, "c", &stages, options(true), true)
+                .unwrap()
+                .len(),
+            50
+        );
+    }
+    let left = std::fs::read_dir(test.dir().join("_tmp")).map_or(0, Iterator::count);
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn what_out_had_not_finished_is_gone_after_a_restart() {
+    let mut test = large(1, 1);
+    let unfinished = format!(
+        "{}0123456789abcdef01234567",
+        aggregate::sink::TEMPORARY_PREFIX
+    );
+    test.insert(&unfinished, doc! {"_id": 1}).unwrap();
+    answer(&test, "view v on c [{$match: {k: 1}}]");
+    test.reopen();
+    assert!(test.db.catalog().collection(&ns(&unfinished)).is_none());
+    // Views are there again.
+    assert_eq!(answer(&test, "run v [{$count: 'n'}]"), ["{ n: 1 }"]);
 }

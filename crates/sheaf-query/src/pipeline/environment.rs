@@ -129,6 +129,8 @@ pub struct ForeignCounts {
     pub collection_scans: u64,
     /// Names of indexes used, each once.
     pub indexes_used: Vec<String>,
+    /// How a join finds its documents: `IndexedLoopJoin`, `HashJoin`, `NestedLoopJoin`.
+    pub strategy: Option<&'static str>,
 }
 
 impl ForeignCounts {
@@ -137,6 +139,7 @@ impl ForeignCounts {
         self.keys_examined += other.keys_examined;
         self.docs_examined += other.docs_examined;
         self.collection_scans += other.collection_scans;
+        self.strategy = other.strategy.or(self.strategy);
         for index in &other.indexes_used {
             if !self.indexes_used.contains(index) {
                 self.indexes_used.push(index.clone());
@@ -146,6 +149,9 @@ impl ForeignCounts {
 
     /// Appends them as explain shows them.
     pub fn append(&self, out: &mut DocBuilder) {
+        if let Some(strategy) = self.strategy {
+            out.append("strategy", strategy);
+        }
         out.append("totalDocsExamined", self.docs_examined as i64);
         out.append("totalKeysExamined", self.keys_examined as i64);
         out.append("collectionScans", self.collection_scans as i64);

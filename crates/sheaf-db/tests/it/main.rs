@@ -3,6 +3,7 @@
 mod builds;
 mod catalog;
 mod choosing;
+mod collation;
 mod concurrency;
 mod crash;
 mod differential;

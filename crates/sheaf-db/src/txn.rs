@@ -28,6 +28,16 @@ use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::write::unit::{Slot, WriteStats, WriteUnit};
 
+/// What a transaction is kept from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// From seeing others' writes, and from writing what another has written. Write skew is permitted.
+    #[default]
+    Snapshot,
+    /// From everything that could not happen one after the other.
+    Serializable,
+}
+
 /// A transaction in progress, or one that has ended.
 pub struct Transaction {
     state: Mutex<State>,
@@ -47,9 +57,14 @@ enum State {
 
 impl Transaction {
     /// Begins one: its snapshot is that of now. `lock_wait` is `maxTransactionLockRequestTimeoutMillis`.
-    pub fn begin(db: &Arc<Db>, lock_wait: Duration) -> Result<Arc<Transaction>> {
+    ///
+    pub fn begin(
+        db: &Arc<Db>,
+        lock_wait: Duration,
+        isolation: Isolation,
+    ) -> Result<Arc<Transaction>> {
         Ok(Arc::new(Transaction {
-            state: Mutex::new(State::Parked(Box::new(db.begin_unit()?))),
+            state: Mutex::new(State::Parked(Box::new(db.begin_unit(isolation)?))),
             begun: Instant::now(),
             lock_wait,
         }))

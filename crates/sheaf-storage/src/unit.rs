@@ -18,6 +18,7 @@
 
 mod locks;
 mod overlay;
+mod serial;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::error::{Result, StorageError};
 pub use locks::LockMode;
 use locks::{LockTable, Locked, UnitId};
 use overlay::OverlaySnapshot;
+use serial::{SerialGate, SerialUnit};
 
 /// An engine with the lock table that units of work share. Clones are the same storage.
 #[derive(Clone)]
@@ -42,6 +44,7 @@ pub struct Storage {
 struct Shared {
     engine: Arc<dyn StorageEngine>,
     locks: LockTable,
+    serial: SerialGate,
 }
 
 /// Counters of the lock table since the storage was opened.
@@ -57,6 +60,8 @@ pub struct LockStats {
     pub waits: u64,
     /// Of those, the ones given up at their limit.
     pub timeouts: u64,
+    /// Serializable units refused because of what they had read.
+    pub serialization_failures: u64,
 }
 
 impl Storage {
@@ -66,6 +71,7 @@ impl Storage {
             shared: Arc::new(Shared {
                 engine,
                 locks: LockTable::new(),
+                serial: SerialGate::default(),
             }),
         }
     }
@@ -82,9 +88,26 @@ impl Storage {
 
     /// Begins a unit of work.
     pub fn begin(&self) -> Result<WriteUnitOfWork> {
+        self.begin_with(|| Ok((None, self.shared.engine.snapshot()?)))
+    }
+
+    /// Begins a unit of work whose commit is refused with `WriteConflict` when anything that it has read was
+    /// written by a unit that committed since.
+    pub fn begin_serializable(&self) -> Result<WriteUnitOfWork> {
+        self.begin_with(|| {
+            let (unit, snapshot) = self.shared.serial.begin(|| self.shared.engine.snapshot())?;
+            Ok((Some(unit), snapshot))
+        })
+    }
+
+    fn begin_with(
+        &self,
+        snapshot: impl FnOnce() -> Result<(Option<SerialUnit>, Arc<dyn Snapshot>)>,
+    ) -> Result<WriteUnitOfWork> {
         let (unit, begin) = self.shared.locks.begin();
-        match self.shared.engine.snapshot() {
-            Ok(base) => Ok(WriteUnitOfWork {
+        match snapshot() {
+            Ok((serial, base)) => Ok(WriteUnitOfWork {
+                serial,
                 storage: self.clone(),
                 unit,
                 begin,
@@ -114,6 +137,7 @@ impl Storage {
             conflicts: locks.conflicts.load(Ordering::Relaxed),
             waits: locks.waits.load(Ordering::Relaxed),
             timeouts: locks.timeouts.load(Ordering::Relaxed),
+            serialization_failures: self.shared.serial.refused.load(Ordering::Relaxed),
         }
     }
 }
@@ -161,6 +185,8 @@ pub struct WriteUnitOfWork {
     on_commit: Vec<CommitHook>,
     on_rollback: Vec<RollbackHook>,
     open: bool,
+    /// What the unit has read, if that must be so still when it commits.
+    serial: Option<SerialUnit>,
 }
 
 impl WriteUnitOfWork {
@@ -204,7 +230,8 @@ impl WriteUnitOfWork {
     /// nothing can: its writes would rest on the old one. Readers taken before keep the old snapshot.
     /// Errors: `WriteConflict` when the unit has written.
     pub fn refresh(&mut self) -> Result<()> {
-        if !self.writes.is_empty() {
+        // What a serializable unit has read of the old snapshot must stay as it is.
+        if !self.writes.is_empty() || self.serial.is_some() {
             return Err(StorageError::WriteConflict);
         }
         // The locks keep their keys from changing, so the new snapshot is current for all of them.
@@ -381,10 +408,14 @@ impl WriteUnitOfWork {
             } else {
                 durability
             };
+            let _committing = shared.serial.commit(self.serial.as_ref(), &batch)?;
             shared.engine.apply(batch, durability)?
         };
         // From here on the unit is committed: nothing below may take it back.
         self.open = false;
+        if let Some(serial) = self.serial.take() {
+            shared.serial.end(&serial);
+        }
         let published = written.then(|| shared.locks.publish(self.begin));
         self.on_rollback.clear();
         for hook in self.on_commit.drain(..) {
@@ -406,6 +437,9 @@ impl WriteUnitOfWork {
 
 impl Drop for WriteUnitOfWork {
     fn drop(&mut self) {
+        if let Some(serial) = self.serial.take() {
+            self.storage.shared.serial.end(&serial);
+        }
         if self.open {
             self.on_commit.clear();
             while let Some(hook) = self.on_rollback.pop() {

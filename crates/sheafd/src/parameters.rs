@@ -100,6 +100,8 @@ parameters! {
     TtlMonitorEnabled = "ttlMonitorEnabled": Type::Bool, 1, true;
     /// Seconds between two looks for expired documents.
     TtlMonitorSleepSecs = "ttlMonitorSleepSecs": int(1, i32::MAX as i64), 60, true;
+    /// Transactions that name no read concern level, or `local` or `majority`, are serializable.
+    SerializableTransactionsByDefault = "serializableTransactionsByDefault": Type::Bool, 0, true;
     /// Less log.
     Quiet = "quiet": Type::Bool, 0, true;
     /// Commands for tests; there are none.

@@ -36,7 +36,7 @@ use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
 use crate::retryable::Remembered;
 use crate::storage_error::{Coded, coded};
-use crate::txn::{self, Transaction};
+use crate::txn::{self, Isolation, Transaction};
 
 /// How long a wait for a lock goes on before it looks whether the operation was killed.
 const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -158,23 +158,28 @@ impl Db {
             return Ok(None);
         };
         // Under the intent, so that no change of the shape can lie between the snapshot and the catalog.
-        let unit = self.unit_of(vec![open], patience)?;
+        let unit = self.unit_of(vec![open], patience, Isolation::Snapshot)?;
         Ok(Some((unit, Slot(0))))
     }
 
     /// Begins a transaction's unit, which has no collection open yet.
-    pub(crate) fn begin_unit(self: &Arc<Self>) -> Result<WriteUnit> {
-        self.unit_of(Vec::new(), Patience::FailsAtOnce)
+    pub(crate) fn begin_unit(self: &Arc<Self>, isolation: Isolation) -> Result<WriteUnit> {
+        self.unit_of(Vec::new(), Patience::FailsAtOnce, isolation)
     }
 
     fn unit_of(
         self: &Arc<Self>,
         collections: Vec<OpenCollection>,
         patience: Patience,
+        isolation: Isolation,
     ) -> Result<WriteUnit> {
         let generation = self.catalog().generation();
         let silent = self.silent_unit();
-        let unit = self.storage().begin().coded()?;
+        let unit = match isolation {
+            Isolation::Snapshot => self.storage().begin(),
+            Isolation::Serializable => self.storage().begin_serializable(),
+        };
+        let unit = unit.coded()?;
         let base = unit.reader();
         Ok(WriteUnit {
             db: self.clone(),

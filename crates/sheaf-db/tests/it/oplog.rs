@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
 use sheaf_db::oplog::OPLOG_NAMESPACE;
 use sheaf_db::oplog::entry::{WriteOrigin, time_of};
-use sheaf_db::txn::Transaction;
+use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Namespace, OpContext};
 
 use crate::support::{TestDb, ns, on_every_engine, with_field};
@@ -92,7 +92,8 @@ fn a_transaction_is_one_entry() {
         test.insert("c", doc! {"_id": 0}).unwrap();
         test.db.turn_oplog_on(&test.op).unwrap();
         let before = entries(&test).len();
-        let transaction = Transaction::begin(&test.db, Duration::from_millis(5)).unwrap();
+        let transaction =
+            Transaction::begin(&test.db, Duration::from_millis(5), Isolation::Snapshot).unwrap();
         for id in 1..=2 {
             let op = OpContext::new();
             op.enter_transaction(transaction.clone());
@@ -123,7 +124,8 @@ fn a_transaction_is_one_entry() {
         };
         assert_eq!(ops.iter().count(), 2);
         // What is aborted leaves nothing.
-        let transaction = Transaction::begin(&test.db, Duration::from_millis(5)).unwrap();
+        let transaction =
+            Transaction::begin(&test.db, Duration::from_millis(5), Isolation::Snapshot).unwrap();
         let op = OpContext::new();
         op.enter_transaction(transaction.clone());
         let doc = doc! {"_id": 9};

@@ -12,7 +12,7 @@ use sheaf_bson::json::{parse_doc, parse_prefix};
 use sheaf_bson::{DocBuf, Error, RawDoc, RawValue, doc};
 use sheaf_db::find::{self, QueryOptions, ResultSource};
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement, UpdateReport, UpdateStatement};
-use sheaf_db::txn::Transaction;
+use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Namespace, OpContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
@@ -39,7 +39,12 @@ impl Run<'_> {
         let op = OpContext::new().with_max_time(Duration::from_secs(20));
         match what {
             "begin" => {
-                let transaction = Transaction::begin(&self.test.db, Duration::from_millis(5))?;
+                let isolation = match rest {
+                    "serializable" => Isolation::Serializable,
+                    _ => Isolation::Snapshot,
+                };
+                let wait = Duration::from_millis(5);
+                let transaction = Transaction::begin(&self.test.db, wait, isolation)?;
                 self.open.insert(who.into(), transaction);
                 return Ok(String::new());
             }

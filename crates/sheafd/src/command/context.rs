@@ -355,6 +355,7 @@ fn at_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
 pub fn check_read_concern(command: &Command, level: Option<&str>) -> Result<(), Error> {
     let refused = match level {
         Some("snapshot") => !matches!(command.name, "find" | "aggregate" | "distinct" | "getMore"),
+        Some("serializable") => true,
         Some("linearizable") => {
             !matches!(command.name, "find" | "aggregate" | "distinct" | "count")
         }
@@ -454,7 +455,8 @@ fn read_concern<'a>(doc: RawDoc<'a>) -> Result<Option<&'a str>, Error> {
             "level" => {
                 let name = fields::string("readConcern", &element)?;
                 match name {
-                    "local" | "available" | "majority" | "linearizable" | "snapshot" => {
+                    "local" | "available" | "majority" | "linearizable" | "snapshot"
+                    | "serializable" => {
                         level = Some(name);
                     }
                     _ => {

@@ -301,7 +301,7 @@ fn run_statement(
         &mut record,
         arguments,
         &cx.op,
-        lock_wait,
+        (lock_wait, transaction::isolation(cx)),
     )?;
     cx.op.enter_transaction(transaction.clone());
     session.set_running(Some(cx.op.clone()));

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::txn::Isolation;
 
 use super::Command;
 use super::context::{CommandContext, GenericArguments};
 use super::write_reply::append_write_concern;
+use crate::parameters::Parameter;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
@@ -154,7 +156,7 @@ impl RawTransactionArguments {
             return invalid("Only the first command in a transaction may specify a readConcern");
         }
         if let Some(level) = generic.read_concern_level
-            && !matches!(level, "local" | "majority" | "snapshot")
+            && !matches!(level, "local" | "majority" | "snapshot" | "serializable")
         {
             return invalid(
                 "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order \
@@ -219,11 +221,22 @@ pub fn statement_error(error: Error) -> Error {
     }
 }
 
+/// What the transaction that a command begins asks for, or the server's default.
+pub fn isolation(cx: &CommandContext<'_>) -> Isolation {
+    let by_default = Parameter::SerializableTransactionsByDefault;
+    match cx.generic.read_concern_level {
+        Some("serializable") => Isolation::Serializable,
+        Some("snapshot") => Isolation::Snapshot,
+        _ if cx.server.parameters.bool(by_default) => Isolation::Serializable,
+        _ => Isolation::Snapshot,
+    }
+}
+
 /// `maxTransactionLockRequestTimeoutMillis`.
 pub fn lock_wait(server: &Server) -> Duration {
     let millis = server
         .parameters
-        .int(crate::parameters::Parameter::MaxTransactionLockRequestTimeoutMillis);
+        .int(Parameter::MaxTransactionLockRequestTimeoutMillis);
     // Negative: as long as the operation may take.
     u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis)
 }

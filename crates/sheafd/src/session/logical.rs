@@ -25,7 +25,7 @@ use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::oplog::entry::WriteOrigin;
 use sheaf_db::retryable::SessionRow;
-use sheaf_db::txn::Transaction;
+use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Db, OpContext};
 
 /// Tables the sessions are spread over, so that connections seldom meet.
@@ -306,7 +306,7 @@ impl SessionTable {
         record: &mut TransactionRecord,
         arguments: TransactionArguments,
         op: &OpContext,
-        lock_wait: Duration,
+        (lock_wait, isolation): (Duration, Isolation),
     ) -> Result<Arc<Transaction>, Error> {
         let number = arguments.number;
         let row = record.load(db, session, op)?;
@@ -337,7 +337,7 @@ impl SessionTable {
             ));
         }
         self.abort(session, record);
-        let transaction = Transaction::begin(db, lock_wait)?;
+        let transaction = Transaction::begin(db, lock_wait, isolation)?;
         record.number = number;
         row.advance(number);
         record.state = TransactionState::InProgress {

@@ -152,8 +152,9 @@ pub trait Snapshot: Send + Sync {
     /// A cursor over the table, not yet positioned. It keeps the snapshot alive by itself.
     fn cursor(&self, table: TableId) -> Result<Box<dyn Cursor>>;
 
-    /// How many entries the table has. Constant time on an engine's own snapshot; on a unit of
-    /// work's reader it costs a look-up for each own write.
+    /// How many entries the table has. Constant time on an engine's own snapshot, but for the batches that
+    /// have changed the number since it was taken; on a unit of work's reader it costs a look-up for each
+    /// own write.
     fn len(&self, table: TableId) -> Result<u64>;
 
     /// Whether the table exists in this view.

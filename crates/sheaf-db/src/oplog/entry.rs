@@ -169,7 +169,8 @@ fn append_times(out: &mut DocBuilder, ts: Timestamp) {
 }
 
 fn put(unit: &mut WriteUnitOfWork, table: TableId, ts: Timestamp, entry: DocBuf) {
-    unit.put(
+    // No two entries have the same time.
+    unit.insert_new(
         table,
         &record_key(&RecordId::new(ts.as_u64() as i64)),
         entry.into_vec(),

@@ -95,6 +95,14 @@ impl Client {
         self.run_with(command, &[])
     }
 
+    /// Runs a command; `None` when the server is gone.
+    pub fn try_run(&mut self, command: &DocBuf) -> Option<Reply> {
+        let id = self.next_id();
+        self.try_send(&op_msg(id, Flags::default(), command.as_raw(), &[]))
+            .ok()?;
+        self.try_receive().ok()
+    }
+
     /// Runs a command with document sequences.
     pub fn run_with(&mut self, command: &DocBuf, sequences: &[(&str, &[RawDoc<'_>])]) -> Reply {
         let id = self.next_id();

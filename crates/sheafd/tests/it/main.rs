@@ -7,6 +7,7 @@ mod client;
 mod compat;
 mod differential;
 mod echo;
+mod histories;
 mod net;
 mod operations;
 mod process;

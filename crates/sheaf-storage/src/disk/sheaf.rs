@@ -171,10 +171,7 @@ impl SheafEngine {
     pub fn open_in(folder: Arc<dyn Folder>, options: SheafOptions) -> Result<SheafEngine> {
         // A point in time that far away can still be told.
         const DAY: Duration = Duration::from_secs(24 * 3600);
-        let intervals = (
-            options.flush_interval.min(DAY),
-            options.checkpoint_interval,
-        );
+        let intervals = (options.flush_interval.min(DAY), options.checkpoint_interval);
         let (shared, recovery) = open::open(folder, &options)?;
         let spawn = |name: &str, run: Box<dyn FnOnce(Arc<Shared>) + Send>| {
             let shared = shared.clone();

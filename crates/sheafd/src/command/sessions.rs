@@ -1,5 +1,7 @@
-//! `startSession`, `refreshSessions`, `endSessions`, `killSessions`: logical
-//! sessions. A session's belongings are its cursors and its transaction.
+//! `startSession`, `refreshSessions`, `endSessions`, `killSessions`, `killAllSessions`,
+//! `killAllSessionsByPattern`: logical sessions. A session's belongings are its cursors and its transaction.
+
+use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Uuid;
@@ -7,7 +9,7 @@ use sheaf_db::Uuid;
 use super::context::CommandContext;
 use super::fields;
 use super::hello::SESSION_TIMEOUT_MINUTES;
-use crate::session::logical::session_id;
+use crate::session::logical::{SessionId, session_id};
 
 /// Runs `startSession`: a new session id.
 pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -47,7 +49,74 @@ pub fn end(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         .sessions
         .end(|session| ended.contains(session.id()));
     cx.server.close_cursors_of(&ended);
+    if cx.name() == "killSessions" {
+        kill_operations(cx, |id| ended.contains(id));
+    }
     Ok(())
+}
+
+/// Runs `killAllSessions`: all there are. Users that are named are nobody's yet.
+pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    cx.no_arguments()?;
+    let first = cx.first()?;
+    let users = fields::array(cx.name(), &first)?;
+    for user in users.iter() {
+        match user {
+            RawValue::Document(user) if user.get("user").is_some() && user.get("db").is_some() => {
+                return Ok(());
+            }
+            _ => return Err(fields::wrong_type(cx.name(), &first, "array of {user, db}")),
+        }
+    }
+    kill_where(cx, |_| true);
+    Ok(())
+}
+
+/// Runs `killAllSessionsByPattern`: those of the sessions that are named, or all for an empty pattern.
+pub fn kill_by_pattern(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    cx.no_arguments()?;
+    let first = cx.first()?;
+    let patterns = fields::array(cx.name(), &first)?;
+    let (mut named, mut all, mut given) = (Vec::new(), false, false);
+    for pattern in patterns.iter() {
+        given = true;
+        let RawValue::Document(pattern) = pattern else {
+            return Err(fields::wrong_type(cx.name(), &first, "array of objects"));
+        };
+        match pattern.get("lsid") {
+            Some(RawValue::Document(lsid)) => named.extend(session_id(lsid)),
+            Some(_) => return Err(fields::wrong_type(cx.name(), &first, "array of {lsid}")),
+            None => all |= pattern.is_empty(),
+        }
+    }
+    let all = all || !given;
+    kill_where(cx, |id| all || named.contains(id));
+    Ok(())
+}
+
+fn kill_where(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) {
+    let ended = cx.server.sessions.end(|session| which(session.id()));
+    cx.server.close_cursors_of(&ended);
+    kill_operations(cx, which);
+}
+
+/// Interrupts what runs in sessions, but for this command itself.
+fn kill_operations(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) {
+    for slot in cx.server.operations.slots() {
+        let Some(operation) = slot.current() else {
+            continue;
+        };
+        let lsid = operation
+            .body
+            .as_ref()
+            .and_then(|body| match body.get("lsid") {
+                Some(RawValue::Document(lsid)) => session_id(lsid),
+                _ => None,
+            });
+        if lsid.is_some_and(|id| which(&id)) && !Arc::ptr_eq(&operation.op, &cx.op) {
+            operation.op.kill(ErrorCode::INTERRUPTED);
+        }
+    }
 }
 
 fn ids(cx: &CommandContext<'_>, name: &str) -> Result<Vec<DocBuf>, Error> {

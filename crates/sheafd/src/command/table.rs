@@ -417,7 +417,7 @@ pub static COMMANDS: &[Command] = &[
         "refreshSessions",
         Session,
         sessions::refresh,
-        Differs("sessions do not time out"),
+        Same,
         "keeps sessions alive",
     ),
     on_any(
@@ -431,7 +431,21 @@ pub static COMMANDS: &[Command] = &[
         "killSessions",
         Session,
         sessions::end,
-        Differs("closes the sessions' cursors; operations go on"),
+        Same,
         "ends sessions by force",
+    ),
+    on_any(
+        "killAllSessions",
+        Session,
+        sessions::kill_all,
+        Differs("there are no users to choose by"),
+        "ends all sessions by force",
+    ),
+    on_any(
+        "killAllSessionsByPattern",
+        Session,
+        sessions::kill_by_pattern,
+        Differs("there are no users to choose by"),
+        "ends the sessions that are named by force",
     ),
 ];

@@ -106,6 +106,15 @@ fn transaction_numbers() {
 
 #[test]
 fn a_session_that_ends_gives_its_locks_back() {
+    let lsid = "{id: UUID('02020202-0202-0202-0202-020202020202')}";
+    ended_by(&format!("{{endSessions: [{lsid}]}}"));
+    ended_by(&format!("{{killSessions: [{lsid}]}}"));
+    ended_by("{killAllSessions: []}");
+    ended_by(&format!("{{killAllSessionsByPattern: [{{lsid: {lsid}}}]}}"));
+}
+
+/// Ends the session with this command while its transaction holds a document.
+fn ended_by(command: &str) {
     let server = Server::start();
     let mut client = server.client();
     let change = |n: i32, more: &str| {
@@ -122,10 +131,7 @@ fn a_session_that_ends_gives_its_locks_back() {
         ),
         // Outside it waits, and goes on when the transaction ends.
         (change(2, ", maxTimeMS: 50"), "{ok: 0.0, code: 50}"),
-        (
-            "{endSessions: [{id: UUID('02020202-0202-0202-0202-020202020202')}]}".into(),
-            "{ok: 1.0}",
-        ),
+        (command.to_owned(), "{ok: 1.0}"),
         (change(2, ""), "{ok: 1.0, nModified: 1}"),
         (
             format!("{{commitTransaction: 1, {}, $db: 'admin'}}", within(2, 1)),

@@ -3,7 +3,7 @@
 // OUT holds one file of JSON lines a scenario, WAITING the checks that are known
 // to fail. A check is as expected when it passes and is not listed, or fails and
 // is listed. A listed check that passes is wrong too: the list stays true.
-// So is a listed check that no scenario has, and a scenario that did not finish.
+// So is a listed check that its scenario does not have, and a scenario that did not finish.
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 
@@ -11,7 +11,8 @@ const [out, waitingPath, ...scripts] = process.argv.slice(2);
 const waiting = new Set(
   readFileSync(waitingPath, 'utf8').split('\n').map((l) => l.trim()).filter((l) => /^\d\d-[\w-]+ \| /.test(l)),
 );
-const unseen = new Set(waiting);
+const run = new Set(scripts.map((script) => basename(script, '.js')));
+const unseen = new Set([...waiting].filter((key) => run.has(key.split(' | ')[0])));
 let passed = 0;
 let failed = 0;
 let known = 0;
@@ -48,6 +49,6 @@ for (const key of unseen) {
   failed++;
   console.log(`${key}\n    is in ${basename(waitingPath)}, but no scenario has such a check`);
 }
-console.log(`${known} of ${waiting.size} listed checks fail, as listed`);
+console.log(`${known} listed checks fail, as listed`);
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed === 0 && passed > 0 ? 0 : 1);

@@ -1,5 +1,6 @@
 //! What holds for every query: properties over random documents and queries.
 
+mod collation;
 mod fuzz;
 mod matcher;
 mod projection;

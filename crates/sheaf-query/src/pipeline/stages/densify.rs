@@ -13,11 +13,14 @@
 //! missing pass by.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawValue, Value, compare_values, doc};
+use sheaf_bson::{
+    Collator, DateTime, DocBuf, DocBuilder, RawDoc, RawValue, Value, compare_values, doc,
+};
 
 use crate::arithmetic::Number;
 use crate::expression::projection_exec::ProjectionExec;
@@ -80,6 +83,8 @@ struct Densify {
     step: Number,
     unit: Option<Unit>,
     bounds: Bounds,
+    /// How text of partitions compares; `None`: by bytes.
+    collator: Option<Arc<Collator>>,
 }
 
 fn failed(message: impl Into<String>) -> Error {
@@ -240,7 +245,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
     }
     order.append(field, 1);
     let sort = sort_by(order.finish().as_raw(), context)?;
-    let densify = Stage::Other(std::sync::Arc::new(Densify {
+    let densify = Stage::Other(Arc::new(Densify {
         spec: spec.to_buf(),
         field: field.into(),
         path,
@@ -248,6 +253,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         step,
         unit,
         bounds,
+        collator: scope.collator().cloned(),
     }));
     Ok(ParsedStage::Stages(vec![sort, densify]))
 }
@@ -333,7 +339,8 @@ impl Running {
                     format!("{NAME} cannot partition by an array"),
                 ));
             }
-            key.append(value.as_raw().unwrap_or(RawValue::Null));
+            let value = value.as_raw().unwrap_or(RawValue::Null);
+            key.append_with(value, self.densify.collator.as_deref());
         }
         Ok(key.finish().0)
     }

@@ -56,6 +56,9 @@ impl std::fmt::Debug for CompiledRegex {
     }
 }
 
+/// The whole match and the groups of one, each from a byte up to, not including, another.
+pub type Groups = Vec<Option<(usize, usize)>>;
+
 /// What an anchored pattern says about the strings that match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegexPrefix {
@@ -135,11 +138,7 @@ impl CompiledRegex {
     /// a character: the whole match and each group, in bytes; `None` for groups that took no part.
     ///
     /// Errors: as [`CompiledRegex::is_match`].
-    pub fn captures_at(
-        &self,
-        subject: &str,
-        start: usize,
-    ) -> Result<Option<Vec<Option<(usize, usize)>>>, Error> {
+    pub fn captures_at(&self, subject: &str, start: usize) -> Result<Option<Groups>, Error> {
         if start > subject.len() {
             return Ok(None);
         }

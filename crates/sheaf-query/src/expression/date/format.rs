@@ -219,8 +219,8 @@ pub(super) fn take_month(text: &str) -> Option<(i64, &str)> {
     let letters = text.bytes().take_while(u8::is_ascii_alphabetic).count();
     let (word, rest) = text.split_at(letters);
     let fits =
-        |full: &&str| word.eq_ignore_ascii_case(full) || word.eq_ignore_ascii_case(&full[..3]);
-    let at = MONTHS.iter().position(|full| fits(&full))?;
+        |full: &str| word.eq_ignore_ascii_case(full) || word.eq_ignore_ascii_case(&full[..3]);
+    let at = MONTHS.iter().position(|full| fits(full))?;
     Some((at as i64 + 1, rest))
 }
 

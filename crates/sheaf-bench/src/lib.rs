@@ -4,3 +4,4 @@ pub mod engines;
 pub mod load;
 pub mod measure;
 pub mod null_server;
+pub mod sheafd;

@@ -4,16 +4,15 @@
 //!
 //!   cargo run --release -p sheaf-bench --bin workloads -- target/release/sheafd
 
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sheaf_bench::load::{self, Measured, exchange, resident_kb};
+use sheaf_bench::load::{self, Measured, resident_kb};
 use sheaf_bench::null_server::{self, Form, NullServer};
-use sheaf_bson::{DocBuilder, RawDoc, doc};
-use sheaf_wire::{Flags, HEADER_BYTES};
+use sheaf_bench::sheafd::{Sheafd, message, run_command};
+use sheaf_bson::{DocBuilder, doc};
 
 /// Documents in the collection that is read and updated.
 const DOCUMENTS: i64 = 100_000;
@@ -50,7 +49,7 @@ fn compare(binary: &Path) -> io::Result<()> {
     println!(
         "ready in {} ms, {} kB resident at rest",
         server.ready.as_millis(),
-        resident_kb(server.child.id())?
+        resident_kb(server.pid())?
     );
     load_documents(server.address)?;
     println!(
@@ -60,7 +59,7 @@ fn compare(binary: &Path) -> io::Result<()> {
     for (name, documents, make) in WORKLOADS {
         for connections in CONNECTIONS {
             let base = cheapest(null.address, null.pid(), connections, *make)?;
-            let ours = cheapest(server.address, server.child.id(), connections, *make)?;
+            let ours = cheapest(server.address, server.pid(), connections, *make)?;
             println!(
                 "{name:<30} {connections:>5} {:>10.2} {:>10.2} {:>7.2} {:>10.2} {:>12.0}",
                 base.cpu_us(),
@@ -174,7 +173,7 @@ fn load_documents(address: SocketAddr) -> io::Result<()> {
         }
         body.end();
         body.append("$db", "bench");
-        command(&mut stream, body.finish().as_raw())?;
+        run_command(&mut stream, body.finish().as_raw())?;
     }
     let rate = DOCUMENTS as f64 / started.elapsed().as_secs_f64();
     println!("loaded {DOCUMENTS} documents, {rate:.0}/s");
@@ -185,73 +184,5 @@ fn load_documents(address: SocketAddr) -> io::Result<()> {
     body.push_document_bytes(index.as_bytes());
     body.end();
     body.append("$db", "bench");
-    command(&mut stream, body.finish().as_raw())
-}
-
-/// Carries out a command that must succeed.
-fn command(stream: &mut TcpStream, body: RawDoc<'_>) -> io::Result<()> {
-    let (mut request, mut reply) = (Vec::new(), Vec::new());
-    message(body, &mut request);
-    exchange(stream, &request, &mut reply)?;
-    let reply = reply
-        .get(HEADER_BYTES + 5..)
-        .and_then(|bytes| RawDoc::parse(bytes).ok())
-        .ok_or_else(|| io::Error::other("the reply is no OP_MSG"))?;
-    match reply.get("ok").and_then(|ok| ok.as_f64()) {
-        Some(1.0) => Ok(()),
-        _ => Err(io::Error::other(format!(
-            "a command failed: {}",
-            reply.to_buf()
-        ))),
-    }
-}
-
-fn message(body: RawDoc<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&sheaf_wire::request::op_msg(1, Flags::default(), body, &[]));
-}
-
-struct Sheafd {
-    child: Child,
-    address: SocketAddr,
-    ready: Duration,
-    _folder: tempfile::TempDir,
-}
-
-impl Sheafd {
-    fn start(binary: &Path) -> io::Result<Sheafd> {
-        let folder = tempfile::tempdir()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let started = Instant::now();
-        let child = Command::new(binary)
-            .args(["--port", &port.to_string(), "--nounixsocket", "--quiet"])
-            .arg("--dbpath")
-            .arg(folder.path())
-            .stdout(Stdio::null())
-            .spawn()?;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut server = Sheafd {
-            child,
-            address,
-            ready: Duration::ZERO,
-            _folder: folder,
-        };
-        while started.elapsed() < Duration::from_secs(10) {
-            if let Ok(mut stream) = TcpStream::connect(address) {
-                command(&mut stream, doc! {"ping": 1, "$db": "admin"}.as_raw())?;
-                server.ready = started.elapsed();
-                return Ok(server);
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Err(io::Error::other("sheafd did not start"))
-    }
-}
-
-impl Drop for Sheafd {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = io::stdout().flush();
-    }
+    run_command(&mut stream, body.finish().as_raw()).map(drop)
 }

@@ -19,6 +19,7 @@ use crate::catalog::index_filters::IndexFilters;
 use crate::catalog::intent::CollectionIntents;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
+use crate::catalog::usage::CollectionUsage;
 use crate::catalog::uuid::Uuid;
 use crate::counters::RecordIdSource;
 use crate::index::Index;
@@ -50,6 +51,8 @@ pub struct Collection {
 pub struct CollectionState {
     pub(crate) intents: Arc<CollectionIntents>,
     pub(crate) record_ids: RecordIdSource,
+    /// How it is used.
+    pub(crate) usage: CollectionUsage,
     /// Held by whoever brings the catalog's row up to date without the exclusive intent.
     pub(crate) row: Mutex<()>,
     pub(crate) index_filters: IndexFilters,
@@ -134,12 +137,18 @@ impl Collection {
         }
     }
 
-    /// Counts a use of every index that a plan scans.
+    /// How the collection is used.
+    pub fn usage(&self) -> &CollectionUsage {
+        &self.state.usage
+    }
+
+    /// Counts a use of every index that a plan scans, and every scan of the collection.
     pub fn note_plan_use(&self, plan: &SolutionNode) {
         plan.for_each(&mut |node| match node {
             SolutionNode::IndexScan(scan)
             | SolutionNode::CountScan(scan)
             | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
+            SolutionNode::CollScan { .. } => self.state.usage.count_collection_scan(),
             _ => {}
         });
     }

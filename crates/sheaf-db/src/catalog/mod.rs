@@ -26,6 +26,7 @@ pub mod rename;
 pub(crate) mod rows;
 pub mod snapshot;
 pub mod stats;
+pub mod usage;
 pub mod uuid;
 pub mod views;
 

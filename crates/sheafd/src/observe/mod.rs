@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use sheaf_bson::{Error, RawDoc};
 use sheaf_db::OpContext;
+use sheaf_db::catalog::usage::LatencyKind;
 
 pub use metrics::Metrics;
 pub use profiler::{ProfileSettings, Profiler};
 
-use crate::command::Command;
 use crate::command::context::OpReport;
+use crate::command::{Command, Kind};
 use crate::log::{Component, Severity};
 use crate::server::{ConnectionState, Server};
 
@@ -49,6 +50,16 @@ pub struct Finished<'a> {
 pub fn finished(finished: Finished<'_>) {
     let server = finished.server;
     server.metrics.count(&finished);
+    if let Some(namespace) = &finished.report.namespace
+        && let Some(collection) = server.db.catalog().collection(namespace)
+    {
+        let kind = match finished.command.kind {
+            Kind::Read => LatencyKind::Reads,
+            Kind::Write => LatencyKind::Writes,
+            _ => LatencyKind::Commands,
+        };
+        collection.usage().count_operation(kind, finished.elapsed);
+    }
     let settings = server.profiler.settings(finished.db);
     let slow = settings.is_slow(finished.elapsed);
     let log = &server.log;

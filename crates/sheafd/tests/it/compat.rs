@@ -143,6 +143,11 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
             parsed.map(|_| ()).map_err(|e| e.to_string())
         }),
         "collection options" => probed(|options| {
+            // A view is no collection: its definition is read by itself.
+            if let Some(RawValue::Array(stages)) = options.get("pipeline") {
+                let parsed = pipeline::Pipeline::parse(stages, &Default::default());
+                return parsed.map(|_| ()).map_err(|e| e.to_string());
+            }
             let parsed = CollectionOptions::parse(options.as_raw());
             parsed.map(|_| ()).map_err(|e| e.to_string())
         }),

@@ -119,3 +119,12 @@ test('stages stand where they may', () => {
   refused(40324, run([{ $nothing: 1 }]));
   refused(7749501, run(Array.from({ length: 1001 }, () => ({ $skip: 1 }))));
 });
+test('$collStats counts operations and scans', () => {
+  const c = empty('pipe_counted');
+  c.insertOne({ a: 1 });
+  c.find({ a: 1 }).toArray();
+  const stats = c.aggregate([{ $collStats: { latencyStats: { histograms: true }, queryExecStats: {}, count: {} } }]).toArray()[0];
+  same([Number(stats.count), Number(stats.queryExecStats.collectionScans.total)], [1, 1]);
+  same([Number(stats.latencyStats.reads.ops), Number(stats.latencyStats.writes.ops)], [1, 1]);
+  same(stats.latencyStats.reads.histogram.map((b) => Number(b.count)), [1]);
+});

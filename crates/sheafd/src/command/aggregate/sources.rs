@@ -188,11 +188,24 @@ fn collection_stats(
                 fields::document(NAME, &element)?;
                 out.append("count", view.record_count()? as i64);
             }
-            known @ ("latencyStats" | "queryExecStats") => {
-                return Err(Error::new(
-                    ErrorCode::NOT_IMPLEMENTED,
-                    format!("$collStats.{known} is not supported"),
-                ));
+            "latencyStats" => {
+                let options = fields::document(NAME, &element)?;
+                let mut histograms = false;
+                for option in options.iter() {
+                    match option.key() {
+                        "histograms" => histograms = fields::boolean(NAME, &option)?,
+                        other => return Err(unknown_field("$collStats.latencyStats", other)),
+                    }
+                }
+                out.begin_document("latencyStats");
+                collection.usage().append_latencies(histograms, &mut out);
+                out.end();
+            }
+            "queryExecStats" => {
+                fields::document(NAME, &element)?;
+                out.begin_document("queryExecStats");
+                collection.usage().append_query_execution(&mut out);
+                out.end();
             }
             other => return Err(unknown_field(NAME, other)),
         }

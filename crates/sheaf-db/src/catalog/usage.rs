@@ -1,0 +1,93 @@
+//! How a collection is used, since the server knows it: for `$collStats`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use sheaf_bson::DocBuilder;
+
+/// Powers of two of microseconds, up to about an hour.
+const BUCKETS: usize = 32;
+
+/// What kind of operation took its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatencyKind {
+    /// Queries.
+    Reads,
+    /// Inserts, updates, deletes.
+    Writes,
+    /// Everything else.
+    Commands,
+}
+
+/// Counts of one collection. Exact in sum, not in order.
+#[derive(Debug, Default)]
+pub struct CollectionUsage {
+    collection_scans: AtomicU64,
+    latencies: [Latency; 3],
+}
+
+#[derive(Debug, Default)]
+struct Latency {
+    micros: AtomicU64,
+    operations: AtomicU64,
+    histogram: [AtomicU64; BUCKETS],
+}
+
+impl CollectionUsage {
+    /// Counts a plan that scans the collection.
+    pub fn count_collection_scan(&self) {
+        self.collection_scans.fetch_add(1, Relaxed);
+    }
+
+    /// Counts an operation.
+    pub fn count_operation(&self, kind: LatencyKind, elapsed: Duration) {
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        let latency = &self.latencies[kind as usize];
+        latency.micros.fetch_add(micros, Relaxed);
+        latency.operations.fetch_add(1, Relaxed);
+        let bucket = (u64::BITS - micros.leading_zeros()).saturating_sub(1) as usize;
+        latency.histogram[bucket.min(BUCKETS - 1)].fetch_add(1, Relaxed);
+    }
+
+    /// Appends `reads`, `writes`, `commands` and `transactions` of `latencyStats`.
+    pub fn append_latencies(&self, histograms: bool, out: &mut DocBuilder) {
+        let names = ["reads", "writes", "commands"];
+        for (name, latency) in names.iter().zip(&self.latencies) {
+            out.begin_document(name);
+            if histograms {
+                out.begin_array("histogram");
+                for (bucket, count) in latency.histogram.iter().enumerate() {
+                    let count = count.load(Relaxed);
+                    if count > 0 {
+                        out.push_begin_document();
+                        out.append("micros", if bucket == 0 { 0 } else { 1i64 << bucket });
+                        out.append("count", count as i64);
+                        out.end();
+                    }
+                }
+                out.end();
+            }
+            out.append("latency", latency.micros.load(Relaxed) as i64);
+            out.append("ops", latency.operations.load(Relaxed) as i64);
+            out.end();
+        }
+        // What a transaction does counts as the reads and writes that it consists of.
+        out.begin_document("transactions");
+        if histograms {
+            out.begin_array("histogram");
+            out.end();
+        }
+        out.append("latency", 0i64);
+        out.append("ops", 0i64);
+        out.end();
+    }
+
+    /// Appends `collectionScans` of `queryExecStats`.
+    pub fn append_query_execution(&self, out: &mut DocBuilder) {
+        let scans = self.collection_scans.load(Relaxed) as i64;
+        out.begin_document("collectionScans");
+        out.append("total", scans);
+        out.append("nonTailable", scans);
+        out.end();
+    }
+}

@@ -43,6 +43,8 @@ pub fn append(out: &mut DocBuilder) {
     out.append("debug", cfg!(debug_assertions));
     out.append("maxBsonObjectSize", BSON_BYTES_MAX);
     out.begin_array("storageEngines");
-    out.push("redb");
+    for engine in ["sheaf", "redb", "memory"] {
+        out.push(engine);
+    }
     out.end();
 }

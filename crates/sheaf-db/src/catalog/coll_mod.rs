@@ -202,6 +202,7 @@ impl Db {
         let collection = collection.with_indexes(list.collect())?;
         let mut unit = self.storage().begin().coded()?;
         rows::put_collection(&mut unit, &collection);
+        let _entries = self.log_indexes(&mut unit, "collMod", &collection, [&changed])?;
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![collection],

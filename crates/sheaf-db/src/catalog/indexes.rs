@@ -84,6 +84,7 @@ impl Db {
             let kept = collection.index_list().iter().filter(|i| !gone(i));
             let changed = collection.with_indexes(kept.cloned().collect())?;
             rows::put_collection(&mut unit, &changed);
+            let _entries = self.log_indexes(&mut unit, "dropIndexes", &changed, &dropped)?;
             let change = CatalogChange {
                 removed: Vec::new(),
                 added: vec![changed],

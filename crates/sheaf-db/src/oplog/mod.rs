@@ -33,6 +33,7 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
+use crate::index::Index;
 use crate::op_context::OpContext;
 use crate::records::record_id_of;
 use crate::storage_error::Coded;
@@ -247,6 +248,44 @@ impl Db {
         unit.commit(sheaf_storage::Durability::Buffered).coded()?;
         drop(reservation);
         Ok(())
+    }
+
+    /// Puts entries about indexes of a collection into the unit that changes them: `createIndexes`,
+    /// `dropIndexes`, `collMod`.
+    pub(crate) fn log_indexes<'i>(
+        &self,
+        unit: &mut sheaf_storage::WriteUnitOfWork,
+        command: &str,
+        collection: &Collection,
+        indexes: impl IntoIterator<Item = &'i Index>,
+    ) -> Result<Vec<Reservation<'_>>> {
+        let mut reservations = Vec::new();
+        if !self.oplog().is_on() {
+            return Ok(reservations);
+        }
+        let ns = collection.ns();
+        for index in indexes {
+            let spec = index.spec().to_doc();
+            let mut o = DocBuilder::new();
+            o.append(command, ns.collection());
+            let mut o2 = None;
+            match command {
+                "createIndexes" => {
+                    o.extend(spec.as_raw());
+                }
+                "dropIndexes" => {
+                    o.append("index", index.name());
+                    o2 = Some(spec);
+                }
+                _ => {
+                    o.append_bson("index", &spec);
+                }
+            }
+            let uuid = Some(collection.uuid());
+            let logged = LoggedOp::command(ns.db(), uuid, o.finish(), o2);
+            reservations.extend(self.log_command(unit, logged)?);
+        }
+        Ok(reservations)
     }
 
     /// Puts the entry of a command into the unit that carries it out, if the oplog is on. What is given back

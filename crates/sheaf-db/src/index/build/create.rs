@@ -112,6 +112,7 @@ impl Db {
             unit.create_table(table);
             made.push(Index::new(spec, ident, table, Vec::new())?);
         }
+        let tables: Vec<_> = made.iter().map(Index::table).collect();
         let size = CollectionSize::of(self.storage(), collection.table())?;
         let (changed, build) = if size.count == 0 {
             let mut list = collection.index_list().to_vec();
@@ -129,6 +130,9 @@ impl Db {
             (changed, Some(build))
         };
         rows::put_collection(&mut unit, &changed);
+        let ready = changed.index_list().iter();
+        let ready = ready.filter(|index| tables.contains(&index.table()));
+        let _entries = self.log_indexes(&mut unit, "createIndexes", &changed, ready)?;
         let ns = changed.ns().clone();
         let change = CatalogChange {
             removed: Vec::new(),

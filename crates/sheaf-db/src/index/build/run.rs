@@ -115,6 +115,8 @@ fn build_and_commit(
     let mut unit = db.storage().begin().coded()?;
     unit.drop_table(build.side_table());
     rows::put_collection(&mut unit, &finished);
+    let built = build.finished_indexes();
+    let _entries = db.log_indexes(&mut unit, "createIndexes", &finished, &built)?;
     let change = CatalogChange {
         removed: Vec::new(),
         added: vec![finished],

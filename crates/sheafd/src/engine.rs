@@ -41,7 +41,7 @@ enum Engine {
 }
 
 /// What a new data folder gets when nobody asks for an engine.
-const DEFAULT: Engine = Engine::Redb;
+const DEFAULT: Engine = Engine::Sheaf;
 
 impl Engine {
     fn name(self) -> &'static str {

@@ -295,8 +295,14 @@ fn look(view: &dyn Snapshot, model: &Model, table: TableId, moves: &[Move]) {
     }
 }
 
+/// 160, or as many as `SHEAF_STORAGE_DIFF_CASES` says.
+fn cases() -> u32 {
+    let cases = std::env::var("SHEAF_STORAGE_DIFF_CASES").ok();
+    cases.and_then(|n| n.parse().ok()).unwrap_or(160)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn the_engines_agree_with_the_model(steps in proptest::collection::vec(step(), 1..60)) {

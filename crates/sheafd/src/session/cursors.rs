@@ -154,25 +154,6 @@ impl CursorTable {
         }
     }
 
-    /// The sessions that cursors belong to, each once.
-    pub fn sessions(&self) -> Vec<DocBuf> {
-        let mut found: Vec<DocBuf> = Vec::new();
-        for shard in &self.shards {
-            for slot in shard.lock().values() {
-                let lsid = match slot {
-                    Slot::Idle { cursor, .. } => cursor.lsid.as_ref(),
-                    Slot::InUse { lsid, .. } => lsid.as_ref(),
-                };
-                if let Some(lsid) = lsid
-                    && !found.contains(lsid)
-                {
-                    found.push(lsid.clone());
-                }
-            }
-        }
-        found
-    }
-
     /// Closes a cursor; one in use is interrupted. False when there is none.
     pub fn kill(&self, id: i64) -> bool {
         let removed = {

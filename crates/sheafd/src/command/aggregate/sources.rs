@@ -88,7 +88,7 @@ fn index_stats(
     Ok(ready.collect())
 }
 
-/// The documents of `$listSessions` and `$listLocalSessions`: sessions that something belongs to.
+/// The documents of `$listSessions` and `$listLocalSessions`.
 /// Sessions are not kept beyond what they own, which so far are cursors.
 fn sessions(cx: &CommandContext<'_>, name: &str, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, Error> {
     for option in spec.iter() {
@@ -102,14 +102,7 @@ fn sessions(cx: &CommandContext<'_>, name: &str, spec: RawDoc<'_>) -> Result<Vec
             other => return Err(unknown_field(name, other)),
         }
     }
-    let describe = |lsid: DocBuf| {
-        let mut out = DocBuilder::new();
-        out.append("_id", &lsid);
-        out.append("lastUse", DateTime::now());
-        out.finish()
-    };
-    let sessions = cx.server.cursors.sessions();
-    Ok(sessions.into_iter().map(describe).collect())
+    Ok(cx.server.sessions.list())
 }
 
 fn host_and_port(cx: &CommandContext<'_>) -> String {

@@ -17,12 +17,17 @@ use std::collections::HashMap;
 
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawArray, RawDoc, RawValue, Result};
 
-/// The difference that makes `new` of `old`; `None` where it would be no smaller than the new document: then
-/// the document itself says it better. Empty when they are the same.
+/// The difference that makes `new` of `old`; empty when they are the same. An update of a small document is
+/// told as a difference though the document itself is shorter: readers tell an update from a replacement by it.
+/// `None` where it is no smaller than the new document and so large that it may not fit an entry.
 pub fn diff(old: RawDoc<'_>, new: RawDoc<'_>) -> Option<DocBuf> {
     let found = diff_docs(old, new, 0);
-    (found.as_raw().len_bytes() < new.len_bytes()).then_some(found)
+    let len = found.as_raw().len_bytes();
+    (len < new.len_bytes() || len <= LARGER_THAN_DOCUMENT_BYTES_MAX).then_some(found)
 }
+
+/// A difference that is larger than the new document may have this many bytes.
+const LARGER_THAN_DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
 /// Below this depth values are replaced as a whole.
 const DEPTH_MAX: usize = 100;
@@ -358,8 +363,20 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_larger_than_the_document_is_none() {
+    fn a_difference_may_be_larger_than_a_small_document() {
         let (old, new) = (doc("{_id: 1, aaa: 1, bbb: 2}"), doc("{_id: 1, c: 3}"));
+        let found = diff(old.as_raw(), new.as_raw()).unwrap();
+        let expected = doc("{d: {aaa: false, bbb: false}, i: {c: 3}}");
+        assert_eq!(found.to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn a_difference_larger_than_a_large_document_is_none() {
+        let mut old = DocBuilder::new();
+        for i in 0..100_000 {
+            old.append(&format!("a field that goes {i}"), RawValue::Null);
+        }
+        let (old, new) = (old.finish(), doc("{_id: 1, c: 3}"));
         assert_eq!(diff(old.as_raw(), new.as_raw()), None);
     }
 

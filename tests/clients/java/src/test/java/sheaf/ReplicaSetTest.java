@@ -1,0 +1,151 @@
+package sheaf;
+
+import static com.mongodb.client.model.Filters.eq;
+import static com.mongodb.client.model.Sorts.ascending;
+import static com.mongodb.client.model.Updates.inc;
+import static com.mongodb.client.model.Updates.set;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.mongodb.ConnectionString;
+import com.mongodb.MongoClientSettings;
+import com.mongodb.client.ClientSession;
+import com.mongodb.client.MongoClient;
+import com.mongodb.client.MongoClients;
+import com.mongodb.client.MongoCollection;
+import com.mongodb.client.model.DeleteOneModel;
+import com.mongodb.client.model.DeleteOptions;
+import com.mongodb.client.model.FindOneAndUpdateOptions;
+import com.mongodb.client.model.InsertOneModel;
+import com.mongodb.client.model.UpdateOneModel;
+import com.mongodb.client.model.UpdateOptions;
+import java.io.File;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.bson.BsonDocument;
+import org.bson.Document;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** A replica set of one member: retryable writes are on, and a lost answer writes nothing twice. */
+class ReplicaSetTest {
+    @TempDir
+    static Path folder;
+
+    static Process server;
+    static int port;
+
+    @BeforeAll
+    static void initiate() throws Exception {
+        try (ServerSocket free = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = free.getLocalPort();
+        }
+        server = new ProcessBuilder(System.getenv("SHEAF_BINARY"), "--dbpath", folder.toString(), "--port", "" + port, "--nounixsocket", "--replSet", "rs0")
+                .redirectErrorStream(true).redirectOutput(new File("/dev/null")).start();
+        Runtime.getRuntime().addShutdownHook(new Thread(server::destroyForcibly));
+        try (MongoClient c = connect(port, "directConnection=true", new Sent())) {
+            Document member = new Document("_id", 0).append("host", "127.0.0.1:" + port);
+            c.getDatabase("admin").runCommand(new Document("replSetInitiate", new Document("_id", "rs0").append("members", List.of(member))));
+            for (int tries = 0; !c.getDatabase("admin").runCommand(new Document("hello", 1)).getBoolean("isWritablePrimary"); tries++) {
+                assertTrue(tries < 500, "no primary");
+                Thread.sleep(20);
+            }
+        }
+    }
+
+    @AfterAll
+    static void stop() throws InterruptedException {
+        server.destroyForcibly().waitFor();
+    }
+
+    static MongoClient connect(int port, String how, Sent sent) {
+        return MongoClients.create(MongoClientSettings.builder()
+                .applyConnectionString(new ConnectionString("mongodb://127.0.0.1:" + port + "/?" + how))
+                .applyToClusterSettings(c -> c.serverSelectionTimeout(20, TimeUnit.SECONDS))
+                .addCommandListener(sent).build());
+    }
+
+    static MongoCollection<Document> empty(MongoClient c, String name) {
+        MongoCollection<Document> coll = c.getDatabase("java_set").getCollection(name);
+        coll.drop();
+        return coll;
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"directConnection=true", "replicaSet=rs0"})
+    void writesCarryNumbers(String how) {
+        Sent sent = new Sent();
+        try (MongoClient client = connect(port, how, sent)) {
+            MongoCollection<Document> c = empty(client, "numbered");
+            c.insertOne(Document.parse("{_id: 1, n: 0}"));
+            c.insertMany(List.of(Document.parse("{_id: 2}"), Document.parse("{_id: 3}")));
+            c.updateOne(eq("_id", 1), inc("n", 1));
+            assertEquals(1, c.findOneAndUpdate(eq("_id", 1), inc("n", 1)).getInteger("n"));
+            assertEquals(Document.parse("{_id: 2}"), c.findOneAndReplace(eq("_id", 2), Document.parse("{r: 1}")));
+            assertEquals(Document.parse("{_id: 3}"), c.findOneAndDelete(eq("_id", 3)));
+            c.bulkWrite(List.of(new InsertOneModel<>(Document.parse("{_id: 4}")), new UpdateOneModel<>(eq("_id", 4), set("b", 1)), new DeleteOneModel<>(eq("_id", 2))));
+            // Writes to many documents cannot be told from a second try: the driver sends no number.
+            c.updateMany(new Document(), set("m", 1));
+            assertEquals(List.of(Document.parse("{_id: 1, n: 2, m: 1}"), Document.parse("{_id: 4, b: 1, m: 1}")), c.find().sort(ascending("_id")).into(new ArrayList<>()));
+        }
+        assertEquals(List.of(true, true, true), sent.numbered("insert"));
+        assertEquals(List.of(true, true, false), sent.numbered("update"));
+        assertEquals(List.of(true, true, true), sent.numbered("findAndModify"));
+        assertEquals(List.of(true), sent.numbered("delete"));
+    }
+
+    @Test
+    void aLostAnswerWritesNothingTwice() throws IOException {
+        Sent sent = new Sent();
+        try (LossyProxy between = new LossyProxy(port); MongoClient client = connect(between.port(), "directConnection=true", sent)) {
+            MongoCollection<Document> c = empty(client, "once");
+            between.lose("first-of-all");
+            c.insertOne(Document.parse("{_id: 'first-of-all', n: 0}"));
+            between.lose("inc-by-update");
+            assertEquals(1, c.updateOne(eq("_id", "first-of-all"), inc("n", 1), new UpdateOptions().comment("inc-by-update")).getModifiedCount());
+            between.lose("inc-by-modify");
+            Document before = c.findOneAndUpdate(eq("_id", "first-of-all"), inc("n", 1), new FindOneAndUpdateOptions().comment("inc-by-modify"));
+            assertEquals(Document.parse("{_id: 'first-of-all', n: 1}"), before);
+            c.insertMany(List.of(Document.parse("{_id: 2, k: 1}"), Document.parse("{_id: 3, k: 1}")));
+            between.lose("one-of-two");
+            assertEquals(1, c.deleteOne(eq("k", 1), new DeleteOptions().comment("one-of-two")).getDeletedCount());
+            assertEquals(2, c.find(eq("_id", "first-of-all")).first().getInteger("n"));
+            assertEquals(1, c.countDocuments(eq("k", 1)));
+            assertEquals(4, between.lost());
+        }
+        for (String name : List.of("insert", "update", "findAndModify", "delete")) {
+            List<BsonDocument> found = sent.named(name);
+            assertEquals(name.equals("insert") ? 3 : 2, found.size(), name);
+            assertEquals(found.get(0).get("lsid"), found.get(1).get("lsid"));
+            assertEquals(found.get(0).get("txnNumber"), found.get(1).get("txnNumber"));
+        }
+    }
+
+    @Test
+    void aLostAnswerToACommit() throws IOException {
+        Sent sent = new Sent();
+        try (LossyProxy between = new LossyProxy(port); MongoClient client = connect(between.port(), "directConnection=true", sent)) {
+            MongoCollection<Document> c = empty(client, "committed");
+            c.insertOne(Document.parse("{_id: 1, n: 0}"));
+            try (ClientSession s = client.startSession()) {
+                s.withTransaction(() -> {
+                    c.updateOne(s, eq("_id", 1), inc("n", 1));
+                    between.lose("commitTransaction");
+                    return null;
+                });
+            }
+            assertEquals(1, c.find().first().getInteger("n"));
+            assertEquals(1, between.lost());
+        }
+        assertEquals(2, sent.named("commitTransaction").size());
+    }
+}

@@ -30,7 +30,9 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
+use crate::index::Index;
 use crate::index::key_set::{EntryKey, KeySet};
+use crate::index::spec::IndexSpec;
 use crate::op_context::OpContext;
 use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
@@ -309,6 +311,28 @@ impl WriteUnit {
             intent: None,
         });
         Ok(collection)
+    }
+
+    /// Makes indexes of a collection that the unit creates and has put nothing into; false for any other.
+    pub(crate) fn create_indexes(&mut self, ns: &Namespace, specs: Vec<IndexSpec>) -> Result<bool> {
+        let own = |open: &OpenCollection| open.intent.is_none() && open.collection.ns() == ns;
+        let Some(at) = self.collections.iter().position(own) else {
+            return Ok(false);
+        };
+        let collection = self.collections[at].collection.clone();
+        let records = self.unit.writes().table(collection.table());
+        if records.is_some_and(|records| !records.keys().is_empty()) {
+            return Ok(false);
+        }
+        let db = self.db.clone();
+        let mut list = collection.index_list().to_vec();
+        for spec in specs {
+            let (table, ident) = db.catalog_writer().allocate("index", &mut self.unit);
+            self.unit.create_table(table);
+            list.push(Index::new(spec, ident, table, Vec::new())?);
+        }
+        self.collections[at].collection = Arc::new(collection.with_indexes(list)?);
+        Ok(true)
     }
 
     /// What the unit has done so far.

@@ -103,6 +103,7 @@ pub fn reply_with_cursor(
             reply_namespace: settings.reply_namespace.clone(),
             originating_command: originating_command(cx),
             lsid: cx.generic.lsid.map(|lsid| lsid.to_buf()),
+            txn_number: cx.transaction.map(|transaction| transaction.number),
             no_timeout: settings.no_timeout,
             max_time_left: time_left(cx),
             pending,

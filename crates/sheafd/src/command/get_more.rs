@@ -7,9 +7,37 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use super::batch;
 use super::context::CommandContext;
 use super::fields;
+use crate::session::cursors::ClientCursor;
 
 /// How long a getMore on a cursor that waits for more waits when the client does not say.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// A cursor that a transaction has opened is read inside it, and no other is.
+fn check_transaction(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), Error> {
+    let asking = cx.transaction.map(|transaction| transaction.number);
+    let own = match (&cursor.lsid, cx.generic.lsid) {
+        (Some(opened), Some(asking)) => opened.get("id") == asking.get("id"),
+        _ => cursor.txn_number.is_none(),
+    };
+    match (cursor.txn_number, asking) {
+        (None, None) => Ok(()),
+        (Some(opened), Some(asking)) if opened == asking && own => Ok(()),
+        (None, Some(_)) => Err(Error::new(
+            ErrorCode(50739),
+            "Cannot run getMore on a cursor which was not created in a transaction, in a transaction",
+        )),
+        (Some(_), None) => Err(Error::new(
+            ErrorCode(50740),
+            "Cannot run getMore on a cursor which was created in a transaction, without a txnNumber",
+        )),
+        (Some(opened), Some(asking)) => Err(Error::new(
+            ErrorCode(50741),
+            format!(
+                "Cannot run getMore on a cursor which was created in transaction {opened}, in transaction {asking}"
+            ),
+        )),
+    }
+}
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -42,6 +70,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let op = cx.op.clone();
     let mut checked_out = server.cursors.check_out(id, &reply_namespace, &op)?;
     let cursor = checked_out.cursor()?;
+    if let Err(error) = check_transaction(cx, cursor) {
+        checked_out.check_in();
+        return Err(error);
+    }
     cx.report.namespace = Some(cursor.namespace.clone());
     cx.report.cursor_id = Some(id);
     cx.report.originating_command = Some(cursor.originating_command.clone());

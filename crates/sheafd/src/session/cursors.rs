@@ -33,6 +33,8 @@ pub struct ClientCursor {
     pub originating_command: DocBuf,
     /// The session that opened it, if any; killed with it.
     pub lsid: Option<DocBuf>,
+    /// The transaction that opened it, if one did: its getMores must be of the same.
+    pub txn_number: Option<i64>,
     /// Never closed for being idle.
     pub no_timeout: bool,
     /// `maxTimeMS` of the command that opened it covers its getMores too.

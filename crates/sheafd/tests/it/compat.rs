@@ -129,7 +129,9 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
             }
             probed(update_is_known)
         }
-        "aggregation stages" => in_table(pipeline::stage_names().collect()),
+        "aggregation stages" => {
+            in_table(pipeline::stage_names().chain(["$changeStream"]).collect())
+        }
         "accumulators of $group" => in_table(pipeline::accumulator_names().collect()),
         "window operators" => in_table(pipeline::window_function_names().collect()),
         "expressions" => {

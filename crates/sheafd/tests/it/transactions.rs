@@ -1,7 +1,7 @@
 //! Sessions and transactions as commands: their numbers, their end, what is refused.
 
 use super::server::Server;
-use super::write_commands::script;
+use super::write_commands::{command, script};
 
 /// The arguments that make a command a statement of transaction `n` of the session `s`.
 fn within(s: u8, n: i64) -> String {
@@ -287,4 +287,84 @@ fn what_was_done_is_remembered_over_a_restart() {
             ),
         ],
     );
+}
+
+#[test]
+fn indexes_and_cursors_of_transactions() {
+    let server = Server::start();
+    let mut client = server.client();
+    let inside = |command: &str, n: i64, first: bool| {
+        let start = if first {
+            ", startTransaction: true"
+        } else {
+            ""
+        };
+        format!("{{{command}, {}{start}}}", within(7, n))
+    };
+    let index = "createIndexes: 'new', indexes: [{key: {a: 1}, name: 'a', unique: true}]";
+    let rows = [
+        (
+            "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}]}".to_owned(),
+            "{ok: 1.0}",
+        ),
+        // A collection that the transaction creates may get indexes while it is empty.
+        (
+            inside(index, 1, true),
+            "{ok: 1.0, numIndexesBefore: 1, numIndexesAfter: 2, createdCollectionAutomatically: true}",
+        ),
+        (
+            inside("insert: 'new', documents: [{_id: 1, a: [1, 2]}]", 1, false),
+            "{ok: 1.0, n: 1}",
+        ),
+        (
+            inside("find: 'new', filter: {a: 2}, hint: 'a'", 1, false),
+            "{cursor: {firstBatch: [{_id: 1, a: [1, 2]}], id: NumberLong('0'), ns: 'test.new'}}",
+        ),
+        (
+            format!("{{commitTransaction: 1, {}, $db: 'admin'}}", within(7, 1)),
+            "{ok: 1.0}",
+        ),
+        (
+            "{find: 'new', filter: {a: 1}, hint: 'a'}".into(),
+            "{cursor: {firstBatch: [{_id: 1, a: [1, 2]}], id: NumberLong('0'), ns: 'test.new'}}",
+        ),
+        (
+            "{insert: 'new', documents: [{_id: 2, a: 2}]}".into(),
+            "{ok: 1.0, n: 0}",
+        ),
+        ("{validate: 'new'}".into(), "{ok: 1.0, valid: true}"),
+        // Of any other collection, no; what is there already may be asked for.
+        (inside(index, 2, true), "{ok: 1.0, numIndexesAfter: 2}"),
+        (
+            inside(
+                "createIndexes: 'new', indexes: [{key: {b: 1}, name: 'b'}]",
+                2,
+                false,
+            ),
+            "{ok: 0.0, code: 263}",
+        ),
+    ];
+    let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
+    script(&mut client, &rows);
+    // A cursor of a transaction is read inside it.
+    let find = command(&inside("find: 'c', batchSize: 1", 3, true));
+    let reply = client.run(&find).body;
+    let Some(sheaf_bson::RawValue::Document(cursor)) = reply.get("cursor") else {
+        panic!("{reply:?}");
+    };
+    let id = cursor.get("id").and_then(|id| id.as_i64_exact()).unwrap();
+    let more = format!("getMore: NumberLong('{id}'), collection: 'c'");
+    let rows = [
+        (format!("{{{more}}}"), "{ok: 0.0, code: 50740}"),
+        (
+            inside(&format!("{more}, batchSize: 1"), 3, false),
+            "{ok: 1.0}",
+        ),
+        (
+            inside(&more, 3, false),
+            "{cursor: {nextBatch: [{_id: 3}], id: NumberLong('0'), ns: 'test.c'}}",
+        ),
+    ];
+    let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
+    script(&mut client, &rows);
 }

@@ -1,12 +1,14 @@
 //! createIndexes: which of the indexes asked for are to be made, and their making.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
 use crate::catalog::collection::Collection;
 use crate::catalog::drop::BuildsMeet;
 use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::counters::CollectionSize;
@@ -18,6 +20,7 @@ use crate::index::partial_filter::PartialFilter;
 use crate::index::spec::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
 use crate::op_context::{OpContext, OperationProgress};
 use crate::storage_error::Coded;
+use crate::write::unit::WriteUnit;
 
 /// The note of an answer when there was nothing to make.
 pub const ALL_INDEXES_EXIST: &str = "all indexes already exist";
@@ -45,6 +48,48 @@ enum Plan {
     Make(Vec<IndexSpec>),
 }
 
+/// Makes indexes in a transaction: of a collection that it creates, while that is empty.
+///
+/// Errors: `OperationNotSupportedInTransaction` for any other, unless all indexes are there.
+fn create_in(
+    unit: &mut WriteUnit,
+    op: &OpContext,
+    ns: &Namespace,
+    specs: &[IndexSpec],
+) -> Result<CreateIndexesResult> {
+    let open = unit.open(op, ns, Some(Duration::ZERO))?;
+    let collection = match open {
+        Some(slot) => unit.collection(slot).clone(),
+        None => unit.create_collection(op, ns, &CollectionOptions::default())?,
+    };
+    let indexes_before = collection.index_list().len();
+    let result = |made: usize, note| CreateIndexesResult {
+        indexes_before,
+        indexes_after: indexes_before + made,
+        created_collection: open.is_none(),
+        note,
+    };
+    let missing = match plan(&collection, specs)? {
+        Plan::Nothing => return Ok(result(0, Some(ALL_INDEXES_EXIST))),
+        Plan::Make(missing) => missing,
+        Plan::WaitFor(_) => return Err(existing(ns)),
+    };
+    let made = missing.len();
+    match unit.create_indexes(ns, missing)? {
+        true => Ok(result(made, None)),
+        false => Err(existing(ns)),
+    }
+}
+
+fn existing(ns: &Namespace) -> Error {
+    Error::new(
+        ErrorCode::OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+        format!(
+            "Cannot create new indexes on existing collection {ns} in a multi-document transaction."
+        ),
+    )
+}
+
 impl Db {
     /// Makes the indexes that are missing, in one pass over the documents, and the collection when it is
     /// missing. All of them or, on an error, none. Reads and writes go on meanwhile.
@@ -58,6 +103,9 @@ impl Db {
         specs: &[IndexSpec],
     ) -> Result<CreateIndexesResult> {
         check_by_themselves(specs)?;
+        if let Some(transaction) = op.transaction() {
+            return transaction.with_unit(|unit| create_in(unit, op, ns, specs));
+        }
         let mut created_collection = false;
         loop {
             op.check_interrupt_now()?;

@@ -122,7 +122,7 @@ impl Transaction {
         }
     }
 
-    /// Creates a collection that only the transaction sees until it commits.
+    /// Has `work` change the transaction's unit, outside of a statement's writes; an error ends the transaction.
     pub(crate) fn with_unit<T>(&self, work: impl FnOnce(&mut WriteUnit) -> Result<T>) -> Result<T> {
         let mut unit = self.take()?;
         match work(&mut unit) {

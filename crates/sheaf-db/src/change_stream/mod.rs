@@ -118,7 +118,6 @@ impl ChangeStream {
     ) -> Result<ChangeStream> {
         db.turn_oplog_on(op)?;
         let visible = db.oplog().visible();
-        let mut invalidated = false;
         let seen = match options.start {
             Start::Now => ResumeToken::high_water(visible),
             Start::AtTime(time) => {
@@ -135,8 +134,6 @@ impl ChangeStream {
                     }
                     ResumeToken::high_water(token.time)
                 } else {
-                    // The stream that gave the token may have ended with this very event.
-                    invalidated = false;
                     token
                 }
             }
@@ -149,7 +146,7 @@ impl ChangeStream {
             seen,
             given: seen,
             ready: VecDeque::new(),
-            invalidated,
+            invalidated: false,
         };
         stream.check_history()?;
         Ok(stream)

@@ -395,22 +395,22 @@ mod tests {
         }
     }
 
+    fn below(seed: &mut u64, n: u64) -> u64 {
+        *seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % n
+    }
+
     /// Documents of few names and values, so that two of them have much in common.
     fn random(seed: &mut u64, depth: usize) -> DocBuf {
-        let mut next = |n: u64| {
-            *seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (*seed >> 33) % n
-        };
         let mut names = vec!["a", "b", "c", "d", "e"];
         let mut out = DocBuilder::new();
-        for _ in 0..next(5) {
-            let name = names.remove(next(names.len() as u64) as usize);
-            let kind = next(if depth < 3 { 6 } else { 3 });
-            match kind {
+        for _ in 0..below(seed, 5) {
+            let name = names.remove(below(seed, names.len() as u64) as usize);
+            match below(seed, if depth < 3 { 6 } else { 3 }) {
                 0 => {
-                    out.append(name, next(3) as i32);
+                    out.append(name, below(seed, 3) as i32);
                 }
                 1 => {
                     out.append(name, "some text that is long");
@@ -419,31 +419,26 @@ mod tests {
                     out.append(name, RawValue::Null);
                 }
                 3 => {
-                    let n = next(4);
                     out.begin_array(name);
-                    for _ in 0..n {
+                    for _ in 0..below(seed, 4) {
                         out.push("an element that is long");
-                        out.push(next(3) as i32);
+                        out.push(below(seed, 3) as i32);
                     }
                     out.end();
                 }
                 4 => {
-                    let sub = random(seed_of(&mut next), depth + 1);
+                    let sub = random(seed, depth + 1);
                     out.begin_array(name);
                     out.push(RawValue::Document(sub.as_raw()));
                     out.push(1);
                     out.end();
                 }
                 _ => {
-                    out.append_bson(name, &random(seed_of(&mut next), depth + 1));
+                    out.append_bson(name, &random(seed, depth + 1));
                 }
             }
         }
         out.finish()
-    }
-
-    fn seed_of(next: &mut impl FnMut(u64) -> u64) -> &'static mut u64 {
-        Box::leak(Box::new(next(1 << 30)))
     }
 
     #[test]

@@ -75,10 +75,7 @@ pub struct TransactionRecord {
 
 enum TransactionState {
     None,
-    InProgress {
-        transaction: Arc<Transaction>,
-        statements: u64,
-    },
+    InProgress(Arc<Transaction>),
     Committed,
     Aborted,
 }
@@ -255,7 +252,7 @@ impl SessionTable {
 
     /// Aborts the transaction in progress, if there is one.
     pub fn abort(&self, session: &Arc<LogicalSession>, record: &mut TransactionRecord) -> bool {
-        let TransactionState::InProgress { transaction, .. } = &record.state else {
+        let TransactionState::InProgress(transaction) = &record.state else {
             return false;
         };
         transaction.abort();
@@ -312,14 +309,8 @@ impl SessionTable {
         let row = record.load(db, session, op)?;
         if !arguments.starts {
             record.check_current(session, number)?;
-            return match &mut record.state {
-                TransactionState::InProgress {
-                    transaction,
-                    statements,
-                } => {
-                    *statements += 1;
-                    Ok(transaction.clone())
-                }
+            return match &record.state {
+                TransactionState::InProgress(transaction) => Ok(transaction.clone()),
                 TransactionState::Committed => Err(committed(number)),
                 TransactionState::None | TransactionState::Aborted => Err(aborted(number)),
             };
@@ -340,10 +331,7 @@ impl SessionTable {
         let transaction = Transaction::begin(db, lock_wait, isolation)?;
         record.number = number;
         row.advance(number);
-        record.state = TransactionState::InProgress {
-            transaction: transaction.clone(),
-            statements: 1,
-        };
+        record.state = TransactionState::InProgress(transaction.clone());
         self.open.lock().insert(session.id, session.clone());
         self.counts.started.fetch_add(1, Relaxed);
         Ok(transaction)
@@ -365,7 +353,7 @@ impl SessionTable {
         op.set_write_origin(session.origin(number));
         op.set_session_row(row);
         let transaction = match &record.state {
-            TransactionState::InProgress { transaction, .. } => transaction.clone(),
+            TransactionState::InProgress(transaction) => transaction.clone(),
             TransactionState::Committed => return Ok(()),
             TransactionState::None | TransactionState::Aborted => return Err(aborted(number)),
         };
@@ -394,7 +382,7 @@ impl SessionTable {
         let mut record = session.lock(op)?;
         record.check_current(session, number)?;
         match record.state {
-            TransactionState::InProgress { .. } => {
+            TransactionState::InProgress(_) => {
                 self.abort(session, &mut record);
                 Ok(())
             }
@@ -445,9 +433,7 @@ impl LogicalSession {
     fn transaction_age(&self) -> Option<Duration> {
         match self.record.try_lock() {
             Some(record) => match &record.state {
-                TransactionState::InProgress { transaction, .. } => {
-                    Some(transaction.begun().elapsed())
-                }
+                TransactionState::InProgress(transaction) => Some(transaction.begun().elapsed()),
                 _ => None,
             },
             None => Some(self.working_on()?.begun().elapsed()),

@@ -19,6 +19,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use sheaf_bson::{RawArray, RawValue};
+
 use crate::canonical::{CanonicalQuery, Hint};
 use crate::matcher::{BitsOp, ComparisonOp, MatchExpression};
 use crate::planner::index_entry::IndexEntry;
@@ -120,10 +122,8 @@ pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
             return write_list("ev", children, out);
         }
         MatchExpression::Expr(bound) => {
-            // Constants inside are part of the shape: no plan depends on them.
-            let spec = sheaf_bson::json::typed(bound.spec());
             out.push_str("xp");
-            return write_path(&spec, out);
+            return write_expression(bound.spec(), out);
         }
         MatchExpression::AlwaysTrue => return out.push_str("at"),
         MatchExpression::AlwaysFalse => return out.push_str("af"),
@@ -133,6 +133,13 @@ pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
             ComparisonOp::Lt => "lt",
             ComparisonOp::Gt => "gt",
             ComparisonOp::Gte => "ge",
+        },
+        MatchExpression::ExprComparison(c) => match c.op {
+            ComparisonOp::Eq => "xeq",
+            ComparisonOp::Lte => "xle",
+            ComparisonOp::Lt => "xlt",
+            ComparisonOp::Gt => "xgt",
+            ComparisonOp::Gte => "xge",
         },
         MatchExpression::In(list) if list.regexes.is_empty() => "in",
         MatchExpression::In(_) => "inre",
@@ -155,6 +162,31 @@ pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
     };
     out.push_str(name);
     write_path(filter.path().map_or("", |path| path.dotted()), out);
+}
+
+/// An expression by its operators, fields and variables. No plan depends on a constant in it: what
+/// does stands beside it, as comparisons.
+fn write_expression(expression: RawValue<'_>, out: &mut String) {
+    let list = |array: RawArray<'_>, out: &mut String| {
+        out.push('[');
+        for element in array {
+            write_expression(element, out);
+        }
+        out.push(']');
+    };
+    match expression {
+        RawValue::Document(doc) => {
+            out.push('{');
+            for element in doc.iter() {
+                write_path(element.key(), out);
+                write_expression(element.value(), out);
+            }
+            out.push('}');
+        }
+        RawValue::Array(array) => list(array, out),
+        RawValue::String(path) if path.starts_with('$') => write_path(path, out),
+        _ => out.push('?'),
+    }
 }
 
 /// FNV-1a, finished so that all bits of the result depend on all of the text.

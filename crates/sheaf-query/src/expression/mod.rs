@@ -61,6 +61,7 @@ mod type_ops;
 mod variables;
 
 pub(crate) use date::arithmetic::Unit;
+pub(crate) use comparison::compare;
 pub use eval::{EvalContext, EvalValue, Frame};
 pub use field_path::FieldPathExpr;
 pub(crate) use object::Merged;

@@ -20,7 +20,7 @@ use super::{Comparison, ComparisonOp, In, RegexMatch};
 
 impl ComparisonOp {
     /// Whether an ordering of stored value to operand satisfies the operator.
-    fn accepts(self, order: Ordering) -> bool {
+    pub(super) fn accepts(self, order: Ordering) -> bool {
         match self {
             ComparisonOp::Eq => order.is_eq(),
             ComparisonOp::Lte => order.is_le(),

@@ -171,6 +171,14 @@ impl MatchExpression {
                 // The parser lets no $expr in here.
                 Source::Field(_) | Source::Element(_) => Ok(false),
             },
+            MatchExpression::ExprComparison(c) => Ok(match source {
+                Source::Doc(doc) => match single(doc, &c.path) {
+                    Some(value) => c.test(value),
+                    // Which array an expression makes of this is for the $expr to say.
+                    None => true,
+                },
+                Source::Field(_) | Source::Element(_) => true,
+            }),
             MatchExpression::AlwaysTrue => Ok(true),
             MatchExpression::AlwaysFalse => Ok(false),
         }

@@ -26,6 +26,7 @@ mod bits;
 mod compare;
 mod dependencies;
 mod evaluate;
+mod expr_comparison;
 mod normalize;
 mod operators;
 mod parse;
@@ -36,6 +37,7 @@ mod type_set;
 pub use bits::{BitsOp, BitsTest};
 pub use dependencies::Dependencies;
 pub use evaluate::MatchDetails;
+pub use expr_comparison::ExprComparison;
 pub use parse::{ParseContext, parse, parse_predicate};
 pub use type_set::TypeSet;
 
@@ -104,6 +106,9 @@ pub enum MatchExpression {
     Bits(BitsTest),
     /// `{$expr: expression}`.
     Expr(Arc<crate::expression::BoundExpression>),
+    /// What a `$expr` beside it says of one field, so that an index can serve it:
+    /// `{path: {$_internalExprEq: value}}`.
+    ExprComparison(ExprComparison),
     /// Always true (`{$alwaysTrue: 1}`).
     AlwaysTrue,
     /// Always false (`{$alwaysFalse: 1}`, `{$in: []}`).
@@ -190,6 +195,7 @@ impl MatchExpression {
             MatchExpression::In(i) => Some(&i.path),
             MatchExpression::Regex(r) => Some(&r.path),
             MatchExpression::Bits(b) => Some(&b.path),
+            MatchExpression::ExprComparison(c) => Some(&c.path),
             MatchExpression::Mod { path, .. }
             | MatchExpression::Exists { path }
             | MatchExpression::Type { path, .. }

@@ -24,7 +24,8 @@ use sheaf_bson::{
     Collator, DocBuilder, RawValue, Value, compare_values, compare_values_with, values_equal_with,
 };
 
-use super::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch};
+use super::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, expr_comparison};
+use crate::expression::BoundExpression;
 
 impl MatchExpression {
     /// The same predicate in its one form; see the head of the module.
@@ -57,13 +58,41 @@ impl MatchExpression {
                     children: vec![only],
                 },
             },
-            MatchExpression::Expr(expression) => match expression.constant_answer() {
-                Some(true) => MatchExpression::AlwaysTrue,
-                Some(false) => MatchExpression::AlwaysFalse,
-                None => MatchExpression::Expr(expression),
-            },
+            MatchExpression::Expr(expression) => with_implied(normalize_expr(expression)),
             leaf => leaf,
         }
+    }
+}
+
+fn normalize_expr(expression: Arc<BoundExpression>) -> MatchExpression {
+    match expression.constant_answer() {
+        Some(true) => MatchExpression::AlwaysTrue,
+        Some(false) => MatchExpression::AlwaysFalse,
+        None => MatchExpression::Expr(expression),
+    }
+}
+
+/// A `$expr` with what it says of single fields beside it, for indexes. Below a negation this
+/// would say nothing.
+fn with_implied(expression: MatchExpression) -> MatchExpression {
+    let MatchExpression::Expr(bound) = &expression else {
+        return expression;
+    };
+    let mut flat = match expr_comparison::implied_by(bound).map(MatchExpression::normalize) {
+        Some(MatchExpression::And(all)) => all,
+        Some(one) => vec![one],
+        None => return expression,
+    };
+    flat.push(expression);
+    sort_and_dedup(&mut flat);
+    super::parse::conjunction(flat)
+}
+
+/// As [`MatchExpression::normalize`], for what stands below a negation.
+fn normalize_negated(child: MatchExpression) -> MatchExpression {
+    match child {
+        MatchExpression::Expr(expression) => normalize_expr(expression),
+        child => child.normalize(),
     }
 }
 
@@ -82,7 +111,7 @@ fn normalize_and(children: Vec<MatchExpression>) -> MatchExpression {
 }
 
 fn normalize_or(children: Vec<MatchExpression>) -> MatchExpression {
-    let Some(mut flat) = disjuncts(children) else {
+    let Some(mut flat) = disjuncts(children, MatchExpression::normalize) else {
         return MatchExpression::AlwaysTrue;
     };
     merge_equalities(&mut flat);
@@ -98,7 +127,7 @@ fn normalize_or(children: Vec<MatchExpression>) -> MatchExpression {
 }
 
 fn normalize_nor(children: Vec<MatchExpression>) -> MatchExpression {
-    let Some(mut flat) = disjuncts(children) else {
+    let Some(mut flat) = disjuncts(children, normalize_negated) else {
         return MatchExpression::AlwaysFalse;
     };
     sort_and_dedup(&mut flat);
@@ -114,10 +143,13 @@ fn normalize_nor(children: Vec<MatchExpression>) -> MatchExpression {
 
 /// The normalised alternatives, nested ones included; `None` when one of them
 /// is always true.
-fn disjuncts(children: Vec<MatchExpression>) -> Option<Vec<MatchExpression>> {
+fn disjuncts(
+    children: Vec<MatchExpression>,
+    normalize: fn(MatchExpression) -> MatchExpression,
+) -> Option<Vec<MatchExpression>> {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
-        match child.normalize() {
+        match normalize(child) {
             MatchExpression::Or(inner) => flat.extend(inner),
             MatchExpression::AlwaysFalse => {}
             child if child.is_trivially_true() => return None,
@@ -128,7 +160,7 @@ fn disjuncts(children: Vec<MatchExpression>) -> Option<Vec<MatchExpression>> {
 }
 
 fn normalize_not(child: MatchExpression) -> MatchExpression {
-    negation(child.normalize())
+    negation(normalize_negated(child))
 }
 
 /// The negation of what is normalised already.
@@ -264,6 +296,7 @@ fn kind(expression: &MatchExpression) -> u8 {
         MatchExpression::AlwaysFalse => 18,
         MatchExpression::AlwaysTrue => 19,
         MatchExpression::Expr(_) => 20,
+        MatchExpression::ExprComparison(c) => 21 + c.op as u8,
     }
 }
 
@@ -287,6 +320,9 @@ fn compare_operands(a: &MatchExpression, b: &MatchExpression) -> Ordering {
             compare_expressions(a, b)
         }
         (Comparison(a), Comparison(b)) => compare_values(a.value.as_raw(), b.value.as_raw()),
+        (ExprComparison(a), ExprComparison(b)) => {
+            compare_values(a.value.as_raw(), b.value.as_raw())
+        }
         (In(a), In(b)) => {
             let values = |i: &'_ super::In| -> Vec<Value> { i.equalities.to_vec() };
             let by_value = values(a)

@@ -13,7 +13,7 @@ use super::parse::{
     no_path, parse_filter,
 };
 use super::regex::CompiledRegex;
-use super::{BitsOp, BitsTest, ComparisonOp, In, MatchExpression, RegexMatch, TypeSet};
+use super::{BitsOp, BitsTest, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet};
 
 /// Every operator of `doc`, each over `path`, in the order given.
 pub(super) fn parse_operators(
@@ -60,6 +60,13 @@ fn parse_operator(
         "$gte" => comparison(path, ComparisonOp::Gte, value, level),
         "$lt" => comparison(path, ComparisonOp::Lt, value, level),
         "$lte" => comparison(path, ComparisonOp::Lte, value, level),
+        name if let Some(op) = ExprComparison::op_of(name) => {
+            ExprComparison::new(path, op, value, level.context.collator())
+                .map(MatchExpression::ExprComparison)
+                .ok_or_else(|| {
+                    Error::bad_value(format!("{name} cannot compare with {}", value.type_name()))
+                })
+        }
         "$in" => parse_in(path, name, value, level),
         "$nin" => Ok(not(parse_in(path, name, value, level)?)),
         "$not" => parse_not(path, value, level),

@@ -92,6 +92,9 @@ fn write_operator(expression: &MatchExpression, out: &mut DocBuilder) {
         MatchExpression::Comparison(c) => {
             out.append_value(c.op.name(), &c.value);
         }
+        MatchExpression::ExprComparison(c) => {
+            out.append_value(c.name(), &c.value);
+        }
         MatchExpression::In(list) => {
             out.begin_array("$in");
             for value in list.equalities.iter() {

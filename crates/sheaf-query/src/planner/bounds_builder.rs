@@ -28,7 +28,7 @@ use super::bounds::{BoundsTightness, Interval, OrderedIntervalList};
 use super::collation::{KeyCollator, operand};
 use super::hashed;
 use super::type_bracket::{bracket_of, numbers_and_nan};
-use crate::matcher::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, TypeSet};
+use crate::matcher::{Comparison, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet};
 
 /// What the index knows of the field that the bounds are for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,6 +100,8 @@ pub(super) fn bounds_of(
         MatchExpression::Comparison(c) if field.multikey && meets_every_type(c) => {
             inexact_fetch(OrderedIntervalList::all())
         }
+        // An array is one value to it, of which keys are the elements.
+        MatchExpression::ExprComparison(_) if field.multikey || field.positional => return None,
         other => value_bounds(other, keys)?,
     };
     let null_like = holds_null_like(&bounds.list);
@@ -190,6 +192,7 @@ pub(super) fn value_bounds(expr: &MatchExpression, keys: KeyCollator<'_>) -> Opt
         MatchExpression::Comparison(c) => {
             comparison_bounds(c.op, &*operand(&c.value, c.collator.as_ref(), keys)?)
         }
+        MatchExpression::ExprComparison(c) => expr_bounds(c, keys)?,
         MatchExpression::In(i) => in_bounds(i, keys)?,
         MatchExpression::Regex(r) => {
             let mut intervals = Vec::with_capacity(2);
@@ -272,6 +275,25 @@ fn comparison_bounds(op: ComparisonOp, value: &Value) -> FieldBounds {
         },
     };
     exact(OrderedIntervalList::of(interval))
+}
+
+/// A part of the whole order of values. A missing field has the key null, but is below everything.
+fn expr_bounds(c: &ExprComparison, keys: KeyCollator<'_>) -> Option<FieldBounds> {
+    use ComparisonOp::*;
+    let value = operand(&c.value, c.collator.as_ref(), keys)?.into_owned();
+    let interval = match c.op {
+        Eq => Interval::point(value),
+        Gt | Gte => Interval::new(value, c.op == Gte, Value::MaxKey, true),
+        Lt | Lte => Interval::new(Value::MinKey, true, value, c.op == Lte),
+    };
+    let list = OrderedIntervalList::of(interval);
+    Some(match (c.test(None), holds_null(&list)) {
+        (true, false) => {
+            inexact_fetch(list.union(OrderedIntervalList::point(Value::Null)))
+        }
+        (false, true) => inexact_fetch(list),
+        _ => exact(list),
+    })
 }
 
 fn in_bounds(i: &In, keys: KeyCollator<'_>) -> Option<FieldBounds> {
@@ -392,6 +414,10 @@ fn shares_bracket_with_others(element_type: ElementType, wanted: &TypeSet) -> bo
 pub(super) fn matches_missing(expr: &MatchExpression) -> Option<bool> {
     match expr {
         MatchExpression::Comparison(c) => Some(c.test(None)),
+        // Of an array without elements a path below it makes an array, which an equality excludes.
+        MatchExpression::ExprComparison(c) => {
+            (c.op == ComparisonOp::Eq || c.path.len() == 1).then(|| c.test(None))
+        }
         MatchExpression::In(i) => Some(i.equalities.iter().any(|v| matches!(v, Value::Null))),
         MatchExpression::Not(child) => matches_missing(child).map(|m| !m),
         MatchExpression::Regex(_)

@@ -26,6 +26,9 @@ pub(super) fn bounds_of(
         MatchExpression::Comparison(c) if c.op == ComparisonOp::Eq => {
             (std::slice::from_ref(&*c.value), c.collator.as_ref())
         }
+        MatchExpression::ExprComparison(c) if c.op == ComparisonOp::Eq => {
+            (std::slice::from_ref(&*c.value), c.collator.as_ref())
+        }
         MatchExpression::In(list) if list.regexes.is_empty() => {
             (list.equalities.as_slice(), list.collator.as_ref())
         }

@@ -23,7 +23,7 @@ use super::bounds::{BoundsTightness, OrderedIntervalList};
 use super::bounds_builder::{matches_missing, value_bounds};
 use super::collation::KeyCollator;
 use super::index_entry::IndexEntry;
-use crate::matcher::MatchExpression;
+use crate::matcher::{ComparisonOp, MatchExpression};
 
 /// Which parts of partial indexes' filters are implied by what is known to
 /// hold of the documents looked for. Each alternative of a disjunction adds
@@ -120,6 +120,13 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
     if path_of(known) != path_of(wanted) {
         return false;
     }
+    if let MatchExpression::ExprComparison(c) = known
+        && c.path.len() > 1
+        && c.op != ComparisonOp::Eq
+    {
+        // Where there is an array on the way the expression compares an array of values.
+        return false;
+    }
     match wanted {
         MatchExpression::Exists { path } => {
             // Where the path leads through an array without elements a negation
@@ -141,7 +148,7 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
                 // By a collation other strings are equal to the one known.
                 _ if collator_of(known).is_some() => false,
                 MatchExpression::Comparison(c) => {
-                    c.op == crate::matcher::ComparisonOp::Eq && passes(&c.value)
+                    c.op == ComparisonOp::Eq && passes(&c.value)
                 }
                 MatchExpression::In(i) => i.regexes.is_empty() && i.equalities.iter().all(passes),
                 _ => false,
@@ -155,6 +162,7 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
 fn collator_of(expr: &MatchExpression) -> Option<&Arc<Collator>> {
     match expr {
         MatchExpression::Comparison(c) => c.collator.as_ref(),
+        MatchExpression::ExprComparison(c) => c.collator.as_ref(),
         MatchExpression::In(i) => i.collator.as_ref(),
         _ => None,
     }
@@ -184,7 +192,9 @@ fn collations(expr: &MatchExpression) -> Vec<Option<&Arc<Collator>>> {
 
 fn add_collations<'m>(expr: &'m MatchExpression, found: &mut Vec<Option<&'m Arc<Collator>>>) {
     match expr {
-        MatchExpression::Comparison(_) | MatchExpression::In(_) => found.push(collator_of(expr)),
+        MatchExpression::Comparison(_)
+        | MatchExpression::ExprComparison(_)
+        | MatchExpression::In(_) => found.push(collator_of(expr)),
         MatchExpression::And(children)
         | MatchExpression::Or(children)
         | MatchExpression::Nor(children)

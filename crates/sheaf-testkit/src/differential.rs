@@ -538,10 +538,40 @@ fn any_filter(paths: &[String]) -> BoxedStrategy<DocBuf> {
         6 => simple.clone(),
         1 => either().prop_map(|filters| doc! {"$or": filters}),
         1 => both,
+        1 => expr_filter(paths),
         1 => filter(),
         1 => filter_without_positions(),
     ]
     .boxed()
+}
+
+/// `$expr` with comparisons of a field and a constant, alone or beside another filter.
+fn expr_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
+    let paths: Vec<String> = (paths.iter())
+        .filter(|path| !path.contains('$') && !path.contains(|c: char| c.is_ascii_digit()))
+        .cloned()
+        .chain(["a".to_owned()])
+        .collect();
+    let op = select(vec!["$eq", "$eq", "$gt", "$gte", "$lt", "$lte", "$ne"]);
+    let value = prop_oneof![6 => few(), 1 => Just(Value::Null), 1 => Just(Value::MinKey)];
+    let comparison = (op, select(paths.clone()), value).prop_map(|(op, path, value)| {
+        let path = Value::String(format!("${path}"));
+        doc! {op: vec![path, Value::Document(doc! {"$literal": value})]}
+    });
+    let list = vec(comparison.clone(), 1..4);
+    let expression = prop_oneof![
+        4 => comparison,
+        2 => list.clone().prop_map(|all| doc! {"$and": all}),
+        1 => list.prop_map(|all| doc! {"$or": all}),
+    ];
+    (expression, simple_filter(&paths), any::<bool>()).prop_map(|(expression, beside, alone)| {
+        let mut out = match alone {
+            true => DocBuilder::new(),
+            false => DocBuilder::from_doc(beside.as_raw()),
+        };
+        out.append_bson("$expr", &expression);
+        out.finish()
+    })
 }
 
 const PATHS: [&str; 6] = ["a", "b", "c", "d", "a.b", "a.c"];

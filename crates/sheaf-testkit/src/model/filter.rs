@@ -3,13 +3,15 @@
 //! Every operator asks the list of what its path reaches; an operator inside
 //! `$elemMatch` over values asks the one element instead.
 //!
-//! Panics on what the generators never write (`$expr`, geometry, text search,
+//! Of `$expr` it knows a comparison of a field with a constant, and `$and` and `$or` of them.
+//!
+//! Panics on what the generators never write (other expressions, geometry, text search,
 //! regular expressions other than theirs): a test with such a filter would
 //! prove nothing.
 
 use std::cmp::Ordering;
 
-use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
 use super::compare;
 
@@ -24,9 +26,60 @@ pub fn matches(filter: RawDoc<'_>, doc: RawDoc<'_>) -> bool {
             "$or" => clauses(argument).any(|clause| matches(clause, doc)),
             "$nor" => !clauses(argument).any(|clause| matches(clause, doc)),
             "$comment" => true,
+            "$expr" => expression(argument, doc),
             path => predicate(argument, &|leaf| reached(doc, path, leaf)),
         }
     })
+}
+
+/// `{$op: ["$path", constant]}` over the whole order of values, a missing one below all.
+fn expression(operators: RawValue<'_>, doc: RawDoc<'_>) -> bool {
+    let call = operators.as_document().expect("an expression");
+    let call = call.first().expect("an operator");
+    let mut operands = call.value().as_array().expect("operands").iter();
+    match call.key() {
+        "$and" => return operands.all(|operand| expression(operand, doc)),
+        "$or" => return operands.any(|operand| expression(operand, doc)),
+        _ => {}
+    }
+    let (Some(RawValue::String(path)), Some(RawValue::Document(literal))) =
+        (operands.next(), operands.next())
+    else {
+        panic!("a path and a literal");
+    };
+    let constant = literal.get("$literal").expect("a literal");
+    let path: Vec<&str> = path.trim_start_matches('$').split('.').collect();
+    let order = match value_at(doc, &path) {
+        None => Ordering::Less,
+        Some(value) => compare(value.as_raw(), constant),
+    };
+    match call.key() {
+        "$eq" => order.is_eq(),
+        "$ne" => order.is_ne(),
+        "$gt" => order.is_gt(),
+        "$gte" => order.is_ge(),
+        "$lt" => order.is_lt(),
+        "$lte" => order.is_le(),
+        other => panic!("no expression {other}"),
+    }
+}
+
+/// What an expression's path means: an array on the way becomes the array of what its documents have.
+fn value_at(doc: RawDoc<'_>, path: &[&str]) -> Option<Value> {
+    let found = doc.get(path[0])?;
+    let below = &path[1..];
+    if below.is_empty() {
+        return Some(found.to_value());
+    }
+    match found {
+        RawValue::Document(inner) => value_at(inner, below),
+        RawValue::Array(array) => {
+            let documents = array.iter().filter_map(|element| element.as_document());
+            let values: Vec<Value> = documents.filter_map(|d| value_at(d, below)).collect();
+            Some(Value::Array(ArrayBuf::from_values(&values)))
+        }
+        _ => None,
+    }
 }
 
 fn clauses(list: RawValue<'_>) -> impl Iterator<Item = RawDoc<'_>> {

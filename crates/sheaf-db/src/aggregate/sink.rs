@@ -326,6 +326,8 @@ impl Merger<'_> {
                 ..Default::default()
             },
             update: update_spec,
+            constants: None,
+            upsert_supplied: None,
             array_filters: None,
             upsert: false,
             multi: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::{DateTime, DocBuf, ObjectId, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, ObjectId, RawArray, RawDoc, RawValue, Value};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::MatchDetails;
 use sheaf_query::projection::Projection;
@@ -28,10 +28,14 @@ pub struct UpdateStatement<'a> {
     pub spec: FindSpec<'a>,
     /// A replacement, operators or a pipeline.
     pub update: RawValue<'a>,
+    /// Variables of a pipeline, which are values and no expressions.
+    pub constants: Option<RawDoc<'a>>,
     /// For `$[identifier]`.
     pub array_filters: Option<RawArray<'a>>,
     /// Insert when nothing matches.
     pub upsert: bool,
+    /// What an upsert inserts, in place of what filter and update make.
+    pub upsert_supplied: Option<RawDoc<'a>>,
     /// All matches, not only the first.
     pub multi: bool,
     /// For findAndModify.
@@ -82,11 +86,16 @@ fn update_as_is(
 ) -> Result<bool, Error> {
     let first_view = db.view(op, ns)?;
     let context = parse_context(&statement.spec, now, &first_view)?;
-    let driver = UpdateDriver::parse(
-        statement.update,
-        statement.array_filters,
-        &context.variables,
-    )?;
+    let mut variables = context.variables.clone();
+    for constant in statement
+        .constants
+        .iter()
+        .flat_map(|constants| constants.iter())
+    {
+        variables.declare(constant.key())?;
+        variables.bind(constant.key(), constant.value().to_value());
+    }
+    let driver = UpdateDriver::parse(statement.update, statement.array_filters, &variables)?;
     if statement.multi && driver.kind() == UpdateKind::Replacement {
         return Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
@@ -148,7 +157,10 @@ fn update_as_is(
         if !statement.upsert {
             return Ok(true);
         }
-        let doc = driver.upsert_document(&query.filter, &applier.context, ObjectId::new)?;
+        let doc = match statement.upsert_supplied {
+            Some(supplied) => with_id(supplied),
+            None => driver.upsert_document(&query.filter, &applier.context, ObjectId::new)?,
+        };
         let upserted = doc.get("_id").map(RawValue::to_value);
         let returned = match statement.return_document {
             ReturnDocument::After => Some(project(projection.as_ref(), doc.as_raw(), None)?),
@@ -183,6 +195,17 @@ fn update_as_is(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The document with an `_id` in front, if it has none.
+fn with_id(doc: RawDoc<'_>) -> DocBuf {
+    if doc.get("_id").is_some() {
+        return doc.to_buf();
+    }
+    let mut out = DocBuilder::new();
+    out.append("_id", ObjectId::new());
+    out.extend(doc);
+    out.finish()
 }
 
 /// Applies the statement to one document after another.

@@ -394,6 +394,8 @@ fn check_update(
             ..FindSpec::default()
         },
         update: RawValue::Document(update.as_raw()),
+        constants: None,
+        upsert_supplied: None,
         array_filters: None,
         upsert: false,
         multi,

@@ -106,6 +106,8 @@ impl Run<'_> {
                 let statement = UpdateStatement {
                     spec,
                     update: RawValue::Document(docs[1].as_raw()),
+                    constants: None,
+                    upsert_supplied: None,
                     array_filters: None,
                     upsert: false,
                     multi: what == "updateMany",

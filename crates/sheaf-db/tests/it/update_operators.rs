@@ -92,6 +92,8 @@ fn indexes_follow_every_operator() {
                     } else {
                         RawValue::Document(operators.as_raw())
                     },
+                    constants: None,
+                    upsert_supplied: None,
                     array_filters: None,
                     upsert: false,
                     multi: *multi && is_operator,

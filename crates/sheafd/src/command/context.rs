@@ -110,6 +110,8 @@ pub struct OpReport {
 /// What one write statement did.
 #[derive(Debug, Default, Clone)]
 pub struct WriteReport {
+    /// The collection written to.
+    pub namespace: Option<Namespace>,
     /// `update`, `remove`, `insert`.
     pub kind: &'static str,
     /// The statement (`{q, u, multi, upsert}` or `{q, limit}`).

@@ -117,6 +117,7 @@ pub fn run_one(
     let found = (&report.plan, report.counts);
     let common = meter.report(cx, "remove", doc, found, wrote);
     cx.report.writes.push(WriteReport {
+        namespace: Some(namespace.clone()),
         n_deleted: report.result.deleted,
         keys_deleted: wrote.then_some(report.result.stats.keys_deleted),
         ..common

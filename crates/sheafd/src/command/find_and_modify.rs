@@ -85,8 +85,10 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
     Ok(Change::Update(Box::new(UpdateStatement {
         spec,
         update,
+        constants: None,
         array_filters,
         upsert,
+        upsert_supplied: None,
         multi: false,
         return_document: if new {
             ReturnDocument::After

@@ -1,6 +1,10 @@
 //! `insert`: stores documents.
 
-use sheaf_bson::{DocBuf, DocBuilder, Error};
+use std::time::Instant;
+
+use sheaf_bson::{DocBuilder, Error, RawDoc};
+use sheaf_db::Namespace;
+use sheaf_db::write::insert::InsertResult;
 
 use super::context::{CommandContext, WriteReport};
 use super::fields;
@@ -24,22 +28,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     let docs = statements(cx, "documents")?;
-    let db = cx.server.db.clone();
     let retry = Retry::begin(cx, docs.len())?;
     // Places among all documents of those that are not stored yet.
     let places: Vec<usize> = (0..docs.len()).filter(|at| !retry.is_done(*at)).collect();
     let left: Vec<_> = places.iter().map(|at| docs[*at]).collect();
     retry.set_current(places.iter().copied());
-    let mut result = db.insert(&cx.op, &namespace, &left, ordered)?;
+    let mut result = run_docs(cx, &namespace, &left, ordered)?;
     result.inserted += (docs.len() - left.len()) as u64;
-    cx.report.writes.push(WriteReport {
-        kind: "insert",
-        statement: DocBuf::new(),
-        n_inserted: result.inserted,
-        keys_inserted: (result.inserted > 0).then_some(result.stats.keys_inserted),
-        elapsed: cx.op.started().elapsed(),
-        ..Default::default()
-    });
     out.append("n", result.inserted as i32);
     let mut errors = WriteErrors::default();
     for refused in result.errors {
@@ -49,4 +44,29 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     retry.append(out);
     append_write_concern(cx, out);
     Ok(())
+}
+
+/// Stores documents in a collection and takes down what that cost.
+pub fn run_docs(
+    cx: &mut CommandContext<'_>,
+    namespace: &Namespace,
+    docs: &[RawDoc<'_>],
+    ordered: bool,
+) -> Result<InsertResult, Error> {
+    let begun = Instant::now();
+    let before = cx.op.counters().counts();
+    let result = cx.server.db.insert(&cx.op, namespace, docs, ordered)?;
+    let after = cx.op.counters().counts();
+    let wrote = result.inserted > 0;
+    cx.report.writes.push(WriteReport {
+        namespace: Some(namespace.clone()),
+        kind: "insert",
+        n_inserted: result.inserted,
+        keys_inserted: wrote.then_some(result.stats.keys_inserted),
+        bytes_logged: wrote.then_some(after.bytes_logged - before.bytes_logged),
+        write_conflicts: after.write_conflicts - before.write_conflicts,
+        elapsed: begun.elapsed(),
+        ..Default::default()
+    });
+    Ok(result)
 }

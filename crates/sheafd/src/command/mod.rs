@@ -13,6 +13,7 @@
 mod aggregate;
 mod batch;
 mod build_info;
+mod bulk_write;
 mod coll_mod;
 mod coll_stats;
 mod connection_status;
@@ -179,6 +180,7 @@ pub fn dispatch(
             format!("{name} may only be run against the admin database."),
         ));
     }
+    check_sequences(command, message)?;
     let mut generic = GenericArguments::parse(command.name, body)?;
     if let Some(set) = &server.repl
         && set.config().is_none()
@@ -263,6 +265,22 @@ pub fn dispatch(
         repl::append_times(&server.db, reply);
     }
     Ok(())
+}
+
+/// Refuses a document sequence that stands for no field of the command.
+fn check_sequences(command: &Command, message: &Message<'_>) -> Result<(), Error> {
+    let fields: &[&str] = match command.name {
+        "insert" => &["documents"],
+        "update" => &["updates"],
+        "delete" => &["deletes"],
+        "bulkWrite" => &["ops", "nsInfo"],
+        _ => &[],
+    };
+    let mut sequences = message.sequences().iter();
+    match sequences.find(|sequence| !fields.contains(&sequence.identifier())) {
+        Some(sequence) => Err(context::unknown_field(command.name, sequence.identifier())),
+        None => Ok(()),
+    }
 }
 
 /// Until a replica set is initiated its member serves nothing but what leads to that.

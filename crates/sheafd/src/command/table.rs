@@ -4,13 +4,13 @@ use super::Compat::{Differs, Same};
 use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
-    aggregate, build_info, coll_mod, coll_stats, connection_status, count, create, create_indexes,
-    current_op, db_stats, delete, distinct, drop, drop_database, drop_indexes, explain, find,
-    find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info,
-    insert, kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
-    log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile, rename_collection,
-    repl_set, rw_concern, server_status, sessions, set_parameter, shutdown, transaction, update,
-    validate, whatsmyuri,
+    aggregate, build_info, bulk_write, coll_mod, coll_stats, connection_status, count, create,
+    create_indexes, current_op, db_stats, delete, distinct, drop, drop_database, drop_indexes,
+    explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter,
+    hello, host_info, insert, kill_cursors, kill_op, list_collections, list_commands,
+    list_databases, list_indexes, log_rotate, logout, ping, plan_cache_clear, plan_cache_filters,
+    profile, rename_collection, repl_set, rw_concern, server_status, sessions, set_parameter,
+    shutdown, transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -109,6 +109,13 @@ pub static COMMANDS: &[Command] = &[
             Same,
             "changes or removes one document and returns it",
         ),
+    ),
+    on_admin(
+        "bulkWrite",
+        Write,
+        bulk_write::run,
+        Same,
+        "inserts, updates and deletes over several collections",
     ),
     // Collections and indexes.
     on_any(

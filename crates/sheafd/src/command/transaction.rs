@@ -147,7 +147,11 @@ impl RawTransactionArguments {
                 "startTransaction is not allowed with commitTransaction or abortTransaction",
             );
         }
-        if !ends && matches!(db, "config" | "admin" | "local") {
+        // bulkWrite names its databases elsewhere, and looks at them itself.
+        let bulk_write = command.name == "bulkWrite"
+            || command.name == "getMore"
+                && body.get("collection") == Some(RawValue::String("$cmd.bulkWrite"));
+        if !ends && !bulk_write && matches!(db, "config" | "admin" | "local") {
             return unsupported(format!(
                 "Cannot run command against the '{db}' database in a transaction."
             ));

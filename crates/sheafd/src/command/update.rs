@@ -1,6 +1,6 @@
 //! `update`: changes documents by operators, replacement or pipeline.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, Value};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue, Value};
 use sheaf_db::Namespace;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
@@ -16,46 +16,116 @@ pub fn parse_statement<'a>(
     let_vars: Option<RawDoc<'a>>,
 ) -> Result<UpdateStatement<'a>, Error> {
     const NAME: &str = "update.updates";
-    let mut spec = FindSpec {
-        let_vars,
-        ..Default::default()
-    };
-    let (mut filter, mut update, mut array_filters) = (None, None, None);
-    let (mut upsert, mut multi) = (false, false);
+    let mut parts = UpdateParts::new(let_vars);
     for element in statement.iter() {
         match element.key() {
-            "q" => filter = Some(fields::document(NAME, &element)?),
-            "u" => update = Some(element.value()),
-            "multi" => multi = fields::boolean(NAME, &element)?,
-            "upsert" => upsert = fields::boolean(NAME, &element)?,
-            "hint" => spec.hint = Hint::parse(element.value())?,
-            "sort" => spec.sort = fields::optional_document(NAME, &element)?,
-            "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
-            "collation" => spec.collation = fields::collation(NAME, &element)?,
-            "upsertSupplied" => {
-                fields::boolean(NAME, &element)?;
-            }
-            "c" => {
-                return Err(Error::new(
-                    ErrorCode::FAILED_TO_PARSE,
-                    "update.updates.c: constants need a pipeline update, which is not supported",
-                ));
-            }
-            other => return Err(unknown_field(NAME, other)),
+            "q" => parts.filter = Some(fields::document(NAME, &element)?),
+            "u" => parts.update = Some(element.value()),
+            "c" => parts.constants = fields::optional_document(NAME, &element)?,
+            _ => parts.option(NAME, &element)?,
         }
     }
-    if multi && spec.sort.is_some() {
-        return Err(Error::new(
-            ErrorCode::FAILED_TO_PARSE,
-            "Cannot specify sort with multi=true",
-        ));
+    finish_update(parts, NAME, ("q", "u"))
+}
+
+/// What an update statement consists of, whatever its fields are called.
+pub struct UpdateParts<'a> {
+    spec: FindSpec<'a>,
+    /// Which documents.
+    pub filter: Option<RawDoc<'a>>,
+    /// What to make of them.
+    pub update: Option<RawValue<'a>>,
+    /// Variables of a pipeline.
+    pub constants: Option<RawDoc<'a>>,
+    array_filters: Option<RawArray<'a>>,
+    upsert: bool,
+    upsert_supplied: bool,
+    multi: bool,
+}
+
+impl<'a> UpdateParts<'a> {
+    /// Nothing but the command's `let`.
+    pub fn new(let_vars: Option<RawDoc<'a>>) -> UpdateParts<'a> {
+        UpdateParts {
+            spec: FindSpec {
+                let_vars,
+                ..Default::default()
+            },
+            filter: None,
+            update: None,
+            constants: None,
+            array_filters: None,
+            upsert: false,
+            upsert_supplied: false,
+            multi: false,
+        }
     }
-    spec.filter = Some(filter.ok_or_else(|| fields::missing(NAME, "q"))?);
-    Ok(UpdateStatement {
-        spec,
-        update: update.ok_or_else(|| fields::missing(NAME, "u"))?,
+
+    /// Takes an option that update and bulkWrite call alike.
+    /// Errors: its type is wrong; it is none.
+    pub fn option(&mut self, command: &str, element: &RawElement<'a>) -> Result<(), Error> {
+        match element.key() {
+            "multi" => self.multi = fields::boolean(command, element)?,
+            "upsert" => self.upsert = fields::boolean(command, element)?,
+            "upsertSupplied" => self.upsert_supplied = fields::boolean(command, element)?,
+            "hint" => self.spec.hint = Hint::parse(element.value())?,
+            "sort" => self.spec.sort = fields::optional_document(command, element)?,
+            "arrayFilters" => self.array_filters = Some(fields::array(command, element)?),
+            "collation" => self.spec.collation = fields::collation(command, element)?,
+            other => return Err(unknown_field(command, other)),
+        }
+        Ok(())
+    }
+}
+
+/// Puts a statement together whose filter and update are called by these names.
+/// Errors: what it needs is missing, or its parts contradict each other.
+pub fn finish_update<'a>(
+    parts: UpdateParts<'a>,
+    command: &str,
+    (filter, update): (&str, &str),
+) -> Result<UpdateStatement<'a>, Error> {
+    let UpdateParts {
+        mut spec,
         array_filters,
         upsert,
+        multi,
+        constants,
+        ..
+    } = parts;
+    let refuse = |message: &str| Err(Error::new(ErrorCode::FAILED_TO_PARSE, message));
+    if multi && spec.sort.is_some() {
+        return refuse("Cannot specify sort with multi=true");
+    }
+    spec.filter = Some(
+        parts
+            .filter
+            .ok_or_else(|| fields::missing(command, filter))?,
+    );
+    let update = parts
+        .update
+        .ok_or_else(|| fields::missing(command, update))?;
+    if constants.is_some() && !matches!(update, RawValue::Array(_)) {
+        return Err(Error::new(
+            ErrorCode(51198),
+            "Constant values may only be specified for pipeline updates",
+        ));
+    }
+    let upsert_supplied = match (parts.upsert_supplied, constants.and_then(|c| c.get("new"))) {
+        (false, _) => None,
+        (true, _) if !upsert => return refuse("upsertSupplied needs upsert: true"),
+        (true, Some(RawValue::Document(new))) => Some(new),
+        (true, _) => {
+            return refuse("upsertSupplied needs the document to insert as the constant 'new'");
+        }
+    };
+    Ok(UpdateStatement {
+        spec,
+        update,
+        constants,
+        array_filters,
+        upsert,
+        upsert_supplied,
         multi,
         return_document: Default::default(),
         projection: None,
@@ -155,6 +225,7 @@ pub fn run_one(
     let found = (&report.plan, report.counts);
     let common = meter.report(cx, "update", doc, found, wrote);
     cx.report.writes.push(WriteReport {
+        namespace: Some(namespace.clone()),
         n_matched: report.result.matched,
         n_modified: report.result.modified,
         n_upserted: u64::from(report.upserted.is_some()),

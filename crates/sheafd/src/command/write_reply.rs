@@ -17,17 +17,7 @@ const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The statements of a write command: from the sequence beside it, or the array in it.
 /// Errors: missing, empty, too many, not documents.
 pub fn statements<'a>(cx: &CommandContext<'a>, identifier: &str) -> Result<Vec<RawDoc<'a>>, Error> {
-    let docs: Vec<RawDoc<'a>> = match (cx.sequence(identifier), cx.body.get_element(identifier)) {
-        (Some(_), Some(_)) => {
-            return Err(Error::new(
-                ErrorCode::FAILED_TO_PARSE,
-                format!("'{identifier}' was given both in the command and beside it"),
-            ));
-        }
-        (Some(sequence), None) => sequence.iter().collect(),
-        (None, Some(element)) => documents(cx.name(), &element)?,
-        (None, None) => return Err(fields::missing(cx.name(), identifier)),
-    };
+    let docs = sequence_documents(cx, identifier)?;
     if docs.is_empty() || docs.len() > WRITE_BATCH_MAX {
         return Err(Error::new(
             ErrorCode::INVALID_LENGTH,
@@ -38,6 +28,23 @@ pub fn statements<'a>(cx: &CommandContext<'a>, identifier: &str) -> Result<Vec<R
         ));
     }
     Ok(docs)
+}
+
+/// The documents of a field that may be an array in the command or a sequence beside it.
+/// Errors: missing, given in both ways, not documents.
+pub fn sequence_documents<'a>(
+    cx: &CommandContext<'a>,
+    identifier: &str,
+) -> Result<Vec<RawDoc<'a>>, Error> {
+    match (cx.sequence(identifier), cx.body.get_element(identifier)) {
+        (Some(_), Some(_)) => Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            format!("'{identifier}' was given both in the command and beside it"),
+        )),
+        (Some(sequence), None) => Ok(sequence.iter().collect()),
+        (None, Some(element)) => documents(cx.name(), &element),
+        (None, None) => Err(fields::missing(cx.name(), identifier)),
+    }
 }
 
 fn documents<'a>(command: &str, element: &RawElement<'a>) -> Result<Vec<RawDoc<'a>>, Error> {

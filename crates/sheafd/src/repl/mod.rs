@@ -391,6 +391,8 @@ pub fn store_document(
             ..Default::default()
         },
         update: RawValue::Document(doc.as_raw()),
+        constants: None,
+        upsert_supplied: None,
         array_filters: None,
         upsert: true,
         multi: false,

@@ -19,6 +19,7 @@ pub mod planner;
 pub mod projection;
 pub mod shape;
 pub mod sort;
+pub mod timeseries;
 pub mod update;
 
 #[cfg(test)]

@@ -149,9 +149,10 @@ pub enum Stage {
     Other(Arc<dyn PipelineStage>),
 }
 
-/// Every stage, for lists of what there is.
+/// Every stage that users write, for lists of what there is.
 pub fn stage_names() -> impl Iterator<Item = &'static str> {
-    parse::TABLE.iter().map(|(name, _)| *name)
+    let names = parse::TABLE.iter().map(|(name, _)| *name);
+    names.filter(|name| !name.starts_with("$_internal"))
 }
 
 /// Every accumulator of `$group`, for lists of what there is.

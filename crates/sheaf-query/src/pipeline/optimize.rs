@@ -115,6 +115,7 @@ impl Pipeline {
             sink,
         } = self;
         let mut stages = rewrite(stages);
+        narrow(&mut stages);
         let mut prefix = CursorPrefix::default();
         if matches!(source, PipelineSource::Collection) {
             let taken = take_prefix(&stages, &mut prefix);
@@ -136,9 +137,22 @@ impl Pipeline {
     }
 }
 
+/// Tells stages which fields of what they give are read.
+fn narrow(stages: &mut [Stage]) {
+    for at in 0..stages.len() {
+        if let Stage::Other(stage) = &stages[at]
+            && let Some(wanted) = dependencies(&stages[at + 1..])
+            && let Some(narrowed) = stage.giving(&wanted)
+        {
+            stages[at] = narrowed;
+        }
+    }
+}
+
 /// The stages in a better order, none of them taken by the find layer.
 pub(super) fn reorder(stages: Vec<Stage>) -> Vec<Stage> {
     let mut stages = rewrite(stages);
+    narrow(&mut stages);
     limit_sorts(&mut stages);
     stages
 }

@@ -111,6 +111,12 @@ pub trait PipelineStage: Debug + Send + Sync {
         None
     }
 
+    /// The stage when the stages behind it read no other fields than these; `None`: it is the same.
+    fn giving(&self, wanted: &Dependencies) -> Option<Stage> {
+        let _ = wanted;
+        None
+    }
+
     /// Visits the names of other collections that it reads.
     fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
         let _ = visit;

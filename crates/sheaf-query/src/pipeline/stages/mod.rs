@@ -15,4 +15,5 @@ pub mod redact;
 pub mod sample;
 pub mod sub_pipeline;
 pub mod union_with;
+pub mod unpack_bucket;
 pub mod window;

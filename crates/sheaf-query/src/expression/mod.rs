@@ -60,8 +60,8 @@ mod string;
 mod type_ops;
 mod variables;
 
-pub(crate) use date::arithmetic::Unit;
 pub(crate) use comparison::compare;
+pub(crate) use date::arithmetic::Unit;
 pub use eval::{EvalContext, EvalValue, Frame};
 pub use field_path::FieldPathExpr;
 pub(crate) use object::Merged;

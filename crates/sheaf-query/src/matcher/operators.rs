@@ -13,7 +13,9 @@ use super::parse::{
     no_path, parse_filter,
 };
 use super::regex::CompiledRegex;
-use super::{BitsOp, BitsTest, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet};
+use super::{
+    BitsOp, BitsTest, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet,
+};
 
 /// Every operator of `doc`, each over `path`, in the order given.
 pub(super) fn parse_operators(

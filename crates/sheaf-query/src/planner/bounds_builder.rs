@@ -28,7 +28,9 @@ use super::bounds::{BoundsTightness, Interval, OrderedIntervalList};
 use super::collation::{KeyCollator, operand};
 use super::hashed;
 use super::type_bracket::{bracket_of, numbers_and_nan};
-use crate::matcher::{Comparison, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet};
+use crate::matcher::{
+    Comparison, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet,
+};
 
 /// What the index knows of the field that the bounds are for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -288,9 +290,7 @@ fn expr_bounds(c: &ExprComparison, keys: KeyCollator<'_>) -> Option<FieldBounds>
     };
     let list = OrderedIntervalList::of(interval);
     Some(match (c.test(None), holds_null(&list)) {
-        (true, false) => {
-            inexact_fetch(list.union(OrderedIntervalList::point(Value::Null)))
-        }
+        (true, false) => inexact_fetch(list.union(OrderedIntervalList::point(Value::Null))),
         (false, true) => inexact_fetch(list),
         _ => exact(list),
     })

@@ -147,9 +147,7 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
             match known {
                 // By a collation other strings are equal to the one known.
                 _ if collator_of(known).is_some() => false,
-                MatchExpression::Comparison(c) => {
-                    c.op == ComparisonOp::Eq && passes(&c.value)
-                }
+                MatchExpression::Comparison(c) => c.op == ComparisonOp::Eq && passes(&c.value),
                 MatchExpression::In(i) => i.regexes.is_empty() && i.equalities.iter().all(passes),
                 _ => false,
             }

@@ -248,7 +248,10 @@ fn rename(
             bits.path = to(&bits.path)?;
             MatchExpression::Bits(bits)
         }
-        MatchExpression::Expr(_) | MatchExpression::AlwaysTrue | MatchExpression::AlwaysFalse => {
+        MatchExpression::Expr(_)
+        | MatchExpression::ExprComparison(_)
+        | MatchExpression::AlwaysTrue
+        | MatchExpression::AlwaysFalse => {
             return None;
         }
     })

@@ -1,0 +1,59 @@
+//! `changeStreamPreAndPostImages`: whether the oplog keeps what documents were before a change.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+
+/// The option's name.
+pub(super) const NAME: &str = "changeStreamPreAndPostImages";
+
+/// `{enabled}`, from `create`, `collMod` or the catalog's row.
+/// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse`.
+pub(crate) fn parse(value: RawValue<'_>) -> Result<bool> {
+    let RawValue::Document(spec) = value else {
+        return Err(Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            format!(
+                "BSON field '{NAME}' is the wrong type '{}', expected type 'object'",
+                value.type_name()
+            ),
+        ));
+    };
+    enabled(spec)
+}
+
+fn enabled(spec: RawDoc<'_>) -> Result<bool> {
+    let mut enabled = None;
+    for element in spec {
+        match (element.key(), element.value()) {
+            ("enabled", RawValue::Boolean(value)) => enabled = Some(value),
+            ("enabled", value) if value.is_number() => enabled = Some(value.is_truthy()),
+            ("enabled", value) => {
+                return Err(Error::new(
+                    ErrorCode::TYPE_MISMATCH,
+                    format!(
+                        "BSON field '{NAME}.enabled' is the wrong type '{}', expected type 'bool'",
+                        value.type_name()
+                    ),
+                ));
+            }
+            (other, _) => {
+                return Err(Error::new(
+                    ErrorCode::IDL_UNKNOWN_FIELD,
+                    format!("BSON field '{NAME}.{other}' is an unknown field."),
+                ));
+            }
+        }
+    }
+    enabled.ok_or_else(|| {
+        Error::new(
+            ErrorCode::IDL_FAILED_TO_PARSE,
+            format!("BSON field '{NAME}.enabled' is missing but a required field"),
+        )
+    })
+}
+
+/// Appends the option as `listCollections` shows it.
+pub(super) fn append(out: &mut DocBuilder) {
+    out.begin_document(NAME);
+    out.append("enabled", true);
+    out.end();
+}

@@ -248,7 +248,7 @@ op_counters! {
     docs_deleted,
     /// Units of work begun again because another writer came first.
     write_conflicts,
-    /// Bytes given to the storage engine to be written.
+    /// Bytes that the storage engine logged: of a transaction, when it commits.
     bytes_logged,
     /// Storage transactions committed.
     commits,

@@ -304,7 +304,8 @@ impl WriteUnit {
             Some((id, old)) if self.document(slot, &id)?.is_some() => {
                 let unchanged = |_: &FieldPath| false;
                 let modified = Modified::Paths(&unchanged);
-                self.update(op, slot, &id, old.as_raw(), doc.as_raw(), modified)?;
+                // No base: the row is not locked.
+                self.update(op, slot, &id, old.as_raw(), None, doc.as_raw(), modified)?;
                 id
             }
             _ => self.insert(op, slot, doc.as_raw())?,

@@ -69,7 +69,17 @@ pub struct KeyChange {
     pub write: KeyWrite,
     /// What the key had before the batch.
     pub prior: Prior,
+    /// The value that the key had before the batch, where the writer has said it ([`WriteBatch::put_over`]): an
+    /// engine may then log what differs. It speaks where `prior` does, and only there.
+    pub base: Option<Bytes>,
 }
+
+/// Values shorter than this are not worth remembering what they replace.
+const BASE_MIN: usize = 64;
+/// A batch remembers no more than so many bytes of values that it replaces ...
+const BASES_BYTES_MAX: u64 = 32 << 20;
+/// ... and after so many puts keeps copies of them, which pin nothing of an engine's.
+const BASES_PINNED_MAX: u64 = 256;
 
 /// What a batch does to a table as a whole, before its ranges and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -208,6 +218,8 @@ pub(crate) struct Totals {
     operations: u64,
     bytes: u64,
     puts: u64,
+    /// Bytes of bases that are remembered.
+    base_bytes: u64,
     /// The first operation that contradicts an earlier one of the same batch, such as a put into a
     /// table that the batch has dropped. Reported by `apply`.
     contradiction: Option<StorageError>,
@@ -232,7 +244,17 @@ impl WriteBatch {
     /// As [`WriteBatch::put`], with what is known of the key.
     pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
         let write = KeyWrite::Put(value.into());
-        self.write(table, Bytes::copy_from_slice(key), write, prior);
+        self.write(table, Bytes::copy_from_slice(key), write, prior, None);
+    }
+
+    /// Gives `key`, which has the value `base`, another one. That it has must be true when the batch is applied:
+    /// the caller has locked the key, or nobody else writes it. An engine may log the difference alone, and a
+    /// log that was made with a false base cannot be read.
+    pub fn put_over(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, base: &Bytes) {
+        let write = KeyWrite::Put(value.into());
+        let prior = Prior::value(base);
+        let key = Bytes::copy_from_slice(key);
+        self.write(table, key, write, prior, Some(base));
     }
 
     /// Removes `key`, if it is there.
@@ -242,7 +264,8 @@ impl WriteBatch {
 
     /// As [`WriteBatch::delete`], with what is known of the key.
     pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
-        self.write(table, Bytes::copy_from_slice(key), KeyWrite::Delete, prior);
+        let key = Bytes::copy_from_slice(key);
+        self.write(table, key, KeyWrite::Delete, prior, None);
     }
 
     /// Removes the keys in `[lo, hi)`; `None` is the end of the table.
@@ -377,13 +400,14 @@ impl WriteBatch {
     }
 
     /// Writes one key and returns what the batch did to it before. Of several writes of one key the first
-    /// one's hint stays: only that one speaks of the state before the batch.
+    /// one's hint and base stay: only those speak of the state before the batch.
     pub(crate) fn write(
         &mut self,
         table: TableId,
         key: Bytes,
         write: KeyWrite,
         prior: Prior,
+        base: Option<&Bytes>,
     ) -> Option<KeyChange> {
         let value_len = match &write {
             KeyWrite::Put(value) => {
@@ -393,16 +417,34 @@ impl WriteBatch {
             KeyWrite::Delete => 0,
         };
         self.count(key.len() + value_len);
+        let base = base.and_then(|base| self.remember(base, value_len));
         match self.writable(table)?.keys.entry(key) {
             btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(KeyChange { write, prior });
+                vacant.insert(KeyChange { write, prior, base });
                 None
             }
             btree_map::Entry::Occupied(mut occupied) => {
-                let prior = occupied.get().prior;
-                Some(occupied.insert(KeyChange { write, prior }))
+                let forgotten = base.map_or(0, |base| base.len() as u64);
+                let KeyChange { prior, base, .. } = occupied.get().clone();
+                let before = occupied.insert(KeyChange { write, prior, base });
+                self.totals.base_bytes -= forgotten;
+                Some(before)
             }
         }
+    }
+
+    /// A base to keep, if that is worth it.
+    fn remember(&mut self, base: &Bytes, value_len: usize) -> Option<Bytes> {
+        let bytes = base.len() as u64;
+        if base.len().min(value_len) < BASE_MIN || self.totals.base_bytes + bytes > BASES_BYTES_MAX
+        {
+            return None;
+        }
+        self.totals.base_bytes += bytes;
+        Some(match self.totals.puts > BASES_PINNED_MAX {
+            true => Bytes::copy_from_slice(base),
+            false => base.clone(),
+        })
     }
 
     /// Takes back a [`WriteBatch::write`]: `before` is what it returned.

@@ -56,6 +56,11 @@ impl CheckedEngine {
                     let value = snapshot.get(table, key)?;
                     if writes.keeps(key) {
                         check_prior(table, key, change.prior, value.as_deref());
+                        let base = change.base.as_ref();
+                        assert!(
+                            base.is_none_or(|base| value.as_ref() == Some(base)),
+                            "a false base of key {key:?} of table {table}"
+                        );
                     }
                     keys.insert((table, key.clone()), value);
                 }
@@ -162,11 +167,19 @@ impl StorageEngine for CheckedEngine {
     }
 
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
+        self.apply_counted(batch, durability).map(|(seq, _)| seq)
+    }
+
+    fn bytes_to_log(&self, batch: &WriteBatch) -> u64 {
+        self.inner.bytes_to_log(batch)
+    }
+
+    fn apply_counted(&self, batch: WriteBatch, durability: Durability) -> Result<(CommitSeq, u64)> {
         let mut last = self.last.lock();
         let before = self.touched(&batch)?;
         let empty = batch.is_empty();
-        match self.inner.apply(batch.clone(), durability) {
-            Ok(seq) => {
+        match self.inner.apply_counted(batch.clone(), durability) {
+            Ok((seq, logged)) => {
                 if empty {
                     assert!(seq >= *last, "{seq:?} of an empty batch after {last:?}");
                 } else {
@@ -174,7 +187,8 @@ impl StorageEngine for CheckedEngine {
                 }
                 *last = seq;
                 self.check_applied(&batch)?;
-                Ok(seq)
+                assert!(!empty || logged == 0, "{logged} bytes logged for nothing");
+                Ok((seq, logged))
             }
             Err(error) => {
                 // Whatever the reason, nothing of it is visible.

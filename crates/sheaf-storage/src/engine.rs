@@ -84,6 +84,18 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// it until then.
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq>;
 
+    /// As [`StorageEngine::apply`]; answers also how many bytes were logged for the batch: those that its record
+    /// takes in the log, or of its keys and values where the engine has no log.
+    fn apply_counted(&self, batch: WriteBatch, durability: Durability) -> Result<(CommitSeq, u64)> {
+        let bytes = self.bytes_to_log(&batch);
+        Ok((self.apply(batch, durability)?, bytes))
+    }
+
+    /// How many bytes would be logged for the batch; see [`StorageEngine::apply_counted`].
+    fn bytes_to_log(&self, batch: &WriteBatch) -> u64 {
+        batch.bytes()
+    }
+
     /// Makes everything applied so far durable. Concurrent callers share one sync.
     fn sync(&self) -> Result<()>;
 
@@ -243,6 +255,8 @@ pub struct EngineStats {
     pub checkpoint_micros: u64,
     /// Bytes of records written to the log.
     pub log_bytes: u64,
+    /// Values that were logged as what differs from the one before.
+    pub log_deltas: u64,
     /// Files of the log that are in use.
     pub log_segments: u64,
     /// How often writers were slowed down, and for how many microseconds together.

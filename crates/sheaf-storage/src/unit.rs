@@ -272,7 +272,14 @@ impl WriteUnitOfWork {
     /// As [`WriteUnitOfWork::put`], with what the unit sees under the key. What it sees must be what is there
     /// when it commits: the key is locked, or nobody else can write it.
     pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
-        self.write(table, key, KeyWrite::Put(value.into()), prior);
+        self.write(table, key, KeyWrite::Put(value.into()), prior, None);
+    }
+
+    /// Gives `key`, under which the unit sees `base`, another value. As [`WriteUnitOfWork::put_with`], and as
+    /// [`WriteBatch::put_over`]: what the unit sees must be what is there when it commits.
+    pub fn put_over(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, base: &Bytes) {
+        let prior = Prior::value(base);
+        self.write(table, key, KeyWrite::Put(value.into()), prior, Some(base));
     }
 
     /// Removes `key`, if it is there.
@@ -283,15 +290,23 @@ impl WriteUnitOfWork {
     /// As [`WriteUnitOfWork::delete`], with what the unit sees under the key; as
     /// [`WriteUnitOfWork::put_with`].
     pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
-        self.write(table, key, KeyWrite::Delete, prior);
+        self.write(table, key, KeyWrite::Delete, prior, None);
     }
 
-    fn write(&mut self, table: TableId, key: &[u8], write: KeyWrite, prior: Prior) {
+    fn write(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        write: KeyWrite,
+        prior: Prior,
+        base: Option<&Bytes>,
+    ) {
         let key = Bytes::copy_from_slice(key);
+        let writes = Arc::make_mut(&mut self.writes);
         if self.savepoints == 0 {
-            Arc::make_mut(&mut self.writes).write(table, key, write, prior);
+            writes.write(table, key, write, prior, base);
         } else {
-            let before = Arc::make_mut(&mut self.writes).write(table, key.clone(), write, prior);
+            let before = writes.write(table, key.clone(), write, prior, base);
             self.undo.push(Undo::Key(table, key, before));
         }
     }
@@ -391,15 +406,20 @@ impl WriteUnitOfWork {
     /// Errors of the engine's `apply`: nothing was written and the unit is rolled back. `WriteConflict`
     /// when a stale lock was not refreshed: likewise. An error of the sync may come after the writes
     /// have become visible: they are not taken back then, and the engine accepts no more.
-    pub fn commit(mut self, durability: Durability) -> Result<CommitSeq> {
+    pub fn commit(self, durability: Durability) -> Result<CommitSeq> {
+        self.commit_counted(durability).map(|(seq, _)| seq)
+    }
+
+    /// As [`WriteUnitOfWork::commit`]; answers also how many bytes the engine logged for it.
+    pub fn commit_counted(mut self, durability: Durability) -> Result<(CommitSeq, u64)> {
         if self.stale {
             return Err(StorageError::WriteConflict);
         }
         let shared = self.storage.shared.clone();
         let written = !self.writes.is_empty();
         let early = shared.locks.is_waited_for();
-        let seq = if !written {
-            CommitSeq::default()
+        let (seq, logged) = if !written {
+            (CommitSeq::default(), 0)
         } else {
             let writes = std::mem::take(&mut self.writes);
             let batch = Arc::try_unwrap(writes).unwrap_or_else(|shared| (*shared).clone());
@@ -409,7 +429,7 @@ impl WriteUnitOfWork {
                 durability
             };
             let _committing = shared.serial.commit(self.serial.as_ref(), &batch)?;
-            shared.engine.apply(batch, durability)?
+            shared.engine.apply_counted(batch, durability)?
         };
         // From here on the unit is committed: nothing below may take it back.
         self.open = false;
@@ -428,7 +448,7 @@ impl WriteUnitOfWork {
         if durability == Durability::Synced && (early || !written) {
             shared.engine.sync()?;
         }
-        Ok(seq)
+        Ok((seq, logged))
     }
 
     /// Rolls back. The same as dropping the unit.

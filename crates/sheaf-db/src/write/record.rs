@@ -38,15 +38,21 @@ impl WriteUnit {
     }
 
     /// Replaces the document of a record that is locked ([`WriteUnit::lock_record`]) and was read after
-    /// that. `modified` says what may differ; indexes on other paths are not looked at.
+    /// that. `modified` says what may differ; indexes on other paths are not looked at. `base` is `old` as
+    /// [`WriteUnit::document`] gave it, under the lock: an engine may then log what differs from it.
     ///
     /// Errors: as [`WriteUnit::insert`], and `BSONObjectTooLarge`.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one document's change is all of these"
+    )]
     pub fn update(
         &mut self,
         op: &OpContext,
         slot: Slot,
         id: &RecordId,
         old: RawDoc<'_>,
+        base: Option<&Bytes>,
         new: RawDoc<'_>,
         modified: Modified<'_>,
     ) -> Result<()> {
@@ -59,13 +65,15 @@ impl WriteUnit {
             modified,
         };
         self.maintain_indexes(op, slot, &change)?;
-        let table = self.collection(slot).table();
-        self.unit.put_with(
-            table,
-            &record_key(id),
-            Bytes::copy_from_slice(new.as_bytes()),
-            Prior::value(old.as_bytes()),
-        );
+        let (table, key) = (self.collection(slot).table(), record_key(id));
+        let value = Bytes::copy_from_slice(new.as_bytes());
+        match base {
+            Some(base) => self.unit.put_over(table, &key, value, base),
+            None => {
+                let prior = Prior::value(old.as_bytes());
+                self.unit.put_with(table, &key, value, prior);
+            }
+        }
         self.log(slot, |c| {
             LoggedOp::update(c.ns(), c.uuid(), old, new, replaced)
                 .with_pre_image(old, c.options().keeps_images())

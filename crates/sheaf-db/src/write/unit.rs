@@ -340,7 +340,7 @@ impl WriteUnit {
         &self.stats
     }
 
-    /// Bytes of keys and values written so far; in a transaction, by the statement.
+    /// Bytes of keys and values put so far; in a transaction, by the statement.
     pub fn bytes(&self) -> u64 {
         self.unit.writes().bytes() - self.lent.as_ref().map_or(0, |lent| lent.bytes)
     }
@@ -423,18 +423,17 @@ impl WriteUnit {
     ///
     /// The unit of a transaction goes back to it instead, and commits with it.
     pub fn commit(mut self, op: &OpContext) -> Result<WriteStats> {
-        let bytes = self.bytes();
         let lent = self.lent.take();
         let stats = match &lent {
             Some(lent) => txn::since(&self.stats, &lent.stats),
             None => self.stats,
         };
         match lent {
+            // What the transaction logs it logs, and counts, when it commits.
             Some(lent) => lent.transaction.park(self),
             None => self.commit_storage(op, false)?,
         }
         let counters = op.counters();
-        counters.bytes_logged.add(bytes);
         counters.keys_inserted.add(stats.keys_inserted);
         counters.keys_deleted.add(stats.keys_deleted);
         counters.docs_inserted.add(stats.docs_inserted);
@@ -527,7 +526,8 @@ impl WriteUnit {
         // Given back when the entries are visible.
         let db = self.db.clone();
         let _reservation = self.put_entries(&db, op, transaction);
-        self.unit.commit(Durability::Buffered).coded()?;
+        let (_, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
+        op.counters().bytes_logged.add(logged);
         if let Some(row) = row {
             row.committed();
         }

@@ -158,7 +158,9 @@ fn update_record(
             }
             Applied::Changed { document, modified } => {
                 let new = document.as_raw();
-                let stands = unit.update(op, slot, &record.id, now, new, modified.borrowed());
+                let base = Some(&bytes);
+                let modified_by = modified.borrowed();
+                let stands = unit.update(op, slot, &record.id, now, base, new, modified_by);
                 if let Err(error) = stands {
                     // The next attempt need not compute it again.
                     first = Some(Applied::Changed { document, modified });

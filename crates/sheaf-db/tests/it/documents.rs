@@ -351,6 +351,7 @@ fn a_unit_of_work_goes_back_to_a_savepoint() {
             slot,
             &id,
             old.as_raw(),
+            None,
             new.as_raw(),
             Modified::Everything,
         )

@@ -56,8 +56,8 @@ use self::checkpoint::Checkpointer;
 use self::commit::{Line, Order};
 use self::files::{DiskFolder, Folder, FolderLock};
 use self::flush::Flusher;
-use self::log::Log;
 pub use self::log::TornTail;
+use self::log::{Encoded, Log};
 use self::memtable::Retired;
 pub use self::open::Recovery;
 use self::pace::Pace;
@@ -262,6 +262,17 @@ impl StorageEngine for SheafEngine {
     }
 
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
+        self.apply_counted(batch, durability).map(|(seq, _)| seq)
+    }
+
+    fn bytes_to_log(&self, batch: &WriteBatch) -> u64 {
+        match batch.is_empty() {
+            true => 0,
+            false => Encoded::new(batch, Vec::new()).map_or(0, |encoded| encoded.stride()),
+        }
+    }
+
+    fn apply_counted(&self, batch: WriteBatch, durability: Durability) -> Result<(CommitSeq, u64)> {
         let shared = &self.shared;
         shared.check_open()?;
         if batch.is_empty() {
@@ -269,13 +280,13 @@ impl StorageEngine for SheafEngine {
             if durability == Durability::Synced {
                 shared.sync()?;
             }
-            return Ok(CommitSeq(seq));
+            return Ok((CommitSeq(seq), 0));
         }
-        let seq = shared.commit(&batch)?;
+        let (seq, logged) = shared.commit(&batch)?;
         if durability == Durability::Synced {
             shared.log.sync_to(seq.0)?;
         }
-        Ok(seq)
+        Ok((seq, logged))
     }
 
     fn sync(&self) -> Result<()> {

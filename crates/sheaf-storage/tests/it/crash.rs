@@ -43,6 +43,15 @@ pub fn script() -> Vec<(Vec<Op>, bool)> {
             ops.push(Op::Put(b, [value(n), key(n)].concat(), Vec::new()));
         }
         ops.push(Op::Delete(a, key(round)));
+        // Two hot keys, the one changed in every batch, the other now and then, and twice.
+        let seed = u64::from(round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ops.push(Op::Change(a, b"hot".to_vec(), seed));
+        if round % 3 == 0 {
+            for seed in [7, 77] {
+                let seed = (u64::from(round) + seed) << 20;
+                ops.push(Op::Change(TableId::CATALOG, b"hot".to_vec(), seed));
+            }
+        }
         match round {
             4 => ops.extend([Op::Drop(b), Op::Create(b), Op::Put(b, key(1), value(2))]),
             6 => ops.push(Op::Range(a, vec![1], Some(vec![2]))),
@@ -73,9 +82,10 @@ pub fn states() -> Vec<Model> {
 /// many were acknowledged as durable, and the failure.
 pub fn run(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
     let (mut visible, mut durable) = (0, 0);
+    let mut state = Model::new();
     for (index, (ops, synced)) in script().into_iter().enumerate() {
-        let mut batch = WriteBatch::new();
-        ops.iter().for_each(|op| op.add_to(&mut batch));
+        let batch = state.batch(&ops);
+        state.apply_all(&ops);
         let durability = if synced {
             Durability::Synced
         } else {

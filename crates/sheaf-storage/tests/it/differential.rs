@@ -10,7 +10,7 @@ use sheaf_storage::fault::{FaultDisk, FaultFolder, Remains};
 use sheaf_storage::*;
 
 use crate::engines::small_sheaf;
-use crate::model::{Model, Move, Op, TABLES, check_moves, dump, key, moves, op};
+use crate::model::{Model, Move, Op, TABLES, check_moves, dump, key, moves, op, op_or_change};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -32,8 +32,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let table = || prop_oneof![3 => Just(TABLES[1]), 2 => Just(TABLES[2]), 1 => Just(TABLES[0])];
     let ops = || proptest::collection::vec(op(), 1..6);
+    let known_ops = proptest::collection::vec(op_or_change(), 1..6);
     prop_oneof![
-        6 => (ops(), any::<bool>()).prop_map(|(ops, synced)| Step::Apply(ops, synced)),
+        6 => (known_ops, any::<bool>()).prop_map(|(ops, synced)| Step::Apply(ops, synced)),
         1 => (table(), 0_u16..300).prop_map(|(table, n)| Step::Load(table, n)),
         2 => Just(Step::Hold),
         1 => (0_usize..4).prop_map(Step::Release),
@@ -99,8 +100,7 @@ impl World {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Apply(ops, synced) => {
-                let mut batch = WriteBatch::new();
-                ops.iter().for_each(|op| op.add_to(&mut batch));
+                let batch = self.model.batch(ops);
                 let durability = if *synced {
                     Durability::Synced
                 } else {
@@ -263,6 +263,7 @@ impl Units {
             for unit in &mut self.units {
                 match op {
                     Op::Put(table, key, value) => unit.put(*table, key, value.clone()),
+                    Op::Change(..) => unreachable!("units know too little for it"),
                     Op::Delete(table, key) => unit.delete(*table, key),
                     Op::Range(table, lo, hi) => unit.delete_range(*table, lo, hi.as_deref()),
                     Op::Create(table) => unit.create_table(*table),

@@ -59,10 +59,30 @@ fn files_of_version_1_open() {
     assert_eq!((stats.entries, stats.key_bytes), (42, 81));
 }
 
-/// A folder with the files kept for a version: a tree with most of it, and the rest in a log.
+/// Folders with the files kept for a version: a tree with most of it, and the rest in a log.
 #[test]
 fn folders_of_version_1_open() {
-    let kept = testdata("sheaf-v1");
+    opens("sheaf-v1", &[]);
+}
+
+/// The log's version 2 has deltas: over the tree, over each other, and over a value that the log has whole.
+#[test]
+fn folders_with_deltas_in_the_log_open() {
+    let key = vec![255];
+    opens(
+        "sheaf-v2",
+        &[
+            Op::Change(TABLE, key.clone(), 0x0123_4567_89ab_cdef),
+            Op::Change(TABLE, key.clone(), 0x1123_4567_89ab_cdef),
+            Op::Put(TABLE, key.clone(), vec![8; 300]),
+            Op::Change(TABLE, key, 0x2123_4567_89ab_cdef),
+            Op::Change(TABLE, b"later".to_vec(), 0x3123_4567_89ab_cdef),
+        ],
+    );
+}
+
+fn opens(name: &str, changes: &[Op]) {
+    let kept = testdata(name);
     let options = || SheafOptions {
         segment_bytes: 16 << 10,
         flush_interval: std::time::Duration::from_secs(3600),
@@ -74,7 +94,8 @@ fn folders_of_version_1_open() {
     before.push(Op::Create(last));
     let mut model = Model::new();
     assert!(model.apply_all(&before));
-    let after = [
+    let at_checkpoint = model.clone();
+    let mut after = vec![
         Op::Delete(TABLE, vec![3, 3 ^ 0xa5]),
         Op::Range(TABLE, vec![10], Some(vec![20])),
         Op::Put(TABLE, b"later".to_vec(), vec![9; 300]),
@@ -83,6 +104,7 @@ fn folders_of_version_1_open() {
         Op::Put(TableId(0x20), vec![1], vec![2; 70_000]),
         Op::Put(TableId(0x20), vec![2], vec![3]),
     ];
+    after.extend_from_slice(changes);
     assert!(model.apply_all(&after));
     let folder = tempfile::tempdir().unwrap();
     let copy = |from: &std::path::Path, to: &std::path::Path| {
@@ -97,20 +119,25 @@ fn folders_of_version_1_open() {
     };
     if std::env::var_os("SHEAF_BLESS").is_some() && !kept.exists() {
         let engine = SheafEngine::open(folder.path(), options()).unwrap();
-        let mut batch = WriteBatch::new();
-        before.iter().for_each(|op| op.add_to(&mut batch));
+        let batch = Model::new().batch(&before);
         engine.apply(batch, Durability::Synced).unwrap();
         engine.checkpoint().unwrap();
+        let mut model = at_checkpoint;
         for op in &after {
-            let mut batch = WriteBatch::new();
-            op.add_to(&mut batch);
+            let batch = model.batch(std::slice::from_ref(op));
+            model.apply(op);
             engine.apply(batch, Durability::Synced).unwrap();
         }
+        let deltas = changes.iter().filter(|op| matches!(op, Op::Change(..)));
+        assert_eq!(engine.stats().log_deltas, deltas.count() as u64);
         // As a crash would leave it: a close would empty the log.
         copy(folder.path(), &kept);
     }
     let folder = tempfile::tempdir().unwrap();
     copy(&kept, folder.path());
+    let disk: std::sync::Arc<dyn files::Folder> =
+        std::sync::Arc::new(files::DiskFolder::open(folder.path()).unwrap());
+    assert_eq!(verify_files(&disk, &mut |_| {}), Ok(vec![]));
     let engine = SheafEngine::open(folder.path(), options()).unwrap();
     assert_eq!(engine.recovery().batches, after.len() as u64);
     let tables = engine.tables().unwrap();

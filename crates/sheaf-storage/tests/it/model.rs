@@ -14,6 +14,8 @@ pub struct Model(pub BTreeMap<TableId, Rows>);
 #[derive(Clone, Debug)]
 pub enum Op {
     Put(TableId, Vec<u8>, Vec<u8>),
+    /// Changes a value a little, or puts one; only for batches made by [`Model::batch`].
+    Change(TableId, Vec<u8>, u64),
     Delete(TableId, Vec<u8>),
     Range(TableId, Vec<u8>, Option<Vec<u8>>),
     Create(TableId),
@@ -24,6 +26,7 @@ impl Op {
     pub fn add_to(&self, batch: &mut WriteBatch) {
         match self {
             Op::Put(table, key, value) => batch.put(*table, key, value.clone()),
+            Op::Change(..) => panic!("what it puts depends on what there is"),
             Op::Delete(table, key) => batch.delete(*table, key),
             Op::Range(table, lo, hi) => batch.delete_range(*table, lo, hi.as_deref()),
             Op::Create(table) => batch.create_table(*table),
@@ -47,6 +50,14 @@ impl Model {
                 }
                 None => false,
             },
+            Op::Change(table, key, seed) => match self.0.get_mut(table) {
+                Some(rows) => {
+                    let value = changed(rows.get(key), *seed);
+                    rows.insert(key.clone(), value);
+                    true
+                }
+                None => false,
+            },
             Op::Delete(table, key) => match self.0.get_mut(table) {
                 Some(rows) => {
                     rows.remove(key);
@@ -64,6 +75,31 @@ impl Model {
             Op::Create(table) => self.0.insert(*table, Rows::new()).is_none(),
             Op::Drop(table) => *table != TableId::CATALOG && self.0.remove(table).is_some(),
         }
+    }
+
+    /// The batch that carries out `ops` on this state, with what it knows of the values that are replaced.
+    pub fn batch(&self, ops: &[Op]) -> WriteBatch {
+        let (mut batch, mut now) = (WriteBatch::new(), self.clone());
+        for op in ops {
+            let (table, key, value) = match op {
+                Op::Put(table, key, value) => (*table, key, value.clone()),
+                Op::Change(table, key, seed) => {
+                    let before = now.0.get(table).and_then(|rows| rows.get(key));
+                    (*table, key, changed(before, *seed))
+                }
+                _ => {
+                    op.add_to(&mut batch);
+                    now.apply(op);
+                    continue;
+                }
+            };
+            match now.0.get(&table).and_then(|rows| rows.get(key)) {
+                Some(base) => batch.put_over(table, key, value, &base.clone().into()),
+                None => batch.put(table, key, value),
+            }
+            now.apply(op);
+        }
+        batch
     }
 
     /// Carries out all of them or, when the tables forbid one, none.
@@ -96,6 +132,23 @@ pub fn dump(view: &dyn Snapshot, tables: impl IntoIterator<Item = TableId>) -> M
         model.insert(table, rows);
     }
     Model(model)
+}
+
+/// What a value becomes by a change: the same with some bytes replaced, put in or left out.
+fn changed(before: Option<&Vec<u8>>, seed: u64) -> Vec<u8> {
+    let mut value = before.cloned().unwrap_or_default();
+    if !(100..20_000).contains(&value.len()) {
+        return (0..300 + seed % 500)
+            .map(|n| (n.wrapping_mul(seed | 1) >> 3) as u8)
+            .collect();
+    }
+    for place in 0..1 + seed % 3 {
+        let at = (seed >> (8 + 16 * place)) as usize % value.len();
+        let end = value.len().min(at + (seed >> 4) as usize % 13);
+        let put = vec![(seed >> 24) as u8; (seed >> 6) as usize % 11];
+        value.splice(at..end, put);
+    }
+    value
 }
 
 #[derive(Clone, Debug)]
@@ -180,6 +233,14 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => (table(), key(), proptest::option::of(key())).prop_map(|(t, lo, hi)| Op::Range(t, lo, hi)),
         2 => table().prop_map(Op::Create),
         1 => table().prop_map(Op::Drop),
+    ]
+}
+
+/// An operation on a state that is known.
+pub fn op_or_change() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        5 => op(),
+        2 => (table(), key(), any::<u64>()).prop_map(|(t, k, seed)| Op::Change(t, k, seed)),
     ]
 }
 

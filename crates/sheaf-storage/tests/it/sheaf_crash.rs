@@ -8,7 +8,7 @@ use sheaf_storage::*;
 
 use crate::crash::{check_state, run, script, states};
 use crate::engines::small_sheaf;
-use crate::model::{TABLES, dump};
+use crate::model::{Model, TABLES, dump};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -84,9 +84,10 @@ fn a_second_crash_while_the_first_is_mended_loses_nothing_either() {
 /// were applied, how many were durable, and what ended the writing.
 fn run_on(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
     let (mut visible, mut durable) = (0, 0);
+    let mut state = Model::new();
     for (index, (ops, synced)) in script().into_iter().enumerate() {
-        let mut batch = WriteBatch::new();
-        ops.iter().for_each(|op| op.add_to(&mut batch));
+        let batch = state.batch(&ops);
+        state.apply_all(&ops);
         let durability = match synced {
             true => Durability::Synced,
             false => Durability::Buffered,
@@ -195,9 +196,8 @@ fn a_disk_that_is_full_for_a_while_ends_nothing() {
     let engine = open(&folder).unwrap();
     let all = script();
     let mut refused = 0;
-    for (ops, _) in &all {
-        let mut batch = WriteBatch::new();
-        ops.iter().for_each(|op| op.add_to(&mut batch));
+    for ((ops, _), state) in all.iter().zip(&states) {
+        let batch = state.batch(ops);
         let used: usize = files(&folder);
         folder.set_capacity(Some(used as u64));
         let mut applied = engine.apply(batch.clone(), Durability::Synced);

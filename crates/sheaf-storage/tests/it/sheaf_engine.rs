@@ -585,3 +585,125 @@ fn files_that_are_missing_are_missed() {
     let log = without(&|name| name.starts_with("log."));
     assert!(matches!(log, Err(StorageError::Corrupt { .. })), "{log:?}");
 }
+
+/// A value that changes in one place with every version.
+fn version(n: u32) -> Vec<u8> {
+    let mut value: Vec<u8> = (0..2000_u32).map(|at| (at * at >> 3) as u8).collect();
+    value[1000..1004].copy_from_slice(&n.to_be_bytes());
+    value
+}
+
+/// Applies the versions after `from` up to `to` of a key, each over the one before.
+fn change(engine: &SheafEngine, key: &[u8], from: u32, to: u32) -> u64 {
+    let mut logged = 0;
+    for n in from + 1..=to {
+        let mut batch = WriteBatch::new();
+        batch.put_over(T, key, version(n), &version(n - 1).into());
+        logged += engine.apply_counted(batch, Durability::Buffered).unwrap().1;
+    }
+    logged
+}
+
+#[test]
+fn changes_are_logged_as_what_differs_and_read_again_over_every_checkpoint() {
+    let folder = FaultFolder::default();
+    let engine = with_tables(&folder, NEVER);
+    let put = |key: &[u8]| {
+        let mut batch = WriteBatch::new();
+        batch.insert_new(T, key, version(0));
+        engine.apply_counted(batch, Durability::Buffered).unwrap().1
+    };
+    assert!(put(b"hot") > 2000);
+    put(b"cold");
+    let before = engine.stats();
+    // Header 40, table 3, key and delta 3 + 1 + 4 + 8 + 12, to a multiple of 8.
+    assert_eq!(change(&engine, b"hot", 0, 100), 100 * 72);
+    let after = engine.stats();
+    assert_eq!(after.log_deltas - before.log_deltas, 100);
+    for (checkpoint, from, until) in [(true, 100, 150), (false, 150, 151), (true, 151, 300)] {
+        if checkpoint {
+            engine.checkpoint().unwrap();
+        }
+        change(&engine, b"hot", from, until);
+        engine.sync().unwrap();
+        let found = folder.after_crash(Remains::Nothing);
+        let again = small_sheaf(&found, NEVER).unwrap();
+        let snapshot = again.snapshot().unwrap();
+        assert_eq!(snapshot.get(T, b"hot").unwrap().unwrap(), version(until));
+        assert_eq!(snapshot.get(T, b"cold").unwrap().unwrap(), version(0));
+        let stats = again.table_stats(T).unwrap();
+        assert_eq!((stats.entries, stats.value_bytes), (2, 4000));
+    }
+}
+
+#[test]
+fn what_would_be_logged_is_what_is_logged() {
+    let folder = FaultFolder::default();
+    let engine = with_tables(&folder, NEVER);
+    assert_eq!(engine.bytes_to_log(&WriteBatch::new()), 0);
+    let mut batch = WriteBatch::new();
+    for n in 0..50_u32 {
+        batch.put(T, &n.to_be_bytes(), version(n));
+    }
+    for batch in [batch.clone(), batch] {
+        let (would, before) = (engine.bytes_to_log(&batch), engine.stats().log_bytes);
+        let (_, logged) = engine.apply_counted(batch, Durability::Synced).unwrap();
+        assert_eq!(would, logged);
+        assert_eq!(engine.stats().log_bytes - before, logged);
+    }
+}
+
+#[test]
+fn a_delta_without_its_base_is_named_and_told_as_lost() {
+    let folder = FaultFolder::default();
+    let engine = with_tables(&folder, NEVER);
+    let mut batch = WriteBatch::new();
+    for key in [b"a", b"b"] {
+        batch.insert_new(T, key, version(0));
+    }
+    engine.apply(batch, Durability::Synced).unwrap();
+    engine.checkpoint().unwrap();
+    change(&engine, b"a", 0, 3);
+    engine.sync().unwrap();
+    let whole = contents(&folder.after_crash(Remains::Nothing));
+    // The tree of another life of the same files: it has the same tables, and another value under the key.
+    let other = {
+        let folder = FaultFolder::default();
+        let engine = with_tables(&folder, NEVER);
+        let mut batch = WriteBatch::new();
+        for key in [b"a", b"b"] {
+            batch.insert_new(T, key, version(77));
+        }
+        engine.apply(batch, Durability::Synced).unwrap();
+        engine.checkpoint().unwrap();
+        contents(&folder.after_crash(Remains::Nothing))
+    };
+    let mut mixed = whole.clone();
+    mixed.insert("tree".into(), other["tree"].clone());
+    let mixed = FaultFolder::new(mixed);
+    let Err(StorageError::Corrupt { file, detail }) = small_sheaf(&mixed, NEVER).map(drop) else {
+        panic!("opened");
+    };
+    assert!(file.contains("log.0"), "{file}");
+    assert!(
+        detail.contains("delta for key 61 of table 7") && detail.contains("at offset"),
+        "{detail}"
+    );
+    let disk: Arc<dyn Folder> = Arc::new(mixed);
+    let findings = verify_files(&disk, &mut |_| {}).unwrap();
+    assert_eq!(findings.len(), 1);
+    assert_eq!((&findings[0].file, &findings[0].detail), (&file, &detail));
+    let new = FaultFolder::default();
+    let saved = repair(&disk, Arc::new(new.clone()), SheafOptions::default()).unwrap();
+    // Every version that could not be made, by its place.
+    assert_eq!(saved.lost.len(), 3, "{:?}", saved.lost);
+    assert!(saved.stale);
+    for lost in &saved.lost {
+        assert_eq!((lost.table, &lost.file), (Some(T), &file));
+        assert!(lost.offset.is_some() && lost.detail.contains("key 61"));
+    }
+    let engine = small_sheaf(&new, NEVER).unwrap();
+    let snapshot = engine.snapshot().unwrap();
+    assert_eq!(snapshot.get(T, b"a").unwrap().unwrap(), version(77));
+    assert_eq!(snapshot.get(T, b"b").unwrap().unwrap(), version(77));
+}

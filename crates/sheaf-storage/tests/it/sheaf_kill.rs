@@ -1,7 +1,8 @@
 //! `kill -9` under load, again and again on the same files: nothing acknowledged is lost, nothing is torn.
 //!
 //! The child process is this same test run again. It writes with several threads, each batch a key in one table
-//! and its index entry in another, and tells what has been acknowledged as durable.
+//! and its index entry in another, and a change of the writer's hot key in a third, which the log has as a delta; and
+//! tells what has been acknowledged as durable.
 //!
 //! `SHEAF_KILL_ROUNDS` says how often (20); with `--nocapture` each round prints how much log was read and
 //! how long that took.
@@ -22,6 +23,7 @@ const NAME: &str = "sheaf_kill::kill_9_under_load_loses_no_acknowledged_batch";
 
 const RECORDS: TableId = TableId(1);
 const INDEX: TableId = TableId(2);
+const HOT: TableId = TableId(3);
 const WRITERS: u8 = 4;
 /// Of each writer's keys only so many last ones have their first value.
 const RECENT: u64 = 20;
@@ -44,6 +46,17 @@ fn key(writer: u8, n: u64) -> Vec<u8> {
 
 fn value(n: u64) -> Vec<u8> {
     vec![n as u8; (n * 7 % 2500) as usize]
+}
+
+/// What a writer's hot key has after its batch `n`: each differs from the one before in a few places.
+fn hot(n: u64) -> Vec<u8> {
+    let mut value: Vec<u8> = (0..200_u64)
+        .flat_map(|at| (at * at).to_be_bytes())
+        .collect();
+    value[..8].copy_from_slice(&n.to_be_bytes());
+    value[800..808].copy_from_slice(&(n / 3).to_be_bytes());
+    value.splice(1000..1000, vec![n as u8; (n / 7 % 40) as usize]);
+    value
 }
 
 fn write_until_killed(path: &Path) {
@@ -75,6 +88,10 @@ fn write(engine: &dyn StorageEngine, writer: u8, n: u64) {
     batch.insert_new(INDEX, &key(writer, n), "");
     if n % LAP > RECENT {
         batch.put(RECORDS, &key(writer, n - RECENT), "old");
+    }
+    match n.checked_sub(1) {
+        Some(before) => batch.put_over(HOT, &[writer], hot(n), &hot(before).into()),
+        None => batch.insert_new(HOT, &[writer], hot(n)),
     }
     let synced = n % 4 == 3;
     let durability = match synced {
@@ -130,6 +147,8 @@ fn next(engine: &dyn StorageEngine, writer: u8) -> u64 {
             assert_eq!(found == "old", old, "{n} of {first}..={last}");
         }
     }
+    let found = snapshot.get(HOT, &[writer]).unwrap();
+    assert_eq!(found.as_deref(), last.map(hot).as_deref(), "after {last:?}");
     last.map_or(0, |last| last + 1)
 }
 
@@ -145,6 +164,7 @@ fn kill_9_under_load_loses_no_acknowledged_batch() {
         let mut batch = WriteBatch::new();
         batch.create_table(RECORDS);
         batch.create_table(INDEX);
+        batch.create_table(HOT);
         engine.apply(batch, Durability::Synced).unwrap();
     }
     let mut written = 0;

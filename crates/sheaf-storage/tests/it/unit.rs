@@ -483,6 +483,40 @@ fn the_first_hint_speaks_of_the_state_before_the_unit() {
 }
 
 #[test]
+fn the_first_base_speaks_of_the_state_before_the_unit() {
+    let value = |byte: u8| bytes::Bytes::from(vec![byte; 100]);
+    let storage = storage(&[]);
+    let mut unit = storage.begin().unwrap();
+    unit.insert_new(T, b"k", value(0));
+    unit.put(T, b"blind", value(0));
+    unit.commit(Durability::Buffered).unwrap();
+    let mut unit = storage.begin().unwrap();
+    unit.put_over(T, b"k", value(1), &value(0));
+    unit.put_over(T, b"k", value(2), &value(1));
+    unit.put(T, b"blind", value(1));
+    let savepoint = unit.savepoint();
+    unit.put_over(T, b"k", value(3), &value(2));
+    unit.delete_with(T, b"k", Prior::value(&value(3)));
+    unit.put_over(T, b"blind", value(2), &value(1));
+    unit.insert_new(T, b"new", value(1));
+    unit.put_over(T, b"new", value(2), &value(1));
+    unit.rollback_to(&savepoint);
+    unit.release(savepoint);
+    unit.put_over(T, b"k", value(4), &value(2));
+    unit.insert_new(T, b"new", value(1));
+    unit.put_over(T, b"new", value(2), &value(1));
+    let keys = unit.writes().table(T).unwrap().keys();
+    let bases: Vec<_> = keys.iter().map(|(k, c)| (&k[..], c.base.clone())).collect();
+    let expected = [
+        (&b"blind"[..], None),
+        (b"k", Some(value(0))),
+        (b"new", None),
+    ];
+    assert_eq!(bases, expected);
+    assert_eq!(keys[&b"k"[..]].write, KeyWrite::Put(value(4)));
+}
+
+#[test]
 fn a_false_hint_is_found_out() {
     let engine = Arc::new(checked::CheckedEngine::new(Arc::new(MemoryEngine::new())));
     let mut batch = WriteBatch::new();

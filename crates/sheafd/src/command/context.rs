@@ -136,7 +136,7 @@ pub struct WriteReport {
     pub keys_inserted: Option<u64>,
     /// As `keys_inserted`.
     pub keys_deleted: Option<u64>,
-    /// Bytes given to the storage engine; `None` as for `keys_inserted`.
+    /// Bytes that the storage engine logged; `None` as for `keys_inserted`, and in a transaction.
     pub bytes_logged: Option<u64>,
     /// Retries after conflicts.
     pub write_conflicts: u64,

@@ -148,7 +148,7 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     for (name, value) in [
         ("commits", stats.commits),
         ("operations", stats.operations),
-        ("bytesLogged", stats.bytes_logged),
+        ("bytesGiven", stats.bytes_logged),
         ("bytesWritten", stats.bytes_written),
         ("bytesRead", stats.bytes_read),
         ("syncs", stats.syncs),
@@ -170,6 +170,7 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
             ("checkpointMicros", stats.checkpoint_micros),
             ("logBytes", stats.log_bytes),
             ("logSegments", stats.log_segments),
+            ("logDeltas", stats.log_deltas),
             ("stalls", stats.stalls),
             ("stalledMicros", stats.stalled_micros),
             ("pagesRead", stats.pages_read),

@@ -159,7 +159,9 @@ impl Meter {
             plan: plan.clone(),
             keys_examined: read.keys_examined,
             docs_examined: read.docs_examined,
-            bytes_logged: wrote.then_some(after.bytes_logged - self.before.bytes_logged),
+            // A transaction logs when it commits.
+            bytes_logged: (wrote && cx.op.transaction().is_none())
+                .then_some(after.bytes_logged - self.before.bytes_logged),
             write_conflicts: after.write_conflicts - self.before.write_conflicts,
             elapsed: self.begun.elapsed(),
             ..Default::default()

@@ -34,6 +34,7 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
         ("ndeleted", counts.docs_deleted),
         ("keysInserted", counts.keys_inserted),
         ("keysDeleted", counts.keys_deleted),
+        ("bytesLogged", counts.bytes_logged),
         ("writeConflicts", counts.write_conflicts),
     ] {
         if n > 0 {
@@ -101,6 +102,9 @@ pub(super) fn profile_command(finished: &Finished<'_>) -> DocBuf {
     if op == "insert" {
         out.append("ninserted", counts.docs_inserted as i64);
         out.append("keysInserted", counts.keys_inserted as i64);
+    }
+    if counts.bytes_logged > 0 {
+        out.append("bytesLogged", counts.bytes_logged as i64);
     }
     out.append("numYield", 0);
     if let Some(error) = finished.error {

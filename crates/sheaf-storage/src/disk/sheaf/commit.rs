@@ -53,9 +53,13 @@ thread_local! {
 const MEMORY_MAX: usize = 64 << 10;
 
 impl Shared {
-    /// Applies a batch that is not empty; it is visible when this returns.
-    pub(super) fn commit(&self, batch: &WriteBatch) -> Result<CommitSeq> {
+    /// Applies a batch that is not empty; it is visible when this returns. Answers also how many bytes of the log
+    /// it takes.
+    pub(super) fn commit(&self, batch: &WriteBatch) -> Result<(CommitSeq, u64)> {
         check_lengths(batch)?;
+        if cfg!(debug_assertions) {
+            self.check_bases(batch);
+        }
         self.refuse_without_space(batch)?;
         self.slow_down(batch)?;
         let memory = MEMORY.with_borrow_mut(mem::take);
@@ -65,6 +69,7 @@ impl Shared {
                 limit: BATCH_MAX,
             });
         };
+        let (logged, deltas) = (encoded.stride(), encoded.deltas);
         let begun = self.begin(batch, &mut encoded);
         let mut memory = encoded.into_memory();
         if memory.capacity() <= MEMORY_MAX {
@@ -77,7 +82,7 @@ impl Shared {
         view.insert(seq, batch);
         mem::forget(whole);
         self.order.complete(seq);
-        self.counters.count(batch);
+        self.counters.count(batch, deltas);
         if crowded {
             self.flusher.write_soon();
         } else {
@@ -85,7 +90,27 @@ impl Shared {
         }
         self.freeze_if_full(&view);
         self.order.wait(seq);
-        Ok(CommitSeq(seq))
+        Ok((CommitSeq(seq), logged))
+    }
+
+    /// What writers say of the values that they replace is true: else the log could not be read again.
+    fn check_bases(&self, batch: &WriteBatch) {
+        let (view, visible) = self.newest();
+        for (table, writes) in batch.tables() {
+            for (key, change) in writes.keys() {
+                if let Some(base) = &change.base
+                    && writes.keeps(key)
+                    && let Ok(found) = view.get(table, key, visible)
+                {
+                    let what = "a false base was given for key";
+                    assert_eq!(
+                        found.as_ref(),
+                        Some(base),
+                        "{what} {key:?} of table {table}"
+                    );
+                }
+            }
+        }
     }
 
     /// Gives the batch its sequence and its place in the log.

@@ -21,6 +21,7 @@
 //! - A process that opens the log begins a new segment. What an earlier one may have left torn is not
 //!   written over, and the new segment's head says where it ended.
 
+mod delta;
 mod record;
 mod replay;
 mod segment;
@@ -32,10 +33,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-pub(super) use self::record::{BATCH_MAX, Encoded};
+pub(super) use self::record::{BATCH_MAX, Encoded, KeyDelta};
 use self::record::{HEADER, Header};
-pub(super) use self::replay::Replay;
 pub use self::replay::TornTail;
+pub(super) use self::replay::{Record, Replay, baseless};
 use self::segment::{RECORDS, Spare};
 use super::files::{File, Folder};
 use crate::error::{Result, StorageError};
@@ -462,6 +463,7 @@ impl<S> Log<S> {
             number,
             first_seq,
             size: spare.size,
+            version: segment::VERSION,
         };
         start_segment(&*self.folder, &spare, &name, head)?;
         self.counters.syncs.fetch_add(2, Ordering::Relaxed);

@@ -5,6 +5,9 @@
 //!                                                 │ too many for the memory
 //!                                                 └ into the tree, and on
 //! ```
+//!
+//! A value that the log has as a delta is made of the one before it, which is in a generation that was just read or
+//! else in the tree: the tree holds exactly the batches up to its sequence, so there is no other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +21,12 @@ use super::budget::MemoryBudget;
 use super::checkpoint::{Checkpointer, merge};
 use super::commit::{Line, Order};
 use super::files::Folder;
-use super::log::{LogOptions, Replay, TornTail, is_segment};
+use super::log::{LogOptions, Record, Replay, TornTail, baseless, is_segment};
 use super::memtable::{Generation, Retired};
 use super::pace::Pace;
 use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
 use super::view::View;
 use super::{Shared, SheafOptions, Sizes};
-use crate::batch::WriteBatch;
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 
@@ -78,8 +80,22 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    fn apply(&mut self, seq: u64, batch: &WriteBatch) -> Result<()> {
+    fn apply(&mut self, record: Record<'_>) -> Result<()> {
         let view = &self.view;
+        let Record {
+            seq, file, offset, ..
+        } = record;
+        let batch = &record.into_batch(&mut |found| {
+            let base = match view.get(found.table, found.key, u64::MAX) {
+                Ok(base) => base,
+                Err(StorageError::NoSuchTable(_)) => None,
+                Err(error) => return Err(error),
+            };
+            match base.and_then(|base| found.delta.apply(&base)) {
+                Some(value) => Ok(Some(value)),
+                None => Err(baseless(file, offset, found)),
+            }
+        })?;
         batch
             .check(&mut |table| view.contains_table(table, u64::MAX))
             .map_err(|error| StorageError::Corrupt {
@@ -183,9 +199,7 @@ pub(super) fn open(
         last: tree_seq,
         frozen_to: tree_seq,
     };
-    let replay = Replay::read(&folder, tree_seq, &mut |seq, batch| {
-        loading.apply(seq, &batch)
-    })?;
+    let replay = Replay::read(&folder, tree_seq, &mut |record| loading.apply(record))?;
     let Loading {
         view,
         last,

@@ -8,21 +8,25 @@
 //!
 //! Nothing is written to the damaged files.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::backup::verify_tree;
 use super::budget::MemoryBudget;
 use super::files::Folder;
-use super::log::Replay;
+use super::log::{KeyDelta, Record, Replay, baseless};
 use super::open::TREE;
-use super::tree::{self, PageReading, TreeFile, TreeOptions};
+use super::tree::{self, PageReading, Roots, TreeFile, TreeOptions};
+use super::view::Base;
 use super::{SheafEngine, SheafOptions};
-use crate::batch::WriteBatch;
+use crate::batch::{KeyWrite, WriteBatch};
 use crate::engine::{Durability, Finding, StorageEngine, TableId};
 use crate::error::{Result, StorageError};
 
 /// How much is written at once to the new files.
 const BATCH_BYTES: u64 = 4 << 20;
+/// So many values that cannot be made are told of.
+const LOST_MAX: usize = 1000;
 
 /// What [`repair`] saved, and what it did not.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +83,7 @@ pub fn verify_files(
         Ok(tree) => {
             let roots = tree.roots();
             findings = verify_tree(&tree, &roots, progress)?;
-            Some(roots.sequence())
+            Some((roots.sequence(), roots))
         }
         Err(error) => {
             findings.push(damage(error)?);
@@ -87,12 +91,58 @@ pub fn verify_files(
         }
     };
     // Without the tree nobody knows from where on the log is needed.
-    if let Some(tree_seq) = tree_seq
-        && let Err(error) = Replay::read(folder, tree_seq, &mut |_, _| Ok(()))
-    {
-        findings.push(damage(error)?);
+    if let Some((tree_seq, roots)) = tree_seq {
+        let mut chains = Chains {
+            roots,
+            newest: HashMap::new(),
+        };
+        let read = Replay::read(folder, tree_seq, &mut |record| chains.follow(record));
+        if let Err(error) = read {
+            findings.push(damage(error)?);
+        }
     }
     Ok(findings)
+}
+
+/// Follows the deltas in the log from value to value without making the values: a delta says the checksums of what it
+/// begins and ends with.
+struct Chains {
+    roots: Arc<Roots>,
+    /// Length and checksum of the newest value of the keys that the log has put.
+    newest: HashMap<(TableId, Box<[u8]>), (u32, u32)>,
+}
+
+impl Chains {
+    fn follow(&mut self, record: Record<'_>) -> Result<()> {
+        for found in &record.decoded.deltas {
+            let KeyDelta { table, key, delta } = found;
+            let fits = match self.newest.get(&(*table, Box::from(*key))) {
+                Some(newest) => *newest == (delta.base_len, delta.base_crc),
+                None => match Base::get(&self.roots, *table, key) {
+                    Ok(base) => base.is_some_and(|base| delta.begins_with(&base)),
+                    // A page that cannot be read has been told of.
+                    Err(StorageError::Corrupt { .. }) => true,
+                    Err(error) => return Err(error),
+                },
+            };
+            if !fits {
+                return Err(baseless(record.file, record.offset, found));
+            }
+            let newest = (delta.new_len, delta.new_crc);
+            self.newest.insert((*table, Box::from(*key)), newest);
+        }
+        for (table, writes) in record.decoded.batch.tables() {
+            for (key, change) in writes.keys() {
+                let newest = match &change.write {
+                    KeyWrite::Put(value) => (value.len() as u32, crc32c::crc32c(value)),
+                    // No value begins like this.
+                    KeyWrite::Delete => (u32::MAX, 0),
+                };
+                self.newest.insert((table, Box::from(&key[..])), newest);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Saves everything that can be read from the files in `from` into new files in `to`, which is empty.
@@ -125,12 +175,15 @@ pub fn repair(
     repaired.lost = salvaged.lost.into_iter().map(found).collect();
     match salvaged.sequence {
         Some(sequence) => {
-            let mut batches = 0;
-            let read = Replay::read(from, sequence, &mut |_, batch| {
+            let (mut batches, mut baseless) = (0, Vec::new());
+            let read = Replay::read(from, sequence, &mut |record| {
                 batches += 1;
+                let batch = make_leniently(&engine, record, &mut baseless)?;
                 apply_leniently(&engine, batch)
             });
             repaired.batches = batches;
+            repaired.stale |= !baseless.is_empty();
+            repaired.lost.append(&mut baseless);
             if let Err(error) = read {
                 repaired.lost.push(damage(error)?);
             }
@@ -181,6 +234,47 @@ impl Saving<'_> {
         let batch = std::mem::take(&mut self.batch);
         self.engine.apply(batch, Durability::Buffered).map(drop)
     }
+}
+
+/// The batch of a record, but for the values that cannot be made because what they were made of is lost.
+fn make_leniently(
+    engine: &SheafEngine,
+    record: Record<'_>,
+    lost: &mut Vec<Finding>,
+) -> Result<WriteBatch> {
+    let Record {
+        seq, file, offset, ..
+    } = record;
+    let snapshot = engine.snapshot()?;
+    record.into_batch(&mut |found| {
+        let KeyDelta { table, key, delta } = found;
+        let base = match snapshot.get(*table, key) {
+            Ok(base) => base,
+            Err(StorageError::NoSuchTable(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let what = match &base {
+            Some(base) if delta.ends_with(base) => return Ok(None),
+            Some(base) => match delta.apply(base) {
+                Some(value) => return Ok(Some(value)),
+                None => "an older value is kept",
+            },
+            None => "nothing of it is left",
+        };
+        if lost.len() < LOST_MAX {
+            let key: String = key.iter().take(32).map(|b| format!("{b:02x}")).collect();
+            lost.push(Finding {
+                file: file.into(),
+                offset: Some(offset),
+                table: Some(*table),
+                detail: format!(
+                    "the value that batch {seq} gave to key {key}: the log has what changed, and the \
+                     value before it is lost; {what}"
+                ),
+            });
+        }
+        Ok(None)
+    })
 }
 
 /// Applies a batch of the log to tables of which some may have been lost, or found again.

@@ -12,14 +12,19 @@ pub(super) struct Counters {
     commits: AtomicU64,
     operations: AtomicU64,
     bytes: AtomicU64,
+    deltas: AtomicU64,
 }
 
 impl Counters {
-    pub(super) fn count(&self, batch: &WriteBatch) {
+    /// Counts a batch, of which so many values were logged as deltas.
+    pub(super) fn count(&self, batch: &WriteBatch, deltas: u64) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.operations
             .fetch_add(batch.operations(), Ordering::Relaxed);
         self.bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
+        if deltas > 0 {
+            self.deltas.fetch_add(deltas, Ordering::Relaxed);
+        }
     }
 }
 
@@ -54,6 +59,7 @@ impl Shared {
             checkpoints: load(&self.checkpointer.done),
             checkpoint_micros: load(&self.checkpointer.micros),
             log_bytes: log.bytes,
+            log_deltas: load(&self.counters.deltas),
             log_segments: log.segments,
             stalls,
             stalled_micros,

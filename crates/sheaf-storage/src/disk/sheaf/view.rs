@@ -257,7 +257,7 @@ impl<R: Base> View<R> {
 
     /// The value under `key` as of `visible`.
     /// Errors: `NoSuchTable`, and those of the tree.
-    fn get(&self, table: TableId, key: &[u8], visible: u64) -> Result<Option<Bytes>> {
+    pub(super) fn get(&self, table: TableId, key: &[u8], visible: u64) -> Result<Option<Bytes>> {
         match Self::find(self.generations(), table, key, visible)? {
             Found::Version(version) if version.is_deleted() => Ok(None),
             Found::Version(version) => Ok(Some(version.value_bytes())),

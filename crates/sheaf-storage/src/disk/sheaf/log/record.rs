@@ -15,9 +15,13 @@
 
 use bytes::Bytes;
 
+use super::delta::{self, Delta};
+
 use crate::batch::{KeyWrite, Prior, TableFate, WriteBatch};
 use crate::engine::TableId;
 
+/// The version of segments from which on values may be deltas.
+const DELTAS_SINCE: u32 = 2;
 /// Length of a record's header, in bytes.
 pub(super) const HEADER: usize = 40;
 /// Records begin at multiples of this.
@@ -95,7 +99,12 @@ pub(in crate::disk::sheaf) struct Encoded {
     pub(super) bytes: Vec<u8>,
     pub(super) length: u32,
     pub(super) batch_crc: u32,
+    /// How many of its values are deltas.
+    pub(in crate::disk::sheaf) deltas: u64,
 }
+
+/// The hint of a key whose value is a delta.
+const DELTA: u64 = 3;
 
 impl Encoded {
     /// Encodes into `bytes`, whose content is of no matter but whose memory is used.
@@ -103,6 +112,7 @@ impl Encoded {
     pub(in crate::disk::sheaf) fn new(batch: &WriteBatch, mut bytes: Vec<u8>) -> Option<Encoded> {
         bytes.clear();
         bytes.resize(HEADER, 0);
+        let mut deltas = 0;
         for (table, writes) in batch.tables() {
             varint(&mut bytes, table.0);
             bytes.push(fate_number(writes.fate()));
@@ -116,6 +126,18 @@ impl Encoded {
             }
             varint(&mut bytes, writes.keys().len() as u64);
             for (key, change) in writes.keys() {
+                if let (KeyWrite::Put(value), Some(base)) = (&change.write, &change.base)
+                    && writes.keeps(key)
+                {
+                    let start = bytes.len();
+                    varint(&mut bytes, (key.len() as u64) << 3 | DELTA << 1 | 1);
+                    bytes.extend_from_slice(key);
+                    if delta::encode(base, value, &mut bytes) {
+                        deltas += 1;
+                        continue;
+                    }
+                    bytes.truncate(start);
+                }
                 let put = u64::from(matches!(change.write, KeyWrite::Put(_)));
                 let (prior, value_len) = match change.prior {
                     Prior::Unknown => (0, None),
@@ -145,6 +167,7 @@ impl Encoded {
             bytes,
             length: length as u32,
             batch_crc,
+            deltas,
         })
     }
 
@@ -159,10 +182,27 @@ impl Encoded {
     }
 }
 
-/// The batch in these bytes, or what is wrong with them.
-pub(super) fn decode(bytes: &[u8]) -> Result<WriteBatch, &'static str> {
+/// A batch that was read, but for those of its values that are deltas.
+#[derive(Debug, Default)]
+pub(in crate::disk::sheaf) struct Decoded<'a> {
+    pub(in crate::disk::sheaf) batch: WriteBatch,
+    /// To be put once they are applied; none of their keys is in the batch.
+    pub(in crate::disk::sheaf) deltas: Vec<KeyDelta<'a>>,
+}
+
+/// What a key's value becomes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::disk::sheaf) struct KeyDelta<'a> {
+    pub(in crate::disk::sheaf) table: TableId,
+    pub(in crate::disk::sheaf) key: &'a [u8],
+    pub(in crate::disk::sheaf) delta: Delta<'a>,
+}
+
+/// The batch in these bytes of a segment of this version, or what is wrong with them.
+pub(super) fn decode(bytes: &[u8], version: u32) -> Result<Decoded<'_>, &'static str> {
     let mut input = Input(bytes);
-    let mut batch = WriteBatch::new();
+    let mut decoded = Decoded::default();
+    let batch = &mut decoded.batch;
     while !input.0.is_empty() {
         let table = TableId(input.varint()?);
         match input.byte()? {
@@ -197,6 +237,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<WriteBatch, &'static str> {
                 2 => Prior::Present {
                     value_len: u32::try_from(input.varint()?).map_err(|_| "a length too great")?,
                 },
+                _ if version >= DELTAS_SINCE && word & 1 == 1 => {
+                    let key = input.take(word >> 3)?;
+                    let delta = Delta::decode(&mut input)?;
+                    decoded.deltas.push(KeyDelta { table, key, delta });
+                    continue;
+                }
                 _ => return Err("an unknown kind of hint"),
             };
             let key = input.take(word >> 3)?;
@@ -209,7 +255,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<WriteBatch, &'static str> {
             }
         }
     }
-    Ok(batch)
+    Ok(decoded)
 }
 
 fn fate_number(fate: TableFate) -> u8 {
@@ -222,7 +268,7 @@ fn fate_number(fate: TableFate) -> u8 {
     }
 }
 
-fn varint(out: &mut Vec<u8>, mut n: u64) {
+pub(super) fn varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
         n >>= 7;
@@ -235,14 +281,18 @@ fn slice(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
     fn byte(&mut self) -> Result<u8, &'static str> {
         Ok(self.take(1)?[0])
     }
 
-    fn varint(&mut self) -> Result<u64, &'static str> {
+    pub(super) fn u32(&mut self) -> Result<u32, &'static str> {
+        Ok(u32_at(self.take(4)?, 0))
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, &'static str> {
         let mut n = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -261,7 +311,7 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    fn slice(&mut self) -> Result<&'a [u8], &'static str> {
+    pub(super) fn slice(&mut self) -> Result<&'a [u8], &'static str> {
         let length = self.varint()?;
         self.take(length)
     }
@@ -295,8 +345,46 @@ mod tests {
         assert_eq!(encoded.bytes.len() % ALIGN, 0);
         let length = encoded.length as usize;
         assert_eq!(encoded.stride(), stride(length));
-        let back = decode(&encoded.bytes[HEADER..HEADER + length]).unwrap();
-        assert!(back.tables().eq(batch.tables()));
+        let back = decode(&encoded.bytes[HEADER..HEADER + length], 1).unwrap();
+        assert!(back.batch.tables().eq(batch.tables()));
+        assert!(back.deltas.is_empty());
+    }
+
+    #[test]
+    fn a_value_is_a_delta_where_its_base_is_known_and_like_it() {
+        let base = Bytes::from((0..=255).collect::<Vec<u8>>());
+        let mut like = base.to_vec();
+        like[100] = 0;
+        let table = TableId(7);
+        let mut batch = WriteBatch::new();
+        batch.put_over(table, b"like", like.clone(), &base);
+        batch.put_over(table, b"unlike", vec![1; 256], &base);
+        batch.put(table, b"unknown", like.clone());
+        // The first write of a key knows what was there before the batch.
+        batch.put(table, b"late", vec![1; 256]);
+        batch.put_over(table, b"late", like.clone(), &base);
+        batch.put_over(table, b"twice", vec![2; 256], &base);
+        batch.put_over(table, b"twice", like.clone(), &Bytes::from(vec![2; 256]));
+        // What a range empties, or a table that is made anew, has no base.
+        batch.delete_range(table, b"x", Some(b"y"));
+        batch.put_over(table, b"x1", like.clone(), &base);
+        batch.create_table(TableId(8));
+        batch.put_over(TableId(8), b"like", like.clone(), &base);
+        let encoded = Encoded::new(&batch, Vec::new()).unwrap();
+        assert_eq!(encoded.deltas, 2);
+        let bytes = &encoded.bytes[HEADER..HEADER + encoded.length as usize];
+        assert_eq!(decode(bytes, 1).unwrap_err(), "an unknown kind of hint");
+        let back = decode(bytes, 2).unwrap();
+        let deltas: Vec<_> = back.deltas.iter().map(|d| (d.table, d.key)).collect();
+        assert_eq!(deltas, [(table, &b"like"[..]), (table, b"twice")]);
+        for found in &back.deltas {
+            assert_eq!(found.delta.apply(&base).as_ref(), Some(&like));
+        }
+        let keys = back.batch.table(table).unwrap().keys();
+        assert_eq!(
+            keys.keys().collect::<Vec<_>>(),
+            ["late", "unknown", "unlike", "x1"]
+        );
     }
 
     #[test]
@@ -322,7 +410,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&bytes);
+            let _ = decode(&bytes, 1);
+            let _ = decode(&bytes, 2);
         }
     }
 }

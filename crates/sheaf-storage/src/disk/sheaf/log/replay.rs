@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::record::{ALIGN, HEADER, Header, decode};
+use super::record::{ALIGN, Decoded, HEADER, Header, KeyDelta, decode};
 use super::segment::{self, Found, RECORDS, Spare};
 use super::{Counters, File, Folder, Head, Log, LogOptions, Place, Room, Segment, Tail};
-use crate::batch::WriteBatch;
+use crate::batch::{Prior, WriteBatch};
 use crate::disk::sheaf::random::random_u64;
 use crate::error::{Result, StorageError};
 
@@ -47,6 +47,54 @@ pub(in crate::disk::sheaf) struct Replayed {
     pub(in crate::disk::sheaf) bytes: u64,
     /// The torn tail, if there was one.
     pub(in crate::disk::sheaf) torn: Option<TornTail>,
+}
+
+/// A batch that was read, and from where.
+pub(in crate::disk::sheaf) struct Record<'a> {
+    pub(in crate::disk::sheaf) seq: u64,
+    /// The segment, as users know it, and the record's offset in it.
+    pub(in crate::disk::sheaf) file: &'a str,
+    pub(in crate::disk::sheaf) offset: u64,
+    pub(in crate::disk::sheaf) decoded: Decoded<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// The whole batch. `new_value` is asked for the value that each delta leads to, before any of the batch is
+    /// applied; without one the key is left as it is.
+    pub(in crate::disk::sheaf) fn into_batch(
+        self,
+        new_value: &mut dyn FnMut(&KeyDelta<'a>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<WriteBatch> {
+        let Decoded { mut batch, deltas } = self.decoded;
+        for found in &deltas {
+            let Some(value) = new_value(found)? else {
+                continue;
+            };
+            let value_len = found.delta.base_len;
+            let prior = Prior::Present { value_len };
+            batch.put_with(found.table, found.key, value, prior);
+        }
+        Ok(batch)
+    }
+}
+
+/// The record says what differs from a value that is not there.
+pub(in crate::disk::sheaf) fn baseless(
+    file: &str,
+    offset: u64,
+    found: &KeyDelta<'_>,
+) -> StorageError {
+    let key: String = found
+        .key
+        .iter()
+        .take(32)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let what = format!(
+        "a delta for key {key} of table {} which does not fit the value before it",
+        found.table
+    );
+    damaged(file, offset, &what)
 }
 
 /// A log that has been read, before it is written again.
@@ -77,13 +125,13 @@ fn damaged(name: &str, offset: u64, what: &str) -> StorageError {
 }
 
 impl Replay {
-    /// Reads the log in the folder, and gives each batch after `tree_seq` to `apply`.
+    /// Reads the log in the folder, and gives each batch after `tree_seq` to `apply`, in order.
     ///
     /// Errors: `Corrupt`, `NewerFormat`, `Io`, and those of `apply`.
     pub(in crate::disk::sheaf) fn read(
         folder: &Arc<dyn Folder>,
         tree_seq: u64,
-        apply: &mut dyn FnMut(u64, WriteBatch) -> Result<()>,
+        apply: &mut dyn FnMut(Record<'_>) -> Result<()>,
     ) -> Result<Replay> {
         let (mut found, spares) = find(&**folder)?;
         let mut useless = Vec::new();
@@ -200,7 +248,7 @@ impl Replay {
         head: &segment::Head,
         next: Option<u64>,
         tree_seq: u64,
-        apply: &mut dyn FnMut(u64, WriteBatch) -> Result<()>,
+        apply: &mut dyn FnMut(Record<'_>) -> Result<()>,
     ) -> Result<u64> {
         let identity = head.identity();
         let mut window = Window::new(file, name)?;
@@ -221,8 +269,13 @@ impl Replay {
                 break;
             }
             if expected > tree_seq {
-                let batch = decode(batch).map_err(|what| damaged(name, at, what))?;
-                apply(expected, batch)?;
+                let decoded = decode(batch, head.version);
+                apply(Record {
+                    seq: expected,
+                    file: name,
+                    offset: at,
+                    decoded: decoded.map_err(|what| damaged(name, at, what))?,
+                })?;
                 self.replayed.batches += 1;
                 self.replayed.last = expected;
             }
@@ -292,6 +345,7 @@ impl Replay {
             number,
             first_seq,
             size: spare.size,
+            version: segment::VERSION,
         };
         super::start_segment(&*folder, &spare, &name, head)?;
         Ok(Log {

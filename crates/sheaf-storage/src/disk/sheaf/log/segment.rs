@@ -20,8 +20,9 @@ use crate::error::{Result, StorageError};
 
 /// Where the records begin.
 pub(super) const RECORDS: u64 = 4096;
-/// The version of the log's format.
-pub(super) const VERSION: u32 = 1;
+/// The version of the log's format that is written, and the oldest that is read.
+pub(super) const VERSION: u32 = 2;
+const VERSION_MIN: u32 = 1;
 const HEAD: usize = 64;
 const MAGIC: &[u8; 8] = b"sheaflog";
 /// How much is filled with zeros at first, and at most, at a time.
@@ -37,6 +38,8 @@ pub(super) struct Head {
     pub(super) number: u64,
     pub(super) first_seq: u64,
     pub(super) size: u64,
+    /// The version of what is in the segment.
+    pub(super) version: u32,
 }
 
 /// What a head was found to be.
@@ -51,7 +54,7 @@ impl Head {
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.first_seq.to_le_bytes());
@@ -66,7 +69,8 @@ impl Head {
             return Found::Nothing;
         }
         match u32_at(bytes, 8) {
-            VERSION => Found::Head(Head {
+            version @ VERSION_MIN..=VERSION => Found::Head(Head {
+                version,
                 log_id: u64_at(bytes, 16),
                 number: u64_at(bytes, 24),
                 first_seq: u64_at(bytes, 32),
@@ -172,6 +176,7 @@ mod tests {
             number: 7,
             first_seq: 1 << 40,
             size: 1 << 20,
+            version: VERSION,
         };
         assert_eq!(head.identity(), 6);
         let bytes = head.to_bytes();
@@ -181,11 +186,13 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(matches!(Head::from_bytes(&damaged), Found::Nothing));
         }
+        let old = Head { version: 1, ..head };
+        assert!(matches!(Head::from_bytes(&old.to_bytes()), Found::Head(back) if back == old));
         let mut newer = bytes;
-        newer[8] = 2;
+        newer[8] = 3;
         let crc = crc32c::crc32c(&newer[..60]);
         newer[60..].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(Head::from_bytes(&newer), Found::Newer(2)));
+        assert!(matches!(Head::from_bytes(&newer), Found::Newer(3)));
     }
 
     #[test]

@@ -31,8 +31,11 @@ fn append(log: &Log<()>, n: u64) -> Result<u64> {
 fn read(folder: &FaultFolder, tree_seq: u64) -> Result<Replay> {
     let folder: Arc<dyn Folder> = Arc::new(folder.clone());
     let mut last = tree_seq;
-    let replay = Replay::read(&folder, tree_seq, &mut |seq, found| {
+    let replay = Replay::read(&folder, tree_seq, &mut |record| {
+        let Record { seq, decoded, .. } = record;
         assert_eq!(seq, last + 1);
+        assert!(decoded.deltas.is_empty());
+        let found = decoded.batch;
         assert!(found.tables().eq(batch(seq).tables()), "batch {seq}");
         last = seq;
         Ok(())
@@ -281,7 +284,7 @@ fn a_newer_version_is_refused_by_number() {
         }
     }
     let read = read(&FaultFolder::new(files), 0).map(drop);
-    let (found, supported) = (9, 1);
+    let (found, supported) = (9, 2);
     assert_eq!(read, Err(StorageError::NewerFormat { found, supported }));
 }
 

@@ -24,7 +24,8 @@ use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode}
 use super::hash_join::HashTable;
 use super::{Aggregate, AggregateContext, Input};
 use crate::catalog::{Namespace, ReadView};
-use crate::exec::{Doc, express};
+use crate::exec::id_reader::IdReader;
+use crate::exec::{Doc, WorkCounts};
 use crate::find::{self, PlanDigest, ResultSource};
 use crate::op_context::OpContext;
 
@@ -131,12 +132,10 @@ impl Foreign {
                     let before = (counts.keys_examined, counts.docs_examined);
                     counts.keys_examined = read.keys_examined;
                     counts.docs_examined = read.docs_examined;
-                    aggregate
-                        .context
-                        .add_foreign_counts(crate::exec::WorkCounts {
-                            keys_examined: read.keys_examined - before.0,
-                            docs_examined: read.docs_examined - before.1,
-                        });
+                    aggregate.context.add_foreign_counts(WorkCounts {
+                        keys_examined: read.keys_examined - before.0,
+                        docs_examined: read.docs_examined - before.1,
+                    });
                 }
                 Ok(current.as_ref().map(Doc::as_raw))
             }
@@ -181,6 +180,8 @@ pub(super) struct Join {
     split: OptimizedPipeline,
     access: Access,
     current: Option<Box<Aggregate>>,
+    /// Found by `_id`, and not given yet.
+    found: VecDeque<Doc>,
     doc: Option<Doc>,
     counts: ForeignCounts,
 }
@@ -188,8 +189,8 @@ pub(super) struct Join {
 enum Access {
     /// Nothing is known yet: the next probe plans.
     Unknown,
-    /// The path is `_id`: one seek a value.
-    ById(Option<Arc<MatchExpression>>),
+    /// The path is `_id`: one seek a value, and what else must hold.
+    ById(Box<IdReader>, Option<Arc<MatchExpression>>),
     /// Values go into the place of others.
     Template(Box<Template>),
     /// No index serves the path: the next probe makes a table.
@@ -235,9 +236,12 @@ pub(super) fn open_join(
     .optimize();
     let is_collection = in_front.is_none();
     let access = match by_id(&view, request.path, &split.prefix, &cx)? {
-        Some(filter) if is_collection => Access::ById(filter),
         _ if !is_collection => Access::Planned,
-        _ => Access::Unknown,
+        Some(filter) => match IdReader::new(&view)? {
+            Some(reader) => Access::ById(Box::new(reader), filter),
+            None => Access::Unknown,
+        },
+        None => Access::Unknown,
     };
     Ok(Foreign::Join(Box::new(Join {
         cx,
@@ -248,6 +252,7 @@ pub(super) fn open_join(
         split,
         access,
         current: None,
+        found: VecDeque::new(),
         doc: None,
         counts: ForeignCounts::default(),
     })))
@@ -299,9 +304,8 @@ impl Join {
             return Ok(());
         }
         let started = match &self.access {
-            Access::ById(filter) if values.iter().all(|v| is_simple(*v)) => {
-                let filter = filter.clone();
-                self.probe_ids(op, values, filter.as_deref())?
+            Access::ById(..) if values.iter().all(|v| is_simple(*v)) => {
+                return self.probe_ids(op, values);
             }
             Access::Template(template) if values.iter().all(|v| is_simple(*v)) => {
                 let solution = template.with_values(&self.path, values);
@@ -328,6 +332,7 @@ impl Join {
     /// Takes down what the last probe has read.
     fn finish(&mut self) {
         self.doc = None;
+        self.found.clear();
         if let Some(current) = self.current.take() {
             let read = current.input_counts();
             self.counts.keys_examined += read.keys_examined;
@@ -337,51 +342,56 @@ impl Join {
     }
 
     fn advance(&mut self, op: &OpContext) -> Result<Option<RawDoc<'_>>> {
-        let Some(current) = &mut self.current else {
-            return Ok(None);
+        self.doc = match &mut self.current {
+            Some(current) => current.next(op)?,
+            None => self.found.pop_front(),
         };
-        self.doc = current.next(op)?;
         Ok(self.doc.as_ref().map(Doc::as_raw))
     }
 
-    fn probe_ids(
-        &mut self,
-        op: &OpContext,
-        values: &[RawValue<'_>],
-        filter: Option<&MatchExpression>,
-    ) -> Result<Aggregate> {
-        let mut found = VecDeque::new();
-        let mut counts = crate::exec::WorkCounts::default();
-        if let Some(collection) = &self.view.collection {
-            let mut seen = HashSet::new();
-            for value in values {
-                op.check_interrupt()?;
-                let one = express::find_by_id(collection, &self.view.snapshot, *value)?;
-                counts.keys_examined += one.keys_examined;
-                counts.docs_examined += one.docs_examined;
-                let Some((id, bytes)) = one.record else {
-                    continue;
-                };
-                if values.len() > 1 && !seen.insert(id) {
-                    continue;
-                }
-                let doc = Doc::Shared(bytes);
-                let matches = match filter {
-                    Some(filter) => filter.matches(doc.as_raw())?,
-                    None => true,
-                };
-                if matches {
-                    found.push_back(doc);
-                }
+    /// Without stages behind it what was found is given as it is.
+    fn probe_ids(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<()> {
+        let (Access::ById(reader, filter), Some(collection)) =
+            (&mut self.access, &self.view.collection)
+        else {
+            return Ok(());
+        };
+        let mut read = WorkCounts::default();
+        let mut seen = HashSet::new();
+        for value in values {
+            op.check_interrupt()?;
+            let Some((id, bytes)) = reader.find(*value)? else {
+                continue;
+            };
+            read.keys_examined += 1;
+            read.docs_examined += 1;
+            if values.len() > 1 && !seen.insert(id) {
+                continue;
             }
-            collection.note_index_use(collection.id_index().ident);
-            note_index("_id_", &mut self.counts);
+            let doc = Doc::Shared(bytes);
+            let matches = match filter {
+                Some(filter) => filter.matches(doc.as_raw())?,
+                None => true,
+            };
+            if matches {
+                self.found.push_back(doc);
+            }
         }
-        Ok(Aggregate::new(
+        collection.note_index_use(collection.id_index().ident);
+        note_index("_id_", &mut self.counts);
+        if self.split.rest.stages.is_empty() {
+            self.counts.keys_examined += read.keys_examined;
+            self.counts.docs_examined += read.docs_examined;
+            self.cx.add_foreign_counts(read);
+            return Ok(());
+        }
+        let found = std::mem::take(&mut self.found);
+        self.current = Some(Box::new(Aggregate::new(
             &self.cx,
-            Input::Found(Box::new((found, counts))),
+            Input::Found(Box::new((found, read))),
             &self.split.rest.stages,
-        ))
+        )));
+        Ok(())
     }
 
     /// Plans as any query, and keeps the plan if values can be put into it.
@@ -453,7 +463,7 @@ impl Join {
             Access::Table(table) => table.find(values, collator.as_deref())?,
             _ => Vec::new(),
         };
-        let found = (found.into(), crate::exec::WorkCounts::default());
+        let found = (found.into(), WorkCounts::default());
         Ok(Aggregate::new(
             &self.cx,
             Input::Found(Box::new(found)),
@@ -463,7 +473,7 @@ impl Join {
 
     fn strategy(&self) -> &'static str {
         match &self.access {
-            Access::ById(_) | Access::Template(_) => "IndexedLoopJoin",
+            Access::ById(..) | Access::Template(_) => "IndexedLoopJoin",
             Access::Table(_) => "HashJoin",
             _ if !self.counts.indexes_used.is_empty() => "IndexedLoopJoin",
             _ if self.view.collection.is_none() => "NonExistentForeignCollection",

@@ -97,16 +97,20 @@ fn record_of(
     if !cursor.seek(key.as_bytes()).coded()? {
         return Ok(None);
     }
-    let (record_id, key_len) = keystring::decode_record_id(cursor.key()).ok_or_else(|| {
-        Error::new(
-            ErrorCode::DATA_CORRUPTION_DETECTED,
-            format!(
-                "an entry of index '{}' is not a key; run validate on the collection",
-                index.name
-            ),
-        )
-    })?;
+    let (record_id, key_len) =
+        keystring::decode_record_id(cursor.key()).ok_or_else(|| not_a_key(index))?;
     Ok((&cursor.key()[..key_len] == key.as_bytes()).then_some(record_id))
+}
+
+/// The error of an index entry that cannot be one.
+pub(super) fn not_a_key(index: &IndexEntry) -> Error {
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!(
+            "an entry of index '{}' is not a key; run validate on the collection",
+            index.name
+        ),
+    )
 }
 
 /// The stage that explain shows for it.

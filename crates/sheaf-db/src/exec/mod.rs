@@ -23,6 +23,7 @@ mod eof;
 mod executor;
 pub mod express;
 mod fetch;
+pub(crate) mod id_reader;
 mod id_set;
 pub(crate) mod index_cursor;
 mod ixscan;

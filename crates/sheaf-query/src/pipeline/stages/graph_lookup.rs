@@ -8,13 +8,15 @@
 //! ```
 //!
 //! Breadth first, so a document's depth is the least number of steps to it. A
-//! document is met once (by `_id`), a value looked for once: cycles end.
+//! document is met once (by `_id`), a value looked for once: cycles end. What a
+//! value found is kept, within limits, for the searches of later documents.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
+use sheaf_bson::path::array_index;
 use sheaf_bson::{ArrayBuilder, Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{self, Expression, field_path, location};
@@ -31,6 +33,8 @@ use super::sub_pipeline::{collection_name, visit_values};
 const NAME: &str = "$graphLookup";
 /// What a search may hold: documents found, values looked for.
 const MEMORY_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// What is kept of earlier searches.
+const KNOWN_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Values looked for by one probe.
 const PROBE_VALUES_MAX: usize = 1000;
 
@@ -214,8 +218,13 @@ impl PipelineStage for GraphLookup {
 
     fn start(&self) -> Box<dyn StageExec> {
         Box::new(GraphExec {
-            graph: self.clone(),
+            graph: Arc::new(self.clone()),
             cursor: None,
+            keys: Keys {
+                collator: self.context.collator().cloned(),
+                key: KeyStringBuilder::new(Directions::default()),
+            },
+            known: Known::new(&self.connect_to),
             pending: None,
             counts: ForeignCounts::default(),
         })
@@ -223,8 +232,10 @@ impl PipelineStage for GraphLookup {
 }
 
 struct GraphExec {
-    graph: GraphLookup,
+    graph: Arc<GraphLookup>,
     cursor: Option<ForeignCursor>,
+    keys: Keys,
+    known: Known,
     pending: Option<Pending>,
     counts: ForeignCounts,
 }
@@ -236,32 +247,172 @@ struct Pending {
     given: i64,
 }
 
+/// The bytes by which a value is known.
+type Key = Arc<[u8]>;
+
+struct Keys {
+    collator: Option<Arc<Collator>>,
+    key: KeyStringBuilder,
+}
+
+impl Keys {
+    /// Of a value that is looked for: text by the collation.
+    fn of(&mut self, value: RawValue<'_>) -> Key {
+        self.key.reset();
+        self.key.append_with(value, self.collator.as_deref());
+        self.key.as_bytes().into()
+    }
+
+    /// Of an `_id`.
+    fn of_id(&mut self, value: RawValue<'_>) -> Key {
+        self.key.reset();
+        self.key.append(value);
+        self.key.as_bytes().into()
+    }
+}
+
+/// A document of the other collection, with what searches ask of it.
+struct Node {
+    doc: DocBuf,
+    id: Key,
+    /// What it refers to.
+    next: Box<[(Key, Value)]>,
+}
+
+impl Node {
+    fn new(graph: &GraphLookup, keys: &mut Keys, doc: RawDoc<'_>) -> Node {
+        let mut next = Vec::new();
+        visit_values(doc, &graph.connect_from, &mut |value| {
+            next.push((keys.of(value), value.to_value()));
+        });
+        Node {
+            doc: doc.to_buf(),
+            id: keys.of_id(doc.get("_id").unwrap_or(RawValue::Null)),
+            next: next.into(),
+        }
+    }
+
+    /// About how much memory it takes.
+    fn bytes(&self) -> usize {
+        let next = self.next.iter().map(|(key, _)| 2 * key.len() + 80);
+        self.doc.len_bytes() + self.id.len() + 160 + next.sum::<usize>()
+    }
+}
+
+/// What earlier searches found by a value: paths through a graph meet.
+struct Known {
+    /// `connectToField` in parts; `None` where a document does not show which value found it.
+    path: Option<Box<[Box<str>]>>,
+    nodes: HashMap<Key, Vec<Arc<Node>>>,
+    bytes: usize,
+}
+
+impl Known {
+    fn new(connect_to: &str) -> Known {
+        let path = connect_to
+            .split('.')
+            .map(Box::from)
+            .collect::<Box<[Box<str>]>>();
+        // A number may pick an element of an array, which a filter sees and also passes by.
+        let has_position = path.iter().any(|part| array_index(part).is_some());
+        Known {
+            path: (!has_position).then_some(path),
+            nodes: HashMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Keeps what these values found, while there is room.
+    fn keep(&mut self, keys: &mut Keys, looked_for: &[(Key, Value)], found: &[Arc<Node>]) {
+        let Some(path) = &self.path else {
+            return;
+        };
+        let is_plain = |value: &Value| {
+            !matches!(
+                value,
+                Value::Null | Value::Undefined | Value::Array(_) | Value::Regex { .. }
+            )
+        };
+        if !looked_for.iter().all(|(_, value)| is_plain(value)) {
+            return;
+        }
+        let nodes = found.iter().map(|node| node.bytes());
+        let bytes = looked_for
+            .iter()
+            .map(|(key, _)| key.len() + 96)
+            .sum::<usize>()
+            + nodes.sum::<usize>();
+        if self.bytes + bytes > KNOWN_BYTES_MAX {
+            return;
+        }
+        self.bytes += bytes;
+        for (key, _) in looked_for {
+            self.nodes.insert(key.clone(), Vec::new());
+        }
+        let asked = looked_for.len();
+        for node in found {
+            if let ([(only, _)], 1) = (looked_for, asked) {
+                self.nodes
+                    .entry(only.clone())
+                    .or_default()
+                    .push(node.clone());
+                continue;
+            }
+            let mut by: Vec<Key> = Vec::new();
+            visit_values(node.doc.as_raw(), path, &mut |value| {
+                let key = keys.of(value);
+                if !by.contains(&key) && looked_for.iter().any(|(k, _)| *k == key) {
+                    by.push(key);
+                }
+            });
+            for key in by {
+                self.nodes.entry(key).or_default().push(node.clone());
+            }
+        }
+    }
+}
+
 /// One search.
+#[derive(Default)]
 struct Search {
     found: Vec<DocBuf>,
-    met: HashSet<Box<[u8]>>,
-    looked_for: HashSet<Box<[u8]>>,
-    frontier: Vec<Value>,
-    key: KeyStringBuilder,
+    met: HashSet<Key>,
+    looked_for: HashSet<Key>,
+    frontier: Vec<(Key, Value)>,
     bytes: usize,
 }
 
 impl Search {
-    /// The bytes by which a value is known, text by a collation or (`None`) as it is.
-    fn key_of(&mut self, value: RawValue<'_>, collator: Option<&Collator>) -> Box<[u8]> {
-        self.key.reset();
-        self.key.append_with(value, collator);
-        self.key.as_bytes().into()
+    /// Adds a value to look for, unless it was looked for before.
+    fn look_for(&mut self, key: &Key, value: impl FnOnce() -> Value) {
+        if self.looked_for.insert(key.clone()) {
+            self.bytes += 2 * key.len() + 96;
+            self.frontier.push((key.clone(), value()));
+        }
     }
 
-    /// Adds a value to look for, unless it was looked for before.
-    fn look_for(&mut self, value: RawValue<'_>, collator: Option<&Collator>) {
-        let key = self.key_of(value, collator);
-        if !self.looked_for.contains(&key) {
-            self.bytes += 2 * key.len() + 96;
-            self.looked_for.insert(key);
-            self.frontier.push(value.to_value());
+    /// Takes a document that was reached, unless it was before.
+    /// Errors: the memory that a search may take (40099).
+    fn meet(&mut self, graph: &GraphLookup, node: &Node, depth: u64) -> Result<()> {
+        if !self.met.insert(node.id.clone()) {
+            return Ok(());
         }
+        self.bytes += node.id.len() + 64 + node.doc.len_bytes();
+        // Past the last depth nothing is followed.
+        if graph.max_depth.is_none_or(|max| depth < max) {
+            for (key, value) in &node.next {
+                self.look_for(key, || value.clone());
+            }
+        }
+        self.check_memory(MEMORY_BYTES_MAX)?;
+        self.found.push(match &graph.depth_field {
+            None => node.doc.clone(),
+            Some(path) => {
+                let depth = Some(RawValue::Int64(depth as i64));
+                with_value(node.doc.as_raw(), path, depth)
+            }
+        });
+        Ok(())
     }
 
     fn check_memory(&self, limit: usize) -> Result<()> {
@@ -279,7 +430,50 @@ impl Search {
 
 impl GraphExec {
     fn search(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Vec<DocBuf>> {
-        let graph = &self.graph;
+        let graph = self.graph.clone();
+        let mut search = Search::default();
+        let start = graph.start_with.evaluate_on(doc)?;
+        let mut begin = |value: RawValue<'_>| {
+            let key = self.keys.of(value);
+            search.look_for(&key, || value.to_value());
+        };
+        match start.as_raw() {
+            None => {}
+            Some(RawValue::Array(values)) => values.iter().for_each(begin),
+            Some(value) => begin(value),
+        }
+        let mut depth = 0;
+        while !search.frontier.is_empty() {
+            let frontier = std::mem::take(&mut search.frontier);
+            for some in frontier.chunks(PROBE_VALUES_MAX) {
+                let mut unknown = Vec::new();
+                for (key, value) in some {
+                    env.check_interrupt()?;
+                    match self.known.nodes.get(key) {
+                        Some(nodes) => nodes
+                            .iter()
+                            .try_for_each(|node| search.meet(&graph, node, depth))?,
+                        None => unknown.push((key.clone(), value.clone())),
+                    }
+                }
+                if !unknown.is_empty() {
+                    self.probe(&graph, unknown, depth, &mut search, env)?;
+                }
+            }
+            depth += 1;
+        }
+        Ok(search.found)
+    }
+
+    /// Reads what has one of these values.
+    fn probe(
+        &mut self,
+        graph: &GraphLookup,
+        looked_for: Vec<(Key, Value)>,
+        depth: u64,
+        search: &mut Search,
+        env: &dyn Environment,
+    ) -> Result<()> {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             None => {
@@ -293,54 +487,24 @@ impl GraphExec {
                 self.cursor.insert(env.open_join(&request)?)
             }
         };
-        let limit = MEMORY_BYTES_MAX;
-        let mut search = Search {
-            found: Vec::new(),
-            met: HashSet::new(),
-            looked_for: HashSet::new(),
-            frontier: Vec::new(),
-            key: KeyStringBuilder::new(Directions::default()),
-            bytes: 0,
-        };
-        let collator = graph.context.collator().map(|c| &**c);
-        let start = graph.start_with.evaluate_on(doc)?;
-        match start.as_raw() {
-            None => {}
-            Some(RawValue::Array(values)) => {
-                values.iter().for_each(|v| search.look_for(v, collator));
+        let values: Vec<RawValue<'_>> = looked_for.iter().map(|(_, v)| v.as_raw()).collect();
+        env.probe(cursor, &values)?;
+        let mut found = Vec::new();
+        let (mut bytes, mut keep) = (0, true);
+        while let Some(doc) = env.advance(cursor)? {
+            env.check_interrupt()?;
+            let node = Arc::new(Node::new(graph, &mut self.keys, doc));
+            search.meet(graph, &node, depth)?;
+            bytes += node.bytes();
+            keep &= self.known.bytes + bytes <= KNOWN_BYTES_MAX;
+            if keep {
+                found.push(node);
             }
-            Some(value) => search.look_for(value, collator),
         }
-        let mut depth = 0;
-        while !search.frontier.is_empty() {
-            let frontier = std::mem::take(&mut search.frontier);
-            for some in frontier.chunks(PROBE_VALUES_MAX) {
-                let values: Vec<RawValue<'_>> = some.iter().map(Value::as_raw).collect();
-                env.probe(cursor, &values)?;
-                while let Some(found) = env.advance(cursor)? {
-                    env.check_interrupt()?;
-                    let id = search.key_of(found.get("_id").unwrap_or(RawValue::Null), None);
-                    if search.met.contains(&id) {
-                        continue;
-                    }
-                    search.bytes += id.len() + 64 + found.len_bytes();
-                    search.met.insert(id);
-                    // Past the last depth nothing is followed.
-                    if graph.max_depth.is_none_or(|max| depth < max) {
-                        visit_values(found, &graph.connect_from, &mut |v| {
-                            search.look_for(v, collator);
-                        });
-                    }
-                    search.check_memory(limit)?;
-                    search.found.push(match &graph.depth_field {
-                        None => found.to_buf(),
-                        Some(path) => with_value(found, path, Some(RawValue::Int64(depth as i64))),
-                    });
-                }
-            }
-            depth += 1;
+        if keep {
+            self.known.keep(&mut self.keys, &looked_for, &found);
         }
-        Ok(search.found)
+        Ok(())
     }
 }
 

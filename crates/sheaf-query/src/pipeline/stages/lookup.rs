@@ -270,7 +270,7 @@ impl PipelineStage for Lookup {
 
     fn start(&self) -> Box<dyn StageExec> {
         Box::new(LookupExec {
-            lookup: self.clone(),
+            lookup: Arc::new(self.clone()),
             cursor: Cursor::None,
             cached: Cache::Open,
             pending: None,
@@ -317,7 +317,7 @@ fn both(a: &DocBuf, b: &DocBuf) -> DocBuf {
 }
 
 struct LookupExec {
-    lookup: Lookup,
+    lookup: Arc<Lookup>,
     cursor: Cursor,
     cached: Cache,
     pending: Option<Pending>,
@@ -481,10 +481,11 @@ impl LookupExec {
         let Some(mut pending) = self.pending.take() else {
             return Ok(None);
         };
-        let Some(unwind) = self.lookup.unwind.clone() else {
+        let lookup = self.lookup.clone();
+        let Some(unwind) = &lookup.unwind else {
             return Ok(None);
         };
-        let as_path = self.lookup.as_path.clone();
+        let as_path = &lookup.as_path;
         let filter = self.filter.clone();
         let index = unwind.index_parts();
         while let Some(found) = self.next_match(env)? {
@@ -494,7 +495,7 @@ impl LookupExec {
                 continue;
             }
             let value = Some(RawValue::Document(found));
-            let mut out = with_value(pending.doc.as_raw(), &as_path, value);
+            let mut out = with_value(pending.doc.as_raw(), as_path, value);
             if let Some(index) = index {
                 let at = Some(RawValue::Int64(pending.given));
                 out = with_value(out.as_raw(), index, at);
@@ -506,7 +507,7 @@ impl LookupExec {
         if pending.given > 0 || !unwind.preserves() {
             return Ok(None);
         }
-        let mut out = with_value(pending.doc.as_raw(), &as_path, None);
+        let mut out = with_value(pending.doc.as_raw(), as_path, None);
         if let Some(index) = index {
             out = with_value(out.as_raw(), index, Some(RawValue::Null));
         }

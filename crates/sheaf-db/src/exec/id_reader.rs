@@ -1,0 +1,61 @@
+//! Documents by `_id`, again and again as of one snapshot.
+//!
+//! What [`super::express`] does once, without making cursors and buffers anew each time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheaf_bson::error_code::Error;
+use sheaf_bson::keystring::{self, KeyStringBuilder};
+use sheaf_bson::{RawValue, RecordId};
+use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_storage::{Cursor, TableId};
+
+use super::express::not_a_key;
+use super::key_document::directions_of;
+use crate::catalog::ReadView;
+use crate::records::record_key;
+use crate::storage_error::Coded;
+
+/// See the module.
+pub struct IdReader {
+    index: Arc<IndexEntry>,
+    key: KeyStringBuilder,
+    keys: Box<dyn Cursor>,
+    records: Box<dyn Cursor>,
+}
+
+impl IdReader {
+    /// Reads the view's collection; `None` where there is none.
+    /// Errors: the engine's.
+    pub fn new(view: &ReadView) -> Result<Option<IdReader>, Error> {
+        let Some(collection) = &view.collection else {
+            return Ok(None);
+        };
+        let index = collection.id_index();
+        Ok(Some(IdReader {
+            index: index.clone(),
+            key: KeyStringBuilder::new(directions_of(index)),
+            keys: view.snapshot.cursor(TableId(index.ident)).coded()?,
+            records: view.snapshot.cursor(collection.table()).coded()?,
+        }))
+    }
+
+    /// The record and its document.
+    /// Errors: the engine's; an index entry that is no key.
+    pub fn find(&mut self, id: RawValue<'_>) -> Result<Option<(RecordId, Bytes)>, Error> {
+        self.key.reset();
+        self.key.append_with(id, self.index.collator.as_deref());
+        if !self.keys.seek(self.key.as_bytes()).coded()? {
+            return Ok(None);
+        }
+        let (record_id, key_len) =
+            keystring::decode_record_id(self.keys.key()).ok_or_else(|| not_a_key(&self.index))?;
+        if self.keys.key()[..key_len] != *self.key.as_bytes() {
+            return Ok(None);
+        }
+        let record = record_key(&record_id);
+        let found = self.records.seek(&record).coded()? && self.records.key() == &record[..];
+        Ok(found.then(|| (record_id, self.records.value_bytes())))
+    }
+}

@@ -185,6 +185,7 @@ codes! {
     201 CANNOT_BUILD_INDEX_KEYS "CannotBuildIndexKeys",
     202 NETWORK_INTERFACE_EXCEEDED_TIME_LIMIT "NetworkInterfaceExceededTimeLimit",
     204 TIME_PROOF_MISMATCH "TimeProofMismatch",
+    205 CLUSTER_TIME_FAILS_RATE_LIMITER "ClusterTimeFailsRateLimiter",
     206 NO_SUCH_SESSION "NoSuchSession",
     207 INVALID_UUID "InvalidUUID",
     208 TOO_MANY_LOCKS "TooManyLocks",

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sheaf_bson::{Error, ErrorCode, Result, Timestamp};
+use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::{Snapshot, Storage, StorageEngine};
 
 use crate::aggregate::sink::TEMPORARY_PREFIX;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::{Catalog, Random, ReadView, open};
+use crate::clock::ClusterClock;
 use crate::counters::CollectionSize;
 use crate::events::Events;
 use crate::op_context::OpContext;
@@ -78,9 +79,7 @@ pub struct Db {
     temp_dir: PathBuf,
     index_build_memory_mb: AtomicU64,
     oplog: Oplog,
-    clock: fn() -> u32,
-    /// The last timestamp given out: seconds above, count within the second below.
-    last_timestamp: AtomicU64,
+    clock: ClusterClock,
 }
 
 impl Db {
@@ -101,9 +100,9 @@ impl Db {
             temp_dir,
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
             oplog: Oplog::default(),
-            clock: options.clock,
-            last_timestamp: AtomicU64::new(0),
+            clock: ClusterClock::new(options.clock),
         });
+        db.find_clock()?;
         db.find_oplog()?;
         db.drop_unfinished_outputs()?;
         Ok(db)
@@ -121,6 +120,8 @@ impl Db {
 
     /// Syncs and closes the engine. Whoever still holds the database gets `ShutdownInProgress`.
     pub fn close(&self) -> Result<()> {
+        // What it saves is not worth failing for.
+        let _ = self.settle_clock();
         self.storage.engine().close().coded()
     }
 
@@ -210,30 +211,13 @@ impl Db {
         self.index_build_memory_mb.load(Ordering::Relaxed)
     }
 
-    /// The time as a timestamp greater than all given before.
-    pub fn next_timestamp(&self) -> Timestamp {
-        self.next_timestamps(1)
-    }
-
-    /// So many times in a row, each greater than all given before: the first of them.
-    pub(crate) fn next_timestamps(&self, count: u64) -> Timestamp {
-        let now = u64::from((self.clock)()) << 32;
-        let next = |last: u64| Some(last.max(now) + count);
-        let last = self
-            .last_timestamp
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-            .unwrap_or_default();
-        Timestamp::from_u64(last.max(now) + 1)
-    }
-
-    /// Gives no time from now on that is not after this one.
-    pub(crate) fn timestamps_after(&self, time: u64) {
-        self.last_timestamp.fetch_max(time, Ordering::Relaxed);
-    }
-
     /// The oplog; off until somebody asks for it.
     pub fn oplog(&self) -> &Oplog {
         &self.oplog
+    }
+
+    pub(crate) fn clock(&self) -> &ClusterClock {
+        &self.clock
     }
 
     pub(crate) fn catalog_writer(&self) -> &Catalog {

@@ -13,6 +13,7 @@ pub mod aggregate;
 pub mod catalog;
 pub mod change_stream;
 pub mod choose;
+mod clock;
 pub mod count;
 pub mod counters;
 pub mod database;

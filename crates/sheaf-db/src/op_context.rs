@@ -13,6 +13,7 @@
 //! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
 //! look at the clock every 32nd time when there is a deadline.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -41,6 +42,24 @@ pub struct OpContext {
     checks: AtomicU32,
     counters: OpCounters,
     progress: Mutex<Option<Arc<OperationProgress>>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// Wakes an operation that waits for something else, so that it finds itself killed.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    /// One that does this. It must reach whoever waits after having looked for a kill.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Waker {
+        Waker(Arc::new(wake))
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waker")
+    }
 }
 
 impl Default for OpContext {
@@ -63,6 +82,7 @@ impl OpContext {
             checks: AtomicU32::new(0),
             counters: OpCounters::default(),
             progress: Mutex::new(None),
+            waker: Mutex::new(None),
         }
     }
 
@@ -142,7 +162,18 @@ impl OpContext {
     /// `Interrupted` for killOp, `ClientDisconnect` for a client that is gone,
     /// `InterruptedAtShutdown`, `MaxTimeMSExpired`...
     pub fn kill(&self, code: ErrorCode) {
-        let _ = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
+        let first = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
+        if first.is_ok()
+            && let Some(Waker(wake)) = self.waker.lock().clone()
+        {
+            wake();
+        }
+    }
+
+    /// Begins (`Some`) or ends a wait from which a kill is to wake the operation. Whoever waits looks for a kill
+    /// after this.
+    pub fn set_waker(&self, waker: Option<Waker>) {
+        *self.waker.lock() = waker;
     }
 
     /// Whether [`OpContext::kill`] was called.

@@ -92,6 +92,8 @@ parameters! {
     NoTableScan = "notablescan": Type::Bool, 0, true;
     /// Plans beyond MongoDB's own, and trials by cost.
     PlannerExtensions = "plannerExtensions": Type::Bool, 1, true;
+    /// Seconds by which a client may put the cluster time ahead of the machine's clock.
+    MaxAcceptableLogicalClockDriftSecs = "maxAcceptableLogicalClockDriftSecs": int(1, i64::MAX), 31_536_000, false;
     /// Milliseconds that a statement of a transaction waits for a collection that is being changed; negative: no limit.
     MaxTransactionLockRequestTimeoutMillis = "maxTransactionLockRequestTimeoutMillis": int(-1, i64::MAX), 5, true;
     /// Seconds after which a transaction is aborted.

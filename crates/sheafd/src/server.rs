@@ -7,10 +7,10 @@ use parking_lot::RwLock;
 use sheaf_bson::{Error, ErrorCode, ObjectId};
 use sheaf_db::find::QueryOptions;
 use sheaf_db::{Db, OpContext};
-use sheaf_wire::{CompressorSet, Message, ReplyWriter};
+use sheaf_wire::{CompressorSet, Message, ReplyWriter, command_error};
 
-use crate::command;
 use crate::command::rw_concern::RwConcernDefaults;
+use crate::command::{self, cluster_time};
 use crate::log::{Component, Log};
 use crate::net::{ConnectionHandler, Link, Next, Service};
 use crate::observe::{Metrics, ProfileSettings, Profiler};
@@ -79,6 +79,8 @@ pub struct ConnectionState {
     pub operations: Arc<OperationSlot>,
     /// What the client said of itself in its first hello.
     pub client_metadata: Option<sheaf_bson::DocBuf>,
+    /// The command under way has a session, or a cluster time: its reply tells the times.
+    pub has_session: bool,
     /// Set by a command whose reply is to be followed by another without a request.
     pub exhaust: bool,
     /// The reply under way follows another of the same stream.
@@ -320,6 +322,7 @@ impl Service for CommandService {
                 session: None,
                 operations,
                 client_metadata: None,
+                has_session: false,
                 exhaust: false,
                 follows: false,
             },
@@ -353,12 +356,27 @@ impl Service for CommandService {
 impl ConnectionHandler for Handler {
     fn handle(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
         self.state.exhaust = false;
+        self.state.has_session = false;
         let mut body = reply.take_body();
-        match command::dispatch(&self.server, &mut self.state, request, &mut body) {
-            Ok(()) => reply.put_body(body),
+        let server = &self.server;
+        let done = command::dispatch(server, &mut self.state, request, &mut body);
+        // To clients with sessions, and of a server that has an oplog to all.
+        let timed = self.state.has_session || server.db.oplog().is_on();
+        match done {
+            Ok(()) => {
+                if timed {
+                    cluster_time::append_times(server, &mut body);
+                }
+                reply.put_body(body);
+            }
             Err(error) => {
                 drop(body);
-                reply.error(&error);
+                reply.write(|body| {
+                    command_error::append(&error, body);
+                    if timed {
+                        cluster_time::append_times(server, body);
+                    }
+                });
                 return Next::Reply;
             }
         }

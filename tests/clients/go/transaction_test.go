@@ -157,14 +157,12 @@ func TestCursorOfSeveralBatchesInATransaction(t *testing.T) {
 	same(t, must(c.CountDocuments(ctx, bson.D{}))(t), int64(0))
 }
 
-// The server tells times once a change stream has been opened; before that the driver has none to send.
 func TestCausallyConsistentSessions(t *testing.T) {
 	name := empty(t).Name()
 	s := &sent{}
 	client := must(mongo.Connect(options.Client().ApplyURI(os.Getenv("SHEAF_URI")).SetMonitor(s.monitor())))(t)
 	defer client.Disconnect(ctx)
 	c := client.Database("go_suite").Collection(name)
-	ok(t, must(c.Watch(ctx, mongo.Pipeline{}))(t).Close(ctx))
 	writer := must(client.StartSession(options.Session().SetCausalConsistency(true)))(t)
 	defer writer.EndSession(ctx)
 	reader := must(client.StartSession(options.Session().SetCausalConsistency(true)))(t)

@@ -100,9 +100,7 @@ def test_a_cursor_of_several_batches(client, coll):
 
 
 def test_causal_consistency(coll):
-    """The server tells times once a change stream has been opened; before that the driver has none to send."""
     sent = Sent()
-    coll.watch().close()
     with MongoClient(URI, event_listeners=[sent]) as client:
         c = client[coll.database.name][coll.name]
         with client.start_session(causal_consistency=True) as writer, client.start_session(causal_consistency=True) as reader:

@@ -101,6 +101,7 @@ impl Db {
     ) -> Result<Vec<Reservation<'_>>> {
         let mut reservations = Vec::new();
         if !self.oplog().is_on() {
+            self.tick_without_entry();
             return Ok(reservations);
         }
         for collection in collections {

@@ -4,6 +4,7 @@
 //!   key            value
 //!   "v"            {format: 1}
 //!   "n"            {next: 17}                         number of the next table
+//!   "t"            {clock: Timestamp(..)}             no commit has a later time; missing until there is one
 //!   "w" + ns       {ns, viewOn, pipeline, collation}
 //!   "c" + uuid     {ns, ident, table, options, indexes: [
 //!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]],
@@ -19,7 +20,9 @@ use std::sync::Arc;
 
 use sheaf_bson::collation::SORT_KEY_DATA;
 use sheaf_bson::json::shell_doc;
-use sheaf_bson::{CollationChoice, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+use sheaf_bson::{
+    CollationChoice, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, Timestamp,
+};
 use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{Snapshot, TableId, WriteUnitOfWork};
 
@@ -36,6 +39,7 @@ use crate::storage_error::Coded;
 const FORMAT: i64 = 1;
 const FORMAT_KEY: &[u8] = b"v";
 const NEXT_TABLE_KEY: &[u8] = b"n";
+const CLOCK_KEY: &[u8] = b"t";
 const COLLECTION_PREFIX: u8 = b'c';
 const VIEW_PREFIX: u8 = b'w';
 
@@ -122,6 +126,24 @@ pub(crate) fn put_next_table(unit: &mut WriteUnitOfWork, next: u64) {
     let mut row = DocBuilder::new();
     row.append("next", next as i64);
     unit.put(TableId::CATALOG, NEXT_TABLE_KEY, row.finish().into_vec());
+}
+
+/// Writes down the time that no commit's is beyond.
+pub(crate) fn put_clock(unit: &mut WriteUnitOfWork, ceiling: Timestamp) {
+    let mut row = DocBuilder::new();
+    row.append("clock", ceiling);
+    unit.put(TableId::CATALOG, CLOCK_KEY, row.finish().into_vec());
+}
+
+/// The time that no commit's is beyond; `None` before the first commit.
+pub(crate) fn read_clock(snapshot: &dyn Snapshot) -> Result<Option<Timestamp>> {
+    let Some(value) = snapshot.get(TableId::CATALOG, CLOCK_KEY).coded()? else {
+        return Ok(None);
+    };
+    match parse(&value)?.get("clock") {
+        Some(RawValue::Timestamp(ceiling)) => Ok(Some(ceiling)),
+        _ => Err(corrupt("the clock is not a timestamp", None)),
+    }
 }
 
 /// Writes a collection's row, with the multikey paths as they are known now.

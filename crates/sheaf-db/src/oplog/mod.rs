@@ -34,7 +34,7 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
 use crate::index::Index;
-use crate::op_context::OpContext;
+use crate::op_context::{OpContext, Waker};
 use crate::records::record_id_of;
 use crate::storage_error::Coded;
 
@@ -54,8 +54,12 @@ pub struct Oplog {
     bytes_max: AtomicU64,
     /// Units that began before the oplog was turned on, and so note nothing.
     silent: AtomicU64,
-    times: Mutex<Times>,
-    advanced: Condvar,
+    times: Arc<Mutex<Times>>,
+    /// What `times` says, to be read without the lock. While the oplog is off, the time of the newest commit.
+    visible: AtomicU64,
+    advanced: Arc<Condvar>,
+    /// Wakes all who wait for a commit.
+    waker: Waker,
 }
 
 #[derive(Default)]
@@ -77,13 +81,25 @@ impl Times {
 
 impl Default for Oplog {
     fn default() -> Self {
+        let times = Arc::new(Mutex::new(Times::default()));
+        let advanced = Arc::new(Condvar::new());
+        let waker = {
+            let (times, advanced) = (times.clone(), advanced.clone());
+            Waker::new(move || {
+                // Whoever has looked for a kill before it came is waiting by now.
+                drop(times.lock());
+                advanced.notify_all();
+            })
+        };
         Oplog {
             on: AtomicBool::new(false),
             table: AtomicU64::new(0),
             bytes_max: AtomicU64::new(OPLOG_BYTES),
             silent: AtomicU64::new(0),
-            times: Mutex::default(),
-            advanced: Condvar::new(),
+            times,
+            visible: AtomicU64::new(0),
+            advanced,
+            waker,
         }
     }
 }
@@ -97,7 +113,10 @@ pub struct Reservation<'d> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.oplog.times.lock().reserved.remove(&self.first);
+        let mut times = self.oplog.times.lock();
+        times.reserved.remove(&self.first);
+        self.oplog.publish(&times);
+        drop(times);
         self.oplog.advanced.notify_all();
     }
 }
@@ -135,31 +154,72 @@ impl Oplog {
 
     /// Everything up to this time is visible, and nothing will come before it.
     pub fn visible(&self) -> Timestamp {
-        Timestamp::from_u64(self.times.lock().visible())
+        Timestamp::from_u64(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Whether no later time is visible or reserved.
+    pub(crate) fn newest_is(&self, time: Timestamp) -> bool {
+        let times = self.times.lock();
+        times.reserved.is_empty() && self.visible() == time
+    }
+
+    fn publish(&self, times: &Times) {
+        self.visible.fetch_max(times.visible(), Ordering::AcqRel);
+    }
+
+    /// Everything up to this time is past.
+    pub(crate) fn not_before(&self, time: u64) {
+        self.visible.fetch_max(time, Ordering::AcqRel);
+    }
+
+    /// Waits until everything up to `time` is visible. There will be no reservation at or before it: the clock is
+    /// past it.
+    pub(crate) fn reach(&self, op: &OpContext, time: Timestamp) -> Result<()> {
+        if !self.is_on() {
+            self.not_before(time.as_u64());
+            return Ok(());
+        }
+        let mut times = self.times.lock();
+        times.newest = times.newest.max(time.as_u64());
+        self.publish(&times);
+        drop(times);
+        while !self.wait_after(op, Timestamp::from_u64(time.as_u64() - 1), Duration::MAX)? {}
+        Ok(())
     }
 
     /// Waits until something after `seen` is visible, for at most so long. Whether there is.
     /// Errors: `Interrupted`, `MaxTimeMSExpired`.
     pub fn wait_after(&self, op: &OpContext, seen: Timestamp, limit: Duration) -> Result<bool> {
-        let until = Instant::now() + limit;
+        let begun = Instant::now();
+        let limit = op.remaining().map_or(limit, |left| left.min(limit));
+        op.set_waker(Some(self.waker.clone()));
+        let waited = self.wait_woken(op, seen, begun.checked_add(limit));
+        op.set_waker(None);
+        waited
+    }
+
+    /// Sleeps until a commit, a kill or `until`: an idle wait costs nothing.
+    fn wait_woken(&self, op: &OpContext, seen: Timestamp, until: Option<Instant>) -> Result<bool> {
         let mut times = self.times.lock();
-        while times.visible() <= seen.as_u64() {
-            let now = Instant::now();
-            if now >= until {
-                return Ok(false);
-            }
-            // Woken by every commit; the slice is for operations that are killed.
-            let slice = (until - now).min(Duration::from_millis(100));
-            self.advanced.wait_for(&mut times, slice);
+        loop {
             op.check_interrupt_now()?;
+            if times.visible() > seen.as_u64() {
+                return Ok(true);
+            }
+            match until {
+                Some(until) if Instant::now() >= until => return Ok(false),
+                Some(until) => drop(self.advanced.wait_until(&mut times, until)),
+                None => self.advanced.wait(&mut times),
+            }
         }
-        Ok(true)
     }
 
     /// Takes up the oplog that the catalog has.
     pub(crate) fn found(&self, table: TableId, newest: u64) {
         self.table.store(table.0, Ordering::Release);
-        self.times.lock().newest = newest;
+        let mut times = self.times.lock();
+        times.newest = times.newest.max(newest);
+        self.publish(&times);
         self.on.store(true, Ordering::Release);
     }
 }
@@ -177,12 +237,27 @@ impl Db {
         (!oplog.is_on()).then_some(silent)
     }
 
+    /// Gives a commit that leaves no entry its time, before it can be seen.
+    pub(crate) fn tick_without_entry(&self) {
+        if self.oplog().is_on() {
+            return;
+        }
+        self.renew_ceiling();
+        let time = self.tick(1);
+        // The tick comes first: what was reserved before it was reserved with the oplog on, which is seen here.
+        if !self.oplog().is_on() {
+            self.oplog().not_before(time.as_u64());
+        }
+    }
+
     /// Reserves times for so many entries, all greater than those before.
     pub(crate) fn reserve_oplog(&self, entries: usize) -> Reservation<'_> {
+        self.renew_ceiling();
         let mut times = self.oplog().times.lock();
-        let first = self.next_timestamps(entries as u64).as_u64();
+        let first = self.tick(entries as u64).as_u64();
         times.reserved.insert(first);
         times.newest = first + entries as u64 - 1;
+        self.oplog().publish(&times);
         Reservation {
             oplog: self.oplog(),
             first,
@@ -220,7 +295,7 @@ impl Db {
             ..CatalogChange::default()
         };
         catalog.commit_then_publish(unit, &change)?;
-        let newest = self.next_timestamp().as_u64();
+        let newest = self.tick(1).as_u64();
         self.oplog().found(table, newest);
         self.log_note("initiating the oplog")
     }
@@ -234,7 +309,7 @@ impl Db {
         };
         let snapshot = self.storage().snapshot().coded()?;
         let newest = newest_time(&*snapshot, collection)?;
-        self.timestamps_after(newest);
+        self.clock().not_before(newest);
         self.oplog().found(collection.table(), newest);
         Ok(())
     }
@@ -261,6 +336,7 @@ impl Db {
     ) -> Result<Vec<Reservation<'_>>> {
         let mut reservations = Vec::new();
         if !self.oplog().is_on() {
+            self.tick_without_entry();
             return Ok(reservations);
         }
         let ns = collection.ns();
@@ -295,7 +371,11 @@ impl Db {
         unit: &mut sheaf_storage::WriteUnitOfWork,
         logged: LoggedOp,
     ) -> Result<Option<Reservation<'_>>> {
-        if !self.oplog().is_on() || logged.is_local() {
+        if !self.oplog().is_on() {
+            self.tick_without_entry();
+            return Ok(None);
+        }
+        if logged.is_local() {
             return Ok(None);
         }
         let reservation = self.reserve_oplog(1);

@@ -525,12 +525,17 @@ impl WriteUnit {
         let row = self.put_session_row(op)?;
         // Given back when the entries are visible.
         let db = self.db.clone();
-        let _reservation = self.put_entries(&db, op, transaction);
+        let reservation = self.put_entries(&db, op, transaction);
+        if reservation.is_none() && !self.unit.is_empty() {
+            db.tick_without_entry();
+        }
         let (_, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
         op.counters().bytes_logged.add(logged);
         if let Some(row) = row {
             row.committed();
         }
+        // Its entries are visible from here on.
+        drop(reservation);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod builds;
 mod catalog;
 mod choosing;
+mod clock;
 mod collation;
 mod concurrency;
 mod crash;

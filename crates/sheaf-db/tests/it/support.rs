@@ -207,7 +207,7 @@ impl TestDb {
     }
 }
 
-fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<dyn StorageEngine> {
+pub fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<dyn StorageEngine> {
     let engine: Arc<dyn StorageEngine> = match kind {
         EngineKind::Memory => Arc::new(MemoryEngine::new()),
         EngineKind::Redb => {

@@ -11,7 +11,7 @@ use sheaf_db::{Namespace, OpContext, PlanDigest, ReadView};
 use sheaf_wire::DocumentSequence;
 
 use super::transaction::RawTransactionArguments;
-use super::{Command, fields, views};
+use super::{Command, cluster_time, fields, views};
 use crate::server::{ConnectionState, Server};
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
@@ -58,6 +58,10 @@ pub struct GenericArguments<'a> {
     pub read_concern_level: Option<&'a str>,
     /// `readConcern.atClusterTime`.
     pub at_cluster_time: Option<Timestamp>,
+    /// `readConcern.afterClusterTime`.
+    pub after_cluster_time: Option<Timestamp>,
+    /// `$clusterTime`.
+    pub cluster_time: Option<Timestamp>,
     /// A `readConcern` with a level was given.
     pub has_read_concern: bool,
     /// `writeConcern`.
@@ -205,7 +209,8 @@ impl<'a> CommandContext<'a> {
     pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
         if self.generic.read_concern_level == Some("snapshot") && self.transaction.is_none() {
             let at = self.generic.at_cluster_time;
-            let (view, time) = self.server.snapshots.view(&self.server.db, namespace, at)?;
+            let db = &self.server.db;
+            let (view, time) = self.server.snapshots.view(db, &self.op, namespace, at)?;
             self.snapshot_time.set(Some(time));
             return Ok(view);
         }
@@ -302,8 +307,10 @@ impl<'a> GenericArguments<'a> {
                     let concern = fields::document(command, &element)?;
                     generic.read_concern_level = read_concern(concern)?;
                     generic.at_cluster_time = at_cluster_time(concern)?;
+                    generic.after_cluster_time = cluster_time::after_cluster_time(concern)?;
                     generic.has_read_concern = !concern.is_empty();
                 }
+                "$clusterTime" => generic.cluster_time = Some(cluster_time::parse(&element)?),
                 "writeConcern" => {
                     generic.write_concern =
                         WriteConcern::parse(fields::document(command, &element)?)?;
@@ -469,7 +476,6 @@ fn read_concern<'a>(doc: RawDoc<'a>) -> Result<Option<&'a str>, Error> {
                     }
                 }
             }
-            // One node has no cluster time to wait for.
             "afterClusterTime" | "atClusterTime" | "provenance" => {}
             other => return Err(unknown_field("readConcern", other)),
         }

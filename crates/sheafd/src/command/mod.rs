@@ -14,6 +14,7 @@ mod aggregate;
 mod batch;
 mod build_info;
 mod bulk_write;
+pub mod cluster_time;
 mod coll_mod;
 mod coll_stats;
 mod connection_status;
@@ -80,7 +81,6 @@ use sheaf_wire::Message;
 use self::context::{CommandContext, GenericArguments, OpReport};
 use self::transaction::Numbered;
 use crate::observe;
-use crate::repl;
 use crate::server::{ConnectionState, Server};
 use crate::session::logical::TransactionArguments;
 
@@ -182,6 +182,7 @@ pub fn dispatch(
     }
     check_sequences(command, message)?;
     let mut generic = GenericArguments::parse(command.name, body)?;
+    connection.has_session = generic.lsid.is_some() || generic.cluster_time.is_some();
     if let Some(set) = &server.repl
         && set.config().is_none()
     {
@@ -213,6 +214,7 @@ pub fn dispatch(
     if transaction.is_none() {
         context::check_read_concern(command, generic.read_concern_level)?;
     }
+    cluster_time::hear(server, &generic)?;
     let session = generic
         .lsid
         .and_then(|lsid| server.sessions.get(lsid, connection.session.as_ref()));
@@ -240,11 +242,15 @@ pub fn dispatch(
         snapshot_time: Cell::new(None),
         report: OpReport::default(),
     };
-    let result = match numbered {
-        Numbered::Not => (command.run)(&mut cx, reply),
+    let waited = match cx.generic.after_cluster_time {
+        Some(time) => server.db.wait_for_time(&op, time),
+        None => Ok(()),
+    };
+    let result = waited.and_then(|()| match numbered {
+        Numbered::Not => run_read_durable(&mut cx, reply),
         Numbered::Statement(arguments) => run_statement(&mut cx, arguments, reply),
         Numbered::Retryable(number) => run_retryable(&mut cx, number, reply),
-    };
+    });
     let report = std::mem::take(&mut cx.report);
     drop(registered);
     observe::finished(observe::Finished {
@@ -261,9 +267,6 @@ pub fn dispatch(
     });
     result?;
     reply.append("ok", 1.0);
-    if server.db.oplog().is_on() {
-        repl::append_times(&server.db, reply);
-    }
     Ok(())
 }
 
@@ -294,6 +297,15 @@ fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
             ErrorCode::NOT_PRIMARY_OR_SECONDARY,
             "node is not in primary or recovering state; run rs.initiate() first",
         )),
+        _ => Ok(()),
+    }
+}
+
+/// Carries the command out; what it has read with a concern beyond `local` is durable when it answers.
+fn run_read_durable(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
+    (cx.command.run)(cx, reply)?;
+    match cx.generic.read_concern_level {
+        Some("majority" | "linearizable" | "snapshot") => cx.server.db.sync(),
         _ => Ok(()),
     }
 }

@@ -335,25 +335,6 @@ pub fn date_of(ts: Timestamp) -> DateTime {
     DateTime(i64::from(ts.time) * 1000)
 }
 
-/// Appends `operationTime` and `$clusterTime`, with which clients keep their order of events.
-pub fn append_times(db: &Db, out: &mut DocBuilder) {
-    let visible = db.oplog().visible();
-    out.begin_document("$clusterTime");
-    out.append("clusterTime", visible);
-    out.begin_document("signature");
-    out.append(
-        "hash",
-        RawValue::Binary {
-            subtype: 0,
-            bytes: &[0; 20],
-        },
-    );
-    out.append("keyId", 0i64);
-    out.end();
-    out.end();
-    out.append("operationTime", visible);
-}
-
 fn stored_config(db: &Arc<Db>) -> Result<Option<DocBuf>, Error> {
     let ns = Namespace::parse(CONFIG_NAMESPACE)?;
     first_document(db, &ns)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Timestamp};
 use sheaf_db::catalog::snapshot::CatalogSnapshot;
-use sheaf_db::{Db, Namespace, ReadView};
+use sheaf_db::{Db, Namespace, OpContext, ReadView};
 use sheaf_storage::Snapshot;
 
 /// How long a snapshot that nobody has asked for since can still be asked for.
@@ -35,13 +35,18 @@ struct Kept {
 impl SnapshotWindow {
     /// The collection at `at`, or now; with the time to name for reading the same again.
     ///
-    /// Errors: `SnapshotTooOld` for a time that is no longer, or never was, kept.
+    /// Errors: `SnapshotTooOld` for a time that is no longer, or never was, kept; `InvalidOptions` for one that is
+    /// to come.
     pub fn view(
         &self,
         db: &Arc<Db>,
+        op: &OpContext,
         ns: &Namespace,
         at: Option<Timestamp>,
     ) -> Result<(ReadView, Timestamp), Error> {
+        if let Some(at) = at {
+            self.keep_newest(db, op, at)?;
+        }
         let now = Instant::now();
         let mut kept = self.kept.lock();
         kept.retain(|_, one| now.duration_since(one.used) < WINDOW);
@@ -81,6 +86,36 @@ impl SnapshotWindow {
         Ok((view, Timestamp::from_u64(time)))
     }
 
+    /// Takes the snapshot of a time that nothing has been committed after: what was read or written last.
+    fn keep_newest(&self, db: &Arc<Db>, op: &OpContext, at: Timestamp) -> Result<(), Error> {
+        if self.kept.lock().contains_key(&at.as_u64()) || at < db.operation_time() {
+            return Ok(());
+        }
+        if at > db.cluster_time() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!(
+                    "readConcern atClusterTime value must not be greater than the current clusterTime. Requested \
+                     clusterTime: {at:?}; current clusterTime: {:?}",
+                    db.cluster_time()
+                ),
+            ));
+        }
+        db.wait_for_time(op, at)?;
+        let now = Instant::now();
+        let (catalog, snapshot) = db.whole_view()?;
+        // A commit since then would show in it.
+        if db.newest_is(at) {
+            self.kept.lock().entry(at.as_u64()).or_insert(Kept {
+                catalog,
+                snapshot,
+                taken: now,
+                used: now,
+            });
+        }
+        Ok(())
+    }
+
     /// Forgets snapshots that nobody has asked for lately.
     pub fn expire(&self) {
         let now = Instant::now();
@@ -93,7 +128,7 @@ impl SnapshotWindow {
 fn take(db: &Arc<Db>, now: Instant) -> Result<(u64, Kept), Error> {
     // The time is read before the snapshot, which therefore holds all that is not after it.
     let time = match db.oplog().is_on() {
-        true => db.oplog().visible(),
+        true => db.operation_time(),
         false => db.next_timestamp(),
     };
     let (catalog, snapshot) = db.whole_view()?;

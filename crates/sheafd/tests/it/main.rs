@@ -4,6 +4,7 @@
 //! alone run it in this process with a service of their own (see [`echo`]).
 
 mod bulk_write;
+mod causal;
 mod client;
 mod compat;
 mod differential;

@@ -131,10 +131,8 @@ class TransactionTest extends Suite {
         assertEquals(0, coll.countDocuments());
     }
 
-    /** The server tells times once a change stream has been opened; before that the driver has none to send. */
     @Test
     void causallyConsistentSessions() {
-        coll.watch().cursor().close();
         Sent sent = new Sent();
         ClientSessionOptions causal = ClientSessionOptions.builder().causallyConsistent(true).build();
         try (MongoClient c = MongoClients.create(settings().addCommandListener(sent).build());

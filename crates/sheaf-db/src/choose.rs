@@ -101,6 +101,7 @@ pub(crate) fn choose(
     options: &QueryOptions,
     purpose: Purpose,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
+    op.note_query(query);
     let Some(collection) = &view.collection else {
         let executor = find::nothing(view, op, query, options)?;
         let digest = PlanDigest::solution(executor.solution());

@@ -23,6 +23,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{HOPELESS_RECORDS_MIN, Statistics};
 use sheaf_query::planner::{self, ExpressKey, PlannerParams};
+use sheaf_query::shape;
 use sheaf_storage::TableId;
 
 use crate::catalog::ReadView;
@@ -132,6 +133,32 @@ pub trait ResultSource: Send {
     fn plan(&self) -> PlanDigest {
         PlanDigest::default()
     }
+    /// What the stages of the plan have done so far (`execStats`), if there is a plan.
+    fn exec_stats(&self) -> Option<DocBuf> {
+        None
+    }
+}
+
+/// Names of a query's shape, and of the shape with the indexes that it could use: `queryHash` and `planCacheKey`.
+/// `None` without such a collection.
+/// Errors: the engine's.
+pub fn plan_hashes(
+    view: &ReadView,
+    query: &CanonicalQuery,
+) -> Result<Option<(String, String)>, Error> {
+    if view.collection.is_none() {
+        return Ok(None);
+    }
+    let indexes = planning_indexes(view, query)?;
+    let key = shape::plan_cache_key(query, &indexes) as u32;
+    Ok(Some((shape::shape_hash(query), format!("{key:08X}"))))
+}
+
+/// The stages of a plan and what each has done.
+pub(crate) fn exec_stats(executor: &PlanExecutor) -> DocBuf {
+    let mut out = DocBuilder::new();
+    crate::explain::append_execution_fields(&mut out, &executor.stats().root);
+    out.finish()
 }
 
 /// A plan in brief, turned into text only when somebody reads it.
@@ -523,6 +550,13 @@ impl ResultSource for Find {
         match &self.state {
             State::Express(found, _) => PlanDigest::express(&found.index),
             State::Plan(_, digest) => digest.clone(),
+        }
+    }
+
+    fn exec_stats(&self) -> Option<DocBuf> {
+        match &self.state {
+            State::Express(..) => None,
+            State::Plan(executor, _) => Some(exec_stats(executor)),
         }
     }
 }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Result, Value};
+use sheaf_query::canonical::CanonicalQuery;
 
 use crate::oplog::entry::WriteOrigin;
 use crate::retryable::SessionRow;
@@ -33,7 +34,8 @@ const CHECKS_PER_CLOCK_READ: u32 = 32;
 pub struct OpContext {
     started: Instant,
     deadline: OnceLock<Instant>,
-    comment: Option<Value>,
+    comment: OnceLock<Value>,
+    query: OnceLock<Arc<CanonicalQuery>>,
     transaction: OnceLock<Arc<Transaction>>,
     origin: OnceLock<WriteOrigin>,
     session_row: OnceLock<Arc<SessionRow>>,
@@ -74,7 +76,8 @@ impl OpContext {
         OpContext {
             started: Instant::now(),
             deadline: OnceLock::new(),
-            comment: None,
+            comment: OnceLock::new(),
+            query: OnceLock::new(),
             transaction: OnceLock::new(),
             origin: OnceLock::new(),
             session_row: OnceLock::new(),
@@ -102,9 +105,24 @@ impl OpContext {
     }
 
     /// Sets the user's `comment`.
-    pub fn with_comment(mut self, comment: Value) -> OpContext {
-        self.comment = Some(comment);
+    pub fn with_comment(self, comment: Value) -> OpContext {
+        self.inherit_comment(comment);
         self
+    }
+
+    /// As [`OpContext::with_comment`], for an operation that has begun. The first comment stays.
+    pub fn inherit_comment(&self, comment: Value) {
+        let _ = self.comment.set(comment);
+    }
+
+    /// Says which query is planned for the operation. The first one stays.
+    pub(crate) fn note_query(&self, query: &Arc<CanonicalQuery>) {
+        let _ = self.query.set(query.clone());
+    }
+
+    /// The first query that was planned for it, if one was.
+    pub fn query(&self) -> Option<&Arc<CanonicalQuery>> {
+        self.query.get()
     }
 
     /// Makes the operation a statement of a transaction. The first one stays.
@@ -155,7 +173,7 @@ impl OpContext {
 
     /// The user's `comment`.
     pub fn comment(&self) -> Option<&Value> {
-        self.comment.as_ref()
+        self.comment.get()
     }
 
     /// Ends the operation at its next check. The first code stays:

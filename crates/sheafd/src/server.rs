@@ -17,6 +17,7 @@ use crate::observe::{Metrics, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
 use crate::repl::ReplicaSet;
 use crate::session::cursors::CursorTable;
+use crate::session::disconnects;
 use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
 use crate::session::operations::{OperationSlot, OperationTable};
 use crate::session::snapshots::SnapshotWindow;
@@ -135,6 +136,7 @@ impl Server {
         server.sweep_transactions()?;
         server.checkpoint_regularly()?;
         TtlMonitor::start(&server)?;
+        disconnects::watch(&server)?;
         Ok(server)
     }
 
@@ -312,9 +314,7 @@ struct Handler {
 impl Service for CommandService {
     fn connection(&self, link: &Arc<Link>) -> Box<dyn ConnectionHandler> {
         let server = self.0.clone();
-        let operations = server
-            .operations
-            .connect(link.id(), link.peer().to_string());
+        let operations = server.operations.connect(link);
         Box::new(Handler {
             server,
             state: ConnectionState {

@@ -138,6 +138,7 @@ fn serve(startup: &Startup, service: Arc<dyn Service>, readiness: Readiness) -> 
     let options = NetOptions {
         compressors: settings.net.compressors,
         quiet: settings.log.quiet,
+        send_limit: None,
     };
     let connections = Arc::clone(&startup.connections);
     let server = match Server::start(listeners, service, connections, options, Arc::clone(log)) {

@@ -184,6 +184,14 @@ impl ResultSource for Aggregate {
                 }
     }
 
+    fn exec_stats(&self) -> Option<DocBuf> {
+        match &self.input {
+            Input::Find(find) => find.exec_stats(),
+            Input::Plan(executor, _) => Some(find::exec_stats(executor)),
+            Input::Documents(_) | Input::Found(_) => None,
+        }
+    }
+
     fn counts(&self) -> WorkCounts {
         let (own, foreign) = (self.input_counts(), self.context.foreign_counts());
         WorkCounts {

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sheaf_wire::{CompressorSet, Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
+use sheaf_wire::{Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
 
 use crate::log::{Component, Log};
 
 use super::link::{Link, poll};
+use super::server::{NetOptions, SEND_LIMIT_DEFAULT};
 use super::service::{ConnectionHandler, Next, Service};
 use super::stack::StackPages;
 
@@ -45,6 +46,8 @@ pub(super) enum Ended {
     Panicked,
     /// The server is stopping.
     Stopping,
+    /// The client took nothing of a reply for too long.
+    Unread,
     /// The line broke.
     Broken(io::Error),
 }
@@ -53,11 +56,15 @@ pub(super) enum Ended {
 pub(super) fn serve(
     link: &Arc<Link>,
     service: &dyn Service,
-    compressors: CompressorSet,
+    options: &NetOptions,
     log: &Log,
 ) -> Ended {
-    // Without it a blocking read would never give memory back; poll waits longer.
-    if let Err(e) = link.socket.set_read_timeout(Some(IDLE_AFTER)) {
+    let send_limit = options.send_limit.unwrap_or(SEND_LIMIT_DEFAULT);
+    let limited = (link.socket)
+        // Without it a blocking read would never give memory back; poll waits longer.
+        .set_read_timeout(Some(IDLE_AFTER))
+        .and_then(|()| link.socket.set_write_timeout(Some(send_limit)));
+    if let Err(e) = limited {
         return Ended::Broken(e);
     }
     let mut connection = Connection {
@@ -65,7 +72,7 @@ pub(super) fn serve(
         log,
         handler: service.connection(link),
         frames: FrameBuffer::new(),
-        decoder: Decoder::new(compressors),
+        decoder: Decoder::new(options.compressors),
         reply: ReplyWriter::new(),
         stack: StackPages::of_this_thread(),
     };
@@ -244,7 +251,13 @@ impl From<Ended> for Unanswered {
 }
 
 fn send(link: &Link, bytes: &[u8]) -> Result<(), Ended> {
-    (&link.socket).write_all(bytes).map_err(Ended::Broken)?;
+    // Each write may take as long as the socket's limit: what ends it is no progress at all.
+    (&link.socket)
+        .write_all(bytes)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ended::Unread,
+            _ => Ended::Broken(error),
+        })?;
     add(&link.counters.bytes_out, bytes.len());
     Ok(())
 }
@@ -321,6 +334,7 @@ impl fmt::Display for Ended {
             Ended::Refused(error) => write!(f, "{error}"),
             Ended::Panicked => f.write_str("a command failed on a broken invariant"),
             Ended::Stopping => f.write_str("the server is stopping"),
+            Ended::Unread => f.write_str("the client did not read its reply"),
             Ended::Broken(error) => write!(f, "{error}"),
         }
     }

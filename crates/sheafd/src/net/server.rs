@@ -40,7 +40,13 @@ pub struct NetOptions {
     pub compressors: CompressorSet,
     /// Do not log connections that come and go (`--quiet`).
     pub quiet: bool,
+    /// How long a client may take nothing of a reply that is being sent, before its connection is ended;
+    /// `None` for [`SEND_LIMIT_DEFAULT`].
+    pub send_limit: Option<Duration>,
 }
+
+/// How long a client may take nothing of a reply: its thread and the reply are kept for so long.
+pub const SEND_LIMIT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// A running server. Dropping it without [`stop`](Server::stop) leaves its
 /// threads running.
@@ -214,7 +220,7 @@ fn start_connection(shared: &Arc<Shared>, link: Arc<Link>) {
             // Also a handler that panics while it is made or dropped is only
             // its own connection's misfortune.
             let ended = connection::caught(|| {
-                connection::serve(&served, &*own.service, own.options.compressors, &own.log)
+                connection::serve(&served, &*own.service, &own.options, &own.log)
             })
             .unwrap_or(Ended::Panicked);
             let left = own.connections.remove(&served);
@@ -232,7 +238,7 @@ fn log_end(shared: &Shared, link: &Link, left: usize, ended: &Ended) {
     }
     let log = &shared.log;
     match ended {
-        Ended::Broken(_) | Ended::Truncated => log.line(
+        Ended::Broken(_) | Ended::Truncated | Ended::Unread => log.line(
             Severity::Info,
             Component::Network,
             22989,

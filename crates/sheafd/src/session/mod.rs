@@ -2,6 +2,7 @@
 //! progress, logical sessions.
 
 pub mod cursors;
+pub mod disconnects;
 pub mod logical;
 pub mod operations;
 pub mod snapshots;

@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
 use sheaf_db::OpContext;
 
-use crate::command::Command;
+use crate::command::{Command, Kind};
+use crate::net::Link;
 
 /// A command larger than this is shown by its name only.
 const COMMAND_BYTES_SHOWN: usize = 4096;
@@ -31,9 +33,23 @@ pub struct Operation {
     pub body: Option<DocBuf>,
 }
 
+impl Operation {
+    /// Whether it does nothing but make an answer.
+    fn is_for_client(&self) -> bool {
+        match self.command.kind {
+            Kind::Read | Kind::Diagnostic => true,
+            Kind::Admin => matches!(
+                self.command.name,
+                "listCollections" | "listDatabases" | "listIndexes" | "validate"
+            ),
+            Kind::Write | Kind::Handshake | Kind::Session => false,
+        }
+    }
+}
+
 /// One connection's slot.
 pub struct OperationSlot {
-    connection_id: u64,
+    link: Arc<Link>,
     client: String,
     app_name: Mutex<String>,
     current: Mutex<Option<Operation>>,
@@ -55,10 +71,10 @@ pub struct Registered {
 
 impl OperationTable {
     /// A slot for a connection; gone when the connection drops it.
-    pub fn connect(&self, connection_id: u64, client: String) -> Arc<OperationSlot> {
+    pub fn connect(&self, link: &Arc<Link>) -> Arc<OperationSlot> {
         let slot = Arc::new(OperationSlot {
-            connection_id,
-            client,
+            link: link.clone(),
+            client: link.peer().to_string(),
             app_name: Mutex::default(),
             current: Mutex::default(),
             next_opid: self.next_opid.clone(),
@@ -78,6 +94,22 @@ impl OperationTable {
             .lock()
             .values()
             .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Operations older than this that are of no use without their client, and whether it is there.
+    pub fn awaited(&self, running_min: Duration) -> Vec<(Arc<Link>, Arc<OpContext>)> {
+        let slots = self.slots.lock();
+        let slots = slots.values().filter_map(Weak::upgrade);
+        slots
+            .filter_map(|slot| {
+                let current = slot.current.lock();
+                let operation = current.as_ref()?;
+                let awaited = operation.is_for_client()
+                    && !operation.op.is_killed()
+                    && operation.op.started().elapsed() >= running_min;
+                awaited.then(|| (slot.link.clone(), operation.op.clone()))
+            })
             .collect()
     }
 
@@ -131,7 +163,7 @@ impl OperationSlot {
 
     /// The connection's number in the log.
     pub fn connection_id(&self) -> u64 {
-        self.connection_id
+        self.link.id()
     }
 
     /// `address:port` of the client.

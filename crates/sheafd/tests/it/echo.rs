@@ -182,6 +182,15 @@ impl EchoServer {
 
     /// At this endpoint.
     pub fn start_on(endpoint: Endpoint, connections_max: usize) -> EchoServer {
+        EchoServer::start_limited(endpoint, connections_max, None)
+    }
+
+    /// At this endpoint; with this limit for clients that do not read.
+    pub fn start_limited(
+        endpoint: Endpoint,
+        connections_max: usize,
+        send_limit: Option<Duration>,
+    ) -> EchoServer {
         let listener = Listener::bind(endpoint).expect("we can listen there");
         let endpoint = listener.endpoint().clone();
         let connections = Connections::new(connections_max);
@@ -190,6 +199,7 @@ impl EchoServer {
         let options = NetOptions {
             compressors: CompressorSet::all(),
             quiet: false,
+            send_limit,
         };
         let server = Server::start(
             vec![listener],

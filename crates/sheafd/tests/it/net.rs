@@ -442,3 +442,20 @@ fn a_port_in_use_is_an_error_that_names_it() {
     assert!(error.to_string().contains(&server.endpoint.to_string()));
     assert_eq!(error.source.raw_os_error(), Some(libc::EADDRINUSE));
 }
+
+#[test]
+fn a_client_that_takes_no_reply_is_given_up() {
+    let endpoint = Endpoint::Tcp("127.0.0.1:0".parse().expect("an address"));
+    let limit = std::time::Duration::from_millis(100);
+    let server = EchoServer::start_limited(endpoint, 10, Some(limit));
+    let mut client = server.client();
+    // The sockets of both sides hold some replies; then the server waits, and ends the connection.
+    let text = "0123456789abcdef".repeat(1 << 19);
+    while client.try_send(&message(1, &text)).is_ok() {}
+    server
+        .seen
+        .wait(|seen| seen.handlers.load(Ordering::SeqCst) == 0);
+    // One who reads gets it whole.
+    let mut reading = server.client();
+    assert!(echoed(&reading.ok(&echo(&text))) == text);
+}

@@ -292,3 +292,69 @@ fn exhaust_cursors_stream_their_batches() {
     assert!(batches.len() >= 3, "{batches:?}");
     client.ok(&doc! {"ping": 1, "$db": "admin"});
 }
+
+/// Waits until no operation with this comment runs any more.
+fn wait_ended(client: &mut Client, comment: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let query = doc! {"currentOp": 1, "command.comment": comment, "$db": "admin"};
+    loop {
+        let reply = client.ok(&query);
+        let shown = reply.get("inprog").and_then(|v| v.as_array()).unwrap();
+        if shown.count() == 0 {
+            return;
+        }
+        assert!(Instant::now() < end, "{comment} still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The command with a comment by which currentOp finds it.
+fn commented(command: &DocBuf, comment: &str) -> DocBuf {
+    let mut out = sheaf_bson::DocBuilder::from_doc(command.as_raw());
+    out.append("comment", comment);
+    out.finish()
+}
+
+#[test]
+fn a_read_ends_with_its_client() {
+    let server = Server::start();
+    let mut client = filled(&server, 50_000);
+    let filter = endless();
+    let filter = filter.get("filter").unwrap();
+    let reads = [
+        endless(),
+        doc! {"count": "c", "query": filter, "$db": "test"},
+        doc! {"distinct": "c", "key": "n", "query": filter, "$db": "test"},
+        doc! {"aggregate": "c", "pipeline": [{"$match": filter}], "cursor": {}, "$db": "test"},
+    ];
+    for (at, read) in reads.iter().enumerate() {
+        let comment = format!("left alone {at}");
+        let mut leaving = server.client();
+        let request = commented(read, &comment);
+        leaving.send(&op_msg(1, Flags::default(), request.as_raw(), &[]));
+        running(&mut client, &comment);
+        drop(leaving);
+        wait_ended(&mut client, &comment);
+    }
+}
+
+#[test]
+fn a_write_outlives_its_client() {
+    let server = Server::start();
+    let mut client = filled(&server, 300);
+    let slow = doc! {"$add": [{"$reduce": {
+        "input": {"$range": [0, 5_000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}
+    }}, 0]};
+    let update = doc! {"update": "c", "updates": [
+        {"q": {}, "u": [{"$set": {"t": slow}}], "multi": true}
+    ], "$db": "test"};
+    let mut leaving = server.client();
+    let request = commented(&update, "goes on");
+    let flags = Flags(Flags::MORE_TO_COME);
+    leaving.send(&op_msg(1, flags, request.as_raw(), &[]));
+    running(&mut client, "goes on");
+    drop(leaving);
+    wait_ended(&mut client, "goes on");
+    let count = doc! {"count": "c", "query": {"t": 5_000}, "$db": "test"};
+    assert_eq!(integer(&client.ok(&count), "n"), 300);
+}

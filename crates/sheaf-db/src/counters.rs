@@ -45,6 +45,7 @@ impl RecordIdSource {
         }
         let snapshot = storage.snapshot().coded()?;
         let mut cursor = snapshot.cursor(table).coded()?;
+        // Records of clustered collections have no numbers, and nobody asks for any.
         let last = match cursor.seek_last().coded()? {
             true => record_id_of(cursor.key())
                 .and_then(|id| id.number())

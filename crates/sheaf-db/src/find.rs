@@ -498,6 +498,14 @@ pub(crate) fn budget(
 }
 
 impl Find {
+    /// The name of the index that the express path went by, if it did.
+    pub fn express_index(&self) -> Option<&str> {
+        match &self.state {
+            State::Express(found, _) => Some(&found.index.name),
+            State::Plan(..) => None,
+        }
+    }
+
     /// The plan that runs; `None` on the express path.
     pub fn solution(&self) -> Option<&Arc<QuerySolution>> {
         match &self.state {

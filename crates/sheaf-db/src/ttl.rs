@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   pass ──> every TTL index ──> index scan [earliest date, now - expireAfterSeconds]
+//!     │                          of a clustered collection: the records themselves, by the date in _id
 //!     └─ sub-passes: each index deletes up to a share, until none has any left or time is up
 //! ```
 //!
@@ -21,6 +22,7 @@ use sheaf_bson::{DateTime, ErrorCode, RawDoc, Result, Value, doc};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::planner;
 use sheaf_query::planner::bounds::{Interval, OrderedIntervalList};
+use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 
 use crate::catalog::Collection;
@@ -48,6 +50,8 @@ const PASS_TIME: Duration = Duration::from_secs(60);
 pub struct TtlCounters {
     /// Documents deleted.
     pub deleted_documents: AtomicU64,
+    /// Keys and documents looked at for them.
+    pub examined: AtomicU64,
     /// Rounds over all TTL indexes, with all they had.
     pub passes: AtomicU64,
     /// Rounds in which each index deleted its share at most.
@@ -69,15 +73,16 @@ impl Db {
         let began = Instant::now();
         loop {
             let mut some_left = false;
-            for (collection, index) in self.ttl_indexes() {
+            for (collection, expiring) in self.ttl_indexes() {
                 op.check_interrupt_now()?;
-                match self.delete_share(op, &collection, &index, now, counters) {
+                match self.delete_share(op, &collection, &expiring, now, counters) {
                     Ok(left) => some_left |= left,
                     Err(error) => {
                         op.check_interrupt_now()?;
                         // Dropped meanwhile: nothing to tell.
                         if error.code() != ErrorCode::QUERY_PLAN_KILLED {
-                            failed(&format!("{}.{}", collection.ns(), index.name()), &error);
+                            let index = &expiring.entry.name;
+                            failed(&format!("{}.{index}", collection.ns()), &error);
                         }
                     }
                 }
@@ -91,15 +96,17 @@ impl Db {
         Ok(())
     }
 
-    fn ttl_indexes(&self) -> Vec<(Arc<Collection>, Index)> {
+    fn ttl_indexes(&self) -> Vec<(Arc<Collection>, Expiring)> {
         let catalog = self.catalog();
         let mut found = Vec::new();
         for collection in catalog.collections() {
-            for index in collection.index_list() {
-                if index.spec().expire_after_seconds.is_some() {
-                    found.push((collection.clone(), index.clone()));
-                }
-            }
+            let of_clustered = Expiring::of_clustered(collection).into_iter();
+            let of_indexes = collection
+                .index_list()
+                .iter()
+                .filter_map(Expiring::of_index);
+            let all = of_clustered.chain(of_indexes);
+            found.extend(all.map(|expiring| (collection.clone(), expiring)));
         }
         found
     }
@@ -109,11 +116,11 @@ impl Db {
         self: &Arc<Self>,
         op: &OpContext,
         collection: &Arc<Collection>,
-        index: &Index,
+        expiring: &Expiring,
         now: DateTime,
         counters: &TtlCounters,
     ) -> Result<bool> {
-        let Some(latest) = latest_expired(index, now) else {
+        let Some(latest) = expiring.latest(now) else {
             return Ok(false);
         };
         let began = Instant::now();
@@ -124,33 +131,34 @@ impl Db {
                 return Ok(false);
             };
             // Another of the same name, or an index that is gone or was changed: next time.
-            let same = |own: &&Index| own.table() == index.table() && own.spec() == index.spec();
-            if current.uuid() != collection.uuid()
-                || !current.index_list().iter().any(|own| same(&own))
-            {
+            if current.uuid() != collection.uuid() || !expiring.is_still_of(current) {
                 return Ok(false);
             }
-            let field = index.entry().fields[0].path.dotted();
+            let field = expiring.entry.fields[0].path.dotted();
             let filter = doc! {field: {"$lte": latest}};
             let query = Arc::new(CanonicalQuery::new(FindSpec {
                 filter: Some(filter.as_raw()),
                 ..FindSpec::default()
             })?);
             let options = QueryOptions::default();
-            let solution = expired(index, latest);
+            let solution = expiring.expired(latest);
             let mut batch = Batch {
                 plan: find::start_solution(&view, op, &query, &options, solution)?,
                 left: BATCH_DOCUMENTS,
             };
             let mut expiry = Expiry {
                 query: &query,
-                index,
+                index: expiring.index.as_ref(),
             };
             let mut result = DeleteResult::default();
             let done = self.delete_records(op, current, &mut batch, &mut expiry, true, &mut result);
             counters
                 .deleted_documents
                 .fetch_add(result.deleted, Relaxed);
+            let read = batch.plan.counts();
+            counters
+                .examined
+                .fetch_add(read.keys_examined.max(read.docs_examined), Relaxed);
             done?;
             deleted += result.deleted;
             if batch.left > 0 {
@@ -165,28 +173,70 @@ impl Db {
     }
 }
 
-/// The latest date that has expired; `None` when that lies before all dates.
-fn latest_expired(index: &Index, now: DateTime) -> Option<DateTime> {
-    let seconds = index.spec().expire_after_seconds?;
-    let latest = now.millis().checked_sub(seconds.checked_mul(1000)?)?;
-    Some(DateTime(latest))
+/// What lets documents of a collection expire.
+#[derive(Debug, Clone)]
+struct Expiring {
+    /// On the date.
+    entry: Arc<IndexEntry>,
+    seconds: i64,
+    /// `None`: the clustered index.
+    index: Option<Index>,
 }
 
-fn expired(index: &Index, latest: DateTime) -> QuerySolution {
-    let dates = Interval::new(
-        Value::DateTime(DateTime::MIN),
-        true,
-        Value::DateTime(latest),
-        true,
-    );
-    let list = OrderedIntervalList::of(dates);
-    let scan = planner::index_scan(index.entry(), [list]);
-    QuerySolution {
-        root: SolutionNode::Fetch {
-            filter: None,
-            child: Box::new(SolutionNode::IndexScan(scan)),
-        },
-        has_blocking_stage: false,
+impl Expiring {
+    fn of_index(index: &Index) -> Option<Expiring> {
+        Some(Expiring {
+            entry: index.entry().clone(),
+            seconds: index.spec().expire_after_seconds?,
+            index: Some(index.clone()),
+        })
+    }
+
+    fn of_clustered(collection: &Arc<Collection>) -> Option<Expiring> {
+        collection.clustered()?;
+        Some(Expiring {
+            entry: collection.id_index().clone(),
+            seconds: collection.options().expire_after_seconds()?,
+            index: None,
+        })
+    }
+
+    /// Whether the collection still says so.
+    fn is_still_of(&self, collection: &Arc<Collection>) -> bool {
+        match &self.index {
+            Some(index) => collection
+                .index_list()
+                .iter()
+                .any(|own| own.table() == index.table() && own.spec() == index.spec()),
+            None => collection.options().expire_after_seconds() == Some(self.seconds),
+        }
+    }
+
+    /// The latest date that has expired; `None` when that lies before all dates.
+    fn latest(&self, now: DateTime) -> Option<DateTime> {
+        let latest = now.millis().checked_sub(self.seconds.checked_mul(1000)?)?;
+        Some(DateTime(latest))
+    }
+
+    fn expired(&self, latest: DateTime) -> QuerySolution {
+        let dates = Interval::new(
+            Value::DateTime(DateTime::MIN),
+            true,
+            Value::DateTime(latest),
+            true,
+        );
+        let scan = planner::index_scan(&self.entry, [OrderedIntervalList::of(dates)]);
+        let root = match self.entry.clustered {
+            true => SolutionNode::ClusteredScan(scan),
+            false => SolutionNode::Fetch {
+                filter: None,
+                child: Box::new(SolutionNode::IndexScan(scan)),
+            },
+        };
+        QuerySolution {
+            root,
+            has_blocking_stage: false,
+        }
     }
 }
 
@@ -213,11 +263,14 @@ impl RecordSource for Batch {
 
 struct Expiry<'a> {
     query: &'a CanonicalQuery,
-    index: &'a Index,
+    index: Option<&'a Index>,
 }
 
 impl DocumentDelete for Expiry<'_> {
     fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool> {
-        Ok(self.query.filter.matches(doc)? && self.index.includes(doc)?)
+        if !self.query.filter.matches(doc)? {
+            return Ok(false);
+        }
+        self.index.map_or(Ok(true), |index| index.includes(doc))
     }
 }

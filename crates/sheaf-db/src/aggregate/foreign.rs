@@ -98,7 +98,11 @@ fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
     match &aggregate.input {
         Input::Find(find) => match find.solution() {
             Some(solution) => note_solution(&solution.root, counts),
-            None => note_index("_id_", counts),
+            None => {
+                if let Some(name) = find.express_index() {
+                    note_index(name, counts);
+                }
+            }
         },
         Input::Plan(executor, _) => note_solution(&executor.solution().root, counts),
         Input::Documents(_) | Input::Found(_) => {}
@@ -114,7 +118,10 @@ fn note_index(name: &str, counts: &mut ForeignCounts) {
 fn note_solution(node: &SolutionNode, counts: &mut ForeignCounts) {
     node.for_each(&mut |node| match node {
         SolutionNode::CollScan { .. } => counts.collection_scans += 1,
-        SolutionNode::IndexScan(scan) | SolutionNode::CountScan(scan) => {
+        SolutionNode::ClusteredScan(scan) if scan.is_full() => counts.collection_scans += 1,
+        SolutionNode::IndexScan(scan)
+        | SolutionNode::ClusteredScan(scan)
+        | SolutionNode::CountScan(scan) => {
             note_index(&scan.index.name, counts);
         }
         SolutionNode::DistinctScan { scan, .. } => note_index(&scan.index.name, counts),
@@ -363,7 +370,7 @@ impl Join {
             let Some((id, bytes)) = reader.find(*value)? else {
                 continue;
             };
-            read.keys_examined += 1;
+            read.keys_examined += reader.keys_of_one();
             read.docs_examined += 1;
             if values.len() > 1 && !seen.insert(id) {
                 continue;
@@ -378,7 +385,7 @@ impl Join {
             }
         }
         collection.note_index_use(collection.id_index().ident);
-        note_index("_id_", &mut self.counts);
+        note_index(&collection.id_index().name, &mut self.counts);
         if self.split.rest.stages.is_empty() {
             self.counts.keys_examined += read.keys_examined;
             self.counts.docs_examined += read.docs_examined;

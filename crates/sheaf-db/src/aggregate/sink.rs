@@ -139,7 +139,8 @@ fn fill(
     let options = existing.as_ref().map(|c| c.options().clone());
     db.create_collection(op, temporary, options.unwrap_or_default())?;
     if let Some(existing) = &existing {
-        let others = existing.index_list().iter().skip(1);
+        let others = existing.index_list().iter();
+        let others = others.filter(|index| !index.spec().is_id_index());
         let specs: Vec<_> = others.map(|index| index.spec().clone()).collect();
         if !specs.is_empty() {
             db.create_indexes(op, temporary, &specs)?;

@@ -2,6 +2,8 @@
 
 use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
+use crate::catalog::clustered::{changed_expiry, means_clustered};
+use crate::catalog::collection::Collection;
 use crate::catalog::drop::BuildsMeet;
 use crate::catalog::indexes::{index_by_key, index_by_name, ns_not_found};
 use crate::catalog::namespace::Namespace;
@@ -17,6 +19,8 @@ use crate::storage_error::Coded;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CollMod<'a> {
     index: Option<IndexChange<'a>>,
+    /// When documents of a clustered collection expire; inside, `None` for never.
+    expiry: Option<Option<i64>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +51,7 @@ impl<'a> CollMod<'a> {
                     parsed.index = Some(IndexChange::parse(index)?);
                 }
                 ("index", value) => return Err(wrong_type("index", "an object", value)),
+                ("expireAfterSeconds", value) => parsed.expiry = Some(changed_expiry(value)?),
                 (
                     option @ ("validator"
                     | "validationLevel"
@@ -56,7 +61,6 @@ impl<'a> CollMod<'a> {
                     | "cappedSize"
                     | "cappedMax"
                     | "changeStreamPreAndPostImages"
-                    | "expireAfterSeconds"
                     | "timeseries"
                     | "dryRun"),
                     _,
@@ -181,9 +185,14 @@ impl Db {
         };
         let (_intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Refuse)?;
         let mut result = CollModResult::default();
+        let collection = match request.expiry {
+            Some(seconds) => self.set_expiry(&collection, seconds)?,
+            None => collection,
+        };
         let Some(change) = &request.index else {
             return Ok(result);
         };
+        check_not_clustered(&collection, change)?;
         let index = match (change.name, change.key) {
             (Some(name), _) => index_by_name(&collection, name)?,
             (None, Some(key)) => index_by_key(&collection, key)?,
@@ -211,6 +220,19 @@ impl Db {
         catalog.commit_then_publish(unit, &change)?;
         Ok(result)
     }
+}
+
+/// Errors: `InvalidOptions` for the clustered index, which options of the collection change.
+fn check_not_clustered(collection: &Collection, change: &IndexChange<'_>) -> Result<()> {
+    if !means_clustered(collection, change.name, change.key) {
+        return Ok(());
+    }
+    Err(invalid(match change.hidden {
+        Some(_) => "the clustered index cannot be hidden",
+        None => {
+            "the clustered index is not changed by 'index'; use collMod's own 'expireAfterSeconds'"
+        }
+    }))
 }
 
 fn invalid(message: &str) -> Error {

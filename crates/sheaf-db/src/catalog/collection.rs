@@ -15,6 +15,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::SolutionNode;
 use sheaf_storage::TableId;
 
+use crate::catalog::clustered::ClusteredIndex;
 use crate::catalog::index_filters::IndexFilters;
 use crate::catalog::intent::CollectionIntents;
 use crate::catalog::namespace::Namespace;
@@ -35,7 +36,7 @@ pub struct Collection {
     pub(crate) ident: Arc<str>,
     pub(crate) table: TableId,
     pub(crate) options: CollectionOptions,
-    /// The one on `_id` first, then in the order of their creation.
+    /// The one on `_id` first unless the collection is clustered, then in the order of their creation.
     pub(crate) indexes: Indexes,
     /// Index builds in progress, which writers tell of their writes.
     pub(crate) builds: Vec<Arc<IndexBuild>>,
@@ -89,7 +90,8 @@ impl Collection {
         &self.options
     }
 
-    /// The indexes that are complete as the planner sees them, that on `_id` first, hidden ones included.
+    /// The indexes that are complete as the planner sees them, hidden ones included. That on `_id` comes
+    /// first: the clustered one, of a clustered collection.
     pub fn indexes(&self) -> &[Arc<IndexEntry>] {
         // The oplog's entries have no `_id`, and nobody looks for one.
         if self.ns.is_oplog() {
@@ -98,7 +100,8 @@ impl Collection {
         &self.indexes.entries
     }
 
-    /// The indexes that are complete, in the same order.
+    /// The indexes that are complete and have tables of their own, in the same order: all but the
+    /// clustered one.
     pub fn index_list(&self) -> &[Index] {
         &self.indexes.list
     }
@@ -149,24 +152,42 @@ impl Collection {
             | SolutionNode::CountScan(scan)
             | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
             SolutionNode::CollScan { .. } => self.state.usage.count_collection_scan(),
+            SolutionNode::ClusteredScan(scan) if scan.is_full() => {
+                self.state.usage.count_collection_scan();
+            }
             _ => {}
         });
     }
 
-    /// The index on `_id`, as the planner sees it.
+    /// The index on `_id`, as the planner sees it; of a clustered collection the clustered one.
     pub fn id_index(&self) -> &Arc<IndexEntry> {
-        self.indexes.list[0].entry()
+        &self.indexes.entries[0]
+    }
+
+    /// What a clustered collection is ordered by.
+    pub fn clustered(&self) -> Option<&ClusteredIndex> {
+        self.options.clustered()
+    }
+
+    /// How many indexes there are, as commands count them: the clustered one too.
+    pub fn index_count(&self) -> usize {
+        self.indexes.entries.len()
+    }
+
+    /// The indexes that are complete, as `listIndexes` shows them.
+    pub fn list_index_docs(&self) -> Vec<DocBuf> {
+        let expires = self.options.expire_after_seconds();
+        let collator = self.collator().map(|collator| &**collator);
+        let clustered = self.clustered();
+        let clustered = clustered.map(|c| c.to_index_doc(collator, expires));
+        let others = self.indexes.list.iter().map(|index| index.spec().to_doc());
+        clustered.into_iter().chain(others).collect()
     }
 
     /// How text compares where a query or an index says nothing; `None`: by bytes. The index on `_id`
     /// always has it.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.options.collator()
-    }
-
-    /// The table of the index on `_id`.
-    pub fn id_index_table(&self) -> TableId {
-        self.indexes.list[0].table()
     }
 
     /// Which plans won trials. Empty again whenever an index comes, goes or becomes multikey.
@@ -189,7 +210,9 @@ impl Collection {
         out.append("readOnly", false);
         out.append("uuid", self.uuid.as_raw());
         out.end();
-        out.append_bson("idIndex", &self.indexes.list[0].spec().to_doc());
+        if let (None, Some(id_index)) = (self.clustered(), self.indexes.list.first()) {
+            out.append_bson("idIndex", &id_index.spec().to_doc());
+        }
         out.finish()
     }
 
@@ -202,7 +225,7 @@ impl Collection {
     /// The same collection with other indexes, whose plans are yet to be tried.
     pub(crate) fn with_indexes(&self, list: Vec<Index>) -> Result<Collection> {
         let mut changed = self.clone();
-        changed.indexes = Indexes::new(list)?;
+        changed.indexes = Indexes::new(list, self.table, &self.options)?;
         changed.plan_cache = Arc::default();
         Ok(changed)
     }
@@ -211,21 +234,30 @@ impl Collection {
 /// The complete indexes of a collection, and the same as the planner wants them.
 #[derive(Debug, Clone)]
 pub(crate) struct Indexes {
-    /// Never empty: that on `_id` comes first.
+    /// That on `_id` comes first; a clustered collection has none.
     list: Vec<Index>,
+    /// Never empty: the same, a clustered collection's clustered index before them.
     entries: Vec<Arc<IndexEntry>>,
 }
 
 impl Indexes {
-    /// Errors: `DataCorruptionDetected` when the first is not that on `_id`.
-    pub(crate) fn new(list: Vec<Index>) -> Result<Indexes> {
-        if !list.first().is_some_and(|index| index.spec().is_id_index()) {
+    /// Of the collection whose records are in `records`.
+    /// Errors: `DataCorruptionDetected` when the first is not that on `_id`, and the collection is not clustered.
+    pub(crate) fn new(
+        list: Vec<Index>,
+        records: TableId,
+        options: &CollectionOptions,
+    ) -> Result<Indexes> {
+        let mut entries = Vec::with_capacity(list.len() + 1);
+        if let Some(clustered) = options.clustered() {
+            entries.push(Arc::new(clustered.entry(records, options.collator())?));
+        } else if !list.first().is_some_and(|index| index.spec().is_id_index()) {
             return Err(Error::new(
                 ErrorCode::DATA_CORRUPTION_DETECTED,
                 "a collection has no index on _id",
             ));
         }
-        let entries = list.iter().map(|index| index.entry().clone()).collect();
+        entries.extend(list.iter().map(|index| index.entry().clone()));
         Ok(Indexes { list, entries })
     }
 }

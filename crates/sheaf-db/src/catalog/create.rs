@@ -55,6 +55,16 @@ impl Db {
         Ok(collection)
     }
 
+    /// As [`Db::ensure_collection`], created with these options if it is not there.
+    pub(crate) fn ensure_collection_as(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        options: &CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        Ok(self.create_or_get(op, ns, options)?.0)
+    }
+
     fn create_or_get(
         &self,
         op: &OpContext,
@@ -99,7 +109,9 @@ pub(crate) fn created_entry(collection: &Collection) -> LoggedOp {
     let mut o = DocBuilder::new();
     o.append("create", collection.ns().collection());
     o.extend(collection.options().to_doc().as_raw());
-    o.append_bson("idIndex", &collection.index_list()[0].spec().to_doc());
+    if let (None, Some(id_index)) = (collection.clustered(), collection.index_list().first()) {
+        o.append_bson("idIndex", &id_index.spec().to_doc());
+    }
     LoggedOp::command(
         collection.ns().db(),
         Some(collection.uuid()),
@@ -139,7 +151,7 @@ pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()
     }
 }
 
-/// A collection with its index on `_id`: its tables and its row are put into the unit.
+/// A collection with its index on `_id`, if it is not clustered: its tables and its row are put into the unit.
 pub(crate) fn new_collection(
     catalog: &Catalog,
     unit: &mut WriteUnitOfWork,
@@ -147,17 +159,22 @@ pub(crate) fn new_collection(
     options: &CollectionOptions,
 ) -> Result<Collection> {
     let (table, ident) = catalog.allocate("collection", unit);
-    let (id_table, id_ident) = catalog.allocate("index", unit);
-    let mut id_spec = IndexSpec::id_index();
-    id_spec.resolve_collation(options.collator());
-    let id_index = Index::new(id_spec, id_ident, id_table, Vec::new())?;
+    unit.create_table(table);
+    let mut indexes = Vec::new();
+    if options.clustered().is_none() {
+        let (id_table, id_ident) = catalog.allocate("index", unit);
+        let mut id_spec = IndexSpec::id_index();
+        id_spec.resolve_collation(options.collator());
+        unit.create_table(id_table);
+        indexes.push(Index::new(id_spec, id_ident, id_table, Vec::new())?);
+    }
     let collection = Collection {
         ns: ns.clone(),
         uuid: catalog.new_uuid(),
         ident,
         table,
         options: options.clone(),
-        indexes: Indexes::new(vec![id_index])?,
+        indexes: Indexes::new(indexes, table, options)?,
         builds: Vec::new(),
         generation: 0,
         plan_cache: Arc::default(),
@@ -166,8 +183,6 @@ pub(crate) fn new_collection(
             ..CollectionState::default()
         }),
     };
-    unit.create_table(table);
-    unit.create_table(id_table);
     rows::put_collection(unit, &collection);
     Ok(collection)
 }

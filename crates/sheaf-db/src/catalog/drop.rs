@@ -41,7 +41,7 @@ impl Db {
         let Some(collection) = catalog.collection(ns) else {
             return Ok(None);
         };
-        let indexes_was = Some(collection.indexes().len());
+        let indexes_was = Some(collection.index_count());
         self.drop_collections(op, std::slice::from_ref(collection), None)?;
         Ok(Some(Dropped { indexes_was }))
     }

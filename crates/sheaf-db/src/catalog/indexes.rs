@@ -3,6 +3,7 @@
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
 
+use crate::catalog::clustered::means_clustered;
 use crate::catalog::collection::Collection;
 use crate::catalog::drop::BuildsMeet;
 use crate::catalog::namespace::Namespace;
@@ -57,7 +58,7 @@ impl Db {
             if !ended.is_empty() {
                 // The builders need the intent themselves to take their leave.
                 drop(intent);
-                let indexes_was = collection.index_list().len();
+                let indexes_was = collection.index_count();
                 for build in &ended {
                     build.wait_ended(op)?;
                 }
@@ -71,7 +72,7 @@ impl Db {
                 }
                 return Ok(indexes_was);
             }
-            let indexes_was = collection.index_list().len();
+            let indexes_was = collection.index_count();
             let dropped = selector.select(&collection)?;
             if dropped.is_empty() {
                 return Ok(indexes_was);
@@ -117,14 +118,33 @@ impl IndexSelector<'_> {
             IndexSelector::Names(names) => {
                 let mut found = Vec::new();
                 for name in names {
+                    check_not_clustered(collection, Some(name), None)?;
                     let index = index_by_name(collection, name)?;
                     found.push(droppable(index)?);
                 }
                 Ok(found)
             }
-            IndexSelector::KeyPattern(key) => Ok(vec![droppable(index_by_key(collection, *key)?)?]),
+            IndexSelector::KeyPattern(key) => {
+                check_not_clustered(collection, None, Some(*key))?;
+                Ok(vec![droppable(index_by_key(collection, *key)?)?])
+            }
         }
     }
+}
+
+/// Errors: `InvalidOptions` if the clustered index is meant.
+fn check_not_clustered(
+    collection: &Collection,
+    name: Option<&str>,
+    key: Option<RawDoc<'_>>,
+) -> Result<()> {
+    if means_clustered(collection, name, key) {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "cannot drop the clustered index: the records themselves are it; drop the collection",
+        ));
+    }
+    Ok(())
 }
 
 fn droppable(index: &Index) -> Result<Index> {

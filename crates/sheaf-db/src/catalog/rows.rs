@@ -6,7 +6,9 @@
 //!   "n"            {next: 17}                         number of the next table
 //!   "t"            {clock: Timestamp(..)}             no commit has a later time; missing until there is one
 //!   "w" + ns       {ns, viewOn, pipeline, collation}
-//!   "c" + uuid     {ns, ident, table, options, indexes: [
+//!   "c" + uuid     {ns, ident, table, options,
+//!                   sortKeys: "icu4x ..",              clustered, with a collation: what its records stand under
+//!                   indexes: [
 //!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]],
 //!                      sortKeys: "icu4x .."}, ...],       with a collation: what its keys are
 //!                   buildTables: [12]}                 scratch tables of builds in progress
@@ -193,6 +195,9 @@ fn write_collection(collection: &Collection) -> DocBuf {
     row.append("ident", &*collection.ident);
     row.append("table", collection.table.0 as i64);
     row.append_bson("options", &collection.options.to_doc());
+    if collection.clustered().is_some() && collection.collator().is_some() {
+        row.append("sortKeys", SORT_KEY_DATA);
+    }
     row.begin_array("indexes");
     for index in collection.index_list() {
         write_index(&mut row, index, true);
@@ -257,14 +262,17 @@ fn read_collection(uuid: Uuid, row: RawDoc<'_>) -> Result<CollectionRow> {
         .get("options")
         .and_then(|v| v.as_document())
         .ok_or_else(|| corrupt("'options' is not a document", Some(row)))?;
+    let options = CollectionOptions::from_row(options)?;
+    let table = TableId(integer(row, "table")? as u64);
+    check_sort_keys(row, &options)?;
     Ok(CollectionRow {
         collection: Collection {
             ns: Namespace::parse(text(row, "ns")?)?,
             uuid,
             ident: text(row, "ident")?.into(),
-            table: TableId(integer(row, "table")? as u64),
-            options: CollectionOptions::from_row(options)?,
-            indexes: Indexes::new(indexes)?,
+            table,
+            indexes: Indexes::new(indexes, table, &options)?,
+            options,
             builds: Vec::new(),
             generation: 0,
             plan_cache: Arc::default(),
@@ -272,6 +280,24 @@ fn read_collection(uuid: Uuid, row: RawDoc<'_>) -> Result<CollectionRow> {
         },
         unfinished,
     })
+}
+
+/// The records of a clustered collection with a collation stand under sort keys.
+fn check_sort_keys(row: RawDoc<'_>, options: &CollectionOptions) -> Result<()> {
+    if options.clustered().is_none() || options.collator().is_none() {
+        return Ok(());
+    }
+    match text(row, "sortKeys")? {
+        SORT_KEY_DATA => Ok(()),
+        other => Err(Error::new(
+            ErrorCode::INCOMPATIBLE_COLLATION_VERSION,
+            format!(
+                "the records of the clustered collection {} are ordered by sort keys of {other}, this program makes \
+                 those of {SORT_KEY_DATA}; start the program version that wrote them, and copy the documents",
+                text(row, "ns")?
+            ),
+        )),
+    }
 }
 
 fn read_index(row: RawDoc<'_>, table: TableId) -> Result<Index> {

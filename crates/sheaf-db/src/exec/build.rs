@@ -13,6 +13,7 @@ use sheaf_storage::{Snapshot, TableId};
 
 use super::and_hash::AndHash;
 use super::and_sorted::AndSorted;
+use super::clustered_ixscan::ClusteredScan;
 use super::collscan::CollScan;
 use super::count_scan::CountScan;
 use super::distinct_scan::DistinctScan;
@@ -30,6 +31,7 @@ use super::subplan::Subplan;
 use super::{Node, PlanStage};
 use crate::catalog::collection::Collection;
 use crate::records::{RecordCursor, RecordReader};
+use crate::storage_error::Coded;
 
 /// What the stages of one operation share.
 #[derive(Clone)]
@@ -70,6 +72,10 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             RecordCursor::new(&cx.snapshot, cx.table()?)?,
             *direction,
             filter.clone(),
+        )),
+        SolutionNode::ClusteredScan(scan) => Box::new(ClusteredScan::new(
+            cx.snapshot.cursor(cx.table()?).coded()?,
+            scan,
         )),
         SolutionNode::IndexScan(scan) => Box::new(IndexScan::new(cx, scan, keep_key)?),
         SolutionNode::Fetch { filter, child } => Box::new(Fetch::new(
@@ -158,6 +164,7 @@ fn build_all(cx: &BuildContext, nodes: &[SolutionNode]) -> Result<Vec<Node>, Err
 fn gives_document(node: &SolutionNode) -> bool {
     match node {
         SolutionNode::CollScan { .. }
+        | SolutionNode::ClusteredScan(_)
         | SolutionNode::Fetch { .. }
         | SolutionNode::Projection { .. }
         | SolutionNode::ReturnKey { .. } => true,

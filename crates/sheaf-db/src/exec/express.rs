@@ -14,6 +14,7 @@ use sheaf_storage::{Snapshot, TableId};
 
 use super::key_document::directions_of;
 use super::{CommonStats, StageDescription, StageStats};
+use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::collection::Collection;
 use crate::records::RecordReader;
 use crate::storage_error::Coded;
@@ -25,16 +26,26 @@ pub struct Found {
     pub index: Arc<IndexEntry>,
     /// The record and its document.
     pub record: Option<(RecordId, Bytes)>,
-    /// 1 if the key is there.
+    /// 1 if the key is there; a clustered index has no keys beside the documents.
     pub keys_examined: u64,
     /// 1 if the key is there.
     pub docs_examined: u64,
 }
 
-/// `EXPRESS_IXSCAN { _id: 1 }`.
+/// `EXPRESS_IXSCAN { _id: 1 }`, or `EXPRESS_CLUSTERED_IXSCAN`.
 pub fn summary(index: &IndexEntry) -> String {
+    if index.clustered {
+        return stage(index).to_owned();
+    }
     let key_pattern = json::shell_doc(index.key_pattern.as_raw());
     format!("EXPRESS_IXSCAN {key_pattern}")
+}
+
+fn stage(index: &IndexEntry) -> &'static str {
+    match index.clustered {
+        true => "EXPRESS_CLUSTERED_IXSCAN",
+        false => "EXPRESS_IXSCAN",
+    }
 }
 
 /// Finds the document with this `_id`, text compared by the collection's collation.
@@ -72,11 +83,15 @@ fn by_index(
     };
     let records = RecordReader::new(snapshot.clone(), collection.table());
     found.record = records.get(&record_id)?.map(|bytes| (record_id, bytes));
-    (found.keys_examined, found.docs_examined) = (1, 1);
+    (found.keys_examined, found.docs_examined) = match index.clustered {
+        true => (0, u64::from(found.record.is_some())),
+        false => (1, 1),
+    };
     Ok(found)
 }
 
-/// The record with this `_id`, from the index alone.
+/// The record with this `_id`, from the index alone; where the collection is clustered, whether or not it
+/// is there.
 pub fn record_of_id(
     collection: &Collection,
     snapshot: &Arc<dyn Snapshot>,
@@ -90,6 +105,9 @@ fn record_of(
     snapshot: &Arc<dyn Snapshot>,
     value: RawValue<'_>,
 ) -> Result<Option<RecordId>, Error> {
+    if index.clustered {
+        return Ok(Some(record_id_of_id(value, index.collator.as_deref())));
+    }
     let mut key = KeyStringBuilder::new(directions_of(index));
     key.append_with(value, index.collator.as_deref());
     // The planner names an index by its table.
@@ -120,7 +138,7 @@ pub fn describe(found: &Found) -> StageStats {
     plan_fields.append("indexName", found.index.name.as_str());
     StageStats {
         description: StageDescription {
-            stage: "EXPRESS_IXSCAN",
+            stage: stage(&found.index),
             plan_fields: plan_fields.finish(),
             exec_fields: doc! {
                 "keysExamined": found.keys_examined as i64,

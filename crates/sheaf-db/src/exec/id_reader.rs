@@ -21,7 +21,8 @@ use crate::storage_error::Coded;
 pub struct IdReader {
     index: Arc<IndexEntry>,
     key: KeyStringBuilder,
-    keys: Box<dyn Cursor>,
+    /// `None`: the records of a clustered collection stand under their `_id`.
+    keys: Option<Box<dyn Cursor>>,
     records: Box<dyn Cursor>,
 }
 
@@ -36,9 +37,17 @@ impl IdReader {
         Ok(Some(IdReader {
             index: index.clone(),
             key: KeyStringBuilder::new(directions_of(index)),
-            keys: view.snapshot.cursor(TableId(index.ident)).coded()?,
+            keys: match index.clustered {
+                true => None,
+                false => Some(view.snapshot.cursor(TableId(index.ident)).coded()?),
+            },
             records: view.snapshot.cursor(collection.table()).coded()?,
         }))
+    }
+
+    /// How many index keys a document found stands for: none where the collection is clustered.
+    pub fn keys_of_one(&self) -> u64 {
+        u64::from(self.keys.is_some())
     }
 
     /// The record and its document.
@@ -46,14 +55,20 @@ impl IdReader {
     pub fn find(&mut self, id: RawValue<'_>) -> Result<Option<(RecordId, Bytes)>, Error> {
         self.key.reset();
         self.key.append_with(id, self.index.collator.as_deref());
-        if !self.keys.seek(self.key.as_bytes()).coded()? {
-            return Ok(None);
-        }
-        let (record_id, key_len) =
-            keystring::decode_record_id(self.keys.key()).ok_or_else(|| not_a_key(&self.index))?;
-        if self.keys.key()[..key_len] != *self.key.as_bytes() {
-            return Ok(None);
-        }
+        let record_id = match &mut self.keys {
+            None => RecordId::of_key_string(self.key.as_bytes()),
+            Some(keys) => {
+                if !keys.seek(self.key.as_bytes()).coded()? {
+                    return Ok(None);
+                }
+                let (record_id, key_len) = keystring::decode_record_id(keys.key())
+                    .ok_or_else(|| not_a_key(&self.index))?;
+                if keys.key()[..key_len] != *self.key.as_bytes() {
+                    return Ok(None);
+                }
+                record_id
+            }
+        };
         let record = record_key(&record_id);
         let found = self.records.seek(&record).coded()? && self.records.key() == &record[..];
         Ok(found.then(|| (record_id, self.records.value_bytes())))

@@ -16,6 +16,7 @@
 mod and_hash;
 mod and_sorted;
 mod build;
+mod clustered_ixscan;
 mod collscan;
 mod count_scan;
 mod distinct_scan;

@@ -135,6 +135,7 @@ impl Index {
             key_pattern: spec.key.clone(),
             fields,
             kind,
+            clustered: false,
             multikey: multikey_paths.iter().any(|field| !field.is_empty()),
             multikey_paths,
             unique: spec.enforces_unique(),

@@ -62,6 +62,8 @@ pub struct IndexSpec {
     pub collation: CollationChoice,
     /// Accepted and shown, without effect: every build runs beside reads and writes.
     pub background: Option<bool>,
+    /// The collection is to be clustered by it, or is.
+    pub clustered: bool,
 }
 
 /// How a spec relates to an index that exists.
@@ -88,12 +90,13 @@ impl IndexSpec {
             wildcard_projection: None,
             collation: CollationChoice::Unsaid,
             background: None,
+            clustered: false,
         }
     }
 
     /// Whether this is the index on `_id`. It is unique without saying so.
     pub fn is_id_index(&self) -> bool {
-        self.name == ID_INDEX_NAME
+        self.clustered || self.name == ID_INDEX_NAME
     }
 
     /// Whether a second document with the same key is refused.
@@ -126,6 +129,8 @@ impl IndexSpec {
             key: key.to_buf(),
             ..IndexSpec::id_index()
         };
+        let clustered = spec.get("clustered").is_some_and(|v| v.is_truthy());
+        parsed.clustered = is_id && clustered;
         let mut name = None;
         for element in spec {
             parsed.parse_option(element, &mut name, is_id, spec)?;
@@ -136,7 +141,14 @@ impl IndexSpec {
             ));
         };
         parsed.name = name;
-        if is_id {
+        if parsed.clustered {
+            if !parsed.unique {
+                return Err(Error::new(
+                    ErrorCode::INVALID_INDEX_SPECIFICATION_OPTION,
+                    "a clustered index needs unique: true, since every _id is",
+                ));
+            }
+        } else if is_id {
             // Whatever the user calls it, there is one index on _id.
             parsed.name = ID_INDEX_NAME.to_owned();
         } else if parsed.name == ID_INDEX_NAME {
@@ -158,7 +170,13 @@ impl IndexSpec {
         spec: RawDoc<'_>,
     ) -> Result<()> {
         let (option, value) = (element.key(), element.value());
-        if is_id && !matches!(option, "key" | "name" | "v" | "ns" | "collation") {
+        let of_id = match option {
+            "key" | "name" | "v" | "ns" | "collation" => true,
+            "clustered" => is_id,
+            "unique" => self.clustered,
+            _ => false,
+        };
+        if is_id && !of_id {
             return Err(invalid_option(option, "an _id index specification", spec));
         }
         match option {
@@ -205,6 +223,16 @@ impl IndexSpec {
                 self.wildcard_projection = Some(projection.to_buf());
             }
             "prepareUnique" | "clustered" if !flag(option, value)? => {}
+            "clustered" if is_id => {}
+            "clustered" => {
+                return Err(Error::new(
+                    ErrorCode::INVALID_INDEX_SPECIFICATION_OPTION,
+                    format!(
+                        "a collection can be clustered by {{_id: 1}} only. Specification: {}",
+                        shell_doc(spec)
+                    ),
+                ));
+            }
             "collation" => {
                 let Some(spec) = value.as_document() else {
                     return Err(wrong_type(option, "an object", value));
@@ -226,8 +254,7 @@ impl IndexSpec {
             | "min"
             | "max"
             | "bucketSize"
-            | "prepareUnique"
-            | "clustered" => {
+            | "prepareUnique" => {
                 return Err(cannot_create(format!(
                     "the index option '{option}' is not supported yet; leave it out"
                 )));
@@ -373,6 +400,7 @@ impl IndexSpec {
             ("unique", self.unique),
             ("sparse", self.sparse),
             ("hidden", self.hidden),
+            ("clustered", self.clustered),
         ] {
             if set {
                 out.append(option, true);
@@ -704,6 +732,24 @@ mod tests {
                 .unwrap()
                 .is_id_index()
         );
+    }
+
+    #[test]
+    fn clustered() {
+        let spec = doc! {"key": {"_id": 1}, "name": "x", "unique": true, "clustered": true};
+        let parsed = parse(&spec).unwrap();
+        assert!(parsed.clustered && parsed.is_id_index() && parsed.name == "x");
+        assert_eq!(parse(&parsed.to_doc()).unwrap(), parsed);
+        let plain = doc! {"key": {"_id": 1}, "name": "x", "clustered": false};
+        assert!(!parse(&plain).unwrap().clustered);
+        for refused in [
+            doc! {"key": {"_id": 1}, "name": "x", "clustered": true},
+            doc! {"key": {"_id": 1}, "name": "x", "clustered": true, "unique": false},
+            doc! {"key": {"_id": 1}, "name": "x", "clustered": true, "unique": true, "sparse": true},
+            doc! {"key": {"a": 1}, "name": "x", "clustered": true, "unique": true},
+        ] {
+            assert_eq!(code(refused.clone()), 197, "{refused}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //!   record ── keys of every index ──> each must be there, with its types     ┐ one snapshot
 //!   index  ── more entries than keys? every entry must be some record's key  ┘
 //! ```
+//!
+//! Records of a clustered collection stand under their `_id`: that is checked too.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +14,7 @@ use sheaf_bson::{RawDoc, RecordId, Result};
 use sheaf_storage::Snapshot;
 
 use crate::catalog::ReadView;
+use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::collection::{Collection, record_id_of, record_key};
 use crate::index::Index;
 use crate::index::key_set::{EntryKey, KeySet};
@@ -91,6 +94,7 @@ fn check_records(
         let well_formed = sheaf_bson::validate::validate(cursor.value(), &options);
         match (id, well_formed, RawDoc::parse(cursor.value())) {
             (Some(id), Ok(()), Ok(doc)) => {
+                check_place(collection, &id, doc, report);
                 for (index, expected) in indexes.iter().zip(&mut expected) {
                     if let Err(error) = index.keys_of(doc, &mut keys) {
                         report.fault(|| format!("record {id}: {}: {error}", index.name()));
@@ -109,6 +113,26 @@ fn check_records(
         on = cursor.next().coded()?;
     }
     Ok(expected)
+}
+
+/// Whether a record of a clustered collection stands where its `_id` says.
+fn check_place(
+    collection: &Collection,
+    id: &RecordId,
+    doc: RawDoc<'_>,
+    report: &mut ValidateReport,
+) {
+    if collection.clustered().is_none() {
+        return;
+    }
+    let collator = collection.collator().map(|collator| &**collator);
+    let value = doc.get("_id");
+    if value.is_none_or(|value| record_id_of_id(value, collator) != *id) {
+        report.fault(|| match value {
+            Some(value) => format!("record {id}: its _id is {value}, which belongs elsewhere"),
+            None => format!("record {id}: the document has no _id"),
+        });
+    }
 }
 
 fn check_keys(

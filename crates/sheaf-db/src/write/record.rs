@@ -1,14 +1,19 @@
 //! One record, in a unit of work: inserted, replaced, removed, with its index entries.
 
 use bytes::Bytes;
-use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_bson::{Error, RawDoc, RawValue, RecordId, Result};
 use sheaf_storage::Prior;
 
+use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::collection::record_key;
 use crate::index::maintain::{Change, Modified};
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
+use crate::storage_error::Coded;
 use crate::write::unit::{Slot, WriteUnit};
+
+/// The most bytes that a record's place in a clustered collection may have: entries of other indexes repeat it.
+const PLACE_BYTES_MAX: usize = 8 << 20;
 
 impl WriteUnit {
     /// Stores a document that has been prepared ([`crate::write::document_rules`]) as a new record.
@@ -18,8 +23,12 @@ impl WriteUnit {
     pub fn insert(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
         let collection = self.collection(slot);
         let table = collection.table();
-        // Nobody can know the new record before the commit: it needs no lock.
-        let id = collection.state.record_ids.take(1);
+        let is_clustered = collection.clustered().is_some();
+        let id = match is_clustered {
+            true => self.claim_place(op, slot, doc)?,
+            // Nobody can know the new record before the commit: it needs no lock.
+            false => collection.state.record_ids.take(1),
+        };
         let change = Change {
             id: &id,
             old: None,
@@ -27,14 +36,42 @@ impl WriteUnit {
             modified: Modified::Everything,
         };
         self.maintain_indexes(op, slot, &change)?;
-        self.unit.insert_new(
-            table,
-            &record_key(&id),
-            Bytes::copy_from_slice(doc.as_bytes()),
-        );
+        let (key, value) = (record_key(&id), Bytes::copy_from_slice(doc.as_bytes()));
+        match is_clustered {
+            true => self.unit.put_with(table, &key, value, Prior::Absent),
+            false => self.unit.insert_new(table, &key, value),
+        }
         self.log(slot, |c| LoggedOp::insert(c.ns(), c.uuid(), doc));
         self.stats.docs_inserted += 1;
         Ok(id)
+    }
+
+    /// The place of a new document of a clustered collection, locked and found free: that is what makes
+    /// an `_id` unique there.
+    ///
+    /// Errors: `DuplicateKey`, `WriteConflict`, `BadValue` for an `_id` that is too large to be a place.
+    fn claim_place(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
+        let collection = self.collection(slot).clone();
+        let collator = collection.collator().map(|collator| &**collator);
+        let value = doc.get("_id").unwrap_or(RawValue::Null);
+        let id = record_id_of_id(value, collator);
+        let key = record_key(&id);
+        if key.len() > PLACE_BYTES_MAX {
+            return Err(Error::bad_value(format!(
+                "an _id of a clustered collection can have {PLACE_BYTES_MAX} bytes, this one has {}",
+                key.len()
+            )));
+        }
+        self.lock(op, collection.table(), &key)?;
+        match (
+            self.unit.get(collection.table(), &key).coded()?,
+            collection.clustered(),
+        ) {
+            (Some(_), Some(clustered)) => {
+                Err(clustered.duplicate_key(collection.ns(), collator, value))
+            }
+            _ => Ok(id),
+        }
     }
 
     /// Replaces the document of a record that is locked ([`WriteUnit::lock_record`]) and was read after

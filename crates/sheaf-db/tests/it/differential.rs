@@ -12,7 +12,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{CollationChoice, DocBuf, Error, RawValue, Value, doc};
+use sheaf_bson::{CollationChoice, DocBuf, DocBuilder, Error, RawValue, Value, doc};
+use sheaf_db::catalog::clustered::record_id_of_id;
 use sheaf_db::count::count;
 use sheaf_db::distinct::distinct;
 use sheaf_db::find::{self, Find, QueryOptions};
@@ -23,7 +24,7 @@ use sheaf_db::{CollectionOptions, Events, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::planner::plan_summary;
 use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
-use sheaf_testkit::differential::{Round, Step, run, run_collated, setting};
+use sheaf_testkit::differential::{Round, Step, run, run_by_id, run_collated, setting};
 use sheaf_testkit::model::{self, Query, Updated};
 
 use crate::support::{EngineKind, TestDb, ns};
@@ -42,6 +43,16 @@ fn results_never_depend_on_indexes() {
 fn results_never_depend_on_indexes_by_any_collation() {
     let rounds = setting("SHEAF_DIFF_ROUNDS", 300);
     run_collated(setting("SHEAF_DIFF_SEED", 1), rounds, carry_out);
+}
+
+#[test]
+fn results_never_depend_on_how_records_are_ordered() {
+    let rounds = setting("SHEAF_DIFF_ROUNDS", 100);
+    let first = setting("SHEAF_DIFF_SEED", 1);
+    run_by_id(first, rounds, |round| carry_out_in(round, true));
+    // The same questions of `_id` where it has an index.
+    run_by_id(first, rounds / 4, carry_out);
+    run(first, rounds, |round| carry_out_in(round, true));
 }
 
 /// What rounds have found, each once wrong.
@@ -117,9 +128,22 @@ fn found_before() {
 type Checked = Result<(), String>;
 
 fn carry_out(round: &Round) -> Checked {
+    carry_out_in(round, false)
+}
+
+/// On a collection that is clustered, or not.
+fn carry_out_in(round: &Round, clustered: bool) -> Checked {
     let t = TestDb::new(EngineKind::Memory, Events::default());
-    if !round.collation.is_empty() {
-        let options = CollectionOptions::parse(doc! {"collation": round.collation}.as_raw());
+    if !round.collation.is_empty() || clustered {
+        let mut options = DocBuilder::new();
+        if !round.collation.is_empty() {
+            options.append_bson("collation", &round.collation);
+        }
+        if clustered {
+            let index = doc! {"key": {"_id": 1}, "unique": true};
+            options.append_bson("clusteredIndex", &index);
+        }
+        let options = CollectionOptions::parse(options.finish().as_raw());
         let made = t.db.create_collection(&t.op, &ns("c"), options.unwrap());
         made.map_err(|e| e.to_string())?;
     }
@@ -167,7 +191,18 @@ fn insert(t: &TestDb, new: &[DocBuf], docs: &mut Vec<DocBuf>) -> Checked {
             Err(error) => refused_by_index("insert", &error)?,
         }
     }
+    put_in_order(t, docs);
     Ok(())
+}
+
+/// Brings documents into the order in which a clustered collection has them.
+fn put_in_order(t: &TestDb, docs: &mut [DocBuf]) {
+    if let Some(collection) = &view(t).collection
+        && collection.clustered().is_some()
+    {
+        let collator = collection.collator().map(|collator| &**collator);
+        docs.sort_by_cached_key(|doc| doc.get("_id").map(|id| record_id_of_id(id, collator)));
+    }
 }
 
 fn create_indexes(t: &TestDb, round: &Round) -> Checked {

@@ -4,6 +4,7 @@ mod builds;
 mod catalog;
 mod choosing;
 mod clock;
+mod clustered;
 mod collation;
 mod concurrency;
 mod crash;

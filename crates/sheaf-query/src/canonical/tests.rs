@@ -177,6 +177,7 @@ fn index(path: &str, sparse: bool, hidden: bool) -> Arc<IndexEntry> {
             direction: 1,
         }],
         kind: IndexKind::Btree,
+        clustered: false,
         multikey: false,
         multikey_paths: vec![Vec::new()],
         unique: false,

@@ -320,6 +320,10 @@ impl Enumerator<'_> {
                 else {
                     continue;
                 };
+                // Its records are at hand: whatever is left is cheaper checked on them.
+                if x.clustered || y.clustered {
+                    continue;
+                }
                 let sorted = [of_x, of_y]
                     .into_iter()
                     .flatten()

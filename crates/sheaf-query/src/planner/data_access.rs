@@ -190,6 +190,7 @@ fn blocks(node: &SolutionNode) -> bool {
         | SolutionNode::AndSorted { children } => children.iter().any(blocks),
         SolutionNode::Eof
         | SolutionNode::CollScan { .. }
+        | SolutionNode::ClusteredScan(_)
         | SolutionNode::IndexScan(_)
         | SolutionNode::CountScan(_)
         | SolutionNode::DistinctScan { .. } => false,
@@ -210,7 +211,10 @@ pub(super) fn fetched(node: SolutionNode) -> SolutionNode {
 /// Whether all that comes out of the node carries its document.
 fn holds_document(node: &SolutionNode) -> bool {
     match node {
-        SolutionNode::CollScan { .. } | SolutionNode::Fetch { .. } | SolutionNode::Eof => true,
+        SolutionNode::CollScan { .. }
+        | SolutionNode::ClusteredScan(_)
+        | SolutionNode::Fetch { .. }
+        | SolutionNode::Eof => true,
         SolutionNode::Sort { child, .. }
         | SolutionNode::Limit { child, .. }
         | SolutionNode::Skip { child, .. }

@@ -26,6 +26,9 @@ pub struct IndexEntry {
     pub fields: Vec<IndexField>,
     /// Which access method.
     pub kind: IndexKind,
+    /// Its keys are where the records stand: there is nothing to fetch, and no key
+    /// beside the document that could cover anything.
+    pub clustered: bool,
     /// Some document gave several keys.
     pub multikey: bool,
     /// Same length as `fields`.

@@ -41,7 +41,7 @@ pub fn plan_count(
     }
     let node = if query.filter.is_trivially_true() {
         match &hinted {
-            Hinted::Index(index) if index.wildcard().is_none() => {
+            Hinted::Index(index) if index.wildcard().is_none() && !index.clustered => {
                 SolutionNode::IndexScan(full_scan(index))
             }
             _ => return Ok(None),
@@ -116,6 +116,7 @@ pub fn plan_distinct(
     let best = enumerator
         .indexes
         .into_iter()
+        .filter(|index| !index.clustered)
         .filter(|index| {
             index
                 .partial_filter
@@ -210,7 +211,7 @@ impl Access<'_> {
         use super::access::AccessKind;
         self.residual.is_empty()
             && match &self.kind {
-                AccessKind::Scan(..) => true,
+                AccessKind::Scan(index, _) => !index.clustered,
                 AccessKind::Or(children) => children.iter().all(|child| child.is_keys_only()),
                 AccessKind::And(_) => false,
             }

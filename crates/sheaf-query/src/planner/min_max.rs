@@ -13,6 +13,7 @@ use sheaf_bson::{DocBuf, Error, ErrorCode, Value, compare_values};
 use super::bounds::IndexBounds;
 use super::hint::Hinted;
 use super::index_entry::{IndexEntry, IndexKind};
+use super::plan_builder::scan_stage;
 use super::solution::{IndexScanNode, SolutionNode};
 use crate::canonical::CanonicalQuery;
 
@@ -65,7 +66,7 @@ pub(super) fn key_range(query: &CanonicalQuery, hinted: &Hinted) -> Result<Solut
             ),
         ));
     }
-    Ok(SolutionNode::IndexScan(IndexScanNode {
+    Ok(scan_stage(IndexScanNode {
         index: index.clone(),
         bounds: IndexBounds::KeyRange {
             end_inclusive: max.is_none(),

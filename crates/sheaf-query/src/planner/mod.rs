@@ -67,8 +67,8 @@ use data_access::Finisher;
 use hint::{Hinted, resolve};
 use implication::implies;
 use index_entry::{IndexEntry, WildcardView};
-use plan_builder::{full_scan, stages};
-use solution::{QuerySolution, SolutionNode};
+use plan_builder::{full_scan, scan_stage, stages};
+use solution::{IndexScanNode, QuerySolution, SolutionNode};
 use statistics::Statistics;
 
 /// What planning depends on besides the query.
@@ -260,7 +260,7 @@ fn candidates<'q>(
         }
         let over_all = Finisher::for_full_scan(query, params);
         let full_scan_of = |index: &Arc<IndexEntry>, sorts: bool| {
-            let scan = SolutionNode::IndexScan(full_scan(index));
+            let scan = scan_stage(full_scan(index));
             let solution = over_all.finish(checked(scan, query), sorts)?;
             let index = index.clone();
             Some((solution, Source::FullScan { index, sorts }))
@@ -321,9 +321,15 @@ fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
     if query.filter.is_trivially_true() {
         return node;
     }
-    SolutionNode::Fetch {
-        filter: Some(query.filter.clone()),
-        child: Box::new(node),
+    let filter = Some(query.filter.clone());
+    match node {
+        SolutionNode::ClusteredScan(scan) => {
+            SolutionNode::ClusteredScan(IndexScanNode { filter, ..scan })
+        }
+        node => SolutionNode::Fetch {
+            filter,
+            child: Box::new(node),
+        },
     }
 }
 

@@ -15,6 +15,14 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
         children.iter().map(|child| stages(child, filter)).collect()
     };
     let node = match &access.kind {
+        AccessKind::Scan(index, lists) if index.clustered => {
+            // What keys decide elsewhere, documents decide here.
+            let checks: Vec<_> = [&access.covered[..], &access.residual].concat();
+            return SolutionNode::ClusteredScan(IndexScanNode {
+                filter: conjunction(&checks, filter),
+                ..scan(index, lists.iter().map(|list| (**list).clone()))
+            });
+        }
         AccessKind::Scan(index, lists) => SolutionNode::IndexScan(IndexScanNode {
             filter: conjunction(&access.covered, filter),
             skips: access.skips,
@@ -101,6 +109,14 @@ pub(super) fn full_scan(index: &Arc<IndexEntry>) -> IndexScanNode {
         index,
         index.fields.iter().map(|_| OrderedIntervalList::all()),
     )
+}
+
+/// The stage of a scan: an index has keys, the clustered one has documents.
+pub(super) fn scan_stage(scan: IndexScanNode) -> SolutionNode {
+    match scan.index.clustered {
+        true => SolutionNode::ClusteredScan(scan),
+        false => SolutionNode::IndexScan(scan),
+    }
 }
 
 /// The checks as one filter; the query's own, shared, if it is all of them.

@@ -26,7 +26,7 @@ use super::assignment::{Assignment, SharedList, Taken, traits_of};
 use super::bounds_builder::FieldTraits;
 use super::data_access::Finisher;
 use super::index_entry::{IndexEntry, IndexKind};
-use super::plan_builder::{full_scan, stages};
+use super::plan_builder::{full_scan, scan_stage, stages};
 use super::predicate::Predicate;
 use super::signature::signatures;
 use super::solution::{QuerySolution, SolutionNode};
@@ -272,7 +272,7 @@ pub fn make(
 ) -> Option<QuerySolution> {
     if let Step::FullScan { index, sorts } = &recipe.step {
         let finisher = Finisher::for_full_scan(query, params);
-        let scan = SolutionNode::IndexScan(full_scan(index));
+        let scan = scan_stage(full_scan(index));
         return finisher.finish(checked(scan, query), *sorts);
     }
     let finisher = Finisher::new(query, params);

@@ -56,6 +56,11 @@ fn write_node(node: &SolutionNode, out: &mut String) {
             let _ = write!(out, "COLLSCAN {direction}");
             &[]
         }
+        SolutionNode::ClusteredScan(scan) => {
+            let _ = write!(out, "CLUSTERED_IXSCAN {}", scan.direction);
+            write_checks(scan.filter.as_deref(), out);
+            &[]
+        }
         SolutionNode::IndexScan(scan) => {
             let _ = write!(out, "IXSCAN {} {}", scan.index.ident, scan.direction);
             if let Some(wildcard) = scan.index.wildcard() {

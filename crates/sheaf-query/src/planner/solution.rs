@@ -29,6 +29,10 @@ pub enum SolutionNode {
         /// Applied to every record.
         filter: Option<Arc<MatchExpression>>,
     },
+    /// CLUSTERED_IXSCAN: records between two places, in their order, which is that
+    /// of `_id`; with bounds that leave nothing out it is called COLLSCAN. Its filter is
+    /// applied to documents.
+    ClusteredScan(IndexScanNode),
     /// IXSCAN: gives record ids and keys in key order.
     IndexScan(IndexScanNode),
     /// FETCH: reads the record, then filters.
@@ -129,6 +133,7 @@ impl SolutionNode {
         match self {
             SolutionNode::Eof
             | SolutionNode::CollScan { .. }
+            | SolutionNode::ClusteredScan(_)
             | SolutionNode::IndexScan(_)
             | SolutionNode::CountScan(_)
             | SolutionNode::DistinctScan { .. } => &[],
@@ -154,10 +159,11 @@ impl SolutionNode {
         }
     }
 
-    /// Visits the IXSCAN at the end of a plan without branches; nothing where the plan branches.
+    /// Visits the IXSCAN or CLUSTERED_IXSCAN at the end of a plan without branches; nothing where the plan
+    /// branches.
     pub fn for_each_scan_mut(&mut self, visit: &mut dyn FnMut(&mut IndexScanNode)) {
         match self {
-            SolutionNode::IndexScan(scan) => visit(scan),
+            SolutionNode::IndexScan(scan) | SolutionNode::ClusteredScan(scan) => visit(scan),
             SolutionNode::Fetch { child, .. }
             | SolutionNode::Sort { child, .. }
             | SolutionNode::Limit { child, .. }
@@ -184,6 +190,16 @@ pub struct IndexScanNode {
     /// How many leading fields have no bounds, though a field behind them has:
     /// the scan hops over their values. 0 if it begins with bounds, or has none.
     pub skips: usize,
+}
+
+impl IndexScanNode {
+    /// Whether the bounds leave nothing out.
+    pub fn is_full(&self) -> bool {
+        match &self.bounds {
+            IndexBounds::Fields(lists) => lists.iter().all(|list| list.is_full()),
+            IndexBounds::KeyRange { start, end, .. } => start.is_none() && end.is_none(),
+        }
+    }
 }
 
 /// How the prefixes of a merge were found.

@@ -180,6 +180,14 @@ pub(super) fn ordered(
                 Some(Provides::Reversed) => Ok(SolutionNode::IndexScan(reversed(scan))),
             }
         }
+        SolutionNode::ClusteredScan(scan) => {
+            let roles = roles_of(&scan, pattern);
+            match provides(&scan.index, &roles, scan.direction, pattern) {
+                None => Err(SolutionNode::ClusteredScan(scan)),
+                Some(Provides::AsIs) => Ok(SolutionNode::ClusteredScan(scan)),
+                Some(Provides::Reversed) => Ok(SolutionNode::ClusteredScan(reversed(scan))),
+            }
+        }
         SolutionNode::Fetch { filter, child } => {
             let above = |child: SolutionNode| SolutionNode::Fetch {
                 filter,
@@ -242,6 +250,14 @@ impl Exploder<'_> {
 
     /// Adds the scans that `node` (a scan, or a FETCH above one) becomes.
     fn explode(&self, node: &SolutionNode, out: &mut Parts) -> Option<()> {
+        if let SolutionNode::ClusteredScan(_) = node {
+            if out.scans.len() >= self.max {
+                self.reached.set(true);
+                return None;
+            }
+            out.scans.push(ordered(node.clone(), self.pattern).ok()?);
+            return Some(());
+        }
         let (scan, filter): (_, Option<&Option<Arc<MatchExpression>>>) = match node {
             SolutionNode::IndexScan(scan) => (scan, None),
             SolutionNode::Fetch { filter, child } => match child.as_ref() {

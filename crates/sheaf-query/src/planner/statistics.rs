@@ -120,7 +120,9 @@ pub fn hopeless(
 /// The keys of all scans of a plan; `None` if those of one are not known.
 fn keys_of(node: &SolutionNode, statistics: &dyn Statistics) -> Option<KeyEstimate> {
     match node {
-        SolutionNode::IndexScan(scan) | SolutionNode::CountScan(scan) => {
+        SolutionNode::IndexScan(scan)
+        | SolutionNode::ClusteredScan(scan)
+        | SolutionNode::CountScan(scan) => {
             return statistics.keys_within(scan);
         }
         SolutionNode::Eof | SolutionNode::CollScan { .. } | SolutionNode::DistinctScan { .. } => {

@@ -30,6 +30,8 @@ fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
     let leaf = match node {
         SolutionNode::Eof => "EOF".to_owned(),
         SolutionNode::CollScan { .. } => "COLLSCAN".to_owned(),
+        SolutionNode::ClusteredScan(s) if s.is_full() => "COLLSCAN".to_owned(),
+        SolutionNode::ClusteredScan(_) => "CLUSTERED_IXSCAN".to_owned(),
         SolutionNode::IndexScan(s) => scan("IXSCAN", s),
         SolutionNode::CountScan(s) => scan("COUNT_SCAN", s),
         SolutionNode::DistinctScan { scan: s, .. } => scan("DISTINCT_SCAN", s),

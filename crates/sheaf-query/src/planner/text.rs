@@ -46,6 +46,18 @@ fn write_node(
             write_filter(f, filter.as_deref())?;
             &[]
         }
+        SolutionNode::ClusteredScan(scan) => {
+            let direction = direction_name(scan.direction);
+            match scan.is_full() {
+                true => write!(f, "COLLSCAN {direction} by _id")?,
+                false => {
+                    write!(f, "CLUSTERED_IXSCAN {direction}")?;
+                    write_bounds(f, scan)?;
+                }
+            }
+            write_filter(f, scan.filter.as_deref())?;
+            &[]
+        }
         SolutionNode::IndexScan(scan) => {
             write_scan(f, "IXSCAN", scan)?;
             &[]
@@ -178,6 +190,18 @@ fn write_filter(f: &mut fmt::Formatter<'_>, filter: Option<&MatchExpression>) ->
 fn write_scan(f: &mut fmt::Formatter<'_>, stage: &str, scan: &IndexScanNode) -> fmt::Result {
     let direction = direction_name(scan.direction);
     write!(f, "{stage} {} {direction}", scan.index.name)?;
+    write_bounds(f, scan)?;
+    write_filter(f, scan.filter.as_deref())?;
+    if scan.dedup {
+        f.write_str("  dedup")?;
+    }
+    if scan.skips > 0 {
+        write!(f, "  skips: {}", scan.skips)?;
+    }
+    Ok(())
+}
+
+fn write_bounds(f: &mut fmt::Formatter<'_>, scan: &IndexScanNode) -> fmt::Result {
     match &scan.bounds {
         IndexBounds::Fields(lists) => {
             for (field, list) in lists.iter().enumerate() {
@@ -202,13 +226,6 @@ fn write_scan(f: &mut fmt::Formatter<'_>, stage: &str, scan: &IndexScanNode) -> 
             };
             write!(f, "  {open}{}, {}{close}", key(start), key(end))?;
         }
-    }
-    write_filter(f, scan.filter.as_deref())?;
-    if scan.dedup {
-        f.write_str("  dedup")?;
-    }
-    if scan.skips > 0 {
-        write!(f, "  skips: {}", scan.skips)?;
     }
     Ok(())
 }

@@ -104,6 +104,7 @@ fn index_keys() {
         key_pattern: doc! {},
         fields: fields.iter().map(field).collect(),
         kind: IndexKind::Btree,
+        clustered: false,
         multikey: false,
         multikey_paths: vec![Vec::new(); 4],
         unique: false,

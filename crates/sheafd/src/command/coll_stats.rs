@@ -62,6 +62,9 @@ pub fn append_storage_stats(
     out.append("storageSize", scaled(size.storage_bytes));
     out.append("freeStorageSize", 0);
     out.append("capped", false);
+    if collection.clustered().is_some() {
+        out.append("clustered", true);
+    }
     append_table("wiredTiger", collection.ident(), out);
     out.append("nindexes", stats.indexes.len() as i32);
     out.begin_document("indexDetails");

@@ -28,11 +28,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             format!("ns does not exist: {namespace}"),
         ));
     };
-    let listed = collection
-        .index_list()
-        .iter()
-        .map(|index| index.spec().to_doc())
-        .collect();
+    let listed = collection.list_index_docs();
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(
         cx,

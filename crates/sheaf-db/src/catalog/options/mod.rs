@@ -19,6 +19,7 @@ use sheaf_bson::{
     Result, compare_docs,
 };
 
+use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expiry};
 use crate::index::spec::IndexSpec;
 
 /// The options of a collection.
@@ -29,6 +30,10 @@ pub struct CollectionOptions {
     keeps_images: bool,
     /// How text compares where a query or an index says nothing; `None`: by bytes.
     collator: Option<Arc<Collator>>,
+    /// Its records stand in the order of `_id`.
+    clustered: Option<ClusteredIndex>,
+    /// Seconds after the date in `_id` when a document of a clustered collection is deleted.
+    expire_after_seconds: Option<i64>,
 }
 
 impl PartialEq for CollectionOptions {
@@ -47,6 +52,7 @@ impl CollectionOptions {
                 check_option(element)?;
             }
         }
+        check_together(fields)?;
         match fields.get("idIndex") {
             Some(RawValue::Document(spec)) => check_id_index(spec, &options)?,
             Some(value) => {
@@ -84,6 +90,10 @@ impl CollectionOptions {
             ("collation", RawValue::Document(spec)) => {
                 self.collator = CollationChoice::parse(spec)?.collator().cloned();
             }
+            ("clusteredIndex", value) => self.clustered = Some(ClusteredIndex::parse(value)?),
+            ("expireAfterSeconds", value) => {
+                self.expire_after_seconds = Some(collection_expiry(value)?);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -102,6 +112,12 @@ impl CollectionOptions {
         if let Some(collator) = &self.collator {
             out.append_bson("collation", &collator.collation().to_doc());
         }
+        if let Some(clustered) = &self.clustered {
+            out.append_bson("clusteredIndex", &clustered.to_doc());
+        }
+        if let Some(seconds) = self.expire_after_seconds {
+            out.append("expireAfterSeconds", RawValue::int_or_long(seconds));
+        }
         out.finish()
     }
 
@@ -118,6 +134,29 @@ impl CollectionOptions {
     /// Whether the oplog keeps what documents were before a change, for change streams.
     pub fn keeps_images(&self) -> bool {
         self.keeps_images
+    }
+
+    /// What the records are clustered by; `None`: they stand in the order of insertion.
+    pub fn clustered(&self) -> Option<&ClusteredIndex> {
+        self.clustered.as_ref()
+    }
+
+    /// Seconds after the date in `_id` when a document of a clustered collection is deleted.
+    pub fn expire_after_seconds(&self) -> Option<i64> {
+        self.expire_after_seconds
+    }
+
+    /// Those of a clustered collection.
+    pub fn with_clustered(self, clustered: Option<ClusteredIndex>) -> CollectionOptions {
+        CollectionOptions { clustered, ..self }
+    }
+
+    /// The same options, but for when documents of a clustered collection expire.
+    pub(crate) fn with_expiry(&self, seconds: Option<i64>) -> CollectionOptions {
+        CollectionOptions {
+            expire_after_seconds: seconds,
+            ..self.clone()
+        }
     }
 
     /// Those of a collection of the server's own that keeps so many bytes.
@@ -149,8 +188,6 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
             | "validationAction"
             | "collation"
             | "timeseries"
-            | "expireAfterSeconds"
-            | "clusteredIndex"
             | "viewOn"
             | "pipeline"
             | "encryptedFields"

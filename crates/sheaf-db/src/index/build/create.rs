@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
+use crate::catalog::clustered::ClusteredIndex;
 use crate::catalog::collection::Collection;
 use crate::catalog::drop::BuildsMeet;
 use crate::catalog::namespace::Namespace;
@@ -60,9 +61,9 @@ fn create_in(
     let open = unit.open(op, ns, Some(Duration::ZERO))?;
     let collection = match open {
         Some(slot) => unit.collection(slot).clone(),
-        None => unit.create_collection(op, ns, &CollectionOptions::default())?,
+        None => unit.create_collection(op, ns, &options_for(specs))?,
     };
-    let indexes_before = collection.index_list().len();
+    let indexes_before = collection.index_count();
     let result = |made: usize, note| CreateIndexesResult {
         indexes_before,
         indexes_after: indexes_before + made,
@@ -110,7 +111,7 @@ impl Db {
         loop {
             op.check_interrupt_now()?;
             if self.catalog().collection(ns).is_none() {
-                self.ensure_collection(op, ns)?;
+                self.ensure_collection_as(op, ns, &options_for(specs))?;
                 created_collection = true;
             }
             let database = self.catalog_writer().lock_database(op, ns.db())?;
@@ -118,7 +119,7 @@ impl Db {
             let Some(collection) = catalog.collection(ns) else {
                 continue;
             };
-            let indexes_before = collection.index_list().len();
+            let indexes_before = collection.index_count();
             let result = |made: usize, note| CreateIndexesResult {
                 indexes_before,
                 indexes_after: indexes_before + made,
@@ -194,6 +195,13 @@ impl Db {
     }
 }
 
+/// What a missing collection is created with: clustered, if one of its indexes is to be that.
+fn options_for(specs: &[IndexSpec]) -> CollectionOptions {
+    let clustered = specs.iter().find(|spec| spec.clustered);
+    let clustered = clustered.map(|spec| ClusteredIndex::named(&*spec.name));
+    CollectionOptions::default().with_clustered(clustered)
+}
+
 fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
     let mut missing = Vec::new();
     let mut wait = None;
@@ -204,6 +212,23 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
         }
         spec.resolve_collation(collection.collator());
         let mut known = false;
+        match collection.clustered() {
+            // However it is called, the records' order is the index on _id.
+            Some(_) if spec.is_id_index() => known = true,
+            Some(clustered) => {
+                spec.relate(&clustered.to_spec())?;
+            }
+            None if spec.clustered => {
+                return Err(Error::new(
+                    ErrorCode(6243700),
+                    format!(
+                        "{} is not clustered; only 'create' with clusteredIndex makes a clustered collection",
+                        collection.ns()
+                    ),
+                ));
+            }
+            None => {}
+        }
         for index in collection.index_list() {
             known |= spec.relate(index.spec())? == SpecRelation::Identical;
         }
@@ -226,7 +251,7 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
         return Ok(Plan::Nothing);
     };
     let being_built = collection.builds().iter().map(|b| b.indexes().len());
-    let there = collection.index_list().len() + being_built.sum::<usize>();
+    let there = collection.index_count() + being_built.sum::<usize>();
     if there + missing.len() > INDEXES_MAX {
         return Err(cannot_create(format!(
             "add index fails, too many indexes for {} key:{}; a collection can have {INDEXES_MAX}",

@@ -105,6 +105,16 @@ impl Collection {
                 rows
             }
             SolutionNode::IndexScan(scan) | SolutionNode::CountScan(scan) => self.scan(scan),
+            SolutionNode::ClusteredScan(scan) => {
+                let bare = IndexScanNode {
+                    filter: None,
+                    ..scan.clone()
+                };
+                let rows = self.scan(&bare).into_iter();
+                rows.map(|row| Row { key: None, ..row })
+                    .filter(|row| self.passes(row, scan.filter.as_deref()))
+                    .collect()
+            }
             SolutionNode::DistinctScan { scan, fields } => {
                 let mut rows = self.scan(scan);
                 let lead = |row: &Row| row.key.as_ref().unwrap().1[..*fields].to_vec();

@@ -462,6 +462,7 @@ fn parse_index(words: &mut Words<'_>, arrays: &mut Vec<String>) -> IndexEntry {
     while let Some((name, value)) = words.option() {
         match (name, value) {
             ("unique", None) => index.unique = true,
+            ("clustered", None) => (index.unique, index.clustered) = (true, true),
             ("sparse", None) => index.sparse = true,
             ("hidden", None) => index.hidden = true,
             ("multikey", Some(Value::String(paths))) if index.wildcard().is_some() => {
@@ -504,6 +505,7 @@ pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
         multikey_paths: vec![Vec::new(); fields.len()],
         fields,
         kind,
+        clustered: false,
         unique: false,
         sparse: false,
         partial_filter: None,

@@ -1,0 +1,444 @@
+//! Clustered collections: records stand in the order of their `_id`, under its KeyString.
+//!
+//! ```text
+//!   any collection          index on _id:  _id -> record id      records:  record id -> document
+//!   clustered collection                                         records:  _id       -> document
+//! ```
+//!
+//! There is no index on `_id` beside the records: the tree of the records is that index, and what plans,
+//! hints and `listIndexes` call the clustered index. An `_id` is unique because a record's place is.
+//!
+//! With `expireAfterSeconds` documents whose `_id` is a date expire, as by a TTL index.
+
+use std::sync::Arc;
+
+use sheaf_bson::collation::{shown_key_value, text_of_sort_key};
+use sheaf_bson::keystring::{Directions, KeyStringBuilder};
+use sheaf_bson::{
+    Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, RecordId, Result,
+    Value, compare_docs, doc, json,
+};
+use sheaf_query::planner::index_entry::{IndexEntry, IndexKind, fields_of};
+use sheaf_storage::TableId;
+
+use crate::catalog::collection::Collection;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::index::spec::{ID_INDEX_NAME, IndexSpec, expire_after_seconds};
+use crate::oplog::LoggedOp;
+use crate::storage_error::Coded;
+use crate::write::duplicate_key::DuplicateKey;
+
+/// What is said of a clustered collection's order. Its key is `{_id: 1}`, always.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusteredIndex {
+    name: String,
+}
+
+impl ClusteredIndex {
+    /// Of this name.
+    pub fn named(name: impl Into<String>) -> ClusteredIndex {
+        ClusteredIndex { name: name.into() }
+    }
+
+    /// Reads the option `clusteredIndex` of `create`.
+    ///
+    /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse` for what is missing,
+    /// `InvalidIndexSpecificationOption` for another key, 5979700 without `unique: true`, 5979704 for another version.
+    pub fn parse(value: RawValue<'_>) -> Result<ClusteredIndex> {
+        let spec = match value {
+            RawValue::Document(spec) => spec,
+            // Collections of the server's own were once asked for in this way.
+            RawValue::Boolean(_) => {
+                return Err(Error::new(
+                    ErrorCode::INVALID_OPTIONS,
+                    "'clusteredIndex' must be a document: {key: {_id: 1}, unique: true}",
+                ));
+            }
+            value => return Err(wrong_type("", "object", value)),
+        };
+        let (mut key, mut unique, mut name) = (None, None, None);
+        for element in spec {
+            match (element.key(), element.value()) {
+                ("key", RawValue::Document(pattern)) => key = Some(pattern),
+                ("key", value) => return Err(wrong_type(".key", "object", value)),
+                ("unique", RawValue::Boolean(value)) => unique = Some(value),
+                ("unique", value) if value.is_number() => unique = Some(value.is_truthy()),
+                ("unique", value) => return Err(wrong_type(".unique", "bool", value)),
+                ("name", RawValue::String(text)) => name = Some(text),
+                ("name", value) => return Err(wrong_type(".name", "string", value)),
+                ("v", value) => check_version(value)?,
+                (other, _) => {
+                    return Err(Error::new(
+                        ErrorCode::IDL_UNKNOWN_FIELD,
+                        format!("BSON field 'create.clusteredIndex.{other}' is an unknown field."),
+                    ));
+                }
+            }
+        }
+        let key = key.ok_or_else(|| missing("key"))?;
+        let unique = unique.ok_or_else(|| missing("unique"))?;
+        let is_id = |element: RawElement<'_>| {
+            element.key() == "_id" && element.value().as_i64_exact() == Some(1)
+        };
+        if key.iter().count() != 1 || !key.iter().all(is_id) {
+            return Err(Error::new(
+                ErrorCode::INVALID_INDEX_SPECIFICATION_OPTION,
+                format!(
+                    "a collection can be clustered by {{_id: 1}} only, got 'clusteredIndex.key' {}",
+                    json::shell_doc(key)
+                ),
+            ));
+        }
+        if !unique {
+            return Err(Error::new(
+                ErrorCode(5979700),
+                "'clusteredIndex' needs unique: true, since every _id is",
+            ));
+        }
+        let name = name.unwrap_or(ID_INDEX_NAME);
+        check_name(name)?;
+        Ok(ClusteredIndex::named(name))
+    }
+
+    /// As hints and `listIndexes` call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The option as `listCollections` shows it and the catalog's row keeps it.
+    pub fn to_doc(&self) -> DocBuf {
+        doc! {"v": 2, "key": {"_id": 1}, "name": self.name.as_str(), "unique": true}
+    }
+
+    /// As `listIndexes` shows it.
+    pub fn to_index_doc(&self, collator: Option<&Collator>, expires: Option<i64>) -> DocBuf {
+        let mut out = DocBuilder::from_doc(self.to_doc().as_raw());
+        out.append("clustered", true);
+        if let Some(collator) = collator {
+            out.append_bson("collation", &collator.collation().to_doc());
+        }
+        if let Some(seconds) = expires {
+            out.append("expireAfterSeconds", RawValue::int_or_long(seconds));
+        }
+        out.finish()
+    }
+
+    /// As a spec among those of other indexes: for what they must not be.
+    pub(crate) fn to_spec(&self) -> IndexSpec {
+        IndexSpec {
+            name: self.name.clone(),
+            unique: true,
+            clustered: true,
+            ..IndexSpec::id_index()
+        }
+    }
+
+    /// As the planner sees it: the records' table is the index's.
+    pub(crate) fn entry(
+        &self,
+        table: TableId,
+        collator: Option<&Arc<Collator>>,
+    ) -> Result<IndexEntry> {
+        let key = doc! {"_id": 1};
+        let (fields, _) = fields_of(key.as_raw(), None)?;
+        Ok(IndexEntry {
+            name: self.name.clone(),
+            ident: table.0,
+            key_pattern: key,
+            fields,
+            kind: IndexKind::Btree,
+            clustered: true,
+            multikey: false,
+            multikey_paths: vec![Vec::new()],
+            unique: true,
+            sparse: false,
+            partial_filter: None,
+            partial_filter_spec: None,
+            collator: collator.cloned(),
+            hidden: false,
+            version: 2,
+        })
+    }
+
+    /// The error of a second document with an `_id`.
+    pub(crate) fn duplicate_key(
+        &self,
+        ns: &Namespace,
+        collator: Option<&Collator>,
+        id: RawValue<'_>,
+    ) -> Error {
+        let shown = match (collator, id) {
+            (Some(collator), RawValue::String(text)) => {
+                Value::String(text_of_sort_key(&collator.key_text(text)))
+            }
+            (Some(collator), id) => shown_key_value(collator.key_value(id).as_raw()),
+            (None, id) => id.to_value(),
+        };
+        DuplicateKey {
+            ns,
+            index: &self.name,
+            key_pattern: &doc! {"_id": 1},
+            collator,
+            values: Some(doc! {"_id": shown}),
+        }
+        .error()
+    }
+}
+
+/// Where the record with this `_id` stands, text compared by the collection's collation.
+pub fn record_id_of_id(id: RawValue<'_>, collator: Option<&Collator>) -> RecordId {
+    let mut key = KeyStringBuilder::new(Directions::ascending());
+    key.append_with(id, collator);
+    RecordId::of_key_string(key.as_bytes())
+}
+
+/// What cannot be said of a collection together with `clusteredIndex` or `expireAfterSeconds`.
+/// Errors: `InvalidOptions`.
+pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
+    let says = |name: &str| {
+        fields
+            .get(name)
+            .is_some_and(|value| !matches!(value, RawValue::Boolean(false)))
+    };
+    if says("clusteredIndex") {
+        for other in ["capped", "size", "max", "idIndex", "timeseries", "viewOn"] {
+            if says(other) {
+                return Err(Error::new(
+                    ErrorCode::INVALID_OPTIONS,
+                    format!("'clusteredIndex' and '{other}' exclude each other"),
+                ));
+            }
+        }
+        if fields.get("autoIndexId").is_some() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                "'clusteredIndex' and 'autoIndexId' exclude each other",
+            ));
+        }
+    } else if says("expireAfterSeconds") && !says("timeseries") {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "'expireAfterSeconds' is only for clustered and time-series collections; of others an index \
+             on a date can let documents expire",
+        ));
+    }
+    Ok(())
+}
+
+/// `expireAfterSeconds` of a collection.
+/// Errors: `InvalidOptions`.
+pub(crate) fn collection_expiry(value: RawValue<'_>) -> Result<i64> {
+    expire_after_seconds(value).map_err(|e| Error::new(ErrorCode::INVALID_OPTIONS, e.message()))
+}
+
+/// `expireAfterSeconds` of collMod: `None` for `"off"`.
+/// Errors: `InvalidOptions`.
+pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
+    match value {
+        RawValue::String("off") => Ok(None),
+        RawValue::String(other) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("'expireAfterSeconds' is a number of seconds or \"off\", got \"{other}\""),
+        )),
+        value => collection_expiry(value).map(Some),
+    }
+}
+
+impl Db {
+    /// Changes when documents of a clustered collection expire, under its exclusive intent.
+    /// Errors: `InvalidOptions` for any other.
+    pub(crate) fn set_expiry(
+        &self,
+        collection: &Arc<Collection>,
+        seconds: Option<i64>,
+    ) -> Result<Arc<Collection>> {
+        if collection.clustered().is_none() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!(
+                    "'expireAfterSeconds' of a collection is only for clustered and time-series ones; change an \
+                     index of {} by 'index'",
+                    collection.ns()
+                ),
+            ));
+        }
+        if collection.options().expire_after_seconds() == seconds {
+            return Ok(collection.clone());
+        }
+        let mut changed = Collection::clone(collection);
+        changed.options = changed.options.with_expiry(seconds);
+        let mut unit = self.storage().begin().coded()?;
+        rows::put_collection(&mut unit, &changed);
+        let ns = changed.ns().clone();
+        let mut o = DocBuilder::new();
+        o.append("collMod", ns.collection());
+        match seconds {
+            Some(seconds) => o.append("expireAfterSeconds", seconds),
+            None => o.append("expireAfterSeconds", "off"),
+        };
+        let logged = LoggedOp::command(ns.db(), Some(changed.uuid()), o.finish(), None);
+        let _entry = self.log_command(&mut unit, logged)?;
+        let change = CatalogChange {
+            added: vec![changed],
+            ..CatalogChange::default()
+        };
+        let catalog = self.catalog_writer();
+        catalog.commit_then_publish(unit, &change)?;
+        let published = catalog.current().collection(&ns).cloned();
+        Ok(published.unwrap_or_else(|| collection.clone()))
+    }
+}
+
+/// Whether commands that name an index, to drop or change it, mean the clustered one.
+pub(crate) fn means_clustered(
+    collection: &Collection,
+    name: Option<&str>,
+    key: Option<RawDoc<'_>>,
+) -> bool {
+    collection.clustered().is_some_and(|clustered| {
+        let id = doc! {"_id": 1};
+        name == Some(clustered.name())
+            || key.is_some_and(|key| compare_docs(key, id.as_raw()).is_eq())
+    })
+}
+
+fn check_name(name: &str) -> Result<()> {
+    match name {
+        "" => Err(Error::bad_value(
+            "the clustered index's name cannot be empty",
+        )),
+        "*" => Err(Error::bad_value("The index name '*' is not valid.")),
+        name if name.contains('\0') => Err(Error::bad_value(
+            "the clustered index's name cannot contain NUL bytes",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_version(value: RawValue<'_>) -> Result<()> {
+    match value.as_i64_exact() {
+        Some(2) => Ok(()),
+        Some(_) => Err(Error::new(
+            ErrorCode(5979704),
+            format!("the version of a clustered index is 2, got {value}"),
+        )),
+        None => Err(wrong_type(".v", "int", value)),
+    }
+}
+
+fn wrong_type(field: &str, expected: &str, value: RawValue<'_>) -> Error {
+    Error::new(
+        ErrorCode::TYPE_MISMATCH,
+        format!(
+            "BSON field 'create.clusteredIndex{field}' is the wrong type '{}', expected type '{expected}'",
+            value.type_name()
+        ),
+    )
+}
+
+fn missing(field: &str) -> Error {
+    Error::new(
+        ErrorCode::IDL_FAILED_TO_PARSE,
+        format!("BSON field 'create.clusteredIndex.{field}' is missing but a required field"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_form() {
+        for spec in [
+            doc! {"key": {"_id": 1}, "unique": true},
+            doc! {"key": {"_id": 1.0}, "unique": true, "v": 2, "name": "_id_"},
+            doc! {"v": 2i64, "unique": 1, "name": "_id_", "key": {"_id": 1i64}},
+        ] {
+            let parsed = ClusteredIndex::parse(RawValue::Document(spec.as_raw())).unwrap();
+            let shown = "{ v: 2, key: { _id: 1 }, name: \"_id_\", unique: true }";
+            assert_eq!(parsed.to_doc().to_string(), shown, "{spec}");
+            assert_eq!(
+                ClusteredIndex::parse(RawValue::Document(parsed.to_doc().as_raw())).unwrap(),
+                parsed
+            );
+        }
+    }
+
+    #[test]
+    fn refused() {
+        for (spec, code) in [
+            (doc! {}, 40414),
+            (doc! {"key": {"_id": 1}}, 40414),
+            (doc! {"unique": true}, 40414),
+            (doc! {"key": {"_id": 1}, "unique": false}, 5979700),
+            (doc! {"key": {"_id": -1}, "unique": true}, 197),
+            (doc! {"key": {"_id": "hashed"}, "unique": true}, 197),
+            (doc! {"key": {"a": 1}, "unique": true}, 197),
+            (doc! {"key": {"_id": 1, "a": 1}, "unique": true}, 197),
+            (doc! {"key": {}, "unique": true}, 197),
+            (doc! {"key": 1, "unique": true}, 14),
+            (doc! {"key": {"_id": 1}, "unique": "yes"}, 14),
+            (doc! {"key": {"_id": 1}, "unique": true, "v": 1}, 5979704),
+            (doc! {"key": {"_id": 1}, "unique": true, "v": "2"}, 14),
+            (doc! {"key": {"_id": 1}, "unique": true, "name": 1}, 14),
+            (doc! {"key": {"_id": 1}, "unique": true, "name": ""}, 2),
+            (doc! {"key": {"_id": 1}, "unique": true, "name": "*"}, 2),
+            (
+                doc! {"key": {"_id": 1}, "unique": true, "sparse": true},
+                40415,
+            ),
+        ] {
+            let error = ClusteredIndex::parse(RawValue::Document(spec.as_raw())).unwrap_err();
+            assert_eq!(error.code().0, code, "{spec}");
+        }
+        assert_eq!(
+            ClusteredIndex::parse(RawValue::Boolean(true))
+                .unwrap_err()
+                .code()
+                .0,
+            72
+        );
+        assert_eq!(
+            ClusteredIndex::parse(RawValue::Int32(1))
+                .unwrap_err()
+                .code()
+                .0,
+            14
+        );
+    }
+
+    #[test]
+    fn alone() {
+        let clustered = doc! {"key": {"_id": 1}, "unique": true};
+        for (fields, taken) in [
+            (doc! {"clusteredIndex": clustered.as_raw()}, true),
+            (
+                doc! {"clusteredIndex": clustered.as_raw(), "expireAfterSeconds": 5, "capped": false},
+                true,
+            ),
+            (
+                doc! {"clusteredIndex": clustered.as_raw(), "capped": true, "size": 4096},
+                false,
+            ),
+            (doc! {"clusteredIndex": clustered.as_raw(), "max": 5}, false),
+            (
+                doc! {"clusteredIndex": clustered.as_raw(), "idIndex": {"key": {"_id": 1}, "name": "_id_"}},
+                false,
+            ),
+            (
+                doc! {"clusteredIndex": clustered.as_raw(), "timeseries": {"timeField": "t"}},
+                false,
+            ),
+            (doc! {"expireAfterSeconds": 5}, false),
+            (
+                doc! {"expireAfterSeconds": 5, "timeseries": {"timeField": "t"}},
+                true,
+            ),
+        ] {
+            assert_eq!(check_together(fields.as_raw()).is_ok(), taken, "{fields}");
+        }
+    }
+}

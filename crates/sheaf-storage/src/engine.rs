@@ -255,6 +255,8 @@ pub struct EngineStats {
     pub checkpoint_micros: u64,
     /// Bytes of records written to the log.
     pub log_bytes: u64,
+    /// Bytes of zeros written ahead of them, once for each file of the log.
+    pub log_bytes_filled: u64,
     /// Values that were logged as what differs from the one before.
     pub log_deltas: u64,
     /// Files of the log that are in use.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc, doc};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RecordId, doc};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::shape;
 
@@ -44,8 +44,8 @@ pub struct Explained<'a> {
 
 /// A stage that stands above the plan and sees its results.
 pub trait TopStage {
-    /// A result of the plan; false to stop.
-    fn result(&mut self, doc: Option<RawDoc<'_>>) -> Result<bool, Error>;
+    /// A result of the plan, and its record; false to stop.
+    fn result(&mut self, doc: Option<RawDoc<'_>>, id: Option<&RecordId>) -> Result<bool, Error>;
     /// Its explain name.
     fn name(&self) -> &'static str;
     /// Its counters.
@@ -138,7 +138,7 @@ pub fn count(explained: &Explained<'_>, out: &mut DocBuilder) -> Result<(), Erro
 struct Counter(i64);
 
 impl TopStage for Counter {
-    fn result(&mut self, _: Option<RawDoc<'_>>) -> Result<bool, Error> {
+    fn result(&mut self, _: Option<RawDoc<'_>>, _: Option<&RecordId>) -> Result<bool, Error> {
         self.0 += 1;
         Ok(true)
     }
@@ -175,7 +175,10 @@ fn executed(
             match executor.next(op) {
                 Ok(Some(member)) => {
                     if let Some(top) = top.as_deref_mut()
-                        && !top.result(member.doc.as_ref().map(Doc::as_raw))?
+                        && !top.result(
+                            member.doc.as_ref().map(Doc::as_raw),
+                            member.record_id.as_ref(),
+                        )?
                     {
                         break;
                     }
@@ -258,9 +261,9 @@ fn explain_express(
     };
     if let Some(top) = top {
         if explained.verbosity >= Verbosity::ExecutionStats
-            && let Some((_, bytes)) = &found.record
+            && let Some((id, bytes)) = &found.record
         {
-            top.result(RawDoc::parse(bytes).ok())?;
+            top.result(RawDoc::parse(bytes).ok(), Some(id))?;
         }
         stats = under(Some(top), stats);
         let stage = &mut stats.root.description.stage;

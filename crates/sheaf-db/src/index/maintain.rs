@@ -37,7 +37,7 @@ pub enum Modified<'a> {
 }
 
 impl Modified<'_> {
-    fn touches(&self, index: &Index) -> bool {
+    pub(crate) fn touches(&self, index: &Index) -> bool {
         match self {
             Modified::Paths(may_affect) => index.depends_on(may_affect),
             Modified::Everything => true,

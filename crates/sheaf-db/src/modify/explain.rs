@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, doc};
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId, doc};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::matcher::MatchDetails;
-use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver};
+use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver, UpdateKind};
+use sheaf_storage::StorageEngine;
 
+use super::would_write::WouldWrite;
 use super::{DeleteStatement, UpdateStatement, parse_context, parse_query};
 use crate::catalog::ReadView;
 use crate::explain::Verbosity;
 use crate::explain::query::{Explained, TopStage, with_top};
 use crate::find::QueryOptions;
+use crate::index::maintain::Modified;
 use crate::op_context::OpContext;
 
 /// Where the explanation is of, and where it goes.
@@ -27,6 +31,14 @@ pub struct Target<'a> {
     pub namespace: &'a str,
     /// How much is told.
     pub verbosity: Verbosity,
+    /// What would log the writes.
+    pub engine: &'a dyn StorageEngine,
+}
+
+impl Target<'_> {
+    fn would_write(&self) -> WouldWrite<'_> {
+        WouldWrite::new(self.engine, self.view.collection.as_ref())
+    }
 }
 
 /// explain of an update statement.
@@ -51,6 +63,7 @@ pub fn explain_update(
         upsert: statement.upsert,
         matched: 0,
         modified: 0,
+        would_write: target.would_write(),
     };
     explain(target, &query, &mut stage, out)
 }
@@ -66,6 +79,7 @@ pub fn explain_delete(
     let mut stage = DeleteStage {
         multi: statement.multi,
         deleted: 0,
+        would_write: target.would_write(),
     };
     explain(target, &query, &mut stage, out)
 }
@@ -95,10 +109,11 @@ struct UpdateStage<'s> {
     upsert: bool,
     matched: i64,
     modified: i64,
+    would_write: WouldWrite<'s>,
 }
 
 impl TopStage for UpdateStage<'_> {
-    fn result(&mut self, doc: Option<RawDoc<'_>>) -> Result<bool, Error> {
+    fn result(&mut self, doc: Option<RawDoc<'_>>, id: Option<&RecordId>) -> Result<bool, Error> {
         let Some(doc) = doc else {
             return Ok(true);
         };
@@ -112,8 +127,17 @@ impl TopStage for UpdateStage<'_> {
             self.query.filter.matches_with_details(doc, &mut details)?;
             context.matched_array_index = details.array_index.map(|at| at as usize);
         }
-        if self.driver.apply(doc, &context)? != Outcome::NoChange {
+        if let Outcome::Changed { doc: new, modified } = self.driver.apply(doc, &context)? {
             self.modified += 1;
+            if let Some(id) = id {
+                let may_affect = |path: &FieldPath| modified.may_affect(path);
+                let modified = match self.driver.kind() {
+                    UpdateKind::Replacement => Modified::Everything,
+                    _ => Modified::Paths(&may_affect),
+                };
+                self.would_write
+                    .write(id, doc, Some(new.as_raw()), modified)?;
+            }
         }
         Ok(self.multi)
     }
@@ -127,18 +151,26 @@ impl TopStage for UpdateStage<'_> {
             "nMatched": self.matched,
             "nWouldModify": self.modified,
             "nWouldUpsert": i64::from(self.upsert && self.matched == 0),
+            "keysInserted": self.would_write.keys_inserted,
+            "keysDeleted": self.would_write.keys_deleted,
+            "bytesLogged": self.would_write.bytes_logged(),
         }
     }
 }
 
-struct DeleteStage {
+struct DeleteStage<'s> {
     multi: bool,
     deleted: i64,
+    would_write: WouldWrite<'s>,
 }
 
-impl TopStage for DeleteStage {
-    fn result(&mut self, _: Option<RawDoc<'_>>) -> Result<bool, Error> {
+impl TopStage for DeleteStage<'_> {
+    fn result(&mut self, doc: Option<RawDoc<'_>>, id: Option<&RecordId>) -> Result<bool, Error> {
         self.deleted += 1;
+        if let (Some(doc), Some(id)) = (doc, id) {
+            self.would_write
+                .write(id, doc, None, Modified::Everything)?;
+        }
         Ok(self.multi)
     }
 
@@ -147,6 +179,10 @@ impl TopStage for DeleteStage {
     }
 
     fn fields(&self) -> DocBuf {
-        doc! {"nWouldDelete": self.deleted}
+        doc! {
+            "nWouldDelete": self.deleted,
+            "keysDeleted": self.would_write.keys_deleted,
+            "bytesLogged": self.would_write.bytes_logged(),
+        }
     }
 }

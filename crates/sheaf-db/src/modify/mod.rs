@@ -13,6 +13,7 @@
 mod delete;
 pub mod explain;
 mod update;
+mod would_write;
 
 use std::sync::Arc;
 

@@ -47,9 +47,9 @@ impl<F: FnMut(&OpContext) -> Result<Option<MatchedRecord>>> RecordSource for F {
 }
 
 /// Documents a unit of work takes before it is committed.
-const UNIT_DOCUMENTS_MAX: usize = 1000;
+pub(crate) const UNIT_DOCUMENTS_MAX: usize = 1000;
 /// Bytes a unit of work takes before it is committed.
-const UNIT_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const UNIT_BYTES_MAX: u64 = 4 << 20;
 
 /// Matches that were looked for before any of them is written: so that no lock is held while a plan
 /// searches, which may take long.

@@ -50,7 +50,7 @@ pub enum ModifiedBy {
 }
 
 impl ModifiedBy {
-    fn borrowed(&self) -> Modified<'_> {
+    pub(crate) fn borrowed(&self) -> Modified<'_> {
         match self {
             ModifiedBy::Paths(may_affect) => Modified::Paths(&**may_affect),
             ModifiedBy::Everything => Modified::Everything,

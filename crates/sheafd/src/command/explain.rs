@@ -88,6 +88,7 @@ pub fn explain(
         verbosity,
     };
     let target = |options| Target {
+        engine: &**cx.server.db.engine(),
         view: &view,
         op: &cx.op,
         options,

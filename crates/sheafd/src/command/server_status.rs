@@ -171,6 +171,7 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
             ("logBytes", stats.log_bytes),
             ("logSegments", stats.log_segments),
             ("logDeltas", stats.log_deltas),
+            ("logBytesFilled", stats.log_bytes_filled),
             ("stalls", stats.stalls),
             ("stalledMicros", stats.stalled_micros),
             ("pagesRead", stats.pages_read),

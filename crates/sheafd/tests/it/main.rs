@@ -18,3 +18,4 @@ mod server;
 mod transactions;
 mod wire;
 mod write_commands;
+mod write_cost;

@@ -59,6 +59,7 @@ impl Shared {
             checkpoints: load(&self.checkpointer.done),
             checkpoint_micros: load(&self.checkpointer.micros),
             log_bytes: log.bytes,
+            log_bytes_filled: log.filled,
             log_deltas: load(&self.counters.deltas),
             log_segments: log.segments,
             stalls,

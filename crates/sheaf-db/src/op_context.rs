@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Result, Value};
 use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::interrupt::Interrupt;
 
 use crate::oplog::entry::WriteOrigin;
 use crate::retryable::SessionRow;
@@ -61,6 +62,12 @@ impl Waker {
 impl fmt::Debug for Waker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Waker")
+    }
+}
+
+impl Interrupt for OpContext {
+    fn check(&self) -> Result<()> {
+        self.check_interrupt_now()
     }
 }
 

@@ -13,6 +13,7 @@
 pub mod arithmetic;
 pub mod canonical;
 pub mod expression;
+pub mod interrupt;
 pub mod matcher;
 pub mod pipeline;
 pub mod planner;

@@ -14,12 +14,14 @@ use sheaf_bson::DocBuilder;
 use sheaf_bson::RecordId;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::sort::chunks::{Chunks, Merge};
 use sheaf_query::sort::{SortKeyGenerator, SortPattern};
 
 use super::spill::{RunMerger, RunReader, RunWriter};
 use super::{
     Doc, IndexKey, Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts,
 };
+use crate::op_context::OpContext;
 
 /// Where a blocking stage may put what does not fit.
 #[derive(Debug, Clone)]
@@ -50,19 +52,30 @@ pub struct Sort {
 
 enum State {
     Loading(Loading),
-    Memory(std::vec::IntoIter<Entry>),
+    Memory(Box<Merge<Entry>>),
     Merging(RunMerger, Vec<Arc<IndexEntry>>),
     Done,
 }
 
 #[derive(Default)]
 struct Loading {
-    entries: Vec<Entry>,
+    entries: Chunks<Entry>,
     /// The best `limit` entries, worst on top; used instead of `entries`.
     best: BinaryHeap<Entry>,
     next_seq: u64,
     runs: Vec<RunReader>,
     indexes: Vec<Arc<IndexEntry>>,
+}
+
+impl Loading {
+    /// Nothing more comes, or there is no room for more: all entries are in one place.
+    fn end(&mut self, op: &OpContext) -> Result<(), Error> {
+        for entry in std::mem::take(&mut self.best) {
+            op.check_interrupt()?;
+            self.entries.push(entry);
+        }
+        Ok(())
+    }
 }
 
 struct Entry {
@@ -127,7 +140,7 @@ impl Sort {
         }
     }
 
-    fn add(&mut self, member: Member) -> Result<(), Error> {
+    fn add(&mut self, member: Member, op: &OpContext) -> Result<(), Error> {
         self.key_buffer.clear();
         match (&member.doc, &member.key) {
             (Some(doc), _) => self
@@ -183,12 +196,12 @@ impl Sort {
             }
         }
         if self.memory_bytes > self.options.memory_bytes_max {
-            self.spill()?;
+            self.spill(op)?;
         }
         Ok(())
     }
 
-    fn spill(&mut self) -> Result<(), Error> {
+    fn spill(&mut self, op: &OpContext) -> Result<(), Error> {
         let State::Loading(loading) = &mut self.state else {
             return Ok(());
         };
@@ -202,14 +215,14 @@ impl Sort {
                 ),
             ));
         }
-        let mut entries = std::mem::take(&mut loading.entries);
-        entries.extend(std::mem::take(&mut loading.best));
-        entries.sort_unstable();
+        loading.end(op)?;
         // A run of more than `limit` entries cannot contribute its tail.
-        entries.truncate(self.limit.unwrap_or(usize::MAX));
+        let entries = loading.entries.take();
         let mut run = RunWriter::create(&self.options.dir).map_err(spill_error)?;
         let mut payload = Vec::new();
-        for entry in &entries {
+        for entry in entries.take(self.limit.unwrap_or(usize::MAX)) {
+            op.check_interrupt()?;
+            self.spilled_records += 1;
             payload.clear();
             encode(&entry.member, &mut loading.indexes, &mut payload);
             run.push(&entry.key, &payload).map_err(spill_error)?;
@@ -217,24 +230,21 @@ impl Sort {
         let reader = run.finish().map_err(spill_error)?;
         self.spills += 1;
         self.spilled_bytes += reader.len_bytes();
-        self.spilled_records += entries.len() as u64;
         loading.runs.push(reader);
         self.memory_bytes = 0;
         Ok(())
     }
 
-    fn finish_loading(&mut self) -> Result<(), Error> {
+    fn finish_loading(&mut self, op: &OpContext) -> Result<(), Error> {
         let State::Loading(loading) = &mut self.state else {
             return Ok(());
         };
         if loading.runs.is_empty() {
-            let mut entries = std::mem::take(&mut loading.entries);
-            entries.extend(std::mem::take(&mut loading.best));
-            entries.sort_unstable();
-            self.state = State::Memory(entries.into_iter());
+            loading.end(op)?;
+            self.state = State::Memory(Box::new(loading.entries.take()));
             return Ok(());
         }
-        self.spill()?;
+        self.spill(op)?;
         let State::Loading(loading) = &mut self.state else {
             return Ok(());
         };
@@ -249,9 +259,9 @@ impl PlanStage for Sort {
     fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
         if matches!(self.state, State::Loading(_)) {
             match self.child.work(cx)? {
-                StageState::Advanced(member) => self.add(member)?,
+                StageState::Advanced(member) => self.add(member, cx.op)?,
                 StageState::NeedTime => {}
-                StageState::Eof => self.finish_loading()?,
+                StageState::Eof => self.finish_loading(cx.op)?,
             }
             return Ok(StageState::NeedTime);
         }
@@ -291,7 +301,7 @@ impl PlanStage for Sort {
     fn is_eof(&self) -> bool {
         match &self.state {
             State::Loading(_) => false,
-            State::Memory(entries) => entries.as_slice().is_empty(),
+            State::Memory(entries) => entries.is_empty(),
             State::Merging(merger, _) => merger.is_empty(),
             State::Done => true,
         }

@@ -8,8 +8,9 @@
 //!
 //! Three limits hold: on the bytes of one value that is built, on the bytes of
 //! all values held while another is computed (variables, operands, arrays being
-//! filled), and on the array elements that loops walk for one document. Work between two documents can be interrupted by whoever feeds
-//! them; within one document these limits bound it.
+//! filled), and on the array elements that are walked for one document. Work
+//! between two documents can be interrupted by whoever feeds them; within one
+//! document every [`STEPS_BETWEEN_CHECKS`] elements ask whether to go on.
 
 use std::cell::Cell;
 
@@ -22,9 +23,17 @@ use super::eval::EvalValue;
 pub(super) const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// All values that wait for another one, together.
 const HELD_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// Array elements that `$map`, `$filter`, `$reduce` and `$range` walk for one document.
-/// (Fewer in tests, which run unoptimised.)
-const STEPS_MAX: u64 = if cfg!(test) { 200_000 } else { 20_000_000 };
+/// Array elements that are walked for one document. (Fewer in tests, which run unoptimised.)
+const STEPS_MAX: u64 = if cfg!(test) {
+    10_000_000
+} else {
+    10_000_000_000
+};
+/// Elements walked between two questions whether the operation is to go on: less than a millisecond.
+pub(super) const STEPS_BETWEEN_CHECKS: u64 = 1024;
+
+/// So many bytes of a value count as an element.
+const BYTES_A_STEP: usize = 256;
 
 thread_local! {
     /// Steps of the evaluation that runs on this thread: one at a time does.
@@ -37,27 +46,52 @@ pub(super) fn begin() {
 }
 
 /// Counts one step of a loop.
-/// Errors: there were too many.
+/// Errors: there were too many; the operation is to end.
 #[inline]
 pub(super) fn step() -> Result<()> {
     steps(1)
 }
 
 /// Counts so many steps, before they are taken.
-/// Errors: there were too many.
+/// Errors: there were too many; the operation is to end.
 #[inline]
 pub(super) fn steps(more: u64) -> Result<()> {
-    let steps = STEPS.get().saturating_add(more);
+    let before = STEPS.get();
+    let steps = before.saturating_add(more);
     STEPS.set(steps);
+    if before / STEPS_BETWEEN_CHECKS != steps / STEPS_BETWEEN_CHECKS {
+        return check_steps(steps);
+    }
+    Ok(())
+}
+
+/// Counts a value that is handed to an operator: whatever that does, it walks what is large once.
+/// Errors: as [`steps`].
+#[inline]
+pub(super) fn walk<'e>(value: Result<EvalValue<'e>>) -> Result<EvalValue<'e>> {
+    if let Ok(found) = &value {
+        let bytes = match found.as_raw() {
+            Some(RawValue::Array(array)) => array.len_bytes(),
+            Some(RawValue::String(text)) => text.len(),
+            Some(RawValue::Document(doc)) => doc.len_bytes(),
+            _ => 0,
+        };
+        if bytes >= BYTES_A_STEP {
+            steps((bytes / BYTES_A_STEP) as u64)?;
+        }
+    }
+    value
+}
+
+#[cold]
+fn check_steps(steps: u64) -> Result<()> {
     if steps > STEPS_MAX {
         return Err(Error::new(
             ErrorCode::EXCEEDED_TIME_LIMIT,
-            format!(
-                "$map, $filter, $reduce and $range must not walk more than {STEPS_MAX} elements for one document"
-            ),
+            format!("an expression must not walk more than {STEPS_MAX} elements for one document"),
         ));
     }
-    Ok(())
+    crate::interrupt::check()
 }
 
 /// Errors: a value of so many bytes is too large to build.

@@ -187,9 +187,13 @@ impl Expression {
     /// Errors: what an operator finds wrong with its operands.
     pub fn evaluate<'e>(&'e self, ctx: EvalContext<'e>) -> Result<EvalValue<'e>> {
         match self {
-            Expression::Constant(value) => Ok(value.as_ref().map(|v| v.as_raw()).into()),
-            Expression::FieldPath(path) => Ok(path.evaluate(ctx)),
-            Expression::Call { operator, args } => (operator.eval)(operator, args, ctx),
+            Expression::Constant(value) => {
+                budget::walk(Ok(value.as_ref().map(|v| v.as_raw()).into()))
+            }
+            Expression::FieldPath(path) => budget::walk(Ok(path.evaluate(ctx))),
+            Expression::Call { operator, args } => {
+                budget::walk((operator.eval)(operator, args, ctx))
+            }
             Expression::Object(fields) => {
                 let mut out = DocBuilder::new();
                 for (name, value) in fields {

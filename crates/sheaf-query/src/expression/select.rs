@@ -1,10 +1,13 @@
 //! Operators that choose or order elements of an array: `$firstN`, `$lastN`,
 //! `$minN`, `$maxN`, `$sortArray`, `$zip`.
 
+use std::cmp::Ordering;
+
 use sheaf_bson::error_code::Result;
 use sheaf_bson::json::shell;
-use sheaf_bson::{ArrayBuilder, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::{ArrayBuilder, Collator, RawArray, RawDoc, RawValue, Value, compare_values_with};
 
+use crate::sort::chunks::Chunks;
 use crate::sort::{SortKeyGenerator, SortPattern, SortSpec};
 
 use super::eval::{EvalContext, EvalValue};
@@ -194,50 +197,77 @@ fn sort_array<'e>(
     };
     let order = args[1].evaluate(ctx)?;
     let order = array_order(operator, order.as_raw().unwrap_or(RawValue::Null))?;
+    let keys = match &order {
+        ArrayOrder::Whole(_) => None,
+        ArrayOrder::Fields(pattern) => Some(SortKeyGenerator::new(pattern)),
+    };
+    let mut rows = Chunks::default();
+    for (at, value) in array.iter().enumerate() {
+        budget::step()?;
+        rows.push(Row {
+            keys: match &keys {
+                None => Vec::new(),
+                Some(keys) => keys.values(value.as_document().unwrap_or(RawDoc::EMPTY))?,
+            },
+            value,
+            at,
+            order: &order,
+            collator: ctx.collator,
+        });
+    }
     let mut out = ArrayBuilder::new();
-    match order {
-        ArrayOrder::Whole(ascending) => {
-            let mut values: Vec<_> = array
-                .iter()
-                .map(|v| OrderedValue(v, ctx.collator))
-                .collect();
-            match ascending {
-                true => values.sort(),
-                false => values.sort_by(|a, b| b.cmp(a)),
-            }
-            values.iter().for_each(|value| {
-                out.push(value.0);
-            });
-        }
-        ArrayOrder::Fields(pattern) => {
-            let keys = SortKeyGenerator::new(&pattern);
-            let mut rows = Vec::with_capacity(array.count());
-            for value in array {
-                let doc = value.as_document().unwrap_or(RawDoc::EMPTY);
-                rows.push((keys.values(doc)?, value));
-            }
-            let compare = |a: &[RawValue<'_>], b: &[RawValue<'_>]| {
-                let parts = pattern.parts.iter().zip(a.iter().zip(b));
-                for (part, (a, b)) in parts {
-                    let order = OrderedValue(*a, ctx.collator).cmp(&OrderedValue(*b, ctx.collator));
-                    if order.is_ne() {
-                        return if part.ascending {
-                            order
-                        } else {
-                            order.reverse()
-                        };
-                    }
-                }
-                std::cmp::Ordering::Equal
-            };
-            rows.sort_by(|a, b| compare(&a.0, &b.0));
-            rows.iter().for_each(|(_, value)| {
-                out.push(*value);
-            });
-        }
+    for row in rows.take() {
+        budget::step()?;
+        out.push(row.value);
     }
     Ok(Value::Array(out.finish()).into())
 }
+
+/// An element, and by what it is sorted.
+struct Row<'a> {
+    /// Of the fields; empty where elements are sorted by themselves.
+    keys: Vec<RawValue<'a>>,
+    value: RawValue<'a>,
+    /// Equal ones keep their order.
+    at: usize,
+    order: &'a ArrayOrder,
+    collator: Option<&'a Collator>,
+}
+
+impl Ord for Row<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let compare = |a: RawValue<'_>, b: RawValue<'_>, ascending: bool| {
+            let order = compare_values_with(a, b, self.collator);
+            if ascending { order } else { order.reverse() }
+        };
+        match self.order {
+            ArrayOrder::Whole(ascending) => compare(self.value, other.value, *ascending),
+            ArrayOrder::Fields(pattern) => {
+                let keys = self.keys.iter().zip(&other.keys);
+                let parts = pattern.parts.iter().zip(keys);
+                parts
+                    .map(|(part, (a, b))| compare(*a, *b, part.ascending))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }
+        }
+        .then(self.at.cmp(&other.at))
+    }
+}
+
+impl PartialOrd for Row<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Row<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Row<'_> {}
 
 /// `{inputs: [a, b], useLongestLength, defaults}`: `[[a0, b0], [a1, b1], ...]`.
 pub(super) fn parse_zip(

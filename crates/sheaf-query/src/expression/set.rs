@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sheaf_bson::error_code::Result;
-use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value};
+use sheaf_bson::{ArrayBuilder, Collator, RawArray, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
@@ -50,6 +50,18 @@ pub(super) fn any_element_true<'e>(
     .into())
 }
 
+fn ordered<'a>(
+    array: RawArray<'a>,
+    collator: Option<&'a Collator>,
+) -> Result<BTreeSet<OrderedValue<'a>>> {
+    let mut set = BTreeSet::new();
+    for value in array {
+        budget::step()?;
+        set.insert(OrderedValue(value, collator));
+    }
+    Ok(set)
+}
+
 fn from_set<'e>(set: BTreeSet<OrderedValue<'_>>) -> Result<EvalValue<'e>> {
     let mut out = ArrayBuilder::new();
     for value in set {
@@ -86,7 +98,10 @@ pub(super) fn set_union<'e>(
                 ),
             ));
         };
-        set.extend(array.iter().map(|v| OrderedValue(v, ctx.collator)));
+        for value in array {
+            budget::step()?;
+            set.insert(OrderedValue(value, ctx.collator));
+        }
     }
     from_set(set)
 }
@@ -118,10 +133,7 @@ pub(super) fn set_intersection<'e>(
                 ),
             ));
         };
-        let set: BTreeSet<_> = array
-            .iter()
-            .map(|v| OrderedValue(v, ctx.collator))
-            .collect();
+        let set = ordered(array, ctx.collator)?;
         common = Some(match common {
             None => set,
             Some(mut before) => {
@@ -161,10 +173,7 @@ pub(super) fn set_difference<'e>(
             ),
         ));
     };
-    let mut gone: BTreeSet<_> = right
-        .iter()
-        .map(|v| OrderedValue(v, ctx.collator))
-        .collect();
+    let mut gone = ordered(right, ctx.collator)?;
     let mut out = ArrayBuilder::new();
     for value in left {
         if gone.insert(OrderedValue(value, ctx.collator)) {
@@ -199,10 +208,7 @@ pub(super) fn set_is_subset<'e>(
             ),
         ));
     };
-    let superset: BTreeSet<_> = superset
-        .iter()
-        .map(|v| OrderedValue(v, ctx.collator))
-        .collect();
+    let superset = ordered(superset, ctx.collator)?;
     Ok(subset
         .iter()
         .all(|v| superset.contains(&OrderedValue(v, ctx.collator)))
@@ -234,10 +240,7 @@ pub(super) fn set_equals<'e>(
                 ),
             ));
         };
-        let set = array
-            .iter()
-            .map(|v| OrderedValue(v, ctx.collator))
-            .collect();
+        let set = ordered(array, ctx.collator)?;
         match &first {
             None => first = Some(set),
             Some(first) => equal &= *first == set,

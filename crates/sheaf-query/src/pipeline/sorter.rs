@@ -10,28 +10,25 @@
 //! interrupted, and the first result does not wait for one large sort. Of
 //! documents with equal keys the one that came earlier stays first.
 
-use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
 
+use crate::sort::chunks::{Chunks, Merge};
 use crate::sort::{SortKey, SortKeyGenerator, SortPattern};
 
 use super::environment::{Environment, SpillStats, SpillStore};
 
 /// Up to so many documents are kept in a heap.
 const HEAP_MAX: u64 = 4096;
-/// Documents sorted at once.
-const CHUNK: usize = 4096;
 
 /// Documents before they are sorted, and then in their order.
 pub(super) struct Sorter {
     keys: SortKeyGenerator,
     limit: u64,
     best: BinaryHeap<Entry>,
-    chunk: Vec<Entry>,
-    sorted: Vec<Vec<Entry>>,
+    chunks: Chunks<Entry>,
     bytes: usize,
     count: u64,
     scratch: SortKey,
@@ -46,7 +43,7 @@ enum Output {
     /// Documents still come.
     None,
     Heap(std::vec::IntoIter<Entry>),
-    Chunks(Merge),
+    Chunks(Merge<Entry>),
     Store,
 }
 
@@ -76,49 +73,13 @@ impl PartialOrd for Entry {
     }
 }
 
-/// Sorted chunks, merged as they are asked for.
-struct Merge {
-    chunks: Vec<std::vec::IntoIter<Entry>>,
-    /// The least entry of each chunk that has one left, and the chunk's number.
-    heads: BinaryHeap<Reverse<(Entry, usize)>>,
-}
-
-impl Merge {
-    fn new(sorted: Vec<Vec<Entry>>) -> Merge {
-        let mut chunks: Vec<_> = sorted.into_iter().map(Vec::into_iter).collect();
-        let heads = chunks.iter_mut().enumerate();
-        let heads = heads.filter_map(|(at, chunk)| Some(Reverse((chunk.next()?, at))));
-        Merge {
-            heads: heads.collect(),
-            chunks,
-        }
-    }
-}
-
-impl Iterator for Merge {
-    type Item = Entry;
-
-    fn next(&mut self) -> Option<Entry> {
-        let mut head = self.heads.peek_mut()?;
-        let at = head.0.1;
-        match self.chunks[at].next() {
-            Some(next) => Some(std::mem::replace(&mut head.0.0, next)),
-            None => {
-                let Reverse((last, _)) = std::collections::binary_heap::PeekMut::pop(head);
-                Some(last)
-            }
-        }
-    }
-}
-
 impl Sorter {
     pub(super) fn new(pattern: &SortPattern, limit: Option<u64>) -> Sorter {
         Sorter {
             keys: SortKeyGenerator::new(pattern),
             limit: limit.unwrap_or(u64::MAX),
             best: BinaryHeap::new(),
-            chunk: Vec::new(),
-            sorted: Vec::new(),
+            chunks: Chunks::default(),
             bytes: 0,
             count: 0,
             scratch: SortKey::new(),
@@ -157,10 +118,7 @@ impl Sorter {
         if few {
             self.best.push(entry);
         } else {
-            self.chunk.push(entry);
-            if self.chunk.len() >= CHUNK {
-                self.end_chunk();
-            }
+            self.chunks.push(entry);
         }
         if self.bytes > env.memory_bytes_max() {
             self.spill(env)?;
@@ -168,25 +126,18 @@ impl Sorter {
         Ok(())
     }
 
-    fn end_chunk(&mut self) {
-        if !self.chunk.is_empty() {
-            self.chunk.sort_unstable();
-            self.sorted.push(std::mem::take(&mut self.chunk));
-        }
-    }
-
     /// Writes what is in memory to disk, as one run.
     fn spill(&mut self, env: &dyn Environment) -> Result<()> {
-        self.chunk.extend(std::mem::take(&mut self.best));
-        self.end_chunk();
+        for entry in std::mem::take(&mut self.best) {
+            self.chunks.push(entry);
+        }
         let store = match &mut self.store {
             Some(store) => store,
             None => self.store.insert(env.spill("$sort")?),
         };
         store.begin_run()?;
-        let merge = Merge::new(std::mem::take(&mut self.sorted));
         // What is behind the limit in a run is behind the limit in all.
-        for (at, entry) in merge.enumerate() {
+        for (at, entry) in self.chunks.take().enumerate() {
             if at as u64 >= self.limit {
                 break;
             }
@@ -205,11 +156,10 @@ impl Sorter {
             self.output = if self.store.is_some() {
                 self.spill(env)?;
                 Output::Store
-            } else if self.sorted.is_empty() && self.chunk.is_empty() {
+            } else if self.chunks.is_empty() {
                 Output::Heap(std::mem::take(&mut self.best).into_sorted_vec().into_iter())
             } else {
-                self.end_chunk();
-                Output::Chunks(Merge::new(std::mem::take(&mut self.sorted)))
+                Output::Chunks(self.chunks.take())
             };
         }
         if self.given >= self.limit {

@@ -17,6 +17,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{Collator, DocBuf, DocBuilder, Error, RawDoc, RawValue};
 
+pub mod chunks;
 mod key;
 
 pub use key::{SortKey, SortKeyGenerator};

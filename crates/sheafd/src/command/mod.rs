@@ -227,6 +227,7 @@ pub fn dispatch(
         connection.session = Some(session.clone());
     }
     let registered = connection.operations.register(&op, command, db, body);
+    let _worked_for = sheaf_query::interrupt::enter(op.clone());
     let mut cx = CommandContext {
         server,
         connection: &mut *connection,

@@ -1,0 +1,88 @@
+//! Whom loops within one document ask whether to go on.
+//!
+//! Between two documents whoever feeds them asks ([`crate::pipeline::environment::Environment`]). An
+//! expression over one document can take as long as over a million, and is handed nothing that could
+//! be asked: so the operation that a thread works for is known to the thread.
+//!
+//! ```text
+//!   a command begins ── enter(operation) ──> this thread
+//!       $map over 10,000,000 elements ── check(), every 1024th ──> operation: killed? out of time?
+//!   a command ends ──── the guard goes
+//! ```
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Result;
+
+/// An operation that can be ended from outside.
+pub trait Interrupt: Send + Sync {
+    /// Errors: it was killed, or has outrun its time.
+    fn check(&self) -> Result<()>;
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<dyn Interrupt>>> = const { RefCell::new(None) };
+}
+
+/// Takes the operation away from the thread when dropped, and gives back the one before.
+#[must_use = "the thread works for the operation as long as this lives"]
+pub struct Entered {
+    before: Option<Arc<dyn Interrupt>>,
+}
+
+/// From now on this thread works for the operation.
+pub fn enter(operation: Arc<dyn Interrupt>) -> Entered {
+    Entered {
+        before: CURRENT.replace(Some(operation)),
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.before.take());
+    }
+}
+
+/// Asks the operation of this thread; a thread that works for none goes on.
+/// Errors: the operation's.
+pub(crate) fn check() -> Result<()> {
+    CURRENT.with_borrow(|current| match current {
+        Some(operation) => operation.check(),
+        None => Ok(()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::error_code::{Error, ErrorCode};
+
+    struct Ended(bool);
+
+    impl Interrupt for Ended {
+        fn check(&self) -> Result<()> {
+            match self.0 {
+                true => Err(Error::new(
+                    ErrorCode::INTERRUPTED,
+                    "operation was interrupted",
+                )),
+                false => Ok(()),
+            }
+        }
+    }
+
+    /// The operation entered last is asked, and the one before when it has gone.
+    #[test]
+    fn operations_nest() {
+        assert!(check().is_ok());
+        let outer = enter(Arc::new(Ended(false)));
+        assert!(check().is_ok());
+        let inner = enter(Arc::new(Ended(true)));
+        assert_eq!(check().unwrap_err().code(), ErrorCode::INTERRUPTED);
+        drop(inner);
+        assert!(check().is_ok());
+        drop(outer);
+        assert!(check().is_ok());
+    }
+}

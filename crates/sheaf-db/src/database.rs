@@ -26,6 +26,7 @@ use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
 use crate::storage_error::Coded;
+use crate::transaction_memory::TransactionMemory;
 
 /// The default of `maxIndexBuildMemoryUsageMegabytes`.
 const INDEX_BUILD_MEMORY_MB: u64 = 200;
@@ -80,6 +81,7 @@ pub struct Db {
     index_build_memory_mb: AtomicU64,
     oplog: Oplog,
     clock: ClusterClock,
+    transaction_memory: TransactionMemory,
 }
 
 impl Db {
@@ -101,6 +103,7 @@ impl Db {
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
             oplog: Oplog::default(),
             clock: ClusterClock::new(options.clock),
+            transaction_memory: TransactionMemory::default(),
         });
         db.find_clock()?;
         db.find_oplog()?;
@@ -214,6 +217,11 @@ impl Db {
     /// The oplog; off until somebody asks for it.
     pub fn oplog(&self) -> &Oplog {
         &self.oplog
+    }
+
+    /// The memory that open transactions hold.
+    pub fn transaction_memory(&self) -> &TransactionMemory {
+        &self.transaction_memory
     }
 
     pub(crate) fn clock(&self) -> &ClusterClock {

@@ -10,6 +10,7 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use sheaf_db::Db;
 use sheaf_db::find::QueryOptions;
 use sheaf_db::plan_cache::CachePolicy;
+use sheaf_db::transaction_memory::{ALL_BYTES_MAX, EACH_BYTES_MAX};
 
 /// What a value may be.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +99,10 @@ parameters! {
     MaxTransactionLockRequestTimeoutMillis = "maxTransactionLockRequestTimeoutMillis": int(-1, i64::MAX), 5, true;
     /// Seconds after which a transaction is aborted.
     TransactionLifetimeLimitSeconds = "transactionLifetimeLimitSeconds": int(1, i32::MAX as i64), 60, true;
+    /// Bytes of memory that the writes of one transaction may take.
+    TransactionMemoryMaxBytes = "transactionMemoryMaxBytes": int(1 << 20, i64::MAX), EACH_BYTES_MAX, true;
+    /// Bytes of memory that the writes of all open transactions may take.
+    TransactionMemoryTotalMaxBytes = "transactionMemoryTotalMaxBytes": int(1 << 20, i64::MAX), ALL_BYTES_MAX, true;
     /// Expired documents are deleted.
     TtlMonitorEnabled = "ttlMonitorEnabled": Type::Bool, 1, true;
     /// Seconds between two looks for expired documents.

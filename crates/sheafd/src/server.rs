@@ -152,6 +152,11 @@ impl Server {
             .int(Parameter::MaxIndexBuildMemoryUsageMegabytes);
         self.db
             .set_index_build_memory_mb(megabytes.unsigned_abs())?;
+        let bytes = |parameter| self.parameters.int(parameter).unsigned_abs();
+        self.db.transaction_memory().set_max(
+            bytes(Parameter::TransactionMemoryMaxBytes),
+            bytes(Parameter::TransactionMemoryTotalMaxBytes),
+        );
         let kilobytes = self.parameters.int(Parameter::MaxLogSizeKb);
         self.log
             .set_attribute_bytes_max(usize::try_from(kilobytes).unwrap_or(10) * 1024);

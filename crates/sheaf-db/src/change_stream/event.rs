@@ -8,6 +8,7 @@
 //!
 //! See the manual, "Change Events". A transaction's entry gives one event for each of its operations.
 
+use sheaf_bson::path::array_index;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::token::{ResumeToken, TokenKind};
@@ -33,6 +34,7 @@ pub fn operations<'a>(
         time,
         kind: TokenKind::Event,
         operation,
+        fragment: 0,
     };
     if let Some(RawValue::Document(o)) = entry.get("o")
         && let Some(RawValue::Array(ops)) = o.get("applyOps")
@@ -278,7 +280,7 @@ pub fn event(
     if kind == EventKind::Update
         && let Some(RawValue::Document(diff)) = o.get("diff")
     {
-        append_update_description(&mut out, diff);
+        append_update_description(&mut out, diff, expanded);
     }
     append_image(&mut out, "fullDocumentBeforeChange", &images.before);
     out.finish()
@@ -335,75 +337,125 @@ pub fn invalidate(operation: &Operation<'_>) -> DocBuf {
     out.finish()
 }
 
-/// `updateDescription` of a difference of the form `$v: 2`.
-fn append_update_description(out: &mut DocBuilder, diff: RawDoc<'_>) {
+/// `updateDescription` of a difference of the form `$v: 2`; with `expanded` also what its paths mean.
+fn append_update_description(out: &mut DocBuilder, diff: RawDoc<'_>, expanded: bool) {
     let mut changes = Changes::default();
-    changes.document("", diff);
+    changes.document(&Path::default(), diff);
     out.begin_document("updateDescription");
     out.begin_document("updatedFields");
     for (path, value) in &changes.updated {
-        out.append(path, *value);
+        out.append(&path.dotted, *value);
     }
     out.end();
     out.begin_array("removedFields");
     for path in &changes.removed {
-        out.push(path.as_str());
+        out.push(path.dotted.as_str());
     }
     out.end();
     out.begin_array("truncatedArrays");
     for (path, len) in &changes.truncated {
         out.push_begin_document();
-        out.append("field", path.as_str());
+        out.append("field", path.dotted.as_str());
         out.append("newSize", *len);
         out.end();
     }
     out.end();
+    if expanded {
+        out.begin_document("disambiguatedPaths");
+        let updated = changes.updated.iter().map(|(path, _)| path);
+        let truncated = changes.truncated.iter().map(|(path, _)| path);
+        let all = updated.chain(&changes.removed).chain(truncated);
+        for path in all.filter(|path| path.is_ambiguous) {
+            path.append_parts(out);
+        }
+        out.end();
+    }
     out.end();
+}
+
+/// Where a change is.
+#[derive(Clone, Default)]
+struct Path<'a> {
+    dotted: String,
+    parts: Vec<Part<'a>>,
+    /// Its dots and numbers do not tell fields from sub-fields and array positions.
+    is_ambiguous: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Field(&'a str),
+    Position(&'a str),
+}
+
+impl<'a> Path<'a> {
+    fn then(&self, part: Part<'a>) -> Path<'a> {
+        let (Part::Field(name) | Part::Position(name)) = part;
+        let mut path = self.clone();
+        if !path.parts.is_empty() {
+            path.dotted.push('.');
+        }
+        path.dotted.push_str(name);
+        // A number is no position at the top, nor with zeros in front.
+        let like_position = !path.parts.is_empty() && array_index(name).is_some();
+        path.is_ambiguous |=
+            matches!(part, Part::Field(_)) && (name.contains('.') || like_position);
+        path.parts.push(part);
+        path
+    }
+
+    fn append_parts(&self, out: &mut DocBuilder) {
+        out.begin_array(&self.dotted);
+        for part in &self.parts {
+            match part {
+                Part::Field(name) => out.push(*name),
+                Part::Position(digits) => out.push(digits.parse::<i32>().unwrap_or(i32::MAX)),
+            };
+        }
+        out.end();
+    }
 }
 
 #[derive(Default)]
 struct Changes<'a> {
-    updated: Vec<(String, RawValue<'a>)>,
-    removed: Vec<String>,
-    truncated: Vec<(String, RawValue<'a>)>,
+    updated: Vec<(Path<'a>, RawValue<'a>)>,
+    removed: Vec<Path<'a>>,
+    truncated: Vec<(Path<'a>, RawValue<'a>)>,
 }
 
 impl<'a> Changes<'a> {
-    fn document(&mut self, prefix: &str, diff: RawDoc<'a>) {
-        let path = |name: &str| match prefix {
-            "" => name.to_owned(),
-            prefix => format!("{prefix}.{name}"),
-        };
+    fn document(&mut self, at: &Path<'a>, diff: RawDoc<'a>) {
+        let field = |name: &'a str| at.then(Part::Field(name));
         for element in diff.iter() {
             match (element.key(), element.value()) {
                 ("d", RawValue::Document(gone)) => {
-                    self.removed.extend(gone.iter().map(|e| path(e.key())));
+                    self.removed.extend(gone.iter().map(|e| field(e.key())));
                 }
                 ("u" | "i", RawValue::Document(set)) => {
-                    let set = set.iter().map(|e| (path(e.key()), e.value()));
+                    let set = set.iter().map(|e| (field(e.key()), e.value()));
                     self.updated.extend(set);
                 }
                 (key, RawValue::Document(sub)) if key.starts_with('s') => {
-                    self.nested(&path(&key[1..]), sub);
+                    self.nested(&field(&key[1..]), sub);
                 }
                 _ => {}
             }
         }
     }
 
-    fn nested(&mut self, prefix: &str, diff: RawDoc<'a>) {
+    fn nested(&mut self, at: &Path<'a>, diff: RawDoc<'a>) {
         if !matches!(diff.first(), Some(first) if first.key() == "a") {
-            return self.document(prefix, diff);
+            return self.document(at, diff);
         }
         for element in diff.iter().skip(1) {
             match (element.key(), element.value()) {
-                ("l", len) => self.truncated.push((prefix.to_owned(), len)),
+                ("l", len) => self.truncated.push((at.clone(), len)),
                 (key, value) if key.starts_with('u') => {
                     self.updated
-                        .push((format!("{prefix}.{}", &key[1..]), value));
+                        .push((at.then(Part::Position(&key[1..])), value));
                 }
                 (key, RawValue::Document(sub)) if key.starts_with('s') => {
-                    self.nested(&format!("{prefix}.{}", &key[1..]), sub);
+                    self.nested(&at.then(Part::Position(&key[1..])), sub);
                 }
                 _ => {}
             }

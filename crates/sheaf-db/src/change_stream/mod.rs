@@ -9,6 +9,7 @@
 //! A stream holds no snapshot between two batches, and waiting costs nothing: it is woken by commits.
 
 pub mod event;
+mod split;
 pub mod token;
 
 use std::collections::VecDeque;
@@ -85,6 +86,8 @@ pub struct StreamOptions {
     pub before_change: BeforeChange,
     /// `showExpandedEvents`.
     pub expanded: bool,
+    /// `$changeStreamSplitLargeEvent` is the last stage.
+    pub split: bool,
 }
 
 /// A stream, open.
@@ -169,6 +172,18 @@ impl ChangeStream {
                     == Some(RawValue::String("initiating the oplog")))
             });
         let needed = self.seen.time.as_u64();
+        let resumed = matches!(self.options.start, Start::After(token, _) if token.kind != TokenKind::HighWater);
+        if resumed && needed >= oldest {
+            let key = record_key(&RecordId::new(needed as i64));
+            let there = cursor.seek(&key).coded()? && cursor.key() == &key[..];
+            if !there {
+                return Err(Error::new(
+                    ErrorCode::CHANGE_STREAM_FATAL_ERROR,
+                    "cannot resume stream; the resume token was not found",
+                )
+                .with_label(label::NON_RESUMABLE_CHANGE_STREAM));
+            }
+        }
         if needed + 1 < oldest && !(first_ever && matches!(self.options.start, Start::AtTime(_))) {
             return Err(Error::new(
                 ErrorCode::CHANGE_STREAM_HISTORY_LOST,
@@ -192,6 +207,10 @@ impl ChangeStream {
             if self.seen == before {
                 return Ok(());
             }
+        }
+        // Nobody is told of what a crash could still undo.
+        if !self.ready.is_empty() {
+            self.db.sync()?;
         }
         Ok(())
     }
@@ -241,7 +260,9 @@ impl ChangeStream {
         let mut operations = Vec::new();
         event::operations(entry, time, |operation| operations.push(operation));
         for operation in operations {
-            if self.invalidated || operation.token <= self.seen {
+            // Of the event that a fragment was of the later fragments follow.
+            let rest = self.seen.fragment > 0 && operation.token == self.seen.whole();
+            if self.invalidated || (operation.token <= self.seen && !rest) {
                 continue;
             }
             let Some((kind, db, name)) = event::classify(operation.doc) else {
@@ -279,12 +300,12 @@ impl ChangeStream {
     /// Has the stages judge an event.
     fn pass(&mut self, op: &OpContext, token: ResumeToken, event: DocBuf) -> Result<()> {
         if self.stages.is_empty() {
-            self.ready.push_back((token, event));
-            return Ok(());
+            return self.give(token, event);
         }
         let mut exec = PipelineExec::new(&self.stages);
         let mut documents = Documents::from(vec![event]);
         let env = self.context.environment(op);
+        let mut passed = Vec::new();
         while let Some(doc) = exec.next(&mut documents, &env)? {
             if doc.get("_id") != Some(RawValue::Document(token.to_doc().as_raw())) {
                 return Err(Error::new(
@@ -295,9 +316,42 @@ impl ChangeStream {
                 )
                 .with_label(label::NON_RESUMABLE_CHANGE_STREAM));
             }
-            self.ready.push_back((token, doc));
+            passed.push(doc);
+        }
+        drop(env);
+        drop(exec);
+        for doc in passed {
+            self.give(token, doc)?;
         }
         Ok(())
+    }
+
+    /// Has the event given to the client, in fragments if it must be.
+    fn give(&mut self, token: ResumeToken, event: DocBuf) -> Result<()> {
+        // Fragments that the client has.
+        let had = match self.seen.whole() == token {
+            true => self.seen.fragment as usize,
+            false => 0,
+        };
+        if self.options.split && split::is_too_large(event.as_raw()) {
+            let fragments = split::split(event.as_raw(), token)?;
+            if had <= fragments.len() {
+                self.ready.extend(fragments.into_iter().skip(had));
+                return Ok(());
+            }
+        } else if had == 0 {
+            if split::is_too_large(event.as_raw()) {
+                return Err(split::too_large(event.as_raw().len_bytes()));
+            }
+            self.ready.push_back((token, event));
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorCode::CHANGE_STREAM_FATAL_ERROR,
+            "the resume token is that of a fragment of an event, which this pipeline does not split the same way; \
+             resume with the same stages, $changeStreamSplitLargeEvent last",
+        )
+        .with_label(label::NON_RESUMABLE_CHANGE_STREAM))
     }
 
     fn images(

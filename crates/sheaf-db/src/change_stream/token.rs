@@ -1,7 +1,8 @@
 //! Resume tokens: where in the oplog a change stream is.
 //!
 //! ```text
-//!   {_data: "82" time:8 version:1 kind:1 operation:4}    as hexadecimal digits; ordered as the events are
+//!   {_data: "82" time:8 version:1 operation:4 kind:1}                    as hexadecimal digits; ordered as the events are
+//!   {_data: "82" time:8 version:1 operation:4 kind:1 fragment:4}         of a part of an event
 //! ```
 //!
 //! A token of an event stands for it: the stream goes on behind it. A high-water mark stands for a time
@@ -33,6 +34,8 @@ pub struct ResumeToken {
     pub kind: TokenKind,
     /// Which of the operations of a transaction; 0 for other entries.
     pub operation: u32,
+    /// Which part of an event that was split, from 1; 0 of a whole one.
+    pub fragment: u32,
 }
 
 impl ResumeToken {
@@ -42,6 +45,15 @@ impl ResumeToken {
             time,
             kind: TokenKind::HighWater,
             operation: 0,
+            fragment: 0,
+        }
+    }
+
+    /// That of the whole event.
+    pub fn whole(self) -> ResumeToken {
+        ResumeToken {
+            fragment: 0,
+            ..self
         }
     }
 
@@ -52,11 +64,14 @@ impl ResumeToken {
             TokenKind::Invalidate => 1,
             TokenKind::HighWater => 2,
         };
-        let data = format!(
+        let mut data = format!(
             "{PREFIX}{:016X}{VERSION:02X}{:08X}{kind:02X}",
             self.time.as_u64(),
             self.operation
         );
+        if self.fragment > 0 {
+            data += &format!("{:08X}", self.fragment);
+        }
         let mut out = DocBuilder::new();
         out.append("_data", data.as_str());
         out.finish()
@@ -74,12 +89,17 @@ impl ResumeToken {
                 .get(from..to)
                 .and_then(|digits| u64::from_str_radix(digits, 16).ok())
         };
-        let (Some(time), Some(version), Some(operation), Some(kind), 28) = (
+        let fragment = match digits.len() {
+            28 => Some(0),
+            36 => part(28, 36).filter(|fragment| *fragment > 0),
+            _ => None,
+        };
+        let (Some(time), Some(version), Some(operation), Some(kind), Some(fragment)) = (
             part(0, 16),
             part(16, 18),
             part(18, 26),
             part(26, 28),
-            digits.len(),
+            fragment,
         ) else {
             return Err(malformed("it is not one of this server's"));
         };
@@ -96,6 +116,7 @@ impl ResumeToken {
             time: Timestamp::from_u64(time),
             kind,
             operation: operation as u32,
+            fragment: fragment as u32,
         })
     }
 }
@@ -118,13 +139,17 @@ mod tests {
             time: Timestamp::from_u64(time),
             kind,
             operation,
+            fragment: 0,
         };
+        let part = |token, fragment| ResumeToken { fragment, ..token };
         let tokens = [
             token(5 << 32 | 1, TokenKind::Event, 0),
             token(5 << 32 | 1, TokenKind::Invalidate, 0),
             token(5 << 32 | 1, TokenKind::HighWater, 0),
             token(5 << 32 | 2, TokenKind::Event, 0),
             token(5 << 32 | 2, TokenKind::Event, 1),
+            part(token(5 << 32 | 2, TokenKind::Event, 1), 1),
+            part(token(5 << 32 | 2, TokenKind::Event, 1), 2),
             token(6 << 32, TokenKind::Event, u32::MAX),
         ];
         let mut texts = Vec::new();
@@ -146,6 +171,8 @@ mod tests {
             doc! {"_data": "82xx00000500000001010000000000"},
             doc! {"_data": "8200000005000000010200000000000"},
             doc! {"_data": "82ä"},
+            doc! {"_data": "820000000500000001010000000000"},
+            doc! {"_data": "82000000050000000101000000000000000000"},
         ] {
             let error = ResumeToken::parse(bad.as_raw()).unwrap_err();
             assert_eq!(error.code(), ErrorCode::INVALID_RESUME_TOKEN);

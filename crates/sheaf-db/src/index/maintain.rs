@@ -17,6 +17,7 @@ use std::ops::Bound;
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_query::update::ModifiedPaths;
 use sheaf_storage::{KeyWrite, Prior, TableFate, TableId};
 
 use crate::index::Index;
@@ -32,7 +33,11 @@ use crate::write::unit::{Scratch, Slot, WriteUnit};
 pub enum Modified<'a> {
     /// Only values at paths for which this says that they may be others now.
     Paths(&'a dyn Fn(&FieldPath) -> bool),
-    /// Anything.
+    /// Only what is at these paths: operators did it.
+    Operators(&'a ModifiedPaths),
+    /// Only what is at these paths: a pipeline did it.
+    Pipeline(&'a ModifiedPaths),
+    /// Anything: a replacement, which the oplog tells as a whole.
     Everything,
 }
 
@@ -40,6 +45,9 @@ impl Modified<'_> {
     pub(crate) fn touches(&self, index: &Index) -> bool {
         match self {
             Modified::Paths(may_affect) => index.depends_on(may_affect),
+            Modified::Operators(paths) | Modified::Pipeline(paths) => {
+                index.depends_on(&|path: &FieldPath| paths.may_affect(path))
+            }
             Modified::Everything => true,
         }
     }

@@ -239,7 +239,8 @@ impl DocumentUpdate for Applier<'_> {
                 document: doc,
                 modified: match self.driver.kind() {
                     UpdateKind::Replacement => ModifiedBy::Everything,
-                    _ => ModifiedBy::Paths(Box::new(move |path| modified.may_affect(path))),
+                    UpdateKind::Operators => ModifiedBy::Operators(modified),
+                    UpdateKind::Pipeline => ModifiedBy::Pipeline(modified),
                 },
             },
         })

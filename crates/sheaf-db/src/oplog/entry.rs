@@ -18,6 +18,7 @@ use sheaf_storage::{TableId, WriteUnitOfWork};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
+use crate::index::maintain::Modified;
 use crate::records::record_key;
 
 /// The term of a node that has no others to elect it.
@@ -25,6 +26,9 @@ pub const TERM: i64 = 1;
 
 /// Operations of a transaction fill one entry up to here, in bytes.
 const APPLY_OPS_BYTES_MAX: usize = 15 << 20;
+
+/// Names, types and the UUID of an operation in an entry take no more.
+const APPLY_OPS_OVERHEAD_BYTES: usize = 128;
 
 /// One change, as a unit of work notes it.
 #[derive(Debug, Clone)]
@@ -66,9 +70,13 @@ impl LoggedOp {
         uuid: Uuid,
         old: RawDoc<'_>,
         new: RawDoc<'_>,
-        replaced: bool,
+        modified: Modified<'_>,
     ) -> LoggedOp {
-        let found = if replaced { None } else { diff::diff(old, new) };
+        let found = match modified {
+            Modified::Everything => None,
+            Modified::Operators(paths) => diff::diff_of_paths(old, new, paths),
+            Modified::Pipeline(_) | Modified::Paths(_) => diff::diff(old, new),
+        };
         let o = match found {
             Some(found) => {
                 let mut o = DocBuilder::new();
@@ -121,6 +129,16 @@ impl LoggedOp {
     /// Whether it is about this server's own data, of which nobody else is told.
     pub(crate) fn is_local(&self) -> bool {
         self.ns.starts_with("local.")
+    }
+
+    /// About how many bytes it takes, in memory and in an entry; not less than in an entry.
+    pub(crate) fn len_bytes(&self) -> usize {
+        let doc = |doc: &Option<DocBuf>| doc.as_ref().map_or(0, |doc| doc.as_raw().len_bytes());
+        self.o.as_raw().len_bytes()
+            + doc(&self.o2)
+            + doc(&self.pre_image)
+            + self.ns.len()
+            + APPLY_OPS_OVERHEAD_BYTES
     }
 
     /// Nothing was changed.
@@ -211,16 +229,10 @@ fn split(ops: &[LoggedOp]) -> impl Iterator<Item = &[LoggedOp]> {
             return None;
         }
         let mut bytes = 0;
-        let image = |op: &LoggedOp| {
-            op.pre_image
-                .as_ref()
-                .map_or(0, |doc| doc.as_raw().len_bytes())
-        };
-        let size = |op: &LoggedOp| op.o.as_raw().len_bytes() + image(op) + op.ns.len() + 256;
         let fits = rest
             .iter()
             .take_while(|op| {
-                bytes += size(op);
+                bytes += op.len_bytes();
                 bytes <= APPLY_OPS_BYTES_MAX
             })
             .count();

@@ -94,7 +94,6 @@ impl WriteUnit {
         modified: Modified<'_>,
     ) -> Result<()> {
         crate::write::document_rules::check_size(new.len_bytes())?;
-        let replaced = matches!(modified, Modified::Everything);
         let change = Change {
             id,
             old: Some(old),
@@ -112,7 +111,7 @@ impl WriteUnit {
             }
         }
         self.log(slot, |c| {
-            LoggedOp::update(c.ns(), c.uuid(), old, new, replaced)
+            LoggedOp::update(c.ns(), c.uuid(), old, new, modified)
                 .with_pre_image(old, c.options().keeps_images())
         });
         self.stats.docs_modified += 1;

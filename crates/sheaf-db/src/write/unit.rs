@@ -38,6 +38,7 @@ use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
 use crate::retryable::Remembered;
 use crate::storage_error::{Coded, coded};
+use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
 
 /// How long a wait for a lock goes on before it looks whether the operation was killed.
@@ -98,7 +99,11 @@ pub struct WriteUnit {
     pub(crate) remembered: Vec<Remembered>,
     /// What the oplog is to say; `None` while it is off.
     logged: Option<Vec<LoggedOp>>,
+    /// Bytes of `logged`.
+    logged_bytes: u64,
     _silent: Option<Silent>,
+    /// What a transaction's unit holds of the memory for transactions.
+    charge: Option<Charge>,
     /// The transaction whose statement has the unit now.
     lent: Option<Lent>,
 }
@@ -136,6 +141,7 @@ pub struct UnitSavepoint {
     storage: Savepoint,
     stats: WriteStats,
     logged: usize,
+    logged_bytes: u64,
 }
 
 impl Db {
@@ -166,7 +172,9 @@ impl Db {
 
     /// Begins a transaction's unit, which has no collection open yet.
     pub(crate) fn begin_unit(self: &Arc<Self>, isolation: Isolation) -> Result<WriteUnit> {
-        self.unit_of(Vec::new(), Patience::FailsAtOnce, isolation)
+        let mut unit = self.unit_of(Vec::new(), Patience::FailsAtOnce, isolation)?;
+        unit.charge = Some(Charge::new(self));
+        Ok(unit)
     }
 
     fn unit_of(
@@ -187,6 +195,8 @@ impl Db {
             db: self.clone(),
             remembered: Vec::new(),
             logged: silent.is_none().then(Vec::new),
+            logged_bytes: 0,
+            charge: None,
             _silent: silent,
             unit,
             base,
@@ -400,6 +410,7 @@ impl WriteUnit {
             storage: self.unit.savepoint(),
             stats: self.stats,
             logged: self.logged.as_ref().map_or(0, Vec::len),
+            logged_bytes: self.logged_bytes,
         }
     }
 
@@ -410,6 +421,7 @@ impl WriteUnit {
         self.stats = savepoint.stats;
         if let Some(logged) = &mut self.logged {
             logged.truncate(savepoint.logged);
+            self.logged_bytes = savepoint.logged_bytes;
         }
     }
 
@@ -423,6 +435,10 @@ impl WriteUnit {
     ///
     /// The unit of a transaction goes back to it instead, and commits with it.
     pub fn commit(mut self, op: &OpContext) -> Result<WriteStats> {
+        if let Some(charge) = &mut self.charge {
+            let writes = self.unit.writes();
+            charge.hold(writes.bytes() + self.logged_bytes, writes.operations())?;
+        }
         let lent = self.lent.take();
         let stats = match &lent {
             Some(lent) => txn::since(&self.stats, &lent.stats),
@@ -448,7 +464,9 @@ impl WriteUnit {
         if let Some(logged) = &mut self.logged
             && collection.ns().is_replicated()
         {
-            logged.push(change(collection));
+            let change = change(collection);
+            self.logged_bytes += change.len_bytes() as u64;
+            logged.push(change);
         }
     }
 

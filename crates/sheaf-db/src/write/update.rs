@@ -13,8 +13,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
+
+use sheaf_query::update::ModifiedPaths;
 
 use crate::catalog::collection::Collection;
 use crate::database::Db;
@@ -43,8 +44,10 @@ pub enum Applied {
 
 /// What an update may have changed, to keep.
 pub enum ModifiedBy {
-    /// Only values at paths for which this says that they may be others now.
-    Paths(Box<dyn Fn(&FieldPath) -> bool>),
+    /// Only what is at these paths: operators did it.
+    Operators(ModifiedPaths),
+    /// Only what is at these paths: a pipeline did it.
+    Pipeline(ModifiedPaths),
     /// Anything: a replacement, which the oplog tells as a whole.
     Everything,
 }
@@ -52,7 +55,8 @@ pub enum ModifiedBy {
 impl ModifiedBy {
     pub(crate) fn borrowed(&self) -> Modified<'_> {
         match self {
-            ModifiedBy::Paths(may_affect) => Modified::Paths(&**may_affect),
+            ModifiedBy::Operators(paths) => Modified::Operators(paths),
+            ModifiedBy::Pipeline(paths) => Modified::Pipeline(paths),
             ModifiedBy::Everything => Modified::Everything,
         }
     }

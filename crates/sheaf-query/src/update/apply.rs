@@ -325,11 +325,15 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                     self.out.append_raw_element(element);
                 }
                 Change::Set(new) => {
-                    self.mark();
+                    // What it adds it adds at the end.
+                    match leaf.operator {
+                        Operator::AddToSet(_) => self.modified.add_appended(&self.path),
+                        _ => self.mark(),
+                    }
                     self.out.append(key, new.as_raw());
                 }
                 Change::Append(values) => {
-                    self.mark();
+                    self.modified.add_appended(&self.path);
                     self.append(key, value, values);
                 }
                 // An array keeps its other elements' positions: null takes the place.

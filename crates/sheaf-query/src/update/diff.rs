@@ -17,11 +17,26 @@ use std::collections::HashMap;
 
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawArray, RawDoc, RawValue, Result};
 
-/// The difference that makes `new` of `old`; empty when they are the same. An update of a small document is
-/// told as a difference though the document itself is shorter: readers tell an update from a replacement by it.
-/// `None` where it is no smaller than the new document and so large that it may not fit an entry.
+use super::modified_paths::ModifiedPaths;
+
+/// The difference that makes `new` of `old`, found by comparing them: what a pipeline did. Empty when they are the
+/// same. `None` where it is no smaller than the new document, which then tells the same with less.
 pub fn diff(old: RawDoc<'_>, new: RawDoc<'_>) -> Option<DocBuf> {
-    let found = diff_docs(old, new, 0);
+    let found = diff_docs(old, new, 0, &Guide::Compare);
+    (found.as_raw().len_bytes() < new.len_bytes()).then_some(found)
+}
+
+/// The difference that makes `new` of `old`, told by the paths that operators changed: what was set as a whole is
+/// told as a whole, and what was changed inside a sub-document as a change inside, however small that is. It is told as
+/// a difference though the document itself may be shorter: readers tell an update from a replacement by it.
+/// `None` where it is no smaller than the new document and so large that it may not fit an entry.
+pub fn diff_of_paths(old: RawDoc<'_>, new: RawDoc<'_>, modified: &ModifiedPaths) -> Option<DocBuf> {
+    let guide = Guide::Paths {
+        modified,
+        at: String::new(),
+        paths: modified.iter().collect(),
+    };
+    let found = diff_docs(old, new, 0, &guide);
     let len = found.as_raw().len_bytes();
     (len < new.len_bytes() || len <= LARGER_THAN_DOCUMENT_BYTES_MAX).then_some(found)
 }
@@ -32,7 +47,67 @@ const LARGER_THAN_DOCUMENT_BYTES_MAX: usize = 1 << 20;
 /// Below this depth values are replaced as a whole.
 const DEPTH_MAX: usize = 100;
 
-fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize) -> DocBuf {
+/// What decides whether the change of a value is told as a difference inside it.
+enum Guide<'p> {
+    /// Its size.
+    Compare,
+    /// Every change inside.
+    Inside,
+    /// Whether paths lead inside.
+    Paths {
+        modified: &'p ModifiedPaths,
+        /// The path of what is compared, with a dot behind it; empty at the top.
+        at: String,
+        /// Paths that were changed, from here on.
+        paths: Vec<&'p str>,
+    },
+}
+
+impl<'p> Guide<'p> {
+    /// For the value under `key`; `None` when it is told as a whole.
+    fn into(&self, key: &str, before: RawValue<'_>, after: RawValue<'_>) -> Option<Guide<'p>> {
+        match self {
+            Guide::Compare => Some(Guide::Compare),
+            Guide::Inside => Some(Guide::Inside),
+            Guide::Paths {
+                modified,
+                at,
+                paths,
+            } => {
+                let inside = |path: &&'p str| path.strip_prefix(key)?.strip_prefix('.');
+                let below: Vec<&str> = paths.iter().filter_map(inside).collect();
+                if !below.is_empty() {
+                    return Some(Guide::Paths {
+                        modified,
+                        at: format!("{at}{key}."),
+                        paths: below,
+                    });
+                }
+                match (before, after) {
+                    (RawValue::Array(before), RawValue::Array(_))
+                        if !before.is_empty() && modified.is_appended(&format!("{at}{key}")) =>
+                    {
+                        Some(Guide::Inside)
+                    }
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Whether a null behind the end of the old array is there only to fill it up.
+    fn fills_up(&self, position: &str) -> bool {
+        match self {
+            Guide::Compare | Guide::Inside => false,
+            Guide::Paths { paths, .. } => !paths.iter().any(|path| {
+                path.strip_prefix(position)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            }),
+        }
+    }
+}
+
+fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize, guide: &Guide<'_>) -> DocBuf {
     let mut removed: Vec<&str> = Vec::new();
     let mut updated = DocBuilder::new();
     let mut added = DocBuilder::new();
@@ -53,7 +128,7 @@ fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize) -> DocBuf {
         if same(before, after) {
             continue;
         }
-        match sub_diff(before, after, depth) {
+        match sub_diff(key, before, after, depth, guide) {
             Some(sub) => nested.push((key, sub)),
             None => {
                 updated.append(key, after);
@@ -96,7 +171,7 @@ fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize) -> DocBuf {
     out.finish()
 }
 
-fn diff_arrays(old: RawArray<'_>, new: RawArray<'_>, depth: usize) -> DocBuf {
+fn diff_arrays(old: RawArray<'_>, new: RawArray<'_>, depth: usize, guide: &Guide<'_>) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append("a", true);
     let (old_len, new_len) = (old.iter().count(), new.iter().count());
@@ -109,34 +184,47 @@ fn diff_arrays(old: RawArray<'_>, new: RawArray<'_>, depth: usize) -> DocBuf {
         if before.is_some_and(|before| same(before, after)) {
             continue;
         }
-        match before.and_then(|before| sub_diff(before, after, depth)) {
+        let position = at.to_string();
+        if before.is_none() && matches!(after, RawValue::Null) && guide.fills_up(&position) {
+            continue;
+        }
+        match before.and_then(|before| sub_diff(&position, before, after, depth, guide)) {
             Some(sub) => {
-                out.append_bson(&format!("s{at}"), &sub);
+                out.append_bson(&format!("s{position}"), &sub);
             }
             None => {
-                out.append(&format!("u{at}"), after);
+                out.append(&format!("u{position}"), after);
             }
         }
     }
     out.finish()
 }
 
-/// A difference inside a value, where that is smaller than the value.
-fn sub_diff(before: RawValue<'_>, after: RawValue<'_>, depth: usize) -> Option<DocBuf> {
+/// A difference inside a value; `None` where the value is told as a whole.
+fn sub_diff(
+    key: &str,
+    before: RawValue<'_>,
+    after: RawValue<'_>,
+    depth: usize,
+    guide: &Guide<'_>,
+) -> Option<DocBuf> {
     if depth >= DEPTH_MAX {
         return None;
     }
+    let guide = guide.into(key, before, after)?;
     let (sub, whole) = match (before, after) {
         (RawValue::Document(before), RawValue::Document(after)) => {
-            (diff_docs(before, after, depth + 1), after.len_bytes())
+            let sub = diff_docs(before, after, depth + 1, &guide);
+            (sub, after.len_bytes())
         }
         (RawValue::Array(before), RawValue::Array(after)) => {
-            let sub = diff_arrays(before, after, depth + 1);
+            let sub = diff_arrays(before, after, depth + 1, &guide);
             (sub, after.as_bytes().len())
         }
         _ => return None,
     };
-    (sub.as_raw().len_bytes() < whole).then_some(sub)
+    let told_inside = !matches!(guide, Guide::Compare) || sub.as_raw().len_bytes() < whole;
+    told_inside.then_some(sub)
 }
 
 /// Whether two values are the same bytes of the same type: 1 and 1.0 are not.
@@ -311,6 +399,7 @@ impl<'a> Parts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::update::{ApplyContext, Outcome, UpdateDriver};
     use sheaf_bson::json::parse_doc;
 
     fn doc(text: &str) -> DocBuf {
@@ -355,29 +444,135 @@ mod tests {
         ];
         for (old, new, expected) in rows {
             let (old, new) = (doc(old), doc(new));
-            let found = diff_docs(old.as_raw(), new.as_raw(), 0);
+            let found = diff_docs(old.as_raw(), new.as_raw(), 0, &Guide::Compare);
             assert_eq!(found.to_string(), doc(expected).to_string(), "{old} {new}");
             let applied = apply(old.as_raw(), found.as_raw()).unwrap();
             assert_eq!(applied.to_string(), new.to_string());
         }
     }
 
-    #[test]
-    fn a_difference_may_be_larger_than_a_small_document() {
-        let (old, new) = (doc("{_id: 1, aaa: 1, bbb: 2}"), doc("{_id: 1, c: 3}"));
-        let found = diff(old.as_raw(), new.as_raw()).unwrap();
-        let expected = doc("{d: {aaa: false, bbb: false}, i: {c: 3}}");
-        assert_eq!(found.to_string(), expected.to_string());
+    /// What operators make of a document, as the oplog tells it.
+    fn told(old: &str, update: &str) -> String {
+        let (old, update) = (doc(old), doc(update));
+        let variables = crate::expression::VariableScope::default();
+        let update = RawValue::Document(update.as_raw());
+        let driver = UpdateDriver::parse(update, None, &variables).unwrap();
+        let outcome = driver.apply(old.as_raw(), &ApplyContext::default());
+        let Outcome::Changed { doc: new, modified } = outcome.unwrap() else {
+            return "nothing".to_owned();
+        };
+        let found = diff_of_paths(old.as_raw(), new.as_raw(), &modified).unwrap();
+        let applied = apply(old.as_raw(), found.as_raw()).unwrap();
+        assert_eq!(applied.to_string(), new.to_string(), "{found}");
+        let twice = apply(applied.as_raw(), found.as_raw()).unwrap();
+        assert_eq!(twice.to_string(), new.to_string(), "{found}");
+        found.to_string()
     }
 
     #[test]
-    fn a_difference_larger_than_a_large_document_is_none() {
+    fn operators_are_told_by_their_paths() {
+        let rows = [
+            // Inside a sub-document that is there, however small.
+            (
+                "{_id: 1, a: {b: 1}}",
+                "{$set: {'a.b': 2}}",
+                "{sa: {u: {b: 2}}}",
+            ),
+            (
+                "{_id: 1, a: {b: 1}}",
+                "{$set: {'a.c': 2}}",
+                "{sa: {i: {c: 2}}}",
+            ),
+            (
+                "{_id: 1, a: {b: 1}}",
+                "{$unset: {'a.b': 1}}",
+                "{sa: {d: {b: false}}}",
+            ),
+            (
+                "{_id: 1, a: {b: {c: 1}}}",
+                "{$inc: {'a.b.c': 1}}",
+                "{sa: {sb: {u: {c: 2}}}}",
+            ),
+            // What was set as a whole, however much of it was there before.
+            (
+                "{_id: 1, a: {b: 1, c: 1}}",
+                "{$set: {a: {b: 1, c: 2}}}",
+                "{u: {a: {b: 1, c: 2}}}",
+            ),
+            ("{_id: 1}", "{$set: {'a.b': 2}}", "{i: {a: {b: 2}}}"),
+            ("{_id: 1, a: 5}", "{$set: {a: {b: 2}}}", "{u: {a: {b: 2}}}"),
+            // Two beside each other, and one whose name begins like the other's.
+            (
+                "{_id: 1, a: {b: 1}, ab: 1}",
+                "{$set: {'a.b': 2, ab: 2}}",
+                "{u: {ab: 2}, sa: {u: {b: 2}}}",
+            ),
+            // Arrays: appended elements by their position, the first one with its array.
+            ("{_id: 1, s: []}", "{$push: {s: 7}}", "{u: {s: [7]}}"),
+            (
+                "{_id: 1, s: [7]}",
+                "{$push: {s: 8}}",
+                "{ss: {a: true, u1: 8}}",
+            ),
+            (
+                "{_id: 1, s: [7]}",
+                "{$addToSet: {s: {$each: [7, 8, 9]}}}",
+                "{ss: {a: true, u1: 8, u2: 9}}",
+            ),
+            ("{_id: 1, s: [7, 8]}", "{$pull: {s: 8}}", "{u: {s: [7]}}"),
+            ("{_id: 1, s: [7, 8]}", "{$pop: {s: 1}}", "{u: {s: [7]}}"),
+            (
+                "{_id: 1, s: [7, 8]}",
+                "{$set: {'s.1': 9}}",
+                "{ss: {a: true, u1: 9}}",
+            ),
+            (
+                "{_id: 1, s: [7]}",
+                "{$set: {'s.3': 9}}",
+                "{ss: {a: true, u3: 9}}",
+            ),
+            (
+                "{_id: 1, s: [{a: 1}]}",
+                "{$set: {'s.0.a': 2}}",
+                "{ss: {a: true, s0: {u: {a: 2}}}}",
+            ),
+            (
+                "{_id: 1, s: [{a: [1]}]}",
+                "{$push: {'s.0.a': 2}}",
+                "{ss: {a: true, s0: {sa: {a: true, u1: 2}}}}",
+            ),
+            // Larger than the document, and no replacement.
+            (
+                "{_id: 1, aaa: 1, bbb: 2}",
+                "{$unset: {aaa: 1, bbb: 1}}",
+                "{d: {aaa: false, bbb: false}}",
+            ),
+            (
+                "{_id: 1, a: 1}",
+                "{$rename: {a: 'b'}}",
+                "{d: {a: false}, i: {b: 1}}",
+            ),
+        ];
+        for (old, update, expected) in rows {
+            assert_eq!(
+                told(old, update),
+                doc(expected).to_string(),
+                "{old} {update}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_larger_than_the_document_is_none() {
+        let (old, new) = (doc("{_id: 1, aaa: 1, bbb: 2}"), doc("{_id: 1, c: 3}"));
+        assert_eq!(diff(old.as_raw(), new.as_raw()), None);
         let mut old = DocBuilder::new();
         for i in 0..100_000 {
             old.append(&format!("a field that goes {i}"), RawValue::Null);
         }
-        let (old, new) = (old.finish(), doc("{_id: 1, c: 3}"));
-        assert_eq!(diff(old.as_raw(), new.as_raw()), None);
+        let old = old.finish();
+        let modified = ModifiedPaths::default();
+        assert_eq!(diff_of_paths(old.as_raw(), new.as_raw(), &modified), None);
     }
 
     #[test]
@@ -446,7 +641,7 @@ mod tests {
         let mut seed = 7;
         for _ in 0..4000 {
             let (old, new) = (random(&mut seed, 0), random(&mut seed, 0));
-            let found = diff_docs(old.as_raw(), new.as_raw(), 0);
+            let found = diff_docs(old.as_raw(), new.as_raw(), 0, &Guide::Compare);
             let once = apply(old.as_raw(), found.as_raw()).unwrap();
             assert_eq!(once.to_string(), new.to_string(), "{old} {found}");
             let twice = apply(once.as_raw(), found.as_raw()).unwrap();

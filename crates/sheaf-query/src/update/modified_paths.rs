@@ -10,6 +10,8 @@ use sheaf_bson::path::{FieldPath, array_index};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModifiedPaths {
     paths: Vec<String>,
+    /// Those of arrays that got elements behind those they had, and nothing else.
+    appended: Vec<String>,
 }
 
 impl ModifiedPaths {
@@ -17,6 +19,17 @@ impl ModifiedPaths {
         if let Err(at) = self.paths.binary_search_by(|p| p.as_str().cmp(path)) {
             self.paths.insert(at, path.to_owned());
         }
+    }
+
+    /// The array at `path` got further elements at its end.
+    pub(super) fn add_appended(&mut self, path: &str) {
+        self.add(path);
+        self.appended.push(path.to_owned());
+    }
+
+    /// Whether all that happened to the array at `path` is that it got further elements at its end.
+    pub fn is_appended(&self, path: &str) -> bool {
+        self.appended.iter().any(|appended| appended == path)
     }
 
     /// Whether nothing changed.

@@ -91,6 +91,8 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
         "transactions" => {
             out.begin_document(section);
             server.sessions.append_status(out);
+            let held = server.db.transaction_memory().used();
+            out.append("memoryBytesHeld", held as i64);
             out.end();
         }
         "mem" => {

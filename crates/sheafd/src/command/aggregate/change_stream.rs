@@ -3,6 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 use sheaf_db::Namespace;
 use sheaf_db::aggregate::AggregateContext;
+use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::change_stream::event::Watched;
 use sheaf_db::change_stream::token::ResumeToken;
 use sheaf_db::change_stream::{BeforeChange, ChangeStream, FullDocument, Start, StreamOptions};
@@ -14,11 +15,12 @@ use super::super::fields;
 use super::Request;
 
 const STAGE: &str = "$changeStream";
+/// The stage that splits large events; it is the stream's own.
+const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
 /// Stages that may follow: those that make one event of one event, or none.
 const FOLLOWERS: &[&str] = &[
     "$addFields",
-    "$changeStreamSplitLargeEvent",
     "$match",
     "$project",
     "$redact",
@@ -69,6 +71,9 @@ pub fn run(
         ),
         false => {
             let namespace = cx.collection()?;
+            if cx.server.db.catalog().view(&namespace).is_some() {
+                return Err(not_on_view(&namespace));
+            }
             let name = namespace.as_str().to_owned();
             (namespace, name)
         }
@@ -93,11 +98,19 @@ pub fn run(
         },
         true => Watched::Database(cx.db.to_owned()),
     };
-    let options = options(cx.db, watched, spec)?;
+    let mut options = options(cx.db, watched, spec)?;
     let mut followers = sheaf_bson::ArrayBuilder::new();
     for stage in stages {
-        check_follower(stage)?;
-        followers.push(stage);
+        if options.split {
+            return Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                format!("{SPLIT} must be the last stage in the pipeline"),
+            ));
+        }
+        options.split = check_follower(stage)?;
+        if !options.split {
+            followers.push(stage);
+        }
     }
     let followers = followers.finish();
     let parse = super::parse_context(request.let_vars, None)?;
@@ -123,15 +136,19 @@ pub fn run(
     )
 }
 
-fn check_follower(stage: RawValue<'_>) -> Result<(), Error> {
+/// Refuses a stage that may not follow; whether it is the one that splits events.
+fn check_follower(stage: RawValue<'_>) -> Result<bool, Error> {
     let RawValue::Document(stage) = stage else {
-        return Ok(());
+        return Ok(false);
     };
     match stage.first() {
-        Some(first) if first.key() == "$changeStreamSplitLargeEvent" => Err(Error::new(
-            ErrorCode::NOT_IMPLEMENTED,
-            "$changeStreamSplitLargeEvent is not supported",
-        )),
+        Some(first) if first.key() == SPLIT => match first.value() {
+            RawValue::Document(spec) if spec.is_empty() => Ok(true),
+            _ => Err(Error::new(
+                ErrorCode::FAILED_TO_PARSE,
+                format!("the argument of {SPLIT} must be an empty object"),
+            )),
+        },
         Some(first) if !FOLLOWERS.contains(&first.key()) && first.key().starts_with('$') => {
             Err(Error::new(
                 ErrorCode::ILLEGAL_OPERATION,
@@ -141,7 +158,7 @@ fn check_follower(stage: RawValue<'_>) -> Result<(), Error> {
                 ),
             ))
         }
-        _ => Ok(()),
+        _ => Ok(false),
     }
 }
 
@@ -152,6 +169,7 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
         full_document: FullDocument::Default,
         before_change: BeforeChange::Off,
         expanded: false,
+        split: false,
     };
     let mut starts = 0;
     for element in spec.iter() {
@@ -196,11 +214,23 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
             "Only one type of resume option is allowed, but multiple were found.",
         ));
     }
-    if options.watched == Watched::Database("admin".into()) {
-        return Err(Error::new(
+    let internal = |what: String| {
+        Error::new(
             ErrorCode::INVALID_NAMESPACE,
-            "$changeStream may not be opened on the internal admin database",
-        ));
+            format!("{STAGE} may not be opened on the internal {what}"),
+        )
+    };
+    match &options.watched {
+        Watched::Deployment => {}
+        Watched::Database(db) | Watched::Collection { db, .. }
+            if matches!(&**db, "admin" | "config" | "local") =>
+        {
+            return Err(internal(format!("{db} database")));
+        }
+        Watched::Collection { db, name } if name.starts_with("system.") => {
+            return Err(internal(format!("{db}.{name} collection")));
+        }
+        Watched::Database(_) | Watched::Collection { .. } => {}
     }
     Ok(options)
 }

@@ -217,11 +217,13 @@ impl<'a> CommandContext<'a> {
         self.server.db.view(&self.op, namespace)
     }
 
-    /// Whether the error ends a transaction in a way that lets all of it be tried again: then it is the
-    /// command's own error, and none of one statement.
-    pub fn is_transient(&self, error: &Error) -> bool {
+    /// Whether the error is that of the transaction, which can be tried again or has become too large: then it is
+    /// the command's own error, and none of one statement.
+    pub fn is_of_transaction(&self, error: &Error) -> bool {
         self.op.transaction().is_some()
-            && (sheaf_db::is_write_conflict(error) || error.has_label(label::TRANSIENT_TRANSACTION))
+            && (sheaf_db::is_write_conflict(error)
+                || error.has_label(label::TRANSIENT_TRANSACTION)
+                || error.code() == ErrorCode::TRANSACTION_TOO_LARGE_FOR_CACHE)
     }
 
     /// A write of the command was refused: that ends the transaction that it is a statement of.
@@ -447,6 +449,12 @@ impl WriteConcern {
 }
 
 fn check_lsid(lsid: RawDoc<'_>) -> Result<(), Error> {
+    for element in lsid.iter() {
+        match element.key() {
+            "id" | "uid" => {}
+            other => return Err(unknown_field("lsid", other)),
+        }
+    }
     match lsid.get("id") {
         Some(RawValue::Binary { subtype: 4, bytes }) if bytes.len() == 16 => Ok(()),
         Some(_) => Err(Error::new(

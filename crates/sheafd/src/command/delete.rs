@@ -81,7 +81,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
         n += report.result.deleted;
         if let Err(error) = result {
-            if cx.is_transient(&error) {
+            if cx.is_of_transaction(&error) {
                 return Err(error);
             }
             let ends = sheaf_db::write::ends_operation(&error);

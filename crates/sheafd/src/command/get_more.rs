@@ -2,26 +2,45 @@
 
 use std::time::{Duration, Instant};
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 
 use super::batch;
 use super::context::CommandContext;
 use super::fields;
 use crate::session::cursors::ClientCursor;
+use crate::session::logical::session_id;
 
 /// How long a getMore on a cursor that waits for more waits when the client does not say.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 
+/// A cursor is read in the session that has opened it.
+fn check_session(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), Error> {
+    let id = |lsid: RawDoc<'_>| session_id(lsid);
+    let opened = cursor.lsid.as_ref().and_then(|lsid| id(lsid.as_raw()));
+    let asking = cx.generic.lsid.and_then(id);
+    match (opened, asking) {
+        (None, Some(_)) => Err(Error::new(
+            ErrorCode(50736),
+            "Cannot run getMore on a cursor which was not created in a session, in a session",
+        )),
+        (Some(_), None) => Err(Error::new(
+            ErrorCode(50737),
+            "Cannot run getMore on a cursor which was created in a session, without an lsid",
+        )),
+        (Some(opened), Some(asking)) if opened != asking => Err(Error::new(
+            ErrorCode(50738),
+            "Cannot run getMore on a cursor which was created in another session",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// A cursor that a transaction has opened is read inside it, and no other is.
 fn check_transaction(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), Error> {
     let asking = cx.transaction.map(|transaction| transaction.number);
-    let own = match (&cursor.lsid, cx.generic.lsid) {
-        (Some(opened), Some(asking)) => opened.get("id") == asking.get("id"),
-        _ => cursor.txn_number.is_none(),
-    };
     match (cursor.txn_number, asking) {
         (None, None) => Ok(()),
-        (Some(opened), Some(asking)) if opened == asking && own => Ok(()),
+        (Some(opened), Some(asking)) if opened == asking => Ok(()),
         (None, Some(_)) => Err(Error::new(
             ErrorCode(50739),
             "Cannot run getMore on a cursor which was not created in a transaction, in a transaction",
@@ -70,7 +89,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let op = cx.op.clone();
     let mut checked_out = server.cursors.check_out(id, &reply_namespace, &op)?;
     let cursor = checked_out.cursor()?;
-    if let Err(error) = check_transaction(cx, cursor) {
+    if let Err(error) = check_session(cx, cursor).and_then(|()| check_transaction(cx, cursor)) {
         checked_out.check_in();
         return Err(error);
     }

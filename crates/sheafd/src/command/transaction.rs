@@ -151,6 +151,12 @@ impl RawTransactionArguments {
         let bulk_write = command.name == "bulkWrite"
             || command.name == "getMore"
                 && body.get("collection") == Some(RawValue::String("$cmd.bulkWrite"));
+        if starts && matches!(command.name, "getMore" | "killCursors") {
+            return unsupported(format!(
+                "Cannot run {} as the first operation in a transaction.",
+                command.name
+            ));
+        }
         if !ends && !bulk_write && matches!(db, "config" | "admin" | "local") {
             return unsupported(format!(
                 "Cannot run command against the '{db}' database in a transaction."

@@ -177,7 +177,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             upserted.push((index, id));
         }
         if let Err(error) = result {
-            if cx.is_transient(&error) {
+            if cx.is_of_transaction(&error) {
                 return Err(error);
             }
             if sheaf_db::write::ends_operation(&error) && errors.is_empty() && index == 0 && n == 0

@@ -318,12 +318,12 @@ impl SessionTable {
         if number < record.number {
             return Err(too_old(session, number, record.number));
         }
-        if number == record.number && !matches!(record.state, TransactionState::None) {
+        if number == record.number {
             return Err(Error::new(
                 ErrorCode::CONFLICTING_OPERATION_IN_PROGRESS,
                 format!(
-                    "Cannot start a transaction at given transaction number {number} as a transaction \
-                     with the same number is already in progress or has ended"
+                    "Cannot start a transaction at given transaction number {number} as a transaction or a \
+                     retryable write with the same number is already in progress or has ended"
                 ),
             ));
         }

@@ -15,6 +15,8 @@ mod operations;
 mod process;
 mod refusals;
 mod server;
+mod session_codes;
+mod transaction_memory;
 mod transactions;
 mod wire;
 mod write_commands;

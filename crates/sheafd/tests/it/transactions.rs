@@ -355,7 +355,7 @@ fn indexes_and_cursors_of_transactions() {
     let id = cursor.get("id").and_then(|id| id.as_i64_exact()).unwrap();
     let more = format!("getMore: NumberLong('{id}'), collection: 'c'");
     let rows = [
-        (format!("{{{more}}}"), "{ok: 0.0, code: 50740}"),
+        (format!("{{{more}}}"), "{ok: 0.0, code: 50737}"),
         (
             inside(&format!("{more}, batchSize: 1"), 3, false),
             "{ok: 1.0}",

@@ -118,7 +118,7 @@ fn run_inserts(
     retry.set_current(left.iter().copied());
     let mut refused = match insert::run_docs(cx, namespace, &docs, ordered) {
         Ok(result) => result.errors.into_iter().peekable(),
-        Err(error) if cx.is_transient(&error) || ends_operation(&error) => return Err(error),
+        Err(error) if cx.is_of_transaction(&error) || ends_operation(&error) => return Err(error),
         // None of them could be stored.
         Err(error) => {
             let failed = if ordered { &left[..1] } else { &left[..] };
@@ -186,7 +186,7 @@ fn run_one(
     };
     match result {
         Ok(()) => Ok(()),
-        Err(error) if cx.is_transient(&error) || ends_operation(&error) => Err(error),
+        Err(error) if cx.is_of_transaction(&error) || ends_operation(&error) => Err(error),
         Err(error) => {
             results.failed(place, &entry.op, &error, counts);
             Ok(())

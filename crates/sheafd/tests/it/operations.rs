@@ -87,6 +87,32 @@ fn time_limits_end_operations() {
     client.ok(&doc! {"ping": 1, "$db": "admin"});
 }
 
+/// One document can keep an expression busy for longer than anybody waits: loops within loops, and
+/// operators that walk a large array each time.
+#[test]
+fn time_limits_end_an_expression_within_a_document() {
+    let server = Server::start();
+    let mut client = filled(&server, 1);
+    let range = |n: i32| doc! {"$range": [0, n]};
+    let loops = doc! {"$map": {"input": range(1_000_000), "as": "i", "in": {
+        "$sum": {"$map": {"input": range(1_000_000), "in": {"$multiply": ["$$this", "$$i"]}}}
+    }}};
+    let walks = doc! {"$let": {"vars": {"all": range(1_000_000)}, "in": {
+        "$filter": {"input": "$$all", "cond": {"$not": [{"$in": [-1, "$$all"]}]}}
+    }}};
+    let joins = doc! {"$let": {"vars": {"all": range(1_000_000)}, "in": {
+        "$map": {"input": "$$all", "in": {"$size": {"$setUnion": ["$$all", ["$$this"]]}}}
+    }}};
+    for expression in [loops, walks, joins] {
+        let pipeline = vec![doc! {"$project": {"n": {"$size": expression}}}];
+        let aggregate = doc! {
+            "aggregate": "c", "pipeline": pipeline, "cursor": {}, "maxTimeMS": 100, "$db": "test"
+        };
+        assert_eq!(client.fails(&aggregate).0, 50);
+    }
+    client.ok(&doc! {"ping": 1, "$db": "admin"});
+}
+
 /// Waits until an operation with this comment runs; its opid.
 fn running(client: &mut Client, comment: &str) -> i64 {
     let end = Instant::now() + Duration::from_secs(30);

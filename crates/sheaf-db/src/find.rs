@@ -23,6 +23,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{HOPELESS_RECORDS_MIN, Statistics};
 use sheaf_query::planner::{self, ExpressKey, PlannerParams};
+use sheaf_query::projection::{MetaField, Metadata};
 use sheaf_query::shape;
 use sheaf_storage::TableId;
 
@@ -279,7 +280,11 @@ pub fn find(
                 let mut doc = Doc::Shared(bytes);
                 if let Some(projection) = &query.projection {
                     let mut out = DocBuilder::new();
-                    projection.apply(doc.as_raw(), None, Some(&record_id), &mut out)?;
+                    let meta = Metadata {
+                        record_id: Some(&record_id),
+                        ..Default::default()
+                    };
+                    projection.apply(doc.as_raw(), None, meta, &mut out)?;
                     doc = Doc::Owned(out.finish_into());
                 }
                 Some(Member {

@@ -16,7 +16,7 @@ use sheaf_bson::{CollationChoice, Collator, DateTime, DocBuf, Error, RawDoc, Raw
 
 use crate::expression::VariableScope;
 use crate::matcher::{self, MatchExpression, ParseContext};
-use crate::projection::Projection;
+use crate::projection::{MetaField, Projection, parse_inclusion};
 use crate::sort::{SortPattern, SortSpec};
 
 /// What a find asks, before normalisation; the borrowed parts of the command.
@@ -28,6 +28,8 @@ pub struct FindSpec<'a> {
     pub sort: Option<RawDoc<'a>>,
     /// Empty keeps whole documents.
     pub projection: Option<RawDoc<'a>>,
+    /// The projection is a pipeline's inclusion, whatever it names.
+    pub inclusion: bool,
     /// Documents passed over first.
     pub skip: u64,
     /// `None` is unlimited, and so is 0.
@@ -161,12 +163,22 @@ impl CanonicalQuery {
         let projection_doc = spec.projection.unwrap_or(RawDoc::EMPTY);
         let projection = match projection_doc.is_empty() {
             true => None,
+            false if spec.inclusion => Some(parse_inclusion(projection_doc, context)?),
             false => Some(Projection::parse(projection_doc, context)?),
         };
         let projection = match projection {
             Some(projection) if spec.show_record_id => Some(projection.with_record_id()),
             other => other,
         };
+        if sort.is_none()
+            && projection
+                .as_ref()
+                .is_some_and(|p| p.needs(MetaField::SortKey))
+        {
+            return Err(Error::bad_value(
+                "cannot use sortKey $meta projection without a sort",
+            ));
+        }
         let min = spec.min.filter(|doc| !doc.is_empty());
         let max = spec.max.filter(|doc| !doc.is_empty());
         check_min_max(min, max, hint.as_ref())?;

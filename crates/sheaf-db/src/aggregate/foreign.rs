@@ -507,6 +507,7 @@ impl Join {
             filter: Some(filter.as_raw()),
             sort: prefix.sort.as_ref().map(DocBuf::as_raw),
             projection: prefix.projection.as_ref().map(DocBuf::as_raw),
+            inclusion: prefix.inclusion,
             skip: prefix.skip,
             limit: prefix.limit,
             ..Default::default()

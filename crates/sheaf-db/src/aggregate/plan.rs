@@ -30,6 +30,7 @@ pub(super) fn plan(
             filter: Some(prefix.filter.as_raw()),
             sort: prefix.sort.as_ref().map(DocBuf::as_raw),
             projection: projection.map(DocBuf::as_raw),
+            inclusion: prefix.inclusion,
             skip: prefix.skip,
             limit: prefix.limit,
             hint: hint.cloned(),

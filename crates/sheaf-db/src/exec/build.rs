@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
+use sheaf_query::projection::MetaField;
 use sheaf_storage::{Snapshot, TableId};
 
 use super::and_hash::AndHash;
@@ -135,10 +136,13 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
                 true => None,
                 false => Some(RecordReader::new(cx.snapshot.clone(), cx.table()?)),
             },
+            cx.query.sort.as_deref(),
             build_node(
                 cx,
                 child,
-                *kind == ProjectionKind::Covered || !gives_document(child),
+                *kind == ProjectionKind::Covered
+                    || !gives_document(child)
+                    || projection.needs(MetaField::IndexKey),
             )?,
         )),
         SolutionNode::Subplan { child } => Box::new(Subplan::new(build_node(cx, child, keep_key)?)),

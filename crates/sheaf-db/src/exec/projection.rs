@@ -11,13 +11,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::{self, KeyStringBuilder};
-use sheaf_bson::{DocBuilder, RawValue, doc};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, doc};
 use sheaf_query::matcher::{MatchDetails, MatchExpression};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::ProjectionKind;
-use sheaf_query::projection::Projection;
+use sheaf_query::projection::{MetaField, Metadata, Projection};
+use sheaf_query::sort::{SortKeyGenerator, SortPattern};
 
-use super::key_document::{KeyDocument, directions_of};
+use super::key_document::{KeyDocument, append_flat_key, directions_of};
 use super::{Doc, Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 
 use crate::records::RecordReader;
@@ -37,6 +38,8 @@ pub struct ProjectionStage {
     /// For each field of the keys' index that the projection keeps, how null is encoded there.
     nulls: Option<(Arc<IndexEntry>, Nulls)>,
     docs_examined: u64,
+    /// For projections that give the sort key.
+    sort_key: Option<SortKeyGenerator>,
     child: Node,
 }
 
@@ -48,9 +51,13 @@ impl ProjectionStage {
         projection: Arc<Projection>,
         filter: Arc<MatchExpression>,
         records: Option<RecordReader>,
+        sort: Option<&SortPattern>,
         child: Node,
     ) -> Self {
         let filter = projection.needs_match_details().then_some(filter);
+        let sort_key = sort
+            .filter(|_| projection.needs(MetaField::SortKey))
+            .map(SortKeyGenerator::new);
         ProjectionStage {
             kind,
             projection,
@@ -59,6 +66,7 @@ impl ProjectionStage {
             records,
             nulls: None,
             docs_examined: 0,
+            sort_key,
             child,
         }
     }
@@ -131,8 +139,24 @@ impl PlanStage for ProjectionStage {
             }
             None => None,
         };
+        let mut index_key = DocBuilder::new();
+        if self.projection.needs(MetaField::IndexKey)
+            && let Some(key) = &member.key
+        {
+            append_flat_key(key, &mut index_key)?;
+        }
+        let index_key = member.key.as_ref().map(|_| index_key.finish());
+        let sort_key = match &self.sort_key {
+            Some(keys) => Some(ArrayBuf::from_values(keys.values(doc)?)),
+            None => None,
+        };
+        let meta = Metadata {
+            record_id,
+            index_key: index_key.as_ref().map(DocBuf::as_raw),
+            sort_key: sort_key.as_ref().map(ArrayBuf::as_raw),
+        };
         let mut out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes().min(1024)));
-        self.projection.apply(doc, details, record_id, &mut out)?;
+        self.projection.apply(doc, details, meta, &mut out)?;
         member.doc = Some(Doc::Owned(out.finish_into()));
         member.key = None;
         Ok(StageState::Advanced(member))

@@ -23,7 +23,7 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::planner::index_entry::IndexEntry;
-use sheaf_query::projection::Projection;
+use sheaf_query::projection::{Metadata, Projection};
 
 pub use delete::{DeleteReport, DeleteStatement, delete};
 pub use update::{UpdateReport, UpdateStatement, update};
@@ -173,6 +173,10 @@ fn project(
         return Ok(doc.to_buf());
     };
     let mut out = DocBuilder::new();
-    projection.apply(doc, None, record_id, &mut out)?;
+    let meta = Metadata {
+        record_id,
+        ..Default::default()
+    };
+    projection.apply(doc, None, meta, &mut out)?;
     Ok(out.finish())
 }

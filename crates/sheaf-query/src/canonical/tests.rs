@@ -18,6 +18,7 @@ fn find(spec: &DocBuf) -> Result<CanonicalQuery, Error> {
     CanonicalQuery::new(FindSpec {
         filter: part("filter"),
         sort: part("sort"),
+        inclusion: false,
         projection: part("projection"),
         skip: number("skip").unwrap_or(0) as u64,
         limit: number("limit").map(|n| n as u64),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{Collator, RawDoc};
 
-use super::{EvalContext, Expression, random};
+use super::{EvalContext, Expression, meta, random};
 
 /// The expression, or the constant that it is, where text compares by `collator`.
 pub(super) fn fold(expression: Expression, collator: Option<&Collator>) -> Expression {
@@ -33,7 +33,9 @@ fn operands_are_constant(expression: &Expression) -> bool {
         Expression::Object(fields) => fields.iter().all(|(_, e)| is_constant(e)),
         Expression::Array(values) => values.iter().all(is_constant),
         Expression::Call { operator, args } => {
-            operator.name != random::RAND.name && args.iter().all(is_constant)
+            operator.name != random::RAND.name
+                && operator.name != meta::META.name
+                && args.iter().all(is_constant)
         }
         Expression::Let { values, body } => values.iter().all(is_constant) && is_constant(body),
         // A loop over a constant array may give a result far larger than its text.

@@ -46,6 +46,7 @@ mod elementary;
 mod eval;
 pub mod field_path;
 mod folding;
+mod meta;
 mod object;
 pub mod operators;
 mod ordered_value;
@@ -67,6 +68,7 @@ pub use field_path::FieldPathExpr;
 pub(crate) use object::Merged;
 pub(crate) use ordered_value::OrderedValue;
 pub use parser::{parse, parse_operand};
+pub(crate) use random::random_number;
 pub use variables::VariableScope;
 
 /// One node of an expression.

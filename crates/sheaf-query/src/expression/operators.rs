@@ -12,7 +12,7 @@ use super::eval::{EvalContext, EvalValue};
 use super::parser::Parser;
 use super::{
     Expression, arithmetic, array, bitwise, boolean, comparison, conditional, convert, date,
-    elementary, location, object, random, regular, select, set, statistics, string, type_ops,
+    elementary, location, meta, object, random, regular, select, set, statistics, string, type_ops,
 };
 
 /// What evaluates a call: the operator itself (for messages), its operands, the document.
@@ -369,6 +369,7 @@ pub static TABLE: &[Entry] = &[
     ),
     Entry::Form("$median", statistics::parse_median),
     call("$mergeObjects", Any, object::merge_objects),
+    Entry::Form("$meta", meta::parse_meta),
     date_part("$millisecond", date::millisecond),
     call("$min", Any, comparison::min),
     named(

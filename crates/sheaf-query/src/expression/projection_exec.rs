@@ -210,6 +210,21 @@ impl ProjectionExec {
         !self.root.computes
     }
 
+    /// Whether it computes nothing but `$meta` of top-level fields, at least one: that is for the find layer.
+    pub fn asks_for_metadata(&self) -> bool {
+        let mut any = false;
+        let plain = self.root.fields.iter().all(|(_, action)| match action {
+            Action::Include | Action::Exclude => true,
+            Action::Compute(expression) => {
+                let is_meta = super::meta::is_meta(expression);
+                any |= is_meta;
+                is_meta
+            }
+            Action::Nested(node) => !node.computes,
+        });
+        plain && any
+    }
+
     /// Whether `_id` is kept when it is not named.
     fn keeps_id(&self) -> bool {
         self.mode == Mode::Inclusion && self.root.find(b"_id").is_none()

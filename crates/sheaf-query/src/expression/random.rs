@@ -59,6 +59,11 @@ fn rand<'e>(
     _: &'e [Expression],
     _: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
+    Ok(Value::Double(random_number()).into())
+}
+
+/// From 0 to 1, without 1.
+pub(crate) fn random_number() -> f64 {
     // 53 bits: as many as a double has.
-    Ok(Value::Double((next() >> 11) as f64 / (1u64 << 53) as f64).into())
+    (next() >> 11) as f64 / (1u64 << 53) as f64
 }

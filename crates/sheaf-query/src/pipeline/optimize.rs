@@ -47,6 +47,8 @@ pub struct CursorPrefix {
     pub limit: Option<u64>,
     /// A projection that keeps or drops fields; it must be applied.
     pub projection: Option<DocBuf>,
+    /// Fields that the projection does not name go, even if all that it names are `$meta`.
+    pub inclusion: bool,
     /// The paths that the remaining stages read; an empty set is a mere count.
     /// `None`: whole documents (or `projection` says it). A hint: whole documents serve as well.
     pub dependencies: Option<Dependencies>,
@@ -322,13 +324,14 @@ fn take_prefix(stages: &[Stage], prefix: &mut CursorPrefix) -> usize {
         spec,
         name,
     }) = stages.get(taken)
-        && projection.is_plain()
-        && projection.mode() != Mode::AddFields
+        && (projection.asks_for_metadata()
+            || projection.is_plain() && projection.mode() != Mode::AddFields)
     {
         prefix.projection = match spec {
-            Value::Document(spec) if *name == "$project" => Some(spec.clone()),
+            Value::Document(spec) if *name != "$unset" => Some(spec.clone()),
             other => excluded(other.as_raw()),
         };
+        prefix.inclusion = projection.mode() == Mode::Inclusion;
         taken += usize::from(prefix.projection.is_some());
     }
     taken

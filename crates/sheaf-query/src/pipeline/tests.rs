@@ -98,7 +98,7 @@ fn find(prefix: &CursorPrefix, docs: &[DocBuf], narrow: bool) -> Vec<DocBuf> {
             let project = |doc: DocBuf| {
                 let mut out = DocBuilder::new();
                 projection
-                    .apply(doc.as_raw(), None, None, &mut out)
+                    .apply(doc.as_raw(), None, Default::default(), &mut out)
                     .unwrap();
                 out.finish()
             };

@@ -14,6 +14,7 @@ use sheaf_bson::{RawValue, Value, compare_docs};
 use super::index_entry::{IndexEntry, IndexKind};
 use crate::canonical::{CanonicalQuery, Hint};
 use crate::matcher::{Comparison, ComparisonOp, MatchExpression};
+use crate::projection::{MetaField, Projection};
 
 /// The one key that answers a query.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,11 @@ pub fn express_key<'a>(
     indexes: &'a [Arc<IndexEntry>],
 ) -> Option<ExpressKey<'a>> {
     let equality = only_equality(query)?;
+    // The express path neither sorts nor makes the key a document.
+    let asks = |p: &Projection| p.needs(MetaField::IndexKey) || p.needs(MetaField::SortKey);
+    if query.projection.as_deref().is_some_and(asks) {
+        return None;
+    }
     let path = equality.path.dotted();
     let value = &*equality.value;
     let serves = |index: &&Arc<IndexEntry>| {

@@ -1,11 +1,9 @@
 //! A projection applied to a document: bytes copied element by element.
 
 use sheaf_bson::error_code::ErrorCode;
-use sheaf_bson::{
-    DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue, RecordId,
-};
+use sheaf_bson::{DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue};
 
-use super::{Action, ElemMatch, Field, Kind, Node, Projection, Slice};
+use super::{Action, ElemMatch, Field, Kind, MetaField, Metadata, Node, Projection, Slice};
 use crate::matcher::MatchDetails;
 
 /// Deeper than any valid document.
@@ -16,7 +14,7 @@ const DEPTH_MAX: usize = 250;
 struct Input<'a> {
     root: RawDoc<'a>,
     details: Option<&'a MatchDetails>,
-    record_id: Option<&'a RecordId>,
+    meta: Metadata<'a>,
     /// The positional operator has not yet met its array.
     positional: bool,
 }
@@ -33,8 +31,8 @@ enum Target {
 impl Projection {
     /// Appends to `out` what the projection keeps of `doc`.
     ///
-    /// `details` come from the match, where [`Projection::needs_match_details`];
-    /// `record_id` is used where [`Projection::needs_record_id`].
+    /// `details` come from the match, where [`Projection::needs_match_details`]; `meta` holds what is
+    /// asked for ([`Projection::needs_record_id`], [`Projection::needs`]).
     ///
     /// Errors: 51246 when the positional operator meets an array and no element
     /// had matched, 51247 when the array is too short for it, and what
@@ -43,13 +41,13 @@ impl Projection {
         &self,
         doc: RawDoc<'_>,
         details: Option<&MatchDetails>,
-        record_id: Option<&RecordId>,
+        meta: Metadata<'_>,
         out: &mut DocBuilder,
     ) -> Result<(), Error> {
         let input = Input {
             root: doc,
             details,
-            record_id,
+            meta,
             positional: self.positional.is_some(),
         };
         let depth = 0;
@@ -57,7 +55,7 @@ impl Projection {
             Kind::Inclusion => include(&self.root, doc, input, depth, out)?,
             Kind::Exclusion => exclude(&self.root, doc, input, depth, out)?,
         }
-        if let Some(id) = record_id
+        if let Some(id) = meta.record_id
             && self.show_record_id
         {
             out.append("$recordId", id.as_raw());
@@ -113,7 +111,7 @@ fn include(
             }
             Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
             // Computed fields follow; the document's own value of that name goes.
-            Action::ElemMatch(_) | Action::Computed(_) | Action::RecordId | Action::Exclude => {}
+            Action::ElemMatch(_) | Action::Computed(_) | Action::Meta(_) | Action::Exclude => {}
         }
     }
     for (at, field) in node.fields.iter().enumerate() {
@@ -131,7 +129,7 @@ fn include(
                     out.end();
                 }
             }
-            Action::Computed(_) | Action::RecordId => one_computed(field, input, out)?,
+            Action::Computed(_) | Action::Meta(_) => one_computed(field, input, out)?,
             _ => {}
         }
     }
@@ -150,9 +148,18 @@ fn computed(
 
 fn one_computed(field: &Field, input: Input<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     match &field.action {
-        Action::RecordId => {
-            if let Some(id) = input.record_id {
-                out.append(&*field.name, id.as_raw());
+        Action::Meta(MetaField::RandVal) => {
+            out.append(&*field.name, crate::expression::random_number());
+        }
+        Action::Meta(meta) => {
+            let known = match meta {
+                MetaField::RecordId => input.meta.record_id.map(|id| id.as_raw()),
+                MetaField::IndexKey => input.meta.index_key.map(RawValue::Document),
+                MetaField::SortKey => input.meta.sort_key.map(RawValue::Array),
+                MetaField::RandVal => None,
+            };
+            if let Some(known) = known {
+                out.append(&*field.name, known);
             }
         }
         Action::Computed(expression) => {
@@ -223,12 +230,12 @@ fn exclude(
                 }
                 Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
                 Action::ElemMatch(condition) => elem_match(field, condition, doc, out)?,
-                Action::Exclude | Action::Computed(_) | Action::RecordId => {}
+                Action::Exclude | Action::Computed(_) | Action::Meta(_) => {}
             },
         }
     }
     for field in &node.fields {
-        if let Action::RecordId = field.action {
+        if let Action::Meta(_) = field.action {
             one_computed(field, input, out)?;
         }
     }

@@ -22,7 +22,7 @@
 //! | `a: {$slice: n}`, `a: {$slice: [skip, n]}` | part of an array |
 //! | `a: {$elemMatch: {...}}` | the first matching element |
 //! | `"a.$": 1` | the element that the filter matched |
-//! | `a: {$meta: "recordId"}` | the record's id |
+//! | `a: {$meta: "recordId"}` | what is known of the document besides ([`MetaField`]) |
 //! | `a: "$b"`, `a: {$add: [...]}`, `a: "text"` | computed |
 
 use sheaf_bson::path::{FieldPath, is_path_prefix};
@@ -32,9 +32,11 @@ use crate::matcher::{Dependencies, MatchExpression};
 
 mod apply;
 mod covered;
+mod metadata;
 mod parse;
 
-pub use parse::parse;
+pub use metadata::{MetaField, Metadata};
+pub use parse::{parse, parse_inclusion};
 
 /// What a find keeps of each document.
 #[derive(Debug, Clone)]
@@ -44,7 +46,7 @@ pub struct Projection {
     root: Node,
     /// The path of `"path.$": 1`, without the `.$`.
     positional: Option<FieldPath>,
-    meta_record_id: bool,
+    meta: Vec<MetaField>,
     show_record_id: bool,
     has_computed: bool,
     has_operators: bool,
@@ -87,8 +89,8 @@ enum Action {
     Slice(Slice),
     /// Keep the first element that matches; the path has one component.
     ElemMatch(ElemMatch),
-    /// The record's id.
-    RecordId,
+    /// What is known of the document.
+    Meta(MetaField),
     /// Put the value of an expression.
     Computed(Box<crate::expression::Expression>),
 }
@@ -141,7 +143,7 @@ impl Projection {
             && self.positional.is_none()
             && !self.has_operators
             && !self.has_computed
-            && !self.meta_record_id
+            && self.meta.is_empty()
     }
 
     /// The fields that it reads; `None` when it needs the whole document.
@@ -197,7 +199,12 @@ impl Projection {
 
     /// Whether it gives the record's id: `{$meta: "recordId"}` or `showRecordId`.
     pub fn needs_record_id(&self) -> bool {
-        self.meta_record_id || self.show_record_id
+        self.needs(MetaField::RecordId) || self.show_record_id
+    }
+
+    /// Whether it gives this.
+    pub fn needs(&self, field: MetaField) -> bool {
+        self.meta.contains(&field)
     }
 
     /// The same projection, with `$recordId` after the other fields.
@@ -239,7 +246,7 @@ fn add_required(node: &Node, prefix: &str, found: &mut Dependencies) {
         match &field.action {
             Action::Include | Action::Slice(_) | Action::ElemMatch(_) => found.insert(&path),
             Action::Nested(node) => add_required(node, &path, found),
-            Action::Exclude | Action::RecordId => {}
+            Action::Exclude | Action::Meta(_) => {}
             Action::Computed(expression) => {
                 // Below a path the arrays on the way decide where results go.
                 if !prefix.is_empty() {

@@ -10,7 +10,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuilder, Error, RawArray, RawDoc, RawValue};
 
-use super::{Action, ElemMatch, Field, Kind, Node, Projection, Slice};
+use super::{Action, ElemMatch, Field, Kind, MetaField, Node, Projection, Slice};
 use crate::expression::projection_exec::operator_is_known;
 use crate::matcher::{self, ParseContext};
 
@@ -29,16 +29,30 @@ fn location(code: i32, message: impl Into<String>) -> Error {
 /// 31395, 31276, 31255 and 31271 for a bad positional operator, 51270 for an empty
 /// sub-projection, 40352, 40353, 15998 and 16410 for bad paths.
 pub fn parse(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
+    parse_as(None, spec, context)
+}
+
+/// As [`parse`], for a pipeline's `$project`: fields that are not named go, even if all that are named are `$meta`.
+/// Errors: as [`parse`].
+pub fn parse_inclusion(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
+    parse_as(Some(Kind::Inclusion), spec, context)
+}
+
+fn parse_as(
+    kind: Option<Kind>,
+    spec: RawDoc<'_>,
+    context: &ParseContext,
+) -> Result<Projection, Error> {
     let mut parser = Parser {
         context,
         root: Node::default(),
-        kind: None,
+        kind,
         id: None,
         positional: None,
         any_elem_match: false,
         any_operators: false,
         any_computed: false,
-        any_meta: false,
+        meta: Vec::new(),
     };
     parser.level("", spec, 0)?;
     parser.finish(spec)
@@ -55,7 +69,7 @@ struct Parser<'c> {
     any_elem_match: bool,
     any_operators: bool,
     any_computed: bool,
-    any_meta: bool,
+    meta: Vec<MetaField>,
 }
 
 impl Parser<'_> {
@@ -241,17 +255,9 @@ impl Parser<'_> {
     }
 
     fn meta(&mut self, path: &str, argument: RawValue<'_>) -> Result<(), Error> {
-        let RawValue::String(what) = argument else {
-            return Err(location(17307, "The argument to $meta must be a string"));
-        };
-        if what != "recordId" {
-            return Err(Error::new(
-                ErrorCode::NOT_IMPLEMENTED,
-                format!("$meta '{what}' is not supported in a projection"),
-            ));
-        }
-        self.any_meta = true;
-        self.insert(path, Action::RecordId, false)
+        let field = MetaField::parse(argument)?;
+        self.meta.push(field);
+        self.insert(path, Action::Meta(field), false)
     }
 
     /// `"path.$": 1`.
@@ -304,7 +310,7 @@ impl Parser<'_> {
     /// Puts the action at the path's end, or says which paths collide.
     fn insert(&mut self, path: &str, action: Action, positional: bool) -> Result<(), Error> {
         check_path(path)?;
-        let computed = matches!(action, Action::Computed(_) | Action::RecordId);
+        let computed = matches!(action, Action::Computed(_) | Action::Meta(_));
         let mut node = &mut self.root;
         let mut rest = path;
         loop {
@@ -351,7 +357,7 @@ impl Parser<'_> {
     fn finish(mut self, spec: RawDoc<'_>) -> Result<Projection, Error> {
         let kind = self.kind.unwrap_or(match self.id {
             _ if self.any_elem_match || self.any_computed => Kind::Inclusion,
-            Some(true) if !self.any_operators && !self.any_meta => Kind::Inclusion,
+            Some(true) if !self.any_operators && self.meta.is_empty() => Kind::Inclusion,
             _ => Kind::Exclusion,
         });
         if kind == Kind::Exclusion && self.any_computed {
@@ -382,7 +388,7 @@ impl Parser<'_> {
             kind,
             root: self.root,
             positional: self.positional,
-            meta_record_id: self.any_meta,
+            meta: self.meta,
             show_record_id: false,
             has_computed: self.any_computed,
             has_operators: self.any_operators,

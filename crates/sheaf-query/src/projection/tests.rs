@@ -21,7 +21,11 @@ fn apply(
     let record_id = projection
         .needs_record_id()
         .then_some(sheaf_bson::RecordId::new(77));
-    projection.apply(doc.as_raw(), details, record_id.as_ref(), &mut out)?;
+    let meta = Metadata {
+        record_id: record_id.as_ref(),
+        ..Default::default()
+    };
+    projection.apply(doc.as_raw(), details, meta, &mut out)?;
     Ok(out.finish())
 }
 

@@ -17,6 +17,8 @@ use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{Collator, DocBuf, DocBuilder, Error, RawDoc, RawValue};
 
+use crate::projection::MetaField;
+
 pub mod chunks;
 mod key;
 
@@ -117,10 +119,13 @@ fn natural(spec: RawDoc<'_>, value: RawValue<'_>) -> Result<SortSpec, Error> {
 /// True is ascending.
 fn direction(name: &str, value: RawValue<'_>) -> Result<bool, Error> {
     match value {
-        RawValue::Document(meta) if meta.get("$meta").is_some() => Err(Error::new(
-            ErrorCode::NOT_IMPLEMENTED,
-            format!("sorting by $meta is not supported (field: '{name}')"),
-        )),
+        RawValue::Document(doc) if let Some(meta) = doc.get("$meta") => {
+            MetaField::parse(meta)?;
+            Err(location(
+                31138,
+                format!("Illegal $meta sort: {name}: {}", shell(value)),
+            ))
+        }
         _ if value.is_number() => match value.as_i64_exact() {
             Some(1) => Ok(true),
             Some(-1) => Ok(false),

@@ -130,7 +130,7 @@ proptest! {
         let spec = spec.finish();
         let projection = Projection::parse(spec.as_raw(), &ParseContext::default()).unwrap();
         let mut out = DocBuilder::new();
-        projection.apply(doc.as_raw(), None, None, &mut out).unwrap();
+        projection.apply(doc.as_raw(), None, Default::default(), &mut out).unwrap();
         let projected = out.finish();
         prop_assert_eq!(
             expression.matches(doc.as_raw()),

@@ -11,7 +11,7 @@ fn apply(spec: &DocBuf, doc: &DocBuf) -> DocBuf {
         .unwrap_or_else(|e| panic!("{spec:?}: {e}"));
     let mut out = DocBuilder::new();
     projection
-        .apply(doc.as_raw(), None, None, &mut out)
+        .apply(doc.as_raw(), None, Default::default(), &mut out)
         .unwrap();
     out.finish()
 }

@@ -45,7 +45,10 @@ pub fn query(data: &[u8]) {
             .apply(
                 doc,
                 Some(&details),
-                Some(&sheaf_bson::RecordId::new(1)),
+                sheaf_query::projection::Metadata {
+                    record_id: Some(&sheaf_bson::RecordId::new(1)),
+                    ..Default::default()
+                },
                 &mut out,
             )
             .is_ok()

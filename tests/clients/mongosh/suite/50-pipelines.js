@@ -128,3 +128,31 @@ test('$collStats counts operations and scans', () => {
   same([Number(stats.latencyStats.reads.ops), Number(stats.latencyStats.writes.ops)], [1, 1]);
   same(stats.latencyStats.reads.histogram.map((b) => Number(b.count)), [1]);
 });
+
+test('$meta: what is known of a document besides its fields', () => {
+  const c = empty('meta');
+  c.insertMany([{ _id: 1, a: [3, 1], b: 'x' }, { _id: 2, a: 2, b: 'y' }]);
+  c.createIndex({ a: 1, b: -1 });
+  const keys = [{ _id: 1, k: [1, 'x'] }, { _id: 2, k: [2, 'y'] }];
+  same(c.find({}, { k: { $meta: 'sortKey' } }).sort({ a: 1, b: -1 }).toArray().map(d => ({ _id: d._id, k: d.k })), keys);
+  same(c.aggregate([{ $sort: { a: 1, b: -1 } }, { $project: { k: { $meta: 'sortKey' } } }]).toArray(), keys);
+  // $addFields keeps the rest.
+  same(c.aggregate([{ $match: { _id: 2 } }, { $sort: { b: 1 } }, { $set: { k: { $meta: 'sortKey' } } }]).toArray(),
+    [{ _id: 2, a: 2, b: 'y', k: ['y'] }]);
+  same(c.find({ a: 2 }, { _id: 0, b: 1, k: { $meta: 'indexKey' } }).hint({ a: 1, b: -1 }).toArray(), [{ b: 'y', k: { a: 2, b: 'y' } }]);
+  same(c.find({ _id: 2 }, { k: { $meta: 'indexKey' } }).toArray(), [{ _id: 2, a: 2, b: 'y', k: { _id: 2 } }]);
+  // A collection scan has no key.
+  same(c.find({ b: 'x' }, { _id: 1, b: 1, k: { $meta: 'indexKey' } }).toArray(), [{ _id: 1, b: 'x' }]);
+  same(typeof c.aggregate([{ $match: { _id: 1 } }, { $project: { r: { $meta: 'recordId' } } }]).next().r, 'object');
+  const random = c.aggregate([{ $project: { r: { $add: [{ $meta: 'randVal' }, 0] } } }]).next().r;
+  truth(random >= 0 && random < 1, 'randVal is ' + random);
+  // Not known, unknown, no name.
+  refused(40218, () => c.find({}, { s: { $meta: 'textScore' } }).toArray());
+  refused(40218, () => c.find({}).sort({ s: { $meta: 'textScore' } }).toArray());
+  refused(40218, () => c.aggregate([{ $project: { s: { $meta: 'vectorSearchScore' } } }]).toArray());
+  refused(40218, () => c.aggregate([{ $group: { _id: '$b' } }, { $project: { s: { $meta: 'recordId' } } }]).toArray());
+  refused(17308, () => c.aggregate([{ $project: { s: { $meta: 'nonsense' } } }]).toArray());
+  refused(17308, () => c.find({}, { s: { $meta: 'nonsense' } }).toArray());
+  refused(17307, () => c.find({}, { s: { $meta: 1 } }).toArray());
+  refused(2, () => c.find({}, { s: { $meta: 'sortKey' } }).toArray());
+});

@@ -516,7 +516,7 @@ fn check_covered(case: &Case, root: &SolutionNode, rows: &[Row], context: &dyn F
     let apply = |doc: &DocBuf| {
         let mut out = DocBuilder::new();
         projection
-            .apply(doc.as_raw(), None, None, &mut out)
+            .apply(doc.as_raw(), None, Default::default(), &mut out)
             .unwrap();
         let mut fields: Vec<String> = out.finish().iter().map(|e| format!("{e:?}")).collect();
         fields.sort();

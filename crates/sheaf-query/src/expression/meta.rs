@@ -1,0 +1,53 @@
+//! `{$meta: name}` as an expression.
+//!
+//! What is known of a document besides its fields is known to the find layer. A `$project` or
+//! `$addFields` that asks for it becomes the find's projection where it can ([`is_meta`]); anywhere
+//! else there is nothing to give, and the document is refused rather than given without.
+
+use sheaf_bson::RawValue;
+use sheaf_bson::error_code::Result;
+
+use super::Expression;
+use super::eval::{EvalContext, EvalValue};
+use super::operators::{Arity, Operator};
+use super::parser::Parser;
+use super::random::RAND;
+use crate::projection::MetaField;
+
+/// The operator; its value must not be computed while parsing.
+pub(super) static META: Operator = Operator {
+    name: "$meta",
+    arity: Arity::Exactly(1),
+    eval: meta,
+};
+
+/// Errors: those of [`MetaField::parse`].
+pub(super) fn parse_meta(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    Ok(match MetaField::parse(operand)? {
+        MetaField::RandVal => Expression::Call {
+            operator: &RAND,
+            args: Vec::new(),
+        },
+        _ => Expression::Call {
+            operator: &META,
+            args: vec![Expression::constant(operand.to_value())],
+        },
+    })
+}
+
+/// Whether the expression is such a question and nothing else.
+pub(super) fn is_meta(expression: &Expression) -> bool {
+    matches!(expression, Expression::Call { operator, .. } if operator.name == META.name)
+}
+
+fn meta<'e>(
+    _: &'static Operator,
+    args: &'e [Expression],
+    _: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    let name = args.first().and_then(Expression::as_constant).flatten();
+    Err(match MetaField::parse(name.unwrap_or(RawValue::Null)) {
+        Ok(field) => field.unavailable(),
+        Err(error) => error,
+    })
+}

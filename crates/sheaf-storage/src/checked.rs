@@ -226,6 +226,10 @@ impl StorageEngine for CheckedEngine {
         self.inner.checkpoint()
     }
 
+    fn compact(&self) -> Result<u64> {
+        self.inner.compact()
+    }
+
     fn stats(&self) -> EngineStats {
         self.inner.stats()
     }

@@ -137,6 +137,15 @@ pub trait StorageEngine: Send + Sync + 'static {
         })
     }
 
+    /// Gives free space of the files back to the file system, as far as what old snapshots see allows, while the
+    /// engine goes on. Answers by how many bytes the files have become shorter. May take long.
+    /// Errors: `Unsupported`, `Io`, `NoSpace`, `Corrupt`, `Closed`.
+    fn compact(&self) -> Result<u64> {
+        Err(StorageError::Unsupported {
+            what: format!("compaction by the {} engine", self.name()),
+        })
+    }
+
     /// Reads everything that is on disk and checks it, while the engine goes on. Answers what is damaged,
     /// nothing if nothing is. `progress` is told the part that is done, from 0 to 1.
     /// Errors: `Unsupported`, `Io`, `Closed`.
@@ -233,8 +242,10 @@ pub struct EngineStats {
     pub file_bytes: Option<u64>,
     /// Part of `file_bytes` that is free for reuse.
     pub file_free_bytes: Option<u64>,
-    /// Memory that the engine's cache holds, in bytes.
+    /// Memory that the engine's cache holds, in bytes; for an engine that counts all its memory, all of it.
     pub cache_bytes: Option<u64>,
+    /// Memory by kind, for an engine that counts all its memory.
+    pub memory: Option<MemoryStats>,
     /// Snapshots alive, those included that only a cursor still holds.
     pub open_snapshots: u64,
     /// Age of the oldest of them.
@@ -271,6 +282,36 @@ pub struct EngineStats {
     pub pages_hit: u64,
     /// See `pages_read`.
     pub pages_evicted: u64,
+}
+
+/// Memory that an engine holds: now, and the most since it was opened. In bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// What it may hold.
+    pub limit: u64,
+    /// Everything together.
+    pub total: MemoryUse,
+    /// Memtables, those included that only snapshots still hold.
+    pub generations: MemoryUse,
+    /// Pages and large values, in the cache or held by readers.
+    pub pages: MemoryUse,
+    /// The part of the files that is mapped.
+    pub mapped: MemoryUse,
+    /// What waits to be written to the log.
+    pub log: MemoryUse,
+    /// Large batches under way.
+    pub batches: MemoryUse,
+    /// Snapshots whose view was moved from memory to pages of their own.
+    pub snapshots_spilled: u64,
+}
+
+/// Bytes in use, and the most that ever were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Now.
+    pub bytes: u64,
+    /// The most since the engine was opened.
+    pub bytes_max: u64,
 }
 
 /// Something that [`StorageEngine::verify`] found to be damaged.

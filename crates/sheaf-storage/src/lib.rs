@@ -30,8 +30,8 @@ pub use disk::{
     files, repair, tree, verify_files,
 };
 pub use engine::{
-    CommitSeq, Cursor, Durability, EngineStats, Finding, Snapshot, StorageEngine, TableId,
-    TableStats,
+    CommitSeq, Cursor, Durability, EngineStats, Finding, MemoryStats, MemoryUse, Snapshot,
+    StorageEngine, TableId, TableStats,
 };
 pub use error::{Result, StorageError};
 pub use memory::MemoryEngine;

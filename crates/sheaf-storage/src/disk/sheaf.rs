@@ -16,6 +16,7 @@
 //!   sheaf/commit.rs      sequences, visibility        sheaf/log/       segments, records, group commit, replay
 //!   sheaf/checkpoint.rs  generations into the tree    sheaf/memtable/  generations
 //!   sheaf/pace.rs        back-pressure                sheaf/view/      snapshots and merged cursors
+//!   sheaf/budget.rs      memory, by kind              sheaf/spill.rs   old snapshots out of memory
 //!   sheaf/flush.rs       durable by itself            sheaf/tree/      pages, free space, reading, bulk builds
 //!   sheaf/open.rs        files, replay, close         sheaf/files.rs   what is asked of a disk
 //! ```
@@ -28,6 +29,7 @@ mod backup;
 pub mod budget;
 mod checkpoint;
 mod commit;
+mod compact;
 pub mod files;
 mod flush;
 mod load;
@@ -38,13 +40,14 @@ mod pace;
 mod random;
 mod repair;
 mod roots;
+mod spill;
 mod stats;
 pub mod tree;
 mod view;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -64,7 +67,7 @@ use self::pace::Pace;
 pub use self::repair::{Repaired, repair, verify_files};
 use self::stats::Counters;
 use self::tree::{PageReading, Roots, TableOptions, TreeFile};
-use self::view::{OpenSnapshots, SheafSnapshot, View};
+use self::view::{OpenSnapshots, View};
 use crate::batch::WriteBatch;
 use crate::engine::{
     CommitSeq, Durability, EngineStats, Finding, Snapshot, StorageEngine, TableId, TableStats,
@@ -76,7 +79,7 @@ use crate::error::{Result, StorageError};
 pub struct SheafOptions {
     /// Memory for pages, generations and what snapshots keep of them, together, in bytes.
     pub cache_bytes: u64,
-    /// Size of a generation, in bytes, from which on it goes into the tree. `None`: a quarter of
+    /// Size of a generation, in bytes, from which on it goes into the tree. `None`: an eighth of
     /// `cache_bytes`, 64 MiB at most.
     pub generation_bytes: Option<u64>,
     /// How long a `Buffered` commit may stay in memory only.
@@ -124,6 +127,12 @@ struct Sizes {
     /// From which debt on writers are slowed, and at which they are by much.
     debt_soft: u64,
     debt_hard: u64,
+    /// At which nothing is let in any more.
+    debt_max: u64,
+    /// For large batches between their encoding and the log's file.
+    batches_max: u64,
+    /// For generations that only snapshots hold; beyond it snapshots are spilled.
+    retired_max: u64,
     reserve_bytes: u64,
 }
 
@@ -138,7 +147,9 @@ struct Shared {
     order: Order,
     /// The view that the log's line has, for readers.
     views: ArcSwap<View<Roots>>,
-    snapshots: Arc<OpenSnapshots>,
+    snapshots: OpenSnapshots<Roots>,
+    /// How many of them were spilled.
+    spilled: AtomicU64,
     retired: Retired,
     flusher: Flusher,
     checkpointer: Checkpointer,
@@ -256,9 +267,7 @@ impl StorageEngine for SheafEngine {
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         self.shared.check_open()?;
-        let (view, visible) = self.shared.newest();
-        let snapshot = SheafSnapshot::new(view, visible, &self.shared.snapshots);
-        Ok(Arc::new(snapshot))
+        Ok(Arc::new(self.shared.snapshot()))
     }
 
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
@@ -330,6 +339,10 @@ impl StorageEngine for SheafEngine {
         let folder = DiskFolder::open(to)
             .map_err(|error| StorageError::io(format!("open {}", to.display()), &error))?;
         self.shared.backup(Arc::new(folder))
+    }
+
+    fn compact(&self) -> Result<u64> {
+        self.shared.compact()
     }
 
     fn verify(&self, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {

@@ -484,7 +484,20 @@ fn contents(folder: &FaultFolder) -> BTreeMap<String, Vec<u8>> {
 
 fn filled() -> (FaultFolder, BTreeMap<Vec<u8>, Vec<u8>>) {
     let folder = FaultFolder::default();
-    let engine = with_tables(&folder, NEVER);
+    let options = SheafOptions {
+        cache_bytes: 64 << 20,
+        flush_interval: NEVER,
+        segment_bytes: 32 << 10,
+        reserve_bytes: 0,
+        ..SheafOptions::default()
+    };
+    // No checkpoint of its own accord: the log is to have some segments.
+    let engine = SheafEngine::open_in(Arc::new(folder.clone()), options).unwrap();
+    let mut batch = WriteBatch::new();
+    for table in [T, U] {
+        batch.create_table(table);
+    }
+    engine.apply(batch, Durability::Synced).unwrap();
     let mut rows = BTreeMap::new();
     for n in 0..2000_u32 {
         let mut batch = WriteBatch::new();
@@ -706,4 +719,46 @@ fn a_delta_without_its_base_is_named_and_told_as_lost() {
     let snapshot = engine.snapshot().unwrap();
     assert_eq!(snapshot.get(T, b"a").unwrap().unwrap(), version(77));
     assert_eq!(snapshot.get(T, b"b").unwrap().unwrap(), version(77));
+}
+
+#[test]
+fn a_compaction_shortens_the_file_and_changes_nothing_else() {
+    let folder = FaultFolder::default();
+    let engine = with_tables(&folder, NEVER);
+    let put = |table: TableId, keys: std::ops::Range<u32>| {
+        let mut batch = WriteBatch::new();
+        for n in keys {
+            batch.put(table, &n.to_be_bytes(), vec![n as u8; 500]);
+        }
+        engine.apply(batch, Durability::Buffered).unwrap();
+        engine.checkpoint().unwrap();
+    };
+    // What lies last stays, and much before it goes.
+    put(T, 0..4000);
+    put(U, 0..400);
+    let old = engine.snapshot().unwrap();
+    let mut batch = WriteBatch::new();
+    for n in (0..3900_u32).filter(|n| n % 64 != 0) {
+        batch.delete(T, &n.to_be_bytes());
+    }
+    engine.apply(batch, Durability::Buffered).unwrap();
+    let length = || folder.content("tree").unwrap().len() as u64;
+    let rows = dump(&*engine.snapshot().unwrap(), [T, U]);
+    let before = dump(&*old, [T, U]);
+    // A snapshot keeps its pages where they are.
+    engine.compact().unwrap();
+    assert_eq!(dump(&*old, [T, U]), before);
+    assert_eq!(dump(&*engine.snapshot().unwrap(), [T, U]), rows);
+    drop(old);
+    let long = length();
+    let freed = engine.compact().unwrap();
+    assert_eq!(length(), long - freed);
+    // 161 entries of T and 400 of U, and what the tree needs to hold them.
+    assert!(length() < 700_000, "{long} - {freed}");
+    assert_eq!(dump(&*engine.snapshot().unwrap(), [T, U]), rows);
+    assert_eq!(engine.verify(&mut |_| {}), Ok(vec![]));
+    assert_eq!(engine.compact(), Ok(0));
+    drop(engine);
+    let again = small_sheaf(&folder, NEVER).unwrap();
+    assert_eq!(dump(&*again.snapshot().unwrap(), [T, U]), rows);
 }

@@ -42,6 +42,7 @@ impl Shared {
             LogOptions {
                 segment_bytes: SheafOptions::default().segment_bytes,
                 buffer_bytes: 0,
+                budget: self.budget.clone(),
             },
             (),
         )?;

@@ -1,19 +1,62 @@
-//! The memory that one engine may hold: page cache, memtables, and what old snapshots keep of them.
+//! The memory that one engine may hold, counted by kind.
 //!
 //! ```text
-//!   limit  ├── memtables ──┤── page cache ──────────┤
-//!          charge: never refused          ▲ gives way as memtables grow
+//!   limit  ├── generations ──┤── log, batches ──┤── mapped ──┤── page cache ──────────┤
+//!          charge: never refused                                       ▲ gives way as the others grow
 //! ```
 //!
 //! Memtables charge what they take and release it when the last snapshot lets go of them; a charge is
 //! never refused, for a write that was accepted must land somewhere. Whatever can be read again (the
 //! page cache) registers as a [`Reclaim`] and is asked to give way when the sum passes the limit. What
 //! is over the limit even then is [`MemoryBudget::excess`], which slows writers down.
+//!
+//! Counted is what the engine itself keeps. Not counted: what callers hold (a batch before it is applied, a value
+//! that was copied for them), the allocator's own losses, and small things of constant size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
+
+use crate::engine::MemoryUse;
+
+/// What memory is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// Memtables, those included that only snapshots still hold.
+    Generations,
+    /// Pages and large values that were read, in the cache or held by a reader.
+    Pages,
+    /// The part of the tree's file that is mapped and in use.
+    Mapped,
+    /// Buffers of the log, until they are written.
+    Log,
+    /// Large batches under way: their encoding, and what a checkpoint is about to write.
+    Batches,
+}
+
+impl MemoryKind {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+}
+
+/// Bytes of one kind, or of all.
+#[derive(Default)]
+struct Counter {
+    used: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Counter {
+    fn add(&self, bytes: u64) -> u64 {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // Seldom the greatest so far: then a read is all it costs.
+        if used > self.most.load(Ordering::Relaxed) {
+            self.most.fetch_max(used, Ordering::Relaxed);
+        }
+        used
+    }
+}
 
 /// Something that holds memory which it can give back at any time.
 pub trait Reclaim: Send + Sync {
@@ -25,7 +68,8 @@ pub trait Reclaim: Send + Sync {
 #[derive(Default)]
 pub struct MemoryBudget {
     limit: u64,
-    used: AtomicU64,
+    total: Counter,
+    kinds: [Counter; MemoryKind::COUNT],
     givers: RwLock<Vec<Weak<dyn Reclaim>>>,
 }
 
@@ -45,7 +89,29 @@ impl MemoryBudget {
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.total.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in use of one kind.
+    pub fn used_for(&self, kind: MemoryKind) -> u64 {
+        self.kinds[kind as usize].used.load(Ordering::Relaxed)
+    }
+
+    /// All kinds together, now and at most.
+    pub fn total(&self) -> MemoryUse {
+        Self::read(&self.total)
+    }
+
+    /// One kind, now and at most.
+    pub fn of(&self, kind: MemoryKind) -> MemoryUse {
+        Self::read(&self.kinds[kind as usize])
+    }
+
+    fn read(counter: &Counter) -> MemoryUse {
+        MemoryUse {
+            bytes: counter.used.load(Ordering::Relaxed),
+            bytes_max: counter.most.load(Ordering::Relaxed),
+        }
     }
 
     /// Bytes in use beyond the limit.
@@ -54,23 +120,48 @@ impl MemoryBudget {
     }
 
     /// Counts `bytes` as taken; caches give way if that passes the limit.
-    pub fn charge(&self, bytes: u64) {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if used > self.limit {
+    pub fn charge(&self, kind: MemoryKind, bytes: u64) {
+        self.kinds[kind as usize].add(bytes);
+        self.enter(bytes);
+    }
+
+    fn enter(&self, bytes: u64) {
+        if self.used() + bytes > self.limit {
+            // First what can go, then what comes: the sum is to stay below the limit.
             let givers = self.givers.read();
             for giver in givers.iter().filter_map(Weak::upgrade) {
-                let excess = self.excess();
+                let excess = (self.used() + bytes).saturating_sub(self.limit);
                 if excess == 0 {
                     break;
                 }
                 giver.reclaim(excess);
             }
         }
+        self.total.add(bytes);
+    }
+
+    /// As [`MemoryBudget::charge`], unless there would be more than `most` of the kind; but the first is always
+    /// taken, however large. Answers whether it was.
+    pub fn charge_up_to(&self, kind: MemoryKind, bytes: u64, most: u64) -> bool {
+        let counter = &self.kinds[kind as usize];
+        let fits = |used: u64| (used == 0 || used + bytes <= most).then_some(used + bytes);
+        let taken = counter
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        let Ok(before) = taken else {
+            return false;
+        };
+        counter.most.fetch_max(before + bytes, Ordering::Relaxed);
+        self.enter(bytes);
+        true
     }
 
     /// Counts `bytes`, charged before, as given back.
-    pub fn release(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    pub fn release(&self, kind: MemoryKind, bytes: u64) {
+        self.kinds[kind as usize]
+            .used
+            .fetch_sub(bytes, Ordering::Relaxed);
+        self.total.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Enters a cache that gives way when the limit is passed.
@@ -78,6 +169,51 @@ impl MemoryBudget {
         let mut givers = self.givers.write();
         givers.retain(|giver| giver.strong_count() > 0);
         givers.push(giver);
+    }
+}
+
+/// Bytes that are counted until this is dropped.
+pub struct Charge {
+    budget: Arc<MemoryBudget>,
+    kind: MemoryKind,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Counts `bytes`.
+    pub fn new(budget: &Arc<MemoryBudget>, kind: MemoryKind, bytes: u64) -> Charge {
+        budget.charge(kind, bytes);
+        Charge::taken(budget, kind, bytes)
+    }
+
+    /// Takes over what has been counted already.
+    pub fn taken(budget: &Arc<MemoryBudget>, kind: MemoryKind, bytes: u64) -> Charge {
+        Charge {
+            budget: budget.clone(),
+            kind,
+            bytes,
+        }
+    }
+
+    /// What is counted.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts `bytes` in place of what it was.
+    pub fn set(&mut self, bytes: u64) {
+        if bytes > self.bytes {
+            self.budget.charge(self.kind, bytes - self.bytes);
+        } else {
+            self.budget.release(self.kind, self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release(self.kind, self.bytes);
     }
 }
 
@@ -94,7 +230,7 @@ mod tests {
         fn reclaim(&self, bytes: u64) {
             let given = bytes.min(self.held.load(Ordering::Relaxed));
             self.held.fetch_sub(given, Ordering::Relaxed);
-            self.budget.release(given);
+            self.budget.release(MemoryKind::Pages, given);
         }
     }
 
@@ -105,17 +241,37 @@ mod tests {
             budget: budget.clone(),
             held: AtomicU64::new(60),
         });
-        budget.charge(60);
+        budget.charge(MemoryKind::Pages, 60);
         let giver: Weak<dyn Reclaim> = Arc::downgrade(&hoard) as _;
         budget.register(giver);
-        budget.charge(70);
+        budget.charge(MemoryKind::Generations, 70);
         assert_eq!(
             (budget.used(), hoard.held.load(Ordering::Relaxed)),
             (100, 30)
         );
-        budget.charge(50);
+        assert_eq!(budget.total().bytes_max, 100, "the cache gave way before");
+        budget.charge(MemoryKind::Generations, 50);
         assert_eq!((budget.used(), budget.excess()), (120, 20));
-        budget.release(120);
+        budget.release(MemoryKind::Generations, 120);
         assert_eq!((budget.used(), budget.excess()), (0, 0));
+        let most = |kind| budget.of(kind).bytes_max;
+        assert_eq!(
+            (most(MemoryKind::Pages), most(MemoryKind::Generations)),
+            (60, 120)
+        );
+    }
+
+    #[test]
+    fn only_the_first_is_taken_beyond_the_most() {
+        let budget = MemoryBudget::new(100);
+        let kind = MemoryKind::Batches;
+        assert!(budget.charge_up_to(kind, 50, 40));
+        assert!(!budget.charge_up_to(kind, 1, 40));
+        let mut charge = Charge::taken(&budget, kind, 50);
+        charge.set(30);
+        assert!(budget.charge_up_to(kind, 10, 40));
+        assert!(!budget.charge_up_to(kind, 1, 40));
+        drop(charge);
+        assert_eq!((budget.used(), budget.used_for(kind)), (10, 10));
     }
 }

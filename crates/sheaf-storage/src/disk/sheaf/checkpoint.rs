@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::budget::MemoryKind;
 use super::memtable::{self, Generation, TableOutcome};
 use super::tree::{Subtree, TableOptions, TreeWriter};
 use super::{Roots, Shared, View};
@@ -42,7 +43,7 @@ const DOUBLINGS_MAX: usize = 3;
 pub(super) struct Checkpointer {
     /// Held by who checkpoints: one at a time.
     one: Mutex<()>,
-    stop: Mutex<bool>,
+    pub(super) stop: Mutex<bool>,
     called: Condvar,
     /// Somebody is making the next generation.
     freezing: AtomicBool,
@@ -74,6 +75,15 @@ pub(super) enum Haste {
     Paced,
     /// Somebody waits for it.
     Now,
+}
+
+/// What a checkpoint does beside its own.
+pub(super) enum Extra {
+    Nothing,
+    /// A table that was loaded beside everything else becomes what it is.
+    Loaded(TableId, Subtree),
+    /// The file's end is moved into free space, as far as it goes.
+    Compaction,
 }
 
 impl Shared {
@@ -108,20 +118,22 @@ impl Shared {
             line.view = Arc::new(line.view.rotated(fresh));
             line.frozen_to = last;
             self.views.store(line.view.clone());
+            drop(head);
+            self.snapshots.forget();
         }
     }
 
     /// Brings everything applied so far into the tree.
     pub(super) fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
-        self.checkpoint(Haste::Now, true, None)
+        self.checkpoint(Haste::Now, true, Extra::Nothing)
     }
 
-    /// Brings the frozen generations into the tree, in one pass, and then a table loaded beside them.
+    /// Brings the frozen generations into the tree, in one pass, and what else the commit is to do.
     pub(super) fn checkpoint(
         self: &Arc<Self>,
         haste: Haste,
         with_active: bool,
-        loaded: Option<(TableId, Subtree)>,
+        extra: Extra,
     ) -> Result<()> {
         let _one = self.checkpointer.one.lock();
         self.log.check()?;
@@ -132,7 +144,7 @@ impl Shared {
             let head = self.log.head();
             (head.state.view.clone(), head.state.frozen_to)
         };
-        let outcome = self.bring_into_tree(&view, up_to, haste, loaded);
+        let outcome = self.bring_into_tree(&view, up_to, haste, extra);
         if let Err(error) = &outcome
             && (!is_passing(error) || self.tree.check_writable().is_err())
         {
@@ -153,13 +165,13 @@ impl Shared {
         view: &Arc<View<Roots>>,
         up_to: u64,
         haste: Haste,
-        loaded: Option<(TableId, Subtree)>,
+        extra: Extra,
     ) -> Result<()> {
         let frozen = view.frozen();
         // What the tree holds must be in the log as well: whoever reads the log finds no gap.
         self.order.wait(up_to);
         self.log.sync_to(up_to)?;
-        if frozen.is_empty() && loaded.is_none() {
+        if frozen.is_empty() && matches!(extra, Extra::Nothing) {
             return Ok(());
         }
         let start = Instant::now();
@@ -168,8 +180,10 @@ impl Shared {
         let mut writer = self.tree.writer()?;
         writer.on_written(Box::new(move |_| rest.after_a_piece()));
         merge(&mut writer, frozen, up_to, self.new_table)?;
-        if let Some((table, subtree)) = loaded {
-            writer.install(table, subtree)?;
+        match extra {
+            Extra::Nothing => {}
+            Extra::Loaded(table, subtree) => writer.install(table, subtree)?,
+            Extra::Compaction => writer.compact(),
         }
         let roots = writer.commit(up_to)?;
         {
@@ -184,6 +198,7 @@ impl Shared {
                 .map(|generation| generation.bytes());
             self.checkpointer.debt.store(left.sum(), Ordering::Relaxed);
         }
+        self.snapshots.forget();
         let took = start.elapsed();
         if bytes > self.sizes.generation_bytes / 8 {
             self.pace.drained(bytes, took);
@@ -228,10 +243,10 @@ impl Shared {
                 continue;
             }
             last = Instant::now();
-            if self.checkpoint(Haste::Paced, old, None).is_err() {
+            if self.checkpoint(Haste::Paced, old, Extra::Nothing).is_err() {
                 self.rest_unless_stopped(RETRY);
             }
-            self.retired.sweep();
+            self.spill();
         }
     }
 
@@ -242,10 +257,10 @@ impl Shared {
         }
     }
 
-    /// How hard writers are to be slowed down: not at all below 0, and by much from 1 on.
-    pub(super) fn pressure(&self) -> f64 {
-        let active = self.views.load().active().bytes();
-        let debt = self.checkpointer.debt.load(Ordering::Relaxed) + active;
+    /// How hard a writer, of whose batch so many bytes are counted already, is to be slowed down: not at all
+    /// below 0, and by much from 1 on.
+    pub(super) fn pressure(&self, own: u64) -> f64 {
+        let debt = self.debt(own);
         let sizes = &self.sizes;
         let room = sizes.debt_hard - sizes.debt_soft;
         let by_debt = debt.saturating_sub(sizes.debt_soft) as f64 / room as f64;
@@ -257,17 +272,25 @@ impl Shared {
         by_debt.max(by_memory)
     }
 
+    /// Bytes that checkpoints are to take in, those of others' large batches under way included.
+    fn debt(&self, own: u64) -> u64 {
+        let coming = self.budget.used_for(MemoryKind::Batches);
+        self.checkpointer.debt.load(Ordering::Relaxed)
+            + self.views.load().active().bytes()
+            + coming.saturating_sub(own)
+    }
+
     /// Slows a writer down in proportion to the debt.
     /// Errors: why checkpoints fail, once so much waits for them that no more can be taken.
-    pub(super) fn slow_down(&self, batch: &WriteBatch) -> Result<()> {
-        let pressure = self.pressure();
+    pub(super) fn slow_down(&self, batch: &WriteBatch, own: u64) -> Result<()> {
+        let pressure = self.pressure(own);
         if pressure <= 0.0 {
             return Ok(());
         }
         let bytes = batch.bytes() + 64 * batch.operations();
         self.pace.slow_down(bytes, pressure);
         let mut waited = 0;
-        while self.pressure() >= 1.0 {
+        while self.pressure(own) >= 1.0 {
             if self.checkpointer.failing.load(Ordering::Acquire)
                 && let Some(error) = &*self.checkpointer.failure.lock()
             {
@@ -277,8 +300,8 @@ impl Shared {
             if self.log.head().state.closed {
                 return Err(StorageError::Closed);
             }
-            // At the limit twice over nothing is let in; before that, something always is.
-            if waited >= 10 && self.pressure() < 2.0 {
+            // At the very limit nothing is let in; before that, something always is.
+            if waited >= 10 && self.debt(own) < self.sizes.debt_max {
                 break;
             }
             waited += 1;

@@ -20,11 +20,14 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::log::{BATCH_MAX, Encoded};
+use super::budget::{Charge, MemoryKind};
+use super::log::{BATCH_MAX, Encoded, LARGE};
 use super::tree::{KEY_MAX, VALUE_MAX};
+use super::view::SheafSnapshot;
 use super::{Roots, Shared, View};
 use crate::batch::{KeyWrite, WriteBatch};
 use crate::engine::{CommitSeq, TableId};
@@ -61,7 +64,8 @@ impl Shared {
             self.check_bases(batch);
         }
         self.refuse_without_space(batch)?;
-        self.slow_down(batch)?;
+        let mut charge = self.admit(batch)?;
+        self.slow_down(batch, charge.as_ref().map_or(0, Charge::bytes))?;
         let memory = MEMORY.with_borrow_mut(mem::take);
         let Some(mut encoded) = Encoded::new(batch, memory) else {
             return Err(StorageError::TooLarge {
@@ -70,6 +74,10 @@ impl Shared {
             });
         };
         let (logged, deltas) = (encoded.stride(), encoded.deltas);
+        if let Some(charge) = &mut charge {
+            charge.set(encoded.stride());
+        }
+        encoded.charge = charge;
         let begun = self.begin(batch, &mut encoded);
         let mut memory = encoded.into_memory();
         if memory.capacity() <= MEMORY_MAX {
@@ -113,6 +121,26 @@ impl Shared {
         }
     }
 
+    /// Counts what a large batch will take until it is written to the log. Where many are under way it waits for
+    /// those before it.
+    fn admit(&self, batch: &WriteBatch) -> Result<Option<Charge>> {
+        let bytes = batch.bytes();
+        if bytes < LARGE as u64 {
+            return Ok(None);
+        }
+        let kind = MemoryKind::Batches;
+        while !self
+            .budget
+            .charge_up_to(kind, bytes, self.sizes.batches_max)
+        {
+            self.check_open()?;
+            self.log.write()?;
+            // Others encode theirs.
+            self.pace.sleep(Duration::from_millis(1));
+        }
+        Ok(Some(Charge::taken(&self.budget, kind, bytes)))
+    }
+
     /// Gives the batch its sequence and its place in the log.
     fn begin(
         &self,
@@ -148,11 +176,14 @@ impl Shared {
         }
     }
 
-    /// The newest view, and a sequence up to which it holds everything.
+    /// A snapshot of what is visible now.
+    pub(super) fn snapshot(&self) -> SheafSnapshot<Roots> {
+        self.snapshots.take(&self.views, || self.order.visible())
+    }
+
+    /// The newest view, and a sequence up to which it holds everything; see [`OpenSnapshots::take`].
     ///
-    /// The view is loaded first: a sequence that is visible by then is in it. One that became visible
-    /// later may be in a generation that the view does not have, so the view must still be the newest. And the
-    /// tree in the view holds nothing beyond what was visible before the view was made.
+    /// [`OpenSnapshots::take`]: super::view::OpenSnapshots::take
     pub(super) fn newest(&self) -> (Arc<View<Roots>>, u64) {
         loop {
             let view = self.views.load_full();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::checkpoint::Haste;
+use super::checkpoint::{Extra, Haste};
 use super::{Shared, no_reserve};
 use crate::engine::TableId;
 use crate::error::Result;
@@ -34,7 +34,7 @@ impl Shared {
             count += 1;
         }
         let loaded = builder.finish()?;
-        self.checkpoint(Haste::Now, true, Some((table, loaded)))?;
+        self.checkpoint(Haste::Now, true, Extra::Loaded(table, loaded))?;
         Ok(count)
     }
 }

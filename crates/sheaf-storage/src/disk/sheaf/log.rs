@@ -38,23 +38,26 @@ use self::record::{HEADER, Header};
 pub use self::replay::TornTail;
 pub(super) use self::replay::{Record, Replay, baseless};
 use self::segment::{RECORDS, Spare};
+use super::budget::{Charge, MemoryBudget, MemoryKind};
 use super::files::{File, Folder};
 use crate::error::{Result, StorageError};
 
 /// Records at least this long are handed to the file as they are, not copied into the buffer.
-const LARGE: usize = 64 << 10;
+pub(super) const LARGE: usize = 64 << 10;
 /// Memory for a buffer that is kept for the next one.
 const KEPT_MAX: usize = 8 << 20;
 /// How many files wait to become segments, at most.
 const SPARES_MAX: usize = 4;
 
 /// How the log is kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(super) struct LogOptions {
     /// Length of a segment.
     pub(super) segment_bytes: u64,
     /// How much may be waiting before it is written without being asked.
     pub(super) buffer_bytes: usize,
+    /// What its buffers are counted in.
+    pub(super) budget: Arc<MemoryBudget>,
 }
 
 /// The log. `S` is what the engine keeps under the log's lock, to be changed with each sequence given.
@@ -111,7 +114,7 @@ pub(super) struct Head<S> {
     next: u64,
     parts: Vec<Part>,
     /// Memory for the next buffer.
-    memory: Vec<u8>,
+    memory: Buffer,
     buffered: usize,
     place: Place,
     ahead: Option<Spare>,
@@ -128,9 +131,29 @@ struct Place {
     size: u64,
 }
 
+/// Bytes of records, or memory for them, counted as long as it is held.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    charge: Option<Charge>,
+    /// A record's own memory, which goes when it is written.
+    is_record: bool,
+}
+
+impl Buffer {
+    /// Has room for `wanted` bytes.
+    fn reserve(&mut self, wanted: usize, budget: &Arc<MemoryBudget>) {
+        if self.bytes.capacity() < wanted {
+            self.bytes.reserve_exact(wanted);
+            let bytes = self.bytes.capacity() as u64;
+            self.charge = Some(Charge::new(budget, MemoryKind::Log, bytes));
+        }
+    }
+}
+
 /// What is to be written, in order.
 enum Part {
-    Records(Vec<u8>),
+    Records(Buffer),
     Turn {
         spare: Spare,
         number: u64,
@@ -153,6 +176,8 @@ struct Tail {
     file: Arc<dyn File>,
     position: u64,
     written: u64,
+    /// Up to which sequence a mark was written.
+    marked: u64,
     /// Of whoever writes next, so that appending does not allocate.
     parts: Vec<Part>,
 }
@@ -237,18 +262,27 @@ impl<S> Appender<'_, S> {
         head.place.position += stride;
         head.next += 1;
         head.buffered += encoded.bytes.len();
+        let budget = &self.log.options.budget;
         if encoded.bytes.len() >= LARGE {
-            head.parts
-                .push(Part::Records(mem::take(&mut encoded.bytes)));
-        } else if let Some(Part::Records(buffer)) = head.parts.last_mut()
-            && buffer.capacity() - buffer.len() >= encoded.bytes.len()
+            let bytes = mem::take(&mut encoded.bytes);
+            let charge = encoded.charge.take();
+            let charge = charge.or_else(|| {
+                let bytes = bytes.capacity() as u64;
+                Some(Charge::new(budget, MemoryKind::Log, bytes))
+            });
+            head.parts.push(Part::Records(Buffer {
+                bytes,
+                charge,
+                is_record: true,
+            }));
+        } else if let Some(Part::Records(Buffer { bytes, .. })) = head.parts.last_mut()
+            && bytes.capacity() - bytes.len() >= encoded.bytes.len()
         {
-            buffer.extend_from_slice(&encoded.bytes);
+            bytes.extend_from_slice(&encoded.bytes);
         } else {
             let mut buffer = mem::take(&mut head.memory);
-            let wanted = encoded.bytes.len().max(LARGE);
-            buffer.reserve(wanted);
-            buffer.extend_from_slice(&encoded.bytes);
+            buffer.reserve(encoded.bytes.len().max(LARGE), budget);
+            buffer.bytes.extend_from_slice(&encoded.bytes);
             head.parts.push(Part::Records(buffer));
         }
         head.buffered >= self.log.options.buffer_bytes
@@ -392,17 +426,19 @@ impl<S> Log<S> {
             head.buffered = 0;
             (parts, head.last())
         };
-        let mut memory: Option<Vec<u8>> = None;
+        let mut memory: Option<Buffer> = None;
         for part in parts.drain(..) {
             let done = match part {
                 Part::Records(mut records) => {
-                    let done = self.write_records(tail, &records);
-                    if records.capacity() <= KEPT_MAX
+                    let done = self.write_records(tail, &records.bytes);
+                    let capacity = records.bytes.capacity();
+                    if !records.is_record
+                        && capacity <= KEPT_MAX
                         && memory
                             .as_ref()
-                            .is_none_or(|m| m.capacity() < records.capacity())
+                            .is_none_or(|m| m.bytes.capacity() < capacity)
                     {
-                        records.clear();
+                        records.bytes.clear();
                         memory = Some(records);
                     }
                     done
@@ -422,7 +458,7 @@ impl<S> Log<S> {
         tail.written = last;
         if let Some(memory) = memory {
             let mut head = self.head.lock();
-            if head.memory.capacity() < memory.capacity() {
+            if head.memory.bytes.capacity() < memory.bytes.capacity() {
                 head.memory = memory;
             }
         }
@@ -525,7 +561,28 @@ impl<S> Log<S> {
             self.counters.group_max.fetch_max(group, Ordering::Relaxed);
         }
         self.durable.fetch_max(tail.written, Ordering::AcqRel);
+        self.mark(&mut tail);
         Ok(())
+    }
+
+    /// Notes behind the last record that all up to it is on disk, unless a next record is about to say so. It is
+    /// not synced, and the next record is written over it: it tells a last record that was damaged later from
+    /// one that a crash had torn. Nobody relies on it, so its failure is none.
+    fn mark(&self, tail: &mut Tail) {
+        let filled = {
+            let head = self.head.lock();
+            match head.parts.is_empty() && head.place.number == tail.number {
+                true => head.place.filled,
+                false => return,
+            }
+        };
+        let is_new = tail.marked < tail.written && tail.written >= tail.first_seq;
+        if is_new && tail.position + HEADER as u64 <= filled {
+            let identity = self.log_id.wrapping_add(tail.number);
+            let mark = Header::mark(identity, tail.written);
+            let _ = tail.file.write_at(tail.position, &mark.to_bytes());
+            tail.marked = tail.written;
+        }
     }
 
     /// Lets go of the segments that hold nothing beyond `seq`. They are kept as spares, some of them.

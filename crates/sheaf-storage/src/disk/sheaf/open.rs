@@ -10,7 +10,7 @@
 //! else in the tree: the tree holds exactly the batches up to its sequence, so there is no other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use super::log::{LogOptions, Record, Replay, TornTail, baseless, is_segment};
 use super::memtable::{Generation, Retired};
 use super::pace::Pace;
 use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
-use super::view::View;
+use super::view::{OpenSnapshots, View};
 use super::{Shared, SheafOptions, Sizes};
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
@@ -56,13 +56,17 @@ impl Sizes {
         let cache = options.cache_bytes;
         let generation_bytes = options
             .generation_bytes
-            .unwrap_or((cache / 4).min(GENERATION_MAX))
+            .unwrap_or((cache / 8).min(GENERATION_MAX))
             .max(GENERATION_MIN);
         let debt_soft = generation_bytes.saturating_mul(2);
+        let debt_hard = (cache / 8 * 3).max(debt_soft + generation_bytes);
         Sizes {
             generation_bytes,
             debt_soft,
-            debt_hard: (cache / 2).max(debt_soft + generation_bytes),
+            debt_hard,
+            debt_max: (cache / 2).max(debt_hard + generation_bytes),
+            batches_max: cache / 8,
+            retired_max: cache / 8,
             reserve_bytes: options.reserve_bytes,
         }
     }
@@ -222,6 +226,7 @@ pub(super) fn open(
     let log_options = LogOptions {
         segment_bytes: options.segment_bytes,
         buffer_bytes: options.log_buffer_bytes,
+        budget: budget.clone(),
     };
     let log = replay.begin(log_options, line)?;
     log.trim(view.roots().sequence());
@@ -237,7 +242,8 @@ pub(super) fn open(
         log,
         order: Order::new(last),
         views: ArcSwap::new(view),
-        snapshots: Arc::default(),
+        snapshots: OpenSnapshots::default(),
+        spilled: AtomicU64::new(0),
         retired: Retired::default(),
         flusher: Default::default(),
         checkpointer,

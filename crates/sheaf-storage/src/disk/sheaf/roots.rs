@@ -23,6 +23,11 @@ impl Base for Roots {
         Roots::cursor(self, table)
     }
 
+    unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
+        // SAFETY: promised to the caller by the caller.
+        unsafe { Roots::lent_cursor(self, table) }
+    }
+
     fn table(&self, table: TableId) -> Option<TableStats> {
         Roots::table(self, table)
     }

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Shared;
+use super::budget::MemoryKind;
 use crate::batch::WriteBatch;
-use crate::engine::EngineStats;
+use crate::engine::{EngineStats, MemoryStats};
 
 /// Counted by every commit; apart from each other's cache lines they would cost more to read than they save.
 #[derive(Default)]
@@ -67,6 +68,21 @@ impl Shared {
             pages_read: tree.pages_read,
             pages_hit: tree.hits,
             pages_evicted: tree.evicted,
+            memory: Some(self.memory()),
+        }
+    }
+
+    fn memory(&self) -> MemoryStats {
+        let of = |kind| self.budget.of(kind);
+        MemoryStats {
+            limit: self.budget.limit(),
+            total: self.budget.total(),
+            generations: of(MemoryKind::Generations),
+            pages: of(MemoryKind::Pages),
+            mapped: of(MemoryKind::Mapped),
+            log: of(MemoryKind::Log),
+            batches: of(MemoryKind::Batches),
+            snapshots_spilled: self.spilled.load(Ordering::Relaxed),
         }
     }
 }

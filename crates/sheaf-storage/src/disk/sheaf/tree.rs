@@ -19,12 +19,14 @@
 //! ends, with an answer or an error that names file and offset.
 
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 mod backup;
+mod branch;
 mod build;
 mod bulk;
 mod cache;
@@ -42,6 +44,8 @@ mod superblock;
 mod verify;
 mod write;
 
+use self::cursor::Keep;
+pub use branch::Branch;
 pub use bulk::{BulkBuilder, Subtree};
 pub use cursor::TreeCursor;
 pub use merge::{Change, Changes};
@@ -53,7 +57,7 @@ pub use write::TreeWriter;
 
 use self::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, Run};
 use self::record::TableRecord;
-use self::space::{FreeRuns, Space};
+use self::space::{FreeRuns, Owner, Space};
 use self::store::{Store, Within};
 use self::superblock::{Found, FreeMap, Superblock};
 use super::budget::MemoryBudget;
@@ -378,11 +382,17 @@ pub struct Roots {
     directory: TableRecord,
     free_map: FreeMap,
     within: Within,
+    /// Of roots that no superblock leads to: the pages that are theirs alone, and what the others belong to.
+    branch: Option<(Owner, Arc<Roots>)>,
 }
 
 impl Drop for Roots {
     fn drop(&mut self) {
-        self.store.space.lock().unpin(self.version);
+        let mut space = self.store.space.lock();
+        space.unpin(self.version);
+        if let Some((owner, _)) = self.branch {
+            space.abandon(owner);
+        }
     }
 }
 
@@ -407,13 +417,14 @@ impl Roots {
                 end: superblock.end,
                 map: store.map(superblock.end),
             },
+            branch: None,
         }
     }
 
     fn load(store: &Arc<Store>, superblock: &Superblock) -> Result<Roots> {
         let mut tables = Vec::new();
         let directory = Arc::new(Roots::new(store, superblock));
-        let mut cursor = TreeCursor::new(directory.clone(), superblock.directory);
+        let mut cursor = TreeCursor::new(Keep::Counted(directory), superblock.directory);
         let mut found = cursor.seek_first()?;
         while found {
             let record = TableRecord::decode(cursor.key(), cursor.value());
@@ -497,6 +508,15 @@ impl Roots {
     /// Errors: `NoSuchTable`.
     pub fn cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
         let root = self.root(table)?.root;
-        Ok(TreeCursor::new(self.clone(), root))
+        Ok(TreeCursor::new(Keep::Counted(self.clone()), root))
+    }
+
+    /// As [`Roots::cursor`], without counting a reference.
+    ///
+    /// # Safety
+    /// This very `Arc` stays where it is as long as the cursor lives.
+    pub(super) unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
+        let root = self.root(table)?.root;
+        Ok(TreeCursor::new(Keep::Lent(NonNull::from(self)), root))
     }
 }

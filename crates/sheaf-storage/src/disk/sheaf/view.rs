@@ -45,6 +45,14 @@ pub(super) trait Base: Send + Sync + 'static {
     /// A cursor over a table that there is. It keeps what it reads alive by itself.
     fn cursor(self: &Arc<Self>, table: TableId) -> Result<Self::Cursor>;
 
+    /// As [`Base::cursor`], without counting a reference: many are made, and many threads would count in one place.
+    ///
+    /// # Safety
+    /// This very `Arc` stays where it is as long as the cursor lives.
+    unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<Self::Cursor> {
+        self.cursor(table)
+    }
+
     /// The size of a table; `None` when there is no such table.
     fn table(&self, table: TableId) -> Option<TableStats>;
 
@@ -122,7 +130,7 @@ impl<R: Base> View<R> {
     }
 
     /// All generations, newest first.
-    fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
+    pub(super) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 

@@ -9,7 +9,8 @@
 //! The identity is of the segment for which the record was written: what a recycled segment still holds of
 //! its former life has another one, and is not a record. `durable` is a sequence up to which all was on disk when
 //! the record was made: a record that is missing although a later one says so has been damaged; without
-//! such a witness it was never promised to anybody.
+//! such a witness it was never promised to anybody. A header alone with the sequence 0, a mark, is such a witness behind
+//! the last record.
 //!
 //! Invariant: decoding takes any bytes. Lengths are looked at before anything is held for them.
 
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use super::delta::{self, Delta};
 
 use crate::batch::{KeyWrite, Prior, TableFate, WriteBatch};
+use crate::disk::sheaf::budget::Charge;
 use crate::engine::TableId;
 
 /// The version of segments from which on values may be deltas.
@@ -26,6 +28,8 @@ const DELTAS_SINCE: u32 = 2;
 pub(super) const HEADER: usize = 40;
 /// Records begin at multiples of this.
 pub(super) const ALIGN: usize = 8;
+/// From this many bytes of keys and values on, memory for a batch's encoding is taken at once.
+const ROOM_MIN: u64 = 16 << 10;
 /// The longest batch, in bytes of its encoding.
 pub(in crate::disk::sheaf) const BATCH_MAX: u64 = 1 << 31;
 
@@ -70,6 +74,22 @@ impl Header {
         })
     }
 
+    /// What stands behind the last record when all up to `durable` is on disk and nothing comes yet.
+    pub(super) fn mark(identity: u64, durable: u64) -> Header {
+        Header {
+            batch_crc: 0,
+            identity,
+            seq: 0,
+            durable,
+            length: 0,
+        }
+    }
+
+    /// Whether it is a [`Header::mark`]: no batch has the sequence 0.
+    pub(super) fn is_mark(&self) -> bool {
+        self.seq == 0
+    }
+
     /// Bytes from this record to the next.
     pub(super) fn stride(&self) -> u64 {
         stride(self.length as usize)
@@ -101,6 +121,8 @@ pub(in crate::disk::sheaf) struct Encoded {
     pub(super) batch_crc: u32,
     /// How many of its values are deltas.
     pub(in crate::disk::sheaf) deltas: u64,
+    /// What a long batch is counted as, until it is written.
+    pub(in crate::disk::sheaf) charge: Option<Charge>,
 }
 
 /// The hint of a key whose value is a delta.
@@ -111,6 +133,11 @@ impl Encoded {
     /// `None` when the batch is longer than [`BATCH_MAX`].
     pub(in crate::disk::sheaf) fn new(batch: &WriteBatch, mut bytes: Vec<u8>) -> Option<Encoded> {
         bytes.clear();
+        if batch.bytes() > ROOM_MIN {
+            // In one piece: growing would take up to three times its memory.
+            let room = batch.bytes().saturating_add(24 * batch.operations());
+            bytes.reserve_exact(HEADER + 64 + room.min(BATCH_MAX) as usize);
+        }
         bytes.resize(HEADER, 0);
         let mut deltas = 0;
         for (table, writes) in batch.tables() {
@@ -168,6 +195,7 @@ impl Encoded {
             length: length as u32,
             batch_crc,
             deltas,
+            charge: None,
         })
     }
 

@@ -299,7 +299,8 @@ impl Replay {
                         ),
                     });
                 }
-                if window.begun(at, identity)? {
+                let marked = window.header(at, identity)?.is_some_and(|h| h.is_mark());
+                if !marked && window.begun(at, identity)? {
                     self.replayed.torn = Some(TornTail {
                         file: name.into(),
                         offset: at,
@@ -356,7 +357,7 @@ impl Replay {
                 state,
                 next: first_seq,
                 parts: Vec::new(),
-                memory: Vec::new(),
+                memory: Default::default(),
                 buffered: 0,
                 place: Place {
                     number,
@@ -381,6 +382,7 @@ impl Replay {
                 file: spare.file,
                 position: RECORDS,
                 written: self.replayed.last,
+                marked: self.replayed.last,
                 parts: Vec::new(),
             }),
             led: Mutex::new(false),

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::disk::sheaf::budget::MemoryBudget;
+use crate::disk::sheaf::budget::{MemoryBudget, MemoryKind};
 
 /// The alignment of every piece.
 pub(super) const ALIGN: usize = 16;
@@ -77,7 +77,7 @@ impl Arena {
     /// Counts memory that is held beside the arena.
     pub(super) fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.budget.charge(bytes);
+        self.budget.charge(MemoryKind::Generations, bytes);
     }
 
     /// A shard to allocate from, until the answer is dropped.
@@ -91,7 +91,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        self.budget.release(*self.bytes.get_mut());
+        self.budget
+            .release(MemoryKind::Generations, *self.bytes.get_mut());
         for shard in &mut self.shards {
             let shard = shard.get_mut();
             for large in shard.large.drain(..) {

@@ -3,6 +3,7 @@
 //! To free a full generation takes milliseconds. A reader that happens to be the last should not pay them: whoever
 //! takes a generation out of the view leaves it here, and the engine's own thread sweeps.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -34,6 +35,11 @@ impl Retired {
         }
         drop(held);
         free.iter().map(|generation| generation.bytes()).sum()
+    }
+
+    /// Which they are; each lives as long as it is listed here.
+    pub(in crate::disk::sheaf) fn all(&self) -> HashSet<*const Generation> {
+        self.0.lock().iter().map(Arc::as_ptr).collect()
     }
 
     /// Bytes of the generations that readers still hold, and of those not yet swept.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::RwLock;
 
 use super::page::Shape;
-use crate::disk::sheaf::budget::{MemoryBudget, Reclaim};
+use crate::disk::sheaf::budget::{Charge, MemoryBudget, MemoryKind, Reclaim};
 
 const SHARDS: usize = 64;
 /// What a page costs beside its bytes, about.
@@ -34,37 +34,37 @@ pub(super) struct CachedPage {
     pub birth: u32,
     pub crc: u32,
     uses: AtomicU8,
-    budget: Arc<MemoryBudget>,
+    _charge: Charge,
+}
+
+/// Counts a page of so many bytes, which is about to be read: others go before it comes.
+pub(super) fn charge(budget: &Arc<MemoryBudget>, bytes: usize) -> Charge {
+    Charge::new(budget, MemoryKind::Pages, bytes as u64 + OVERHEAD)
 }
 
 impl CachedPage {
+    /// `charge` is what was counted for it before it was read.
     pub(super) fn new(
         bytes: Vec<u8>,
         shape: Shape,
         birth: u32,
         crc: u32,
-        budget: &Arc<MemoryBudget>,
+        mut charge: Charge,
     ) -> Arc<CachedPage> {
         let bytes = bytes.into_boxed_slice();
-        budget.charge(bytes.len() as u64 + OVERHEAD);
+        charge.set(bytes.len() as u64 + OVERHEAD);
         Arc::new(CachedPage {
             bytes,
             shape,
             birth,
             crc,
             uses: AtomicU8::new(0),
-            budget: budget.clone(),
+            _charge: charge,
         })
     }
 
     fn cost(&self) -> u64 {
         self.bytes.len() as u64 + OVERHEAD
-    }
-}
-
-impl Drop for CachedPage {
-    fn drop(&mut self) {
-        self.budget.release(self.cost());
     }
 }
 
@@ -263,7 +263,8 @@ mod tests {
         let read = |granule: u64| match cache.get(granule, 1, 1) {
             Some(_) => true,
             None => {
-                let page = CachedPage::new(vec![0; 4096], Shape::default(), 1, 1, &budget);
+                let charge = charge(&budget, 4096);
+                let page = CachedPage::new(vec![0; 4096], Shape::default(), 1, 1, charge);
                 cache.insert(granule, &page);
                 false
             }
@@ -297,7 +298,8 @@ mod tests {
     fn a_page_that_is_held_stays_charged() {
         let budget = MemoryBudget::new(100_000);
         let cache = PageCache::new(&budget);
-        let page = CachedPage::new(vec![0; 10_000], Shape::default(), 1, 1, &budget);
+        let charge = charge(&budget, 10_000);
+        let page = CachedPage::new(vec![0; 10_000], Shape::default(), 1, 1, charge);
         cache.insert(7, &page);
         cache.reclaim(u64::MAX);
         assert_eq!((cache.bytes(), budget.used()), (0, 10_000 + OVERHEAD));

@@ -9,6 +9,8 @@
 //! reference. A seek looks first in the leaf at hand, then in the pages of the path from below, and
 //! descends only from where it must.
 
+use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,9 +33,34 @@ enum Side {
     Last,
 }
 
+/// The roots that a cursor reads.
+pub(super) enum Keep {
+    Counted(Arc<Roots>),
+    /// Of somebody who keeps them, where they are, as long as the cursor lives.
+    Lent(NonNull<Arc<Roots>>),
+}
+
+// SAFETY: a shared reference to an `Arc<Roots>`, or one itself, both of which may go to another thread.
+unsafe impl Send for Keep {}
+// SAFETY: as above.
+unsafe impl Sync for Keep {}
+
+impl Deref for Keep {
+    type Target = Arc<Roots>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Roots> {
+        match self {
+            Keep::Counted(roots) => roots,
+            // SAFETY: who lent it keeps it in its place.
+            Keep::Lent(roots) => unsafe { roots.as_ref() },
+        }
+    }
+}
+
 /// See the module. The moves are those of the trait [`Cursor`].
 pub struct TreeCursor {
-    roots: Arc<Roots>,
+    roots: Keep,
     root: Option<(PagePtr, u8)>,
     path: Vec<Step>,
     leaf: Option<PageRef>,
@@ -49,7 +76,7 @@ pub struct TreeCursor {
 }
 
 impl TreeCursor {
-    pub(super) fn new(roots: Arc<Roots>, root: Option<(PagePtr, u8)>) -> TreeCursor {
+    pub(super) fn new(roots: Keep, root: Option<(PagePtr, u8)>) -> TreeCursor {
         TreeCursor {
             roots,
             root,
@@ -155,7 +182,7 @@ impl TreeCursor {
     /// The entry's value, to keep beyond the next move: a small one is copied, a large one pinned.
     pub fn value_bytes(&self) -> Bytes {
         match &self.large {
-            Some(large) if self.valid => value_bytes(large.clone(), || self.roots.clone()),
+            Some(large) if self.valid => value_bytes(large.clone(), || Arc::clone(&self.roots)),
             _ => Bytes::copy_from_slice(self.value()),
         }
     }

@@ -13,6 +13,7 @@ use super::page;
 use super::pointer::{ExtentPtr, GRANULE, PagePtr, Run, granules};
 use super::space::{CHUNK, Owner};
 use super::store::{Store, Within, count};
+use crate::disk::sheaf::budget::{Charge, MemoryKind};
 use crate::error::{Result, StorageError};
 
 /// Bytes that are gathered before they are written.
@@ -86,12 +87,16 @@ impl Output {
             self.buffer_at = offset;
         }
         let whole = (run.len * GRANULE) as usize;
-        if self.buffer.is_empty() && whole == bytes.len() && whole >= GATHER {
-            // A large value is not copied once more.
-            self.buffer_at = offset + whole as u64;
-            return self.write(offset, bytes);
+        let mut rest = bytes;
+        if bytes.len() >= GATHER {
+            // A large value is not copied once more, but for what does not fill its last granule.
+            self.flush()?;
+            let (direct, last) = bytes.split_at(bytes.len() / GRANULE as usize * GRANULE as usize);
+            self.write(offset, direct)?;
+            self.buffer_at = offset + direct.len() as u64;
+            rest = last;
         }
-        self.buffer.extend_from_slice(bytes);
+        self.buffer.extend_from_slice(rest);
         self.buffer
             .resize(self.buffer.len() + whole - bytes.len(), 0);
         if self.buffer.len() >= GATHER {
@@ -184,6 +189,8 @@ impl Output {
 
     /// Writes a large value.
     pub(super) fn extent(&mut self, value: &[u8], lz4: bool) -> Result<ExtentPtr> {
+        let _charge =
+            lz4.then(|| Charge::new(&self.store.budget, MemoryKind::Batches, value.len() as u64));
         let packed = lz4
             .then(|| lz4_flex::block::compress(value))
             .filter(|packed| granules(packed.len()) < granules(value.len()));
@@ -209,6 +216,11 @@ impl Output {
         else {
             return Ok(None);
         };
+        let _charge = Charge::new(
+            &self.store.budget,
+            MemoryKind::Batches,
+            u64::from(ptr.stored),
+        );
         let mut bytes = self.store.read_run(run)?;
         bytes.truncate(ptr.stored as usize);
         if crc32c::crc32c(&bytes) != ptr.crc {

@@ -43,18 +43,27 @@ struct Move {
 }
 
 impl TreeWriter {
+    /// Has this commit move as much of the file's end as finds room before it, and shorten the file however little
+    /// that gives.
+    pub fn compact(&mut self) {
+        self.compacts = true;
+    }
+
     /// Moves what lies at the file's end, if enough is free before it.
     pub(super) fn relocate(&mut self) -> Result<()> {
         self.out.settle()?;
         let cut = {
             let space = self.out.store.space.lock();
             let (free, end) = (space.free_granules(), space.end());
-            if free < FREE_MIN || free * 4 < end {
+            if self.compacts {
+                space.tail_that_fits(free)
+            } else if free < FREE_MIN || free * 4 < end {
                 return Ok(());
+            } else {
+                space.tail_that_fits((free / 2).min(MOVED_MIN.max(end / 64)))
             }
-            space.tail_that_fits((free / 2).min(MOVED_MIN.max(end / 64)))
         };
-        {
+        if !self.compacts {
             let mut idle = self.file.inner.idle.lock();
             if idle.left > 0 {
                 idle.left -= 1;

@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::PageReading;
-use super::cache::{CachedPage, PageCache};
+use super::cache::{self, CachedPage, PageCache};
 use super::page::{self, Header, Shape};
 use super::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, PagePtr, Run, granules};
 use super::space::Space;
-use crate::disk::sheaf::budget::MemoryBudget;
+use crate::disk::sheaf::budget::{Charge, MemoryBudget, MemoryKind};
 use crate::disk::sheaf::files::{File, Map};
 use crate::error::{Result, StorageError};
 
@@ -66,7 +66,9 @@ pub(super) struct Store {
     pub len: AtomicU64,
     reading: PageReading,
     unmappable: AtomicBool,
-    map: RwLock<Option<Arc<Map>>>,
+    /// Whether the newest roots read from a map.
+    is_mapped: AtomicBool,
+    map: RwLock<Option<Arc<Mapping>>>,
     checked: CheckedBits,
     /// The first write or sync that failed.
     failed: Mutex<Option<String>>,
@@ -91,6 +93,7 @@ impl Store {
             len: AtomicU64::new(len),
             reading,
             unmappable: AtomicBool::new(false),
+            is_mapped: AtomicBool::new(false),
             map: RwLock::new(None),
             checked: CheckedBits::default(),
             failed: Mutex::new(None),
@@ -150,12 +153,12 @@ impl Store {
         written.map_err(|error| self.write_failed("write to", &error, true))
     }
 
-    /// Cuts off the end of the file that nobody uses, when that is worth a call.
-    pub(super) fn cut(&self) -> Result<()> {
+    /// Cuts off the end of the file that nobody uses, when that is at least one part in `parts` of it.
+    pub(super) fn cut(&self, parts: u64) -> Result<()> {
         self.check_writable()?;
         let end = self.space.lock().end() * GRANULE;
         let len = self.len.load(Ordering::Relaxed);
-        if len <= end || (len - end) * 16 < len {
+        if len <= end || (len - end).saturating_mul(parts) < len {
             return Ok(());
         }
         let cut = self.file.set_len(end);
@@ -190,26 +193,39 @@ impl Store {
 
     /// A mapping of at least the first `granules` of the file; `None` when the file is not to be
     /// mapped, or cannot be.
-    pub(super) fn map(&self, granules: u64) -> Option<Arc<Map>> {
+    pub(super) fn map(&self, granules: u64) -> Option<Arc<Mapping>> {
         let need = granules * GRANULE;
-        if !self.is_mapped(need) {
-            return None;
+        let mapped = self.wants_map(need).then(|| self.mapped(need)).flatten();
+        self.is_mapped.store(mapped.is_some(), Ordering::Relaxed);
+        if mapped.is_none() {
+            // Older roots may still read from it; then it goes with the last of them.
+            *self.map.write() = None;
         }
-        let fits = |map: &&Arc<Map>| map.len() as u64 >= need;
-        if let Some(map) = self.map.read().as_ref().filter(fits) {
-            return Some(map.clone());
-        }
+        mapped
+    }
+
+    fn mapped(&self, need: u64) -> Option<Arc<Mapping>> {
+        let fits = |map: &&Arc<Mapping>| map.map.len() as u64 >= need;
         let mut current = self.map.write();
-        if let Some(map) = current.as_ref().filter(fits) {
-            return Some(map.clone());
+        if let Some(mapping) = current.as_ref().filter(fits) {
+            mapping.charge.lock().set(need);
+            return Some(mapping.clone());
         }
         // Addresses are cheap: with room to grow, the file is mapped anew only a few times.
         let len = (need * 2).next_power_of_two().max(1 << 30);
         match self.file.map(0, len) {
             Ok(Some(map)) => {
-                let map = Arc::new(map);
-                *current = Some(map.clone());
-                Some(map)
+                // Two maps of one file share its pages: what the new one counts the old one does not.
+                if let Some(before) = current.take() {
+                    before.charge.lock().set(0);
+                }
+                let charge = Charge::new(&self.budget, MemoryKind::Mapped, need);
+                let mapping = Arc::new(Mapping {
+                    map,
+                    charge: Mutex::new(charge),
+                });
+                *current = Some(mapping.clone());
+                Some(mapping)
             }
             // A limit on addresses, say. The cache serves as well.
             Ok(None) | Err(_) => {
@@ -309,6 +325,7 @@ impl Store {
             }
             Ok(header)
         };
+        let mut charge = None;
         let bytes = if let Some(map) = &within.map {
             // SAFETY: as in `page`.
             let bytes = unsafe { mapped(map, ptr.run()) };
@@ -328,6 +345,10 @@ impl Store {
             }
             std::borrow::Cow::Borrowed(bytes)
         } else {
+            charge = Some(cache::charge(
+                &self.budget,
+                (ptr.run().len * GRANULE) as usize,
+            ));
             std::borrow::Cow::Owned(self.read_run(ptr.run())?)
         };
         let header = check(&bytes)?;
@@ -339,7 +360,8 @@ impl Store {
             bytes => page::unpack(&bytes, &header).map_err(damaged)?,
         };
         let shape = Shape::check(&image, &header).map_err(damaged)?;
-        let page = CachedPage::new(image, shape, ptr.birth, ptr.crc, &self.budget);
+        let charge = charge.unwrap_or_else(|| cache::charge(&self.budget, image.len()));
+        let page = CachedPage::new(image, shape, ptr.birth, ptr.crc, charge);
         if keep {
             self.cache.insert(ptr.granule, &page);
         }
@@ -424,6 +446,9 @@ impl Store {
             count_hit(&self.counters);
             return Ok(PageRef::held(page));
         }
+        // Packed and unpacked, for a moment.
+        let both = raw + if stored < raw { stored } else { 0 };
+        let charge = cache::charge(&self.budget, both);
         let mut bytes = self.read_at(offset, stored)?;
         if crc32c::crc32c(&bytes) != ptr.crc {
             return Err(self.corrupt(offset, "the checksum of a value is wrong"));
@@ -435,7 +460,7 @@ impl Store {
                 _ => return Err(self.corrupt(offset, "a value does not unpack")),
             }
         }
-        let page = CachedPage::new(bytes, Shape::default(), ptr.birth, ptr.crc, &self.budget);
+        let page = CachedPage::new(bytes, Shape::default(), ptr.birth, ptr.crc, charge);
         if keep {
             self.cache.insert(ptr.granule, &page);
         }
@@ -448,14 +473,22 @@ impl Store {
             return;
         };
         let shape = Shape::of(&header);
-        let page = CachedPage::new(image, shape, ptr.birth, ptr.crc, &self.budget);
+        let charge = cache::charge(&self.budget, image.len());
+        let page = CachedPage::new(image, shape, ptr.birth, ptr.crc, charge);
         self.cache.insert(ptr.granule, &page);
     }
 
     /// Whether a file of `len` bytes is to be mapped.
-    fn is_mapped(&self, len: u64) -> bool {
+    fn wants_map(&self, len: u64) -> bool {
         let wanted = match self.reading {
-            PageReading::Auto => len <= self.budget.limit(),
+            // What is mapped cannot be evicted: half of the budget stays for what else there is, and all of it
+            // must fit beside what there is now. Pages in the cache give way.
+            PageReading::Auto => {
+                let budget = &self.budget;
+                let aside = budget.used_for(MemoryKind::Mapped) + self.cache.bytes();
+                let others = budget.used().saturating_sub(aside);
+                len <= budget.limit() / 2 && others + len <= budget.limit()
+            }
             PageReading::Mapped => true,
             PageReading::Cached => false,
         };
@@ -464,7 +497,7 @@ impl Store {
 
     /// Whether pages are read through the cache.
     pub(super) fn is_cached_reading(&self) -> bool {
-        !self.is_mapped(self.len.load(Ordering::Relaxed))
+        !self.is_mapped.load(Ordering::Relaxed)
     }
 }
 
@@ -507,7 +540,8 @@ fn count_hit(counters: &Counters) {
 /// The run lies inside the map and inside the file, and stays so while the bytes are used: the file
 /// is cut only behind what pinned roots may reach. No other program shortens the file.
 #[inline]
-unsafe fn mapped(map: &Map, run: Run) -> &[u8] {
+unsafe fn mapped(mapping: &Mapping, run: Run) -> &[u8] {
+    let map = &mapping.map;
     let start = (run.start * GRANULE) as usize;
     let len = (run.len * GRANULE) as usize;
     debug_assert!(start + len <= map.len());
@@ -515,11 +549,24 @@ unsafe fn mapped(map: &Map, run: Run) -> &[u8] {
     unsafe { std::slice::from_raw_parts(map.as_ptr().add(start), len) }
 }
 
+/// The file in memory, counted as far as it is used.
+pub(super) struct Mapping {
+    map: Map,
+    charge: Mutex<Charge>,
+}
+
+impl Mapping {
+    /// Whether it covers so many granules of the file.
+    pub(super) fn reaches(&self, granules: u64) -> bool {
+        granules * GRANULE <= self.map.len() as u64
+    }
+}
+
 /// What a reader may touch: the file up to the end that its roots knew.
 #[derive(Clone)]
 pub(super) struct Within {
     pub end: u64,
-    pub map: Option<Arc<Map>>,
+    pub map: Option<Arc<Mapping>>,
 }
 
 /// The bytes of a page or a large value, in the mapped file or in the cache.

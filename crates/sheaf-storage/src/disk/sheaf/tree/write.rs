@@ -22,6 +22,10 @@ use super::{Roots, TableOptions, TreeFile, free_map_run};
 use crate::engine::{TableId, TableStats};
 use crate::error::{Result, StorageError};
 
+/// Of the file's length, one part in so many must be unused at its end before that is cut off: more often it would be
+/// needed again soon.
+const CUT_MIN: u64 = 16;
+
 /// Writes to a tree file; one at a time. Dropped without a commit, nothing has happened.
 pub struct TreeWriter {
     pub(super) out: Output,
@@ -31,10 +35,13 @@ pub struct TreeWriter {
     pub(super) within: Within,
     /// An apply that failed: half of it may be in the pages, so nothing is committed.
     pub(super) broken: Option<StorageError>,
+    /// See [`TreeWriter::compact`].
+    pub(super) compacts: bool,
     pub(super) file: TreeFile,
     pub(super) roots: Arc<Roots>,
-    // Last: the next writer comes in when this one's pages have been given back.
-    _entry: Entry,
+    // Last: the next writer comes in when this one's pages have been given back. `None` for a branch, which goes on
+    // beside all others.
+    _entry: Option<Entry>,
 }
 
 /// Holds the writers' gate.
@@ -71,19 +78,29 @@ impl TreeWriter {
         let store = &file.inner.store;
         store.check_writable()?;
         store.space.lock().collect();
-        store.cut()?;
-        let roots = file.roots();
-        Ok(TreeWriter {
-            out: Output::new(store, file.next_version()),
+        store.cut(CUT_MIN)?;
+        Ok(TreeWriter::over(file, file.roots(), Some(entry)))
+    }
+
+    /// A writer whose pages go into no commit.
+    pub(super) fn branch(file: &TreeFile, roots: &Arc<Roots>) -> Result<TreeWriter> {
+        file.inner.store.check_writable()?;
+        Ok(TreeWriter::over(file, roots.clone(), None))
+    }
+
+    fn over(file: &TreeFile, roots: Arc<Roots>, entry: Option<Entry>) -> TreeWriter {
+        TreeWriter {
+            out: Output::new(&file.inner.store, file.next_version()),
             tables: roots.tables.iter().copied().collect(),
             changed: BTreeSet::new(),
             dead: Dead::new(),
             within: roots.within.clone(),
             broken: None,
+            compacts: false,
             file: file.clone(),
             roots,
             _entry: entry,
-        })
+        }
     }
 
     fn store(&self) -> &Arc<Store> {
@@ -217,6 +234,7 @@ impl TreeWriter {
             out,
             tables,
             dead,
+            compacts,
             file,
             roots: old,
             _entry,
@@ -237,7 +255,7 @@ impl TreeWriter {
         store.space.lock().collect();
         // The commit stands, whatever becomes of the file's length; a failure makes the store refuse
         // the next write.
-        let _ = store.cut();
+        let _ = store.cut(if compacts { u64::MAX } else { CUT_MIN });
         Ok(roots)
     }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::open::Pinned;
 use super::snapshot::Hold;
 use super::{Base, View};
 use crate::disk::sheaf::memtable::{Cover, NodeRef, Run, Source};
@@ -71,7 +72,7 @@ impl Gone {
     }
 }
 
-/// The merged walk. Keeps nothing alive but the tree.
+/// The merged walk. Keeps nothing alive.
 pub(super) struct Merged<C> {
     /// Newest first.
     sources: Vec<Source<'static>>,
@@ -92,7 +93,7 @@ impl<C: Cursor> Merged<C> {
     /// Errors: `NoSuchTable`, and those of the tree.
     ///
     /// # Safety
-    /// The view's generations live as long as what is returned.
+    /// The view lives, where it lies, as long as what is returned.
     pub(super) unsafe fn new<R: Base<Cursor = C>>(
         view: &View<R>,
         table: TableId,
@@ -110,7 +111,7 @@ impl<C: Cursor> Merged<C> {
                 }
                 floor = fate.seq;
             }
-            // SAFETY: the caller keeps the generation, and with it what it holds of the table.
+            // SAFETY: the caller keeps the view, with it the generation, and what that holds of the table.
             let mem = unsafe { &*std::ptr::from_ref(mem) };
             sources.extend(Source::new(mem, floor, visible));
             if floor > 0 {
@@ -120,7 +121,8 @@ impl<C: Cursor> Merged<C> {
         let base = if floor > 0 {
             None
         } else if view.roots.table(table).is_some() {
-            Some(view.roots.cursor(table)?)
+            // SAFETY: the caller keeps the view, and with it its roots.
+            Some(unsafe { view.roots.lent_cursor(table)? })
         } else {
             return Err(StorageError::NoSuchTable(table));
         };
@@ -469,44 +471,90 @@ impl<C: Cursor> Cursor for Merged<C> {
 }
 
 /// The merged walk, with what keeps it alive.
+///
+/// When the snapshot has been given another view, the walk goes over to it with its next move, and what the old
+/// one kept is let go.
 pub(super) struct SheafCursor<R: Base> {
-    // Dropped first: it points into what `hold` keeps.
+    // Dropped first: it points into what `_pinned` keeps.
     merged: Merged<R::Cursor>,
-    _hold: Arc<Hold<R>>,
+    _pinned: Arc<Pinned<R>>,
+    /// Of the snapshot's views, which one that is.
+    replacements: u32,
+    table: TableId,
+    hold: Arc<Hold<R>>,
 }
 
 impl<R: Base> SheafCursor<R> {
-    /// `hold` is that of the view over which `merged` walks.
-    pub(super) fn new(merged: Merged<R::Cursor>, hold: Arc<Hold<R>>) -> SheafCursor<R> {
-        SheafCursor {
+    /// Stands nowhere yet.
+    /// Errors: `NoSuchTable`, and those of the tree.
+    pub(super) fn new(hold: Arc<Hold<R>>, table: TableId) -> Result<SheafCursor<R>> {
+        // Read before the view: seen too small, the cursor goes over once in vain.
+        let replacements = hold.replacements();
+        let pinned = hold.pinned.read().clone();
+        // SAFETY: the cursor keeps `pinned`, and through it the view, for as long as it walks.
+        let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
+        Ok(SheafCursor {
             merged,
-            _hold: hold,
+            _pinned: pinned,
+            replacements,
+            table,
+            hold,
+        })
+    }
+
+    /// Goes over to the snapshot's newest view, if it is another one.
+    #[inline]
+    fn follow(&mut self) -> Result<()> {
+        match self.hold.replacements() == self.replacements {
+            true => Ok(()),
+            false => self.go_over(),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_over(&mut self) -> Result<()> {
+        let key = self.merged.valid().then(|| self.merged.key().to_vec());
+        // Where the new view cannot be read, the cursor stands nowhere.
+        self.merged.current = Current::Nowhere;
+        let mut new = SheafCursor::new(self.hold.clone(), self.table)?;
+        if let Some(key) = key {
+            let found = new.merged.seek(&key)?;
+            debug_assert!(found && new.merged.key() == key, "the views say the same");
+        }
+        *self = new;
+        Ok(())
     }
 }
 
 impl<R: Base> Cursor for SheafCursor<R> {
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.follow()?;
         self.merged.seek(key)
     }
 
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
+        self.follow()?;
         self.merged.seek_for_prev(key)
     }
 
     fn seek_first(&mut self) -> Result<bool> {
+        self.follow()?;
         self.merged.seek_first()
     }
 
     fn seek_last(&mut self) -> Result<bool> {
+        self.follow()?;
         self.merged.seek_last()
     }
 
     fn next(&mut self) -> Result<bool> {
+        self.follow()?;
         self.merged.next()
     }
 
     fn prev(&mut self) -> Result<bool> {
+        self.follow()?;
         self.merged.prev()
     }
 

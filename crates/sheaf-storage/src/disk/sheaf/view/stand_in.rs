@@ -132,7 +132,7 @@ pub(super) struct StandIn {
     view: RwLock<Arc<View<MapRoots>>>,
     visible: AtomicU64,
     writing: Mutex<()>,
-    open: Arc<OpenSnapshots>,
+    open: Arc<OpenSnapshots<MapRoots>>,
     pub(super) retired: Retired,
     pub(super) budget: Arc<MemoryBudget>,
 }
@@ -170,7 +170,7 @@ impl StandIn {
 
     /// A snapshot as of an earlier sequence, which the view still has.
     pub(super) fn snapshot_at(&self, visible: u64) -> SheafSnapshot<MapRoots> {
-        SheafSnapshot::new(self.view(), visible, &self.open)
+        self.open.take_of(self.view(), visible)
     }
 
     pub(super) fn freeze(&self) {
@@ -240,11 +240,7 @@ impl StorageEngine for StandIn {
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         let view = self.view.read();
         let visible = self.now();
-        Ok(Arc::new(SheafSnapshot::new(
-            view.clone(),
-            visible,
-            &self.open,
-        )))
+        Ok(Arc::new(self.open.take_of(view.clone(), visible)))
     }
 
     fn apply(&self, batch: WriteBatch, _: Durability) -> Result<CommitSeq> {

@@ -1,0 +1,73 @@
+//! Roots that no superblock leads to: old ones with changes of their own, for a snapshot that is not to keep its
+//! generations in memory.
+//!
+//! ```text
+//!   commits     roots 7 ───── roots 8 ───── roots 9        what the file says
+//!                  └── branch: 7 and what a snapshot has seen beyond it
+//! ```
+//!
+//! A branch shares the pages of the roots it grew from, and owns those it has written. Nothing of it is synced, and
+//! after a crash its pages are free, for no superblock knows them. It grows beside the writer.
+
+use std::sync::Arc;
+
+use super::store::Within;
+use super::{Roots, TreeFile, TreeWriter};
+use crate::error::Result;
+
+/// See the module's head.
+pub struct Branch {
+    writer: TreeWriter,
+}
+
+impl TreeFile {
+    /// Begins a branch of roots of this file, which may be old ones, or a branch.
+    /// Errors: `ReadOnly`.
+    pub fn branch(&self, roots: &Arc<Roots>) -> Result<Branch> {
+        Ok(Branch {
+            writer: TreeWriter::branch(self, roots)?,
+        })
+    }
+}
+
+impl Branch {
+    /// What writes its pages.
+    pub fn writer(&mut self) -> &mut TreeWriter {
+        &mut self.writer
+    }
+
+    /// The roots, which say all up to `sequence`. Dropped, they give back their pages.
+    /// Errors: those of writing; then nothing has happened.
+    pub fn finish(mut self, sequence: u64) -> Result<Arc<Roots>> {
+        self.writer.check()?;
+        self.writer.out.settle()?;
+        let TreeWriter {
+            out,
+            tables,
+            roots: base,
+            ..
+        } = self.writer;
+        let store = out.store.clone();
+        let end = {
+            let mut space = store.space.lock();
+            space.pin(base.version);
+            base.within.end.max(space.end())
+        };
+        // A branch of roots that are mapped may lie partly beyond their map.
+        let map = base.within.map.clone();
+        let map = map.filter(|map| map.reaches(end));
+        let roots = Roots {
+            store,
+            slot: base.slot,
+            version: base.version,
+            sequence,
+            tables: tables.into_iter().collect(),
+            directory: base.directory,
+            free_map: base.free_map,
+            within: Within { end, map },
+            branch: Some((out.owner, base)),
+        };
+        out.keep();
+        Ok(Arc::new(roots))
+    }
+}

@@ -1,0 +1,290 @@
+//! The memory budget holds: what the engine counts stays within it, and what the allocator hands out stays within
+//! what the engine counts and a slack that does not grow with the data.
+//!
+//! A binary of its own, for its allocator counts; its tests run one after the other.
+//!
+//! ```text
+//!   counted       <=  budget + what is under way
+//!   allocated     <=  budget + what is under way + SLACK
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sheaf_storage::tree::PageReading;
+use sheaf_storage::{
+    Durability, MemoryStats, SheafEngine, SheafOptions, StorageEngine, TableId, WriteBatch,
+};
+
+/// What is not counted: buffers of constant size, lists of tables and of space, this test's own keys and values.
+const SLACK: u64 = 12 << 20;
+/// What threads that charge at the same moment may pass the budget by before the cache has given way.
+const AT_ONCE: u64 = 1 << 20;
+const TABLE: TableId = TableId(1);
+const LARGE: TableId = TableId(2);
+
+struct Counting;
+
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+static ALLOCATED_MAX: AtomicU64 = AtomicU64::new(0);
+
+fn allocated(bytes: usize) {
+    let now = ALLOCATED.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+    ALLOCATED_MAX.fetch_max(now, Ordering::Relaxed);
+}
+
+// SAFETY: hands everything on to the system's allocator, and counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        allocated(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        allocated(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time, from nothing.
+struct Watch {
+    before: u64,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Watch {
+    fn begin() -> Watch {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = ALLOCATED.load(Ordering::Relaxed);
+        ALLOCATED_MAX.store(before, Ordering::Relaxed);
+        Watch {
+            before,
+            _alone: alone,
+        }
+    }
+
+    fn most(&self) -> u64 {
+        ALLOCATED_MAX.load(Ordering::Relaxed) - self.before
+    }
+}
+
+fn open(folder: &tempfile::TempDir, cache_bytes: u64, reading: PageReading) -> SheafEngine {
+    let options = SheafOptions {
+        cache_bytes,
+        reading,
+        // Only what is asked for is synced: the disk is not what is tested.
+        flush_interval: Duration::from_secs(3600),
+        ..SheafOptions::default()
+    };
+    let engine = SheafEngine::open(folder.path(), options).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.create_table(TABLE);
+    batch.create_table(LARGE);
+    engine.apply(batch, Durability::Buffered).unwrap();
+    engine
+}
+
+fn memory(engine: &SheafEngine) -> MemoryStats {
+    engine.stats().memory.expect("the engine counts its memory")
+}
+
+fn mixed(n: u64) -> u64 {
+    let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (n ^ (n >> 29)).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (n >> 7)
+}
+
+/// Bytes that say which key and which version they are.
+fn value(n: u64, version: u64, length: usize) -> Vec<u8> {
+    let mut value = vec![(n ^ version) as u8; length];
+    value[..8].copy_from_slice(&n.to_be_bytes());
+    value[8..16].copy_from_slice(&version.to_be_bytes());
+    value
+}
+
+fn put(
+    engine: &SheafEngine,
+    table: TableId,
+    keys: impl Iterator<Item = u64>,
+    version: u64,
+    length: usize,
+) {
+    let mut batch = WriteBatch::new();
+    for n in keys {
+        batch.put(table, &n.to_be_bytes(), value(n, version, length));
+    }
+    engine.apply(batch, Durability::Buffered).unwrap();
+}
+
+/// Walks a table in both directions and answers how many entries it has.
+fn walk(
+    snapshot: &dyn sheaf_storage::Snapshot,
+    table: TableId,
+    check: impl Fn(&[u8], &[u8]),
+) -> u64 {
+    let mut counts = [0, 0];
+    for (forward, count) in [true, false].into_iter().zip(&mut counts) {
+        let mut cursor = snapshot.cursor(table).unwrap();
+        let mut found = if forward {
+            cursor.seek_first().unwrap()
+        } else {
+            cursor.seek_last().unwrap()
+        };
+        while found {
+            check(cursor.key(), cursor.value());
+            *count += 1;
+            found = if forward {
+                cursor.next().unwrap()
+            } else {
+                cursor.prev().unwrap()
+            };
+        }
+    }
+    assert_eq!(counts[0], counts[1]);
+    counts[0]
+}
+
+#[test]
+fn four_times_the_budget_of_small_values() {
+    let watch = Watch::begin();
+    const BUDGET: u64 = 16 << 20;
+    const KEYS: u64 = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    for reading in [PageReading::Auto, PageReading::Cached] {
+        let folder = tempfile::tempdir_in(folder.path()).unwrap();
+        let engine = open(&folder, BUDGET, reading);
+        for from in (0..KEYS).step_by(128) {
+            // Not in the order of the keys: leaves are read and rewritten.
+            put(
+                &engine,
+                TABLE,
+                (from..from + 128).map(|n| mixed(n) % KEYS),
+                1,
+                1000,
+            );
+        }
+        let snapshot = engine.snapshot().unwrap();
+        let entries = walk(&*snapshot, TABLE, |key, value| assert_eq!(key, &value[..8]));
+        assert_eq!(entries, snapshot.len(TABLE).unwrap());
+        for n in 0..20_000 {
+            let n = mixed(n) % KEYS;
+            if let Some(value) = snapshot.get(TABLE, &n.to_be_bytes()).unwrap() {
+                assert_eq!(value[..8], n.to_be_bytes());
+            }
+        }
+        let memory = memory(&engine);
+        assert!(memory.total.bytes_max <= BUDGET + AT_ONCE, "{memory:?}");
+        drop(snapshot);
+        engine.close().unwrap();
+    }
+    assert!(watch.most() <= BUDGET + SLACK, "{}", watch.most());
+}
+
+#[test]
+fn a_snapshot_held_under_overwrites() {
+    let watch = Watch::begin();
+    const BUDGET: u64 = 16 << 20;
+    const KEYS: u64 = 4 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(&folder, BUDGET, PageReading::Auto);
+    let overwrite = |version: u64| {
+        for from in (0..KEYS).step_by(64) {
+            put(&engine, TABLE, from..from + 64, version, 1000);
+        }
+    };
+    // A snapshot, with a cursor that stands in the middle, of every fourth megabyte that is written.
+    let mut held = Vec::new();
+    for version in 0..24 {
+        overwrite(version);
+        let snapshot = engine.snapshot().unwrap();
+        let mut cursor = snapshot.cursor(TABLE).unwrap();
+        assert!(cursor.seek(&(KEYS / 2).to_be_bytes()).unwrap());
+        held.push((version, snapshot, cursor));
+        for (version, _, cursor) in &mut held {
+            // All move on: one that never moves keeps the generations on which it stands.
+            assert!(cursor.next().unwrap());
+            assert_eq!(cursor.value()[8..16], version.to_be_bytes());
+        }
+    }
+    overwrite(99);
+    engine.checkpoint().unwrap();
+    let memory = memory(&engine);
+    assert!(memory.snapshots_spilled > 0, "{memory:?}");
+    assert!(memory.total.bytes_max <= BUDGET + BUDGET / 4, "{memory:?}");
+    assert!(
+        watch.most() <= BUDGET + BUDGET / 4 + SLACK,
+        "{}",
+        watch.most()
+    );
+    for (version, snapshot, mut cursor) in held {
+        let entries = walk(&*snapshot, TABLE, |key, value| {
+            assert_eq!(key, &value[..8]);
+            assert_eq!(value[8..16], version.to_be_bytes());
+        });
+        assert_eq!(entries, KEYS);
+        let place = u64::from_be_bytes(cursor.key().try_into().unwrap());
+        assert_eq!(place, KEYS / 2 + 24 - version);
+        assert!(cursor.prev().unwrap());
+        assert_eq!(cursor.key(), (place - 1).to_be_bytes());
+    }
+    // Gone, they give back the pages that were theirs.
+    engine.checkpoint().unwrap();
+    assert_eq!(engine.verify(&mut |_| ()).unwrap(), []);
+    engine.close().unwrap();
+}
+
+#[test]
+fn values_of_sixteen_megabytes() {
+    let watch = Watch::begin();
+    const BUDGET: u64 = 128 << 20;
+    const LENGTH: usize = (16 << 20) - 100;
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(&folder, BUDGET, PageReading::Auto);
+    put(&engine, TABLE, 0..1000, 1, 1000);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let engine = &engine;
+            scope.spawn(move || {
+                for n in 0..10 {
+                    put(engine, LARGE, std::iter::once(thread * 10 + n), n, LENGTH);
+                }
+            });
+        }
+    });
+    let snapshot = engine.snapshot().unwrap();
+    for n in 0..8 {
+        put(&engine, LARGE, std::iter::once(n), 100, LENGTH);
+    }
+    let entries = walk(&*snapshot, LARGE, |key, value| {
+        assert_eq!((key, value.len()), (&value[..8], LENGTH));
+        assert!(value[8..16] < 100_u64.to_be_bytes()[..]);
+    });
+    assert_eq!(entries, 30);
+    let memory = memory(&engine);
+    // Each of three writers holds the value that it gives, and this thread the one that it reads.
+    let under_way = 4 * (LENGTH as u64);
+    assert!(
+        memory.total.bytes_max <= BUDGET + LENGTH as u64,
+        "{memory:?}"
+    );
+    assert!(
+        watch.most() <= BUDGET + under_way + SLACK,
+        "{}",
+        watch.most()
+    );
+    drop(snapshot);
+    engine.close().unwrap();
+}

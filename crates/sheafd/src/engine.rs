@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::Error;
+use sheaf_db::index::build::{RebuiltCollection, make_missing_tables};
 use sheaf_db::storage_error::coded;
+use sheaf_db::{Db, DbOptions, Events, OpContext};
 use sheaf_storage::files::{DiskFolder, Folder};
 use sheaf_storage::{
     MemoryEngine, RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine, repair,
@@ -229,22 +231,81 @@ pub fn maintain(
             "The data files are whole",
             crate::log::none,
         );
-        return Ok(true);
     }
     if maintenance == Maintenance::Verify {
-        return Ok(false);
+        return Ok(findings.is_empty());
     }
-    let aside = repair_into(data, &folder, settings, log)?;
-    log.warning(
-        Component::Storage,
-        9_000_036,
-        "The data files have been repaired; what could not be read is missing. Run validate on \
-         every collection",
+    if !findings.is_empty() {
+        let aside = repair_into(data, &folder, settings, log)?;
+        log.warning(
+            Component::Storage,
+            9_000_036,
+            "The data files have been repaired; what could not be read is missing",
+            |attr| {
+                attr.append("damagedFiles", aside.to_string_lossy().as_ref());
+            },
+        );
+    }
+    // As MongoDB does, whether anything was damaged or not.
+    rebuild_indexes(settings, log)?;
+    Ok(true)
+}
+
+/// Makes every index of every collection anew from the documents that are there.
+fn rebuild_indexes(settings: &Settings, log: &Arc<Log>) -> Result<(), Error> {
+    let engine = open_sheaf(settings, log)?;
+    let made = make_missing_tables(&engine)?;
+    if made > 0 {
+        log.warning(
+            Component::Storage,
+            9_000_039,
+            "Of some collections and indexes nothing was left; they have been made anew, empty",
+            |attr| {
+                attr.append("tables", made as i64);
+            },
+        );
+    }
+    let events = log.clone();
+    let options = DbOptions {
+        events: Events::to(move |event| crate::open::log_event(&events, event)),
+        temp_dir: Some(settings.storage.db_path.join(crate::open::TEMP_FOLDER)),
+        ..DbOptions::default()
+    };
+    let db = Db::open(engine, options)?;
+    for collection in db.rebuild_indexes(&OpContext::new())? {
+        log_rebuilt(log, &collection);
+    }
+    db.close()
+}
+
+fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
+    log.info(
+        Component::Index,
+        9_000_040,
+        "The indexes of a collection have been made anew",
         |attr| {
-            attr.append("damagedFiles", aside.to_string_lossy().as_ref());
+            attr.append("namespace", collection.ns.as_str());
+            attr.append("records", collection.records as i64);
+            attr.append("recordsRemoved", collection.removed as i64);
+            attr.begin_array("indexNames");
+            for name in &collection.indexes {
+                attr.push(name.as_str());
+            }
+            attr.end();
         },
     );
-    Ok(true)
+    for (name, why) in &collection.dropped {
+        log.error(
+            Component::Index,
+            9_000_041,
+            "An index could not be made anew and has been dropped; create it again when the documents allow it",
+            |attr| {
+                attr.append("namespace", collection.ns.as_str());
+                attr.append("index", name.as_str());
+                attr.append("error", why.as_str());
+            },
+        );
+    }
 }
 
 /// Saves what is readable into new files and puts them in place of the damaged ones, which stay beside them.

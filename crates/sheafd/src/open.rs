@@ -14,7 +14,7 @@ use crate::server::{CommandService, Server};
 use crate::startup::Startup;
 
 /// Folder of temporary files, in the data folder; emptied on start.
-const TEMP_FOLDER: &str = "_tmp";
+pub(crate) const TEMP_FOLDER: &str = "_tmp";
 
 /// Makes the service of a server that is starting.
 ///
@@ -33,7 +33,7 @@ pub fn open(startup: &Startup) -> Result<Arc<dyn Service>, Error> {
     Ok(Arc::new(CommandService(server)))
 }
 
-fn log_event(log: &Log, event: &DbEvent) {
+pub(crate) fn log_event(log: &Log, event: &DbEvent) {
     let strings = |attr: &mut DocBuilder, key: &str, list: &[String]| {
         attr.begin_array(key);
         for item in list {

@@ -17,6 +17,7 @@ mod bulk_write;
 pub mod cluster_time;
 mod coll_mod;
 mod coll_stats;
+mod compact;
 mod connection_status;
 pub mod context;
 mod count;

@@ -192,6 +192,25 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
             out.append(name, value as i64);
         }
     }
+    if let Some(memory) = stats.memory {
+        out.begin_document("memory");
+        out.append("limitBytes", memory.limit as i64);
+        out.append("snapshotsSpilled", memory.snapshots_spilled as i64);
+        for (name, used) in [
+            ("total", memory.total),
+            ("generations", memory.generations),
+            ("pages", memory.pages),
+            ("mapped", memory.mapped),
+            ("log", memory.log),
+            ("batches", memory.batches),
+        ] {
+            out.begin_document(name);
+            out.append("bytes", used.bytes as i64);
+            out.append("bytesMax", used.bytes_max as i64);
+            out.end();
+        }
+        out.end();
+    }
     if let Some(age) = stats.oldest_snapshot_age {
         out.append("oldestSnapshotAgeMillis", age.as_millis() as i64);
     }

@@ -4,13 +4,13 @@ use super::Compat::{Differs, Same};
 use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
-    aggregate, build_info, bulk_write, coll_mod, coll_stats, connection_status, count, create,
-    create_indexes, current_op, db_stats, delete, distinct, drop, drop_database, drop_indexes,
-    explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter,
-    hello, host_info, insert, kill_cursors, kill_op, list_collections, list_commands,
-    list_databases, list_indexes, log_rotate, logout, ping, plan_cache_clear, plan_cache_filters,
-    profile, rename_collection, repl_set, rw_concern, server_status, sessions, set_parameter,
-    shutdown, transaction, update, validate, whatsmyuri,
+    aggregate, build_info, bulk_write, coll_mod, coll_stats, compact, connection_status, count,
+    create, create_indexes, current_op, db_stats, delete, distinct, drop, drop_database,
+    drop_indexes, explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more,
+    get_parameter, hello, host_info, insert, kill_cursors, kill_op, list_collections,
+    list_commands, list_databases, list_indexes, log_rotate, logout, ping, plan_cache_clear,
+    plan_cache_filters, profile, rename_collection, repl_set, rw_concern, server_status, sessions,
+    set_parameter, shutdown, transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -191,6 +191,13 @@ pub static COMMANDS: &[Command] = &[
         validate::run,
         Differs("always full; repair is refused"),
         "compares indexes with the documents",
+    ),
+    on_any(
+        "compact",
+        Admin,
+        compact::run,
+        Differs("gives back what all collections have left free, for they share a file"),
+        "gives free disk space back",
     ),
     on_any(
         "planCacheClear",

@@ -6,6 +6,7 @@
 mod bulk_write;
 mod causal;
 mod client;
+mod compact;
 mod compat;
 mod differential;
 mod echo;
@@ -14,6 +15,7 @@ mod net;
 mod operations;
 mod process;
 mod refusals;
+mod repair;
 mod server;
 mod session_codes;
 mod transaction_memory;

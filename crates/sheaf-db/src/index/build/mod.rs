@@ -21,6 +21,7 @@
 
 mod create;
 mod load;
+mod rebuild;
 mod run;
 mod side_writes;
 
@@ -39,6 +40,7 @@ use crate::index::{Index, merge_multikey_paths};
 use crate::op_context::{OpContext, OperationProgress};
 
 pub use create::{ALL_INDEXES_EXIST, CreateIndexesResult};
+pub use rebuild::{RebuiltCollection, make_missing_tables};
 
 /// How long a wait for a build goes on before it looks whether the operation was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(50);

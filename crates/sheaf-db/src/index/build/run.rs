@@ -212,7 +212,7 @@ fn has_two(
 
 /// At the end of the build: the keys in doubt are looked at again.
 /// Errors: `DuplicateKey`.
-fn refuse_duplicates(
+pub(super) fn refuse_duplicates(
     db: &Db,
     ns: &Namespace,
     build: &IndexBuild,

@@ -1,0 +1,279 @@
+//! Indexes made anew from the documents, after damage: what `--repair` does once the storage engine has saved what
+//! could be read.
+//!
+//! ```text
+//!   tables that rows name and that are gone   made, empty          before the catalog is opened
+//!   records that are no documents             removed, counted
+//!   every index                               built into a new table ── the row changes ── the old table goes
+//! ```
+//!
+//! An index that the documents which are left do not allow (a unique key twice, for what was deleted may have
+//! come back) is dropped and named; of two documents with one `_id` the newer one stays.
+//!
+//! Nobody else uses the database meanwhile. A crash leaves each collection with its old indexes or its new ones.
+
+use std::sync::Arc;
+
+use sheaf_bson::Result;
+use sheaf_bson::keystring::decode_record_id;
+use sheaf_bson::validate::{ValidateOptions, validate};
+use sheaf_storage::{Durability, StorageEngine, TableId, WriteBatch};
+
+use crate::catalog::collection::{Collection, record_id_of, record_key};
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::index::Index;
+use crate::index::build::IndexBuild;
+use crate::index::build::load::{DoubtfulKeys, PHASE_SCAN, Watch, load};
+use crate::index::build::run::refuse_duplicates;
+use crate::op_context::{OpContext, OperationProgress};
+use crate::storage_error::Coded;
+
+/// Records removed in one batch, at most.
+const REMOVED_AT_ONCE: u64 = 1000;
+
+/// What became of a collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RebuiltCollection {
+    /// Which.
+    pub ns: Namespace,
+    /// Its documents.
+    pub records: u64,
+    /// Records that were no documents, or had an `_id` that a newer one has. They are gone.
+    pub removed: u64,
+    /// The indexes made anew.
+    pub indexes: Vec<String>,
+    /// Indexes that could not be, and why. They are dropped.
+    pub dropped: Vec<(String, String)>,
+}
+
+/// Makes the tables that the catalog names and the engine has not, empty, so that the catalog can be opened. Answers
+/// how many there were.
+///
+/// Errors: `DataCorruptionDetected` for a catalog that cannot be read, `MustUpgrade`, the engine's.
+pub fn make_missing_tables(engine: &Arc<dyn StorageEngine>) -> Result<u64> {
+    let rows = rows::read_all(&*engine.snapshot().coded()?)?;
+    let present = engine.tables().coded()?;
+    let mut batch = WriteBatch::new();
+    let mut made = 0;
+    for row in &rows.collections {
+        let collection = &row.collection;
+        let indexes = collection.index_list().iter().map(Index::table);
+        for table in indexes.chain([collection.table()]) {
+            if present.binary_search(&table).is_err() && batch.table(table).is_none() {
+                batch.create_table(table);
+                made += 1;
+            }
+        }
+    }
+    engine.apply(batch, Durability::Synced).coded()?;
+    Ok(made)
+}
+
+impl Db {
+    /// Makes all indexes of all collections anew. See the module's head.
+    ///
+    /// Errors: `Interrupted`, the engine's. What is wrong with the documents is in the answer.
+    pub fn rebuild_indexes(self: &Arc<Self>, op: &OpContext) -> Result<Vec<RebuiltCollection>> {
+        let catalog = self.catalog();
+        let mut all = Vec::new();
+        for collection in catalog.collections() {
+            all.push(self.rebuild(op, collection)?);
+        }
+        Ok(all)
+    }
+
+    fn rebuild(
+        self: &Arc<Self>,
+        op: &OpContext,
+        collection: &Arc<Collection>,
+    ) -> Result<RebuiltCollection> {
+        let _intent = collection.state.intents.exclusive(op)?;
+        let mut rebuilt = RebuiltCollection {
+            ns: collection.ns().clone(),
+            records: 0,
+            removed: self.remove_what_is_no_document(op, collection)?,
+            indexes: Vec::new(),
+            dropped: Vec::new(),
+        };
+        let mut ready = Vec::new();
+        for index in collection.index_list() {
+            match self.rebuild_one(op, collection, index, &mut rebuilt.removed) {
+                Ok(index) => {
+                    rebuilt.indexes.push(index.name().to_owned());
+                    ready.push(index);
+                }
+                Err(error) if !index.spec().is_id_index() && is_of_documents(&error) => {
+                    let name = index.name().to_owned();
+                    rebuilt.dropped.push((name, error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut unit = self.storage().begin().coded()?;
+        for index in collection.index_list() {
+            unit.drop_table(index.table());
+        }
+        let changed = collection.with_indexes(ready)?;
+        rows::put_collection(&mut unit, &changed);
+        let change = CatalogChange {
+            removed: Vec::new(),
+            added: vec![changed],
+            ..Default::default()
+        };
+        self.catalog_writer().commit_then_publish(unit, &change)?;
+        self.engine().sync().coded()?;
+        rebuilt.records = self.count(collection.ns())?;
+        Ok(rebuilt)
+    }
+
+    /// Removes records that no command could read. Answers how many there were.
+    fn remove_what_is_no_document(&self, op: &OpContext, collection: &Collection) -> Result<u64> {
+        let table = collection.table();
+        let snapshot = self.engine().snapshot().coded()?;
+        let mut cursor = snapshot.cursor(table).coded()?;
+        let mut removing = Removing::new(self, table);
+        let mut on = cursor.seek_first().coded()?;
+        while on {
+            op.check_interrupt()?;
+            let is_document = record_id_of(cursor.key()).is_some()
+                && validate(cursor.value(), &ValidateOptions::default()).is_ok();
+            if !is_document {
+                removing.remove(cursor.key())?;
+            }
+            on = cursor.next().coded()?;
+        }
+        removing.finish()
+    }
+
+    /// Builds one index into a new table. Of `_id`, documents that are in the way are removed, and counted.
+    fn rebuild_one(
+        self: &Arc<Self>,
+        op: &OpContext,
+        collection: &Collection,
+        index: &Index,
+        removed: &mut u64,
+    ) -> Result<Index> {
+        let mut unit = self.storage().begin().coded()?;
+        let (table, ident) = self.catalog_writer().allocate("index", &mut unit);
+        unit.create_table(table);
+        let made = Index::new(index.spec().clone(), ident, table, Vec::new())?;
+        // Its notes are of writers, of whom there are none: it has no table.
+        let subject = format!("{} [{}]", collection.ns(), made.name());
+        let count = self.count(collection.ns())?;
+        let progress = OperationProgress::new(PHASE_SCAN, subject, count);
+        let build = IndexBuild::new(vec![made], TableId::CATALOG, progress);
+        unit.commit(Durability::Buffered).coded()?;
+        let built = self.fill(op, collection, &build, removed);
+        if built.is_err() {
+            let mut unit = self.storage().begin().coded()?;
+            unit.drop_table(table);
+            unit.commit(Durability::Buffered).coded()?;
+        }
+        built
+    }
+
+    fn fill(
+        &self,
+        op: &OpContext,
+        collection: &Collection,
+        build: &IndexBuild,
+        removed: &mut u64,
+    ) -> Result<Index> {
+        let mut watch = Watch::new(self, op, build, collection.ns());
+        let mut doubtful = DoubtfulKeys::default();
+        let snapshot = self.storage().snapshot().coded()?;
+        load(&mut watch, collection, snapshot, &mut doubtful)?;
+        let index = build.finished_indexes().swap_remove(0);
+        if index.spec().is_id_index() {
+            let mut removing = Removing::new(self, collection.table());
+            for (_, key) in doubtful.iter() {
+                self.keep_the_newest(&index, key, &mut removing)?;
+            }
+            *removed += removing.finish()?;
+        }
+        refuse_duplicates(self, collection.ns(), build, &doubtful)?;
+        Ok(index)
+    }
+
+    /// Of the documents with one `_id`, removes all but the one that came last.
+    fn keep_the_newest(
+        &self,
+        index: &Index,
+        key: &[u8],
+        removing: &mut Removing<'_>,
+    ) -> Result<()> {
+        let snapshot = self.engine().snapshot().coded()?;
+        let mut cursor = snapshot.cursor(index.table()).coded()?;
+        let mut entries: Vec<Vec<u8>> = Vec::new();
+        let mut on = cursor.seek(key).coded()?;
+        while on && cursor.key().starts_with(key) {
+            entries.push(cursor.key().to_vec());
+            on = cursor.next().coded()?;
+        }
+        // Record ids ascend with time, and entries of one key with them.
+        entries.pop();
+        let mut unit = self.storage().begin().coded()?;
+        for entry in &entries {
+            unit.delete(index.table(), entry);
+            if let Some((id, _)) = decode_record_id(entry) {
+                removing.remove(&record_key(&id))?;
+            }
+        }
+        unit.commit(Durability::Buffered).coded()?;
+        Ok(())
+    }
+}
+
+/// Whether an index failed for what is in the documents, not for the machine.
+fn is_of_documents(error: &sheaf_bson::Error) -> bool {
+    use sheaf_bson::ErrorCode as Code;
+    [
+        Code::DUPLICATE_KEY,
+        Code::CANNOT_INDEX_PARALLEL_ARRAYS,
+        Code::CANNOT_BUILD_INDEX_KEYS,
+        Code::CANNOT_CREATE_INDEX,
+    ]
+    .contains(&error.code())
+}
+
+/// Removes records, some at a time.
+struct Removing<'a> {
+    db: &'a Db,
+    table: TableId,
+    batch: WriteBatch,
+    count: u64,
+}
+
+impl<'a> Removing<'a> {
+    fn new(db: &'a Db, table: TableId) -> Removing<'a> {
+        Removing {
+            db,
+            table,
+            batch: WriteBatch::new(),
+            count: 0,
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        self.batch.delete(self.table, key);
+        self.count += 1;
+        if self.batch.operations() >= REMOVED_AT_ONCE {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        let applied = self.db.engine().apply(batch, Durability::Buffered);
+        applied.map(drop).coded()
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        self.write()?;
+        Ok(self.count)
+    }
+}

@@ -1,0 +1,68 @@
+//! `compact`: gives free space of the data files back to the file system.
+//!
+//! All collections lie in one file, so the space that all of them have left free goes, whichever is named. Reads and
+//! writes go on meanwhile.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode};
+use sheaf_db::storage_error::coded;
+use sheaf_storage::StorageError;
+
+use super::context::CommandContext;
+use super::fields;
+
+/// With less free space than this nothing is done, in megabytes, unless `freeSpaceTargetMB` says otherwise.
+const TARGET_MB: u64 = 20;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "compact";
+    let namespace = cx.collection()?;
+    let (mut dry_run, mut force, mut target_mb) = (false, false, TARGET_MB);
+    for element in cx.arguments() {
+        match element.key() {
+            "dryRun" => dry_run = fields::boolean(NAME, &element)?,
+            "force" => force = fields::boolean(NAME, &element)?,
+            "freeSpaceTargetMB" => {
+                target_mb = fields::non_negative(NAME, &element)?;
+                if target_mb == 0 {
+                    return Err(Error::bad_value(
+                        "BSON field 'compact.freeSpaceTargetMB' value must be >= 1, actual value '0'",
+                    ));
+                }
+            }
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let server = cx.server;
+    if server.db.catalog().collection(&namespace).is_none() {
+        return Err(Error::new(
+            ErrorCode::NAMESPACE_NOT_FOUND,
+            format!("collection {namespace} does not exist"),
+        ));
+    }
+    if server.repl.is_some() && !force && !dry_run {
+        return Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            "compact slows other operations down, and this server is the primary of its replica \
+             set: say force: true to run it here",
+        ));
+    }
+    let engine = server.db.engine();
+    let free = engine.stats().file_free_bytes.unwrap_or(0);
+    if dry_run {
+        out.append("estimatedBytesFreed", free as i64);
+        return Ok(());
+    }
+    let freed = match free >= target_mb << 20 {
+        true => engine.compact().map_err(|error| match error {
+            StorageError::Unsupported { what } => Error::new(
+                ErrorCode::COMMAND_NOT_SUPPORTED,
+                format!("not supported: {what}"),
+            ),
+            error => coded(error),
+        })?,
+        false => 0,
+    };
+    out.append("bytesFreed", freed as i64);
+    Ok(())
+}

@@ -26,6 +26,7 @@ use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
 use crate::storage_error::Coded;
+use crate::timeseries::catalogue::BucketCatalogue;
 use crate::transaction_memory::TransactionMemory;
 
 /// The default of `maxIndexBuildMemoryUsageMegabytes`.
@@ -82,6 +83,7 @@ pub struct Db {
     oplog: Oplog,
     clock: ClusterClock,
     transaction_memory: TransactionMemory,
+    bucket_catalogue: BucketCatalogue,
 }
 
 impl Db {
@@ -104,6 +106,7 @@ impl Db {
             oplog: Oplog::default(),
             clock: ClusterClock::new(options.clock),
             transaction_memory: TransactionMemory::default(),
+            bucket_catalogue: BucketCatalogue::default(),
         });
         db.find_clock()?;
         db.find_oplog()?;
@@ -226,6 +229,11 @@ impl Db {
 
     pub(crate) fn clock(&self) -> &ClusterClock {
         &self.clock
+    }
+
+    /// Which buckets of time-series collections are open.
+    pub(crate) fn bucket_catalogue(&self) -> &BucketCatalogue {
+        &self.bucket_catalogue
     }
 
     pub(crate) fn catalog_writer(&self) -> &Catalog {

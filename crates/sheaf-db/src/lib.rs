@@ -31,6 +31,7 @@ pub mod records;
 pub mod retryable;
 pub mod statistics;
 pub mod storage_error;
+pub mod timeseries;
 pub mod transaction_memory;
 pub mod ttl;
 pub mod txn;

@@ -87,6 +87,19 @@ impl Db {
                     }
                 }
             }
+            for collection in self.expiring_timeseries() {
+                op.check_interrupt_now()?;
+                match self.delete_expired_buckets(op, &collection, now) {
+                    Ok((deleted, left)) => {
+                        counters.deleted_documents.fetch_add(deleted, Relaxed);
+                        some_left |= left;
+                    }
+                    Err(error) => {
+                        op.check_interrupt_now()?;
+                        failed(collection.ns().as_str(), &error);
+                    }
+                }
+            }
             counters.sub_passes.fetch_add(1, Relaxed);
             if !some_left || began.elapsed() >= PASS_TIME {
                 break;
@@ -194,6 +207,10 @@ impl Expiring {
 
     fn of_clustered(collection: &Arc<Collection>) -> Option<Expiring> {
         collection.clustered()?;
+        // Buckets go by the dates of their measurements.
+        if collection.options().timeseries().is_some() {
+            return None;
+        }
         Some(Expiring {
             entry: collection.id_index().clone(),
             seconds: collection.options().expire_after_seconds()?,

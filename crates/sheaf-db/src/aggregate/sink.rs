@@ -75,7 +75,14 @@ fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Name
             format!("Can't {stage} to internal database: {}", ns.db()),
         ));
     }
-    if cx.db().catalog().view(&ns).is_some() {
+    let catalog = cx.db().catalog();
+    if catalog.timeseries(&ns).is_some() {
+        return Err(Error::new(
+            ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
+            format!("{stage} cannot write to a time-series collection: {ns}"),
+        ));
+    }
+    if catalog.view(&ns).is_some() {
         return Err(not_on_view(&ns));
     }
     Ok(ns)

@@ -26,6 +26,7 @@ use crate::counters::RecordIdSource;
 use crate::index::Index;
 use crate::index::build::IndexBuild;
 use crate::plan_cache::PlanCache;
+use crate::timeseries::stats::BucketCounters;
 
 /// A collection at one moment. Whoever holds it can go on reading what it names from a snapshot that was
 /// taken while the catalog held it.
@@ -57,6 +58,8 @@ pub struct CollectionState {
     /// Held by whoever brings the catalog's row up to date without the exclusive intent.
     pub(crate) row: Mutex<()>,
     pub(crate) index_filters: IndexFilters,
+    /// What was done to it as a collection of buckets.
+    pub(crate) buckets: BucketCounters,
 }
 
 impl Collection {

@@ -31,6 +31,9 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
+        if let Some(timeseries) = options.timeseries() {
+            return self.create_timeseries(op, ns, &options, timeseries);
+        }
         if let Some(transaction) = op.transaction() {
             return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
         }

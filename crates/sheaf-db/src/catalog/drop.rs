@@ -10,6 +10,7 @@ use crate::catalog::intent::ExclusiveIntent;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::views::ViewDefinition;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;
@@ -34,6 +35,12 @@ impl Db {
         }
         let _database = self.catalog_writer().lock_database(op, ns.db())?;
         let catalog = self.catalog();
+        if let Some(timeseries) = catalog.timeseries(ns) {
+            let indexes_was = Some(timeseries.buckets.index_list().len());
+            let view = catalog.view(ns).cloned();
+            self.drop_collections(op, &[timeseries.buckets], None, view.as_slice())?;
+            return Ok(Some(Dropped { indexes_was }));
+        }
         if let Some(view) = catalog.view(ns) {
             self.drop_views(std::slice::from_ref(view))?;
             return Ok(Some(Dropped { indexes_was: None }));
@@ -42,7 +49,7 @@ impl Db {
             return Ok(None);
         };
         let indexes_was = Some(collection.index_count());
-        self.drop_collections(op, std::slice::from_ref(collection), None)?;
+        self.drop_collections(op, std::slice::from_ref(collection), None, &[])?;
         Ok(Some(Dropped { indexes_was }))
     }
 
@@ -54,25 +61,30 @@ impl Db {
             return Ok(false);
         };
         let views: Vec<_> = database.views().cloned().collect();
-        self.drop_views(&views)?;
         let collections: Vec<_> = database.collections().cloned().collect();
-        if !collections.is_empty() {
-            self.drop_collections(op, &collections, Some(name))?;
+        match collections.is_empty() {
+            true => self.drop_views(&views)?,
+            false => self.drop_collections(op, &collections, Some(name), &views)?,
         }
         Ok(true)
     }
 
-    /// Under the database's lock.
+    /// Under the database's lock. The views go in the same step.
     fn drop_collections(
         &self,
         op: &OpContext,
         collections: &[Arc<Collection>],
         database: Option<&str>,
+        views: &[Arc<ViewDefinition>],
     ) -> Result<()> {
         let catalog = self.catalog_writer();
         let mut intents = Vec::new();
         let mut change = CatalogChange::default();
         let mut unit = self.storage().begin().coded()?;
+        for view in views {
+            rows::delete_view(&mut unit, view.ns());
+            change.removed.push(view.ns().clone());
+        }
         for collection in collections {
             let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::End)?;
             intents.push(intent);

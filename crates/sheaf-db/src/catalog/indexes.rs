@@ -13,6 +13,7 @@ use crate::database::Db;
 use crate::index::Index;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
+use crate::timeseries::indexes::key_on_buckets;
 
 /// Which indexes a command means.
 #[derive(Debug, Clone)]
@@ -36,6 +37,19 @@ impl Db {
         ns: &Namespace,
         selector: &IndexSelector<'_>,
     ) -> Result<usize> {
+        if let Some(series) = self.catalog().timeseries(ns) {
+            let key = match selector {
+                IndexSelector::KeyPattern(key) => Some(key_on_buckets(*key, &series.options)?),
+                _ => None,
+            };
+            let selector = match &key {
+                Some(key) => &IndexSelector::KeyPattern(key.as_raw()),
+                None => selector,
+            };
+            let were = self.drop_indexes(op, series.buckets.ns(), selector)?;
+            // That on the buckets' own ids is none of measurements.
+            return Ok(were.saturating_sub(1));
+        }
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;
         loop {

@@ -83,15 +83,21 @@ impl Namespace {
         self.collection().starts_with("system.")
     }
 
+    /// Errors: `InvalidNamespace` for a name that is too long for a new collection.
+    pub(crate) fn check_length(&self) -> Result<()> {
+        if self.full.len() <= NAMESPACE_BYTES_MAX {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "Fully qualified namespace is too long. Namespace: {} Max: {NAMESPACE_BYTES_MAX}",
+            self.full
+        )))
+    }
+
     /// Whether a user may bring the collection into being, by whichever command.
     /// Errors: `InvalidNamespace`.
     pub fn check_creatable(&self) -> Result<()> {
-        if self.full.len() > NAMESPACE_BYTES_MAX {
-            return Err(invalid(format!(
-                "Fully qualified namespace is too long. Namespace: {} Max: {NAMESPACE_BYTES_MAX}",
-                self.full
-            )));
-        }
+        self.check_length()?;
         if self.is_system() && !CREATABLE_SYSTEM_COLLECTIONS.contains(&self.collection()) {
             return Err(invalid(format!(
                 "Invalid system namespace: {}; choose a name that does not start with 'system.'",

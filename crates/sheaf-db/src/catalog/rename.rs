@@ -38,6 +38,9 @@ impl Db {
         let writer = self.catalog_writer();
         let _databases = writer.lock_databases(op, [from.db(), to.db()].into_iter())?;
         let catalog = writer.current();
+        if catalog.timeseries(from).is_some() {
+            return Err(illegal("Cannot rename a time-series collection"));
+        }
         if catalog.view(from).is_some() {
             return Err(not_on_view(from));
         }

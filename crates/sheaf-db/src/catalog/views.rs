@@ -68,6 +68,16 @@ fn other_collation(message: String) -> Error {
 }
 
 impl ViewDefinition {
+    /// A view whose text compares by bytes.
+    pub(crate) fn new(ns: Namespace, on: &str, pipeline: ArrayBuf) -> ViewDefinition {
+        ViewDefinition {
+            ns,
+            on: on.into(),
+            pipeline,
+            collator: None,
+        }
+    }
+
     /// Its name.
     pub fn ns(&self) -> &Namespace {
         &self.ns
@@ -251,6 +261,12 @@ impl Db {
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;
         let current = catalog.current();
+        if current.timeseries(ns).is_some() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!("{ns} is a time-series collection: its definition cannot be changed"),
+            ));
+        }
         let Some(view) = current.view(ns) else {
             return Err(Error::new(
                 ErrorCode::NAMESPACE_NOT_FOUND,

@@ -36,7 +36,7 @@ use crate::op_context::OpContext;
 use crate::write::{MatchedRecord, RecordSource};
 
 /// The matches of a statement, and what it took to find them.
-struct Matches {
+pub(crate) struct Matches {
     source: Source,
     /// Some match was handed out.
     found: bool,
@@ -48,7 +48,7 @@ enum Source {
 }
 
 impl Matches {
-    fn start(
+    pub(crate) fn start(
         view: &ReadView,
         collection: &Arc<Collection>,
         op: &OpContext,
@@ -78,7 +78,7 @@ impl Matches {
         })
     }
 
-    fn counts(&self) -> WorkCounts {
+    pub(crate) fn counts(&self) -> WorkCounts {
         match &self.source {
             Source::Express(_, counts, _) => *counts,
             Source::Plan(executor, _) => executor.counts(),
@@ -86,7 +86,7 @@ impl Matches {
     }
 
     /// `express` names the stage that the express path ends in.
-    fn plan(&self, express: &'static str) -> PlanDigest {
+    pub(crate) fn plan(&self, express: &'static str) -> PlanDigest {
         match &self.source {
             Source::Express(_, _, index) => PlanDigest::express_write(index, express),
             Source::Plan(_, digest) => digest.clone(),
@@ -127,7 +127,7 @@ pub enum ReturnDocument {
 
 /// What parsing a statement's parts depends on: its `let`, the time, and the collation: the statement's
 /// or else the collection's.
-fn parse_context(
+pub(crate) fn parse_context(
     spec: &FindSpec<'_>,
     now: DateTime,
     view: &ReadView,
@@ -154,7 +154,7 @@ fn parse_query(
 }
 
 /// `fields` of findAndModify.
-fn parse_projection(
+pub(crate) fn parse_projection(
     spec: Option<RawDoc<'_>>,
     context: &ParseContext,
 ) -> Result<Option<Projection>, Error> {
@@ -164,7 +164,7 @@ fn parse_projection(
 }
 
 /// A document to give back, through the command's `fields`.
-fn project(
+pub(crate) fn project(
     projection: Option<&Projection>,
     doc: RawDoc<'_>,
     record_id: Option<&RecordId>,

@@ -68,6 +68,13 @@ pub fn update(
     options: &QueryOptions,
     report: &mut UpdateReport,
 ) -> Result<(), Error> {
+    if let Some(timeseries) = db.catalog().timeseries(ns) {
+        if statement.return_document != ReturnDocument::None {
+            return Err(crate::timeseries::refuse_find_and_update(ns));
+        }
+        return crate::timeseries::update(db, op, &timeseries, statement, options, report);
+    }
+    crate::timeseries::check_user_write(ns)?;
     let now = DateTime::now();
     while !update_as_is(db, op, ns, statement, options, report, now)? {}
     Ok(())

@@ -52,6 +52,10 @@ impl Db {
         docs: &[RawDoc<'_>],
         ordered: bool,
     ) -> Result<InsertResult> {
+        crate::timeseries::check_user_write(ns)?;
+        if let Some(timeseries) = self.catalog().timeseries(ns) {
+            return self.insert_measurements(op, ns, &timeseries, docs, ordered);
+        }
         let mut result = InsertResult::default();
         let mut backoff = Backoff::default();
         let mut at = 0;

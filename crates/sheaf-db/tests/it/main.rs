@@ -20,6 +20,7 @@ mod pipelines;
 mod random;
 mod sort_spill;
 mod support;
+mod timeseries;
 mod transactions;
 mod ttl;
 mod update_operators;

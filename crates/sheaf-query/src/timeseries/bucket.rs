@@ -78,6 +78,23 @@ impl Bucket {
         }
     }
 
+    /// The same bucket without its measurements.
+    pub fn emptied(&self) -> Bucket {
+        let mut min = Extremes::least();
+        min.set(&self.time_field, Value::DateTime(self.start));
+        Bucket {
+            latest: DateTime::MIN,
+            sorted: true,
+            count: 0,
+            min,
+            max: Extremes::greatest(),
+            columns: Vec::new(),
+            meta: self.meta.clone(),
+            time_field: self.time_field.clone(),
+            ..*self
+        }
+    }
+
     /// Reads a bucket to go on with it.
     /// Errors: `DataCorruptionDetected`.
     pub fn open(doc: RawDoc<'_>, options: &TimeseriesOptions) -> Result<Bucket> {
@@ -284,7 +301,7 @@ fn id_at(time: DateTime, id: ObjectId) -> ObjectId {
 }
 
 /// The seconds in the `_id` of a bucket that starts at this time; never less for a later time.
-pub(super) fn id_seconds(millis: i64) -> u32 {
+pub fn id_seconds(millis: i64) -> u32 {
     u32::try_from(millis.div_euclid(1000).max(0)).unwrap_or(u32::MAX)
 }
 

@@ -271,15 +271,17 @@ pub enum BucketPredicate {
 }
 
 impl BucketPredicate {
-    /// What the filter says of the extremes of measurements.
-    pub fn of(filter: &MatchExpression) -> BucketPredicate {
+    /// What the filter says of the extremes of measurements, which the meta field has none of.
+    pub fn of(filter: &MatchExpression, meta_field: Option<&str>) -> BucketPredicate {
+        let of = |part| BucketPredicate::of(part, meta_field);
         match filter {
             MatchExpression::And(parts) => {
-                let parts = parts.iter().map(BucketPredicate::of);
+                let parts = parts.iter().map(of);
                 BucketPredicate::All(parts.filter(BucketPredicate::is_known).collect())
             }
-            MatchExpression::Or(parts) => {
-                BucketPredicate::any(parts.iter().map(BucketPredicate::of).collect())
+            MatchExpression::Or(parts) => BucketPredicate::any(parts.iter().map(of).collect()),
+            on_meta if on_meta.path().and_then(|path| path.part(0)) == meta_field => {
+                BucketPredicate::Unknown
             }
             MatchExpression::Comparison(c) if c.collator.is_none() => {
                 BucketPredicate::compare(&c.path, c.op, &c.value)

@@ -1,7 +1,11 @@
 //! `collMod`: changes options of a collection or of an index.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::catalog::coll_mod::CollModResult;
+use sheaf_db::timeseries::indexes::key_on_buckets;
+use sheaf_db::timeseries::{BucketsChange, Timeseries};
 use sheaf_db::{CollMod, Namespace};
+use sheaf_query::timeseries::TimeseriesOptions;
 
 use super::context::CommandContext;
 use super::fields;
@@ -9,6 +13,9 @@ use super::fields;
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
+    if let Some(series) = cx.server.db.catalog().timeseries(&namespace) {
+        return modify_timeseries(cx, &namespace, &series, out);
+    }
     if cx.server.db.catalog().view(&namespace).is_some() {
         return modify_view(cx, &namespace);
     }
@@ -19,6 +26,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let request = request.finish();
     let request = CollMod::parse(request.as_raw())?;
     let result = cx.server.db.coll_mod(&cx.op, &namespace, &request)?;
+    append_result(&result, out);
+    Ok(())
+}
+
+fn append_result(result: &CollModResult, out: &mut DocBuilder) {
     if let Some((old, new)) = result.expire_after_seconds {
         if let Some(old) = old {
             out.append("expireAfterSeconds_old", old);
@@ -29,7 +41,58 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         out.append("hidden_old", old);
         out.append("hidden_new", new);
     }
-    Ok(())
+}
+
+/// Changes how measurements are gathered and when they go, or an index of their buckets.
+fn modify_timeseries(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    series: &Timeseries,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let db = &cx.server.db;
+    let (mut of_index, mut others) = (DocBuilder::new(), DocBuilder::new());
+    for element in cx.arguments() {
+        match (element.key(), element.value()) {
+            ("index", RawValue::Document(index)) => {
+                of_index.append_bson("index", &index_on_buckets(index, &series.options)?);
+            }
+            _ => {
+                others.append_raw_element(element);
+            }
+        }
+    }
+    let change = BucketsChange::parse(others.finish().as_raw())?;
+    let of_index = of_index.finish();
+    if !of_index.is_empty() {
+        let request = CollMod::parse(of_index.as_raw())?;
+        let result = db.coll_mod(&cx.op, series.buckets.ns(), &request)?;
+        append_result(&result, out);
+    }
+    db.modify_timeseries(&cx.op, namespace, &change)
+}
+
+/// `index` of the command with its key pattern as it is on buckets.
+fn index_on_buckets(index: RawDoc<'_>, options: &TimeseriesOptions) -> Result<DocBuf, Error> {
+    let mut out = DocBuilder::new();
+    for element in index {
+        match (element.key(), element.value()) {
+            ("keyPattern", RawValue::Document(key)) => {
+                out.append_bson("keyPattern", &key_on_buckets(key, options)?);
+            }
+            ("expireAfterSeconds", _) => {
+                return Err(Error::new(
+                    ErrorCode::INVALID_OPTIONS,
+                    "TTL indexes are not supported on time-series collections; set \
+                     expireAfterSeconds of the collection",
+                ));
+            }
+            _ => {
+                out.append_raw_element(element);
+            }
+        }
+    }
+    Ok(out.finish())
 }
 
 fn modify_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Error> {

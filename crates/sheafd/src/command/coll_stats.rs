@@ -18,6 +18,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     out.append("ns", namespace.as_str());
+    if let Some(series) = cx.server.db.catalog().timeseries(&namespace) {
+        return append_storage_stats(&cx.server.db, &series.buckets, scale, out);
+    }
     match cx.server.db.catalog().collection(&namespace) {
         Some(collection) => append_storage_stats(&cx.server.db, collection, scale, out),
         None => {
@@ -88,6 +91,9 @@ pub fn append_storage_stats(
     }
     out.end();
     out.append("scaleFactor", scale as i32);
+    if collection.options().timeseries().is_some() {
+        sheaf_db::timeseries::stats::append(db, collection, out)?;
+    }
     Ok(())
 }
 

@@ -175,8 +175,13 @@ impl<'a> CommandContext<'a> {
         };
         let ns = Namespace::new(self.db, collection)?;
         self.report.namespace = Some(ns.clone());
-        if !views::allows_view(self.command.name) && self.server.db.catalog().view(&ns).is_some() {
-            return Err(not_on_view(&ns));
+        if !views::allows_view(self.command.name) {
+            let catalog = self.server.db.catalog();
+            let is_view = catalog.view(&ns).is_some();
+            let measured = views::allows_timeseries(self.command.name);
+            if is_view && !(measured && catalog.timeseries(&ns).is_some()) {
+                return Err(not_on_view(&ns));
+            }
         }
         Ok(ns)
     }

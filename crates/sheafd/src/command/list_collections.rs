@@ -34,7 +34,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let views = database.into_iter().flat_map(|db| db.views());
     let infos = collections
         .map(|collection| collection.to_list_doc())
-        .chain(views.map(|view| view.to_list_doc()));
+        .chain(views.map(|view| match catalog.timeseries(view.ns()) {
+            Some(series) => sheaf_db::timeseries::to_list_doc(view.ns(), &series.buckets),
+            None => view.to_list_doc(),
+        }));
     for info in infos {
         if filter.matches(info.as_raw())? {
             listed.push(if name_only {

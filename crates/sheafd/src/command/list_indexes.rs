@@ -1,6 +1,8 @@
 //! `listIndexes`: the indexes of a collection.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode};
+use sheaf_db::Namespace;
+use sheaf_db::timeseries::indexes::on_measurements;
 
 use super::batch::{self, CursorSettings, Listing};
 use super::context::CommandContext;
@@ -22,6 +24,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     let catalog = cx.server.db.catalog();
+    if let Some(series) = catalog.timeseries(&namespace) {
+        let indexes = series.buckets.index_list().iter();
+        let listed = indexes.filter_map(|index| on_measurements(index.spec(), &series.options));
+        return reply(cx, namespace, listed.collect(), batch_size, out);
+    }
     let Some(collection) = catalog.collection(&namespace) else {
         return Err(Error::new(
             ErrorCode::NAMESPACE_NOT_FOUND,
@@ -29,6 +36,16 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         ));
     };
     let listed = collection.list_index_docs();
+    reply(cx, namespace, listed, batch_size, out)
+}
+
+fn reply(
+    cx: &mut CommandContext<'_>,
+    namespace: Namespace,
+    listed: Vec<DocBuf>,
+    batch_size: Option<u64>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(
         cx,

@@ -122,7 +122,7 @@ pub static COMMANDS: &[Command] = &[
         "create",
         Admin,
         create::run,
-        Differs("capped, time series and validators are refused"),
+        Differs("capped collections and validators are refused"),
         "makes a collection",
     ),
     on_any("drop", Admin, drop::run, Same, "removes a collection"),

@@ -25,7 +25,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => return Err(cx.unknown_field(&element)),
         }
     }
-    let view = cx.view(&namespace)?;
+    let series = cx.server.db.catalog().timeseries(&namespace);
+    let view = match &series {
+        Some(series) => cx.view(series.buckets.ns())?,
+        None => cx.view(&namespace)?,
+    };
     let Some(collection) = &view.collection else {
         return Err(Error::new(
             ErrorCode::NAMESPACE_NOT_FOUND,

@@ -29,6 +29,23 @@ pub fn allows_view(command: &str) -> bool {
     )
 }
 
+/// The other commands that can be given the name of a time-series collection.
+pub fn allows_timeseries(command: &str) -> bool {
+    matches!(
+        command,
+        "bulkWrite"
+            | "collStats"
+            | "createIndexes"
+            | "delete"
+            | "dropIndexes"
+            | "findAndModify"
+            | "insert"
+            | "listIndexes"
+            | "update"
+            | "validate"
+    )
+}
+
 struct Stages(ArrayBuilder);
 
 impl Stages {

@@ -10,6 +10,7 @@
 //! every collection is are taken and forgotten; what is not known is refused by name.
 
 pub(crate) mod images;
+mod timeseries;
 
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ use sheaf_bson::{
     CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue,
     Result, compare_docs,
 };
+
+use sheaf_query::timeseries::TimeseriesOptions;
 
 use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expiry};
 use crate::index::spec::IndexSpec;
@@ -32,7 +35,10 @@ pub struct CollectionOptions {
     collator: Option<Arc<Collator>>,
     /// Its records stand in the order of `_id`.
     clustered: Option<ClusteredIndex>,
-    /// Seconds after the date in `_id` when a document of a clustered collection is deleted.
+    /// Its documents are buckets of measurements.
+    timeseries: Option<Arc<TimeseriesOptions>>,
+    /// Seconds after the date in `_id` when a document of a clustered collection is deleted, or after that
+    /// of a measurement.
     expire_after_seconds: Option<i64>,
 }
 
@@ -66,6 +72,9 @@ impl CollectionOptions {
             }
             None => {}
         }
+        if options.timeseries.is_some() {
+            timeseries::check_others(fields)?;
+        }
         Ok(options)
     }
 
@@ -90,6 +99,7 @@ impl CollectionOptions {
             ("collation", RawValue::Document(spec)) => {
                 self.collator = CollationChoice::parse(spec)?.collator().cloned();
             }
+            (timeseries::NAME, value) => self.timeseries = Some(timeseries::parse(value)?),
             ("clusteredIndex", value) => self.clustered = Some(ClusteredIndex::parse(value)?),
             ("expireAfterSeconds", value) => {
                 self.expire_after_seconds = Some(collection_expiry(value)?);
@@ -114,6 +124,9 @@ impl CollectionOptions {
         }
         if let Some(clustered) = &self.clustered {
             out.append_bson("clusteredIndex", &clustered.to_doc());
+        }
+        if let Some(timeseries) = &self.timeseries {
+            timeseries::append(timeseries, &mut out);
         }
         if let Some(seconds) = self.expire_after_seconds {
             out.append("expireAfterSeconds", RawValue::int_or_long(seconds));
@@ -141,7 +154,8 @@ impl CollectionOptions {
         self.clustered.as_ref()
     }
 
-    /// Seconds after the date in `_id` when a document of a clustered collection is deleted.
+    /// Seconds after the date in `_id` when a document of a clustered collection is deleted, or after that
+    /// of a measurement.
     pub fn expire_after_seconds(&self) -> Option<i64> {
         self.expire_after_seconds
     }
@@ -151,7 +165,7 @@ impl CollectionOptions {
         CollectionOptions { clustered, ..self }
     }
 
-    /// The same options, but for when documents of a clustered collection expire.
+    /// The same options, but for when documents expire.
     pub(crate) fn with_expiry(&self, seconds: Option<i64>) -> CollectionOptions {
         CollectionOptions {
             expire_after_seconds: seconds,
@@ -187,7 +201,6 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
             | "validationLevel"
             | "validationAction"
             | "collation"
-            | "timeseries"
             | "viewOn"
             | "pipeline"
             | "encryptedFields"
@@ -246,7 +259,8 @@ mod tests {
             (doc! {"capped": true, "size": 4096}, 72),
             (doc! {"validator": {"a": 1}}, 72),
             (doc! {"viewOn": "x"}, 72),
-            (doc! {"timeseries": {"timeField": "t"}}, 72),
+            (doc! {"timeseries": {"timeField": "t"}, "validator": {}}, 72),
+            (doc! {"timeseries": "t"}, 14),
             (doc! {"collation": {"locale": "xx"}}, 2),
             (doc! {"collation": "de"}, 72),
             (

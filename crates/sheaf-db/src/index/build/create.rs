@@ -21,6 +21,7 @@ use crate::index::partial_filter::PartialFilter;
 use crate::index::spec::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
 use crate::op_context::{OpContext, OperationProgress};
 use crate::storage_error::Coded;
+use crate::timeseries;
 use crate::write::unit::WriteUnit;
 
 /// The note of an answer when there was nothing to make.
@@ -104,6 +105,19 @@ impl Db {
         specs: &[IndexSpec],
     ) -> Result<CreateIndexesResult> {
         check_by_themselves(specs)?;
+        if let Some(series) = self.catalog().timeseries(ns) {
+            let specs: Result<Vec<_>> = specs
+                .iter()
+                .map(|spec| timeseries::indexes::on_buckets(spec, &series.options))
+                .collect();
+            let result = self.create_indexes(op, series.buckets.ns(), &specs?)?;
+            // That on the buckets' own ids is none of measurements.
+            return Ok(CreateIndexesResult {
+                indexes_before: result.indexes_before.saturating_sub(1),
+                indexes_after: result.indexes_after.saturating_sub(1),
+                ..result
+            });
+        }
         if let Some(transaction) = op.transaction() {
             return transaction.with_unit(|unit| create_in(unit, op, ns, specs));
         }

@@ -107,7 +107,7 @@ impl UnpackBucket {
             }
         }
         let all = MatchExpression::And(changed.asked.clone());
-        changed.buckets = BucketPredicate::of(&all);
+        changed.buckets = BucketPredicate::of(&all, self.meta_field.as_deref());
         changed.filter = all_of(others).map(Arc::new);
         changed
     }

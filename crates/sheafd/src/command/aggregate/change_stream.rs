@@ -71,8 +71,15 @@ pub fn run(
         ),
         false => {
             let namespace = cx.collection()?;
-            if cx.server.db.catalog().view(&namespace).is_some() {
-                return Err(not_on_view(&namespace));
+            let catalog = cx.server.db.catalog();
+            if catalog.view(&namespace).is_some() {
+                return Err(match catalog.timeseries(&namespace) {
+                    Some(_) => Error::new(
+                        ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
+                        "$changeStream is not supported on a time-series collection",
+                    ),
+                    None => not_on_view(&namespace),
+                });
             }
             let name = namespace.as_str().to_owned();
             (namespace, name)

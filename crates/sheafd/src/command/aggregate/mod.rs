@@ -262,13 +262,14 @@ fn prepare(
     let mut pipeline = Pipeline::parse(stages, &parse)?;
     let mut on = namespace.clone();
     if let Some(view) = resolved {
-        if !matches!(pipeline.source, PipelineSource::Collection) {
+        if matches!(pipeline.source, PipelineSource::Collection) {
+            let mut in_front = Pipeline::parse(view.pipeline.as_raw(), &parse)?;
+            in_front.stages.append(&mut pipeline.stages);
+            in_front.sink = pipeline.sink.take();
+            pipeline = in_front;
+        } else if cx.server.db.catalog().timeseries(namespace).is_none() {
             return Err(not_on_view(namespace));
         }
-        let mut in_front = Pipeline::parse(view.pipeline.as_raw(), &parse)?;
-        in_front.stages.append(&mut pipeline.stages);
-        in_front.sink = pipeline.sink.take();
-        pipeline = in_front;
         on = view.on;
     }
     let mut context = AggregateContext::new(&cx.server.db, cx.db, parse, options);

@@ -18,7 +18,8 @@ pub(super) fn of_collection(
     namespace: &Namespace,
     spec: RawDoc<'_>,
 ) -> Result<Vec<DocBuf>, Error> {
-    if cx.server.db.catalog().view(namespace).is_some() {
+    let catalog = cx.server.db.catalog();
+    if catalog.view(namespace).is_some() && catalog.timeseries(namespace).is_none() {
         return Err(not_on_view(namespace));
     }
     match name {

@@ -1,0 +1,69 @@
+//! `timeseries` and its `expireAfterSeconds`: the collection's documents are buckets of measurements.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+use sheaf_query::timeseries::TimeseriesOptions;
+
+use super::CollectionOptions;
+
+/// The option's name.
+pub(super) const NAME: &str = "timeseries";
+
+/// Options that such a collection can have.
+const ALLOWED: &[&str] = &[
+    NAME,
+    "expireAfterSeconds",
+    "collation",
+    "storageEngine",
+    "indexOptionDefaults",
+];
+
+/// The operand of `timeseries`, from `create` or the catalog's row.
+/// Errors: `TypeMismatch`, and those of [`TimeseriesOptions::parse`].
+pub(super) fn parse(value: RawValue<'_>) -> Result<Arc<TimeseriesOptions>> {
+    match value {
+        RawValue::Document(spec) => TimeseriesOptions::parse(spec).map(Arc::new),
+        value => Err(Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            format!(
+                "BSON field '{NAME}' is the wrong type '{}', expected type 'object'",
+                value.type_name()
+            ),
+        )),
+    }
+}
+
+/// Errors: `InvalidOptions` for an option that collections of measurements do not have.
+pub(super) fn check_others(fields: RawDoc<'_>) -> Result<()> {
+    match fields.iter().find(|field| !ALLOWED.contains(&field.key())) {
+        None => Ok(()),
+        Some(other) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!(
+                "'{}' is not allowed with '{NAME}'; leave one of them out",
+                other.key()
+            ),
+        )),
+    }
+}
+
+/// Appends the option as `listCollections` shows it.
+pub(super) fn append(timeseries: &TimeseriesOptions, out: &mut DocBuilder) {
+    out.append_bson(NAME, &timeseries.to_doc());
+}
+
+impl CollectionOptions {
+    /// How measurements are gathered; `None`: it is no collection of buckets.
+    pub fn timeseries(&self) -> Option<&Arc<TimeseriesOptions>> {
+        self.timeseries.as_ref()
+    }
+
+    /// The same options with measurements gathered otherwise.
+    pub(crate) fn with_timeseries(&self, timeseries: TimeseriesOptions) -> CollectionOptions {
+        CollectionOptions {
+            timeseries: Some(Arc::new(timeseries)),
+            ..self.clone()
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Creating, changing and dropping time-series collections.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, doc};
+use sheaf_query::pipeline::stages::unpack_bucket;
+use sheaf_query::timeseries::options::Bucketing;
+use sheaf_query::timeseries::{META, TimeseriesOptions};
+
+use crate::catalog::clustered::{ClusteredIndex, changed_expiry};
+use crate::catalog::collection::Collection;
+use crate::catalog::create::{check_name, created_entry, exists_otherwise, new_collection};
+use crate::catalog::drop::BuildsMeet;
+use crate::catalog::indexes::ns_not_found;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::CollectionOptions;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::views::ViewDefinition;
+use crate::database::Db;
+use crate::events::DbEvent;
+use crate::index::Index;
+use crate::index::spec::{ID_INDEX_NAME, IndexSpec};
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+/// What a collMod of a time-series collection asks for.
+#[derive(Debug, Clone, Default)]
+pub struct BucketsChange {
+    bucketing: Bucketing,
+    /// `Some(None)`: measurements no longer expire.
+    expire_after_seconds: Option<Option<i64>>,
+}
+
+impl BucketsChange {
+    /// Reads the fields of the command other than its name and those that all commands have.
+    /// Errors: `InvalidOptions`, `TypeMismatch`, `BadValue`, `IDLUnknownField`.
+    pub fn parse(fields: RawDoc<'_>) -> Result<BucketsChange> {
+        let mut change = BucketsChange::default();
+        for element in fields {
+            match (element.key(), element.value()) {
+                ("timeseries", RawValue::Document(spec)) => {
+                    for option in spec {
+                        if !change.bucketing.take(&option)? {
+                            return Err(Error::new(
+                                ErrorCode::IDL_UNKNOWN_FIELD,
+                                format!(
+                                    "BSON field 'collMod.timeseries.{}' is an unknown field.",
+                                    option.key()
+                                ),
+                            ));
+                        }
+                    }
+                }
+                ("expireAfterSeconds", value) => {
+                    change.expire_after_seconds = Some(changed_expiry(value)?);
+                }
+                (other, _) => {
+                    return Err(Error::new(
+                        ErrorCode::INVALID_OPTIONS,
+                        format!("option not supported on a time-series collection: {other}"),
+                    ));
+                }
+            }
+        }
+        Ok(change)
+    }
+}
+
+/// The view under whose name measurements are read.
+fn view_of(ns: &Namespace, options: &TimeseriesOptions) -> Result<ViewDefinition> {
+    let stage = doc! {unpack_bucket::NAME: &options.unpack_spec()};
+    Ok(ViewDefinition::new(
+        ns.clone(),
+        ns.buckets()?.collection(),
+        sheaf_bson::ArrayBuf::from_values([RawValue::Document(stage.as_raw())]),
+    ))
+}
+
+/// The index that every collection of buckets with a meta field begins with: `{meta: 1, time: 1}`.
+fn index_of_series(options: &TimeseriesOptions) -> Result<Option<IndexSpec>> {
+    let Some(meta) = &options.meta_field else {
+        return Ok(None);
+    };
+    let time = &options.time_field;
+    let mut key = DocBuilder::new();
+    key.append(META, 1);
+    key.append(format!("control.min.{time}"), 1);
+    key.append(format!("control.max.{time}"), 1);
+    let mut spec = DocBuilder::new();
+    spec.append("v", 2);
+    spec.append_bson("key", &key.finish());
+    spec.append("name", format!("{meta}_1_{time}_1").as_str());
+    IndexSpec::parse(spec.finish().as_raw()).map(Some)
+}
+
+impl Db {
+    /// Creates a time-series collection. One that is there with the same options is left as it is.
+    ///
+    /// Errors: `NamespaceExists`, `InvalidNamespace`, `DatabaseDifferCase`, and inside a transaction
+    /// `OperationNotSupportedInTransaction`.
+    pub(crate) fn create_timeseries(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        collection_options: &CollectionOptions,
+        options: &Arc<TimeseriesOptions>,
+    ) -> Result<Arc<Collection>> {
+        if op.transaction().is_some() {
+            return Err(Error::new(
+                ErrorCode::OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                "Cannot create a time-series collection in a multi-document transaction.",
+            ));
+        }
+        let buckets = ns.buckets()?;
+        // The ids begin with the time, so buckets of one time stand together.
+        let clustered = Some(ClusteredIndex::named(ID_INDEX_NAME));
+        let collection_options = &collection_options.clone().with_clustered(clustered);
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        let current = catalog.current();
+        if let Some(existing) = current.timeseries(ns) {
+            return match existing.buckets.options().same(collection_options) {
+                true => Ok(existing.buckets),
+                false => Err(exists_otherwise(&existing.buckets)),
+            };
+        }
+        let taken = current.view(ns).is_some()
+            || current.collection(ns).is_some()
+            || current.collection(&buckets).is_some();
+        if taken {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_EXISTS,
+                format!("{ns} already exists, as a collection or as a view"),
+            ));
+        }
+        check_name(&current, ns)?;
+        buckets.check_length()?;
+        let mut unit = self.storage().begin().coded()?;
+        let mut collection = new_collection(catalog, &mut unit, &buckets, collection_options)?;
+        if let Some(mut spec) = index_of_series(options)? {
+            spec.resolve_collation(collection_options.collator());
+            let (table, ident) = catalog.allocate("index", &mut unit);
+            unit.create_table(table);
+            let mut list = collection.index_list().to_vec();
+            list.push(Index::new(spec, ident, table, Vec::new())?);
+            collection = collection.with_indexes(list)?;
+            rows::put_collection(&mut unit, &collection);
+        }
+        let mut view = view_of(ns, options)?;
+        view.collator = collection_options.collator().cloned();
+        rows::put_view(&mut unit, &view);
+        let logged = created_entry(&collection);
+        let uuid = collection.uuid();
+        let change = CatalogChange {
+            added: vec![collection],
+            views: vec![view],
+            ..Default::default()
+        };
+        let _entry = self.log_command(&mut unit, logged)?;
+        catalog.commit_then_publish(unit, &change)?;
+        self.events().send(DbEvent::CollectionCreated {
+            ns: buckets.clone(),
+            uuid,
+        });
+        match catalog.current().collection(&buckets) {
+            Some(collection) => Ok(collection.clone()),
+            None => Err(ns_not_found(&buckets)),
+        }
+    }
+
+    /// Carries out a collMod of a time-series collection.
+    ///
+    /// Errors: `NamespaceNotFound`, `InvalidOptions` for buckets that would span less,
+    /// `BackgroundOperationInProgressForNamespace`.
+    pub fn modify_timeseries(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        request: &BucketsChange,
+    ) -> Result<()> {
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        let Some(timeseries) = catalog.current().timeseries(ns) else {
+            return Err(ns_not_found(ns));
+        };
+        let (_intent, collection) =
+            self.exclusive_on(op, &timeseries.buckets, BuildsMeet::Refuse)?;
+        let mut options = collection.options().clone();
+        let mut views = Vec::new();
+        if let Some(changed) = timeseries.options.with_bucketing(&request.bucketing)? {
+            let mut view = view_of(ns, &changed)?;
+            view.collator = options.collator().cloned();
+            views.push(view);
+            options = options.with_timeseries(changed);
+        }
+        if let Some(new) = request.expire_after_seconds {
+            options = options.with_expiry(new);
+        }
+        if options.same(collection.options()) {
+            return Ok(());
+        }
+        let mut changed = Collection::clone(&collection);
+        changed.options = options;
+        let mut unit = self.storage().begin().coded()?;
+        rows::put_collection(&mut unit, &changed);
+        for view in &views {
+            rows::put_view(&mut unit, view);
+        }
+        let change = CatalogChange {
+            added: vec![changed],
+            views,
+            ..Default::default()
+        };
+        catalog.commit_then_publish(unit, &change)
+    }
+}
+
+/// `{name, type: "timeseries", options, info}`, for `listCollections`.
+pub fn to_list_doc(ns: &Namespace, buckets: &Collection) -> DocBuf {
+    let mut out = DocBuilder::new();
+    out.append("name", ns.collection());
+    out.append("type", "timeseries");
+    let options = buckets.options().clone().with_clustered(None);
+    out.append_bson("options", &options.to_doc());
+    out.begin_document("info");
+    out.append("readOnly", false);
+    out.end();
+    out.finish()
+}

@@ -29,6 +29,7 @@ pub mod oplog;
 pub mod plan_cache;
 pub mod records;
 pub mod retryable;
+mod sample_places;
 pub mod statistics;
 pub mod storage_error;
 pub mod timeseries;

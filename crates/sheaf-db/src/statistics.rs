@@ -2,7 +2,7 @@
 //! index keys of a few documents from all over the collection.
 //!
 //! ```text
-//!   record ids   1 ......... 2^20        one document from each of 256 equal stretches
+//!   record ids   1 ......... 2^20        one document from each of 256 equal stretches (sample_places)
 //!   their keys   index a_1:  ["x"] ["x"] ["y"] ...   sorted, in memory
 //!
 //!   a: ["x", "x"]   holds 2 of 256 keys: about 0.8 % of the index
@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use sheaf_bson::RawDoc;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::keystring;
+use sheaf_bson::record_id::RecordKeyBytes;
 use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::IndexScanNode;
@@ -31,10 +32,11 @@ use sheaf_query::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use smallvec::SmallVec;
 
 use crate::catalog::ReadView;
-use crate::catalog::collection::{Collection, record_id_of, record_key};
+use crate::catalog::collection::{Collection, record_id_of};
 use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
 use crate::exec::key_document::{directions_of, values_of};
 use crate::index::key_set::KeySet;
+use crate::sample_places::Places;
 use crate::storage_error::Coded;
 
 /// Documents of a sample.
@@ -107,21 +109,15 @@ impl Sample {
             taken: Instant::now(),
             indexes: HashMap::new(),
         };
-        let ends = match (cursor.seek_last().coded()?, record_id_of(cursor.key())) {
-            (true, Some(last)) => {
-                match (cursor.seek_first().coded()?, record_id_of(cursor.key())) {
-                    (true, Some(first)) => first.number().zip(last.number()),
-                    _ => None,
-                }
-            }
-            (false, _) => return Ok(Some(sample)),
-            _ => None,
-        };
-        let Some((first, last)) = ends else {
+        if !cursor.seek_last().coded()? {
+            return Ok(Some(sample));
+        }
+        let last = RecordKeyBytes::from_slice(cursor.key());
+        if !cursor.seek_first().coded()? {
             return Ok(None);
-        };
+        }
+        let places = Places::between(cursor.key(), &last);
         let whole = records <= DOCS_MAX;
-        let span = (last - first) as u128 + 1;
         let (mut keys, mut previous) = (KeySet::new(), None);
         let (mut read, mut kept) = (0, 0);
         let mut on = true;
@@ -129,10 +125,9 @@ impl Sample {
             if !whole {
                 // A fixed scatter within each stretch, so that no period in the data is met.
                 let scatter = u128::from(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
-                let offset =
-                    span * ((u128::from(turn) << 32) + scatter) / (u128::from(DOCS_MAX) << 32);
-                let at = sheaf_bson::RecordId::new(first + offset as i64);
-                on = cursor.seek(&record_key(&at)).coded()?;
+                let part = (u128::from(turn) << 32) + scatter;
+                let place = places.at(part, u128::from(DOCS_MAX) << 32);
+                on = cursor.seek(&place).coded()?;
             } else if turn > 0 {
                 on = cursor.next().coded()?;
             }

@@ -118,6 +118,8 @@ fn one_of_each(
         .collect::<Option<_>>()?;
     indexes.iter().find_map(|index| {
         let fits = matches!(index.kind, IndexKind::Btree)
+            // Of a clustered index every record is the only one of its `_id`, and has no key beside it.
+            && !index.clustered
             && !index.multikey
             && !index.sparse
             && !index.hidden

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use sheaf_bson::{DateTime, DocBuf, Error, RawValue, Value, doc};
+use sheaf_bson::{DateTime, DocBuf, Error, RawDoc, RawValue, Value, doc};
 use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::indexes::IndexSelector;
 use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::oplog::OPLOG_NAMESPACE;
 use sheaf_db::ttl::TtlCounters;
-use sheaf_db::{CollectionOptions, ResultSource};
+use sheaf_db::{CollectionOptions, Namespace, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use crate::support::{TestDb, code, index_spec, ns, on_every_engine, with_field};
@@ -555,5 +556,88 @@ fn documents_expire_by_the_date_in_their_id() {
         let request = doc! {"expireAfterSeconds": 5};
         let request = CollMod::parse(request.as_raw()).unwrap();
         assert_eq!(code(t.db.coll_mod(&t.op, &ns("plain"), &request)), 72);
+    });
+}
+
+#[test]
+fn what_the_oplog_says_of_it() {
+    on_every_engine(|t| {
+        t.db.turn_oplog_on(&t.op).unwrap();
+        create(&t, doc! {"expireAfterSeconds": 5});
+        t.insert("c", doc! {"_id": "x", "n": 1}).unwrap();
+        t.delete("c", |_| true, true);
+        let request = doc! {"expireAfterSeconds": "off"};
+        let request = CollMod::parse(request.as_raw()).unwrap();
+        t.db.coll_mod(&t.op, &ns("c"), &request).unwrap();
+        let oplog = Namespace::parse(OPLOG_NAMESPACE).unwrap();
+        let view = t.db.read_view(&oplog).unwrap();
+        let mut cursor = view
+            .snapshot
+            .cursor(view.collection.unwrap().table())
+            .unwrap();
+        let mut told = Vec::new();
+        let mut on = cursor.seek_first().unwrap();
+        while on {
+            let entry = RawDoc::parse(cursor.value()).unwrap();
+            told.push(format!(
+                "{} {}",
+                entry.get("op").unwrap(),
+                entry.get("o").unwrap()
+            ));
+            on = cursor.next().unwrap();
+        }
+        assert_eq!(
+            told[1..],
+            [
+                r#""c" { create: "c", clusteredIndex: { v: 2, key: { _id: 1 }, name: "by id", unique: true }, expireAfterSeconds: 5 }"#,
+                r#""i" { _id: "x", n: 1 }"#,
+                r#""d" { _id: "x" }"#,
+                r#""c" { collMod: "c", expireAfterSeconds: "off" }"#,
+            ]
+        );
+    });
+}
+
+#[test]
+fn one_write_a_document_and_no_more() {
+    on_every_engine(|t| {
+        create(&t, doc! {});
+        let stats =
+            t.db.insert_one(&t.op, &ns("c"), doc! {"_id": 1, "a": 1}.as_raw())
+                .unwrap();
+        assert_eq!((stats.docs_inserted, stats.keys_inserted), (1, 0));
+        let plain =
+            t.db.insert_one(&t.op, &ns("plain"), doc! {"_id": 1, "a": 1}.as_raw())
+                .unwrap();
+        assert_eq!((plain.docs_inserted, plain.keys_inserted), (1, 1));
+        let deleted = t.delete("c", |_| true, true);
+        assert_eq!((deleted.deleted, deleted.stats.keys_deleted), (1, 0));
+    });
+}
+
+/// Two writers want the same place: one gets it, whoever comes second is told.
+#[test]
+fn of_many_inserts_of_one_id_one_succeeds() {
+    on_every_engine(|t| {
+        create(&t, doc! {});
+        let inserted = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (db, inserted) = (t.db.clone(), &inserted);
+                scope.spawn(move || {
+                    let op = sheaf_db::OpContext::new();
+                    for id in 0..50 {
+                        match db.insert_one(&op, &ns("c"), doc! {"_id": id, "by": thread}.as_raw())
+                        {
+                            Ok(_) => drop(inserted.fetch_add(1, Relaxed)),
+                            Err(error) => assert_eq!(error.code().0, 11000, "{error}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(inserted.load(Relaxed), 50);
+        assert_eq!(t.documents("c").len(), 50);
+        t.assert_valid("c");
     });
 }

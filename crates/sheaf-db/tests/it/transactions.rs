@@ -13,13 +13,15 @@ use sheaf_bson::{DocBuf, Error, RawDoc, RawValue, doc};
 use sheaf_db::find::{self, QueryOptions, ResultSource};
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement, UpdateReport, UpdateStatement};
 use sheaf_db::txn::{Isolation, Transaction};
-use sheaf_db::{Namespace, OpContext};
+use sheaf_db::{CollectionOptions, Namespace, OpContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use crate::support::{TestDb, ns, on_every_engine};
 
 struct Run<'t> {
     test: &'t TestDb,
+    /// `c` is clustered, which changes no answer.
+    clustered: bool,
     open: HashMap<String, Arc<Transaction>>,
 }
 
@@ -149,6 +151,11 @@ impl Run<'_> {
                 self.test.db.drop_collection(op, &ns(name))?;
             }
         }
+        if self.clustered {
+            let spec = doc! {"clusteredIndex": {"key": {"_id": 1}, "unique": true}};
+            let options = CollectionOptions::parse(spec.as_raw())?;
+            self.test.db.create_collection(op, &ns("c"), options)?;
+        }
         self.test.create_index("c", doc! {"v": 1}, doc! {})?;
         let docs = documents(docs);
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
@@ -176,11 +183,21 @@ fn text(doc: RawDoc<'_>) -> String {
 
 #[test]
 fn interleavings() {
+    interleavings_of(false);
+}
+
+#[test]
+fn interleavings_on_a_clustered_collection() {
+    interleavings_of(true);
+}
+
+fn interleavings_of(clustered: bool) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/transactions.txt");
     let script = std::fs::read_to_string(path).unwrap();
     on_every_engine(|test| {
         let mut run = Run {
             test: &test,
+            clustered,
             open: HashMap::new(),
         };
         let mut lines = script.lines().enumerate().peekable();

@@ -11,7 +11,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     for element in cx.arguments() {
         match element.key() {
-            "full" | "background" | "checkBSONConformance" | "metadata" => {
+            "full" | "background" | "checkBSONConformance" | "metadata" | "scandata" => {
                 fields::boolean(NAME, &element)?;
             }
             "repair" | "fixMultikey" => {

@@ -29,6 +29,13 @@ fn what_clients_get_never_depends_on_indexes() {
             docs: Vec::new(),
             finds: 0,
         };
+        if number % 2 == 0 {
+            // Records in the order of _id, which is that of insertion.
+            session.command(&doc! {
+                "create": session.collection.as_str(), "$db": "test",
+                "clusteredIndex": {"key": {"_id": 1}, "unique": true}
+            });
+        }
         let done = session.carry_out(round);
         session.command(&doc! {"drop": session.collection.as_str(), "$db": "test"});
         done

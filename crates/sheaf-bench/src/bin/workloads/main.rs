@@ -3,6 +3,11 @@
 //! request of the same bytes.
 //!
 //!   cargo run --release -p sheaf-bench --bin workloads -- target/release/sheafd
+//!
+//! With `writes` in front of the server's path: writes of all kinds beside an insert, and one document that many
+//! clients write at once.
+
+mod writes;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -38,8 +43,9 @@ fn main() -> io::Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["serve", form] => null_server::serve_named(form),
+        ["writes", sheafd] => writes::run(Path::new(sheafd)),
         [sheafd] => compare(Path::new(sheafd)),
-        _ => Err(io::Error::other("usage: workloads PATH-OF-SHEAFD")),
+        _ => Err(io::Error::other("usage: workloads [writes] PATH-OF-SHEAFD")),
     }
 }
 

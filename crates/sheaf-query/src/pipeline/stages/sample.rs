@@ -1,17 +1,19 @@
 //! `$sample`: some documents, chosen at random.
 //!
 //! Every document draws a number; those with the least numbers are kept and
-//! come out in the order of their numbers, which is a random one.
+//! come out in the order of their numbers, which is a random one. At the head of a
+//! pipeline over a large collection a few are read by chance instead, and nothing
+//! else is (`sheaf-db`).
 
 use std::collections::BinaryHeap;
 
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{DocBuf, RawDoc, RawValue, Value, doc};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
 use crate::expression::location;
 use crate::matcher::Dependencies;
-use crate::pipeline::environment::{Environment, no_disk_use};
+use crate::pipeline::environment::{Environment, SpillStats, SpillStore};
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
 
 #[derive(Debug)]
@@ -77,6 +79,9 @@ impl PipelineStage for Sample {
             bytes: 0,
             seen: 0,
             output: Vec::new(),
+            store: None,
+            given: 0,
+            stats: SpillStats::default(),
         })
     }
 }
@@ -89,6 +94,11 @@ struct Sampler {
     seen: u64,
     /// From the last to the first.
     output: Vec<DocBuf>,
+    /// What did not fit; each run has its least numbers, and all of them are wanted.
+    store: Option<Box<dyn SpillStore>>,
+    /// Of those in the store.
+    given: usize,
+    stats: SpillStats,
 }
 
 struct Drawn {
@@ -116,6 +126,28 @@ impl PartialOrd for Drawn {
     }
 }
 
+impl Sampler {
+    /// Writes what is kept to disk, as one run.
+    fn spill(&mut self, env: &dyn Environment) -> Result<()> {
+        let store = match &mut self.store {
+            Some(store) => store,
+            None => self.store.insert(env.spill("$sample")?),
+        };
+        store.begin_run()?;
+        let held = self.bytes + self.kept.len() * size_of::<Drawn>();
+        for drawn in std::mem::take(&mut self.kept).into_sorted_vec() {
+            env.check_interrupt()?;
+            let (number, seen) = drawn.number;
+            let key = [number.to_be_bytes(), seen.to_be_bytes()].concat();
+            store.push(&key, drawn.doc.as_bytes())?;
+            self.stats.records += 1;
+        }
+        self.stats.count(held, store.bytes_written());
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
 impl StageExec for Sampler {
     fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Pushed> {
         if self.size == 0 {
@@ -138,19 +170,42 @@ impl StageExec for Sampler {
         });
         let held = self.bytes + self.kept.len() * size_of::<Drawn>();
         if held > env.memory_bytes_max() {
-            return Err(no_disk_use("$sample", env.memory_bytes_max()));
+            self.spill(env)?;
         }
         Ok(Pushed::Nothing)
     }
 
-    fn end(&mut self, _: &dyn Environment) -> Result<()> {
+    fn end(&mut self, env: &dyn Environment) -> Result<()> {
+        if self.store.is_some() {
+            return self.spill(env);
+        }
         let sorted = std::mem::take(&mut self.kept).into_sorted_vec();
         self.output = sorted.into_iter().rev().map(|drawn| drawn.doc).collect();
         Ok(())
     }
 
     fn next(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
-        Ok(self.output.pop())
+        let Some(store) = &mut self.store else {
+            return Ok(self.output.pop());
+        };
+        if self.given == self.size {
+            return Ok(None);
+        }
+        self.given += 1;
+        let Some(record) = store.next()? else {
+            return Ok(None);
+        };
+        match RawDoc::parse(&record.payload) {
+            Ok(doc) => Ok(Some(doc.to_buf())),
+            Err(_) => Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                "a spilled document is damaged; the disk of temporary files may be failing",
+            )),
+        }
+    }
+
+    fn append_stats(&self, out: &mut DocBuilder) {
+        self.stats.append(out);
     }
 }
 

@@ -23,7 +23,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{HOPELESS_RECORDS_MIN, Statistics};
 use sheaf_query::planner::{self, ExpressKey, PlannerParams};
-use sheaf_query::projection::{MetaField, Metadata};
+use sheaf_query::projection::Metadata;
 use sheaf_query::shape;
 use sheaf_storage::TableId;
 

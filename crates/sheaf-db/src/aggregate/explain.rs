@@ -6,11 +6,12 @@
 use std::time::Instant;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DocBuilder, RawDoc};
+use sheaf_bson::{ArrayBuf, DocBuilder, RawDoc, doc};
 use sheaf_query::canonical::Hint;
 use sheaf_query::pipeline::{DocSource, Documents, OptimizedPipeline, PipelineExec};
 
 use super::environment::DbEnvironment;
+use super::sample::{self, Sampled};
 use super::{AggregateContext, execute, plan};
 use crate::catalog::ReadView;
 use crate::exec::{Doc, PlanExecutor};
@@ -41,6 +42,11 @@ pub fn explain(
 ) -> Result<(), Error> {
     let begun = Instant::now();
     let ExplainRequest { view, op, .. } = request;
+    if let (Some(size), None) = (sample::leading_sample(pipeline), &request.hint)
+        && let Some(sampled) = sample::draw(view, op, size)?
+    {
+        return explain_drawn(cx, request, pipeline, size, sampled, out);
+    }
     let (canonical, special) = plan::plan(cx, view, &pipeline.prefix, request.hint.as_ref())?;
     let explained = Explained {
         view,
@@ -90,6 +96,52 @@ pub fn explain(
     out.end();
     let before = executor.stats().root.common.elapsed;
     append_stages(pipeline, &rest, before, request.verbosity, out);
+    out.end();
+    Ok(())
+}
+
+/// Of a pipeline whose `$sample` draws records.
+fn explain_drawn(
+    cx: &AggregateContext,
+    request: &ExplainRequest<'_>,
+    pipeline: &OptimizedPipeline,
+    size: u64,
+    sampled: Sampled,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let mut behind = pipeline.clone();
+    behind.rest.stages.remove(0);
+    let executed = request.verbosity >= Verbosity::ExecutionStats;
+    let mut rest = PipelineExec::explained(&behind.rest.stages);
+    let returned = sampled.found.len() as i64;
+    if executed {
+        let found = sampled.found.iter().map(|doc| doc.as_raw().to_buf());
+        let mut documents: Documents = found.collect::<Vec<_>>().into();
+        run(cx, request.op, &mut rest, &mut documents)?;
+    }
+    out.begin_array("stages");
+    out.push_begin_document().begin_document("$cursor");
+    out.begin_document("queryPlanner");
+    out.append("namespace", request.namespace);
+    out.append("winningPlan", &doc! {"stage": "MULTI_ITERATOR"});
+    out.append("rejectedPlans", &ArrayBuf::default());
+    out.end();
+    if executed {
+        out.begin_document("executionStats");
+        out.append("executionSuccess", true);
+        out.append("nReturned", returned);
+        out.append("totalKeysExamined", 0);
+        out.append("totalDocsExamined", sampled.counts.docs_examined as i64);
+        out.end();
+    }
+    out.end().end();
+    out.push_begin_document();
+    out.append("$sampleFromRandomCursor", &doc! {"size": size as i64});
+    if executed {
+        out.append("nReturned", returned);
+    }
+    out.end();
+    append_stages(&behind, &rest, Default::default(), request.verbosity, out);
     out.end();
     Ok(())
 }

@@ -14,6 +14,7 @@ pub mod explain;
 mod foreign;
 mod hash_join;
 mod plan;
+mod sample;
 pub mod sink;
 
 use std::collections::VecDeque;
@@ -58,6 +59,12 @@ pub fn start(
     pipeline: &OptimizedPipeline,
     hint: Option<&Hint>,
 ) -> Result<Aggregate, Error> {
+    if let (Some(size), None) = (sample::leading_sample(pipeline), hint)
+        && let Some(sampled) = sample::draw(view, op, size)?
+    {
+        let input = Input::Found(Box::new((sampled.found, sampled.counts)));
+        return Ok(Aggregate::new(cx, input, &pipeline.rest.stages[1..]));
+    }
     let (query, special) = plan::plan(cx, view, &pipeline.prefix, hint)?;
     let input = match special {
         Some(solution) => {

@@ -63,7 +63,7 @@ fn rand<'e>(
 }
 
 /// From 0 to 1, without 1.
-pub(crate) fn random_number() -> f64 {
+pub fn random_number() -> f64 {
     // 53 bits: as many as a double has.
     (next() >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -156,3 +156,29 @@ test('$meta: what is known of a document besides its fields', () => {
   refused(17307, () => c.find({}, { s: { $meta: 1 } }).toArray());
   refused(2, () => c.find({}, { s: { $meta: 'sortKey' } }).toArray());
 });
+
+test('$sample of a few among many reads a few', () => {
+  const c = empty('sampled');
+  c.insertMany(Array.from({ length: 2000 }, (_, i) => ({ _id: i, p: 'x'.repeat(50) })));
+  const drawn = explained => explained.stages[0].$cursor;
+  const plan = drawn(c.explain('executionStats').aggregate([{ $sample: { size: 5 } }, { $project: { _id: 1 } }]));
+  same(plan.queryPlanner.winningPlan.stage, 'MULTI_ITERATOR');
+  same(plan.executionStats.totalDocsExamined, 5);
+  // Each once, and in time every one.
+  const seen = new Set();
+  for (let i = 0; i < 100; i++) {
+    const ids = c.aggregate([{ $sample: { size: 80 } }]).toArray().map(d => d._id);
+    same(new Set(ids).size, 80);
+    ids.forEach(id => seen.add(id));
+  }
+  // 8000 draws among 2000: one in fifty is missed on average, a hundred of them by a miracle.
+  truth(seen.size > 1900, seen.size + ' were seen');
+  // More than a twentieth, or behind a filter: all are read.
+  const whole = c.explain('executionStats').aggregate([{ $sample: { size: 500 } }]);
+  same(drawn(whole).executionStats.totalDocsExamined, 2000);
+  same(c.aggregate([{ $match: { _id: { $lt: 3 } } }, { $sample: { size: 5 } }]).toArray().map(d => d._id).sort(), [0, 1, 2]);
+  // Most records are gone: their numbers are no longer worth drawing.
+  c.deleteMany({ _id: { $gte: 150 } });
+  c.insertOne({ _id: 2000 });
+  same(c.aggregate([{ $sample: { size: 7 } }]).toArray().length, 7);
+});

@@ -13,7 +13,7 @@ use crate::command::rw_concern::RwConcernDefaults;
 use crate::command::{self, cluster_time};
 use crate::log::{Component, Log};
 use crate::net::{ConnectionHandler, Link, Next, Service};
-use crate::observe::{Metrics, ProfileSettings, Profiler};
+use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
 use crate::repl::ReplicaSet;
 use crate::session::cursors::CursorTable;
@@ -125,7 +125,7 @@ impl Server {
                 level: settings.profiling.level,
                 slow_ms: settings.profiling.slow_ms,
                 sample_rate: settings.profiling.sample_rate,
-                filter: None,
+                filter: profile_filter(settings.profiling.filter.as_deref())?,
             }),
             compressors: settings.net.compressors,
             process_id: ObjectId::new(),
@@ -282,6 +282,19 @@ impl Server {
             }
         })
     }
+}
+
+/// The profiler's filter that the server is started with.
+/// Errors: it is no JSON document, or no query.
+fn profile_filter(json: Option<&str>) -> Result<Option<Arc<ProfileFilter>>, Error> {
+    let Some(json) = json else {
+        return Ok(None);
+    };
+    let wrong = |why: &str| Error::bad_value(format!("slowOpFilter '{json}' is wrong: {why}"));
+    let filter = sheaf_bson::json::parse_doc(json).map_err(|e| wrong(&e.to_string()))?;
+    ProfileFilter::parse(filter.as_raw())
+        .map(Some)
+        .map_err(|e| wrong(e.message()))
 }
 
 /// A background thread of the server. Errors: the system gives none.

@@ -19,11 +19,46 @@ pub enum LatencyKind {
     Commands,
 }
 
+/// What `top` tells operations apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TopKind {
+    /// `find`.
+    Queries,
+    /// `getMore`.
+    GetMore,
+    /// Inserts.
+    Insert,
+    /// Updates.
+    Update,
+    /// Deletes.
+    Remove,
+    /// Everything else; whether it writes.
+    Commands {
+        /// It changes the collection.
+        writes: bool,
+    },
+}
+
+/// Names of `top`, in its order.
+const TOP: [&str; 9] = [
+    "total",
+    "readLock",
+    "writeLock",
+    "queries",
+    "getmore",
+    "insert",
+    "update",
+    "remove",
+    "commands",
+];
+
 /// Counts of one collection. Exact in sum, not in order.
 #[derive(Debug, Default)]
 pub struct CollectionUsage {
     collection_scans: AtomicU64,
     latencies: [Latency; 3],
+    /// By [`TOP`]: microseconds and operations.
+    top: [(AtomicU64, AtomicU64); 9],
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +82,34 @@ impl CollectionUsage {
         latency.operations.fetch_add(1, Relaxed);
         let bucket = (u64::BITS - micros.leading_zeros()).saturating_sub(1) as usize;
         latency.histogram[bucket.min(BUCKETS - 1)].fetch_add(1, Relaxed);
+    }
+
+    /// Counts an operation for `top`.
+    pub fn count_top(&self, kind: TopKind, elapsed: Duration) {
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        let (lock, own) = match kind {
+            TopKind::Queries => (1, 3),
+            TopKind::GetMore => (1, 4),
+            TopKind::Insert => (2, 5),
+            TopKind::Update => (2, 6),
+            TopKind::Remove => (2, 7),
+            TopKind::Commands { writes: false } => (1, 8),
+            TopKind::Commands { writes: true } => (2, 8),
+        };
+        for at in [0, lock, own] {
+            self.top[at].0.fetch_add(micros, Relaxed);
+            self.top[at].1.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Appends what `top` says of the collection.
+    pub fn append_top(&self, out: &mut DocBuilder) {
+        for (name, (micros, count)) in TOP.iter().zip(&self.top) {
+            out.begin_document(name);
+            out.append("time", micros.load(Relaxed) as i64);
+            out.append("count", count.load(Relaxed) as i64);
+            out.end();
+        }
     }
 
     /// Appends `reads`, `writes`, `commands` and `transactions` of `latencyStats`.

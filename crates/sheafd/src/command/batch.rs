@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use sheaf_bson::{DocBuf, DocBuilder, Error};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error};
 use sheaf_db::exec::Doc;
 use sheaf_db::{Namespace, OpContext, ResultSource};
 
 use super::context::CommandContext;
+use crate::observe;
 use crate::session::cursors::ClientCursor;
 
 /// Documents in a first batch whose size the client left open.
@@ -107,6 +108,7 @@ pub fn reply_with_cursor(
             no_timeout: settings.no_timeout,
             max_time_left: time_left(cx),
             pending,
+            created: DateTime::now(),
             batches: 1,
             n_returned: batch.count,
         })?
@@ -146,15 +148,14 @@ pub fn account(
         .docs_examined
         .add(counts.docs_examined - before.docs_examined);
     cx.report.plan = source.plan();
+    if cx.server.profiler.is_on(cx.db) {
+        cx.report.exec_stats = source.exec_stats();
+    }
 }
 
 fn originating_command(cx: &CommandContext<'_>) -> DocBuf {
     const SHOWN_BYTES_MAX: usize = 16 * 1024;
-    if cx.body.len_bytes() <= SHOWN_BYTES_MAX {
-        cx.body.to_buf()
-    } else {
-        DocBuf::new()
-    }
+    observe::shown(cx.body, cx.op.comment(), SHOWN_BYTES_MAX)
 }
 
 fn time_left(cx: &CommandContext<'_>) -> Option<Duration> {

@@ -101,10 +101,8 @@ pub struct OpReport {
     pub cursor_exhausted: bool,
     /// A stage wrote temporary files.
     pub used_disk: bool,
-    /// See `queryHash` of explain.
-    pub query_hash: Option<String>,
-    /// See `planCacheKey` of explain.
-    pub plan_cache_key: Option<String>,
+    /// What the stages of the plan did; only where the profiler is on.
+    pub exec_stats: Option<DocBuf>,
     /// The command that opened the cursor (getMore).
     pub originating_command: Option<DocBuf>,
     /// One for each statement of a write command; logged on lines of their own.

@@ -96,6 +96,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     cx.report.namespace = Some(cursor.namespace.clone());
     cx.report.cursor_id = Some(id);
     cx.report.originating_command = Some(cursor.originating_command.clone());
+    // A comment on the command that opened the cursor is one on all of its batches.
+    if let Some(comment) = cursor.originating_command.get("comment") {
+        cx.op.inherit_comment(comment.to_value());
+    }
+    let description = cursor.describe(id, Duration::ZERO);
+    cx.connection.operations.set_cursor(description);
     // Of a cursor that waits for more it says for how long; else it limits the command.
     let await_time = cx.generic.max_time.filter(|_| cursor.source.is_tailable());
     if let Some(limit) = cx.generic.max_time.filter(|_| await_time.is_none()) {

@@ -132,6 +132,7 @@ fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Resu
     {
         cx.connection.operations.set_app_name(name);
     }
+    cx.connection.operations.set_metadata(client.to_buf());
     cx.connection.client_metadata = Some(client.to_buf());
     Ok(())
 }

@@ -24,6 +24,7 @@ mod count;
 mod create;
 mod create_indexes;
 mod current_op;
+mod db_hash;
 mod db_stats;
 mod delete;
 mod distinct;
@@ -63,6 +64,7 @@ mod sessions;
 mod set_parameter;
 mod shutdown;
 mod table;
+mod top;
 mod transaction;
 mod update;
 mod validate;
@@ -227,7 +229,9 @@ pub fn dispatch(
     {
         connection.session = Some(session.clone());
     }
-    let registered = connection.operations.register(&op, command, db, body);
+    let registered = connection
+        .operations
+        .register(&op, command, db, (body, &generic));
     let _worked_for = sheaf_query::interrupt::enter(op.clone());
     let mut cx = CommandContext {
         server,

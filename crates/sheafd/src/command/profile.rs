@@ -1,17 +1,23 @@
-//! `profile`: reads or sets the profiler's level.
+//! `profile`: reads or sets the profiler's level, limits and filter.
 
-use sheaf_bson::{DocBuilder, Error};
+use sheaf_bson::{DocBuilder, Error, RawValue};
 
 use super::context::CommandContext;
 use super::fields;
+use crate::observe::ProfileFilter;
 
-/// Runs it. A level outside 0 to 2 (-1 by custom) only reads.
+/// What a reply with a filter says beside it.
+const FILTER_NOTE: &str = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.";
+
+/// Runs it. A level outside 0 to 2 (-1 by custom) leaves the level as it is.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "profile";
     let level = fields::integer(NAME, &cx.first()?)?;
     let was = cx.server.profiler.settings(cx.db);
     let mut now = was.clone();
+    let mut changed = false;
     for element in cx.arguments() {
+        changed = true;
         match element.key() {
             "slowms" => now.slow_ms = fields::integer(NAME, &element)?,
             "sampleRate" => {
@@ -24,16 +30,32 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                     })?;
                 now.sample_rate = rate;
             }
+            "filter" => match element.value() {
+                RawValue::Document(filter) => now.filter = Some(ProfileFilter::parse(filter)?),
+                RawValue::String("unset") => now.filter = cx.server.profiler.default_filter(),
+                _ => {
+                    return Err(Error::bad_value(
+                        "Expected an object, or the string 'unset', as the profiler's filter",
+                    ));
+                }
+            },
             _ => return Err(cx.unknown_field(&element)),
         }
     }
     if let level @ 0..=2 = level {
         sheaf_db::check_database_name(cx.db)?;
         now.level = level as u8;
+        changed = true;
     }
-    cx.server.profiler.set(cx.db, now);
+    if changed {
+        cx.server.profiler.set(cx.db, now);
+    }
     out.append("was", i32::from(was.level));
     out.append("slowms", was.slow_ms as i32);
     out.append("sampleRate", was.sample_rate);
+    if let Some(filter) = &was.filter {
+        out.append_bson("filter", filter.as_doc());
+        out.append("note", FILTER_NOTE);
+    }
     Ok(())
 }

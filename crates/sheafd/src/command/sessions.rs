@@ -106,13 +106,7 @@ fn kill_operations(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) 
         let Some(operation) = slot.current() else {
             continue;
         };
-        let lsid = operation
-            .body
-            .as_ref()
-            .and_then(|body| match body.get("lsid") {
-                Some(RawValue::Document(lsid)) => session_id(lsid),
-                _ => None,
-            });
+        let lsid = (operation.lsid.as_ref()).and_then(|lsid| session_id(lsid.as_raw()));
         if lsid.is_some_and(|id| which(&id)) && !Arc::ptr_eq(&operation.op, &cx.op) {
             operation.op.kill(ErrorCode::INTERRUPTED);
         }

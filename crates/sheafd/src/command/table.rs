@@ -5,12 +5,12 @@ use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
     aggregate, build_info, bulk_write, coll_mod, coll_stats, compact, connection_status, count,
-    create, create_indexes, current_op, db_stats, delete, distinct, drop, drop_database,
+    create, create_indexes, current_op, db_hash, db_stats, delete, distinct, drop, drop_database,
     drop_indexes, explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more,
     get_parameter, hello, host_info, insert, kill_cursors, kill_op, list_collections,
     list_commands, list_databases, list_indexes, log_rotate, logout, ping, plan_cache_clear,
     plan_cache_filters, profile, rename_collection, repl_set, rw_concern, server_status, sessions,
-    set_parameter, shutdown, transaction, update, validate, whatsmyuri,
+    set_parameter, shutdown, top, transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -267,6 +267,23 @@ pub static COMMANDS: &[Command] = &[
             "sizes of a database",
         ),
     ),
+    also(
+        &["dbhash"],
+        on_any(
+            "dbHash",
+            Diagnostic,
+            db_hash::run,
+            Same,
+            "sums over the documents of each collection",
+        ),
+    ),
+    on_admin(
+        "top",
+        Diagnostic,
+        top::run,
+        Same,
+        "how often and how long each collection was used",
+    ),
     on_any(
         "connectionStatus",
         Diagnostic,
@@ -292,7 +309,7 @@ pub static COMMANDS: &[Command] = &[
         "profile",
         Diagnostic,
         profile::run,
-        Differs("filter is refused"),
+        Same,
         "the profiler's level",
     ),
     on_admin(

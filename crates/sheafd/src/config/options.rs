@@ -168,6 +168,7 @@ pub static OPTIONS: &[Opt] = &[
     yes("profile", "operationProfiling.mode", Kind::Choice(&["off", "slowOp", "all", "0", "1", "2"]), "Profiler: 0 off, 1 slow operations, 2 all"),
     yes("slowms", "operationProfiling.slowOpThresholdMs", Kind::Integer(-1, i32::MAX as i64), "Milliseconds from which an operation is slow [100]"),
     yes("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Kind::Number(0.0, 1.0), "Share of slow operations that is logged [1]"),
+    yes("slowOpFilter", "operationProfiling.filter", Kind::Text, "Query on profiler documents: what matches is logged and profiled"),
 
     // Refused
     no("auth", "", Kind::Switch, NO_AUTH),
@@ -227,7 +228,6 @@ pub static OPTIONS: &[Opt] = &[
     no("syslogFacility", "systemLog.syslogFacility", ANY, refused("this version does not log to syslog: use --logpath")),
     no("traceExceptions", "systemLog.traceAllExceptions", Kind::Switch, refused_unless("it has no meaning here", "false")),
     no("timeZoneInfo", "processManagement.timeZoneInfo", ANY, refused("this version brings no time zone files into use")),
-    no("slowOpFilter", "operationProfiling.filter", ANY, refused("this version has no profiler filter")),
     no("auditDestination", "auditLog.destination", ANY, refused("this version has no audit log")),
     no("auditFormat", "auditLog.format", ANY, refused("this version has no audit log")),
     no("auditPath", "auditLog.path", ANY, refused("this version has no audit log")),

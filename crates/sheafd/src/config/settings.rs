@@ -122,6 +122,8 @@ pub struct Profiling {
     pub slow_ms: i64,
     /// Share of slow operations that is logged, 0 to 1.
     pub sample_rate: f64,
+    /// A query in JSON: what matches it is logged and profiled, in place of what is slow.
+    pub filter: Option<String>,
 }
 
 /// The options that were given, looked up by target.
@@ -382,5 +384,6 @@ fn profiling(options: &Lookup<'_>) -> Profiling {
         sample_rate: options
             .number("operationProfiling.slowOpSampleRate")
             .unwrap_or(1.0),
+        filter: options.text("operationProfiling.filter").map(str::to_owned),
     }
 }

@@ -2,12 +2,18 @@
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 
+use sheaf_db::OpContext;
+use sheaf_db::find::plan_hashes;
+
 use super::Finished;
+use super::shown::shown;
 use crate::command::Kind;
 use crate::command::context::WriteReport;
 
 /// Commands are shown up to this size, longer ones by their first fields.
 const COMMAND_BYTES_MAX: usize = 8 * 1024;
+/// As much in `system.profile`; the manual's.
+const PROFILED_COMMAND_BYTES_MAX: usize = 50 * 1024;
 
 /// Attributes of a command's line.
 pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) {
@@ -22,7 +28,8 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
     );
     out.append("ns", namespace(finished).as_str());
     append_client(finished, out);
-    out.append("command", shown(finished.body).as_raw());
+    let command = shown(finished.body, op.comment(), COMMAND_BYTES_MAX);
+    out.append("command", command.as_raw());
     if let Some(origin) = &report.originating_command {
         out.append("originatingCommand", origin.as_raw());
     }
@@ -58,9 +65,14 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
 /// Attributes of one write statement's line.
 pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out: &mut DocBuilder) {
     out.append("type", write.kind);
-    out.append("ns", namespace(finished).as_str());
+    match &write.namespace {
+        Some(ns) => out.append("ns", ns.as_str()),
+        None => out.append("ns", namespace(finished).as_str()),
+    };
     append_client(finished, out);
-    out.append("command", shown(write.statement.as_raw()).as_raw());
+    let comment = finished.op.comment();
+    let command = shown(write.statement.as_raw(), comment, COMMAND_BYTES_MAX);
+    out.append("command", command.as_raw());
     append_write_facts(write, out);
     out.append("numYields", 0);
     out.append("locks", RawDoc::EMPTY);
@@ -68,43 +80,49 @@ pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out
     out.append("durationMillis", write.elapsed.as_millis() as i64);
 }
 
-/// What `system.profile` holds of a write statement.
-pub(super) fn profile_write(finished: &Finished<'_>, write: &WriteReport) -> DocBuf {
+/// What `system.profile` holds of a write statement, or of a whole command.
+pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>) -> DocBuf {
     let mut out = DocBuilder::new();
-    out.append("op", write.kind);
-    out.append("ns", namespace(finished).as_str());
-    out.append("command", shown(write.statement.as_raw()).as_raw());
-    append_write_facts(write, &mut out);
-    out.append("numYield", 0);
-    out.append("locks", RawDoc::EMPTY);
-    out.append("millis", write.elapsed.as_millis() as i32);
-    append_profile_tail(finished, &mut out);
-    out.finish()
-}
-
-/// What `system.profile` holds of any other command.
-pub(super) fn profile_command(finished: &Finished<'_>) -> DocBuf {
-    let mut out = DocBuilder::new();
-    let op = match finished.command.name {
-        "find" => "query",
-        "getMore" => "getmore",
-        "insert" => "insert",
-        _ => "command",
+    let (report, op) = (finished.report, finished.op);
+    // findAndModify is a command; so is a write command that did not come to its statements.
+    let statement = write.filter(|_| finished.command.name != "findAndModify");
+    let kind = match (statement, finished.command.name) {
+        (Some(write), _) => write.kind,
+        (None, "find") => "query",
+        (None, "getMore") => "getmore",
+        (None, "insert") => "insert",
+        (None, _) => "command",
     };
-    out.append("op", op);
-    out.append("ns", namespace(finished).as_str());
-    out.append("command", shown(finished.body).as_raw());
-    if let Some(origin) = &finished.report.originating_command {
+    out.append("op", kind);
+    match write.and_then(|write| write.namespace.as_ref()) {
+        Some(ns) => out.append("ns", ns.as_str()),
+        None => out.append("ns", namespace(finished).as_str()),
+    };
+    let command = match statement {
+        Some(write) if write.kind != "insert" => write.statement.as_raw(),
+        _ => finished.body,
+    };
+    let command = shown(command, op.comment(), PROFILED_COMMAND_BYTES_MAX);
+    out.append("command", command.as_raw());
+    if let Some(origin) = &report.originating_command {
         out.append("originatingCommand", origin.as_raw());
     }
-    append_query_facts(finished, &mut out);
-    let counts = finished.op.counters().counts();
-    if op == "insert" {
-        out.append("ninserted", counts.docs_inserted as i64);
-        out.append("keysInserted", counts.keys_inserted as i64);
+    match write {
+        Some(write) => {
+            let upsert = write.statement.get("upsert");
+            if upsert.is_some_and(|upsert| upsert.is_truthy()) {
+                out.append("upsert", true);
+            }
+            append_write_facts(write, &mut out);
+        }
+        None => append_query_facts(finished, &mut out),
     }
-    if counts.bytes_logged > 0 {
-        out.append("bytesLogged", counts.bytes_logged as i64);
+    // Of several statements nobody knows whose query was planned.
+    if report.writes.len() <= 1 {
+        append_hashes(finished, write, &mut out);
+    }
+    if write.is_some() || report.plan.summary().is_some() {
+        out.append("queryFramework", "classic");
     }
     out.append("numYield", 0);
     if let Some(error) = finished.error {
@@ -113,12 +131,37 @@ pub(super) fn profile_command(finished: &Finished<'_>) -> DocBuf {
         out.append("errName", &*error.code_name());
         out.append("errCode", error.code().0);
     }
-    out.append("responseLength", finished.reply_len as i32);
-    out.append("protocol", "op_msg");
     out.append("locks", RawDoc::EMPTY);
-    out.append("millis", finished.elapsed.as_millis() as i32);
+    if statement.is_none() {
+        out.append("responseLength", finished.reply_len as i32);
+        out.append("protocol", "op_msg");
+    }
+    if let Some(stats) = &report.exec_stats {
+        out.append_bson("execStats", stats);
+    }
+    let elapsed = statement.map_or(finished.elapsed, |write| write.elapsed);
+    out.append(
+        "millis",
+        i32::try_from(elapsed.as_millis()).unwrap_or(i32::MAX),
+    );
     append_profile_tail(finished, &mut out);
     out.finish()
+}
+
+/// Names of the query's shape, alone and with the indexes there are.
+fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut DocBuilder) {
+    let namespace = write
+        .and_then(|write| write.namespace.as_ref())
+        .or(finished.report.namespace.as_ref());
+    let (Some(query), Some(namespace)) = (finished.op.query(), namespace) else {
+        return;
+    };
+    let view = finished.server.db.view(&OpContext::new(), namespace);
+    if let Ok(Some((shape, key))) = view.and_then(|view| plan_hashes(&view, query)) {
+        out.append("queryHash", shape.as_str());
+        out.append("planCacheShapeHash", shape.as_str());
+        out.append("planCacheKey", key.as_str());
+    }
 }
 
 fn append_profile_tail(finished: &Finished<'_>, out: &mut DocBuilder) {
@@ -170,13 +213,6 @@ fn append_query_facts(finished: &Finished<'_>, out: &mut DocBuilder) {
     if let Some(n) = report.n_returned {
         out.append("nreturned", n as i64);
     }
-    if let Some(hash) = &report.query_hash {
-        out.append("queryHash", hash.as_str());
-        out.append("planCacheShapeHash", hash.as_str());
-    }
-    if let Some(key) = &report.plan_cache_key {
-        out.append("planCacheKey", key.as_str());
-    }
 }
 
 /// keysInserted and keysDeleted are absent when no document was changed at all.
@@ -218,20 +254,4 @@ fn namespace(finished: &Finished<'_>) -> String {
         Some(ns) => ns.as_str().to_owned(),
         None => format!("{}.$cmd", finished.db),
     }
-}
-
-/// A command as logs show it: whole, or its leading fields.
-fn shown(command: RawDoc<'_>) -> DocBuf {
-    if command.len_bytes() <= COMMAND_BYTES_MAX {
-        return command.to_buf();
-    }
-    let mut out = DocBuilder::new();
-    for element in command.iter() {
-        if out.current_len() + element.as_bytes().len() > COMMAND_BYTES_MAX {
-            out.append("$truncated", true);
-            break;
-        }
-        out.append_raw_element(element);
-    }
-    out.finish()
 }

@@ -6,18 +6,20 @@
 mod entry;
 mod metrics;
 mod profiler;
+mod shown;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::{Error, RawDoc};
 use sheaf_db::OpContext;
-use sheaf_db::catalog::usage::LatencyKind;
+use sheaf_db::catalog::usage::{LatencyKind, TopKind};
 
 pub use metrics::Metrics;
-pub use profiler::{ProfileSettings, Profiler};
+pub use profiler::{ProfileFilter, ProfileSettings, Profiler};
+pub use shown::shown;
 
-use crate::command::context::OpReport;
+use crate::command::context::{OpReport, WriteReport};
 use crate::command::{Command, Kind};
 use crate::log::{Component, Severity};
 use crate::server::{ConnectionState, Server};
@@ -50,18 +52,9 @@ pub struct Finished<'a> {
 pub fn finished(finished: Finished<'_>) {
     let server = finished.server;
     server.metrics.count(&finished);
-    if let Some(namespace) = &finished.report.namespace
-        && let Some(collection) = server.db.catalog().collection(namespace)
-    {
-        let kind = match finished.command.kind {
-            Kind::Read => LatencyKind::Reads,
-            Kind::Write => LatencyKind::Writes,
-            _ => LatencyKind::Commands,
-        };
-        collection.usage().count_operation(kind, finished.elapsed);
-    }
+    count_usage(&finished);
     let settings = server.profiler.settings(finished.db);
-    let slow = settings.is_slow(finished.elapsed);
+    let slow = settings.logs(finished.elapsed, || entry::profile_entry(&finished, None));
     let log = &server.log;
     if slow || log.enabled(Severity::Debug(1), Component::Command) {
         let severity = if slow {
@@ -75,7 +68,12 @@ pub fn finished(finished: Finished<'_>) {
     }
     let writes_logged = log.enabled(Severity::Debug(1), Component::Write);
     for write in &finished.report.writes {
-        if write.kind != "insert" && (writes_logged || settings.is_slow(write.elapsed)) {
+        let slow = || {
+            settings.logs(write.elapsed, || {
+                entry::profile_entry(&finished, Some(write))
+            })
+        };
+        if write.kind != "insert" && (writes_logged || slow()) {
             let severity = if writes_logged {
                 Severity::Debug(1)
             } else {
@@ -86,7 +84,56 @@ pub fn finished(finished: Finished<'_>) {
             });
         }
     }
-    if settings.wants(finished.elapsed) {
-        server.profiler.record(&finished);
+    server.profiler.record(&finished, &settings);
+}
+
+/// Counts for `top` and `$collStats`, with the collections that the command was about.
+fn count_usage(finished: &Finished<'_>) {
+    let catalog = finished.server.db.catalog();
+    let kind = match finished.command.kind {
+        Kind::Read => LatencyKind::Reads,
+        Kind::Write => LatencyKind::Writes,
+        _ => LatencyKind::Commands,
+    };
+    if let Some(namespace) = &finished.report.namespace
+        && let Some(collection) = catalog.collection(namespace)
+    {
+        let usage = collection.usage();
+        usage.count_operation(kind, finished.elapsed);
+        let top = match finished.command.name {
+            "find" => TopKind::Queries,
+            "getMore" => TopKind::GetMore,
+            "insert" => TopKind::Insert,
+            // Each statement counts.
+            "update" | "delete" if !finished.report.writes.is_empty() => {
+                for write in &finished.report.writes {
+                    usage.count_top(top_of(write), write.elapsed);
+                }
+                return;
+            }
+            "update" => TopKind::Update,
+            "delete" => TopKind::Remove,
+            _ => TopKind::Commands {
+                writes: matches!(finished.command.kind, Kind::Write | Kind::Admin),
+            },
+        };
+        usage.count_top(top, finished.elapsed);
+    } else if finished.command.name == "bulkWrite" {
+        for write in &finished.report.writes {
+            if let Some(namespace) = &write.namespace
+                && let Some(collection) = catalog.collection(namespace)
+            {
+                collection.usage().count_operation(kind, write.elapsed);
+                collection.usage().count_top(top_of(write), write.elapsed);
+            }
+        }
+    }
+}
+
+fn top_of(write: &WriteReport) -> TopKind {
+    match write.kind {
+        "insert" => TopKind::Insert,
+        "update" => TopKind::Update,
+        _ => TopKind::Remove,
     }
 }

@@ -15,6 +15,7 @@ use sheaf_db::find::QueryOptions;
 use sheaf_db::modify::{self, DeleteStatement};
 use sheaf_db::{Db, Namespace, OpContext};
 use sheaf_query::canonical::{FindSpec, Hint};
+use sheaf_query::matcher::{self, MatchExpression};
 
 use super::{Finished, entry};
 
@@ -34,13 +35,43 @@ pub struct ProfileSettings {
     pub slow_ms: i64,
     /// Share of slow operations that is logged and profiled.
     pub sample_rate: f64,
-    /// Profile only what matches (unsupported so far, always `None`).
-    pub filter: Option<DocBuf>,
+    /// Log and (at level 1) profile what matches, however slow or fast it was.
+    pub filter: Option<Arc<ProfileFilter>>,
+}
+
+/// A condition on the documents of `system.profile`.
+#[derive(Debug)]
+pub struct ProfileFilter {
+    filter: DocBuf,
+    expression: MatchExpression,
+}
+
+impl ProfileFilter {
+    /// Errors: it is no query.
+    pub fn parse(filter: RawDoc<'_>) -> Result<Arc<ProfileFilter>, Error> {
+        Ok(Arc::new(ProfileFilter {
+            filter: filter.to_buf(),
+            expression: matcher::parse(filter, &matcher::ParseContext::default())?,
+        }))
+    }
+
+    /// As it was given.
+    pub fn as_doc(&self) -> &DocBuf {
+        &self.filter
+    }
+
+    /// An error of an expression is no match.
+    fn matches(&self, entry: &DocBuf) -> bool {
+        self.expression.matches(entry.as_raw()).unwrap_or(false)
+    }
 }
 
 impl ProfileSettings {
-    /// Whether an operation of this length belongs in the log.
-    pub fn is_slow(&self, elapsed: Duration) -> bool {
+    /// Whether an operation of this length, of which this would be the entry, belongs in the log.
+    pub fn logs(&self, elapsed: Duration, entry: impl FnOnce() -> DocBuf) -> bool {
+        if let Some(filter) = &self.filter {
+            return filter.matches(&entry());
+        }
         // As long as slow_ms is the limit, not longer; below zero, everything is.
         let slow =
             i128::try_from(elapsed.as_millis()).unwrap_or(i128::MAX) >= i128::from(self.slow_ms);
@@ -48,10 +79,10 @@ impl ProfileSettings {
     }
 
     /// Whether it belongs in `system.profile`.
-    pub fn wants(&self, elapsed: Duration) -> bool {
+    pub fn profiles(&self, elapsed: Duration, entry: impl FnOnce() -> DocBuf) -> bool {
         match self.level {
             0 => false,
-            1 => self.is_slow(elapsed),
+            1 => self.logs(elapsed, entry),
             _ => true,
         }
     }
@@ -93,7 +124,20 @@ impl Profiler {
         self.default.read().clone()
     }
 
-    /// Changes a database's level, and the limits of all (as MongoDB does).
+    /// The filter of databases without one of their own.
+    pub fn default_filter(&self) -> Option<Arc<ProfileFilter>> {
+        self.default.read().filter.clone()
+    }
+
+    /// Whether anything of a database may come to be profiled.
+    pub fn is_on(&self, db: &str) -> bool {
+        match self.databases.read().get(db) {
+            Some(settings) => settings.level > 0,
+            None => self.default.read().level > 0,
+        }
+    }
+
+    /// Changes a database's level and filter, and the limits of all (as MongoDB does).
     pub fn set(&self, db: &str, settings: ProfileSettings) {
         {
             let mut default = self.default.write();
@@ -119,21 +163,42 @@ impl Profiler {
         ))
     }
 
-    /// Writes what has ended into `system.profile`. An entry that cannot be
+    /// Writes what has ended into `system.profile` of the databases concerned. An entry that cannot be
     /// written is lost: profiling never fails an operation.
-    pub(super) fn record(&self, finished: &Finished<'_>) {
-        let Ok(namespace) = Namespace::new(finished.db, "system.profile") else {
+    pub(super) fn record(&self, finished: &Finished<'_>, own: &ProfileSettings) {
+        let writes = &finished.report.writes;
+        if writes.is_empty() {
+            let entry = || entry::profile_entry(finished, None);
+            if own.profiles(finished.elapsed, entry) {
+                self.write(finished, finished.db, &[entry()]);
+            }
+            return;
+        }
+        let mut entries: Vec<(&str, DocBuf)> = Vec::new();
+        for write in writes {
+            let db = write.namespace.as_ref().map_or(finished.db, |ns| ns.db());
+            let other = (db != finished.db).then(|| self.settings(db));
+            let settings = other.as_ref().unwrap_or(own);
+            let entry = || entry::profile_entry(finished, Some(write));
+            if settings.profiles(write.elapsed, entry) {
+                entries.push((db, entry()));
+            }
+        }
+        while let Some(&(db, _)) = entries.first() {
+            let (of_db, rest): (Vec<_>, Vec<_>) =
+                entries.into_iter().partition(|(other, _)| *other == db);
+            let docs: Vec<DocBuf> = of_db.into_iter().map(|(_, doc)| doc).collect();
+            self.write(finished, db, &docs);
+            entries = rest;
+        }
+    }
+
+    fn write(&self, finished: &Finished<'_>, db_name: &str, docs: &[DocBuf]) {
+        let Ok(namespace) = Namespace::new(db_name, "system.profile") else {
             return;
         };
         if finished.report.namespace.as_ref() == Some(&namespace) {
             return;
-        }
-        let mut docs = Vec::new();
-        for write in &finished.report.writes {
-            docs.push(entry::profile_write(finished, write));
-        }
-        if docs.is_empty() {
-            docs.push(entry::profile_command(finished));
         }
         let db = &finished.server.db;
         let op = OpContext::new().with_max_time(WRITE_LIMIT);

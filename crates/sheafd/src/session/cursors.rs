@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sheaf_bson::{DocBuf, Error, ErrorCode};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode};
 use sheaf_db::{Namespace, OpContext, ResultSource};
 
 /// Tables the cursors are spread over, so that connections seldom meet.
@@ -41,10 +41,43 @@ pub struct ClientCursor {
     pub max_time_left: Option<Duration>,
     /// A document that did not fit the last batch.
     pub pending: Option<sheaf_db::exec::Doc>,
+    /// When it was opened.
+    pub created: DateTime,
     /// Batches given.
     pub batches: u64,
     /// Documents given.
     pub n_returned: u64,
+}
+
+/// A cursor that waits for its next getMore.
+pub struct IdleCursor {
+    /// What it reads.
+    pub namespace: String,
+    /// The session that opened it.
+    pub lsid: Option<DocBuf>,
+    /// See [`ClientCursor::describe`].
+    pub description: DocBuf,
+}
+
+impl ClientCursor {
+    /// `cursor` of currentOp, of a cursor that was used last so long ago.
+    pub fn describe(&self, id: i64, unused: Duration) -> DocBuf {
+        let unused = i64::try_from(unused.as_millis()).unwrap_or(i64::MAX);
+        let mut out = DocBuilder::new();
+        out.append("cursorId", id);
+        out.append("createdDate", self.created);
+        out.append("lastAccessDate", DateTime(DateTime::now().0 - unused));
+        out.append("nDocsReturned", self.n_returned as i64);
+        out.append("nBatchesReturned", self.batches as i64);
+        out.append("noCursorTimeout", self.no_timeout);
+        out.append("tailable", self.source.is_tailable());
+        out.append("awaitData", self.source.is_tailable());
+        out.append_bson("originatingCommand", &self.originating_command);
+        if let Some(summary) = self.source.plan().summary() {
+            out.append("planSummary", summary.as_str());
+        }
+        out.finish()
+    }
 }
 
 enum Slot {
@@ -238,6 +271,23 @@ impl CursorTable {
             }
         }
         (all, in_use, no_timeout)
+    }
+
+    /// The cursors that no getMore works on, as `$currentOp` shows them.
+    pub fn idle(&self) -> Vec<IdleCursor> {
+        let mut idle = Vec::new();
+        for shard in &self.shards {
+            for (id, slot) in shard.lock().iter() {
+                if let Slot::Idle { cursor, since } = slot {
+                    idle.push(IdleCursor {
+                        namespace: cursor.reply_namespace.clone(),
+                        lsid: cursor.lsid.clone(),
+                        description: cursor.describe(*id, since.elapsed()),
+                    });
+                }
+            }
+        }
+        idle
     }
 
     /// Counts since the start.

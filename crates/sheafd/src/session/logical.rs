@@ -212,6 +212,22 @@ impl SessionTable {
         docs
     }
 
+    /// Transactions that no statement works on: session, number, age.
+    pub fn idle_transactions(&self) -> Vec<(DocBuf, i64, Duration)> {
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        let idle = open.iter().filter_map(|session| {
+            let record = session.record.try_lock()?;
+            match &record.state {
+                TransactionState::InProgress(transaction) => {
+                    let age = transaction.begun().elapsed();
+                    Some((session.lsid.clone(), record.number, age))
+                }
+                _ => None,
+            }
+        });
+        idle.collect()
+    }
+
     /// How many sessions there are.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

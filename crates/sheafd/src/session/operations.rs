@@ -12,10 +12,12 @@ use parking_lot::Mutex;
 use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
 use sheaf_db::OpContext;
 
+use crate::command::context::GenericArguments;
 use crate::command::{Command, Kind};
 use crate::net::Link;
+use crate::observe;
 
-/// A command larger than this is shown by its name only.
+/// A command larger than this is shown by its beginning.
 const COMMAND_BYTES_SHOWN: usize = 4096;
 
 /// One operation, as others see it.
@@ -29,8 +31,16 @@ pub struct Operation {
     pub command: &'static Command,
     /// `$db`.
     pub db: String,
-    /// The command document, if it is not too large.
-    pub body: Option<DocBuf>,
+    /// The command document; of a large one the beginning (`$truncated`).
+    pub body: DocBuf,
+    /// The collection that it names first, if it does.
+    pub collection: Option<String>,
+    /// Its session.
+    pub lsid: Option<DocBuf>,
+    /// The number of its transaction or retryable write, and whether it is a transaction.
+    pub number: Option<(i64, bool)>,
+    /// The cursor that it continues.
+    pub cursor: Option<DocBuf>,
 }
 
 impl Operation {
@@ -52,6 +62,7 @@ pub struct OperationSlot {
     link: Arc<Link>,
     client: String,
     app_name: Mutex<String>,
+    metadata: Mutex<Option<DocBuf>>,
     current: Mutex<Option<Operation>>,
     next_opid: Arc<AtomicI32>,
 }
@@ -76,6 +87,7 @@ impl OperationTable {
             link: link.clone(),
             client: link.peer().to_string(),
             app_name: Mutex::default(),
+            metadata: Mutex::default(),
             current: Mutex::default(),
             next_opid: self.next_opid.clone(),
         });
@@ -143,7 +155,7 @@ impl OperationSlot {
         op: &Arc<OpContext>,
         command: &'static Command,
         db: &str,
-        body: RawDoc<'_>,
+        (body, generic): (RawDoc<'_>, &GenericArguments<'_>),
     ) -> Registered {
         let opid = self.next_opid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         *self.current.lock() = Some(Operation {
@@ -151,9 +163,34 @@ impl OperationSlot {
             op: op.clone(),
             command,
             db: db.to_owned(),
-            body: (body.len_bytes() <= COMMAND_BYTES_SHOWN).then(|| body.to_buf()),
+            body: observe::shown(body, op.comment(), COMMAND_BYTES_SHOWN),
+            collection: body
+                .first()
+                .and_then(|first| first.value().as_str())
+                .map(str::to_owned),
+            lsid: generic.lsid.map(|lsid| lsid.to_buf()),
+            number: (generic.transaction.number)
+                .map(|number| (number, generic.transaction.autocommit.is_some())),
+            cursor: None,
         });
         Registered { slot: self.clone() }
+    }
+
+    /// Shows which cursor the operation continues.
+    pub fn set_cursor(&self, description: DocBuf) {
+        if let Some(operation) = &mut *self.current.lock() {
+            operation.cursor = Some(description);
+        }
+    }
+
+    /// What the client said of itself.
+    pub fn metadata(&self) -> Option<DocBuf> {
+        self.metadata.lock().clone()
+    }
+
+    /// From the first hello.
+    pub fn set_metadata(&self, metadata: DocBuf) {
+        *self.metadata.lock() = Some(metadata);
     }
 
     /// What runs now.

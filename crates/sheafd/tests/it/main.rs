@@ -13,6 +13,7 @@ mod differential;
 mod echo;
 mod histories;
 mod net;
+mod observed;
 mod operations;
 mod process;
 mod refusals;

@@ -1,0 +1,20 @@
+//! `top`: how often and for how long each collection was used since the server knows it.
+
+use sheaf_bson::{DocBuilder, Error};
+
+use super::context::CommandContext;
+
+/// Runs it. The counters are the collections' own: there are as many as collections, and they go with them.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    cx.no_arguments()?;
+    let catalog = cx.server.db.catalog();
+    out.begin_document("totals");
+    out.append("note", "all times in microseconds");
+    for collection in catalog.collections() {
+        out.begin_document(collection.ns().as_str());
+        collection.usage().append_top(out);
+        out.end();
+    }
+    out.end();
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Commands as currentOp, the profiler and the log show them: whole, or a beginning and the comment.
+//!
+//! ```text
+//!   {find: "c", filter: {..}, comment: "why"}                 as it is, while it is short enough
+//!   {$truncated: "{ find: \"c\", filter: { a: { $in: [...", comment: "why"}     else
+//! ```
+
+use sheaf_bson::json::shell_doc;
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, Value};
+
+/// A command of which no more than about `bytes_max` are shown, with the comment that it has or inherits.
+pub fn shown(command: RawDoc<'_>, comment: Option<&Value>, bytes_max: usize) -> DocBuf {
+    if command.len_bytes() <= bytes_max {
+        return match comment.filter(|_| command.get("comment").is_none()) {
+            None => command.to_buf(),
+            Some(comment) => {
+                let mut out = DocBuilder::from_doc(command);
+                out.append_value("comment", comment);
+                out.finish()
+            }
+        };
+    }
+    let mut leading = DocBuilder::new();
+    for element in command.iter().filter(|element| element.key() != "comment") {
+        if leading.current_len() + element.as_bytes().len() > bytes_max {
+            break;
+        }
+        leading.append_raw_element(element);
+    }
+    let mut text = shell_doc(leading.finish().as_raw());
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text.push_str("...");
+    let mut out = DocBuilder::new();
+    out.append("$truncated", text.as_str());
+    if let Some(comment) = comment {
+        out.append_value("comment", comment);
+    }
+    out.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_bson::doc;
+
+    #[test]
+    fn short_and_long() {
+        let comment = Value::from("why");
+        let short = doc! {"find": "c", "batchSize": 5};
+        assert_eq!(shown(short.as_raw(), None, 100), short);
+        let told = doc! {"find": "c", "batchSize": 5, "comment": "why"};
+        assert_eq!(shown(short.as_raw(), Some(&comment), 100), told);
+        assert_eq!(shown(told.as_raw(), Some(&comment), 100), told);
+        let long = doc! {"insert": "c", "documents": ["x".repeat(1000)], "comment": "why"};
+        let cut = shown(long.as_raw(), Some(&comment), 100);
+        let text = cut.get("$truncated").and_then(|v| v.as_str());
+        assert!(text.is_some_and(|text| text.contains("insert") && text.ends_with("...")));
+        assert_eq!(cut.get("comment").and_then(|v| v.as_str()), Some("why"));
+        // What is left is no longer than asked for, and cut between characters.
+        let wide = doc! {"find": "ü".repeat(40), "more": "y".repeat(100)};
+        let cut = shown(wide.as_raw(), None, 101);
+        let text = cut.get("$truncated").and_then(|v| v.as_str());
+        assert!(text.is_some_and(|text| text.len() <= 104 && text.contains('ü')));
+    }
+}

@@ -129,6 +129,36 @@ def test_a_lost_answer_writes_nothing_twice(member):
         proxy.listener.close()
 
 
+def test_a_lost_answer_to_a_client_bulk_write(member):
+    proxy, sent = Proxy(member), Sent()
+    try:
+        with MongoClient("127.0.0.1", proxy.port, directConnection=True, event_listeners=[sent]) as client:
+            a, b = client.python_set.bulk_a, client.python_set_other.bulk_b
+            a.drop()
+            b.drop()
+            b.insert_one({"_id": 1, "n": 0})
+            proxy.marker = b"the-bulk"
+            r = client.bulk_write(
+                [
+                    InsertOne({"_id": 1}, namespace="python_set.bulk_a"),
+                    UpdateOne({"_id": 1}, {"$inc": {"n": 1}}, namespace="python_set_other.bulk_b"),
+                    UpdateOne({"_id": 2}, {"$inc": {"n": 1}}, upsert=True, namespace="python_set_other.bulk_b"),
+                    DeleteOne({"_id": 1}, namespace="python_set.bulk_a"),
+                ],
+                verbose_results=True,
+                comment="the-bulk",
+            )
+            assert (r.inserted_count, r.modified_count, r.upserted_count, r.deleted_count) == (1, 1, 1, 1)
+            assert r.update_results[2].upserted_id == 2
+            assert list(b.find(sort=[("_id", 1)])) == [{"_id": 1, "n": 1}, {"_id": 2, "n": 1}]
+            assert a.count_documents({}) == 0
+        assert proxy.lost == 1
+        first, second = sent.named("bulkWrite")
+        assert (first["lsid"], first["txnNumber"]) == (second["lsid"], second["txnNumber"])
+    finally:
+        proxy.listener.close()
+
+
 def test_a_lost_answer_to_a_commit(member):
     proxy, sent = Proxy(member), Sent()
     try:

@@ -450,7 +450,7 @@ fn in_a_transaction() {
             "{{getMore: NumberLong('{id}'), collection: '$cmd.bulkWrite'{more}, $db: 'admin'}}"
         ))
     };
-    assert_eq!(client.fails(&more("")).0, 50740);
+    assert_eq!(client.fails(&more("")).0, 50737);
     assert_eq!(outcome(&client.ok(&more(&within(1)))).0.len(), 2);
     for count in ["{count: 'a'}", "{count: 'b'}", "{count: 'c', $db: 'other'}"] {
         script(&mut other, &[(count, "{n: 0}")]);

@@ -58,10 +58,17 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         out.append(namespace.collection(), sum.as_str());
     }
     out.end();
+    let catalog = cx.server.db.catalog();
     out.begin_array("capped");
+    for namespace in &collections {
+        let options = catalog.collection(namespace).map(|c| c.options().to_doc());
+        let capped = options.as_ref().and_then(|options| options.get("capped"));
+        if capped.is_some_and(|capped| capped.is_truthy()) {
+            out.push(namespace.collection());
+        }
+    }
     out.end();
     out.begin_document("uuids");
-    let catalog = cx.server.db.catalog();
     for namespace in &collections {
         if let Some(collection) = catalog.collection(namespace) {
             out.append(namespace.collection(), collection.uuid().as_raw());

@@ -3,6 +3,7 @@
 //! Most start the real `sheafd` (see [`server`]); those of the network layer
 //! alone run it in this process with a service of their own (see [`echo`]).
 
+mod bad_commands;
 mod bad_writes;
 mod bulk_write;
 mod causal;

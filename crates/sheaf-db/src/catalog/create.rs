@@ -34,6 +34,9 @@ impl Db {
         if let Some(timeseries) = options.timeseries() {
             return self.create_timeseries(op, ns, &options, timeseries);
         }
+        if let Some(existing) = self.catalog().timeseries(ns) {
+            return Err(exists_otherwise(&existing.buckets));
+        }
         if let Some(transaction) = op.transaction() {
             return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
         }

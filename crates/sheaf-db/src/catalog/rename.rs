@@ -39,7 +39,10 @@ impl Db {
         let _databases = writer.lock_databases(op, [from.db(), to.db()].into_iter())?;
         let catalog = writer.current();
         if catalog.timeseries(from).is_some() {
-            return Err(illegal("Cannot rename a time-series collection"));
+            return Err(Error::new(
+                ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
+                format!("{from} is a time-series collection, which cannot be renamed"),
+            ));
         }
         if catalog.view(from).is_some() {
             return Err(not_on_view(from));

@@ -13,6 +13,7 @@
 
 pub mod catalogue;
 mod create;
+pub mod explain;
 pub mod indexes;
 mod insert;
 mod modify;

@@ -122,14 +122,7 @@ pub(crate) fn delete(
     let context = parse_context(&statement.spec, now, &view)?;
     let projection = parse_projection(statement.projection, &context)?;
     let mut matches = Matches::start(&view, collection, op, &query.query, options)?;
-    let mut deleter = Deleter {
-        options: &own,
-        query: &query,
-        only_one: !statement.multi,
-        returns: statement.return_document != ReturnDocument::None,
-        projection: projection.as_ref(),
-        returned: None,
-    };
+    let mut deleter = Deleter::new(&own, &query, statement, projection.as_ref());
     let mut writer = BatchWriter::new(db, op, collection);
     let deleted = &mut report.result.deleted;
     let done = writer.write_all(&mut matches, statement.multi, &mut |writer, record| {
@@ -146,7 +139,7 @@ pub(crate) fn delete(
     done
 }
 
-struct Deleter<'d> {
+pub(super) struct Deleter<'d> {
     options: &'d TimeseriesOptions,
     query: &'d BucketQuery,
     only_one: bool,
@@ -156,14 +149,31 @@ struct Deleter<'d> {
 }
 
 /// What a delete makes of a bucket.
-struct Left {
-    deleted: u64,
+pub(super) struct Left {
+    /// Measurements that go.
+    pub(super) deleted: u64,
     /// `None`: nothing is left.
     bucket: Option<Bucket>,
     first: Option<DocBuf>,
 }
 
-impl Deleter<'_> {
+impl<'d> Deleter<'d> {
+    pub(super) fn new(
+        options: &'d TimeseriesOptions,
+        query: &'d BucketQuery,
+        statement: &DeleteStatement<'_>,
+        projection: Option<&'d Projection>,
+    ) -> Deleter<'d> {
+        Deleter {
+            options,
+            query,
+            only_one: !statement.multi,
+            returns: statement.return_document != ReturnDocument::None,
+            projection,
+            returned: None,
+        }
+    }
+
     /// How many measurements of the bucket were deleted.
     fn delete_from(&mut self, writer: &mut BatchWriter<'_>, record: &MatchedRecord) -> Result<u64> {
         // What surely holds no match is not locked.
@@ -209,7 +219,7 @@ impl Deleter<'_> {
     }
 
     /// What is left of the bucket without its matches, or without the first of them.
-    fn left(&self, doc: RawDoc<'_>) -> Result<Left> {
+    pub(super) fn left(&self, doc: RawDoc<'_>) -> Result<Left> {
         if self.query.rest.is_none() && !self.only_one {
             return Ok(Left {
                 deleted: count_of(doc, &self.options.time_field)?,

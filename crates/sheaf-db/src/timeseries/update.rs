@@ -38,36 +38,14 @@ pub(crate) fn update(
     options: &QueryOptions,
     report: &mut UpdateReport,
 ) -> Result<()> {
-    let Some(meta_field) = timeseries.options.meta_field.as_deref() else {
-        return Err(refused("that does not have a metaField"));
-    };
-    if !statement.multi {
-        return Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            "Cannot perform a non-multi update on a time-series collection",
-        ));
-    }
-    if statement.upsert {
-        return Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            "Cannot perform an upsert on a time-series collection",
-        ));
-    }
-    let RawValue::Document(update) = statement.update else {
-        return Err(refused("with a pipeline"));
-    };
-    let translated = on_meta(update, meta_field)?;
+    let translated = check(&timeseries.options, statement)?;
     let view = db.view(op, timeseries.buckets.ns())?;
     let Some(collection) = &view.collection else {
         return Ok(());
     };
     let now = DateTime::now();
     let query = BucketQuery::new(&view, &timeseries.options, &statement.spec, now)?;
-    if query.rest.is_some() {
-        return Err(refused(&format!(
-            "when querying on a field that is not the metaField '{meta_field}'"
-        )));
-    }
+    check_query(&timeseries.options, &query)?;
     let context = parse_context(&statement.spec, now, &view)?;
     let driver = UpdateDriver::parse(
         RawValue::Document(translated.as_raw()),
@@ -103,6 +81,44 @@ pub(crate) fn update(
     report.counts.docs_examined += counts.docs_examined;
     report.plan = matches.plan("EXPRESS_UPDATE");
     done
+}
+
+/// The statement's update as one of buckets.
+/// Errors: `InvalidOptions` for anything but a change of the meta field of whole series.
+pub(super) fn check(
+    options: &TimeseriesOptions,
+    statement: &UpdateStatement<'_>,
+) -> Result<DocBuf> {
+    let Some(meta_field) = options.meta_field.as_deref() else {
+        return Err(refused("that does not have a metaField"));
+    };
+    let only = |what: &str| {
+        Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("Cannot perform {what} on a time-series collection"),
+        ))
+    };
+    if !statement.multi {
+        return only("a non-multi update");
+    }
+    if statement.upsert {
+        return only("an upsert");
+    }
+    match statement.update {
+        RawValue::Document(update) => on_meta(update, meta_field),
+        _ => Err(refused("with a pipeline")),
+    }
+}
+
+/// Errors: `InvalidOptions` for a filter that asks measurements.
+pub(super) fn check_query(options: &TimeseriesOptions, query: &BucketQuery) -> Result<()> {
+    match query.rest {
+        None => Ok(()),
+        Some(_) => Err(refused(&format!(
+            "when querying on a field that is not the metaField '{}'",
+            options.meta_field.as_deref().unwrap_or_default()
+        ))),
+    }
 }
 
 /// The update with every path below the meta field as one below `meta`.

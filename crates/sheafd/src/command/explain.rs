@@ -9,6 +9,7 @@ use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
 use sheaf_db::find::canonicalize;
 use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
+use sheaf_db::timeseries::{Timeseries, explain as series_explain, refuse_find_and_update};
 
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::{CommandContext, is_generic};
@@ -182,7 +183,52 @@ fn explain_on_view(
             let request = plain(stages.as_raw(), spec.collation);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
-        _ => Err(not_on_view(namespace)),
+        _ => match cx.server.db.catalog().timeseries(namespace) {
+            Some(series) => explain_modify(cx, command, &series, verbosity, out),
+            None => Err(not_on_view(namespace)),
+        },
+    }
+}
+
+/// Explains an update or delete of a time-series collection.
+fn explain_modify(
+    cx: &CommandContext<'_>,
+    command: RawDoc<'_>,
+    series: &Timeseries,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let namespace = series.buckets.ns();
+    let view = cx.view(namespace)?;
+    let options = cx.server.query_options(None);
+    let target = Target {
+        view: &view,
+        op: &cx.op,
+        options: &options,
+        namespace: namespace.as_str(),
+        verbosity,
+        engine: &**cx.server.db.engine(),
+    };
+    let let_vars = command.get("let").and_then(|value| value.as_document());
+    match command.first().map_or("", |first| first.key()) {
+        "delete" => {
+            let statement = delete::parse_statement(only_statement(command, "deletes")?, let_vars)?;
+            series_explain::explain_delete(&target, series, &statement, out)
+        }
+        "update" => {
+            let statement = update::parse_statement(only_statement(command, "updates")?, let_vars)?;
+            series_explain::explain_update(&target, series, &statement, out)
+        }
+        _ => {
+            let arguments = command.iter().skip(1);
+            let arguments = arguments.filter(|element| !is_generic(element.key()));
+            match find_and_modify::parse(arguments)? {
+                Change::Remove(statement) => {
+                    series_explain::explain_delete(&target, series, &statement, out)
+                }
+                Change::Update(_) => Err(refuse_find_and_update(namespace)),
+            }
+        }
     }
 }
 

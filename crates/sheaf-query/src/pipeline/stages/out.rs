@@ -43,7 +43,7 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
                     ("timeseries", _) => {
                         return Err(Error::new(
                             ErrorCode::NOT_IMPLEMENTED,
-                            "$out with 'timeseries' is not supported: there are no time series collections",
+                            "$out with 'timeseries' is not supported; insert what the pipeline gives",
                         ));
                     }
                     (other, _) => {

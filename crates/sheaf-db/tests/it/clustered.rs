@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use sheaf_bson::{DateTime, DocBuf, Error, RawDoc, RawValue, Value, doc};
+use sheaf_db::catalog::clustered::record_id_of_id;
 use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::indexes::IndexSelector;
 use sheaf_db::find::{QueryOptions, find};
@@ -11,6 +12,7 @@ use sheaf_db::oplog::OPLOG_NAMESPACE;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_db::{CollectionOptions, Namespace, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+use sheaf_storage::{Durability, WriteBatch};
 
 use crate::support::{TestDb, code, index_spec, ns, on_every_engine, with_field};
 
@@ -639,5 +641,60 @@ fn of_many_inserts_of_one_id_one_succeeds() {
         assert_eq!(inserted.load(Relaxed), 50);
         assert_eq!(t.documents("c").len(), 50);
         t.assert_valid("c");
+    });
+}
+
+#[test]
+fn a_repair_brings_records_to_their_places() {
+    on_every_engine(|t| {
+        create(&t, doc! {});
+        t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
+        t.insert_all(
+            "c",
+            &[
+                doc! {"_id": 1, "a": 1},
+                doc! {"_id": 2, "a": 2},
+                doc! {"_id": 3, "a": 3},
+            ],
+        );
+        let table = t.collection("c").table();
+        let put = |batch: &mut WriteBatch, at: i32, doc: DocBuf| {
+            let place = record_id_of_id(RawValue::Int32(at), None).to_key();
+            batch.put(table, &place, doc.into_vec());
+        };
+        let mut batch = WriteBatch::new();
+        // Elsewhere: where another is, where none is; and what is no document.
+        put(&mut batch, 4, doc! {"_id": 2, "a": "second"});
+        put(&mut batch, 5, doc! {"_id": 9, "a": "moved"});
+        batch.put(
+            table,
+            &record_id_of_id(RawValue::Int32(6), None).to_key(),
+            b"none".to_vec(),
+        );
+        t.engine().apply(batch, Durability::Synced).unwrap();
+        let report = t.validate("c");
+        assert_eq!((report.is_valid(), report.invalid_documents), (false, 1));
+        assert!(
+            report
+                .faults
+                .iter()
+                .any(|fault| fault.contains("belongs elsewhere")),
+            "{report:#?}"
+        );
+        let rebuilt = t.db.rebuild_indexes(&t.op).unwrap();
+        assert_eq!(rebuilt.len(), 1);
+        assert_eq!((rebuilt[0].records, rebuilt[0].removed), (4, 2));
+        assert_eq!(rebuilt[0].indexes, ["a_1"]);
+        t.assert_valid("c");
+        let docs = t.documents("c");
+        assert_eq!(
+            docs[1..],
+            [
+                doc! {"_id": 2, "a": 2},
+                doc! {"_id": 3, "a": 3},
+                doc! {"_id": 9, "a": "moved"},
+            ]
+        );
+        assert_eq!(code(t.insert("c", doc! {"_id": 9})), 11000);
     });
 }

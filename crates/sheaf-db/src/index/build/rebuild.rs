@@ -4,6 +4,7 @@
 //! ```text
 //!   tables that rows name and that are gone   made, empty          before the catalog is opened
 //!   records that are no documents             removed, counted
+//!   of a clustered collection, elsewhere      moved to where their `_id` says, removed if another is there
 //!   every index                               built into a new table ── the row changes ── the old table goes
 //! ```
 //!
@@ -14,11 +15,13 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::Result;
 use sheaf_bson::keystring::decode_record_id;
+use sheaf_bson::record_id::RecordKeyBytes;
 use sheaf_bson::validate::{ValidateOptions, validate};
+use sheaf_bson::{RawDoc, Result};
 use sheaf_storage::{Durability, StorageEngine, TableId, WriteBatch};
 
+use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::collection::{Collection, record_id_of, record_key};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
@@ -129,7 +132,8 @@ impl Db {
         Ok(rebuilt)
     }
 
-    /// Removes records that no command could read. Answers how many there were.
+    /// Removes records that no command could read, and brings those of a clustered collection to their places.
+    /// Answers how many are gone.
     fn remove_what_is_no_document(&self, op: &OpContext, collection: &Collection) -> Result<u64> {
         let table = collection.table();
         let snapshot = self.engine().snapshot().coded()?;
@@ -142,6 +146,13 @@ impl Db {
                 && validate(cursor.value(), &ValidateOptions::default()).is_ok();
             if !is_document {
                 removing.remove(cursor.key())?;
+            } else if let Some(place) = place_of(collection, cursor.value())
+                && place[..] != *cursor.key()
+            {
+                removing.remove(cursor.key())?;
+                if snapshot.get(table, &place).coded()?.is_none() {
+                    removing.put_back(&place, cursor.value());
+                }
             }
             on = cursor.next().coded()?;
         }
@@ -227,6 +238,14 @@ impl Db {
     }
 }
 
+/// Where a document of a clustered collection belongs.
+fn place_of(collection: &Collection, document: &[u8]) -> Option<RecordKeyBytes> {
+    collection.clustered()?;
+    let id = RawDoc::parse(document).ok()?.get("_id")?;
+    let collator = collection.collator().map(|collator| &**collator);
+    Some(record_key(&record_id_of_id(id, collator)))
+}
+
 /// Whether an index failed for what is in the documents, not for the machine.
 fn is_of_documents(error: &sheaf_bson::Error) -> bool {
     use sheaf_bson::ErrorCode as Code;
@@ -264,6 +283,12 @@ impl<'a> Removing<'a> {
             self.write()?;
         }
         Ok(())
+    }
+
+    /// A record just removed stands elsewhere from now on.
+    fn put_back(&mut self, key: &[u8], document: &[u8]) {
+        self.batch.put(self.table, key, document.to_vec());
+        self.count -= 1;
     }
 
     fn write(&mut self) -> Result<()> {

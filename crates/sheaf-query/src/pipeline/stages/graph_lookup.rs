@@ -372,12 +372,40 @@ impl Known {
     }
 }
 
+/// Keys that were met. Most searches are short: a few keys are compared, many are hashed.
+#[derive(Default)]
+struct Seen {
+    few: Vec<Key>,
+    many: HashSet<Key>,
+}
+
+/// So many keys are few.
+const FEW: usize = 16;
+
+impl Seen {
+    /// Whether it is new.
+    fn insert(&mut self, key: &Key) -> bool {
+        if !self.many.is_empty() {
+            return self.many.insert(key.clone());
+        }
+        if self.few.contains(key) {
+            return false;
+        }
+        if self.few.len() < FEW {
+            self.few.push(key.clone());
+            return true;
+        }
+        self.many.extend(self.few.drain(..));
+        self.many.insert(key.clone())
+    }
+}
+
 /// One search.
 #[derive(Default)]
 struct Search {
     found: Vec<DocBuf>,
-    met: HashSet<Key>,
-    looked_for: HashSet<Key>,
+    met: Seen,
+    looked_for: Seen,
     frontier: Vec<(Key, Value)>,
     bytes: usize,
 }
@@ -385,7 +413,7 @@ struct Search {
 impl Search {
     /// Adds a value to look for, unless it was looked for before.
     fn look_for(&mut self, key: &Key, value: impl FnOnce() -> Value) {
-        if self.looked_for.insert(key.clone()) {
+        if self.looked_for.insert(key) {
             self.bytes += 2 * key.len() + 96;
             self.frontier.push((key.clone(), value()));
         }
@@ -394,7 +422,7 @@ impl Search {
     /// Takes a document that was reached, unless it was before.
     /// Errors: the memory that a search may take (40099).
     fn meet(&mut self, graph: &GraphLookup, node: &Node, depth: u64) -> Result<()> {
-        if !self.met.insert(node.id.clone()) {
+        if !self.met.insert(&node.id) {
             return Ok(());
         }
         self.bytes += node.id.len() + 64 + node.doc.len_bytes();

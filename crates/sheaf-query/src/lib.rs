@@ -18,10 +18,12 @@ pub mod matcher;
 pub mod pipeline;
 pub mod planner;
 pub mod projection;
+pub mod schema;
 pub mod shape;
 pub mod sort;
 pub mod timeseries;
 pub mod update;
+pub mod validation;
 
 #[cfg(test)]
 mod script;

@@ -125,6 +125,11 @@ pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
             out.push_str("xp");
             return write_expression(bound.spec(), out);
         }
+        MatchExpression::JsonSchema(schema) => {
+            let spec = sheaf_bson::json::typed_doc(schema.spec());
+            out.push_str("js");
+            return write_path(&spec, out);
+        }
         MatchExpression::AlwaysTrue => return out.push_str("at"),
         MatchExpression::AlwaysFalse => return out.push_str("af"),
         MatchExpression::Comparison(c) => match c.op {

@@ -81,6 +81,7 @@ impl MatchExpression {
                 Some(fields) => fields.iter().for_each(|path| found.insert(path)),
                 None => found.whole_document = true,
             },
+            MatchExpression::JsonSchema(_) => found.whole_document = true,
             // An $elemMatch reads whole elements, whatever it looks at in them.
             leaf => {
                 if let Some(path) = leaf.path() {

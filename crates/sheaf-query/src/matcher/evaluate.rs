@@ -179,6 +179,10 @@ impl MatchExpression {
                 },
                 Source::Field(_) | Source::Element(_) => true,
             }),
+            MatchExpression::JsonSchema(schema) => match source {
+                Source::Doc(doc) => schema.matches(doc),
+                Source::Field(_) | Source::Element(_) => Ok(false),
+            },
             MatchExpression::AlwaysTrue => Ok(true),
             MatchExpression::AlwaysFalse => Ok(false),
         }

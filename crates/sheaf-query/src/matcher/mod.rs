@@ -22,6 +22,8 @@ use std::sync::Arc;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{Collator, Value};
 
+use crate::schema::JsonSchema;
+
 mod bits;
 mod compare;
 mod dependencies;
@@ -109,6 +111,8 @@ pub enum MatchExpression {
     /// What a `$expr` beside it says of one field, so that an index can serve it:
     /// `{path: {$_internalExprEq: value}}`.
     ExprComparison(ExprComparison),
+    /// `{$jsonSchema: {...}}`.
+    JsonSchema(JsonSchema),
     /// Always true (`{$alwaysTrue: 1}`).
     AlwaysTrue,
     /// Always false (`{$alwaysFalse: 1}`, `{$in: []}`).
@@ -188,7 +192,7 @@ impl MatchExpression {
     }
 
     /// The path that this node itself tests; `None` for nodes that only hold
-    /// others, for `$expr`, and for the constants.
+    /// others, for `$expr` and `$jsonSchema`, and for the constants.
     pub fn path(&self) -> Option<&Arc<FieldPath>> {
         match self {
             MatchExpression::Comparison(c) => Some(&c.path),
@@ -207,6 +211,7 @@ impl MatchExpression {
             | MatchExpression::Nor(_)
             | MatchExpression::Not(_)
             | MatchExpression::Expr(_)
+            | MatchExpression::JsonSchema(_)
             | MatchExpression::AlwaysTrue
             | MatchExpression::AlwaysFalse => None,
         }

@@ -21,7 +21,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use sheaf_bson::{
-    Collator, DocBuilder, RawValue, Value, compare_values, compare_values_with, values_equal_with,
+    Collator, DocBuilder, RawValue, Value, compare_docs, compare_values, compare_values_with,
+    values_equal_with,
 };
 
 use super::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, expr_comparison};
@@ -297,6 +298,7 @@ fn kind(expression: &MatchExpression) -> u8 {
         MatchExpression::AlwaysTrue => 19,
         MatchExpression::Expr(_) => 20,
         MatchExpression::ExprComparison(c) => 21 + c.op as u8,
+        MatchExpression::JsonSchema(_) => 30,
     }
 }
 
@@ -355,6 +357,7 @@ fn compare_operands(a: &MatchExpression, b: &MatchExpression) -> Ordering {
         (Size { size: a, .. }, Size { size: b, .. }) => a.cmp(b),
         (Bits(a), Bits(b)) => (a.op, &a.positions).cmp(&(b.op, &b.positions)),
         (Expr(a), Expr(b)) => compare_values(a.spec(), b.spec()),
+        (JsonSchema(a), JsonSchema(b)) => compare_docs(a.spec(), b.spec()),
         _ => Ordering::Equal,
     }
 }

@@ -24,6 +24,7 @@ use sheaf_bson::{Collator, Error, RawDoc, RawElement, RawValue, Value};
 use super::operators::parse_operators;
 use super::{Comparison, ComparisonOp, MatchExpression};
 use crate::expression::VariableScope;
+use crate::schema::JsonSchema;
 
 /// The deepest tree of predicates.
 const DEPTH_MAX: usize = 100;
@@ -221,7 +222,8 @@ fn parse_top_level(
             let bound = crate::expression::BoundExpression::parse(spec, &level.context.variables)?;
             MatchExpression::Expr(Arc::new(bound))
         }
-        "$jsonSchema" | "$text" => {
+        "$jsonSchema" => json_schema(value, level)?,
+        "$text" => {
             return Err(Error::new(
                 ErrorCode::NOT_IMPLEMENTED,
                 format!("{name} is not supported"),
@@ -238,6 +240,22 @@ fn parse_top_level(
             )));
         }
     }))
+}
+
+/// The schema applies to the document, so it stands nowhere below.
+fn json_schema(value: RawValue<'_>, level: Level<'_>) -> Result<MatchExpression, Error> {
+    if level.in_element {
+        return Err(Error::bad_value(
+            "$jsonSchema can only be applied to the top-level document",
+        ));
+    }
+    let RawValue::Document(spec) = value else {
+        return Err(Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            format!("$jsonSchema must be an object, not {}", value.type_name()),
+        ));
+    };
+    JsonSchema::parse(spec, &|| level.count_pattern()).map(MatchExpression::JsonSchema)
 }
 
 /// The filters of `$and`, `$or`, `$nor`.

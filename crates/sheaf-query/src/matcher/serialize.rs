@@ -42,6 +42,9 @@ fn write_filter(expression: &MatchExpression, out: &mut DocBuilder) {
         MatchExpression::Expr(bound) => {
             out.append("$expr", bound.spec());
         }
+        MatchExpression::JsonSchema(schema) => {
+            out.append("$jsonSchema", RawValue::Document(schema.spec()));
+        }
         MatchExpression::AlwaysTrue => {
             out.append("$alwaysTrue", 1);
         }
@@ -177,6 +180,9 @@ fn write_operator(expression: &MatchExpression, out: &mut DocBuilder) {
             out.begin_array("$nin").end();
         }
         // Below an operator on elements there are no lists and no $expr.
-        MatchExpression::Or(_) | MatchExpression::Nor(_) | MatchExpression::Expr(_) => {}
+        MatchExpression::Or(_)
+        | MatchExpression::Nor(_)
+        | MatchExpression::Expr(_)
+        | MatchExpression::JsonSchema(_) => {}
     }
 }

@@ -146,7 +146,7 @@ macro_rules! scripts {
 
 scripts! {
     equality comparison paths logical in_list element array regex bits
-    refuse print details
+    refuse print details json_schema json_schema_refused
 }
 
 #[test]

@@ -220,6 +220,7 @@ pub(super) fn value_bounds(expr: &MatchExpression, keys: KeyCollator<'_>) -> Opt
         | MatchExpression::ElemMatchObject { .. }
         | MatchExpression::ElemMatchValue { .. }
         | MatchExpression::Expr(_)
+        | MatchExpression::JsonSchema(_)
         | MatchExpression::AlwaysTrue
         | MatchExpression::AlwaysFalse => return None,
     })

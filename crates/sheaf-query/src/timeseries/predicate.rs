@@ -250,6 +250,7 @@ fn rename(
         }
         MatchExpression::Expr(_)
         | MatchExpression::ExprComparison(_)
+        | MatchExpression::JsonSchema(_)
         | MatchExpression::AlwaysTrue
         | MatchExpression::AlwaysFalse => {
             return None;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sheaf_bson::DocBuf;
 use sheaf_storage::TableId;
 
 use crate::catalog::namespace::Namespace;
@@ -74,6 +75,15 @@ pub enum DbEvent {
         indexes: Vec<String>,
         /// Why.
         error: String,
+    },
+    /// A document fails its collection's validator, and the log is to tell.
+    ValidationFailed {
+        /// The collection.
+        ns: Namespace,
+        /// `{failingDocumentId, details}`.
+        info: DocBuf,
+        /// Whether it was refused nevertheless.
+        refused: bool,
     },
 }
 

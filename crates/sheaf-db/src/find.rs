@@ -122,6 +122,12 @@ pub trait ResultSource: Send {
     fn await_more(&mut self, _op: &OpContext, _limit: Duration) -> Result<bool, Error> {
         Ok(false)
     }
+    /// Whether a getMore waits for more; else one that finds nothing answers at once. Only for the tailable.
+    fn awaits_data(&self) -> bool {
+        self.is_tailable()
+    }
+    /// A batch is complete: what is needed only while one is made may go.
+    fn batch_ended(&mut self) {}
     /// Where a change stream is: `postBatchResumeToken`.
     fn post_batch_resume_token(&self) -> Option<DocBuf> {
         None
@@ -180,6 +186,7 @@ enum DigestKind {
     ExpressWrite(Arc<IndexEntry>, &'static str),
     Eof,
     RecordCount,
+    CollectionScan,
     Solution(Arc<QuerySolution>),
 }
 
@@ -216,6 +223,14 @@ impl PlanDigest {
         }
     }
 
+    /// All records in their order, without a planner.
+    pub fn collection_scan() -> Self {
+        PlanDigest {
+            kind: DigestKind::CollectionScan,
+            ..Default::default()
+        }
+    }
+
     /// A planned query.
     pub fn solution(solution: &Arc<QuerySolution>) -> Self {
         PlanDigest {
@@ -240,6 +255,7 @@ impl PlanDigest {
                 Some(format!("{},{stage}", express::summary(index)))
             }
             DigestKind::Eof => Some("EOF".into()),
+            DigestKind::CollectionScan => Some("COLLSCAN".into()),
             DigestKind::RecordCount => Some("RECORD_STORE_FAST_COUNT".into()),
             DigestKind::Solution(solution) => Some(planner::plan_summary(&solution.root)),
         }

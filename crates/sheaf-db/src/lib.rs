@@ -32,6 +32,7 @@ pub mod retryable;
 mod sample_places;
 pub mod statistics;
 pub mod storage_error;
+pub mod tailable;
 pub mod timeseries;
 pub mod transaction_memory;
 pub mod ttl;

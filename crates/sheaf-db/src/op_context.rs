@@ -14,7 +14,7 @@
 //! look at the clock every 32nd time when there is a deadline.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,7 @@ pub struct OpContext {
     origin: OnceLock<WriteOrigin>,
     session_row: OnceLock<Arc<SessionRow>>,
     /// 0 while nobody has killed the operation, else the code to fail with.
+    bypasses_validation: AtomicBool,
     killed: AtomicI32,
     checks: AtomicU32,
     counters: OpCounters,
@@ -88,6 +89,7 @@ impl OpContext {
             transaction: OnceLock::new(),
             origin: OnceLock::new(),
             session_row: OnceLock::new(),
+            bypasses_validation: AtomicBool::new(false),
             killed: AtomicI32::new(0),
             checks: AtomicU32::new(0),
             counters: OpCounters::default(),
@@ -160,6 +162,16 @@ impl OpContext {
     /// Where the operation's writes are remembered.
     pub fn session_row(&self) -> Option<&Arc<SessionRow>> {
         self.session_row.get()
+    }
+
+    /// Its documents are written whatever the collection's validator says: `bypassDocumentValidation`.
+    pub fn bypass_validation(&self) {
+        self.bypasses_validation.store(true, Relaxed);
+    }
+
+    /// Whether they are.
+    pub fn bypasses_validation(&self) -> bool {
+        self.bypasses_validation.load(Relaxed)
     }
 
     /// When the operation began.

@@ -69,6 +69,11 @@ impl RecordCursor {
         self.cursor.seek_last().coded()
     }
 
+    /// To the first record from this one on.
+    pub fn seek(&mut self, id: &RecordId) -> Result<bool, Error> {
+        self.cursor.seek(&record_key(id)).coded()
+    }
+
     /// To the next record.
     #[inline]
     #[allow(clippy::should_implement_trait)]

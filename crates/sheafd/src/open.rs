@@ -75,6 +75,16 @@ pub(crate) fn log_event(log: &Log, event: &DbEvent) {
                 },
             );
         }
+        DbEvent::ValidationFailed { ns, info, refused } => {
+            let message = match refused {
+                true => "Document failed validation",
+                false => "Document would fail validation",
+            };
+            log.warning(Component::Storage, 20294, message, |attr| {
+                attr.append("namespace", ns.as_str());
+                attr.append_bson("errInfo", info);
+            });
+        }
         DbEvent::IndexBuildStarted {
             ns,
             indexes,

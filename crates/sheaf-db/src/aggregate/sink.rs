@@ -49,6 +49,7 @@ pub fn run(
     match sink {
         PipelineSink::Out(out) => {
             let target = target(cx, &out.to, sink.name())?;
+            check_not_capped(cx, &target)?;
             replace(cx, op, source, &target)
         }
         PipelineSink::Merge(merge) => {
@@ -86,6 +87,18 @@ fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Name
         return Err(not_on_view(&ns));
     }
     Ok(ns)
+}
+
+/// Errors (17152): the collection that `$out` is to replace is capped.
+fn check_not_capped(cx: &AggregateContext, target: &Namespace) -> Result<()> {
+    let catalog = cx.db().catalog();
+    match catalog.collection(target) {
+        Some(there) if there.options().capped().is_some() => Err(Error::new(
+            ErrorCode(17152),
+            format!("namespace '{target}' is capped so it can't be used for $out"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Documents gathered until they are worth a write.

@@ -27,6 +27,7 @@ use crate::index::Index;
 use crate::index::build::IndexBuild;
 use crate::plan_cache::PlanCache;
 use crate::timeseries::stats::BucketCounters;
+use crate::write::capped::CappedState;
 
 /// A collection at one moment. Whoever holds it can go on reading what it names from a snapshot that was
 /// taken while the catalog held it.
@@ -60,6 +61,7 @@ pub struct CollectionState {
     pub(crate) index_filters: IndexFilters,
     /// What was done to it as a collection of buckets.
     pub(crate) buckets: BucketCounters,
+    pub(crate) capped: CappedState,
 }
 
 impl Collection {

@@ -164,6 +164,7 @@ pub(crate) fn new_collection(
     ns: &Namespace,
     options: &CollectionOptions,
 ) -> Result<Collection> {
+    options.check_namespace(ns)?;
     let (table, ident) = catalog.allocate("collection", unit);
     unit.create_table(table);
     let mut indexes = Vec::new();

@@ -12,6 +12,7 @@
 //!
 //! DDL on one database is serialised; index builds hold that lock only when they begin and end.
 
+pub mod capped_copy;
 pub mod clustered;
 pub mod coll_mod;
 pub mod collection;

@@ -111,7 +111,7 @@ impl WriteUnit {
         }
         let complete = collection.index_list();
         for ((index, old), new) in complete.iter().zip(&*old).zip(&*new) {
-            if index.spec().enforces_unique() {
+            if index.spec().refuses_duplicates() {
                 KeySet::differences(old, new, |difference| match difference {
                     Difference::Removed(key) => self.lock(op, index.table(), key.key),
                     Difference::Added(key) => {

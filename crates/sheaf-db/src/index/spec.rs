@@ -48,6 +48,8 @@ pub struct IndexSpec {
     pub version: i32,
     /// At most one document a key.
     pub unique: bool,
+    /// No new duplicates, though there may be some: on the way to a unique index.
+    pub prepare_unique: bool,
     /// Leave out documents without any of the fields.
     pub sparse: bool,
     /// Keep up to date, use in no plan.
@@ -83,6 +85,7 @@ impl IndexSpec {
             name: ID_INDEX_NAME.to_owned(),
             version: 2,
             unique: false,
+            prepare_unique: false,
             sparse: false,
             hidden: false,
             partial_filter: None,
@@ -102,6 +105,19 @@ impl IndexSpec {
     /// Whether a second document with the same key is refused.
     pub fn enforces_unique(&self) -> bool {
         self.unique || self.is_id_index()
+    }
+
+    /// Whether writers must not add a key that another document has.
+    pub fn refuses_duplicates(&self) -> bool {
+        self.enforces_unique() || self.prepare_unique
+    }
+
+    /// Whether an index of this kind could be unique.
+    /// Errors: `CannotCreateIndex`, 16764.
+    pub(crate) fn check_can_be_unique(&self) -> Result<()> {
+        let mut unique = self.clone();
+        unique.unique = true;
+        IndexSpec::parse(unique.to_doc().as_raw()).map(|_| ())
     }
 
     /// Reads one element of `createIndexes`' `indexes`.
@@ -222,7 +238,8 @@ impl IndexSpec {
                 }
                 self.wildcard_projection = Some(projection.to_buf());
             }
-            "prepareUnique" | "clustered" if !flag(option, value)? => {}
+            "prepareUnique" => self.prepare_unique = flag(option, value)?,
+            "clustered" if !flag(option, value)? => {}
             "clustered" if is_id => {}
             "clustered" => {
                 return Err(Error::new(
@@ -253,8 +270,7 @@ impl IndexSpec {
             | "bits"
             | "min"
             | "max"
-            | "bucketSize"
-            | "prepareUnique" => {
+            | "bucketSize" => {
                 return Err(cannot_create(format!(
                     "the index option '{option}' is not supported yet; leave it out"
                 )));
@@ -298,7 +314,7 @@ impl IndexSpec {
                 ),
             ));
         }
-        if hashed == 1 && self.unique {
+        if hashed == 1 && (self.unique || self.prepare_unique) {
             return Err(Error::new(
                 ErrorCode(16764),
                 "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
@@ -326,7 +342,7 @@ impl IndexSpec {
             )));
         }
         for (option, set) in [
-            ("unique", self.unique),
+            ("unique", self.unique || self.prepare_unique),
             ("sparse", self.sparse),
             ("expireAfterSeconds", self.expire_after_seconds.is_some()),
         ] {
@@ -398,6 +414,7 @@ impl IndexSpec {
         }
         for (option, set) in [
             ("unique", self.unique),
+            ("prepareUnique", self.prepare_unique),
             ("sparse", self.sparse),
             ("hidden", self.hidden),
             ("clustered", self.clustered),

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use sheaf_bson::keystring::decode_record_id;
-use sheaf_bson::{RawDoc, RecordId, Result};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Result};
 use sheaf_storage::Snapshot;
 
 use crate::catalog::ReadView;
@@ -38,6 +38,14 @@ pub struct ValidateReport {
     pub missing_entries: u64,
     /// Entries that indexes have and documents do not.
     pub extra_entries: u64,
+    /// The first of the keys that are missing: `{indexName, recordId, idKey, indexKey}`.
+    pub missing: Vec<DocBuf>,
+    /// The first of the entries that are too many: `{indexName, recordId, indexKey}`.
+    pub extra: Vec<DocBuf>,
+    /// The first of the records that are not well-formed documents.
+    pub corrupt_records: Vec<RecordId>,
+    /// Documents that the collection's validator would refuse.
+    pub non_compliant: u64,
     /// What is wrong, in words, the first hundred.
     pub faults: Vec<String>,
     /// How much is wrong.
@@ -48,6 +56,12 @@ impl ValidateReport {
     /// Whether nothing is wrong.
     pub fn is_valid(&self) -> bool {
         self.faults_total == 0
+    }
+
+    /// What is no fault, but may not be as its owner thinks.
+    pub fn warnings(&self) -> impl Iterator<Item = &'static str> {
+        let warning = "Detected one or more documents in this collection not conformant to collection's schema.";
+        (self.non_compliant > 0).then_some(warning).into_iter()
     }
 
     fn fault(&mut self, what: impl FnOnce() -> String) {
@@ -81,6 +95,7 @@ fn check_records(
     report: &mut ValidateReport,
 ) -> Result<Vec<u64>> {
     let indexes = collection.index_list();
+    let validation = collection.options().validation();
     let mut expected = vec![0; indexes.len()];
     let mut keys = KeySet::new();
     let mut entry = EntryKey::default();
@@ -94,6 +109,10 @@ fn check_records(
         let well_formed = sheaf_bson::validate::validate(cursor.value(), &options);
         match (id, well_formed, RawDoc::parse(cursor.value())) {
             (Some(id), Ok(()), Ok(doc)) => {
+                // A validator that cannot be asked is no fault of the document's.
+                if !validation.passes(doc).unwrap_or(true) {
+                    report.non_compliant += 1;
+                }
                 check_place(collection, &id, doc, report);
                 for (index, expected) in indexes.iter().zip(&mut expected) {
                     if let Err(error) = index.keys_of(doc, &mut keys) {
@@ -101,11 +120,14 @@ fn check_records(
                         continue;
                     }
                     *expected += keys.len() as u64;
-                    check_keys(index, &id, &keys, &mut entry, snapshot, report)?;
+                    check_keys(index, (&id, doc), &keys, &mut entry, snapshot, report)?;
                 }
             }
             (Some(id), Err(error), _) => {
                 report.invalid_documents += 1;
+                if report.corrupt_records.len() < FAULTS_SHOWN_MAX {
+                    report.corrupt_records.push(id.clone());
+                }
                 report.fault(|| format!("record {id}: not a document: {error}"));
             }
             _ => report.fault(|| format!("a record's key is {:?}", cursor.key())),
@@ -137,7 +159,7 @@ fn check_place(
 
 fn check_keys(
     index: &Index,
-    id: &RecordId,
+    (id, doc): (&RecordId, RawDoc<'_>),
     keys: &KeySet,
     entry: &mut EntryKey,
     snapshot: &dyn Snapshot,
@@ -170,6 +192,12 @@ fn check_keys(
             continue;
         }
         report.missing_entries += 1;
+        if report.missing.len() < FAULTS_SHOWN_MAX {
+            let values = index.encoder().decode_shown(key.key, key.type_bits);
+            report
+                .missing
+                .push(entry_doc(index, id, doc.get("_id"), values));
+        }
         let what = if found.is_some() {
             "has another type"
         } else {
@@ -251,6 +279,10 @@ fn find_extra(
             if !belongs {
                 report.extra_entries += 1;
                 let values = index.encoder().decode_shown(key, cursor.value());
+                if report.extra.len() < FAULTS_SHOWN_MAX {
+                    let own = values.as_ref().map(Clone::clone).map_err(Clone::clone);
+                    report.extra.push(entry_doc(index, &id, None, own));
+                }
                 report.fault(|| {
                     format!(
                         "{}: {} of record {id} is no key of it",
@@ -263,6 +295,25 @@ fn find_extra(
         on = cursor.next().coded()?;
     }
     Ok(())
+}
+
+/// An entry as the answer shows it.
+fn entry_doc(
+    index: &Index,
+    id: &RecordId,
+    document: Option<RawValue<'_>>,
+    values: Result<DocBuf>,
+) -> DocBuf {
+    let mut out = DocBuilder::new();
+    out.append("indexName", index.name());
+    out.append("recordId", id.as_raw());
+    if let Some(document) = document {
+        out.append("idKey", document);
+    }
+    if let Ok(values) = values {
+        out.append_bson("indexKey", &values);
+    }
+    out.finish()
 }
 
 fn shown(values: Result<sheaf_bson::DocBuf>) -> String {

@@ -286,7 +286,7 @@ impl Db {
             return Ok(());
         }
         let mut unit = self.storage().begin().coded()?;
-        let options = CollectionOptions::capped_of_server(self.oplog().bytes_max());
+        let options = CollectionOptions::capped_at(self.oplog().bytes_max());
         let collection = create::new_collection(catalog, &mut unit, &ns, &options)?;
         let table = collection.table();
         let change = CatalogChange {

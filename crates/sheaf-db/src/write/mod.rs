@@ -9,6 +9,7 @@
 //! [`insert`], [`update`] and [`delete`] are the loops for single statements: many documents a unit, of bounded
 //! size, each document all or nothing. Conflicts with other writers are met in one place, [`retry`].
 
+pub(crate) mod capped;
 pub mod delete;
 pub mod document_rules;
 pub mod duplicate_key;

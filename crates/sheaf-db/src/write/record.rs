@@ -6,21 +6,68 @@ use sheaf_storage::Prior;
 
 use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::collection::record_key;
+use crate::catalog::options::validation::Verdict;
+use crate::events::DbEvent;
 use crate::index::maintain::{Change, Modified};
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
+use crate::write::capped;
 use crate::write::unit::{Slot, WriteUnit};
 
 /// The most bytes that a record's place in a clustered collection may have: entries of other indexes repeat it.
 const PLACE_BYTES_MAX: usize = 8 << 20;
 
 impl WriteUnit {
+    /// Whether the collection's validator lets a document be written: a new one, or what an update
+    /// makes of `old`.
+    /// Errors: `DocumentValidationFailure`, those of the validator's expressions.
+    fn check_document(
+        &self,
+        op: &OpContext,
+        slot: Slot,
+        new: RawDoc<'_>,
+        old: Option<RawDoc<'_>>,
+    ) -> Result<()> {
+        if op.bypasses_validation() {
+            return Ok(());
+        }
+        let collection = self.collection(slot);
+        let (info, refused) = match collection.options().validation().judge(new, old)? {
+            Verdict::Passes => return Ok(()),
+            Verdict::Warned(info) => (Some(info), None),
+            Verdict::Refused { error, logged } => (logged, Some(error)),
+        };
+        if let Some(info) = info {
+            self.db().events().send(DbEvent::ValidationFailed {
+                ns: collection.ns().clone(),
+                info,
+                refused: refused.is_some(),
+            });
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
     /// Stores a document that has been prepared ([`crate::write::document_rules`]) as a new record.
     ///
-    /// Errors: `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`: then the
+    /// Errors: `DocumentValidationFailure`, `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`: then the
     /// unit is as it was, but for locks.
     pub fn insert(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
+        capped::check_transaction(self, op, slot)?;
+        self.check_document(op, slot, doc, None)?;
+        match self.collection(slot).options().capped() {
+            Some(limit) => self.insert_capped(op, slot, &limit, doc),
+            None => self.insert_record(op, slot, doc),
+        }
+    }
+
+    /// Puts a new record with its index entries.
+    pub(crate) fn insert_record(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        doc: RawDoc<'_>,
+    ) -> Result<RecordId> {
         let collection = self.collection(slot);
         let table = collection.table();
         let is_clustered = collection.clustered().is_some();
@@ -94,6 +141,8 @@ impl WriteUnit {
         modified: Modified<'_>,
     ) -> Result<()> {
         crate::write::document_rules::check_size(new.len_bytes())?;
+        capped::check_transaction(self, op, slot)?;
+        self.check_document(op, slot, new, Some(old))?;
         let change = Change {
             id,
             old: Some(old),
@@ -127,6 +176,20 @@ impl WriteUnit {
         id: &RecordId,
         old: RawDoc<'_>,
     ) -> Result<()> {
+        capped::check_transaction(self, op, slot)?;
+        self.remove_record(op, slot, id, old)?;
+        self.stats.docs_deleted += 1;
+        Ok(())
+    }
+
+    /// Takes a locked record away with its index entries.
+    pub(crate) fn remove_record(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        id: &RecordId,
+        old: RawDoc<'_>,
+    ) -> Result<()> {
         let change = Change {
             id,
             old: Some(old),
@@ -140,7 +203,6 @@ impl WriteUnit {
         self.log(slot, |c| {
             LoggedOp::delete(c.ns(), c.uuid(), old).with_pre_image(old, c.options().keeps_images())
         });
-        self.stats.docs_deleted += 1;
         Ok(())
     }
 }

@@ -40,6 +40,7 @@ use crate::retryable::Remembered;
 use crate::storage_error::{Coded, coded};
 use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
+use crate::write::capped::CappedWriter;
 
 /// How long a wait for a lock goes on before it looks whether the operation was killed.
 const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -129,6 +130,8 @@ struct OpenCollection {
     multikey: bool,
     /// `None`: the unit creates the collection, and nobody else knows of it.
     intent: Option<SharedIntent>,
+    /// The unit is the one that inserts into it.
+    capped: Option<CappedWriter>,
 }
 
 /// One of the collections that a unit has open. Worth nothing in another unit.
@@ -231,6 +234,7 @@ impl Db {
                         collection: now.clone(),
                         multikey: false,
                         intent: Some(intent),
+                        capped: None,
                     }));
                 }
                 // Dropped, renamed or replaced while we waited.
@@ -319,6 +323,7 @@ impl WriteUnit {
             collection: collection.clone(),
             multikey: false,
             intent: None,
+            capped: None,
         });
         Ok(collection)
     }
@@ -549,6 +554,11 @@ impl WriteUnit {
         }
         let (_, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
         op.counters().bytes_logged.add(logged);
+        for open in &self.collections {
+            if let Some(writer) = &open.capped {
+                open.collection.state.capped.committed(writer);
+            }
+        }
         if let Some(row) = row {
             row.committed();
         }
@@ -587,6 +597,10 @@ impl WriteUnit {
 
     pub(crate) fn set_collection(&mut self, slot: Slot, collection: Arc<Collection>) {
         self.collections[slot.0].collection = collection;
+    }
+
+    pub(crate) fn capped_writer(&mut self, slot: Slot) -> &mut Option<CappedWriter> {
+        &mut self.collections[slot.0].capped
     }
 
     pub(crate) fn note_multikey(&mut self, slot: Slot) {

@@ -162,7 +162,7 @@ fn indexes_hidden_and_shown_again() {
             (doc! {"index": {"name": "a_1"}}, 72),
             (doc! {"index": {"hidden": true}}, 72),
             (doc! {"index": {"name": "a_1", "hidden": "yes"}}, 14),
-            (doc! {"validator": {}}, 72),
+            (doc! {"viewOn": "x"}, 72),
             (doc! {"nonsense": 1}, 40415),
         ] {
             assert_eq!(code(coll_mod(&t, request.clone())), expected, "{request}");

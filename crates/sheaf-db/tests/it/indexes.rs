@@ -251,6 +251,10 @@ fn a_damaged_index_is_found() {
         let report = t.validate("c");
         assert_eq!((report.missing_entries, report.extra_entries), (1, 2));
         assert!(!report.is_valid());
+        let missing = doc! {"indexName": "a_1", "recordId": 1i64, "idKey": 1, "indexKey": {"a": 1}};
+        assert_eq!(report.missing, [missing]);
+        let extra = |n: i32| doc! {"indexName": "a_1", "recordId": 2i64, "indexKey": {"a": n}};
+        assert_eq!(report.extra, [extra(7), extra(8)]);
         assert_eq!(report.keys_per_index["a_1"], 3);
         assert_eq!(report.records, 2);
     });

@@ -1,6 +1,7 @@
 //! The database from its outside: every test runs on the memory engine and on redb.
 
 mod builds;
+mod capped;
 mod catalog;
 mod choosing;
 mod clock;
@@ -15,6 +16,7 @@ mod extensions;
 mod find_by_index;
 mod indexes;
 mod intersection;
+mod malformed_options;
 mod oplog;
 mod pipelines;
 mod random;
@@ -24,3 +26,4 @@ mod timeseries;
 mod transactions;
 mod ttl;
 mod update_operators;
+mod validation;

@@ -89,6 +89,7 @@ pub fn reply_with_cursor(
     let batch_size = settings.batch_size.unwrap_or(FIRST_BATCH_DEFAULT);
     let op = cx.op.clone();
     let filled = fill(&mut *source, &mut pending, &op, Some(batch_size), out);
+    source.batch_ended();
     account(cx, &*source, sheaf_db::exec::WorkCounts::default());
     let batch = filled?;
     out.end();

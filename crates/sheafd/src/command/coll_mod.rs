@@ -41,6 +41,13 @@ fn append_result(result: &CollModResult, out: &mut DocBuilder) {
         out.append("hidden_old", old);
         out.append("hidden_new", new);
     }
+    if let Some((old, new)) = result.prepare_unique {
+        out.append("prepareUnique_old", old);
+        out.append("prepareUnique_new", new);
+    }
+    if result.became_unique {
+        out.append("unique_new", true);
+    }
 }
 
 /// Changes how measurements are gathered and when they go, or an index of their buckets.

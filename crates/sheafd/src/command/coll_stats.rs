@@ -64,7 +64,13 @@ pub fn append_storage_stats(
     out.append("numOrphanDocs", 0);
     out.append("storageSize", scaled(size.storage_bytes));
     out.append("freeStorageSize", 0);
-    out.append("capped", false);
+    let capped = collection.options().capped();
+    out.append("capped", capped.is_some());
+    if let Some(limit) = capped {
+        let documents = limit.documents.unwrap_or(0) as i64;
+        out.append("max", RawValue::int_or_long(documents));
+        out.append("maxSize", scaled(limit.bytes));
+    }
     if collection.clustered().is_some() {
         out.append("clustered", true);
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{ArrayBuf, DocBuilder, Error, RawDoc, RawElement};
+use sheaf_bson::{ArrayBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement};
+use sheaf_db::{Namespace, ResultSource, tailable};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::batch::{self, CursorSettings};
@@ -20,6 +21,10 @@ pub struct FindRequest<'a> {
     pub single_batch: bool,
     /// `noCursorTimeout`.
     pub no_cursor_timeout: bool,
+    /// `tailable`.
+    pub tailable: bool,
+    /// `awaitData`.
+    pub await_data: bool,
     /// `allowDiskUse`; the server's default where absent.
     pub allow_disk_use: Option<bool>,
 }
@@ -58,11 +63,13 @@ impl<'a> FindRequest<'a> {
                 "allowPartialResults" | "oplogReplay" => {
                     fields::boolean(NAME, &element)?;
                 }
-                "tailable" | "awaitData" => refuse_tailable(&element)?,
+                "tailable" => request.tailable = fields::boolean(NAME, &element)?,
+                "awaitData" => request.await_data = fields::boolean(NAME, &element)?,
                 "collation" => spec.collation = fields::collation(NAME, &element)?,
                 other => return Err(super::context::unknown_field(NAME, other)),
             }
         }
+        request.check_tailable()?;
         Ok(request)
     }
 }
@@ -85,13 +92,41 @@ fn non_empty(doc: RawDoc<'_>) -> Option<RawDoc<'_>> {
     (!doc.is_empty()).then_some(doc)
 }
 
-fn refuse_tailable(element: &RawElement<'_>) -> Result<(), Error> {
-    if !fields::boolean("find", element)? {
-        return Ok(());
+impl FindRequest<'_> {
+    /// Errors: `FailedToParse` for options that contradict each other.
+    fn check_tailable(&self) -> Result<(), Error> {
+        let refuse = |message: &str| Err(Error::new(ErrorCode::FAILED_TO_PARSE, message));
+        if self.await_data && !self.tailable {
+            return refuse("Cannot set 'awaitData' without also setting 'tailable'");
+        }
+        if self.tailable && self.single_batch {
+            return refuse("Cannot use tailable option with the 'singleBatch' option");
+        }
+        Ok(())
     }
-    Err(Error::bad_value(
-        "tailable cursor requested on non capped collection",
-    ))
+}
+
+/// What is read as long as the client likes, and its end is where it is now.
+fn run_tailable(
+    cx: &mut CommandContext<'_>,
+    namespace: Namespace,
+    request: FindRequest<'_>,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let db = cx.server.db.clone();
+    let found = tailable::find(&db, &cx.op, &namespace, request.spec, request.await_data)?;
+    let source: Box<dyn ResultSource> = match found {
+        Some(source) => Box::new(source),
+        None => batch::Listing::of(Vec::new()),
+    };
+    let settings = CursorSettings {
+        reply_namespace: namespace.as_str().to_owned(),
+        namespace,
+        batch_size: request.batch_size,
+        single_batch: false,
+        no_timeout: request.no_cursor_timeout,
+    };
+    batch::reply_with_cursor(cx, source, settings, out)
 }
 
 /// Runs it.
@@ -99,8 +134,17 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let request = FindRequest::parse(cx.arguments())?;
     if cx.server.db.catalog().view(&namespace).is_some() {
+        if request.tailable {
+            return Err(Error::new(
+                ErrorCode::INVALID_PIPELINE_OPERATOR,
+                "Tailable cursors are not supported on views: {tailable: true} reads a capped collection",
+            ));
+        }
         let stages = views::find_stages(&request)?;
         return aggregate::run_on_view(cx, &namespace, request.on_view(&stages), out);
+    }
+    if request.tailable {
+        return run_tailable(cx, namespace, request, out);
     }
     let view = cx.view(&namespace)?;
     let query = Arc::new(sheaf_db::find::canonicalize(&view, request.spec)?);

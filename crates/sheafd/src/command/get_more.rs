@@ -102,6 +102,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let description = cursor.describe(id, Duration::ZERO);
     cx.connection.operations.set_cursor(description);
+    if cx.generic.max_time.is_some() && cursor.source.is_tailable() && !cursor.source.awaits_data()
+    {
+        checked_out.check_in();
+        return Err(Error::bad_value(
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
+    }
     // Of a cursor that waits for more it says for how long; else it limits the command.
     let await_time = cx.generic.max_time.filter(|_| cursor.source.is_tailable());
     if let Some(limit) = cx.generic.max_time.filter(|_| await_time.is_none()) {
@@ -131,7 +138,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     while let Ok(batch) = &filled
         && batch.count == 0
         && !batch.exhausted
-        && cursor.source.is_tailable()
+        && cursor.source.awaits_data()
     {
         let left = until.saturating_duration_since(Instant::now());
         match cursor.source.await_more(&op, left) {
@@ -150,6 +157,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             out,
         );
     }
+    cursor.source.batch_ended();
     batch::account(cx, &*cursor.source, before);
     // An error closes the cursor: its plan cannot go on.
     let filled = filled?;

@@ -20,7 +20,6 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         match element.key() {
             "documents" => {}
             "ordered" => ordered = fields::boolean(NAME, &element)?,
-            // There is no validation to bypass yet.
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }

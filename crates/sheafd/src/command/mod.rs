@@ -14,12 +14,14 @@ mod aggregate;
 mod batch;
 mod build_info;
 mod bulk_write;
+mod clone_collection_as_capped;
 pub mod cluster_time;
 mod coll_mod;
 mod coll_stats;
 mod compact;
 mod connection_status;
 pub mod context;
+mod convert_to_capped;
 mod count;
 mod create;
 mod create_indexes;
@@ -207,6 +209,11 @@ pub fn dispatch(
     }
     if let Some(comment) = generic.comment {
         op = op.with_comment(comment.to_value());
+    }
+    // Which commands may say so, and that it is a boolean, the handlers check.
+    let bypass = body.get("bypassDocumentValidation");
+    if bypass.is_some_and(|value| value.is_truthy()) {
+        op.bypass_validation();
     }
     let op = Arc::new(op);
     let numbered = generic.transaction.check(command, db, body, &generic)?;

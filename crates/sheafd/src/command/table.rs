@@ -4,13 +4,14 @@ use super::Compat::{Differs, Same};
 use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
-    aggregate, build_info, bulk_write, coll_mod, coll_stats, compact, connection_status, count,
-    create, create_indexes, current_op, db_hash, db_stats, delete, distinct, drop, drop_database,
-    drop_indexes, explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more,
-    get_parameter, hello, host_info, insert, kill_cursors, kill_op, list_collections,
-    list_commands, list_databases, list_indexes, log_rotate, logout, ping, plan_cache_clear,
-    plan_cache_filters, profile, rename_collection, repl_set, rw_concern, server_status, sessions,
-    set_parameter, shutdown, top, transaction, update, validate, whatsmyuri,
+    aggregate, build_info, bulk_write, clone_collection_as_capped, coll_mod, coll_stats, compact,
+    connection_status, convert_to_capped, count, create, create_indexes, current_op, db_hash,
+    db_stats, delete, distinct, drop, drop_database, drop_indexes, explain, find, find_and_modify,
+    fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info, insert,
+    kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
+    log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile, rename_collection,
+    repl_set, rw_concern, server_status, sessions, set_parameter, shutdown, top, transaction,
+    update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -54,13 +55,7 @@ const fn also(aliases: &'static [&'static str], command: Command) -> Command {
 /// Every command, grouped as COMPAT.md shows them.
 pub static COMMANDS: &[Command] = &[
     // Documents.
-    on_any(
-        "find",
-        Read,
-        find::run,
-        Differs("tailable cursors are refused"),
-        "reads documents",
-    ),
+    on_any("find", Read, find::run, Same, "reads documents"),
     on_any(
         "getMore",
         Read,
@@ -122,8 +117,22 @@ pub static COMMANDS: &[Command] = &[
         "create",
         Admin,
         create::run,
-        Differs("capped collections and validators are refused"),
+        Differs("options of storage engines are refused"),
         "makes a collection",
+    ),
+    on_any(
+        "convertToCapped",
+        Admin,
+        convert_to_capped::run,
+        Same,
+        "makes a collection a capped one",
+    ),
+    on_any(
+        "cloneCollectionAsCapped",
+        Admin,
+        clone_collection_as_capped::run,
+        Same,
+        "copies the newest documents into a new capped collection",
     ),
     on_any("drop", Admin, drop::run, Same, "removes a collection"),
     on_any(
@@ -158,7 +167,7 @@ pub static COMMANDS: &[Command] = &[
         "collMod",
         Admin,
         coll_mod::run,
-        Differs("only the options of indexes"),
+        Same,
         "changes options of a collection or index",
     ),
     on_any(
@@ -189,7 +198,7 @@ pub static COMMANDS: &[Command] = &[
         "validate",
         Admin,
         validate::run,
-        Differs("always full; repair is refused"),
+        Differs("a check of the data is always full; repair is refused"),
         "compares indexes with the documents",
     ),
     on_any(

@@ -1,28 +1,22 @@
 //! The profiler: which operations are slow, and `system.profile`.
 //!
 //! Settings are per database; a database without its own uses the server's
-//! (`--profile`, `--slowms`). `system.profile` keeps about a megabyte: when it
-//! grows past that, its oldest documents go.
+//! (`--profile`, `--slowms`). `system.profile` is a capped collection of a
+//! megabyte; who wants to keep more drops it and makes a larger one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc};
-use sheaf_db::find::QueryOptions;
-use sheaf_db::modify::{self, DeleteStatement};
-use sheaf_db::{Db, Namespace, OpContext};
-use sheaf_query::canonical::{FindSpec, Hint};
+use sheaf_db::{CollectionOptions, Db, Namespace, OpContext};
 use sheaf_query::matcher::{self, MatchExpression};
 
 use super::{Finished, entry};
 
-/// `system.profile` is trimmed when its documents take more than this.
-const PROFILE_BYTES_MAX: u64 = 1024 * 1024;
-/// How many inserts go by between two looks at its size.
-const INSERTS_PER_TRIM: u64 = 64;
+/// What `system.profile` keeps, unless its user has made it otherwise.
+const PROFILE_BYTES: u64 = 1024 * 1024;
 /// How long the profiler waits for room to write before it gives up an entry.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -103,7 +97,6 @@ impl ProfileSettings {
 pub struct Profiler {
     default: RwLock<ProfileSettings>,
     databases: RwLock<HashMap<String, ProfileSettings>>,
-    inserts: AtomicU64,
 }
 
 impl Profiler {
@@ -112,7 +105,6 @@ impl Profiler {
         Profiler {
             default: RwLock::new(default),
             databases: RwLock::default(),
-            inserts: AtomicU64::new(0),
         }
     }
 
@@ -203,40 +195,21 @@ impl Profiler {
         let db = &finished.server.db;
         let op = OpContext::new().with_max_time(WRITE_LIMIT);
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
-        if db.insert(&op, &namespace, &docs, true).is_err() {
-            return;
-        }
-        let inserts = self.inserts.fetch_add(1, Ordering::Relaxed);
-        if inserts % INSERTS_PER_TRIM == INSERTS_PER_TRIM - 1 {
-            // What is not trimmed now is trimmed the next time.
-            let _ = trim(db, &op, &namespace);
+        // What cannot be made or written now is made or written the next time.
+        if ensure(db, &op, &namespace).is_ok() {
+            let _ = db.insert(&op, &namespace, &docs, true);
         }
     }
 }
 
-fn trim(db: &Arc<Db>, op: &OpContext, namespace: &Namespace) -> Result<(), Error> {
-    let size = db.collection_size(namespace)?;
-    if size.data_bytes <= PROFILE_BYTES_MAX {
+/// Makes `system.profile`, unless it is there, as large as its user likes it.
+fn ensure(db: &Db, op: &OpContext, namespace: &Namespace) -> Result<(), Error> {
+    if db.catalog().collection(namespace).is_some() {
         return Ok(());
     }
-    let excess = size.data_bytes - PROFILE_BYTES_MAX / 2;
-    let oldest = DeleteStatement {
-        spec: FindSpec {
-            hint: Some(Hint::Natural(1)),
-            limit: Some((excess / size.document_bytes_mean().max(1)).max(1)),
-            ..Default::default()
-        },
-        multi: true,
-        return_document: Default::default(),
-        projection: None,
-    };
-    let options = QueryOptions::default();
-    modify::delete(
-        db,
-        op,
-        namespace,
-        &oldest,
-        &options,
-        &mut Default::default(),
-    )
+    let options = CollectionOptions::capped_at(PROFILE_BYTES);
+    match db.create_collection(op, namespace, options) {
+        Err(error) if error.code() != ErrorCode::NAMESPACE_EXISTS => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
 
 /// The option's name.
-pub(super) const NAME: &str = "changeStreamPreAndPostImages";
+pub(crate) const NAME: &str = "changeStreamPreAndPostImages";
 
 /// `{enabled}`, from `create`, `collMod` or the catalog's row.
 /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse`.

@@ -9,8 +9,10 @@
 //! Invariant: reading what `to_doc` gives with `from_row` gives the same options. Options that ask for what
 //! every collection is are taken and forgotten; what is not known is refused by name.
 
+pub(crate) mod capped;
 pub(crate) mod images;
 mod timeseries;
+pub(crate) mod validation;
 
 use std::sync::Arc;
 
@@ -20,17 +22,21 @@ use sheaf_bson::{
     Result, compare_docs,
 };
 
+pub use capped::Capped;
 use sheaf_query::timeseries::TimeseriesOptions;
+pub use validation::{Validation, ValidationAction, ValidationLevel};
 
 use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expiry};
+use crate::catalog::namespace::Namespace;
 use crate::index::spec::IndexSpec;
+use capped::wrong_type;
 
 /// The options of a collection.
 #[derive(Debug, Clone, Default)]
 pub struct CollectionOptions {
-    /// Bytes that a collection of the server's own keeps.
-    server_bytes: Option<u64>,
+    capped: Option<Capped>,
     keeps_images: bool,
+    validation: Validation,
     /// How text compares where a query or an index says nothing; `None`: by bytes.
     collator: Option<Arc<Collator>>,
     /// Its records stand in the order of `_id`.
@@ -50,26 +56,14 @@ impl PartialEq for CollectionOptions {
 
 impl CollectionOptions {
     /// Reads the fields of a `create` command other than its name and those that all commands have.
-    /// Errors: `InvalidOptions` (known and not supported yet), `IDLUnknownField`, `TypeMismatch`.
+    /// Errors: `InvalidOptions` (known and not supported yet), `IDLUnknownField`, `TypeMismatch`, those of a
+    /// collation and of a validator.
     pub fn parse(fields: RawDoc<'_>) -> Result<CollectionOptions> {
-        let mut options = CollectionOptions::default();
-        for element in fields {
-            if !options.parse_kept(element)? && element.key() != "idIndex" {
-                check_option(element)?;
-            }
-        }
         check_together(fields)?;
+        let options = CollectionOptions::read(fields, &check_option)?;
         match fields.get("idIndex") {
             Some(RawValue::Document(spec)) => check_id_index(spec, &options)?,
-            Some(value) => {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "BSON field 'create.idIndex' is the wrong type '{}', expected type 'object'",
-                        value.type_name()
-                    ),
-                ));
-            }
+            Some(value) => return Err(wrong_type("create", "idIndex", value, "object")),
             None => {}
         }
         if options.timeseries.is_some() {
@@ -81,27 +75,57 @@ impl CollectionOptions {
     /// As the catalog's row has them.
     /// Errors: those of a collation that this program does not know.
     pub(crate) fn from_row(kept: RawDoc<'_>) -> Result<CollectionOptions> {
+        CollectionOptions::read(kept, &|_| Ok(()))
+    }
+
+    /// Takes the options that are kept; the others are for `other` to judge.
+    fn read(
+        fields: RawDoc<'_>,
+        other: &dyn Fn(RawElement<'_>) -> Result<()>,
+    ) -> Result<CollectionOptions> {
         let mut options = CollectionOptions::default();
-        for element in kept {
-            options.parse_kept(element)?;
+        // First: a validator compares text by it.
+        match fields.get("collation") {
+            Some(RawValue::Document(spec)) => {
+                options.collator = CollationChoice::parse(spec)?.collator().cloned();
+            }
+            Some(value) => return Err(wrong_type("create", "collation", value, "object")),
+            None => {}
         }
-        if kept.get("capped").is_some() {
-            let bytes = kept.get("size").and_then(|size| size.as_i64_exact());
-            options.server_bytes = bytes.map(|bytes| bytes as u64);
+        let mut capped = capped::Fields::default();
+        for element in fields {
+            if !capped.take(element)? && !options.take(element)? {
+                other(element)?;
+            }
         }
+        options.capped = capped.finish()?;
         Ok(options)
     }
 
-    /// Takes an option that is kept; false for one that is not.
-    fn parse_kept(&mut self, element: RawElement<'_>) -> Result<bool> {
-        match (element.key(), element.value()) {
-            (images::NAME, value) => self.keeps_images = images::parse(value)?,
-            ("collation", RawValue::Document(spec)) => {
-                self.collator = CollationChoice::parse(spec)?.collator().cloned();
+    fn take(&mut self, element: RawElement<'_>) -> Result<bool> {
+        const CREATE: &str = "create";
+        let value = element.value();
+        match element.key() {
+            "collation" | "idIndex" => {}
+            images::NAME => self.keeps_images = images::parse(value)?,
+            "validator" => {
+                let RawValue::Document(spec) = value else {
+                    return Err(wrong_type(CREATE, "validator", value, "object"));
+                };
+                let own = std::mem::take(&mut self.validation);
+                self.validation = own.with_validator(spec, self.collator.as_ref())?;
             }
-            (timeseries::NAME, value) => self.timeseries = Some(timeseries::parse(value)?),
-            ("clusteredIndex", value) => self.clustered = Some(ClusteredIndex::parse(value)?),
-            ("expireAfterSeconds", value) => {
+            "validationLevel" => {
+                let level = ValidationLevel::parse(CREATE, value)?;
+                self.validation = std::mem::take(&mut self.validation).with_level(level);
+            }
+            "validationAction" => {
+                let action = ValidationAction::parse(CREATE, value)?;
+                self.validation = std::mem::take(&mut self.validation).with_action(action);
+            }
+            timeseries::NAME => self.timeseries = Some(timeseries::parse(value)?),
+            "clusteredIndex" => self.clustered = Some(ClusteredIndex::parse(value)?),
+            "expireAfterSeconds" => {
                 self.expire_after_seconds = Some(collection_expiry(value)?);
             }
             _ => return Ok(false),
@@ -112,13 +136,13 @@ impl CollectionOptions {
     /// For `listCollections`, the oplog and the catalog's row.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
-        if let Some(bytes) = self.server_bytes {
-            out.append("capped", true);
-            out.append("size", bytes as i64);
+        if let Some(capped) = &self.capped {
+            capped.append(&mut out);
         }
         if self.keeps_images {
             images::append(&mut out);
         }
+        self.validation.append(&mut out);
         if let Some(collator) = &self.collator {
             out.append_bson("collation", &collator.collation().to_doc());
         }
@@ -132,6 +156,12 @@ impl CollectionOptions {
             out.append("expireAfterSeconds", RawValue::int_or_long(seconds));
         }
         out.finish()
+    }
+
+    /// Whether a collection of this name may have them.
+    /// Errors: `InvalidOptions`.
+    pub(crate) fn check_namespace(&self, ns: &Namespace) -> Result<()> {
+        self.validation.check_namespace(ns)
     }
 
     /// Whether a collection created with these is one created with `other`.
@@ -173,57 +203,75 @@ impl CollectionOptions {
         }
     }
 
-    /// Those of a collection of the server's own that keeps so many bytes.
-    pub(crate) fn capped_of_server(bytes: u64) -> CollectionOptions {
+    /// Those of a collection that keeps so many bytes.
+    pub fn capped_at(bytes: u64) -> CollectionOptions {
         CollectionOptions {
-            server_bytes: Some(bytes),
+            capped: Some(Capped::of_bytes(bytes)),
             ..Default::default()
         }
     }
+
+    /// How much the collection keeps, if that has a limit.
+    pub fn capped(&self) -> Option<Capped> {
+        self.capped
+    }
+
+    /// What documents must be like.
+    pub fn validation(&self) -> &Validation {
+        &self.validation
+    }
+
+    /// The same options, but for that.
+    pub(crate) fn with_capped(mut self, capped: Option<Capped>) -> CollectionOptions {
+        self.capped = capped;
+        self
+    }
+
+    /// The same options, but for that.
+    pub(crate) fn with_images(mut self, keeps: bool) -> CollectionOptions {
+        self.keeps_images = keeps;
+        self
+    }
+
+    /// The same options, but for that.
+    pub(crate) fn with_validation(mut self, validation: Validation) -> CollectionOptions {
+        self.validation = validation;
+        self
+    }
 }
 
+/// Options that ask for nothing, and those that are refused.
 fn check_option(element: RawElement<'_>) -> Result<()> {
     let (option, value) = (element.key(), element.value());
-    let asks_for_nothing = match (option, value) {
-        ("capped" | "temp", value) => !value.is_truthy(),
-        ("autoIndexId", value) => value.is_truthy(),
-        // Without `capped` these two say nothing.
-        ("size" | "max", value) if value.is_number() => true,
-        ("storageEngine" | "indexOptionDefaults" | "validator", RawValue::Document(d)) => {
-            d.is_empty()
+    match (option, value) {
+        ("temp", value) if !value.is_truthy() => Ok(()),
+        ("autoIndexId", value) if value.is_truthy() => Ok(()),
+        ("storageEngine" | "indexOptionDefaults", RawValue::Document(d)) if d.is_empty() => Ok(()),
+        ("storageEngine" | "indexOptionDefaults", value)
+            if !matches!(value, RawValue::Document(_)) =>
+        {
+            Err(wrong_type("create", option, value, "object"))
         }
         (
-            "size"
-            | "max"
+            "temp"
+            | "autoIndexId"
             | "storageEngine"
             | "indexOptionDefaults"
-            | "validator"
-            | "validationLevel"
-            | "validationAction"
-            | "collation"
             | "viewOn"
             | "pipeline"
             | "encryptedFields"
-            | "changeStreamPreAndPostImages"
-            | "idIndex"
             | "flags"
             | "recordIdsReplicated",
             _,
-        ) => false,
-        _ => {
-            return Err(Error::new(
-                ErrorCode::IDL_UNKNOWN_FIELD,
-                format!("BSON field 'create.{option}' is an unknown field."),
-            ));
-        }
-    };
-    if asks_for_nothing {
-        return Ok(());
+        ) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("the option '{option}: {value}' of create is not supported yet; leave it out"),
+        )),
+        _ => Err(Error::new(
+            ErrorCode::IDL_UNKNOWN_FIELD,
+            format!("BSON field 'create.{option}' is an unknown field."),
+        )),
     }
-    Err(Error::new(
-        ErrorCode::INVALID_OPTIONS,
-        format!("the option '{option}: {value}' of create is not supported yet; leave it out"),
-    ))
 }
 
 fn check_id_index(spec: RawDoc<'_>, options: &CollectionOptions) -> Result<()> {
@@ -243,10 +291,37 @@ mod tests {
     use sheaf_bson::doc;
 
     #[test]
+    fn sizes_are_rounded() {
+        for (given, kept) in [(1, 4096), (4096, 4096), (4097, 4352), (100_000, 100_096)] {
+            let spec = doc! {"capped": true, "size": given};
+            let options = CollectionOptions::parse(spec.as_raw()).unwrap();
+            assert_eq!(options.capped(), Some(Capped::of_bytes(kept)), "{given}");
+        }
+        let spec = doc! {"capped": true, "size": 4096, "max": 0};
+        let options = CollectionOptions::parse(spec.as_raw()).unwrap();
+        assert_eq!(options.capped().unwrap().documents, None);
+    }
+
+    #[test]
+    fn kept_as_they_are_shown() {
+        for spec in [
+            doc! {"capped": true, "size": 8192, "max": 10},
+            doc! {"changeStreamPreAndPostImages": {"enabled": true}},
+            doc! {"validator": {"a": {"$gt": 3}}, "validationLevel": "moderate", "validationAction": "warn"},
+            doc! {"validator": {"$jsonSchema": {"required": ["a"]}}},
+        ] {
+            let options = CollectionOptions::parse(spec.as_raw()).unwrap();
+            assert_eq!(options.to_doc(), spec);
+            let read = CollectionOptions::from_row(options.to_doc().as_raw()).unwrap();
+            assert!(read.same(&options), "{spec}");
+        }
+    }
+
+    #[test]
     fn taken_and_refused() {
         for taken in [
             doc! {},
-            doc! {"capped": false, "size": 4096},
+            doc! {"capped": false},
             doc! {"validator": {}, "storageEngine": {}},
             doc! {"collation": {"locale": "simple"}},
             doc! {"idIndex": {"key": {"_id": 1}, "name": "_id_", "v": 2}},
@@ -256,13 +331,38 @@ mod tests {
             assert!(options.same(&CollectionOptions::default()), "{taken}");
         }
         for (refused, code) in [
-            (doc! {"capped": true, "size": 4096}, 72),
-            (doc! {"validator": {"a": 1}}, 72),
+            (doc! {"capped": true}, 72),
+            (doc! {"capped": true, "max": 5}, 72),
+            (doc! {"size": 4096}, 72),
+            (doc! {"capped": false, "max": 5}, 72),
+            (doc! {"capped": true, "size": 0}, 51024),
+            (doc! {"capped": true, "size": (1i64 << 50) + 1}, 51024),
+            (doc! {"capped": true, "size": "4096"}, 14),
+            (doc! {"capped": true, "size": 4096, "max": 1i64 << 31}, 2),
+            (doc! {"capped": "yes", "size": 4096}, 14),
+            (doc! {"validator": 1}, 14),
+            (doc! {"validator": {"$foo": 1}}, 2),
+            (doc! {"validator": {"$where": "1"}}, 2),
+            (doc! {"validator": {"a": {"$near": [1, 2]}}}, 2),
+            (doc! {"validator": {"$text": {"$search": "x"}}}, 2),
+            (
+                doc! {"validator": {"$expr": {"$function": {"body": "x", "args": [], "lang": "js"}}}},
+                224,
+            ),
+            (doc! {"validator": {"$jsonSchema": {"foo": 1}}}, 9),
+            (doc! {"validationLevel": "x"}, 2),
+            (doc! {"validationLevel": 1}, 14),
+            (doc! {"validationAction": "log"}, 2),
+            (doc! {"validationAction": true}, 14),
+            (doc! {"changeStreamPreAndPostImages": {}}, 40414),
+            (doc! {"changeStreamPreAndPostImages": true}, 14),
+            (doc! {"indexOptionDefaults": 1}, 14),
+            (doc! {"storageEngine": {"x": {}}}, 72),
             (doc! {"viewOn": "x"}, 72),
             (doc! {"timeseries": {"timeField": "t"}, "validator": {}}, 72),
             (doc! {"timeseries": "t"}, 14),
             (doc! {"collation": {"locale": "xx"}}, 2),
-            (doc! {"collation": "de"}, 72),
+            (doc! {"collation": "de"}, 14),
             (
                 doc! {"collation": {"locale": "de"},
                 "idIndex": {"key": {"_id": 1}, "name": "_id_", "collation": {"locale": "en"}}},

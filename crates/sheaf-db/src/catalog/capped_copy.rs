@@ -1,0 +1,208 @@
+//! convertToCapped and cloneCollectionAsCapped: the newest documents of a collection in a new, capped one.
+//!
+//! ```text
+//!   convertToCapped   writers wait ─ newest documents ─> temporary ─ takes the name; the old one is dropped
+//!   clone             a snapshot   ─ newest documents ─> the new collection
+//! ```
+//!
+//! Only the index on `_id` is made anew, as in MongoDB. Documents that would be pushed out at once are not copied.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheaf_bson::{DocBuilder, Error, ErrorCode, ObjectId, RawDoc, Result};
+use sheaf_storage::Snapshot;
+
+use crate::aggregate::sink::TEMPORARY_PREFIX;
+use crate::catalog::collection::Collection;
+use crate::catalog::drop::{BuildsMeet, drop_tables};
+use crate::catalog::indexes::ns_not_found;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::Capped;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::views::not_on_view;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
+use crate::records::RecordCursor;
+use crate::storage_error::Coded;
+
+/// Documents written together.
+const BATCH_DOCUMENTS_MAX: usize = 1000;
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+impl Db {
+    /// Makes a collection a capped one that keeps so many bytes.
+    ///
+    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `InvalidOptions` for a clustered collection,
+    /// `BackgroundOperationInProgressForNamespace`.
+    pub fn convert_to_capped(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+        limit: Capped,
+    ) -> Result<()> {
+        let source = self.source_of_copy(ns)?;
+        let name = format!("{TEMPORARY_PREFIX}{}", ObjectId::new().to_hex());
+        let temporary = Namespace::new(ns.db(), &name)?;
+        let converted = self.convert_over(op, &source, &temporary, limit);
+        if converted.is_err() {
+            // An operation that was interrupted must not leave its collection behind.
+            let _ = self.drop_collection(&OpContext::new(), &temporary);
+        }
+        converted
+    }
+
+    fn convert_over(
+        self: &Arc<Self>,
+        op: &OpContext,
+        source: &Arc<Collection>,
+        temporary: &Namespace,
+        limit: Capped,
+    ) -> Result<()> {
+        let ns = source.ns();
+        let options = source.options().clone().with_capped(Some(limit));
+        self.create_collection(op, temporary, options)?;
+        let writer = self.catalog_writer();
+        let _database = writer.lock_database(op, ns.db())?;
+        let (_intent, source) = self.exclusive_on(op, source, BuildsMeet::Refuse)?;
+        let snapshot = self.storage().snapshot().coded()?;
+        self.copy_newest(op, &snapshot, &source, temporary, limit)?;
+        let current = writer.current();
+        let Some(copy) = current.collection(temporary) else {
+            return Err(ns_not_found(temporary));
+        };
+        let (_copy_intent, copy) = self.exclusive_on(op, copy, BuildsMeet::Refuse)?;
+        let mut unit = self.storage().begin().coded()?;
+        drop_tables(&mut unit, &source);
+        rows::delete_collection(&mut unit, source.uuid());
+        let mut o = DocBuilder::new();
+        o.append("renameCollection", temporary.as_str());
+        o.append("to", ns.as_str());
+        o.append("stayTemp", false);
+        o.append("dropTarget", source.uuid().as_raw());
+        let logged = LoggedOp::command(ns.db(), Some(copy.uuid()), o.finish(), None);
+        let _entry = self.log_command(&mut unit, logged)?;
+        let mut renamed = Collection::clone(&copy);
+        renamed.ns = ns.clone();
+        rows::put_collection(&mut unit, &renamed);
+        let change = CatalogChange {
+            removed: vec![temporary.clone()],
+            added: vec![renamed],
+            ..Default::default()
+        };
+        writer.publish_then_commit(unit, &change)
+    }
+
+    /// Copies the newest documents of a collection into a new capped one.
+    ///
+    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `NamespaceExists`, those of creating a collection.
+    pub fn clone_as_capped(
+        self: &Arc<Self>,
+        op: &OpContext,
+        from: &Namespace,
+        to: &Namespace,
+        limit: Capped,
+    ) -> Result<()> {
+        let source = self.source_of_copy(from)?;
+        let catalog = self.catalog();
+        if catalog.collection(to).is_some() || catalog.view(to).is_some() {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_EXISTS,
+                format!(
+                    "cloneCollectionAsCapped failed - destination collection {to} already exists"
+                ),
+            ));
+        }
+        let options = source.options().clone().with_capped(Some(limit));
+        self.create_collection(op, to, options)?;
+        let view = self.read_view(from)?;
+        let Some(source) = &view.collection else {
+            return Err(ns_not_found(from));
+        };
+        let copied = self.copy_newest(op, &view.snapshot, source, to, limit);
+        if copied.is_err() {
+            let _ = self.drop_collection(&OpContext::new(), to);
+        }
+        copied
+    }
+
+    fn source_of_copy(&self, ns: &Namespace) -> Result<Arc<Collection>> {
+        let catalog = self.catalog();
+        if catalog.view(ns).is_some() {
+            return Err(not_on_view(ns));
+        }
+        let Some(collection) = catalog.collection(ns) else {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_NOT_FOUND,
+                format!("source collection {ns} does not exist"),
+            ));
+        };
+        if ns.is_system() || ns.is_oplog() {
+            return Err(Error::new(
+                ErrorCode::ILLEGAL_OPERATION,
+                format!("{ns} is the server's own: it keeps what it keeps"),
+            ));
+        }
+        if collection.clustered().is_some() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!("{ns} is clustered, and a clustered collection cannot be capped"),
+            ));
+        }
+        Ok(collection.clone())
+    }
+
+    /// Copies the last documents that the limit leaves room for, in their order.
+    fn copy_newest(
+        self: &Arc<Self>,
+        op: &OpContext,
+        snapshot: &Arc<dyn Snapshot>,
+        source: &Collection,
+        to: &Namespace,
+        limit: Capped,
+    ) -> Result<()> {
+        let mut cursor = RecordCursor::new(snapshot, source.table())?;
+        let mut bytes = 0;
+        let mut first = None;
+        let mut on = cursor.last()?;
+        while on {
+            op.check_interrupt()?;
+            bytes += cursor.value().len() as u64;
+            if bytes > limit.bytes {
+                break;
+            }
+            first = Some(cursor.record_id());
+            on = cursor.prev()?;
+        }
+        let Some(first) = first else {
+            return Ok(());
+        };
+        // They are there already, whatever the validator says by now.
+        let own = OpContext::new();
+        own.bypass_validation();
+        let mut batch: Vec<Bytes> = Vec::new();
+        let mut batch_bytes = 0;
+        let mut on = cursor.seek(&first)?;
+        while on {
+            op.check_interrupt()?;
+            batch_bytes += cursor.value().len();
+            batch.push(cursor.value_bytes());
+            on = cursor.next()?;
+            if !on || batch.len() >= BATCH_DOCUMENTS_MAX || batch_bytes >= BATCH_BYTES_MAX {
+                let docs: Vec<RawDoc<'_>> = batch
+                    .iter()
+                    .map(|bytes| RawDoc::parse(bytes).unwrap_or(RawDoc::EMPTY))
+                    .collect();
+                let mut result = self.insert(&own, to, &docs, true)?;
+                if let Some(refused) = result.errors.pop() {
+                    return Err(refused.error);
+                }
+                batch.clear();
+                batch_bytes = 0;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! collMod: other options for a collection that is there, or for one of its indexes.
+//!
+//! ```text
+//!   {collMod: c, validator: {..}, index: {name: "a_1", hidden: true}}
+//!      └ parse ─> CollMod ─ exclusive intent ─┬─ options with what is changed ─┐
+//!                                             └─ index with what is changed ───┴─ one row, oplog, publish
+//! ```
+//!
+//! Writers wait while the shape changes and see the new one after; open cursors go on with the old. Plans are
+//! tried anew. What changes nothing writes nothing.
+
+mod index;
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
+
+use crate::catalog::Collection;
+use crate::catalog::clustered::changed_expiry;
+use crate::catalog::drop::BuildsMeet;
+use crate::catalog::indexes::ns_not_found;
+use crate::catalog::namespace::Namespace;
+use crate::catalog::options::capped::{parse_max, parse_size, wrong_type};
+use crate::catalog::options::{
+    Capped, CollectionOptions, ValidationAction, ValidationLevel, images,
+};
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
+use crate::storage_error::Coded;
+use index::IndexChange;
+
+const NAME: &str = "collMod";
+
+/// What a collMod asks for.
+#[derive(Debug, Clone, Default)]
+pub struct CollMod<'a> {
+    index: Option<IndexChange<'a>>,
+    /// When documents of a clustered collection expire; inside, `None` for never.
+    expiry: Option<Option<i64>>,
+    validator: Option<RawDoc<'a>>,
+    level: Option<ValidationLevel>,
+    action: Option<ValidationAction>,
+    keeps_images: Option<bool>,
+    capped_bytes: Option<i64>,
+    capped_documents: Option<i64>,
+    /// Only looks whether an index could become unique.
+    dry_run: bool,
+    /// The options of the collection as they were asked for, for the oplog.
+    asked: Vec<RawElement<'a>>,
+}
+
+/// What a collMod answers: old and new values of what was changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CollModResult {
+    /// `hidden_old`, `hidden_new`.
+    pub hidden: Option<(bool, bool)>,
+    /// `expireAfterSeconds_old` (if there was one), `expireAfterSeconds_new`.
+    pub expire_after_seconds: Option<(Option<i64>, i64)>,
+    /// `prepareUnique_old`, `prepareUnique_new`.
+    pub prepare_unique: Option<(bool, bool)>,
+    /// `unique_new`.
+    pub became_unique: bool,
+}
+
+impl<'a> CollMod<'a> {
+    /// Reads the fields of the command other than its name and those that all commands have.
+    /// Errors: `InvalidOptions`, `IDLUnknownField`, `TypeMismatch`, `BadValue`.
+    pub fn parse(fields: RawDoc<'a>) -> Result<CollMod<'a>> {
+        let mut parsed = CollMod::default();
+        for element in fields {
+            parsed.parse_field(element)?;
+        }
+        let unique = parsed.index.as_ref().is_some_and(IndexChange::makes_unique);
+        if parsed.dry_run && !unique {
+            return Err(invalid(
+                "'dryRun' only looks whether an index can become unique: give index.unique too",
+            ));
+        }
+        if parsed.dry_run && !parsed.asked.is_empty() {
+            return Err(invalid("'dryRun' goes with index.unique alone"));
+        }
+        Ok(parsed)
+    }
+
+    fn parse_field(&mut self, element: RawElement<'a>) -> Result<()> {
+        let value = element.value();
+        match (element.key(), value) {
+            ("index", RawValue::Document(index)) => {
+                self.index = Some(IndexChange::parse(index)?);
+                return Ok(());
+            }
+            ("index", value) => return Err(wrong_type(NAME, "index", value, "object")),
+            ("dryRun", RawValue::Boolean(dry_run)) => {
+                self.dry_run = dry_run;
+                return Ok(());
+            }
+            ("dryRun", value) if value.is_number() => {
+                self.dry_run = value.is_truthy();
+                return Ok(());
+            }
+            ("dryRun", value) => return Err(wrong_type(NAME, "dryRun", value, "bool")),
+            ("expireAfterSeconds", value) => {
+                // It has an entry of its own in the oplog.
+                self.expiry = Some(changed_expiry(value)?);
+                return Ok(());
+            }
+            ("validator", RawValue::Document(spec)) => self.validator = Some(spec),
+            ("validator", value) => return Err(wrong_type(NAME, "validator", value, "object")),
+            ("validationLevel", value) => self.level = Some(ValidationLevel::parse(NAME, value)?),
+            ("validationAction", value) => {
+                self.action = Some(ValidationAction::parse(NAME, value)?);
+            }
+            (images::NAME, value) => self.keeps_images = Some(images::parse(value)?),
+            ("cappedSize", value) => {
+                self.capped_bytes = Some(parse_size(NAME, "cappedSize", value)?)
+            }
+            ("cappedMax", value) => {
+                self.capped_documents = Some(parse_max(NAME, "cappedMax", value)?);
+            }
+            (option @ ("viewOn" | "pipeline"), _) => {
+                return Err(invalid(&format!(
+                    "option not supported on a collection: {option}"
+                )));
+            }
+            ("timeseries", _) => {
+                return Err(invalid(
+                    "option only supported on a time-series collection: timeseries",
+                ));
+            }
+            (option, _) => {
+                return Err(Error::new(
+                    ErrorCode::IDL_UNKNOWN_FIELD,
+                    format!("BSON field 'collMod.{option}' is an unknown field."),
+                ));
+            }
+        }
+        self.asked.push(element);
+        Ok(())
+    }
+
+    /// The collection's options after the change.
+    /// Errors: those of the validator; `InvalidOptions` for limits of a collection that is not capped.
+    fn apply(&self, collection: &Collection) -> Result<CollectionOptions> {
+        let mut options = collection.options().clone();
+        let mut validation = options.validation().clone();
+        if let Some(spec) = self.validator {
+            validation = validation.with_validator(spec, options.collator())?;
+        }
+        if let Some(level) = self.level {
+            validation = validation.with_level(level);
+        }
+        if let Some(action) = self.action {
+            validation = validation.with_action(action);
+        }
+        options = options.with_validation(validation);
+        if let Some(keeps) = self.keeps_images {
+            options = options.with_images(keeps);
+        }
+        if self.capped_bytes.is_some() || self.capped_documents.is_some() {
+            let Some(limit) = options.capped() else {
+                let option = match self.capped_bytes {
+                    Some(_) => "cappedSize",
+                    None => "cappedMax",
+                };
+                return Err(invalid(&format!(
+                    "option only supported on a capped collection: {option}"
+                )));
+            };
+            options = options.with_capped(Some(Capped {
+                bytes: self.capped_bytes.map_or(limit.bytes, |bytes| bytes as u64),
+                documents: match self.capped_documents {
+                    Some(documents) => u64::try_from(documents).ok().filter(|max| *max > 0),
+                    None => limit.documents,
+                },
+            }));
+        }
+        options.check_namespace(collection.ns())?;
+        Ok(options)
+    }
+}
+
+impl Db {
+    /// Carries out a collMod.
+    ///
+    /// Errors: `NamespaceNotFound`, `IndexNotFound`, `InvalidOptions`, `AmbiguousIndexKeyPattern`,
+    /// `CannotConvertIndexToUnique`, those of a validator, `BackgroundOperationInProgressForNamespace`.
+    pub fn coll_mod(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        request: &CollMod<'_>,
+    ) -> Result<CollModResult> {
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        let current = catalog.current();
+        let Some(collection) = current.collection(ns) else {
+            return Err(ns_not_found(ns));
+        };
+        let (_intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Refuse)?;
+        let options = request.apply(&collection)?;
+        let mut result = CollModResult::default();
+        let changed_index = match &request.index {
+            Some(change) => {
+                self.changed_index(op, &collection, change, request.dry_run, &mut result)?
+            }
+            None => None,
+        };
+        let collection = match request.expiry {
+            Some(seconds) => self.set_expiry(&collection, seconds)?,
+            None => collection,
+        };
+        let options = options.with_expiry(collection.options().expire_after_seconds());
+        let same_options = options.same(collection.options());
+        if request.dry_run || (same_options && changed_index.is_none()) {
+            return Ok(result);
+        }
+        let list = collection
+            .index_list()
+            .iter()
+            .map(|own| match &changed_index {
+                Some(changed) if own.table() == changed.table() => changed.clone(),
+                _ => own.clone(),
+            });
+        let mut changed = collection.with_indexes(list.collect())?;
+        changed.options = options;
+        let mut unit = self.storage().begin().coded()?;
+        rows::put_collection(&mut unit, &changed);
+        let mut entries = self.log_indexes(&mut unit, NAME, &changed, &changed_index)?;
+        if !same_options {
+            let mut o = DocBuilder::new();
+            o.append(NAME, ns.collection());
+            for element in &request.asked {
+                o.append_raw_element(*element);
+            }
+            let logged = LoggedOp::command(ns.db(), Some(changed.uuid()), o.finish(), None);
+            entries.extend(self.log_command(&mut unit, logged)?);
+        }
+        let change = CatalogChange {
+            added: vec![changed],
+            ..Default::default()
+        };
+        catalog.commit_then_publish(unit, &change)?;
+        Ok(result)
+    }
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorCode::INVALID_OPTIONS, message)
+}

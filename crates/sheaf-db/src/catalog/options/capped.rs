@@ -1,0 +1,155 @@
+//! `capped`, `size`, `max`: how much a collection keeps before its oldest documents go.
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue, Result};
+
+/// The least that a capped collection keeps.
+const BYTES_MIN: i64 = 4096;
+/// The most: 1 PB.
+const BYTES_MAX: i64 = 1 << 50;
+/// Larger sizes are rounded up to a multiple of this.
+const BYTES_STEP: i64 = 256;
+/// `max` is below this.
+const DOCUMENTS_LIMIT: i64 = 1 << 31;
+
+/// How much a capped collection keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capped {
+    /// Bytes of documents.
+    pub bytes: u64,
+    /// Documents; `None`: as many as the bytes hold.
+    pub documents: Option<u64>,
+}
+
+impl Capped {
+    /// A limit of so many bytes, as the catalog has it.
+    pub fn of_bytes(bytes: u64) -> Capped {
+        Capped {
+            bytes,
+            documents: None,
+        }
+    }
+
+    /// `size` of a command: rounded as for [`super::CollectionOptions::parse`].
+    /// Errors: `TypeMismatch`, 51024.
+    pub fn parse_size(command: &str, value: RawValue<'_>) -> Result<Capped> {
+        Ok(Capped::of_bytes(parse_size(command, "size", value)? as u64))
+    }
+
+    pub(super) fn append(&self, out: &mut DocBuilder) {
+        out.append("capped", true);
+        out.append("size", RawValue::int_or_long(self.bytes as i64));
+        if let Some(documents) = self.documents {
+            out.append("max", RawValue::int_or_long(documents as i64));
+        }
+    }
+}
+
+/// The three options while they are read.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    capped: bool,
+    size: Option<i64>,
+    max: Option<i64>,
+}
+
+impl Fields {
+    /// Takes one of the options; false for another.
+    pub(super) fn take(&mut self, element: RawElement<'_>) -> Result<bool> {
+        let value = element.value();
+        match element.key() {
+            "capped" => self.capped = truthy(element)?,
+            "size" => self.size = Some(parse_size("create", "size", value)?),
+            "max" => self.max = Some(parse_max("create", "max", value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Errors: `InvalidOptions` where one option needs another.
+    pub(super) fn finish(self) -> Result<Option<Capped>> {
+        match (self.capped, self.size) {
+            (true, Some(bytes)) => Ok(Some(Capped {
+                bytes: bytes as u64,
+                documents: self.max.filter(|max| *max > 0).map(|max| max as u64),
+            })),
+            (true, None) => Err(invalid(
+                "the 'size' field is required when 'capped' is true",
+            )),
+            (false, None) if self.max.is_none() => Ok(None),
+            (false, _) => Err(invalid(
+                "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
+            )),
+        }
+    }
+}
+
+fn truthy(element: RawElement<'_>) -> Result<bool> {
+    match element.value() {
+        RawValue::Boolean(value) => Ok(value),
+        RawValue::Null | RawValue::Undefined => Ok(false),
+        value if value.is_number() => Ok(value.is_truthy()),
+        value => Err(wrong_type(
+            "create",
+            element.key(),
+            value,
+            "[bool, long, int, decimal, double]",
+        )),
+    }
+}
+
+/// A number of bytes, rounded as MongoDB does: up to 4096, then up to a multiple of 256.
+/// Errors: `TypeMismatch`, 51024 for a size outside 1 to 1 PB.
+pub(crate) fn parse_size(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
+    let bytes = whole(command, field, value)?;
+    if bytes < 1 {
+        return Err(Error::new(
+            ErrorCode(51024),
+            format!("BSON field '{field}' value must be >= 1, actual value '{bytes}'"),
+        ));
+    }
+    if bytes > BYTES_MAX {
+        return Err(Error::new(
+            ErrorCode(51024),
+            format!("BSON field '{field}' value must be <= {BYTES_MAX}, actual value '{bytes}'"),
+        ));
+    }
+    let steps = (bytes.max(BYTES_MIN) + BYTES_STEP - 1) / BYTES_STEP;
+    Ok(steps * BYTES_STEP)
+}
+
+/// A number of documents; 0 and less is no limit.
+/// Errors: `TypeMismatch`, `BadValue` from 2^31 on.
+pub(crate) fn parse_max(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
+    let documents = whole(command, field, value)?;
+    if documents >= DOCUMENTS_LIMIT {
+        return Err(Error::bad_value(
+            "max in a capped collection has to be < 2^31 or not set",
+        ));
+    }
+    Ok(documents)
+}
+
+fn whole(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
+    if !value.is_number() {
+        let expected = "[long, int, decimal, double]";
+        return Err(wrong_type(command, field, value, expected));
+    }
+    // Fractions are cut off; what is too large saturates and NaN is nothing, as in other numbers of commands.
+    Ok(value
+        .as_i64_exact()
+        .unwrap_or_else(|| value.as_f64().unwrap_or(0.0) as i64))
+}
+
+pub(crate) fn wrong_type(command: &str, field: &str, value: RawValue<'_>, expected: &str) -> Error {
+    Error::new(
+        ErrorCode::TYPE_MISMATCH,
+        format!(
+            "BSON field '{command}.{field}' is the wrong type '{}', expected type '{expected}'",
+            value.type_name()
+        ),
+    )
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorCode::INVALID_OPTIONS, message)
+}

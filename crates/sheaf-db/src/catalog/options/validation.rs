@@ -1,0 +1,301 @@
+//! `validator`, `validationLevel`, `validationAction`: what documents must be like.
+//!
+//! ```text
+//!   insert          ─┐                        ┌─ passes: written
+//!   update old, new ─┴─> level off? bypassed? ┼─ fails, moderate, old fails too: written
+//!                                             └─ fails: refused (error), or written and told in the log (warn)
+//! ```
+//!
+//! The validator is compiled when the collection's options are read, and so once for each shape that the
+//! collection has; documents are matched as raw bytes. Why one fails is found out only when it does.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sheaf_bson::{
+    Collator, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result,
+};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::{self, MatchExpression, ParseContext};
+use sheaf_query::validation::{failure_details, not_in_validators};
+
+use super::capped::wrong_type;
+use crate::catalog::namespace::Namespace;
+
+/// When documents are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValidationLevel {
+    /// Never.
+    Off,
+    /// Always.
+    Strict,
+    /// Not when an update meets a document that fails already.
+    Moderate,
+}
+
+/// What becomes of a document that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValidationAction {
+    /// It is refused.
+    Error,
+    /// It is written, and the log tells.
+    Warn,
+    /// It is refused, and the log tells.
+    ErrorAndLog,
+}
+
+impl ValidationLevel {
+    /// Errors: `TypeMismatch`, `BadValue`.
+    pub(crate) fn parse(command: &str, value: RawValue<'_>) -> Result<ValidationLevel> {
+        const NAME: &str = "validationLevel";
+        match value {
+            RawValue::String("off") => Ok(ValidationLevel::Off),
+            RawValue::String("strict") => Ok(ValidationLevel::Strict),
+            RawValue::String("moderate") => Ok(ValidationLevel::Moderate),
+            RawValue::String(other) => {
+                Err(not_among(command, NAME, other, "off, strict, moderate"))
+            }
+            value => Err(wrong_type(command, NAME, value, "string")),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            ValidationLevel::Off => "off",
+            ValidationLevel::Strict => "strict",
+            ValidationLevel::Moderate => "moderate",
+        }
+    }
+}
+
+impl ValidationAction {
+    /// Errors: `TypeMismatch`, `BadValue`.
+    pub(crate) fn parse(command: &str, value: RawValue<'_>) -> Result<ValidationAction> {
+        const NAME: &str = "validationAction";
+        match value {
+            RawValue::String("error") => Ok(ValidationAction::Error),
+            RawValue::String("warn") => Ok(ValidationAction::Warn),
+            RawValue::String("errorAndLog") => Ok(ValidationAction::ErrorAndLog),
+            RawValue::String(other) => {
+                Err(not_among(command, NAME, other, "error, warn, errorAndLog"))
+            }
+            value => Err(wrong_type(command, NAME, value, "string")),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            ValidationAction::Error => "error",
+            ValidationAction::Warn => "warn",
+            ValidationAction::ErrorAndLog => "errorAndLog",
+        }
+    }
+}
+
+fn not_among(command: &str, field: &str, value: &str, known: &str) -> Error {
+    Error::bad_value(format!(
+        "Enumeration value '{value}' for field '{command}.{field}' is not a valid value; it is one of {known}"
+    ))
+}
+
+/// A validator, compiled.
+#[derive(Clone)]
+struct Validator {
+    spec: DocBuf,
+    expression: Arc<MatchExpression>,
+    context: ParseContext,
+    /// It names `$$NOW`, so it is compiled for each use.
+    depends_on_time: bool,
+}
+
+impl fmt::Debug for Validator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.spec.fmt(f)
+    }
+}
+
+fn context(collator: Option<&Arc<Collator>>) -> ParseContext {
+    ParseContext {
+        variables: VariableScope::new(DateTime::now()).with_collator(collator.cloned()),
+    }
+}
+
+impl Validator {
+    fn parse(spec: RawDoc<'_>, collator: Option<&Arc<Collator>>) -> Result<Validator> {
+        if let Some(name) = not_in_validators(spec) {
+            let code = match name {
+                "$function" | "$_internalJsEmit" => ErrorCode::QUERY_FEATURE_NOT_ALLOWED,
+                _ => ErrorCode::BAD_VALUE,
+            };
+            return Err(Error::new(
+                code,
+                format!("{name} is not allowed in a collection's validator"),
+            ));
+        }
+        let context = context(collator);
+        let text = spec.as_bytes();
+        let names = |variable: &[u8]| text.windows(variable.len()).any(|own| own == variable);
+        Ok(Validator {
+            expression: Arc::new(matcher::parse(spec, &context)?.normalize()),
+            spec: spec.to_buf(),
+            context,
+            depends_on_time: names(b"$$NOW") || names(b"$$CLUSTER_TIME"),
+        })
+    }
+
+    fn passes(&self, doc: RawDoc<'_>) -> Result<bool> {
+        if self.depends_on_time {
+            let now = context(self.context.collator());
+            return matcher::parse(self.spec.as_raw(), &now)?.matches(doc);
+        }
+        self.expression.matches(doc)
+    }
+}
+
+/// The three options of a collection, as far as they were given.
+#[derive(Debug, Clone, Default)]
+pub struct Validation {
+    validator: Option<Validator>,
+    level: Option<ValidationLevel>,
+    action: Option<ValidationAction>,
+}
+
+/// What is to be done with a document.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It is written.
+    Passes,
+    /// It is written, and the log tells why it fails.
+    Warned(DocBuf),
+    /// It is refused.
+    Refused {
+        /// `DocumentValidationFailure`.
+        error: Error,
+        /// The log tells as well.
+        logged: Option<DocBuf>,
+    },
+}
+
+impl Validation {
+    /// The same with another validator; an empty one is none.
+    /// Errors: those of the filter; what a validator may not have.
+    pub(crate) fn with_validator(
+        mut self,
+        spec: RawDoc<'_>,
+        collator: Option<&Arc<Collator>>,
+    ) -> Result<Validation> {
+        self.validator = match spec.is_empty() {
+            true => None,
+            false => Some(Validator::parse(spec, collator)?),
+        };
+        Ok(self)
+    }
+
+    pub(crate) fn with_level(mut self, level: ValidationLevel) -> Validation {
+        self.level = Some(level);
+        self
+    }
+
+    pub(crate) fn with_action(mut self, action: ValidationAction) -> Validation {
+        self.action = Some(action);
+        self
+    }
+
+    /// The validator as it was given.
+    pub fn validator(&self) -> Option<RawDoc<'_>> {
+        self.validator.as_ref().map(|own| own.spec.as_raw())
+    }
+
+    /// When documents are looked at.
+    pub fn level(&self) -> ValidationLevel {
+        self.level.unwrap_or(ValidationLevel::Strict)
+    }
+
+    /// What becomes of those that fail.
+    pub fn action(&self) -> ValidationAction {
+        self.action.unwrap_or(ValidationAction::Error)
+    }
+
+    pub(super) fn append(&self, out: &mut DocBuilder) {
+        if let Some(validator) = &self.validator {
+            out.append_bson("validator", &validator.spec);
+        }
+        if let Some(level) = self.level {
+            out.append("validationLevel", level.name());
+        }
+        if let Some(action) = self.action {
+            out.append("validationAction", action.name());
+        }
+    }
+
+    /// Whether a collection of this name may have it.
+    /// Errors: `InvalidOptions`.
+    pub(crate) fn check_namespace(&self, ns: &Namespace) -> Result<()> {
+        if self.validator.is_none() {
+            return Ok(());
+        }
+        if matches!(ns.db(), "admin" | "config" | "local") {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!(
+                    "Document validators are not allowed on collections in the {} database",
+                    ns.db()
+                ),
+            ));
+        }
+        if ns.is_system() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!("Document validators not allowed on system collection {ns}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the document passes the validator, whatever the level.
+    /// Errors: those of matching.
+    pub fn passes(&self, doc: RawDoc<'_>) -> Result<bool> {
+        match &self.validator {
+            Some(validator) => validator.passes(doc),
+            None => Ok(true),
+        }
+    }
+
+    /// What is to be done with a new document, or with one that an update has made of `old`.
+    /// Errors: those of matching.
+    pub(crate) fn judge(&self, new: RawDoc<'_>, old: Option<RawDoc<'_>>) -> Result<Verdict> {
+        let Some(validator) = &self.validator else {
+            return Ok(Verdict::Passes);
+        };
+        if self.level() == ValidationLevel::Off || validator.passes(new)? {
+            return Ok(Verdict::Passes);
+        }
+        if self.level() == ValidationLevel::Moderate
+            && let Some(old) = old
+            && !validator.passes(old)?
+        {
+            return Ok(Verdict::Passes);
+        }
+        let mut info = DocBuilder::new();
+        if let Some(id) = new.get("_id") {
+            info.append("failingDocumentId", id);
+        }
+        let details = failure_details(validator.spec.as_raw(), &validator.context, new)?;
+        info.append_bson("details", &details);
+        let info = info.finish();
+        if self.action() == ValidationAction::Warn {
+            return Ok(Verdict::Warned(info));
+        }
+        let logged = (self.action() == ValidationAction::ErrorAndLog).then(|| info.clone());
+        let mut extra = DocBuilder::new();
+        extra.append_bson("errInfo", &info);
+        let error = Error::new(
+            ErrorCode::DOCUMENT_VALIDATION_FAILURE,
+            "Document failed validation",
+        );
+        Ok(Verdict::Refused {
+            error: error.with_extra(extra.finish()),
+            logged,
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! Inserts into capped collections, and what must go to make room for them.
+//!
+//! ```text
+//!   insert ─ the collection's writer? wait ─ record ids in order of commit ─┬─ the new record
+//!                                                                           └─ over the limit: the oldest go
+//!   oldest:  [ records of the unit's snapshot, from the last that went | the unit's own, in order ]
+//! ```
+//!
+//! One unit at a time inserts into a capped collection: it holds a lock on the empty key of its table,
+//! which no record has, from its first insert to its commit. So record ids become visible in their
+//! order, and who reads on from the last one that it saw misses none. Deletes and updates do not take the lock.
+//!
+//! Invariant: a new record and the removal of what it pushes out are in the same unit of work.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use sheaf_bson::{Error, ErrorCode, RawDoc, RecordId, Result};
+
+use crate::catalog::collection::{record_id_of, record_key};
+use crate::catalog::options::Capped;
+use crate::counters::CollectionSize;
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+use crate::write::unit::{Slot, WriteUnit};
+use crate::write::update::parse;
+
+/// The lock that the one writer holds; shorter than any record's key.
+const WRITER: &[u8] = b"";
+
+/// What a unit that inserts into a capped collection knows of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CappedWriter {
+    /// With the unit's own records, without those that it has removed.
+    documents: u64,
+    bytes: u64,
+    /// All records of the snapshot before this one are gone.
+    pub(crate) oldest: i64,
+    /// Records that the unit has inserted, and how many of them it has removed again.
+    inserted: Vec<RecordId>,
+    removed: usize,
+}
+
+/// What all know of a capped collection while it is open.
+#[derive(Debug)]
+pub(crate) struct CappedState {
+    /// All records before this one are gone: where to look for the oldest, past what was removed.
+    oldest: AtomicI64,
+    /// Counts commits of inserts.
+    commits: Mutex<u64>,
+    inserted: Condvar,
+}
+
+impl Default for CappedState {
+    fn default() -> Self {
+        CappedState {
+            oldest: AtomicI64::new(i64::MIN),
+            commits: Mutex::default(),
+            inserted: Condvar::new(),
+        }
+    }
+}
+
+impl CappedState {
+    /// The writer's unit is visible: wakes who waits for it.
+    pub(crate) fn committed(&self, writer: &CappedWriter) {
+        self.oldest.fetch_max(writer.oldest, Ordering::Relaxed);
+        *self.commits.lock() += 1;
+        self.inserted.notify_all();
+    }
+
+    /// How many commits of inserts there were: to be asked before looking for new records.
+    pub(crate) fn commits(&self) -> u64 {
+        *self.commits.lock()
+    }
+
+    /// Waits until there were more commits than `seen`, but no longer than `limit`. False: there were none.
+    /// A wait ends now and then, for the caller to look whether it still makes sense.
+    pub(crate) fn wait(&self, seen: u64, limit: Duration) -> bool {
+        let mut commits = self.commits.lock();
+        if *commits == seen {
+            self.inserted.wait_for(&mut commits, limit);
+        }
+        *commits != seen
+    }
+}
+
+impl CappedWriter {
+    fn is_over(&self, limit: &Capped) -> bool {
+        self.bytes > limit.bytes || limit.documents.is_some_and(|max| self.documents > max)
+    }
+}
+
+/// Errors: `OperationNotSupportedInTransaction` for a write to a capped collection inside one.
+pub(crate) fn check_transaction(unit: &WriteUnit, op: &OpContext, slot: Slot) -> Result<()> {
+    let collection = unit.collection(slot);
+    if op.transaction().is_none() || collection.options().capped().is_none() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+        format!(
+            "Collection '{}' is a capped collection. Writes in transactions are not allowed on capped collections.",
+            collection.ns()
+        ),
+    ))
+}
+
+impl WriteUnit {
+    /// Stores a new record of a capped collection, and removes the oldest while there is too much.
+    ///
+    /// Errors: `BadValue` for a document larger than the collection, those of [`WriteUnit::insert`]. Then
+    /// the unit is as it was, but for locks.
+    pub(crate) fn insert_capped(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        limit: &Capped,
+        doc: RawDoc<'_>,
+    ) -> Result<RecordId> {
+        if doc.len_bytes() as u64 > limit.bytes {
+            return Err(Error::bad_value(format!(
+                "object to insert exceeds cappedMaxSize: it has {} bytes, the collection keeps {}",
+                doc.len_bytes(),
+                limit.bytes
+            )));
+        }
+        let table = self.collection(slot).table();
+        self.lock(op, table, WRITER)?;
+        let mut writer = match self.capped_writer(slot).take() {
+            Some(writer) => writer,
+            None => {
+                // Nobody else inserts from now on.
+                let size = CollectionSize::of(self.db().storage(), table)?;
+                let state = &self.collection(slot).state.capped;
+                CappedWriter {
+                    documents: size.count,
+                    bytes: size.data_bytes,
+                    oldest: state.oldest.load(Ordering::Relaxed),
+                    ..CappedWriter::default()
+                }
+            }
+        };
+        let before = (writer.documents, writer.bytes, writer.oldest);
+        let (inserted, removed) = (writer.inserted.len(), writer.removed);
+        let savepoint = self.savepoint();
+        let stored = self.insert_record(op, slot, doc).and_then(|id| {
+            writer.documents += 1;
+            writer.bytes += doc.len_bytes() as u64;
+            writer.inserted.push(id.clone());
+            while writer.is_over(limit) && self.remove_oldest(op, slot, &mut writer)? {}
+            Ok(id)
+        });
+        match &stored {
+            Ok(_) => self.release(savepoint),
+            Err(_) => {
+                self.rollback_to(savepoint);
+                (writer.documents, writer.bytes, writer.oldest) = before;
+                writer.inserted.truncate(inserted);
+                writer.removed = removed;
+            }
+        }
+        *self.capped_writer(slot) = Some(writer);
+        stored
+    }
+
+    /// Removes the oldest record but the one that was inserted last; false when there is no other.
+    fn remove_oldest(
+        &mut self,
+        op: &OpContext,
+        slot: Slot,
+        writer: &mut CappedWriter,
+    ) -> Result<bool> {
+        let id = match self.oldest_of_snapshot(slot, writer.oldest)? {
+            Some(id) => id,
+            None if writer.removed + 1 < writer.inserted.len() => {
+                writer.removed += 1;
+                writer.inserted[writer.removed - 1].clone()
+            }
+            None => return Ok(false),
+        };
+        self.lock_record(op, slot, &id)?;
+        writer.oldest = id.number().map_or(writer.oldest, |number| number + 1);
+        if let Some(bytes) = self.document(slot, &id)? {
+            let doc = parse(&bytes)?;
+            self.remove_record(op, slot, &id, doc)?;
+            writer.documents = writer.documents.saturating_sub(1);
+            writer.bytes = writer.bytes.saturating_sub(doc.len_bytes() as u64);
+        }
+        Ok(true)
+    }
+
+    /// The first record of the unit's snapshot from `from` on.
+    fn oldest_of_snapshot(&mut self, slot: Slot, from: i64) -> Result<Option<RecordId>> {
+        let table = self.collection(slot).table();
+        let cursor = self.base_cursor(table)?;
+        match cursor.seek(&record_key(&RecordId::new(from))).coded()? {
+            true => Ok(record_id_of(cursor.key())),
+            false => Ok(None),
+        }
+    }
+}

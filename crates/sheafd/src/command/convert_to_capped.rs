@@ -1,0 +1,25 @@
+//! `convertToCapped`: makes a collection a capped one, with its newest documents.
+
+use sheaf_bson::{DocBuilder, Error};
+use sheaf_db::catalog::options::Capped;
+
+use super::context::CommandContext;
+use super::fields;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "convertToCapped";
+    let namespace = cx.collection()?;
+    let mut limit = None;
+    for element in cx.arguments() {
+        match element.key() {
+            "size" => limit = Some(Capped::parse_size(NAME, element.value())?),
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    let limit = limit.ok_or_else(|| fields::missing(NAME, "size"))?;
+    let db = cx.server.db.clone();
+    db.convert_to_capped(&cx.op, &namespace, limit)?;
+    cx.server.cursors.kill_where(|ns, _| *ns == namespace);
+    Ok(())
+}

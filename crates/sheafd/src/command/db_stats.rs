@@ -10,12 +10,12 @@ use super::fields;
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "dbStats";
     sheaf_db::check_database_name(cx.db)?;
-    let mut scale = 1;
+    let (mut scale, mut free_storage) = (1, false);
     for element in cx.arguments() {
         match element.key() {
             "scale" => scale = positive_scale(NAME, &element)?,
             "freeStorage" => {
-                fields::integer(NAME, &element)?;
+                free_storage = fields::integer(NAME, &element)? != 0;
             }
             _ => return Err(cx.unknown_field(&element)),
         }
@@ -25,7 +25,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let scaled = |bytes: u64| bytes as f64 / scale as f64;
     out.append("db", cx.db);
     out.append("collections", stats.collections as i64);
-    out.append("views", 0i64);
+    let catalog = cx.server.db.catalog();
+    let views = catalog.database(cx.db).map_or(0, |db| db.views().count());
+    out.append("views", views as i64);
     out.append("objects", size.count as i64);
     out.append(
         "avgObjSize",
@@ -37,9 +39,18 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     );
     out.append("dataSize", scaled(size.data_bytes));
     out.append("storageSize", scaled(size.storage_bytes));
+    // Free pages are the file's, and no collection's or database's.
+    let free = |out: &mut DocBuilder, name: &str| {
+        if free_storage {
+            out.append(name, 0.0);
+        }
+    };
+    free(out, "freeStorageSize");
     out.append("indexes", stats.indexes as i64);
     out.append("indexSize", scaled(stats.index_bytes));
+    free(out, "indexFreeStorageSize");
     out.append("totalSize", scaled(stats.total_bytes()));
+    free(out, "totalFreeStorageSize");
     out.append("scaleFactor", scale);
     let (total, used) = cx.server.file_system();
     out.append("fsUsedSize", scaled(used));

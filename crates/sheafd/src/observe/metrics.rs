@@ -65,7 +65,21 @@ impl Metrics {
             self.user_asserts.fetch_add(1, Relaxed);
         }
         let counts = finished.op.counters().counts();
+        // What a bulkWrite consists of counts as if it had come alone.
+        let parts = match command.name {
+            "bulkWrite" => report.writes.as_slice(),
+            _ => &[],
+        };
+        for write in parts {
+            let (opcounter, times) = match write.kind {
+                "insert" => (0, write.n_inserted),
+                "update" => (2, 1),
+                _ => (3, 1),
+            };
+            self.opcounters[opcounter].fetch_add(times, Relaxed);
+        }
         let (opcounter, times) = match command.name {
+            "bulkWrite" => (5, 0),
             "insert" => (0, counts.docs_inserted),
             "find" => (1, 1),
             "update" => (2, report.writes.len() as u64),

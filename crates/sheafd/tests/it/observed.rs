@@ -683,3 +683,139 @@ fn current_op_shows_what_waits_too() {
         "{own:?}"
     );
 }
+
+#[test]
+fn statistics_follow_what_is_stored() {
+    let server = Server::start();
+    let mut client = server.client();
+    for text in [
+        "{insert: 'a', documents: [{_id: 1, s: 'xxxxxxxxxx'}, {_id: 2, s: 'y'}]}",
+        "{insert: 'b', documents: [{_id: 1}]}",
+        "{create: 'v', viewOn: 'a', pipeline: []}",
+        "{createIndexes: 'a', indexes: [{key: {s: 1}, name: 's'}]}",
+        "{find: 'a', filter: {s: 'y'}}",
+        "{find: 'a', filter: {n: 1}}",
+    ] {
+        client.ok(&command(text));
+    }
+    let stats = client.ok(&command("{dbStats: 1, freeStorage: 1}"));
+    for (name, n) in [
+        ("collections", 2),
+        ("views", 1),
+        ("objects", 3),
+        ("indexes", 3),
+    ] {
+        assert_eq!(int(&stats, name), n, "{name} in {stats:?}");
+    }
+    // The bytes of the documents in BSON: 14 for {_id}, 8 and its characters and a zero for {s}.
+    let bytes = (14 + 8 + 10) + (14 + 8 + 1) + 14;
+    assert_eq!(
+        stats.get("dataSize").and_then(|v| v.as_f64()),
+        Some(f64::from(bytes))
+    );
+    assert!(stats.get("totalFreeStorageSize").is_some());
+    let of = batch(&client.ok(&command(
+        "{aggregate: 'a', pipeline: [{$collStats: {storageStats: {}, count: {}, latencyStats: {histograms: true}, queryExecStats: {}}}], cursor: {}}",
+    )));
+    let part = |name: &str| {
+        of[0]
+            .get(name)
+            .and_then(|v| v.as_document())
+            .unwrap()
+            .to_buf()
+    };
+    assert_eq!(int(&of[0], "count"), 2);
+    let storage = part("storageStats");
+    assert_eq!(
+        (
+            int(&storage, "count"),
+            int(&storage, "size"),
+            int(&storage, "nindexes")
+        ),
+        (2, 55, 2)
+    );
+    let scans = part("queryExecStats");
+    assert_eq!(
+        int(
+            &scans
+                .get("collectionScans")
+                .unwrap()
+                .as_document()
+                .unwrap()
+                .to_buf(),
+            "total"
+        ),
+        1
+    );
+    let latency = part("latencyStats");
+    let of_kind = |kind: &str| {
+        latency
+            .get(kind)
+            .and_then(|v| v.as_document())
+            .unwrap()
+            .to_buf()
+    };
+    assert_eq!(
+        (
+            int(&of_kind("reads"), "ops"),
+            int(&of_kind("writes"), "ops")
+        ),
+        (2, 1)
+    );
+    let histogram = of_kind("reads");
+    let histogram = histogram
+        .get("histogram")
+        .and_then(|v| v.as_array())
+        .unwrap();
+    let counted: i64 = histogram
+        .iter()
+        .map(|bucket| int(&bucket.as_document().unwrap().to_buf(), "count"))
+        .sum();
+    assert_eq!(counted, 2);
+    let indexes = batch(&client.ok(&command(
+        "{aggregate: 'a', pipeline: [{$indexStats: {}}], cursor: {}}",
+    )));
+    let mut uses: Vec<(String, i64)> = indexes
+        .iter()
+        .map(|index| {
+            let accesses = index
+                .get("accesses")
+                .and_then(|v| v.as_document())
+                .unwrap()
+                .to_buf();
+            (
+                index
+                    .get("name")
+                    .and_then(|v| v.as_str())
+                    .unwrap()
+                    .to_owned(),
+                int(&accesses, "ops"),
+            )
+        })
+        .collect();
+    uses.sort();
+    assert_eq!(uses, [("_id_".to_owned(), 0), ("s".to_owned(), 1)]);
+    // A bulkWrite counts as what it consists of.
+    let counters = |client: &mut Client| {
+        let status = client.ok(&command("{serverStatus: 1, $db: 'admin'}"));
+        let counters = status
+            .get("opcounters")
+            .and_then(|v| v.as_document())
+            .unwrap()
+            .to_buf();
+        ["insert", "update", "delete"].map(|name| int(&counters, name))
+    };
+    let before = counters(&mut client);
+    client.ok(&command(
+        "{bulkWrite: 1, ops: [{insert: 0, document: {}}, {insert: 0, document: {}}, {update: 0, filter: {}, updateMods: {$set: {a: 1}}}, {delete: 0, filter: {}}], nsInfo: [{ns: 'test.b'}], $db: 'admin'}",
+    ));
+    let after = counters(&mut client);
+    assert_eq!(
+        [
+            after[0] - before[0],
+            after[1] - before[1],
+            after[2] - before[2]
+        ],
+        [2, 1, 1]
+    );
+}

@@ -8,6 +8,7 @@
 //!   space MINUTES [SNAPSHOT_S]    the file under updates, with a snapshot of so many seconds always open; then most is deleted
 //!   latency [SECONDS]             a reader's p50, p99, p99.9: idle, beside checkpoints, beside an index build
 //!   recovery [MB ...]             opening after a crash, with so much log to replay
+//!   changes [N ...]               the same, with so many values changed in one place: logged whole, and as what changed
 //!   memory DATA_MB                reads and writes on so much data; what is resident
 //! ```
 
@@ -48,7 +49,8 @@ fn main() -> Result<()> {
     }
     let Some((what, rest)) = rest.split_first() else {
         return Err(
-            "say what to measure: amplification, space, latency, recovery or memory".into(),
+            "say what to measure: amplification, space, latency, recovery, changes or memory"
+                .into(),
         );
     };
     let mut numbers = Vec::new();
@@ -70,6 +72,12 @@ fn main() -> Result<()> {
                 numbers = vec![16, 64, 256, 1024];
             }
             recovery(&options, &numbers)
+        }
+        "changes" => {
+            if numbers.is_empty() {
+                numbers = vec![100_000, 400_000];
+            }
+            changes(&options, &numbers)
         }
         "memory" => memory(&options, first(4096)),
         _ => Err(format!("what is {what}?").into()),
@@ -328,7 +336,6 @@ fn recovery(options: &Options, sizes: &[u64]) -> Result<()> {
     );
     for &mb in sizes {
         let folder = tempfile::tempdir_in(&options.folder)?;
-        let crashed = tempfile::tempdir_in(&options.folder)?;
         let engine = Arc::new(SheafEngine::open(
             folder.path(),
             SheafOptions {
@@ -348,23 +355,76 @@ fn recovery(options: &Options, sizes: &[u64]) -> Result<()> {
                 records += 1;
             }
         }
-        engine.sync()?;
-        // A copy of the files while they are open is what a crash leaves.
-        for entry in std::fs::read_dir(folder.path())? {
-            let entry = entry?;
-            std::fs::copy(entry.path(), crashed.path().join(entry.file_name()))?;
-        }
-        engine.close()?;
-        drop(engine);
-        let start = Instant::now();
-        let again = open(options, crashed.path())?;
-        let took = start.elapsed().as_secs_f64();
+        let (_, took) = crash(options, &engine, folder.path())?;
         println!(
             "{mb:>12} {records:>12} {:>14.1} {:>12.0}",
             took * 1e3,
             mb as f64 / took
         );
-        again.close()?;
+    }
+    Ok(())
+}
+
+/// What opening takes after a crash: bytes of the log that are read, and seconds.
+fn crash(options: &Options, engine: &SheafEngine, folder: &Path) -> Result<(u64, f64)> {
+    engine.sync()?;
+    let crashed = tempfile::tempdir_in(&options.folder)?;
+    // A copy of the files while they are open is what a crash leaves.
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), crashed.path().join(entry.file_name()))?;
+    }
+    engine.close()?;
+    let start = Instant::now();
+    let again = open(options, crashed.path())?;
+    let took = start.elapsed().as_secs_f64();
+    let bytes = again.recovery().log_bytes;
+    again.close()?;
+    Ok((bytes, took))
+}
+
+/// Opening after values of 500 bytes, of a million in the tree, have been changed in one place, at random.
+fn changes(options: &Options, counts: &[u64]) -> Result<()> {
+    const KEYS: u64 = 1_000_000;
+    const BYTES: usize = 500;
+    println!(
+        "{:>12} {:>10} {:>12} {:>14}",
+        "changes", "logged", "log, MB", "open, ms"
+    );
+    for (count, delta) in counts.iter().flat_map(|n| [(*n, false), (*n, true)]) {
+        let folder = tempfile::tempdir_in(&options.folder)?;
+        let engine = SheafEngine::open(
+            folder.path(),
+            SheafOptions {
+                cache_bytes: (8 << 30).max(options.cache_bytes),
+                generation_bytes: Some(2 << 30),
+                checkpoint_interval: Duration::from_secs(3600),
+                ..SheafOptions::default()
+            },
+        )?;
+        load(&engine, KEYS, BYTES)?;
+        let snapshot = engine.snapshot()?;
+        for n in 0..count {
+            // Each key once, so that every base is read from the tree.
+            let key = key(n.wrapping_mul(7_919) % KEYS);
+            let base = snapshot.get(RECORDS, &key)?.ok_or("a key is missing")?;
+            let mut new = base.to_vec();
+            new[200..204].copy_from_slice(&(n as u32).to_le_bytes());
+            let mut batch = WriteBatch::new();
+            match delta {
+                true => batch.put_over(RECORDS, &key, new, &base),
+                false => batch.put(RECORDS, &key, new),
+            }
+            engine.apply(batch, Durability::Buffered)?;
+        }
+        drop(snapshot);
+        let (bytes, took) = crash(options, &engine, folder.path())?;
+        let how = if delta { "changes" } else { "whole" };
+        println!(
+            "{count:>12} {how:>10} {:>12.1} {:>14.1}",
+            bytes as f64 / 1e6,
+            took * 1e3
+        );
     }
     Ok(())
 }

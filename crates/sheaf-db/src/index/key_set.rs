@@ -194,6 +194,12 @@ impl KeySet {
         self.arrays.clear();
     }
 
+    /// How much memory it keeps, about, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        // The builder holds one key, and the bytes at least that one.
+        2 * self.bytes.capacity() + self.keys.capacity() * size_of::<Place>()
+    }
+
     /// Fills the empty set with the document's keys.
     pub(crate) fn generate(
         &mut self,

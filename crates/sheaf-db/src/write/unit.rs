@@ -11,6 +11,7 @@
 //! Invariant: whatever way the unit ends, index entries fit the records, and planners know of every
 //! multikey path before a document that has it can be seen.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -116,12 +117,33 @@ struct Lent {
     bytes: u64,
 }
 
-/// Buffers that live from document to document.
+/// Buffers that live from document to document, and from unit to unit of a thread.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) old: Vec<KeySet>,
     pub(crate) new: Vec<KeySet>,
     pub(crate) entry: EntryKey,
+}
+
+/// What a thread keeps of its last unit's buffers, at most, in bytes.
+const SCRATCH_MAX: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    /// Those of the last unit that ended on this thread, or new ones.
+    fn take() -> Scratch {
+        SCRATCH.take().unwrap_or_default()
+    }
+
+    fn give_back(self) {
+        let held = |sets: &[KeySet]| sets.iter().map(KeySet::held_bytes).sum::<usize>();
+        if held(&self.old) + held(&self.new) <= SCRATCH_MAX {
+            SCRATCH.set(Some(self));
+        }
+    }
 }
 
 struct OpenCollection {
@@ -209,7 +231,7 @@ impl Db {
             patience,
             holds_locks: false,
             stats: WriteStats::default(),
-            scratch: Scratch::default(),
+            scratch: Scratch::take(),
             lent: None,
         })
     }
@@ -552,6 +574,7 @@ impl WriteUnit {
         if reservation.is_none() && !self.unit.is_empty() {
             db.tick_without_entry();
         }
+        std::mem::take(&mut self.scratch).give_back();
         let (_, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
         op.counters().bytes_logged.add(logged);
         for open in &self.collections {

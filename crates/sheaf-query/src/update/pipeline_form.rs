@@ -24,13 +24,18 @@ pub(super) fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipe
     }
 }
 
-/// The document after the stages, its `_id` kept, and the top-level fields that differ.
+/// The document after the stages, its `_id` kept and in front, and the top-level fields that differ.
 pub(super) fn apply(pipeline: &Pipeline, old: RawDoc<'_>) -> Result<(DocBuf, ModifiedPaths)> {
     let mut new = pipeline.transform(old)?;
-    if let (Some(id), None) = (old.get_element("_id"), new.get("_id")) {
+    let made = new.as_raw();
+    if let Some(id) = made.get_element("_id").or(old.get_element("_id"))
+        && made.first().is_none_or(|first| first.key() != "_id")
+    {
         let mut with_id = DocBuilder::new();
         with_id.append_raw_element(id);
-        with_id.extend(new.as_raw());
+        for element in made.iter().filter(|e| e.key_bytes() != b"_id") {
+            with_id.append_raw_element(element);
+        }
         new = with_id.finish();
     }
     document_rules::check_depth(new.as_raw())?;

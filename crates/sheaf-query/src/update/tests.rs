@@ -161,7 +161,7 @@ macro_rules! scripts {
 
 scripts! {
     set unset inc_mul min_max rename current_date bit push add_to_set pop pull positional
-    array_filters replacement upsert paths conflicts errors pipeline
+    array_filters replacement upsert paths conflicts errors pipeline edges
 }
 
 #[test]

@@ -131,11 +131,17 @@ impl Pieces<'_, '_> {
                 // All the rest, from wherever the base was read.
                 return self.copy(j, base.len() - (new.len() - j), new.len() - j);
             }
+            if new.len() - j <= BLOCK {
+                // Something new at the end: no block of the base fits any more.
+                return self.literal(new.len());
+            }
             if let Some(near) = agree_near(&base[i..], &new[j..]) {
                 (i, j) = (i + near, j + near);
                 continue;
             }
-            if suffix >= COPY_MIN && tail - j <= NEAR_END {
+            // With what both end with near by, or with all of the base behind, it is not worth looking for more.
+            let ended = base.len() - i <= COPY_MIN && new.len() - j <= NEAR_END;
+            if ended || suffix >= COPY_MIN && tail - j <= NEAR_END {
                 (i, j) = (base.len() - suffix, tail);
                 continue;
             }

@@ -1,0 +1,99 @@
+//! Whether two specs are the same index, or clash.
+//!
+//! Their *signature* decides: key pattern (1 equals 1.0), collation, partial filter, sparse, unique. Indexes
+//! of different signature live side by side as long as their names differ.
+//!
+//! | name | signature | other options | answer |
+//! |------|-----------|---------------|--------|
+//! | same | same      | same          | there already, nothing to do |
+//! | same | same      | differ        | IndexOptionsConflict (85) |
+//! | same | differs   | -             | IndexKeySpecsConflict (86) |
+//! | new  | same      | -             | IndexOptionsConflict (85) |
+//! | new  | differs   | -             | a new index |
+
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, Result, compare_docs};
+
+use super::IndexSpec;
+
+/// How a spec relates to an index that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpecRelation {
+    /// Neither name nor signature in common.
+    Unrelated,
+    /// The same index.
+    Identical,
+}
+
+impl IndexSpec {
+    /// Whether an index with this key pattern, partial filter, sparseness and uniqueness would hold
+    /// the same keys and refuse the same documents.
+    pub fn same_signature(&self, other: &IndexSpec) -> bool {
+        let same = |a: &Option<DocBuf>, b: &Option<DocBuf>| match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => compare_docs(a.as_raw(), b.as_raw()).is_eq(),
+            _ => false,
+        };
+        same(&self.partial_filter, &other.partial_filter)
+            && same(&self.wildcard_projection, &other.wildcard_projection)
+            && self.same_key(other.key.as_raw())
+            && self.collator() == other.collator()
+            && self.sparse == other.sparse
+            && self.unique == other.unique
+    }
+
+    /// Whether the key pattern is this one; 1 equals 1.0.
+    pub fn same_key(&self, key: RawDoc<'_>) -> bool {
+        compare_docs(self.key.as_raw(), key).is_eq()
+    }
+
+    /// Compares a spec that is asked for with an index that exists.
+    /// Errors: `IndexOptionsConflict`, `IndexKeySpecsConflict`.
+    pub fn relate(&self, existing: &IndexSpec) -> Result<SpecRelation> {
+        let same_name = self.name == existing.name;
+        let same_signature = self.same_signature(existing);
+        let same_options = self.expire_after_seconds == existing.expire_after_seconds
+            && self.hidden == existing.hidden;
+        let both = || {
+            format!(
+                "Requested index: {}, existing index: {}",
+                self.to_doc(),
+                existing.to_doc()
+            )
+        };
+        match (same_name, same_signature, same_options) {
+            (true, true, true) => Ok(SpecRelation::Identical),
+            (true, true, false) => Err(Error::new(
+                ErrorCode::INDEX_OPTIONS_CONFLICT,
+                format!(
+                    "An equivalent index already exists with the same name but different options. \
+                     {}",
+                    both()
+                ),
+            )),
+            (true, false, _) => Err(Error::new(
+                ErrorCode::INDEX_KEY_SPECS_CONFLICT,
+                format!(
+                    "An existing index has the same name as the requested index. When index names \
+                     are not specified, they are auto generated and can cause conflicts. Give the \
+                     index another name. {}",
+                    both()
+                ),
+            )),
+            (false, true, true) => Err(Error::new(
+                ErrorCode::INDEX_OPTIONS_CONFLICT,
+                format!(
+                    "Index already exists with a different name: {}",
+                    existing.name
+                ),
+            )),
+            (false, true, false) => Err(Error::new(
+                ErrorCode::INDEX_OPTIONS_CONFLICT,
+                format!(
+                    "An equivalent index already exists with a different name and options. {}",
+                    both()
+                ),
+            )),
+            (false, false, _) => Ok(SpecRelation::Unrelated),
+        }
+    }
+}

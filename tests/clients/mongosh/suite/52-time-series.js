@@ -81,7 +81,10 @@ test('explain says which buckets were read', () => {
   same([Number(unpack.nBucketsUnpacked), Number(unpack.nReturned)], [1, 3]);
   const none = db.weather.find({ temp: { $gt: 99 } }).explain('executionStats');
   same([Number(none.stages[1].nBucketsUnpacked), Number(none.stages[1].nBucketsSkipped)], [0, 3]);
-  const gone = db.weather.explain('executionStats').remove({ 'sensor.id': 1, temp: { $gt: 24 } });
+  const gone = db.runCommand({
+    explain: { delete: 'weather', deletes: [{ q: { 'sensor.id': 1, temp: { $gt: 24 } }, limit: 0 }] },
+    verbosity: 'executionStats',
+  });
   const modify = gone.executionStats.executionStages;
   same([modify.stage, modify.opType, Number(modify.nBucketsUnpacked)], ['TS_MODIFY', 'deleteMany', 1]);
 });

@@ -46,7 +46,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => at + 1,
         };
         let namespace = &request.namespaces[request.ops[at].namespace];
-        if cx.server.db.catalog().view(namespace).is_some() {
+        let catalog = cx.server.db.catalog();
+        if catalog.view(namespace).is_some() && catalog.timeseries(namespace).is_none() {
             let last = if ordered { at + 1 } else { end };
             for place in at..last {
                 results.failed(

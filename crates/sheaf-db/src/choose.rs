@@ -153,10 +153,24 @@ impl Choice<'_> {
                 }
             }
         }
-        if by_branch && let Some(planned) = self.by_branch(query)? {
+        // Branch by branch nobody asks for an order: where the whole gives a page in it, that is tried.
+        let pages =
+            self.params.statistics.is_some() && query.sort.is_some() && query.limit.is_some();
+        let whole = match by_branch && pages {
+            true => Some(planner::plan_all(query, self.params)?)
+                .filter(|whole| whole.solutions.iter().any(|s| !s.has_blocking_stage)),
+            false => None,
+        };
+        if by_branch
+            && whole.is_none()
+            && let Some(planned) = self.by_branch(query)?
+        {
             return self.single(&cx, planned, budget);
         }
-        let planned = planner::plan_all(query, self.params)?;
+        let planned = match whole {
+            Some(whole) => whole,
+            None => planner::plan_all(query, self.params)?,
+        };
         if planned.solutions.len() == 1 {
             return self.single(&cx, planned, budget);
         }

@@ -15,17 +15,18 @@
 //! disk, and a collection whose queries leave no choice never has one.
 
 use std::cell::OnceCell;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sheaf_bson::RawDoc;
 use sheaf_bson::error_code::Error;
-use sheaf_bson::keystring;
+use sheaf_bson::keystring::{self, Directions};
 use sheaf_bson::record_id::RecordKeyBytes;
-use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState};
+use sheaf_query::planner::bounds_checker::{EncodedEnd, IndexBoundsChecker, KeyState};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::IndexScanNode;
 use sheaf_query::planner::statistics::{KeyEstimate, Prefixes, Statistics};
@@ -70,6 +71,9 @@ struct IndexSample {
     docs: u64,
     /// Those are all there are.
     whole: bool,
+    /// For so many leading fields, less one: prefixes that the sample has several
+    /// times, and once. Counted at the first question.
+    prefixes: OnceLock<Vec<(u64, u64)>>,
 }
 
 /// A sample, kept until it is out of date.
@@ -178,7 +182,32 @@ impl IndexSample {
         let bounds = encoded_bounds(&scan.bounds, directions, forward)?;
         let mut checker = IndexBoundsChecker::default();
         let mut hits = 0.0;
-        if checker.start(&bounds).is_some() {
+        if let Some(range) = bounds.simple_range() {
+            let (low, high) = match forward {
+                true => (
+                    (&range.start, range.start_inclusive),
+                    (&range.end, range.end_inclusive),
+                ),
+                false => (
+                    (&range.end, range.end_inclusive),
+                    (&range.start, range.start_inclusive),
+                ),
+            };
+            let before = |(ends, inclusive): (&Vec<&EncodedEnd>, bool), is_low: bool| {
+                self.keys.partition_point(|(key, _)| {
+                    let order = compare_leading(key, ends, directions);
+                    // An inclusive low end lies before its own keys, a high one behind them.
+                    order.is_lt() || order.is_eq() && inclusive != is_low
+                })
+            };
+            let from = before(low, true);
+            let to = match high.0.is_empty() {
+                true => self.keys.len(),
+                false => before(high, false).max(from),
+            };
+            let from = if low.0.is_empty() { 0 } else { from };
+            hits = self.keys[from..to].iter().map(|(_, n)| n).sum();
+        } else if checker.start(&bounds).is_some() {
             for at in 0..self.keys.len() {
                 let (key, stands_for) = match forward {
                     true => &self.keys[at],
@@ -219,31 +248,62 @@ impl IndexSample {
     /// several times are few: the former count for the root of what they could
     /// stand for.
     fn distinct_prefixes(&self, index: &IndexEntry, fields: usize, records: u64) -> Option<u64> {
-        let directions = directions_of(index);
-        let (mut several, mut single) = (0u64, 0u64);
-        let mut run: Option<(&[u8], u64)> = None;
-        let mut close = |run: Option<(&[u8], u64)>| match run {
-            Some((_, 1)) => single += 1,
-            Some(_) => several += 1,
-            None => {}
-        };
-        for (key, _) in &self.keys {
-            let mut end = 0;
-            for field in 0..fields {
-                end = keystring::field_end(key, end, directions.is_descending(field))?;
-            }
-            run = match run {
-                Some((prefix, n)) if *prefix == key[..end] => Some((prefix, n + 1)),
-                before => {
-                    close(before);
-                    Some((&key[..end], 1))
-                }
-            };
-        }
-        close(run);
+        let counted = self.prefixes.get_or_init(|| self.count_prefixes(index));
+        let &(several, single) = counted.get(fields.checked_sub(1)?)?;
         let unseen = self.scale(records).max(1.0).sqrt();
         Some(several + (single as f64 * unseen) as u64)
     }
+
+    /// See [`IndexSample::prefixes`]; empty if a key is none.
+    fn count_prefixes(&self, index: &IndexEntry) -> Vec<(u64, u64)> {
+        let directions = directions_of(index);
+        let fields = index.fields.len();
+        let mut counts = vec![(0, 0); fields];
+        // How often the prefixes of the key before were met in a row.
+        let mut runs = vec![0u64; fields];
+        let close = |count: &mut (u64, u64), run: u64| match run {
+            0 => {}
+            1 => count.1 += 1,
+            _ => count.0 += 1,
+        };
+        let mut before: &[u8] = &[];
+        for (key, _) in &self.keys {
+            let (mut start, mut same) = (0, true);
+            for field in 0..fields {
+                let Some(end) = keystring::field_end(key, start, directions.is_descending(field))
+                else {
+                    return Vec::new();
+                };
+                same &= before.get(start..end) == Some(&key[start..end]);
+                if !same {
+                    close(&mut counts[field], std::mem::take(&mut runs[field]));
+                }
+                runs[field] += 1;
+                start = end;
+            }
+            before = key;
+        }
+        for (count, run) in counts.iter_mut().zip(runs) {
+            close(count, run);
+        }
+        counts
+    }
+}
+
+/// The order of a key's leading fields and as many encoded values.
+fn compare_leading(key: &[u8], ends: &[&EncodedEnd], directions: Directions) -> Ordering {
+    let mut start = 0;
+    for (field, end) in ends.iter().enumerate() {
+        let Some(stop) = keystring::field_end(key, start, directions.is_descending(field)) else {
+            return Ordering::Less;
+        };
+        let order = key[start..stop].cmp(end.as_slice());
+        if order.is_ne() {
+            return order;
+        }
+        start = stop;
+    }
+    Ordering::Equal
 }
 
 /// The statistics of one view of a collection.

@@ -27,7 +27,7 @@ use crate::planner::index_entry::IndexEntry;
 
 /// The shape as text; only good for comparing and hashing.
 pub fn encode(query: &CanonicalQuery) -> String {
-    let mut out = String::new();
+    let mut out = String::with_capacity(128);
     write_filter(&query.filter, &mut out);
     if let Some(sort) = &query.sort {
         out.push_str("~s");
@@ -92,7 +92,17 @@ pub fn plan_cache_text(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> S
 }
 
 fn write_path(path: &str, out: &mut String) {
-    let _ = write!(out, "({}:{path})", path.len());
+    out.push('(');
+    // Every lookup in the plan cache comes by here, for every predicate.
+    match path.len() {
+        len @ 0..10 => out.push((b'0' + len as u8) as char),
+        len => {
+            let _ = write!(out, "{len}");
+        }
+    }
+    out.push(':');
+    out.push_str(path);
+    out.push(')');
 }
 
 fn write_list(name: &str, children: &[MatchExpression], out: &mut String) {

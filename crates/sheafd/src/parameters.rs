@@ -4,6 +4,7 @@
 //! One table names them all, with type, range and default. Values are single
 //! words read without a lock; whoever needs one asks by its [`Parameter`].
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
@@ -12,12 +13,23 @@ use sheaf_db::find::QueryOptions;
 use sheaf_db::plan_cache::CachePolicy;
 use sheaf_db::transaction_memory::{ALL_BYTES_MAX, EACH_BYTES_MAX};
 
+use crate::process::memory_limit;
+
 /// What a value may be.
 #[derive(Debug, Clone, Copy)]
 enum Type {
     Bool,
-    Int { min: i64, max: i64 },
-    Double { min: f64, max: f64 },
+    Int {
+        min: i64,
+        max: i64,
+    },
+    Double {
+        min: f64,
+        max: f64,
+    },
+    /// Text: `5%` of the memory, or a number with `MB`, `GB` or `TB`. Kept as bytes, or as
+    /// less than nothing for a percentage.
+    Memory,
 }
 
 struct Row {
@@ -79,6 +91,8 @@ parameters! {
     CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), 5000, true;
     /// Bytes that all plan caches together may tell about trials.
     CacheMaxSizeBytesBeforeStripDebugInfo = "internalQueryCacheMaxSizeBytesBeforeStripDebugInfo": int(0, i64::MAX), 536_870_912, true;
+    /// Memory of all plan caches together.
+    PlanCacheSize = "planCacheSize": Type::Memory, -5.0, true;
     /// By what an inactive entry's works grow when a trial was dearer.
     CacheWorksGrowthCoefficient = "internalQueryCacheWorksGrowthCoefficient": Type::Double { min: 1.0, max: f64::MAX }, 2.0, true;
     /// How many times its works a cached plan may need.
@@ -135,7 +149,7 @@ impl Default for Parameters {
 fn encode(value_type: Type, value: f64) -> u64 {
     match value_type {
         Type::Bool | Type::Int { .. } => (value as i64) as u64,
-        Type::Double { .. } => value.to_bits(),
+        Type::Double { .. } | Type::Memory => value.to_bits(),
     }
 }
 
@@ -211,11 +225,23 @@ impl Parameters {
         match ROWS[at].value {
             Type::Bool => out.append(key, self.bool(id)),
             Type::Double { .. } => out.append(key, self.double(id)),
+            Type::Memory => out.append(key, shown_memory(self.double(id)).as_str()),
             Type::Int { .. } => match i32::try_from(self.int(id)) {
                 Ok(n) => out.append(key, n),
                 Err(_) => out.append(key, self.int(id)),
             },
         };
+    }
+
+    fn plan_cache_bytes(&self) -> u64 {
+        static MEMORY: OnceLock<u64> = OnceLock::new();
+        match self.double(Parameter::PlanCacheSize) {
+            percent if percent < 0.0 => {
+                let memory = *MEMORY.get_or_init(|| memory_limit().unwrap_or(1 << 30));
+                (memory as f64 * -percent / 100.0) as u64
+            }
+            bytes => bytes as u64,
+        }
     }
 
     /// How queries run now.
@@ -244,6 +270,7 @@ impl Parameters {
                 trial_bytes_max: self
                     .int(Parameter::CacheMaxSizeBytesBeforeStripDebugInfo)
                     .unsigned_abs(),
+                bytes_max: self.plan_cache_bytes(),
                 works_growth: self.double(Parameter::CacheWorksGrowthCoefficient),
                 eviction_ratio: self.double(Parameter::CacheEvictionRatio),
             },
@@ -287,6 +314,16 @@ fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
                 None => Err(type_error(name, "a whole number", value)),
             }
         }
+        Type::Memory => match value {
+            RawValue::String(text) => match parse_memory(text) {
+                Some(value) => Ok(value.to_bits()),
+                None => Err(Error::bad_value(format!(
+                    "parameter {name} must be a percentage of the memory such as \"5%\", or a size \
+                     such as \"200MB\" or \"1.5GB\""
+                ))),
+            },
+            _ => Err(type_error(name, "a text", value)),
+        },
         Type::Double { min, max } => {
             let number = match value {
                 RawValue::String(text) => text.parse().ok(),
@@ -298,6 +335,36 @@ fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
                 None => Err(type_error(name, "a number", value)),
             }
         }
+    }
+}
+
+/// The units that a size of memory may have.
+const MEMORY_UNITS: [(&str, f64); 3] = [
+    ("MB", 1048576.0),
+    ("GB", 1073741824.0),
+    ("TB", 1099511627776.0),
+];
+
+/// Bytes, or less than nothing for a percentage; `None` if the text is neither.
+fn parse_memory(text: &str) -> Option<f64> {
+    let number = |text: &str| {
+        let number: f64 = text.trim().parse().ok()?;
+        (number.is_finite() && number >= 0.0).then_some(number)
+    };
+    if let Some(percent) = text.strip_suffix('%') {
+        return number(percent)
+            .filter(|n| *n > 0.0 && *n <= 100.0)
+            .map(|n| -n);
+    }
+    MEMORY_UNITS
+        .iter()
+        .find_map(|(unit, bytes)| Some((number(text.strip_suffix(unit)?)? * bytes).trunc()))
+}
+
+fn shown_memory(value: f64) -> String {
+    match value {
+        percent if percent < 0.0 => format!("{}%", -percent),
+        bytes => format!("{}MB", bytes / MEMORY_UNITS[0].1),
     }
 }
 
@@ -324,6 +391,19 @@ mod tests {
             parameters.double(Parameter::PlanEvaluationCollFraction),
             0.3
         );
+        let size = |text: &str| {
+            let set = parameters.set("planCacheSize", text.into(), false, None);
+            set.map(|()| parameters.plan_cache_bytes())
+        };
+        assert_eq!(size("200MB").unwrap(), 200 << 20);
+        assert_eq!(size("1.5GB").unwrap(), 3 << 29);
+        assert!(size("2%").unwrap() > 0);
+        for bad in ["5", "%", "-1MB", "101%", "0%", "MB", "x GB", ""] {
+            assert_eq!(size(bad).unwrap_err().code(), ErrorCode::BAD_VALUE, "{bad}");
+        }
+        let mut shown = DocBuilder::new();
+        parameters.append("planCacheSize", &mut shown);
+        assert_eq!(shown.finish(), sheaf_bson::doc! {"planCacheSize": "2%"});
         let mut was = DocBuilder::new();
         parameters
             .set("notablescan", true.into(), false, Some(&mut was))

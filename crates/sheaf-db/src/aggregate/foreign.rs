@@ -596,8 +596,8 @@ impl Template {
         solution.root.for_each_scan_mut(&mut |scan| {
             if let IndexBounds::Fields(fields) = &mut scan.bounds {
                 for (field, index_field) in fields.iter_mut().zip(&scan.index.fields) {
-                    if field.name == path {
-                        let list = list.clone().named(path);
+                    if field.is_over(path) {
+                        let list = list.clone().named(&index_field.path);
                         let descending = (index_field.direction < 0) != (scan.direction < 0);
                         *field = if descending { list.reversed() } else { list };
                     }
@@ -617,9 +617,9 @@ fn scan_fits(scan: &IndexScanNode, path: &str) -> bool {
     };
     let points = fields
         .iter()
-        .filter(|field| field.name == path)
+        .filter(|field| field.is_over(path))
         .all(OrderedIntervalList::is_union_of_points);
-    fields.iter().any(|field| field.name == path)
+    fields.iter().any(|field| field.is_over(path))
         && points
         && matches!(scan.index.kind, IndexKind::Btree)
         && scan.index.partial_filter.is_none()

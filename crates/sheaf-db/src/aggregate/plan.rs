@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::DocBuf;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, DocBuilder};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::pipeline::{CursorPrefix, DistinctLike, DistinctTake};
-use sheaf_query::planner;
 use sheaf_query::planner::bounds::{IndexBounds, OrderedIntervalList};
 use sheaf_query::planner::index_entry::{IndexEntry, IndexKind};
-use sheaf_query::planner::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
-use sheaf_query::planner::statistics::Statistics;
+use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
+use sheaf_query::planner::statistics::{FETCH_COST, SCAN_COST, SEEK_COST, Statistics};
+use sheaf_query::planner::{self, PlannerParams};
 
 use super::AggregateContext;
 use crate::catalog::ReadView;
@@ -63,9 +63,17 @@ pub(super) fn plan(
         return plain();
     };
     if let Some(distinct) = &prefix.distinct
-        && let Some(solution) = one_of_each(prefix, distinct, &query, &indexes)
+        && hint.is_none()
+        && let Some(order) = order_of(distinct, prefix)
     {
-        return Ok((Arc::new(query), Some(solution)));
+        let sorted = CursorPrefix {
+            sort: Some(order),
+            ..prefix.clone()
+        };
+        let query = sorted_query(cx, &sorted)?;
+        if let Some(solution) = one_of_each(distinct, &query, &params)? {
+            return Ok((Arc::new(query), Some(solution)));
+        }
     }
     // Only an index can make it worth while to read fewer fields.
     if find::indexes(view).len() <= 1 && !prefix_reads_only_id(prefix) {
@@ -75,9 +83,19 @@ pub(super) fn plan(
     if let Some(distinct) = &prefix.distinct
         && distinct.take == DistinctTake::Any
         && let Ok(path) = FieldPath::parse(&distinct.path)
-        && let Some(solution) = planner::plan_distinct(&reduced, &path, &params)?
     {
-        return Ok((Arc::new(reduced), Some(solution)));
+        // Documents without the path are a group too, and some indexes lack them.
+        let mut whole = Vec::new();
+        let mut params = params.clone();
+        if reduced.filter.is_trivially_true() {
+            let is_whole = |i: &&Arc<IndexEntry>| !i.sparse && i.wildcard().is_none();
+            whole.extend(indexes.iter().filter(is_whole).cloned());
+            params.indexes = &whole;
+        }
+        let hinted_away = hint.is_some() && params.indexes.len() < indexes.len();
+        if !hinted_away && let Some(solution) = planner::plan_distinct(&reduced, &path, &params)? {
+            return Ok((Arc::new(reduced), Some(solution)));
+        }
     }
     // Fewer fields pay only where no document is read for them.
     let covered = planner::plan(&reduced, &params)?
@@ -89,97 +107,118 @@ pub(super) fn plan(
     plain()
 }
 
-/// A scan of one key for each value of the path, when an index has the documents in the order of which
-/// the group wants the first or the last.
+/// The order in which the first document (or the last) of each group is the one that is wanted.
+fn order_of(distinct: &DistinctLike, prefix: &CursorPrefix) -> Option<DocBuf> {
+    match &distinct.take {
+        DistinctTake::Any => None,
+        DistinctTake::First | DistinctTake::Last => prefix.sort.clone(),
+        DistinctTake::Least(value) | DistinctTake::Greatest(value) => {
+            // Of one path both, there is nothing to find.
+            (*value != distinct.path).then(|| {
+                let mut order = DocBuilder::new();
+                order.append(&distinct.path, 1);
+                order.append(value, 1);
+                order.finish()
+            })
+        }
+    }
+}
+
+fn sorted_query(cx: &AggregateContext, prefix: &CursorPrefix) -> Result<CanonicalQuery, Error> {
+    let spec = FindSpec {
+        filter: Some(prefix.filter.as_raw()),
+        sort: prefix.sort.as_ref().map(DocBuf::as_raw),
+        ..Default::default()
+    };
+    CanonicalQuery::with_context(spec, cx.parse())
+}
+
+/// A scan of one key for each value of the path, when an index has the documents that match in the
+/// order of which the group wants the first or the last.
 ///
 /// ```text
 ///   $sort {a: 1, b: 1}, $group by a, $first      index {a: 1, b: 1}   forward, the first key of each a
 ///                                  $last                              backward
+///                       $group by a, $min of b                        forward, the first b but null
+///   $match {x: 1}, the same                      index {x: 1, a: 1, b: 1}
 /// ```
 fn one_of_each(
-    prefix: &CursorPrefix,
     distinct: &DistinctLike,
     query: &CanonicalQuery,
-    indexes: &[Arc<IndexEntry>],
-) -> Option<QuerySolution> {
-    let backward = match distinct.take {
-        DistinctTake::First => false,
-        DistinctTake::Last => true,
-        DistinctTake::Any => return None,
+    params: &PlannerParams<'_>,
+) -> Result<Option<QuerySolution>, Error> {
+    let (backward, value) = match &distinct.take {
+        DistinctTake::First => (false, None),
+        DistinctTake::Last => (true, None),
+        DistinctTake::Least(value) => (false, Some(value)),
+        DistinctTake::Greatest(value) => (true, Some(value)),
+        DistinctTake::Any => return Ok(None),
     };
-    let sort = query.sort.as_ref()?;
-    if !prefix.filter.is_empty() || query.hint.is_some() {
-        return None;
+    // Keys by a collation have lost the text.
+    if query.collator.is_some() {
+        return Ok(None);
     }
-    let spec = sort.serialize();
-    let wanted: Vec<(&str, i64)> = spec
-        .iter()
-        .map(|field| Some((field.key(), field.value().as_i64_exact()?)))
-        .collect::<Option<_>>()?;
-    indexes.iter().find_map(|index| {
+    let solutions = planner::plan(query, params)?;
+    Ok(solutions.iter().find_map(|solution| {
+        let SolutionNode::Fetch {
+            filter: None,
+            child,
+        } = &solution.root
+        else {
+            return None;
+        };
+        let SolutionNode::IndexScan(scan) = &**child else {
+            return None;
+        };
+        let index = &scan.index;
         let fits = matches!(index.kind, IndexKind::Btree)
             // Of a clustered index every record is the only one of its `_id`, and has no key beside it.
             && !index.clustered
             && !index.multikey
-            && !index.sparse
-            && !index.hidden
-            && index.partial_filter.is_none()
-            // Keys by a collation have lost the text.
             && index.collator.is_none()
-            && query.collator.is_none()
-            && wanted.len() <= index.fields.len();
-        if !fits {
+            && scan.filter.is_none()
+            && scan.skips == 0;
+        let IndexBounds::Fields(lists) = &scan.bounds else {
+            return None;
+        };
+        let is_over = |at: usize, path: &str| {
+            index
+                .fields
+                .get(at)
+                .is_some_and(|f| f.path.dotted() == path)
+        };
+        let field = (0..index.fields.len()).find(|&at| is_over(at, &distinct.path))?;
+        let behind_points = lists[..field].iter().all(OrderedIntervalList::is_point);
+        let has_value = value.is_none_or(|value| is_over(field + 1, value));
+        if !(fits && behind_points && has_value) {
             return None;
         }
-        let pairs = index.fields.iter().zip(&wanted);
-        let same = |sign: i64| {
-            pairs.clone().all(|(field, (path, direction))| {
-                field.path.dotted() == *path && i64::from(field.direction) == sign * direction
-            })
-        };
-        let along = match (same(1), same(-1)) {
-            (true, _) => true,
-            (_, true) => false,
-            _ => return None,
-        };
-        let fields = index.fields.iter();
-        let all = fields.map(|f| OrderedIntervalList::all().named(f.path.dotted()));
-        let all = IndexBounds::Fields(all.collect());
-        let forward = along != backward;
-        // Lists stand in the order in which the scan meets them.
-        let bounds = in_scan_order(all, index, forward);
-        let scan = IndexScanNode {
-            index: index.clone(),
-            bounds,
-            direction: if forward { 1 } else { -1 },
-            filter: None,
-            dedup: false,
-            skips: Default::default(),
-        };
-        let root = SolutionNode::Fetch {
-            filter: None,
-            child: Box::new(SolutionNode::DistinctScan { scan, fields: 1 }),
-        };
+        // Nobody asked for an order: where most groups have one document, reading all is cheaper.
+        if value.is_some()
+            && let Some(statistics) = params.statistics
+            && let Some(groups) = statistics.distinct_prefixes(index, field + 1)
+            && groups * (SEEK_COST + FETCH_COST) > statistics.records() * SCAN_COST
+        {
+            return None;
+        }
+        let mut scan = scan.clone();
+        scan.dedup = false;
+        if backward {
+            scan.bounds = scan.bounds.reversed();
+            scan.direction = -scan.direction;
+        }
         Some(QuerySolution {
-            root,
+            root: SolutionNode::Fetch {
+                filter: None,
+                child: Box::new(SolutionNode::DistinctScan {
+                    scan,
+                    fields: field + 1,
+                    passes_null: value.is_some(),
+                }),
+            },
             has_blocking_stage: false,
         })
-    })
-}
-
-fn in_scan_order(bounds: IndexBounds, index: &IndexEntry, forward: bool) -> IndexBounds {
-    let IndexBounds::Fields(lists) = bounds else {
-        return bounds;
-    };
-    let lists = lists.into_iter().zip(&index.fields);
-    IndexBounds::Fields(
-        lists
-            .map(|(list, field)| match (field.direction > 0) == forward {
-                true => list,
-                false => list.reversed(),
-            })
-            .collect(),
-    )
+    }))
 }
 
 fn prefix_reads_only_id(prefix: &CursorPrefix) -> bool {

@@ -148,9 +148,11 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
         SolutionNode::Subplan { child } => Box::new(Subplan::new(build_node(cx, child, keep_key)?)),
         SolutionNode::ReturnKey { child } => Box::new(ReturnKey::new(build_node(cx, child, true)?)),
         SolutionNode::CountScan(scan) => Box::new(CountScan::new(cx, scan)?),
-        SolutionNode::DistinctScan { scan, fields } => {
-            Box::new(DistinctScan::new(cx, scan, *fields)?)
-        }
+        SolutionNode::DistinctScan {
+            scan,
+            fields,
+            passes_null,
+        } => Box::new(DistinctScan::new(cx, scan, *fields, *passes_null)?),
         SolutionNode::AndSorted { children } => Box::new(AndSorted::new(build_all(cx, children)?)),
         SolutionNode::AndHash { children } => Box::new(AndHash::new(build_all(cx, children)?)),
     };

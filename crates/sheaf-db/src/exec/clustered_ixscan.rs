@@ -87,7 +87,7 @@ fn ascending(interval: &Interval, forward: bool) -> [(&Value, bool); 2] {
 fn walks_of(bounds: &IndexBounds, forward: bool) -> VecDeque<Walk> {
     match bounds {
         IndexBounds::Fields(lists) => {
-            let intervals = lists.first().map_or(&[][..], |list| &list.intervals);
+            let intervals = lists.first().map_or(&[][..], |list| list.intervals());
             let walk = |interval: &Interval| {
                 let [(low, low_in), (high, high_in)] = ascending(interval, forward);
                 // The extreme values may be there themselves, which open ends admit.
@@ -232,7 +232,7 @@ fn append_extent(scan: &IndexScanNode, out: &mut DocBuilder) {
     let forward = scan.direction >= 0;
     let (first, last) = match &scan.bounds {
         IndexBounds::Fields(lists) => {
-            let intervals = lists.first().map_or(&[][..], |list| &list.intervals);
+            let intervals = lists.first().map_or(&[][..], |list| list.intervals());
             if intervals.len() != 1 {
                 let bounds = explain_bounds::to_doc(&scan.bounds, &scan.index);
                 out.append_bson("indexBounds", &bounds);

@@ -1,11 +1,21 @@
 //! DISTINCT_SCAN: one key for each distinct prefix; after a key it seeks past
 //! everything that begins with the same values.
+//!
+//! Where null does not count (`$min`, `$max`), a key whose next field is null is
+//! held back, and the walk goes on behind the nulls of its prefix:
+//!
+//! ```text
+//!   (1, null) (1, null) (1, 4) (1, 9) (2, null) (3, 5)
+//!    held      hopped    given  hopped  held      ends 2: (2, null) is given, then (3, 5)
+//! ```
 
-use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;
+use sheaf_bson::keystring::KeyStringBuilder;
+use sheaf_bson::{RawValue, doc};
 use sheaf_query::planner::solution::IndexScanNode;
 
 use super::index_cursor::IndexCursor;
+use super::key_document::directions_of;
 use super::{
     BuildContext, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts,
 };
@@ -14,29 +24,63 @@ use super::{
 pub struct DistinctScan {
     cursor: IndexCursor,
     fields: usize,
+    /// What null and undefined are in the field behind the prefix, if they do not count.
+    nulls: Option<[Vec<u8>; 2]>,
+    /// A key of nulls, and its prefix.
+    held: Option<(Member, Vec<u8>)>,
+    /// Met already, and given next.
+    ready: Option<Member>,
     done: bool,
 }
 
 impl DistinctScan {
-    /// One key for each combination of the first `fields` fields.
-    pub fn new(cx: &BuildContext, scan: &IndexScanNode, fields: usize) -> Result<Self, Error> {
+    /// One key for each combination of the first `fields` fields; with `passes_null` one
+    /// whose next field is not null, if there is one.
+    pub fn new(
+        cx: &BuildContext,
+        scan: &IndexScanNode,
+        fields: usize,
+        passes_null: bool,
+    ) -> Result<Self, Error> {
+        let descending = directions_of(&scan.index).is_descending(fields);
+        let encoded = |value: RawValue<'_>| {
+            let mut out = KeyStringBuilder::default();
+            out.append_directed(value, descending);
+            out.as_bytes().to_vec()
+        };
         Ok(DistinctScan {
             cursor: IndexCursor::checked(cx, scan)?,
             fields,
+            nulls: passes_null.then(|| [encoded(RawValue::Null), encoded(RawValue::Undefined)]),
+            held: None,
+            ready: None,
             done: false,
         })
+    }
+
+    fn is_null(&self) -> bool {
+        let value = self.cursor.field(self.fields);
+        self.nulls
+            .as_ref()
+            .is_some_and(|nulls| nulls.iter().any(|null| Some(null.as_slice()) == value))
     }
 }
 
 impl PlanStage for DistinctScan {
     fn work(&mut self, _: &mut WorkContext<'_>) -> Result<StageState, Error> {
+        if let Some(member) = self.ready.take() {
+            return Ok(StageState::Advanced(member));
+        }
         if self.done {
             return Ok(StageState::Eof);
         }
         match self.cursor.advance()? {
             None => {
                 self.done = true;
-                Ok(StageState::Eof)
+                Ok(match self.held.take() {
+                    Some((member, _)) => StageState::Advanced(member),
+                    None => StageState::Eof,
+                })
             }
             Some(false) => Ok(StageState::NeedTime),
             Some(true) => {
@@ -45,14 +89,37 @@ impl PlanStage for DistinctScan {
                     key: Some(self.cursor.key()),
                     ..Default::default()
                 };
+                if self.nulls.is_none() {
+                    self.cursor.skip_prefix(self.fields);
+                    return Ok(StageState::Advanced(member));
+                }
+                let prefix = self.cursor.prefix(self.fields).to_vec();
+                let before = self.held.take();
+                if self.is_null() {
+                    self.cursor.skip_prefix(self.fields + 1);
+                    // The other null of the same prefix changes nothing.
+                    let (held, given) = match before {
+                        Some((before, of)) if of == prefix => (before, None),
+                        Some((before, _)) => (member, Some(before)),
+                        None => (member, None),
+                    };
+                    self.held = Some((held, prefix));
+                    return Ok(given.map_or(StageState::NeedTime, StageState::Advanced));
+                }
                 self.cursor.skip_prefix(self.fields);
-                Ok(StageState::Advanced(member))
+                match before {
+                    Some((before, of)) if of != prefix => {
+                        self.ready = Some(member);
+                        Ok(StageState::Advanced(before))
+                    }
+                    _ => Ok(StageState::Advanced(member)),
+                }
             }
         }
     }
 
     fn is_eof(&self) -> bool {
-        self.done
+        self.done && self.ready.is_none()
     }
 
     fn describe(&self) -> StageDescription {

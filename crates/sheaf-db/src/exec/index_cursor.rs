@@ -15,7 +15,9 @@ use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::keystring::{self, Directions, Discriminator, KeyStringBuilder};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RecordId, Value, doc, json};
 use sheaf_query::planner::bounds::IndexBounds;
-use sheaf_query::planner::bounds_checker::{IndexBoundsChecker, KeyState, ScanBounds, SeekPoint};
+use sheaf_query::planner::bounds_checker::{
+    EncodedEnd, IndexBoundsChecker, KeyState, ScanBounds, SeekPoint,
+};
 use sheaf_query::planner::explain_bounds;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::IndexScanNode;
@@ -49,7 +51,7 @@ enum Walk {
     Range { start: Vec<u8>, end: Vec<u8> },
     /// Everything else.
     Checked {
-        bounds: ScanBounds<Vec<u8>>,
+        bounds: ScanBounds<EncodedEnd>,
         checker: IndexBoundsChecker,
     },
 }
@@ -68,11 +70,13 @@ pub fn encoded_bounds(
     bounds: &IndexBounds,
     directions: Directions,
     forward: bool,
-) -> Option<ScanBounds<Vec<u8>>> {
+) -> Option<ScanBounds<EncodedEnd>> {
+    // One buffer: there may be many values.
+    let mut out = KeyStringBuilder::new(directions);
     let encode = |field: usize, value: &Value| {
-        let mut out = KeyStringBuilder::new(directions.starting_at(field));
-        out.append(value.as_raw());
-        out.as_bytes().to_vec()
+        out.reset();
+        out.append_directed(value.as_raw(), directions.is_descending(field));
+        EncodedEnd::from_slice(out.as_bytes())
     };
     ScanBounds::compile(bounds, |_| !forward, encode)
 }
@@ -168,7 +172,7 @@ impl IndexCursor {
 
     /// Bytes just outside a range: before all its keys at the start of a
     /// forward walk, after all of them at its end; the other way round backward.
-    fn edge_of_parts(&self, parts: &[&Vec<u8>], inclusive: bool, is_start: bool) -> Vec<u8> {
+    fn edge_of_parts(&self, parts: &[&EncodedEnd], inclusive: bool, is_start: bool) -> Vec<u8> {
         let mut key = KeyStringBuilder::new(self.directions);
         for part in parts {
             key.append_encoded(part);
@@ -205,7 +209,7 @@ impl IndexCursor {
     /// Makes `seek_key` the point where a checked walk goes on.
     fn seek_to(
         &mut self,
-        bounds: &ScanBounds<Vec<u8>>,
+        bounds: &ScanBounds<EncodedEnd>,
         checker: &IndexBoundsChecker,
         point: SeekPoint,
     ) {
@@ -331,6 +335,20 @@ impl IndexCursor {
             Discriminator::Before
         });
         self.next_move = Move::Seek;
+    }
+
+    /// The first `fields` fields of the current key, encoded. Only for checked walks.
+    pub fn prefix(&self, fields: usize) -> &[u8] {
+        let end = fields.checked_sub(1).and_then(|at| self.ends.get(at));
+        &self.cursor.key()[..end.copied().unwrap_or(0)]
+    }
+
+    /// A field of the current key, encoded; `None` if there is none. Only for checked walks.
+    pub fn field(&self, field: usize) -> Option<&[u8]> {
+        let start = field
+            .checked_sub(1)
+            .map_or(Some(0), |at| self.ends.get(at).copied())?;
+        self.cursor.key().get(start..*self.ends.get(field)?)
     }
 
     /// The record of the current key.

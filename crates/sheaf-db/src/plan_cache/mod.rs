@@ -8,9 +8,10 @@
 //! ```
 //!
 //! One cache a collection; a new set of indexes begins with a new, empty one.
-//! Bounded twice: a cache has so many entries, of which the one used longest ago
-//! makes room, and what entries tell about their trial ([`Trial`]) is left out
-//! once all caches of the process together hold too many bytes of it.
+//! Bounded three times: a cache has so many entries, of which the one used longest ago
+//! makes room; so do those of a cache that would grow when all caches of the process together
+//! hold their bytes (long filters have long keys); and what entries tell about their trial
+//! ([`Trial`]) is left out once all together hold too many bytes of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,8 +22,10 @@ use sheaf_query::planner::recipe::Recipe;
 
 use crate::statistics::SampleSlot;
 
+mod bytes;
 mod trial;
 
+use bytes::Held;
 pub use trial::Trial;
 
 /// Limits of every cache, and when an entry is given up.
@@ -30,6 +33,8 @@ pub use trial::Trial;
 pub struct CachePolicy {
     /// `internalQueryCacheMaxEntriesPerCollection`.
     pub entries_max: usize,
+    /// `planCacheSize`, over all caches, what is told about trials not counted.
+    pub bytes_max: u64,
     /// `internalQueryCacheMaxSizeBytesBeforeStripDebugInfo`, over all caches.
     pub trial_bytes_max: u64,
     /// `internalQueryCacheWorksGrowthCoefficient`: how the price of an inactive entry grows
@@ -45,6 +50,7 @@ impl Default for CachePolicy {
     fn default() -> Self {
         CachePolicy {
             entries_max: 5000,
+            bytes_max: 512 << 20,
             trial_bytes_max: 512 << 20,
             works_growth: 2.0,
             eviction_ratio: 10.0,
@@ -64,7 +70,7 @@ struct Inner {
     /// By [`CacheKey::place`].
     entries: HashMap<u64, Entry>,
     /// Plans of rooted `$or`s, put together of the plans of their branches, which are entries.
-    composed: HashMap<u64, Arc<CachedPlan>>,
+    composed: HashMap<u64, (Arc<CachedPlan>, Held)>,
     clock: u64,
 }
 
@@ -105,6 +111,7 @@ struct Entry {
     trial: Option<Arc<Trial>>,
     active: bool,
     used: u64,
+    held: Held,
 }
 
 /// A plan that won a trial.
@@ -142,16 +149,20 @@ impl PlanCache {
 
     /// The plan of a rooted `$or`.
     pub fn composed(&self, key: &CacheKey) -> Option<Arc<CachedPlan>> {
-        self.inner.lock().composed.get(&key.place).cloned()
+        let inner = self.inner.lock();
+        inner.composed.get(&key.place).map(|(plan, _)| plan.clone())
     }
 
     /// Remembers the plan of a rooted `$or` whose branches' plans have proven themselves.
     pub fn compose(&self, key: &CacheKey, plan: CachedPlan, policy: &CachePolicy) {
         let mut inner = self.inner.lock();
-        if inner.composed.len() >= policy.entries_max {
+        let held = Held::new(plan.bytes());
+        if inner.composed.len() >= policy.entries_max || !Held::all_within(policy.bytes_max) {
             inner.composed.clear();
         }
-        inner.composed.insert(key.place, Arc::new(plan));
+        if Held::all_within(policy.bytes_max) {
+            inner.composed.insert(key.place, (Arc::new(plan), held));
+        }
     }
 
     /// Records the winner of a trial. `shape` is the first half of explain's
@@ -178,13 +189,16 @@ impl PlanCache {
             }
             entry.key = sheaf_query::shape::hash(key.text.as_bytes());
             entry.shape = shape;
+            entry.held = Held::new(size_of::<Entry>() + plan.bytes());
             entry.plan = Arc::new(plan);
             entry.trial = trial;
             // What was put together with the former plan is out of date.
             inner.composed.clear();
             return;
         }
-        while inner.entries.len() >= policy.entries_max.max(1)
+        let held = Held::new(size_of::<Entry>() + plan.bytes());
+        while (inner.entries.len() >= policy.entries_max.max(1)
+            || !Held::all_within(policy.bytes_max))
             && let Some(oldest) = inner
                 .entries
                 .iter()
@@ -193,6 +207,9 @@ impl PlanCache {
         {
             inner.entries.remove(&oldest);
         }
+        if !Held::all_within(policy.bytes_max) {
+            return;
+        }
         let entry = Entry {
             key: sheaf_query::shape::hash(key.text.as_bytes()),
             shape,
@@ -200,6 +217,7 @@ impl PlanCache {
             trial,
             active: false,
             used,
+            held,
         };
         inner.entries.insert(key.place, entry);
     }
@@ -264,6 +282,7 @@ impl PlanCache {
                     entry.plan.clone(),
                     trial,
                     entry.active,
+                    entry.held.bytes(),
                 )
             };
             inner.entries.values().map(copy).collect()
@@ -271,7 +290,7 @@ impl PlanCache {
         entries.sort_by_key(|entry| entry.0);
         entries
             .into_iter()
-            .map(|(key, shape, plan, trial, active)| {
+            .map(|(key, shape, plan, trial, active, held)| {
                 let mut out = DocBuilder::new();
                 out.append("version", "1");
                 out.append("queryHash", format!("{shape:08X}").as_str());
@@ -286,7 +305,7 @@ impl PlanCache {
                 }
                 out.append("indexFilterSet", is_filtered(shape));
                 out.append("solutionHash", solution as i64);
-                let bytes = size_of::<Entry>() + plan.bytes() + trial.map_or(0, |t| t.bytes());
+                let bytes = held + trial.map_or(0, |t| t.bytes());
                 out.append("estimatedSizeBytes", bytes as i64);
                 finish(&mut out);
                 out.finish()
@@ -362,6 +381,47 @@ mod tests {
         assert_eq!(cache.len(), entries_max);
         assert!(cache.active(&key(0)).is_some(), "used just now");
         assert!(cache.active(&key(1)).is_none(), "made room");
+    }
+
+    #[test]
+    fn without_room_older_entries_go_and_the_last_one_is_not_kept() {
+        let cache = PlanCache::default();
+        let policy = CachePolicy {
+            bytes_max: 0,
+            ..CachePolicy::default()
+        };
+        record(&cache, 1, 5);
+        record(&cache, 2, 5);
+        cache.record(&key(3), 3, plan(7), &policy, Trial::default);
+        assert_eq!(cache.len(), 0);
+        cache.compose(&key(4), plan(0), &policy);
+        assert!(cache.composed(&key(4)).is_none());
+    }
+
+    #[test]
+    fn a_long_filter_counts_by_its_bytes() {
+        let cache = PlanCache::default();
+        let long = |n: u64| {
+            let text = format!("{n}{}", "x".repeat(10_000));
+            let plan = CachedPlan {
+                signature: text.clone(),
+                ..plan(5)
+            };
+            cache.record(
+                &CacheKey::new(text),
+                0,
+                plan,
+                &CachePolicy::default(),
+                Trial::default,
+            );
+        };
+        (0..10).for_each(long);
+        let sizes: i64 = cache
+            .stats(|_| false, |_| {})
+            .iter()
+            .filter_map(|entry| entry.get("estimatedSizeBytes")?.as_i64_exact())
+            .sum();
+        assert!(sizes >= 100_000, "{sizes}");
     }
 
     #[test]

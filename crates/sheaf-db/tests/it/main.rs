@@ -19,6 +19,7 @@ mod intersection;
 mod malformed_options;
 mod oplog;
 mod pipelines;
+mod plans;
 mod random;
 mod sort_spill;
 mod support;

@@ -66,7 +66,7 @@ pub struct DistinctLike {
 }
 
 /// Which document of a group is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DistinctTake {
     /// Any: there are no accumulators.
     Any,
@@ -74,6 +74,10 @@ pub enum DistinctTake {
     First,
     /// The last: all are `$last`.
     Last,
+    /// That of the least value of this path, null left out: all are `$min` of it.
+    Least(String),
+    /// That of the greatest one: all are `$max` of it.
+    Greatest(String),
 }
 
 /// A pipeline, split.
@@ -415,6 +419,10 @@ fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<DistinctLike
         DistinctTake::First
     } else if all(AccumulatorKind::Last) && sorted_by_it() {
         DistinctTake::Last
+    } else if all(AccumulatorKind::Min) && prefix.sort.is_none() {
+        DistinctTake::Least(only_argument(group)?)
+    } else if all(AccumulatorKind::Max) && prefix.sort.is_none() {
+        DistinctTake::Greatest(only_argument(group)?)
     } else {
         return None;
     };
@@ -423,7 +431,23 @@ fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<DistinctLike
 
 /// The one path a group gathers by, if it is one.
 fn single_path(group: &Group) -> Option<String> {
-    match &group.id {
+    root_path(&group.id)
+}
+
+/// The one path of which all accumulators take the values.
+fn only_argument(group: &Group) -> Option<String> {
+    let mut paths = group
+        .fields
+        .iter()
+        .map(|f| root_path(&f.accumulator.argument));
+    let first = paths.next()??;
+    paths
+        .all(|path| path.as_ref() == Some(&first))
+        .then_some(first)
+}
+
+fn root_path(expression: &Expression) -> Option<String> {
+    match expression {
         Expression::FieldPath(path) if path.base == Base::Root && !path.components.is_empty() => {
             path.root_path()
         }

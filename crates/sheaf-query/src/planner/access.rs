@@ -151,6 +151,27 @@ impl Enumerator<'_> {
         ways
     }
 
+    /// Skip scans that decide the whole filter, whatever they cost: as scans of a page in order,
+    /// one for each value of the fields in front, they need not go far.
+    pub fn skips<'q>(&self, filter: &'q MatchExpression) -> Vec<Rc<Access<'q>>> {
+        let all = Conjunction::new(filter, &Base::default(), &[]);
+        let implied = Implied::nothing(&self.indexes).with(filter, &self.indexes);
+        let level = Rc::new(Level {
+            conjuncts: all.conjuncts.clone(),
+            checks: true,
+        });
+        let of_index = |(at, index): (usize, &&Arc<IndexEntry>)| {
+            let assignment = skipping(index, &all).filter(|_| implied.holds_for(at))?;
+            let way = scan(assignment, &level);
+            way.residual.is_empty().then(|| Rc::new(way))
+        };
+        let indexes = self.indexes.iter().enumerate();
+        indexes
+            .filter_map(of_index)
+            .take(self.max_accesses)
+            .collect()
+    }
+
     fn conjunction<'q>(
         &self,
         expr: &'q MatchExpression,
@@ -450,7 +471,7 @@ pub(super) fn scan<'q>(assignment: Assignment<'q>, level: &Rc<Level<'q>>) -> Acc
 }
 
 fn weight_of(lists: &[SharedList]) -> usize {
-    let intervals: usize = lists.iter().map(|list| list.intervals.len()).sum();
+    let intervals: usize = lists.iter().map(|list| list.len()).sum();
     intervals / INTERVALS_PER_WEIGHT
 }
 
@@ -593,7 +614,7 @@ impl<'q> Merging<'q> {
             if let AccessKind::Scan(_, lists) = &way.kind
                 && let Some(leading) = lists.first()
             {
-                intervals.extend(leading.intervals.iter().cloned());
+                intervals.extend(leading.intervals().iter().cloned());
                 fields = lists.len();
             }
         }
@@ -625,14 +646,6 @@ impl<'q> Access<'q> {
             skips: self.skips,
             weight: self.weight,
             origin: self.origin.clone(),
-        }
-    }
-
-    /// A scan of a single key.
-    pub fn is_point(&self) -> bool {
-        match &self.kind {
-            AccessKind::Scan(_, lists) => lists.iter().all(|list| list.is_point()),
-            _ => false,
         }
     }
 

@@ -10,9 +10,12 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use sheaf_bson::collation::{shown_key_value, text_of_sort_key};
+use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, RawValue, Value, compare_values};
+use smallvec::{SmallVec, smallvec};
 
 /// A range of values in BSON order. In a list of a descending field (or a
 /// backward scan) `start` is the greater end: intervals are written in the
@@ -30,12 +33,48 @@ pub struct Interval {
 }
 
 /// The intervals of one index field, disjoint, in scan order.
+///
+/// Most lists are one interval, kept in place; those of a `$in` are its values,
+/// shared with the filter, of which intervals are made when somebody looks.
 #[derive(Debug, Clone, Default)]
 pub struct OrderedIntervalList {
-    /// The field's path in the key pattern.
-    pub name: String,
-    /// Empty: the scan returns nothing.
-    pub intervals: Vec<Interval>,
+    /// The field of the key pattern; `None` while bounds are made.
+    name: Option<Arc<FieldPath>>,
+    intervals: Intervals,
+}
+
+#[derive(Debug, Clone)]
+enum Intervals {
+    Few(SmallVec<[Interval; 1]>),
+    Points(Points),
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Intervals::Few(SmallVec::new())
+    }
+}
+
+/// Single values, of which at least two.
+#[derive(Debug)]
+struct Points {
+    /// Ascending, no two equal.
+    values: Arc<Vec<Value>>,
+    /// The scan meets the last one first.
+    descending: bool,
+    /// In scan order.
+    made: OnceLock<Vec<Interval>>,
+}
+
+impl Clone for Points {
+    /// What was made is not copied: few look, and fewer twice.
+    fn clone(&self) -> Self {
+        Points {
+            values: self.values.clone(),
+            descending: self.descending,
+            made: OnceLock::new(),
+        }
+    }
 }
 
 /// How far bounds can be trusted.
@@ -125,13 +164,14 @@ impl Interval {
     }
 
     /// The same values met from the other side.
-    pub fn reversed(self) -> Interval {
-        Interval {
-            start: self.end,
-            end: self.start,
-            start_inclusive: self.end_inclusive,
-            end_inclusive: self.start_inclusive,
-        }
+    pub fn reversed(mut self) -> Interval {
+        self.reverse();
+        self
+    }
+
+    fn reverse(&mut self) {
+        std::mem::swap(&mut self.start, &mut self.end);
+        std::mem::swap(&mut self.start_inclusive, &mut self.end_inclusive);
     }
 }
 
@@ -145,18 +185,82 @@ fn cmp_ends(a: &Interval, b: &Interval) -> Ordering {
     cmp(&a.end, &b.end).then(a.end_inclusive.cmp(&b.end_inclusive))
 }
 
+impl OrderedIntervalList {
+    /// These intervals, disjoint and in the order in which a scan is to meet them.
+    pub fn in_scan_order(intervals: Vec<Interval>) -> OrderedIntervalList {
+        OrderedIntervalList::of_disjoint(SmallVec::from_vec(intervals))
+    }
+
+    fn of_disjoint(intervals: SmallVec<[Interval; 1]>) -> OrderedIntervalList {
+        OrderedIntervalList {
+            name: None,
+            intervals: Intervals::Few(intervals),
+        }
+    }
+
+    /// The intervals in scan order; none: the scan returns nothing.
+    pub fn intervals(&self) -> &[Interval] {
+        match &self.intervals {
+            Intervals::Few(intervals) => intervals,
+            Intervals::Points(points) => points.made.get_or_init(|| {
+                let make = |value: &Value| Interval::point(value.clone());
+                match points.descending {
+                    false => points.values.iter().map(make).collect(),
+                    true => points.values.iter().rev().map(make).collect(),
+                }
+            }),
+        }
+    }
+
+    /// As [`OrderedIntervalList::intervals`], without a copy where there is one.
+    pub fn into_intervals(self) -> SmallVec<[Interval; 1]> {
+        match self.intervals {
+            Intervals::Few(intervals) => intervals,
+            Intervals::Points(_) => self.intervals().into(),
+        }
+    }
+
+    /// How many intervals it has.
+    pub fn len(&self) -> usize {
+        match &self.intervals {
+            Intervals::Few(intervals) => intervals.len(),
+            Intervals::Points(points) => points.values.len(),
+        }
+    }
+
+    /// Whether it holds no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values in scan order, if the list was made of such ([`OrderedIntervalList::points`]):
+    /// cheaper than looking at the intervals.
+    pub fn shared_points(&self) -> Option<impl ExactSizeIterator<Item = &Value>> {
+        let Intervals::Points(points) = &self.intervals else {
+            return None;
+        };
+        let (count, descending) = (points.values.len(), points.descending);
+        Some((0..count).map(move |at| &points.values[if descending { count - 1 - at } else { at }]))
+    }
+
+    /// Whether some interval is this point.
+    pub fn has_point(&self, is_it: impl Fn(&Value) -> bool) -> bool {
+        match &self.intervals {
+            Intervals::Few(intervals) => intervals.iter().any(|i| is_it(&i.start) && i.is_point()),
+            Intervals::Points(points) => points.values.iter().any(is_it),
+        }
+    }
+}
+
 /// Algebra of ascending, disjoint lists.
 impl OrderedIntervalList {
     /// A list of one interval; empty if the interval is.
     pub fn of(interval: Interval) -> OrderedIntervalList {
-        OrderedIntervalList {
-            name: String::new(),
-            intervals: if interval.is_empty() {
-                Vec::new()
-            } else {
-                vec![interval]
-            },
-        }
+        OrderedIntervalList::of_disjoint(if interval.is_empty() {
+            SmallVec::new()
+        } else {
+            smallvec![interval]
+        })
     }
 
     /// No value.
@@ -166,12 +270,34 @@ impl OrderedIntervalList {
 
     /// Every value.
     pub fn all() -> OrderedIntervalList {
-        OrderedIntervalList::of(Interval::all())
+        OrderedIntervalList::of_disjoint(smallvec![Interval::all()])
     }
 
     /// One value.
     pub fn point(value: Value) -> OrderedIntervalList {
-        OrderedIntervalList::of(Interval::point(value))
+        OrderedIntervalList::of_disjoint(smallvec![Interval::point(value)])
+    }
+
+    /// These values; ascending, no two equal.
+    pub fn points(values: Arc<Vec<Value>>) -> OrderedIntervalList {
+        debug_assert!(
+            values
+                .windows(2)
+                .all(|pair| cmp(&pair[0], &pair[1]).is_lt())
+        );
+        if values.len() < 2 {
+            return OrderedIntervalList::of_disjoint(
+                values.iter().cloned().map(Interval::point).collect(),
+            );
+        }
+        OrderedIntervalList {
+            name: None,
+            intervals: Intervals::Points(Points {
+                values,
+                descending: false,
+                made: OnceLock::new(),
+            }),
+        }
     }
 
     /// The list that covers what any of `intervals` does, in whatever order
@@ -179,7 +305,7 @@ impl OrderedIntervalList {
     pub fn union_of(mut intervals: Vec<Interval>) -> OrderedIntervalList {
         intervals.retain(|i| !i.is_empty());
         intervals.sort_by(cmp_starts);
-        let mut merged: Vec<Interval> = Vec::with_capacity(intervals.len());
+        let mut merged: SmallVec<[Interval; 1]> = SmallVec::with_capacity(intervals.len());
         for next in intervals {
             match merged.last_mut() {
                 Some(last) if touches(last, &next) => {
@@ -191,17 +317,14 @@ impl OrderedIntervalList {
                 _ => merged.push(next),
             }
         }
-        OrderedIntervalList {
-            name: String::new(),
-            intervals: merged,
-        }
+        OrderedIntervalList::of_disjoint(merged)
     }
 
     /// What either list holds.
     pub fn union(mut self, other: OrderedIntervalList) -> OrderedIntervalList {
-        let name = std::mem::take(&mut self.name);
-        let mut intervals = self.intervals;
-        intervals.extend(other.intervals);
+        let name = self.name.take();
+        let mut intervals = self.into_intervals().into_vec();
+        intervals.extend(other.into_intervals());
         OrderedIntervalList {
             name,
             ..OrderedIntervalList::union_of(intervals)
@@ -210,9 +333,10 @@ impl OrderedIntervalList {
 
     /// What both lists hold.
     pub fn intersect(&self, other: &OrderedIntervalList) -> OrderedIntervalList {
-        let mut out = Vec::new();
+        let mut out = SmallVec::new();
+        let (mine, others) = (self.intervals(), other.intervals());
         let (mut i, mut j) = (0, 0);
-        while let (Some(a), Some(b)) = (self.intervals.get(i), other.intervals.get(j)) {
+        while let (Some(a), Some(b)) = (mine.get(i), others.get(j)) {
             let start = if cmp_starts(a, b).is_ge() { a } else { b };
             let a_ends_first = cmp_ends(a, b).is_le();
             let end = if a_ends_first { a } else { b };
@@ -234,16 +358,16 @@ impl OrderedIntervalList {
         }
         OrderedIntervalList {
             name: self.name.clone(),
-            intervals: out,
+            ..OrderedIntervalList::of_disjoint(out)
         }
     }
 
     /// What the list does not hold.
     pub fn complement(&self) -> OrderedIntervalList {
-        let mut out = Vec::with_capacity(self.intervals.len() + 1);
+        let mut out = SmallVec::with_capacity(self.len() + 1);
         let mut start = Value::MinKey;
         let mut start_inclusive = true;
-        for interval in &self.intervals {
+        for interval in self.intervals() {
             let gap = Interval::new(
                 start,
                 start_inclusive,
@@ -262,14 +386,14 @@ impl OrderedIntervalList {
         }
         OrderedIntervalList {
             name: self.name.clone(),
-            intervals: out,
+            ..OrderedIntervalList::of_disjoint(out)
         }
     }
 
     /// Whether the other list holds all that this one does.
     pub fn is_subset_of(&self, other: &OrderedIntervalList) -> bool {
-        let mut rest = other.intervals.iter().peekable();
-        self.intervals.iter().all(|interval| {
+        let mut rest = other.intervals().iter().peekable();
+        self.intervals().iter().all(|interval| {
             while rest.next_if(|o| cmp_ends(o, interval).is_lt()).is_some() {}
             rest.peek().is_some_and(|o| cmp_starts(o, interval).is_le())
         })
@@ -277,22 +401,43 @@ impl OrderedIntervalList {
 
     /// Whether some interval of an ascending list holds `value`.
     pub fn contains(&self, value: RawValue<'_>) -> bool {
-        let after = self
-            .intervals
-            .partition_point(|i| compare_values(i.start.as_raw(), value).is_le());
-        after > 0 && self.intervals[after - 1].contains(value)
+        match &self.intervals {
+            Intervals::Few(intervals) => {
+                let after =
+                    intervals.partition_point(|i| compare_values(i.start.as_raw(), value).is_le());
+                after > 0 && intervals[after - 1].contains(value)
+            }
+            Intervals::Points(points) => {
+                let by_value = |point: &Value| compare_values(point.as_raw(), value);
+                points.values.binary_search_by(by_value).is_ok()
+            }
+        }
+    }
+
+    /// What a scan of a field meets of this ascending list.
+    pub(super) fn name_and_turn(&mut self, name: &Arc<FieldPath>, direction: i8) {
+        self.name = Some(name.clone());
+        if direction < 0 {
+            self.reverse();
+        }
     }
 
     /// The same values met from the other side.
-    pub fn reversed(self) -> OrderedIntervalList {
-        OrderedIntervalList {
-            name: self.name,
-            intervals: self
-                .intervals
-                .into_iter()
-                .rev()
-                .map(Interval::reversed)
-                .collect(),
+    pub fn reversed(mut self) -> OrderedIntervalList {
+        self.reverse();
+        self
+    }
+
+    fn reverse(&mut self) {
+        match &mut self.intervals {
+            Intervals::Few(intervals) => {
+                intervals.reverse();
+                intervals.iter_mut().for_each(Interval::reverse);
+            }
+            Intervals::Points(points) => {
+                points.descending = !points.descending;
+                points.made = OnceLock::new();
+            }
         }
     }
 }
@@ -308,25 +453,51 @@ fn touches(before: &Interval, next: &Interval) -> bool {
 
 /// Questions that do not depend on the direction.
 impl OrderedIntervalList {
-    /// The same list under a field's name.
-    pub fn named(mut self, name: &str) -> OrderedIntervalList {
-        name.clone_into(&mut self.name);
+    /// The same list for a field of a key pattern.
+    pub fn named(mut self, name: &Arc<FieldPath>) -> OrderedIntervalList {
+        self.name = Some(name.clone());
         self
+    }
+
+    /// Whether it is known to be for this field.
+    pub fn is_over(&self, path: &str) -> bool {
+        self.name.as_ref().is_some_and(|name| name.dotted() == path)
+    }
+
+    /// For the same field this interval, which is not empty.
+    pub fn with(&self, interval: Interval) -> OrderedIntervalList {
+        OrderedIntervalList {
+            name: self.name.clone(),
+            intervals: Intervals::Few(smallvec![interval]),
+        }
+    }
+
+    fn only(&self) -> Option<&Interval> {
+        match &self.intervals {
+            Intervals::Few(intervals) => match intervals.as_slice() {
+                [only] => Some(only),
+                _ => None,
+            },
+            Intervals::Points(_) => None,
+        }
     }
 
     /// Whether it holds exactly one value.
     pub fn is_point(&self) -> bool {
-        matches!(self.intervals.as_slice(), [only] if only.is_point())
+        self.only().is_some_and(Interval::is_point)
     }
 
     /// Whether it holds single values only, at least one.
     pub fn is_union_of_points(&self) -> bool {
-        !self.intervals.is_empty() && self.intervals.iter().all(Interval::is_point)
+        match &self.intervals {
+            Intervals::Few(all) => !all.is_empty() && all.iter().all(Interval::is_point),
+            Intervals::Points(_) => true,
+        }
     }
 
     /// Whether it holds every value.
     pub fn is_full(&self) -> bool {
-        matches!(self.intervals.as_slice(), [only] if only.is_full())
+        self.only().is_some_and(Interval::is_full)
     }
 }
 
@@ -334,7 +505,7 @@ impl IndexBounds {
     /// Whether the scan gives nothing, which the bounds alone can tell.
     pub fn is_empty(&self) -> bool {
         match self {
-            IndexBounds::Fields(fields) => fields.iter().any(|f| f.intervals.is_empty()),
+            IndexBounds::Fields(fields) => fields.iter().any(OrderedIntervalList::is_empty),
             IndexBounds::KeyRange { .. } => false,
         }
     }
@@ -443,11 +614,12 @@ impl fmt::Display for Interval {
 impl OrderedIntervalList {
     /// `a: [1, 1], (5, 9)`; `a: nothing` when empty. `sort_keys`: as in [`Shown`].
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, sort_keys: bool) -> fmt::Result {
-        write!(f, "{}: ", self.name)?;
-        if self.intervals.is_empty() {
+        let name = self.name.as_ref().map_or("", |path| path.dotted());
+        write!(f, "{name}: ")?;
+        if self.is_empty() {
             return f.write_str("nothing");
         }
-        for (i, interval) in self.intervals.iter().enumerate() {
+        for (i, interval) in self.intervals().iter().enumerate() {
             if i > 0 {
                 f.write_str(", ")?;
             }

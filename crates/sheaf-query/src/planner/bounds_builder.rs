@@ -298,6 +298,11 @@ fn expr_bounds(c: &ExprComparison, keys: KeyCollator<'_>) -> Option<FieldBounds>
 }
 
 fn in_bounds(i: &In, keys: KeyCollator<'_>) -> Option<FieldBounds> {
+    let by_bytes = keys.is_none() && i.collator.is_none();
+    let is_array = |value: &Value| matches!(value, Value::Array(_));
+    if by_bytes && i.regexes.is_empty() && !i.equalities.iter().any(is_array) {
+        return Some(exact(OrderedIntervalList::points(i.equalities.clone())));
+    }
     let mut tightness = BoundsTightness::Exact;
     let mut intervals = Vec::with_capacity(i.equalities.len() + 2 * i.regexes.len());
     for value in i.equalities.iter() {
@@ -305,7 +310,7 @@ fn in_bounds(i: &In, keys: KeyCollator<'_>) -> Option<FieldBounds> {
         if let Value::Array(_) = *value {
             let bounds = comparison_bounds(ComparisonOp::Eq, &value);
             tightness = tightness.min(bounds.tightness);
-            intervals.extend(bounds.list.intervals);
+            intervals.extend(bounds.list.into_intervals());
         } else {
             intervals.push(Interval::point(value.into_owned()));
         }

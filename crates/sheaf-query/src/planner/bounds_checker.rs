@@ -22,9 +22,13 @@
 use std::cmp::Ordering;
 
 use sheaf_bson::{RawValue, Value, compare_values};
+use smallvec::SmallVec;
 
-use super::bounds::{IndexBounds, Interval};
+use super::bounds::{IndexBounds, Interval, OrderedIntervalList};
 use super::index_entry::IndexEntry;
+
+/// A piece of a KeyString. Numbers, dates and ObjectIds stay in place.
+pub type EncodedEnd = SmallVec<[u8; 24]>;
 
 /// A key, field by field.
 pub trait IndexKey {
@@ -47,9 +51,9 @@ impl IndexKey for [RawValue<'_>] {
 
 /// Encoded values in key-pattern order, compared as bytes.
 impl IndexKey for [&[u8]] {
-    type End = Vec<u8>;
+    type End = EncodedEnd;
     #[inline]
-    fn compare(&self, field: usize, end: &Vec<u8>) -> Ordering {
+    fn compare(&self, field: usize, end: &EncodedEnd) -> Ordering {
         self[field].cmp(end.as_slice())
     }
 }
@@ -59,8 +63,8 @@ impl IndexKey for [&[u8]] {
 pub struct ScanInterval<E> {
     /// Where the scan enters.
     pub start: E,
-    /// Where it leaves.
-    pub end: E,
+    /// Where it leaves; `None`: where it entered.
+    end: Option<E>,
     /// Whether a value equal to `start` is within.
     pub start_inclusive: bool,
     /// Whether a value equal to `end` is within.
@@ -96,6 +100,12 @@ enum Location {
 }
 
 impl<E> ScanInterval<E> {
+    /// Where the scan leaves.
+    #[inline]
+    pub fn end(&self) -> &E {
+        self.end.as_ref().unwrap_or(&self.start)
+    }
+
     #[inline]
     fn locate<K: IndexKey<End = E> + ?Sized>(
         &self,
@@ -117,7 +127,7 @@ impl<E> ScanInterval<E> {
                 Location::After
             };
         }
-        let order = along(key.compare(field, &self.end), reversed);
+        let order = along(key.compare(field, self.end()), reversed);
         if order.is_gt() || order.is_eq() && !self.end_inclusive {
             return Location::After;
         }
@@ -177,23 +187,36 @@ impl<E> ScanBounds<E> {
         let IndexBounds::Fields(lists) = bounds else {
             return None;
         };
-        let mut compile_interval = |field: usize, interval: &Interval| ScanInterval {
-            start: end(field, &interval.start),
-            end: end(field, &interval.end),
-            start_inclusive: interval.start_inclusive,
-            end_inclusive: interval.end_inclusive,
-            point: interval.is_point(),
-            full: interval.is_full(),
+        let mut compile_list = |field: usize, list: &OrderedIntervalList| {
+            if let Some(points) = list.shared_points() {
+                let point = |value| ScanInterval {
+                    start: end(field, value),
+                    end: None,
+                    start_inclusive: true,
+                    end_inclusive: true,
+                    point: true,
+                    full: false,
+                };
+                return points.map(point).collect();
+            }
+            let of_interval = |interval: &Interval| {
+                let point = interval.is_point();
+                ScanInterval {
+                    start: end(field, &interval.start),
+                    end: (!point).then(|| end(field, &interval.end)),
+                    start_inclusive: interval.start_inclusive,
+                    end_inclusive: interval.end_inclusive,
+                    point,
+                    full: interval.is_full(),
+                }
+            };
+            list.intervals().iter().map(of_interval).collect()
         };
         let fields = lists
             .iter()
             .enumerate()
             .map(|(field, list)| FieldIntervals {
-                intervals: list
-                    .intervals
-                    .iter()
-                    .map(|interval| compile_interval(field, interval))
-                    .collect(),
+                intervals: compile_list(field, list),
                 reversed: reversed(field),
             })
             .collect();
@@ -218,7 +241,7 @@ impl<E> ScanBounds<E> {
                 break;
             }
             range.start.push(&only.start);
-            range.end.push(&only.end);
+            range.end.push(only.end());
             range.start_inclusive = only.start_inclusive;
             range.end_inclusive = only.end_inclusive;
             if !only.point {
@@ -378,7 +401,7 @@ impl IndexBoundsChecker {
             let field = &fields[i];
             let interval = &field.intervals[self.current[i]];
             self.current[i] + 1 < field.intervals.len()
-                || along(key.compare(i, &interval.end), field.reversed).is_lt()
+                || along(key.compare(i, interval.end()), field.reversed).is_lt()
         })
     }
 }

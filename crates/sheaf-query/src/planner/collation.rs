@@ -46,7 +46,7 @@ pub(super) fn operand<'v>(
 /// Whether the list may hold strings, or documents and arrays with strings in
 /// them. In either direction.
 pub(super) fn holds_text(list: &OrderedIntervalList) -> bool {
-    list.intervals.iter().any(may_hold_text)
+    list.intervals().iter().any(may_hold_text)
 }
 
 fn may_hold_text(interval: &Interval) -> bool {

@@ -14,9 +14,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use sheaf_bson::Value;
+
 use super::PlannerParams;
 use super::assignment::traits_of;
-use super::bounds::{IndexBounds, Interval};
+use super::bounds::IndexBounds;
 use super::collation::{meets_text, orders_as};
 use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
 use super::sort_analysis::{Exploder, ordered};
@@ -313,11 +315,9 @@ pub(super) fn hides_text(scan: &IndexScanNode, field: usize) -> bool {
 /// Whether null is among the values asked for: its key does not say if the
 /// field is there at all, so every such document would have to be read.
 fn asks_for_null(scan: &IndexScanNode, field: usize) -> bool {
-    let is_null = |interval: &Interval| {
-        interval.is_point() && matches!(interval.start, sheaf_bson::Value::Null)
-    };
+    let is_null = |value: &Value| matches!(value, Value::Null);
     match &scan.bounds {
-        IndexBounds::Fields(lists) => lists[field].intervals.iter().any(is_null),
+        IndexBounds::Fields(lists) => lists[field].has_point(is_null),
         IndexBounds::KeyRange { .. } => false,
     }
 }

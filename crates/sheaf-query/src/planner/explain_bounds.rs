@@ -24,9 +24,9 @@ pub fn to_doc(bounds: &IndexBounds, index: &IndexEntry) -> DocBuf {
         IndexBounds::Fields(lists) => {
             for (at, (list, field)) in lists.iter().zip(&index.fields).enumerate() {
                 out.begin_array(field.path.dotted());
-                for (shown, interval) in list.intervals.iter().enumerate() {
+                for (shown, interval) in list.intervals().iter().enumerate() {
                     if out.current_len() > BYTES_MAX {
-                        let rest = list.intervals.len() - shown;
+                        let rest = list.len() - shown;
                         out.push(format!("... {rest} more").as_str());
                         break;
                     }

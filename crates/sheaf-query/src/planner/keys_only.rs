@@ -144,6 +144,7 @@ pub fn plan_distinct(
         let mut root = SolutionNode::DistinctScan {
             scan,
             fields: field + 1,
+            passes_null: false,
         };
         if hidden {
             // One document of each value tells its text.
@@ -226,7 +227,7 @@ impl IndexBounds {
             IndexBounds::KeyRange { .. } => true,
             IndexBounds::Fields(lists) => {
                 let mut rest = lists.iter().skip_while(|list| list.is_point());
-                rest.next().is_none_or(|list| list.intervals.len() == 1)
+                rest.next().is_none_or(|list| list.len() == 1)
                     && rest.all(OrderedIntervalList::is_full)
             }
         }

@@ -283,6 +283,19 @@ fn candidates<'q>(
                 .take(room);
             found.extend(whole);
         }
+        // A page in the order of a field behind: merged, each value in front gives its part.
+        if params.statistics.is_some()
+            && query.limit.is_some()
+            && query.sort.is_some()
+            && !query.filter.is_trivially_true()
+            && found.iter().all(|(s, _)| s.has_blocking_stage)
+        {
+            for access in enumerator.skips(&query.filter) {
+                if let Some(solution) = finisher.finish(stages(&access, &query.filter), false) {
+                    found.push((solution, Source::Access(access)));
+                }
+            }
+        }
         reached = LimitsReached::of(&enumerator, &finisher);
     }
     if !found.is_empty() {

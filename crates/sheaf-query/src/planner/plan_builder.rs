@@ -76,26 +76,17 @@ pub(super) fn scan(
     index: &Arc<IndexEntry>,
     lists: impl IntoIterator<Item = OrderedIntervalList>,
 ) -> IndexScanNode {
-    let lists: Vec<OrderedIntervalList> = lists.into_iter().collect();
+    let mut lists: Vec<OrderedIntervalList> = lists.into_iter().collect();
     // Paths below one, or all of them: a document has several such keys.
     let several_paths = index
         .wildcard()
         .is_some_and(|wildcard| !lists[wildcard.path_field].is_point());
-    let in_scan_order = lists
-        .into_iter()
-        .zip(&index.fields)
-        .map(|(list, field)| {
-            let list = list.named(field.path.dotted());
-            if field.direction < 0 {
-                list.reversed()
-            } else {
-                list
-            }
-        })
-        .collect();
+    for (list, field) in lists.iter_mut().zip(&index.fields) {
+        list.name_and_turn(&field.path, field.direction);
+    }
     IndexScanNode {
         index: index.clone(),
-        bounds: IndexBounds::Fields(in_scan_order),
+        bounds: IndexBounds::Fields(lists),
         direction: 1,
         filter: None,
         dedup: index.multikey || several_paths,
@@ -120,7 +111,7 @@ pub(super) fn scan_stage(scan: IndexScanNode) -> SolutionNode {
 }
 
 /// The checks as one filter; the query's own, shared, if it is all of them.
-fn conjunction(
+pub(super) fn conjunction(
     checks: &[&MatchExpression],
     whole: &Arc<MatchExpression>,
 ) -> Option<Arc<MatchExpression>> {

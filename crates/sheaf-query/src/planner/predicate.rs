@@ -80,19 +80,6 @@ struct Known {
 }
 
 impl<'q> Predicate<'q> {
-    /// A predicate of which only the bounds and the place among the conjuncts
-    /// are wanted.
-    pub fn again(expr: &'q MatchExpression, conjunct: Option<usize>, whole: bool) -> Self {
-        Predicate {
-            path: Cow::Borrowed(""),
-            expr,
-            conjunct,
-            whole,
-            element: None,
-            bounds: RefCell::default(),
-        }
-    }
-
     /// The bounds on a field of these traits in an index of this collation;
     /// `None` if it cannot serve the predicate.
     pub fn bounds(&self, traits: FieldTraits, keys: KeyCollator<'_>) -> Option<Rc<FieldBounds>> {

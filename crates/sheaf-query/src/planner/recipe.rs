@@ -20,16 +20,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sheaf_bson::Error;
+use smallvec::{SmallVec, smallvec};
 
-use super::access::{Access, AccessKind, Level, Origin, below, intersection, scan, union};
-use super::assignment::{Assignment, SharedList, Taken, traits_of};
-use super::bounds_builder::FieldTraits;
+use super::access::{Access, AccessKind, Level, Origin};
+use super::assignment::traits_of;
+use super::bounds::{BoundsTightness, Interval, OrderedIntervalList};
+use super::bounds_builder::{FieldTraits, bounds_of};
 use super::data_access::Finisher;
 use super::index_entry::{IndexEntry, IndexKind};
-use super::plan_builder::{full_scan, scan_stage, stages};
-use super::predicate::Predicate;
+use super::plan_builder::{conjunction, full_scan, scan as scan_within, scan_stage};
 use super::signature::signatures;
-use super::solution::{QuerySolution, SolutionNode};
+use super::solution::{IndexScanNode, QuerySolution, SolutionNode};
 use super::{PlannerParams, Source, candidates, checked};
 use crate::canonical::CanonicalQuery;
 use crate::matcher::MatchExpression;
@@ -141,7 +142,7 @@ pub fn recipe_of(
 
 /// The recipe of a way of a query's filter.
 pub(super) fn of_access(query: &CanonicalQuery, access: &Access<'_>) -> Option<Recipe> {
-    let nodes = preorder(&query.filter)?;
+    let nodes = preorder(&query.filter, 16)?;
     let places = nodes
         .iter()
         .enumerate()
@@ -237,7 +238,8 @@ impl Writer {
 }
 
 /// All nodes of a filter, each before those below it; `None` if they are many.
-fn preorder(filter: &MatchExpression) -> Option<Vec<&MatchExpression>> {
+/// `about` says how many there may be.
+fn preorder(filter: &MatchExpression, about: usize) -> Option<Vec<&MatchExpression>> {
     fn visit<'q>(node: &'q MatchExpression, out: &mut Vec<&'q MatchExpression>) -> bool {
         out.push(node);
         if out.len() > NODES_MAX {
@@ -256,7 +258,7 @@ fn preorder(filter: &MatchExpression) -> Option<Vec<&MatchExpression>> {
             _ => true,
         }
     }
-    let mut out = Vec::with_capacity(16);
+    let mut out = Vec::with_capacity(about);
     visit(filter, &mut out).then_some(out)
 }
 
@@ -276,16 +278,12 @@ pub fn make(
         return finisher.finish(checked(scan, query), *sorts);
     }
     let finisher = Finisher::new(query, params);
-    let nodes = preorder(&query.filter)?;
+    let nodes = preorder(&query.filter, recipe.nodes)?;
     if nodes.len() != recipe.nodes {
         return None;
     }
-    let mut maker = Maker {
-        nodes,
-        levels: Vec::new(),
-    };
-    let access = maker.access(&recipe.step)?;
-    let solution = finisher.finish(stages(&access, &query.filter), true)?;
+    let way = Maker { nodes }.way(&recipe.step)?;
+    let solution = finisher.finish(way.stages(&query.filter), true)?;
     Some(match recipe.subplan {
         false => solution,
         true => QuerySolution {
@@ -297,96 +295,268 @@ pub fn make(
     })
 }
 
+/// An [`Access`] of known make: without what a search needs to compare it with
+/// others, and owned by the only plan that it becomes.
+struct Way<'q> {
+    kind: WayKind<'q>,
+    covered: Checks<'q>,
+    residual: Checks<'q>,
+    /// See [`Access`].
+    exact_outer: SmallVec<[*const MatchExpression; 2]>,
+    skips: usize,
+}
+
+type Checks<'q> = SmallVec<[&'q MatchExpression; 4]>;
+
+enum WayKind<'q> {
+    /// Lists are ascending.
+    Scan(Arc<IndexEntry>, Vec<OrderedIntervalList>),
+    Or(Vec<Way<'q>>),
+    And(Vec<Way<'q>>),
+}
+
 struct Maker<'q> {
+    /// In preorder.
     nodes: Vec<&'q MatchExpression>,
-    /// Those made so far; few, mostly the last is wanted again.
-    levels: Vec<(*const LevelAt, Rc<Level<'q>>)>,
 }
 
 impl<'q> Maker<'q> {
-    fn access(&mut self, step: &Step) -> Option<Access<'q>> {
+    fn way(&self, step: &Step) -> Option<Way<'q>> {
         Some(match step {
             Step::Scan {
                 index,
                 level,
                 taken,
                 skips,
-            } => {
-                let mut assignment = self.assignment(index, taken)?;
-                assignment.skips = *skips;
-                scan(assignment, &self.level(level)?)
-            }
-            Step::Union(picked) => union(self.accesses(picked)?),
+            } => self.scan(index, level, taken, *skips)?,
+            Step::Union(picked) => union(self.ways(picked)?),
             Step::Below {
                 level,
                 conjunct,
                 whole,
                 picked,
-            } => below(
-                union(self.accesses(picked)?),
-                *conjunct,
-                *whole,
-                &self.level(level)?,
-            ),
+            } => {
+                let mut way = union(self.ways(picked)?);
+                for (at, &node) in level.conjuncts.iter().enumerate() {
+                    let expr = *self.nodes.get(node)?;
+                    let decided =
+                        at == *conjunct && *whole || way.exact_outer.contains(&(&raw const *expr));
+                    if !decided {
+                        way.residual.push(expr);
+                    }
+                }
+                way
+            }
             Step::And { level, both } => {
-                let [a, b] = &**both;
-                let (a, b) = (self.access(a)?, self.access(b)?);
+                let both = self.ways(&**both)?;
                 // By hash it would be another plan.
-                if !a.is_point() || !b.is_point() {
+                if !both.iter().all(Way::is_point) {
                     return None;
                 }
-                intersection(Rc::new(a), Rc::new(b), &self.level(level)?)
+                let conjuncts = level.conjuncts.iter();
+                let conjuncts = conjuncts.map(|&node| self.nodes.get(node).copied());
+                Way {
+                    residual: conjuncts.collect::<Option<_>>()?,
+                    ..Way::new(WayKind::And(both))
+                }
             }
             Step::FullScan { .. } => return None,
         })
     }
 
-    fn accesses(&mut self, steps: &[Step]) -> Option<Vec<Rc<Access<'q>>>> {
-        let made = steps.iter().map(|step| self.access(step).map(Rc::new));
-        made.collect()
+    fn ways(&self, steps: &[Step]) -> Option<Vec<Way<'q>>> {
+        let mut made = Vec::with_capacity(steps.len());
+        for step in steps {
+            made.push(self.way(step)?);
+        }
+        Some(made)
     }
 
-    fn assignment(&self, index: &Arc<IndexEntry>, taken: &[TakenAt]) -> Option<Assignment<'q>> {
-        let mut lists = vec![SharedList::Full; index.fields.len()];
-        let mut out = Vec::with_capacity(taken.len());
+    fn scan(
+        &self,
+        index: &Arc<IndexEntry>,
+        level: &LevelAt,
+        taken: &[TakenAt],
+        skips: usize,
+    ) -> Option<Way<'q>> {
+        let mut lists: SmallVec<[Option<OrderedIntervalList>; 4]> =
+            smallvec![None; index.fields.len()];
+        let mut decided: SmallVec<[Option<BoundsTightness>; 8]> =
+            smallvec![None; level.conjuncts.len()];
+        let mut exact_outer = SmallVec::new();
         for at in taken {
             let expr = *self.nodes.get(at.node)?;
-            let predicate = Predicate::again(expr, at.conjunct, at.whole);
-            let bounds = predicate.bounds(at.traits, None)?;
-            out.push(Taken {
-                predicate,
-                tightness: bounds.tightness,
+            let bounds = bounds_of(expr, at.traits, None)?;
+            match at.conjunct.filter(|_| at.whole) {
+                Some(conjunct) => *decided.get_mut(conjunct)? = Some(bounds.tightness),
+                None if at.whole && bounds.tightness == BoundsTightness::Exact => {
+                    exact_outer.push(&raw const *expr);
+                }
+                None => {}
+            }
+            let list = lists.get_mut(at.field)?;
+            *list = Some(match list.take() {
+                None => bounds.list,
+                Some(before) => before.intersect(&bounds.list),
             });
-            lists[at.field] = match &lists[at.field] {
-                SharedList::Full => SharedList::One(bounds),
-                before => SharedList::Own(Rc::new(before.intersect(&bounds.list))),
-            };
         }
-        Some(Assignment {
-            index: index.clone(),
-            lists,
-            taken: out,
-            skips: 0,
+        let lists = lists.into_iter();
+        let lists = lists.map(|list| list.unwrap_or_else(OrderedIntervalList::all));
+        let mut way = Way::new(WayKind::Scan(index.clone(), lists.collect()));
+        for (&node, decided) in level.conjuncts.iter().zip(decided) {
+            let expr = *self.nodes.get(node)?;
+            match decided {
+                Some(BoundsTightness::Exact) => {}
+                Some(BoundsTightness::InexactCovered) => way.covered.push(expr),
+                Some(BoundsTightness::InexactFetch) | None => way.residual.push(expr),
+            }
+        }
+        Some(Way {
+            exact_outer,
+            skips,
+            ..way
         })
     }
+}
 
-    fn level(&mut self, level: &Arc<LevelAt>) -> Option<Rc<Level<'q>>> {
-        let id = Arc::as_ptr(level);
-        let known = self.levels.iter().rev().find(|(known, _)| *known == id);
-        if let Some((_, known)) = known {
-            return Some(known.clone());
+impl<'q> Way<'q> {
+    fn new(kind: WayKind<'q>) -> Way<'q> {
+        Way {
+            kind,
+            covered: SmallVec::new(),
+            residual: SmallVec::new(),
+            exact_outer: SmallVec::new(),
+            skips: 0,
         }
-        let conjuncts = level
-            .conjuncts
-            .iter()
-            .map(|&at| self.nodes.get(at).copied());
-        let made = Rc::new(Level {
-            conjuncts: conjuncts.collect::<Option<_>>()?,
-            checks: true,
-        });
-        // A disjunction has a level for each alternative, each used once.
-        self.levels.truncate(8);
-        self.levels.push((id, made.clone()));
-        Some(made)
+    }
+
+    /// A scan of a single key.
+    fn is_point(&self) -> bool {
+        match &self.kind {
+            WayKind::Scan(_, lists) => lists.iter().all(OrderedIntervalList::is_point),
+            _ => false,
+        }
+    }
+
+    /// Which index, if it is a scan that may be one with others: see [`access::union`].
+    fn merges(&self) -> Option<&Arc<IndexEntry>> {
+        match &self.kind {
+            WayKind::Scan(index, lists) => {
+                let alone = !self.residual.is_empty()
+                    || !self.covered.is_empty()
+                    || lists.iter().skip(1).any(|list| !list.is_full());
+                (!alone).then_some(index)
+            }
+            _ => None,
+        }
+    }
+
+    /// As [`stages`](super::plan_builder::stages) of an access.
+    fn stages(self, filter: &Arc<MatchExpression>) -> SolutionNode {
+        let node = match self.kind {
+            WayKind::Scan(index, lists) if index.clustered => {
+                // What keys decide elsewhere, documents decide here.
+                let mut checks = self.covered;
+                checks.extend(self.residual);
+                return SolutionNode::ClusteredScan(IndexScanNode {
+                    filter: conjunction(&checks, filter),
+                    ..scan_within(&index, lists)
+                });
+            }
+            WayKind::Scan(index, lists) => SolutionNode::IndexScan(IndexScanNode {
+                filter: conjunction(&self.covered, filter),
+                skips: self.skips,
+                ..scan_within(&index, lists)
+            }),
+            WayKind::Or(parts) => SolutionNode::Or {
+                dedup: true,
+                filter: None,
+                children: parts.into_iter().map(|part| part.stages(filter)).collect(),
+            },
+            // All are points: they come in record order. Checks wait for the document.
+            WayKind::And(parts) => SolutionNode::AndSorted {
+                children: parts.into_iter().filter_map(Way::into_scan).collect(),
+            },
+        };
+        match conjunction(&self.residual, filter) {
+            None => node,
+            filter => SolutionNode::Fetch {
+                filter,
+                child: Box::new(node),
+            },
+        }
+    }
+
+    fn into_scan(self) -> Option<SolutionNode> {
+        match self.kind {
+            WayKind::Scan(index, lists) => {
+                Some(SolutionNode::IndexScan(scan_within(&index, lists)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// As [`access::union`].
+fn union(picked: Vec<Way<'_>>) -> Way<'_> {
+    let mut children: Vec<Way<'_>> = Vec::with_capacity(picked.len());
+    // Where the first scan of an index stands, and the bounds of others, if there are any.
+    let mut joined: SmallVec<[(usize, Option<Vec<Interval>>); 4]> = SmallVec::new();
+    for mut way in picked {
+        let Some(index) = way.merges() else {
+            children.push(way);
+            continue;
+        };
+        let is_same = |at: usize| children[at].merges().is_some_and(|i| Arc::ptr_eq(i, index));
+        match joined.iter().position(|(at, _)| is_same(*at)) {
+            Some(place) => {
+                let others = joined[place].1.get_or_insert_default();
+                others.extend(way.take_leading());
+            }
+            None => {
+                joined.push((children.len(), None));
+                children.push(way);
+            }
+        }
+    }
+    for (at, others) in joined {
+        let Some(mut intervals) = others else {
+            continue;
+        };
+        intervals.extend(children[at].take_leading());
+        if let WayKind::Scan(_, lists) = &mut children[at].kind
+            && let Some(leading) = lists.first_mut()
+        {
+            *leading = OrderedIntervalList::union_of(intervals);
+        }
+        children[at].exact_outer.clear();
+    }
+    let exact_outer = match children.split_first() {
+        None => SmallVec::new(),
+        Some((first, rest)) => {
+            let of_all =
+                |p: &&*const MatchExpression| rest.iter().all(|way| way.exact_outer.contains(*p));
+            first.exact_outer.iter().filter(of_all).copied().collect()
+        }
+    };
+    match children.len() {
+        1 => children.swap_remove(0),
+        _ => Way {
+            exact_outer,
+            ..Way::new(WayKind::Or(children))
+        },
+    }
+}
+
+impl Way<'_> {
+    /// The intervals of the leading field.
+    fn take_leading(&mut self) -> Vec<Interval> {
+        match &mut self.kind {
+            WayKind::Scan(_, lists) => match lists.first_mut() {
+                Some(list) => std::mem::take(list).into_intervals().into_vec(),
+                None => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
     }
 }

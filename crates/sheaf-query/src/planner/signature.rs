@@ -78,7 +78,7 @@ fn write_node(node: &SolutionNode, out: &mut String) {
             let _ = write!(out, "COUNT_SCAN {}", scan.index.ident);
             &[]
         }
-        SolutionNode::DistinctScan { scan, fields } => {
+        SolutionNode::DistinctScan { scan, fields, .. } => {
             let (ident, direction) = (scan.index.ident, scan.direction);
             let _ = write!(out, "DISTINCT_SCAN {ident} {direction} {fields}");
             &[]

@@ -114,6 +114,8 @@ pub enum SolutionNode {
         scan: IndexScanNode,
         /// How many leading fields make the prefix.
         fields: usize,
+        /// Of each prefix the first key whose next field is not null, if it has one.
+        passes_null: bool,
     },
     /// AND_SORTED: children in record order.
     AndSorted {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use sheaf_bson::Value;
 
 use super::assignment::{deepest_shared_array, is_multikey, traits_of};
-use super::bounds::{IndexBounds, OrderedIntervalList};
+use super::bounds::{IndexBounds, Interval, OrderedIntervalList};
 use super::collation::orders_as;
 use super::index_entry::{IndexEntry, IndexKind};
 use super::solution::{IndexScanNode, PrefixProbe, SolutionNode};
@@ -280,11 +280,9 @@ impl Exploder<'_> {
             .all(OrderedIntervalList::is_union_of_points);
         let count = lists[..leading]
             .iter()
-            .try_fold(1usize, |count, list| {
-                count.checked_mul(list.intervals.len())
-            })
+            .try_fold(1usize, |count, list| count.checked_mul(list.len()))
             .filter(|_| points);
-        let trailing: usize = lists[leading..].iter().map(|l| l.intervals.len()).sum();
+        let trailing: usize = lists[leading..].iter().map(OrderedIntervalList::len).sum();
         let fits = |scans: usize| {
             scans
                 .checked_mul(trailing)
@@ -309,7 +307,7 @@ impl Exploder<'_> {
                 let points = |values: Vec<Value>| {
                     let lists = values.into_iter().zip(of_turned);
                     lists
-                        .map(|(value, list)| OrderedIntervalList::point(value).named(&list.name))
+                        .map(|(value, list)| list.with(Interval::point(value)))
                         .collect()
                 };
                 found.values.into_iter().map(points).collect()
@@ -400,12 +398,9 @@ fn combinations(lists: &[OrderedIntervalList], count: usize) -> Vec<Vec<OrderedI
                 .iter()
                 .rev()
                 .map(|list| {
-                    let pick = rest % list.intervals.len();
-                    rest /= list.intervals.len();
-                    OrderedIntervalList {
-                        name: list.name.clone(),
-                        intervals: vec![list.intervals[pick].clone()],
-                    }
+                    let pick = rest % list.len();
+                    rest /= list.len();
+                    list.with(list.intervals()[pick].clone())
                 })
                 .collect();
             picked.reverse();

@@ -66,7 +66,7 @@ fn write_node(
             write_scan(f, "COUNT_SCAN", scan)?;
             &[]
         }
-        SolutionNode::DistinctScan { scan, fields } => {
+        SolutionNode::DistinctScan { scan, fields, .. } => {
             write_scan(f, "DISTINCT_SCAN", scan)?;
             write!(f, "  fields: {fields}")?;
             &[]

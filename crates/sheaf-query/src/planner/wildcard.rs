@@ -393,13 +393,9 @@ pub(super) fn value_bounds(
         _ => {}
     }
     let empty = Value::Document(DocBuf::new());
-    let is_served = bounds.list.intervals.iter().all(|interval| {
+    let is_served = bounds.list.intervals().iter().all(|interval| {
         let one = OrderedIntervalList::of(interval.clone());
-        let apart = |bracket: Interval| {
-            one.intersect(&OrderedIntervalList::of(bracket))
-                .intervals
-                .is_empty()
-        };
+        let apart = |bracket: Interval| one.intersect(&OrderedIntervalList::of(bracket)).is_empty();
         let is_empty_document = || {
             interval.is_point() && sheaf_bson::values_equal(interval.start.as_raw(), empty.as_raw())
         };

@@ -82,19 +82,16 @@ impl Case {
         let lists = self
             .fields
             .iter()
-            .map(|ranges| OrderedIntervalList {
-                name: String::new(),
-                intervals: ranges
-                    .iter()
-                    .map(|r| {
-                        Interval::new(
-                            value(r.start),
-                            r.start_inclusive,
-                            value(r.end),
-                            r.end_inclusive,
-                        )
-                    })
-                    .collect(),
+            .map(|ranges| {
+                let intervals = ranges.iter().map(|r| {
+                    Interval::new(
+                        value(r.start),
+                        r.start_inclusive,
+                        value(r.end),
+                        r.end_inclusive,
+                    )
+                });
+                OrderedIntervalList::in_scan_order(intervals.collect())
             })
             .collect();
         ScanBounds::compile(
@@ -496,7 +493,7 @@ fn keys_as_bytes() {
         OrderedIntervalList::point(Value::Int32(9)),
     ];
     let byte = |value: &Value| match value {
-        Value::Int32(n) => vec![*n as u8],
+        Value::Int32(n) => EncodedEnd::from_slice(&[*n as u8]),
         other => panic!("{other:?}"),
     };
     let bounds =

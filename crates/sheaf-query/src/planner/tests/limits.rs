@@ -39,7 +39,7 @@ fn solutions(filter: &str, indexes: Vec<IndexEntry>) -> Vec<QuerySolution> {
 
 fn scan_size(scan: &IndexScanNode) -> usize {
     match &scan.bounds {
-        IndexBounds::Fields(lists) => lists.iter().map(|l| l.intervals.len()).sum(),
+        IndexBounds::Fields(lists) => lists.iter().map(|l| l.len()).sum(),
         IndexBounds::KeyRange { .. } => 2,
     }
 }

@@ -115,7 +115,7 @@ impl Collection {
                     .filter(|row| self.passes(row, scan.filter.as_deref()))
                     .collect()
             }
-            SolutionNode::DistinctScan { scan, fields } => {
+            SolutionNode::DistinctScan { scan, fields, .. } => {
                 let mut rows = self.scan(scan);
                 let lead = |row: &Row| row.key.as_ref().unwrap().1[..*fields].to_vec();
                 let same = |a: &[Value], b: &[Value]| {
@@ -372,7 +372,7 @@ fn within(bounds: &IndexBounds, index: &IndexEntry, direction: i8, key: &[Value]
 
 /// Whether a list in either direction holds a value.
 fn holds(list: &OrderedIntervalList, value: RawValue<'_>) -> bool {
-    list.intervals.iter().any(|interval| {
+    list.intervals().iter().any(|interval| {
         let descends = compare_values(interval.start.as_raw(), interval.end.as_raw()).is_gt();
         let ascending: Interval = if descends {
             interval.clone().reversed()

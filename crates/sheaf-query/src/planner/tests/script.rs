@@ -181,7 +181,7 @@ fn bounds_line(line: &str, mut field: FieldTraits) -> String {
     let answer = match bounds_of(&filter, field, None) {
         None => "no index".to_owned(),
         Some(bounds) => {
-            let list = bounds.list.named("").to_string();
+            let list = bounds.list.to_string();
             format!("{}  {:?}", list.trim_start_matches(": "), bounds.tightness)
         }
     };

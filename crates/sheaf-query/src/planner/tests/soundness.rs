@@ -560,7 +560,7 @@ fn check_count(case: &Case, params: &PlannerParams<'_>, matching: usize, seed: u
         let IndexBounds::Fields(lists) = &scan.bounds else {
             panic!("bounds by field");
         };
-        assert!(lists.iter().all(|list| list.intervals.len() == 1));
+        assert!(lists.iter().all(|list| list.len() == 1));
     }
 }
 

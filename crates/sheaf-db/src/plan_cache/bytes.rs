@@ -1,0 +1,31 @@
+//! Bytes that entries of all plan caches hold. Memory is the process's, so is its count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static ALL: AtomicU64 = AtomicU64::new(0);
+
+/// Some of them; gone when it is dropped.
+#[derive(Debug)]
+pub(super) struct Held(u64);
+
+impl Held {
+    pub fn new(bytes: usize) -> Held {
+        ALL.fetch_add(bytes as u64, Ordering::Relaxed);
+        Held(bytes as u64)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether all together are at most so many.
+    pub fn all_within(max: u64) -> bool {
+        ALL.load(Ordering::Relaxed) <= max
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        ALL.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}

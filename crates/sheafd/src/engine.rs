@@ -176,12 +176,17 @@ fn open_redb(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngin
     Ok(Arc::new(engine))
 }
 
-/// Half of the memory beyond the first gigabyte, of the machine or of the
-/// container, but not less than 256 MB.
 fn default_cache() -> u64 {
+    cache_for(crate::process::memory_limit().unwrap_or(1 << 30))
+}
+
+/// Half of the memory beyond the first gigabyte, of the machine or of the
+/// container, but not less than 256 MB; and where that would be more than
+/// half of all there is, half.
+fn cache_for(memory: u64) -> u64 {
     const GIGABYTE: u64 = 1 << 30;
-    let memory = crate::process::memory_limit().unwrap_or(GIGABYTE);
-    (memory.saturating_sub(GIGABYTE) / 2).max(CACHE_BYTES_MIN)
+    let usual = (memory.saturating_sub(GIGABYTE) / 2).max(CACHE_BYTES_MIN);
+    usual.min(memory / 2)
 }
 
 /// Verifies or repairs the files of a server that does not run. Answers whether they are whole now.
@@ -379,4 +384,24 @@ fn log_finding(log: &Log, finding: &sheaf_storage::Finding) {
             attr.append("detail", finding.detail.as_str());
         },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cache_for;
+
+    #[test]
+    fn the_cache_is_of_what_the_machine_or_the_container_has() {
+        const MB: u64 = 1 << 20;
+        for (memory, cache) in [
+            (256, 128),
+            (512, 256),
+            (1024, 256),
+            (1536, 256),
+            (2048, 512),
+            (24 << 10, 11_776),
+        ] {
+            assert_eq!(cache_for(memory * MB), cache * MB, "{memory} MB");
+        }
+    }
 }

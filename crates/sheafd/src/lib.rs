@@ -4,6 +4,7 @@ pub mod command;
 pub mod config;
 pub mod engine;
 pub mod log;
+pub mod memory_monitor;
 pub mod net;
 pub mod observe;
 pub mod open;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheafd::config::{self, Request, Settings};
 use sheafd::process::daemon::{Forked, Readiness, fork};
-use sheafd::process::{Exit, keep_files_private, stop_holder};
+use sheafd::process::{Exit, keep_files_private, keep_large_blocks_apart, stop_holder};
 use sheafd::{open, startup};
 
 /// How long `--shutdown` waits for the server to end.
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 
 fn run(settings: Settings, readiness: Readiness) -> Exit {
     keep_files_private();
+    keep_large_blocks_apart();
     startup::run(settings, readiness, &open::open)
 }
 

@@ -12,6 +12,7 @@ use sheaf_wire::{CompressorSet, Message, ReplyWriter, command_error};
 use crate::command::rw_concern::RwConcernDefaults;
 use crate::command::{self, cluster_time};
 use crate::log::{Component, Log};
+use crate::memory_monitor;
 use crate::net::{ConnectionHandler, Link, Next, Service};
 use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
@@ -136,6 +137,7 @@ impl Server {
         server.sweep_transactions()?;
         server.checkpoint_regularly()?;
         TtlMonitor::start(&server)?;
+        memory_monitor::start(&server)?;
         disconnects::watch(&server)?;
         Ok(server)
     }

@@ -42,6 +42,7 @@ mod repair;
 mod roots;
 mod spill;
 mod stats;
+mod sync;
 pub mod tree;
 mod view;
 

@@ -3,6 +3,7 @@
 
 pub mod daemon;
 mod exit;
+mod heap;
 mod limits;
 mod lock_file;
 mod resources;
@@ -10,6 +11,7 @@ mod shutdown;
 mod signals;
 
 pub use exit::Exit;
+pub use heap::{give_back_unused, keep_large_blocks_apart, resident_anonymous};
 pub use limits::{keep_files_private, raise_open_files};
 pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
 pub use resources::{cpu_times, file_system, machine_memory, memory_limit};

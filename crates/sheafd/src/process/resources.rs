@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Memory of the machine, in bytes.
@@ -16,20 +16,41 @@ pub fn machine_memory() -> Option<u64> {
 /// Memory of the machine, or of the container if that is less, in bytes.
 pub fn memory_limit() -> Option<u64> {
     let machine = machine_memory()?;
-    // cgroup v2, then v1; "max" does not parse and means no limit.
-    let container = [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]
-    .iter()
-    .find_map(|path| {
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // "max" does not parse and means no limit.
+    let limit_in = |path: PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let container = limit_files(&own).into_iter().filter_map(limit_in).min();
     Some(container.map_or(machine, |limit| machine.min(limit)))
+}
+
+/// The files that may hold a limit for a process with these control groups: those of its group and of all above it,
+/// version 2 and version 1. Inside a container its group is often shown as the topmost.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = vec![
+        PathBuf::from("/sys/fs/cgroup/memory.max"),
+        PathBuf::from("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ];
+    for line in groups.lines() {
+        // number:controllers:path
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, file) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let group = Path::new(path.trim_start_matches('/'));
+        let groups = group.ancestors().filter(|group| *group != Path::new(""));
+        files.extend(groups.map(|group| Path::new(root).join(group).join(file)));
+    }
+    files
 }
 
 /// Size and used bytes of the file system that holds `path`.
@@ -62,4 +83,32 @@ pub fn cpu_times() -> Option<(Duration, Duration)> {
         Duration::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64)
     };
     Some((duration(usage.ru_utime), duration(usage.ru_stime)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_of_the_own_group_and_of_those_above() {
+        let shown = |groups: &str| -> Vec<String> {
+            let files = limit_files(groups).into_iter().skip(2);
+            files.map(|file| file.display().to_string()).collect()
+        };
+        assert_eq!(
+            shown("0::/a.slice/b.service\n"),
+            [
+                "/sys/fs/cgroup/a.slice/b.service/memory.max",
+                "/sys/fs/cgroup/a.slice/memory.max"
+            ]
+        );
+        assert_eq!(
+            shown("12:cpu,cpuacct:/x\n4:memory:/docker/7f\n1:name=systemd:/y\n"),
+            [
+                "/sys/fs/cgroup/memory/docker/7f/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/docker/memory.limit_in_bytes"
+            ]
+        );
+        assert!(shown("0::/\nnothing").is_empty());
+    }
 }

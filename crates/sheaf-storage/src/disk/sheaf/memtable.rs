@@ -34,7 +34,6 @@ mod runs;
 mod sizes;
 mod skiplist;
 mod source;
-mod sync;
 mod table;
 
 use std::collections::hash_map::RandomState;

@@ -24,7 +24,7 @@ impl Base for Roots {
     }
 
     unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
-        // SAFETY: promised to the caller by the caller.
+        // SAFETY: as the caller promises.
         unsafe { Roots::lent_cursor(self, table) }
     }
 

@@ -29,6 +29,7 @@ pub(super) struct Bloom {
 
 // SAFETY: owned memory of atomics.
 unsafe impl Send for Bloom {}
+// SAFETY: as above.
 unsafe impl Sync for Bloom {}
 
 impl Bloom {

@@ -12,7 +12,9 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::arena::Arena;
+use super::key_index::{KeyIndex, Known};
 use super::node::NodeRef;
+use super::runs::Runs;
 use super::sizes::{Delta, Sizes};
 use super::skiplist::SkipList;
 use crate::disk::sheaf::budget::MemoryBudget;
@@ -20,6 +22,8 @@ use crate::disk::sheaf::budget::MemoryBudget;
 /// A list with its arena; how high nodes become is said by the test.
 struct Fixture {
     list: SkipList,
+    index: KeyIndex,
+    runs: Runs,
     sizes: Sizes,
     arena: StdArc<Arena>,
 }
@@ -27,6 +31,8 @@ struct Fixture {
 /// A node of height 1, one of height 2.
 const LOW: u64 = 1;
 const HIGH: u64 = 4;
+/// Of every key: all want the same slot.
+const HASH: u64 = 7;
 
 impl Fixture {
     fn new() -> Fixture {
@@ -35,6 +41,8 @@ impl Fixture {
         let list = unsafe { SkipList::new(&mut arena.room(), 0) };
         Fixture {
             list,
+            index: KeyIndex::new(0),
+            runs: Runs::default(),
             sizes: Sizes::default(),
             arena,
         }
@@ -58,6 +66,42 @@ impl Fixture {
                 (met.has_newer, met.older.map(NodeRef::seq))
             })
             .collect()
+    }
+
+    /// Inserts one version and enters it in the index, under a hash that is the same for all.
+    fn enter(&self, key: &str, seq: u64) {
+        let value = Bytes::copy_from_slice(key.as_bytes());
+        let mut room = self.arena.room();
+        let mut splice = self.list.splice();
+        let key = key.as_bytes();
+        let inserted = self
+            .list
+            .insert(&mut room, &mut splice, key, seq, Some(&value), LOW);
+        let taken = self.index.enter(HASH, 0, inserted.node);
+        self.index.count(u64::from(taken));
+    }
+
+    /// The sequence of the newest version that the index knows; `None` when it knows that there is none.
+    fn known(&self, key: &str) -> Result<Option<u64>, ()> {
+        match self.index.get(HASH, 0, key.as_bytes()) {
+            Known::At(node) => {
+                assert_eq!((node.key(), node.value()), (key.as_bytes(), key.as_bytes()));
+                Ok(Some(node.seq()))
+            }
+            Known::Absent => Ok(None),
+            Known::Unknown => Err(()),
+        }
+    }
+
+    /// Inserts a version that says that the key is there, or is gone; and tells the notes of it.
+    fn change(&self, key: &str, seq: u64, there: bool) {
+        let value = there.then(|| Bytes::from_static(b"there"));
+        let mut room = self.arena.room();
+        let mut splice = self.list.splice();
+        let bytes = key.as_bytes();
+        self.list
+            .insert(&mut room, &mut splice, bytes, seq, value.as_ref(), LOW);
+        self.runs.cut(there.then_some(bytes).into_iter());
     }
 
     /// What is in the list, after checking that both directions and all searches agree.
@@ -247,5 +291,106 @@ fn sizes_are_summed_as_of_any_sequence() {
         assert_eq!((sizes.entries(0, 1), sizes.entries(0, 2)), (1, 11));
         assert_eq!((sizes.entries(3, 3), sizes.entries(3, 4)), (0, 40));
         assert_eq!(sizes.entries(3, 5), 140);
+    });
+}
+
+#[test]
+fn the_index_knows_the_newest_version() {
+    explore(4, || {
+        let fixture = Arc::new(Fixture::new());
+        fixture.enter("a", 1);
+        let other = fixture.clone();
+        let thread = thread::spawn(move || other.enter("a", 3));
+        // Older than the other, and perhaps later.
+        fixture.enter("a", 2);
+        let known = fixture.known("a");
+        assert!(matches!(known, Ok(Some(2 | 3))), "{known:?}");
+        thread.join().unwrap();
+        assert_eq!(fixture.known("a"), Ok(Some(3)));
+    });
+}
+
+#[test]
+fn two_keys_of_one_slot_are_both_found() {
+    explore(4, || {
+        let fixture = Arc::new(Fixture::new());
+        let other = fixture.clone();
+        let thread = thread::spawn(move || other.enter("a", 1));
+        fixture.enter("b", 2);
+        assert_eq!(fixture.known("b"), Ok(Some(2)));
+        let known = fixture.known("a");
+        assert!(!matches!(known, Ok(Some(2..))), "{known:?}");
+        thread.join().unwrap();
+        assert_eq!(fixture.known("a"), Ok(Some(1)));
+        assert_eq!(fixture.known("b"), Ok(Some(2)));
+    });
+}
+
+#[test]
+fn a_full_index_does_not_say_that_a_key_is_absent() {
+    explore(3, || {
+        let fixture = Arc::new(Fixture::new());
+        // Three of its four slots may be taken.
+        fixture.enter("a", 1);
+        fixture.enter("b", 2);
+        let other = fixture.clone();
+        let thread = thread::spawn(move || other.enter("c", 3));
+        fixture.enter("d", 4);
+        assert!(matches!(fixture.known("d"), Ok(Some(4)) | Err(())));
+        thread.join().unwrap();
+        for (key, seq) in [("c", 3), ("d", 4)] {
+            let known = fixture.known(key);
+            assert!(
+                known == Ok(Some(seq)) || known == Err(()),
+                "{key}: {known:?}"
+            );
+        }
+        fixture.enter("e", 5);
+        assert!(matches!(fixture.known("e"), Ok(Some(5)) | Err(())));
+        for (key, seq) in [("a", 1), ("b", 2)] {
+            assert_eq!(fixture.known(key), Ok(Some(seq)));
+        }
+    });
+}
+
+#[test]
+fn a_put_cuts_a_stretch_that_is_noted_at_the_same_time() {
+    explore(4, || {
+        let fixture = Arc::new(Fixture::new());
+        for key in ["a", "b"] {
+            fixture.change(key, 1, false);
+        }
+        let visible = Arc::new(AtomicUsize::new(1));
+        let other = (fixture.clone(), visible.clone());
+        let writer = thread::spawn(move || {
+            other.0.change("b", 2, true);
+            other.1.store(2, Ordering::Release);
+        });
+        // A reader at 1 that has passed both.
+        fixture.runs.note(&fixture.list, b"a", b"b", 1);
+        // A later one never passes by what it is to see.
+        if visible.load(Ordering::Acquire) == 2 {
+            assert!(fixture.runs.over(b"b", 2).is_none());
+        }
+        writer.join().unwrap();
+        assert!(fixture.runs.over(b"b", 2).is_none());
+    });
+}
+
+#[test]
+fn a_put_that_comes_while_two_note_is_seen() {
+    explore(2, || {
+        let fixture = Arc::new(Fixture::new());
+        for key in ["a", "b", "c"] {
+            fixture.change(key, 1, false);
+        }
+        let other = fixture.clone();
+        let reader = thread::spawn(move || other.runs.note(&other.list, b"b", b"c", 1));
+        let other = fixture.clone();
+        let writer = thread::spawn(move || other.change("b", 2, true));
+        fixture.runs.note(&fixture.list, b"a", b"b", 1);
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert!(fixture.runs.over(b"b", 2).is_none());
     });
 }

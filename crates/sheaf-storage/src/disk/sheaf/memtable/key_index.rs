@@ -11,18 +11,17 @@
 //!
 //! Invariant: a slot once taken stays its key's.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-
 use super::node::{Header, NodeRef, head_of};
+use crate::disk::sheaf::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// One slot for so many bytes of a full generation.
 const BYTES_PER_SLOT: u64 = 128;
+/// How many slots there are at least.
+const SLOTS_MIN: u64 = if cfg!(explore) { 4 } else { 16 };
 
 /// See the module's head.
 pub(super) struct KeyIndex {
-    slots: NonNull<AtomicPtr<Header>>,
+    slots: Slots,
     /// Slots, less one; their number is a power of two.
     mask: u64,
     taken: AtomicU64,
@@ -40,34 +39,17 @@ pub(super) enum Known<'g> {
     Unknown,
 }
 
-// SAFETY: owned memory of atomics; the nodes that they lead to are shared between threads anyway.
-unsafe impl Send for KeyIndex {}
-unsafe impl Sync for KeyIndex {}
-
 impl KeyIndex {
     /// An empty index for a generation of so many bytes.
     pub(super) fn new(expected_bytes: u64) -> KeyIndex {
         let slots = (expected_bytes / BYTES_PER_SLOT)
-            .clamp(16, 1 << 26)
+            .clamp(SLOTS_MIN, 1 << 26)
             .next_power_of_two();
-        let layout = KeyIndex::layout(slots);
-        // SAFETY: the size is not 0. Zeroed memory is a null `AtomicPtr` each; its pages come when touched.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else {
-            handle_alloc_error(layout);
-        };
         KeyIndex {
-            slots: memory.cast(),
+            slots: Slots::new(slots),
             mask: slots - 1,
             taken: AtomicU64::new(0),
             complete: AtomicBool::new(true),
-        }
-    }
-
-    fn layout(slots: u64) -> Layout {
-        match Layout::array::<AtomicPtr<Header>>(slots as usize) {
-            Ok(layout) => layout,
-            Err(_) => unreachable!("at most 2^26 slots"),
         }
     }
 
@@ -76,8 +58,7 @@ impl KeyIndex {
     }
 
     fn slot(&self, at: u64) -> &AtomicPtr<Header> {
-        // SAFETY: there are `mask + 1` slots.
-        unsafe { self.slots.add((at & self.mask) as usize).as_ref() }
+        self.slots.at((at & self.mask) as usize)
     }
 
     /// Enters a version, which is in the list, unless a newer one of its key is entered. `list` is the number of
@@ -145,9 +126,79 @@ impl KeyIndex {
     }
 }
 
-impl Drop for KeyIndex {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.slots.as_ptr().cast(), KeyIndex::layout(self.mask + 1)) };
+#[cfg(not(explore))]
+mod slots {
+    use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+    use std::ptr::NonNull;
+
+    use super::{AtomicPtr, Header};
+
+    /// Memory that is zeroed by the system, page by page as it is touched.
+    pub(super) struct Slots {
+        memory: NonNull<AtomicPtr<Header>>,
+        count: usize,
+    }
+
+    // SAFETY: owned memory of atomics; the nodes that they lead to are shared between threads anyway.
+    unsafe impl Send for Slots {}
+    // SAFETY: as above.
+    unsafe impl Sync for Slots {}
+
+    impl Slots {
+        pub(super) fn new(count: u64) -> Slots {
+            let count = count as usize;
+            let layout = Slots::layout(count);
+            // SAFETY: the size is not 0. Zeroed memory is a null `AtomicPtr` each.
+            let memory = unsafe { alloc_zeroed(layout) };
+            let Some(memory) = NonNull::new(memory) else {
+                handle_alloc_error(layout);
+            };
+            Slots {
+                memory: memory.cast(),
+                count,
+            }
+        }
+
+        fn layout(count: usize) -> Layout {
+            match Layout::array::<AtomicPtr<Header>>(count) {
+                Ok(layout) => layout,
+                Err(_) => unreachable!("at most 2^26 slots"),
+            }
+        }
+
+        #[inline]
+        pub(super) fn at(&self, at: usize) -> &AtomicPtr<Header> {
+            debug_assert!(at < self.count);
+            // SAFETY: the index masks what it asks for to be less than `count`.
+            unsafe { self.memory.add(at).as_ref() }
+        }
+    }
+
+    impl Drop for Slots {
+        fn drop(&mut self) {
+            // SAFETY: allocated in `new` with the same layout.
+            unsafe { dealloc(self.memory.as_ptr().cast(), Slots::layout(self.count)) };
+        }
     }
 }
+
+/// The model checker's atomics are no plain memory.
+#[cfg(explore)]
+mod slots {
+    use super::{AtomicPtr, Header};
+
+    pub(super) struct Slots(Vec<AtomicPtr<Header>>);
+
+    impl Slots {
+        pub(super) fn new(count: u64) -> Slots {
+            let empty = |_| AtomicPtr::new(std::ptr::null_mut());
+            Slots((0..count).map(empty).collect())
+        }
+
+        pub(super) fn at(&self, at: usize) -> &AtomicPtr<Header> {
+            &self.0[at]
+        }
+    }
+}
+
+use self::slots::Slots;

@@ -18,7 +18,7 @@ use std::ptr::{NonNull, null_mut};
 use bytes::Bytes;
 
 use super::arena::{ALIGN, Room};
-use super::sync::{AtomicPtr, Ordering};
+use crate::disk::sheaf::sync::{AtomicPtr, Ordering};
 
 /// The levels of a list: with one node in four reaching the next level, good for millions.
 #[cfg(not(explore))]
@@ -82,6 +82,7 @@ pub(in crate::disk::sheaf) struct NodeRef<'g> {
 // SAFETY: what a node shares is immutable or atomic, and the handle it may hold is `Bytes`, which is
 // `Send` and `Sync`.
 unsafe impl Send for NodeRef<'_> {}
+// SAFETY: as above.
 unsafe impl Sync for NodeRef<'_> {}
 
 impl PartialEq for NodeRef<'_> {

@@ -20,12 +20,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
 
 use super::skiplist::SkipList;
+use crate::disk::sheaf::sync::{AtomicBool, Ordering, RwLock, fence};
 
 /// Where nothing is to be seen: `[lo, hi)`.
 #[derive(Clone, Debug, PartialEq, Eq)]

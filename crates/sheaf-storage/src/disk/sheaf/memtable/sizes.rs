@@ -13,7 +13,7 @@
 //! When the table is emptied, dropped or created, the total begins anew.
 
 use super::arena::Room;
-use super::sync::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use crate::disk::sheaf::sync::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 struct Record {
     below: *mut Record,

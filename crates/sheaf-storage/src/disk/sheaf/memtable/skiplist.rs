@@ -21,7 +21,7 @@ use std::ptr::null_mut;
 
 use super::arena::Room;
 use super::node::{HEIGHT_MAX, Header, NodeRef, head_of};
-use super::sync::{AtomicUsize, Ordering};
+use crate::disk::sheaf::sync::{AtomicUsize, Ordering};
 
 /// See the module's head.
 pub(in crate::disk::sheaf) struct SkipList {
@@ -35,6 +35,7 @@ pub(in crate::disk::sheaf) struct SkipList {
 
 // SAFETY: the root is a node like the others, which threads share.
 unsafe impl Send for SkipList {}
+// SAFETY: as above.
 unsafe impl Sync for SkipList {}
 
 /// Where the last insertion went: the next, of a greater key, begins there.

@@ -149,7 +149,7 @@ impl Output {
         below: Option<u64>,
     ) -> Result<Option<PagePtr>> {
         let header = page::Header::read(image).expect("made by encode");
-        let plain = (warm && self.store.is_cached_reading()).then(|| image.clone());
+        let plain = (warm && self.store.is_cached_reading()).then(|| self.store.copied(image));
         let crc = page::seal(image, self.birth, lz4, GRANULE as usize);
         let need = granules(image.len());
         if need > PagePtr::GRANULES_MAX {

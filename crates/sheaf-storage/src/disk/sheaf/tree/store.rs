@@ -171,7 +171,8 @@ impl Store {
         if offset + len as u64 > self.len.load(Ordering::Relaxed) {
             return Err(self.corrupt(offset, "a pointer leads beyond the file's end"));
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = self.cache.spare.take(len);
+        bytes.resize(len, 0);
         count(&self.counters.pages_read, 1);
         count(&self.counters.bytes_read, len as u64);
         self.file
@@ -361,7 +362,7 @@ impl Store {
         };
         let shape = Shape::check(&image, &header).map_err(damaged)?;
         let charge = charge.unwrap_or_else(|| cache::charge(&self.budget, image.len()));
-        let page = CachedPage::new(image, shape, ptr.birth, ptr.crc, charge);
+        let page = self.page_of(image, shape, ptr.birth, ptr.crc, charge);
         if keep {
             self.cache.insert(ptr.granule, &page);
         }
@@ -460,11 +461,29 @@ impl Store {
                 _ => return Err(self.corrupt(offset, "a value does not unpack")),
             }
         }
-        let page = CachedPage::new(bytes, Shape::default(), ptr.birth, ptr.crc, charge);
+        let page = self.page_of(bytes, Shape::default(), ptr.birth, ptr.crc, charge);
         if keep {
             self.cache.insert(ptr.granule, &page);
         }
         Ok(PageRef::held(page))
+    }
+
+    fn page_of(
+        &self,
+        bytes: Vec<u8>,
+        shape: Shape,
+        birth: u32,
+        crc: u32,
+        charge: Charge,
+    ) -> Arc<CachedPage> {
+        CachedPage::new(bytes, shape, birth, crc, charge, &self.cache.spare)
+    }
+
+    /// A copy of a page's image, for [`Store::keep_written`].
+    pub(super) fn copied(&self, image: &[u8]) -> Vec<u8> {
+        let mut copy = self.cache.spare.take(image.len());
+        copy.extend_from_slice(image);
+        copy
     }
 
     /// Puts a page that was just written into the cache.
@@ -474,7 +493,7 @@ impl Store {
         };
         let shape = Shape::of(&header);
         let charge = cache::charge(&self.budget, image.len());
-        let page = CachedPage::new(image, shape, ptr.birth, ptr.crc, charge);
+        let page = self.page_of(image, shape, ptr.birth, ptr.crc, charge);
         self.cache.insert(ptr.granule, &page);
     }
 

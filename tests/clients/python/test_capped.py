@@ -37,7 +37,7 @@ def test_tailable(capped):
 
 def test_tailable_await(capped):
     capped.insert_one({"_id": 0})
-    cursor = capped.find(cursor_type=CursorType.TAILABLE_AWAIT, max_await_time_ms=20_000)
+    cursor = capped.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(20_000)
     assert cursor.next() == {"_id": 0}
     writer = threading.Timer(0.2, lambda: capped.insert_one({"_id": 1}))
     writer.start()
@@ -84,7 +84,7 @@ def test_validation_errors(db, coll):
     assert [(w["index"], w["code"], w["errInfo"]["failingDocumentId"]) for w in errors] == [(1, 121, 3)]
     assert many.value.details["nInserted"] == 2
     c.insert_one({"_id": 3}, bypass_document_validation=True)
-    assert c.find_one_and_update({"_id": 3}, {"$set": {"x": 1}}, bypass_document_validation=True) == {"_id": 3}
+    assert c.find_one_and_update({"_id": 3}, {"$set": {"x": 1}}, bypassDocumentValidation=True) == {"_id": 3}
     with refused(OperationFailure, 121):
         c.find_one_and_update({"_id": 3}, {"$set": {"x": 2}})
     assert sorted(d["_id"] for d in c.find({"$jsonSchema": schema})) == [2, 4]

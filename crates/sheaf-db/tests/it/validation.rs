@@ -155,6 +155,10 @@ fn which_collections_have_none() {
         let refused = t.db.create_collection(&t.op, &name, options);
         assert!(matches!(code(refused), 72 | 73), "{name}");
     }
+    let images = doc! {"changeStreamPreAndPostImages": {"enabled": true}};
+    let images = CollectionOptions::parse(images.as_raw()).unwrap();
+    let name = sheaf_db::Namespace::parse("admin.c").unwrap();
+    assert_eq!(code(t.db.create_collection(&t.op, &name, images)), 72);
     t.insert("c", doc! {"_id": 1}).unwrap();
     assert_eq!(code(coll_mod(&t, "c", "{validator: {$where: '1'}}")), 2);
     assert_eq!(code(coll_mod(&t, "none", "{validator: {a: 1}}")), 26);

@@ -161,7 +161,18 @@ impl CollectionOptions {
     /// Whether a collection of this name may have them.
     /// Errors: `InvalidOptions`.
     pub(crate) fn check_namespace(&self, ns: &Namespace) -> Result<()> {
-        self.validation.check_namespace(ns)
+        self.validation.check_namespace(ns)?;
+        if self.keeps_images && matches!(ns.db(), "admin" | "config" | "local") {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!(
+                    "{} is not supported on collections in the {} database",
+                    images::NAME,
+                    ns.db()
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// Whether a collection created with these is one created with `other`.

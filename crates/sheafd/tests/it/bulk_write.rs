@@ -240,6 +240,33 @@ fn options_of_ops() {
 }
 
 #[test]
+fn validators_are_asked_unless_bypassed() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok(&command("{create: 'a', validator: {n: {$type: 'int'}}}"));
+    let ops = "{insert: 0, document: {_id: 1, n: 'x'}}, {insert: 0, document: {_id: 2, n: 2}},
+         {update: 0, filter: {_id: 2}, updateMods: {$set: {n: 'x'}}}";
+    let reply = client.ok(&bulk(ops, ", ordered: false"));
+    assert_eq!(outcome(&reply).1, [2, 1, 0, 0, 0, 0]);
+    let cursor = reply.get("cursor").and_then(|v| v.as_document()).unwrap();
+    let batch = cursor.get("firstBatch").and_then(|v| v.as_array()).unwrap();
+    for (place, code) in [(0, Some(121)), (1, None), (2, Some(121))] {
+        let result = batch.get(place).and_then(|v| v.as_document()).unwrap();
+        let found = result.get("code").and_then(|v| v.as_i64_exact());
+        assert_eq!(
+            (found, result.get("errInfo").is_some()),
+            (code, code.is_some()),
+            "{reply:?}"
+        );
+    }
+    let bypassed = client.ok(&bulk(
+        "{update: 0, filter: {_id: 2}, updateMods: {$set: {n: 'x'}}}, {insert: 0, document: {_id: 1, n: 'x'}}",
+        ", bypassDocumentValidation: true",
+    ));
+    assert_eq!(outcome(&bypassed).1, [0, 1, 1, 1, 0, 0]);
+}
+
+#[test]
 fn sequences_and_batches() {
     let server = Server::start();
     let mut client = server.client();

@@ -11,7 +11,7 @@ use sheaf_wire::request::{op_msg, op_query};
 use sheaf_wire::{Compressor, CompressorSet, Decoder, Flags, HEADER_BYTES, Header, op};
 
 /// How long an answer may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection.
 pub struct Client {

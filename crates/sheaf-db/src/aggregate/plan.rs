@@ -62,17 +62,16 @@ pub(super) fn plan(
     let Some(projection) = prefix.dependency_projection().filter(|_| !whole) else {
         return plain();
     };
-    if let Some(distinct) = &prefix.distinct
-        && hint.is_none()
-        && let Some(order) = order_of(distinct, prefix)
-    {
-        let sorted = CursorPrefix {
-            sort: Some(order),
-            ..prefix.clone()
-        };
-        let query = sorted_query(cx, &sorted)?;
-        if let Some(solution) = one_of_each(distinct, &query, &params)? {
-            return Ok((Arc::new(query), Some(solution)));
+    if let Some(distinct) = prefix.distinct.as_ref().filter(|_| hint.is_none()) {
+        for order in orders_of(distinct, prefix) {
+            let sorted = CursorPrefix {
+                sort: Some(order),
+                ..prefix.clone()
+            };
+            let query = sorted_query(cx, &sorted)?;
+            if let Some(solution) = one_of_each(distinct, &query, &params)? {
+                return Ok((Arc::new(query), Some(solution)));
+            }
         }
     }
     // Only an index can make it worth while to read fewer fields.
@@ -107,19 +106,24 @@ pub(super) fn plan(
     plain()
 }
 
-/// The order in which the first document (or the last) of each group is the one that is wanted.
-fn order_of(distinct: &DistinctLike, prefix: &CursorPrefix) -> Option<DocBuf> {
+/// The orders in which the first document (or the last) of each group is the one that is wanted.
+fn orders_of(distinct: &DistinctLike, prefix: &CursorPrefix) -> Vec<DocBuf> {
     match &distinct.take {
-        DistinctTake::Any => None,
-        DistinctTake::First | DistinctTake::Last => prefix.sort.clone(),
+        DistinctTake::Any => Vec::new(),
+        DistinctTake::First | DistinctTake::Last => prefix.sort.clone().into_iter().collect(),
+        // Of one path both, there is nothing to find.
+        DistinctTake::Least(value) | DistinctTake::Greatest(value) if *value == distinct.path => {
+            Vec::new()
+        }
+        // In which order the groups come is all the same.
         DistinctTake::Least(value) | DistinctTake::Greatest(value) => {
-            // Of one path both, there is nothing to find.
-            (*value != distinct.path).then(|| {
+            let order = |groups: i32| {
                 let mut order = DocBuilder::new();
-                order.append(&distinct.path, 1);
+                order.append(&distinct.path, groups);
                 order.append(value, 1);
                 order.finish()
-            })
+            };
+            vec![order(1), order(-1)]
         }
     }
 }

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sheaf_storage::tree::PageReading;
 use sheaf_storage::{
     Durability, MemoryStats, SheafEngine, SheafOptions, StorageEngine, TableId, WriteBatch,
 };
@@ -82,10 +81,9 @@ impl Watch {
     }
 }
 
-fn open(folder: &tempfile::TempDir, cache_bytes: u64, reading: PageReading) -> SheafEngine {
+fn open(folder: &tempfile::TempDir, cache_bytes: u64) -> SheafEngine {
     let options = SheafOptions {
         cache_bytes,
-        reading,
         // Only what is asked for is synced: the disk is not what is tested.
         flush_interval: Duration::from_secs(3600),
         ..SheafOptions::default()
@@ -160,36 +158,34 @@ fn walk(
 #[test]
 fn four_times_the_budget_of_small_values() {
     let watch = Watch::begin();
-    const BUDGET: u64 = 16 << 20;
-    const KEYS: u64 = 64 << 10;
+    const BUDGET: u64 = 8 << 20;
+    const KEYS: u64 = 32 << 10;
     let folder = tempfile::tempdir().unwrap();
-    for reading in [PageReading::Auto, PageReading::Cached] {
-        let folder = tempfile::tempdir_in(folder.path()).unwrap();
-        let engine = open(&folder, BUDGET, reading);
-        for from in (0..KEYS).step_by(128) {
-            // Not in the order of the keys: leaves are read and rewritten.
-            put(
-                &engine,
-                TABLE,
-                (from..from + 128).map(|n| mixed(n) % KEYS),
-                1,
-                1000,
-            );
-        }
-        let snapshot = engine.snapshot().unwrap();
-        let entries = walk(&*snapshot, TABLE, |key, value| assert_eq!(key, &value[..8]));
-        assert_eq!(entries, snapshot.len(TABLE).unwrap());
-        for n in 0..20_000 {
-            let n = mixed(n) % KEYS;
-            if let Some(value) = snapshot.get(TABLE, &n.to_be_bytes()).unwrap() {
-                assert_eq!(value[..8], n.to_be_bytes());
-            }
-        }
-        let memory = memory(&engine);
-        assert!(memory.total.bytes_max <= BUDGET + AT_ONCE, "{memory:?}");
-        drop(snapshot);
-        engine.close().unwrap();
+    // Mapped at first, and read through the cache when the file has outgrown half of the budget.
+    let engine = open(&folder, BUDGET);
+    for from in (0..KEYS).step_by(128) {
+        // Not in the order of the keys: leaves are read and rewritten.
+        put(
+            &engine,
+            TABLE,
+            (from..from + 128).map(|n| mixed(n) % KEYS),
+            1,
+            1000,
+        );
     }
+    let snapshot = engine.snapshot().unwrap();
+    let entries = walk(&*snapshot, TABLE, |key, value| assert_eq!(key, &value[..8]));
+    assert_eq!(entries, snapshot.len(TABLE).unwrap());
+    for n in 0..5000 {
+        let n = mixed(n) % KEYS;
+        if let Some(value) = snapshot.get(TABLE, &n.to_be_bytes()).unwrap() {
+            assert_eq!(value[..8], n.to_be_bytes());
+        }
+    }
+    let memory = memory(&engine);
+    assert!(memory.total.bytes_max <= BUDGET + AT_ONCE, "{memory:?}");
+    drop(snapshot);
+    engine.close().unwrap();
     assert!(watch.most() <= BUDGET + SLACK, "{}", watch.most());
 }
 
@@ -198,8 +194,10 @@ fn a_snapshot_held_under_overwrites() {
     let watch = Watch::begin();
     const BUDGET: u64 = 16 << 20;
     const KEYS: u64 = 4 << 10;
+    // What a checkpoint has taken in is held by snapshots until they are spilled, while as much comes anew.
+    const MOST: u64 = BUDGET + BUDGET / 4 + AT_ONCE;
     let folder = tempfile::tempdir().unwrap();
-    let engine = open(&folder, BUDGET, PageReading::Auto);
+    let engine = open(&folder, BUDGET);
     let overwrite = |version: u64| {
         for from in (0..KEYS).step_by(64) {
             put(&engine, TABLE, from..from + 64, version, 1000);
@@ -223,12 +221,8 @@ fn a_snapshot_held_under_overwrites() {
     engine.checkpoint().unwrap();
     let memory = memory(&engine);
     assert!(memory.snapshots_spilled > 0, "{memory:?}");
-    assert!(memory.total.bytes_max <= BUDGET + BUDGET / 4, "{memory:?}");
-    assert!(
-        watch.most() <= BUDGET + BUDGET / 4 + SLACK,
-        "{}",
-        watch.most()
-    );
+    assert!(memory.total.bytes_max <= MOST, "{memory:?}");
+    assert!(watch.most() <= MOST + SLACK, "{}", watch.most());
     for (version, snapshot, mut cursor) in held {
         let entries = walk(&*snapshot, TABLE, |key, value| {
             assert_eq!(key, &value[..8]);
@@ -252,27 +246,27 @@ fn values_of_sixteen_megabytes() {
     const BUDGET: u64 = 128 << 20;
     const LENGTH: usize = (16 << 20) - 100;
     let folder = tempfile::tempdir().unwrap();
-    let engine = open(&folder, BUDGET, PageReading::Auto);
+    let engine = open(&folder, BUDGET);
     put(&engine, TABLE, 0..1000, 1, 1000);
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let engine = &engine;
             scope.spawn(move || {
-                for n in 0..10 {
-                    put(engine, LARGE, std::iter::once(thread * 10 + n), n, LENGTH);
+                for n in 0..6 {
+                    put(engine, LARGE, std::iter::once(thread * 6 + n), n, LENGTH);
                 }
             });
         }
     });
     let snapshot = engine.snapshot().unwrap();
-    for n in 0..8 {
+    for n in 0..4 {
         put(&engine, LARGE, std::iter::once(n), 100, LENGTH);
     }
     let entries = walk(&*snapshot, LARGE, |key, value| {
         assert_eq!((key, value.len()), (&value[..8], LENGTH));
         assert!(value[8..16] < 100_u64.to_be_bytes()[..]);
     });
-    assert_eq!(entries, 30);
+    assert_eq!(entries, 18);
     let memory = memory(&engine);
     // Each of three writers holds the value that it gives, and this thread the one that it reads.
     let under_way = 4 * (LENGTH as u64);

@@ -428,7 +428,7 @@ const KINDS: &[Kind] = &[
             "{$inc: {_id: 1}}",
             "{$unset: {_id: ''}}",
             "{$rename: {_id: 'x'}}",
-            "{$rename: {n: '_id'}}",
+            "{$rename: {s: '_id'}}",
             "{$max: {_id: 7777}}",
             "{$currentDate: {_id: true}}",
             "{_id: 77, a: 1}",

@@ -280,8 +280,9 @@ fn find_extra(
                 report.extra_entries += 1;
                 let values = index.encoder().decode_shown(key, cursor.value());
                 if report.extra.len() < FAULTS_SHOWN_MAX {
-                    let own = values.as_ref().map(Clone::clone).map_err(Clone::clone);
-                    report.extra.push(entry_doc(index, &id, None, own));
+                    report
+                        .extra
+                        .push(entry_doc(index, &id, None, values.clone()));
                 }
                 report.fault(|| {
                     format!(

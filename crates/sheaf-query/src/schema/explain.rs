@@ -341,8 +341,8 @@ impl Explainer<'_> {
         self.patterns(rules, spec, doc)?;
         self.additional_properties(rules, spec, doc)?;
         let missing = |names: &[Box<str>]| -> Vec<Box<str>> {
-            let absent = |name: &&Box<str>| doc.get(name).is_none();
-            names.iter().filter(absent).cloned().collect()
+            let names = names.iter().filter(|name| doc.get(name).is_none());
+            names.cloned().collect()
         };
         let absent = missing(&rules.required);
         if !absent.is_empty() {

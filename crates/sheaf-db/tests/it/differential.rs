@@ -21,7 +21,8 @@ use sheaf_db::modify::{
     self, DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement,
 };
 use sheaf_db::{CollectionOptions, Events, ReadView, ResultSource};
-use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+use sheaf_query::planner::index_entry::IndexKind;
 use sheaf_query::planner::plan_summary;
 use sheaf_query::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
 use sheaf_testkit::differential::{Round, Step, run, run_by_id, run_collated, setting};
@@ -268,7 +269,100 @@ fn view(t: &TestDb) -> ReadView {
     t.db.read_view(&ns("c")).unwrap()
 }
 
+/// What a find of these parts gives, in no order.
+fn found(t: &TestDb, spec: FindSpec<'_>) -> Result<Vec<DocBuf>, String> {
+    let query = canonical(t, spec)?;
+    let found = find::find(&view(t), &t.op, query, &QueryOptions::default());
+    let mut docs = found
+        .and_then(|found| all(t, found))
+        .map_err(|e| e.to_string())?;
+    docs.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    Ok(docs)
+}
+
+/// A hint changes nothing, if its index has every document; and what lies before a key and what
+/// lies from there on are together all, each once, if no document has several keys.
+fn check_hints(t: &TestDb, query: &Query) -> Checked {
+    let hinted = |hint: Hint| FindSpec {
+        filter: Some(query.filter.as_raw()),
+        hint: Some(hint),
+        collation: said(),
+        ..FindSpec::default()
+    };
+    let view = view(t);
+    let Some(collection) = &view.collection else {
+        return Ok(());
+    };
+    // What fails is compared elsewhere.
+    let Ok(scanned) = found(t, hinted(Hint::Natural(1))) else {
+        return Ok(());
+    };
+    for index in collection.indexes() {
+        let has_all = matches!(index.kind, IndexKind::Btree)
+            && !index.sparse
+            && !index.hidden
+            && !index.clustered
+            && index.partial_filter.is_none();
+        if !has_all {
+            continue;
+        }
+        for hint in [
+            Hint::Name(index.name.clone()),
+            Hint::KeyPattern(index.key_pattern.clone()),
+        ] {
+            // Of two indexes with one pattern a hint by the pattern names neither.
+            let Ok(got) = found(t, hinted(hint.clone())) else {
+                continue;
+            };
+            if got != scanned {
+                return Err(format!("hint {hint:?}: {got:?}\n  instead of {scanned:?}"));
+            }
+        }
+        if index.collator.is_some() || said().resolve(collection.collator()).is_some() {
+            continue;
+        }
+        let by_name = || hinted(Hint::Name(index.name.clone()));
+        let keys = found(
+            t,
+            FindSpec {
+                return_key: true,
+                ..by_name()
+            },
+        )?;
+        let Some(middle) = keys.get(keys.len() / 2) else {
+            continue;
+        };
+        let from = found(
+            t,
+            FindSpec {
+                min: Some(middle.as_raw()),
+                ..by_name()
+            },
+        )?;
+        let mut both = found(
+            t,
+            FindSpec {
+                max: Some(middle.as_raw()),
+                ..by_name()
+            },
+        )?;
+        both.extend(from);
+        both.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+        if index.multikey {
+            both.dedup();
+        }
+        if both != scanned {
+            let name = &index.name;
+            return Err(format!(
+                "min and max {middle} of {name}: {both:?}\n  instead of {scanned:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn check_find(t: &TestDb, query: &Query, docs: &[DocBuf]) -> Checked {
+    check_hints(t, query)?;
     let options = QueryOptions::default();
     let view = view(t);
     let canonical_query = canonical(t, spec(query))?;

@@ -13,7 +13,7 @@ use super::server::Server;
 type Checked = Result<(), String>;
 
 /// Refusals that indexes cause: parallel arrays, duplicate keys, what cannot be a key, and likes of one that exists.
-const REFUSED_BY_INDEXES: [i64; 6] = [171, 11000, 16746, 67, 85, 86];
+const REFUSED_BY_INDEXES: [i64; 8] = [171, 11000, 16746, 67, 85, 86, 16766, 201];
 
 #[test]
 fn what_clients_get_never_depends_on_indexes() {

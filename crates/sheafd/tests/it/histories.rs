@@ -26,7 +26,7 @@ const LISTS: u64 = 6;
 
 /// How a transaction ended, as its client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+pub enum End {
     Committed,
     Aborted,
     /// The answer to the commit was lost.
@@ -46,10 +46,10 @@ struct Transaction {
 }
 
 /// A small generator, one for each client.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -57,7 +57,7 @@ impl Random {
     }
 }
 
-fn command(text: &str) -> DocBuf {
+pub fn command(text: &str) -> DocBuf {
     parse_doc(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
@@ -223,13 +223,13 @@ fn final_lists(server: &Server) -> BTreeMap<u64, Vec<i64>> {
 
 /// Edges of the graph: who must come before whom, and whether because of a read before a write.
 #[derive(Default)]
-struct Graph {
-    edges: HashMap<usize, HashSet<(usize, bool)>>,
-    nodes: usize,
+pub struct Graph {
+    pub edges: HashMap<usize, HashSet<(usize, bool)>>,
+    pub nodes: usize,
 }
 
 impl Graph {
-    fn add(&mut self, from: usize, to: usize, anti: bool) {
+    pub fn add(&mut self, from: usize, to: usize, anti: bool) {
         if from != to {
             self.edges.entry(from).or_default().insert((to, anti));
         }
@@ -256,14 +256,27 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// Looks for cycles.
+    pub fn judge(&self, verdict: &mut Verdict) {
+        for node in 0..self.nodes {
+            verdict.cyclic |= self.reaches(node, node, true);
+            verdict.forbidden |= self.reaches(node, node, false);
+            for (next, anti) in self.edges.get(&node).into_iter().flatten() {
+                verdict.forbidden |= *anti && self.reaches(*next, node, false);
+            }
+        }
+    }
+}
+
 /// What a history shows.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Verdict {
-    committed: usize,
+pub struct Verdict {
+    pub committed: usize,
     /// A cycle without a read before a write, or with one: forbidden by snapshot isolation.
-    forbidden: bool,
+    pub forbidden: bool,
     /// Any cycle: not serializable.
-    cyclic: bool,
+    pub cyclic: bool,
 }
 
 /// Judges a history by the lists as they are in the end.
@@ -365,17 +378,11 @@ fn judge(history: &[Transaction], lists: &BTreeMap<u64, Vec<i64>>) -> Verdict {
             }
         }
     }
-    for node in 0..graph.nodes {
-        verdict.cyclic |= graph.reaches(node, node, true);
-        verdict.forbidden |= graph.reaches(node, node, false);
-        for (next, anti) in graph.edges.get(&node).into_iter().flatten() {
-            verdict.forbidden |= *anti && graph.reaches(*next, node, false);
-        }
-    }
+    graph.judge(&mut verdict);
     verdict
 }
 
-fn rounds() -> u64 {
+pub fn rounds() -> u64 {
     let rounds = std::env::var("SHEAF_HISTORY_ROUNDS").ok();
     rounds.and_then(|n| n.parse().ok()).unwrap_or(1)
 }

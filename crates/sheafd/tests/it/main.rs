@@ -19,6 +19,7 @@ mod operations;
 mod process;
 mod refusals;
 mod repair;
+mod register_histories;
 mod server;
 mod session_codes;
 mod transaction_memory;

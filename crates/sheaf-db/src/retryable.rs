@@ -26,6 +26,7 @@ use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::find::{self, QueryOptions, ResultSource};
 use crate::index::maintain::Modified;
+use crate::modify::{self, DeleteReport, DeleteStatement};
 use crate::op_context::OpContext;
 use crate::write::unit::WriteUnit;
 
@@ -264,6 +265,36 @@ impl State {
         if let Some(id) = int(doc, "$recordId") {
             self.stored = Some((RecordId::new(id), row.finish()));
         }
+    }
+}
+
+impl Db {
+    /// Forgets the sessions that have written nothing since: how many. A session that is not gone writes its row
+    /// anew with its next write.
+    /// Errors: `Interrupted`, the engine's.
+    pub fn forget_sessions(self: &Arc<Self>, op: &OpContext, since: DateTime) -> Result<u64> {
+        let ns = Namespace::parse(NAMESPACE)?;
+        if self.catalog().collection(&ns).is_none() {
+            return Ok(0);
+        }
+        let mut filter = DocBuilder::new();
+        filter.begin_document("lastWriteDate");
+        filter.append("$lt", since);
+        filter.end();
+        let filter = filter.finish();
+        let statement = DeleteStatement {
+            spec: sheaf_query::canonical::FindSpec {
+                filter: Some(filter.as_raw()),
+                ..Default::default()
+            },
+            multi: true,
+            return_document: Default::default(),
+            projection: None,
+        };
+        let mut report = DeleteReport::default();
+        let options = QueryOptions::default();
+        modify::delete(self, op, &ns, &statement, &options, &mut report)?;
+        Ok(report.result.deleted)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use sheaf_bson::{Error, ErrorCode, ObjectId};
+use sheaf_bson::{DateTime, Error, ErrorCode, ObjectId};
 use sheaf_db::find::QueryOptions;
 use sheaf_db::{Db, OpContext};
 use sheaf_wire::{CompressorSet, Message, ReplyWriter, command_error};
@@ -34,6 +34,9 @@ const SESSION_TIMEOUT: Duration =
 
 /// How often idle cursors are looked for.
 const CURSOR_SWEEP: Duration = Duration::from_secs(4);
+
+/// How often stored sessions that are gone are looked for.
+const SESSION_FORGETTING: Duration = Duration::from_secs(300);
 
 /// What all connections share.
 pub struct Server {
@@ -219,6 +222,21 @@ impl Server {
         });
     }
 
+    /// What is stored of sessions goes when they have not written for as long as a session lives.
+    fn forget_sessions(&self) {
+        let since = DateTime(DateTime::now().0 - SESSION_TIMEOUT.as_millis() as i64);
+        if let Err(error) = self.db.forget_sessions(&OpContext::new(), since) {
+            self.log.warning(
+                Component::Storage,
+                9_000_042,
+                "Sessions that are gone were not forgotten",
+                |attr| {
+                    attr.append("error", error.message());
+                },
+            );
+        }
+    }
+
     /// Aborts transactions older than `transactionLifetimeLimitSeconds`.
     fn sweep_transactions(self: &Arc<Self>) -> Result<(), Error> {
         let server = Arc::downgrade(self);
@@ -253,6 +271,7 @@ impl Server {
         let server = Arc::downgrade(self);
         spawn("cursor sweep", move || {
             crate::log::set_context("clientcursormon");
+            let mut forgotten = Instant::now();
             loop {
                 std::thread::sleep(CURSOR_SWEEP);
                 let Some(server) = server.upgrade() else {
@@ -264,6 +283,10 @@ impl Server {
                 let ended = server.sessions.expire(SESSION_TIMEOUT);
                 server.close_cursors_of(&ended);
                 server.snapshots.expire();
+                if forgotten.elapsed() > SESSION_FORGETTING {
+                    forgotten = Instant::now();
+                    server.forget_sessions();
+                }
                 if let Err(error) = server.db.trim_oplog(&OpContext::new()) {
                     server.log.warning(
                         Component::Storage,

@@ -105,3 +105,110 @@ def test_dropping_the_collection_invalidates(coll):
 def test_a_token_that_is_none(coll):
     with refused(OperationFailure, 260):
         coll.watch(resume_after={"_data": "no token"})
+
+
+def test_how_updates_are_told(coll):
+    """What operators did by their paths, what a pipeline did by comparison."""
+    coll.insert_one({"_id": 1, "a": {"b": 1, "c": 1}, "s": [], "long": "x" * 200})
+    rows = [
+        ({"$set": {"a.b": 2}}, {"a.b": 2}, [], []),
+        ({"$set": {"a": {"b": 3, "c": 1}}}, {"a": {"b": 3, "c": 1}}, [], []),
+        ({"$unset": {"a.c": ""}}, {}, ["a.c"], []),
+        ({"$push": {"s": 1}}, {"s": [1]}, [], []),
+        ({"$push": {"s": 2}}, {"s.1": 2}, [], []),
+        ({"$addToSet": {"s": {"$each": [2, 3, 4]}}}, {"s.2": 3, "s.3": 4}, [], []),
+        ({"$pull": {"s": 4}}, {"s": [1, 2, 3]}, [], []),
+        ([{"$set": {"s": ["a long text " * 9, 2, 3]}}], {"s.0": "a long text " * 9}, [], []),
+        ([{"$set": {"s": {"$slice": ["$s", 2]}}}], {}, [], [{"field": "s", "newSize": 2}]),
+        ([{"$set": {"a.b": 9}}, {"$unset": "s"}], {"a": {"b": 9}}, ["s"], []),
+    ]
+    with coll.watch(max_await_time_ms=AWAIT_MS) as stream:
+        for update, updated, removed, truncated in rows:
+            coll.update_one({"_id": 1}, update)
+            event = stream.next()
+            assert event["operationType"] == "update", update
+            assert event["updateDescription"] == {"updatedFields": updated, "removedFields": removed, "truncatedArrays": truncated}, update
+        # Told with less by the document itself.
+        coll.update_one({"_id": 1}, [{"$replaceWith": {"_id": 1, "x": 1}}])
+        event = stream.next()
+        assert (event["operationType"], event["fullDocument"]) == ("replace", {"_id": 1, "x": 1})
+
+
+def test_paths_that_dots_do_not_tell(coll):
+    coll.insert_one({"_id": 1, "home.town": "Oxford", "residences": [{"0": "Oxford"}, {"1": "Dublin"}], "o": {"0": {"a": 1}, "01": 1}, "0": {"n": 1}})
+    rows = [
+        ([{"$replaceWith": {"$setField": {"field": "home.town", "input": "$$ROOT", "value": "London"}}}], {"home.town": ["home.town"]}),
+        ({"$set": {"residences.0.0": "London"}}, {"residences.0.0": ["residences", 0, "0"]}),
+        ({"$set": {"o.0.a": 2}}, {"o.0.a": ["o", "0", "a"]}),
+        ({"$unset": {"o.0": ""}}, {"o.0": ["o", "0"]}),
+        # A position needs no telling, and these are none.
+        ({"$set": {"residences.1": 5}}, {}),
+        ({"$set": {"o.01": 2}}, {}),
+        ({"$set": {"0.n": 2}}, {}),
+    ]
+    with coll.watch(show_expanded_events=True, max_await_time_ms=AWAIT_MS) as stream, coll.watch(max_await_time_ms=AWAIT_MS) as plain:
+        for update, paths in rows:
+            coll.update_one({"_id": 1}, update)
+            assert stream.next()["updateDescription"]["disambiguatedPaths"] == paths, update
+            assert "disambiguatedPaths" not in plain.next()["updateDescription"]
+
+
+def test_large_events_are_split(db, coll):
+    coll.drop()
+    db.create_collection(coll.name, changeStreamPreAndPostImages={"enabled": True})
+    coll.insert_one({"_id": 1, "text": "a" * (16 * 1024 * 1024 - 1024)})
+    options = {"full_document": "required", "full_document_before_change": "required", "max_await_time_ms": AWAIT_MS}
+    split = [{"$changeStreamSplitLargeEvent": {}}]
+    with coll.watch(split, **options) as stream, coll.watch(**options) as whole:
+        coll.update_one({"_id": 1}, {"$set": {"b": 1}})
+        coll.insert_one({"_id": 2})
+        first, second, after = take(stream, 3)
+        assert (first["splitEvent"], second["splitEvent"]) == ({"fragment": 1, "of": 2}, {"fragment": 2, "of": 2})
+        assert "splitEvent" not in after and after["documentKey"] == {"_id": 2}
+        # As many fields as there is room for come first; none twice.
+        assert first["operationType"] == "update" and first["documentKey"] == {"_id": 1}
+        assert set(first) & set(second) == {"_id", "splitEvent"}
+        images = {**first, **second}
+        assert len(images["fullDocument"]["text"]) == len(images["fullDocumentBeforeChange"]["text"]) == 16 * 1024 * 1024 - 1024
+        assert images["fullDocument"]["b"] == 1 and "b" not in images["fullDocumentBeforeChange"]
+        with refused(OperationFailure, 10334):
+            whole.next()
+    with coll.watch(split, resume_after=first["_id"], **options) as stream:
+        assert [e["_id"] for e in take(stream, 2)] == [second["_id"], after["_id"]]
+    with coll.watch(split, resume_after=second["_id"], **options) as stream:
+        assert stream.next()["_id"] == after["_id"]
+    # The same event, made smaller, has no fragments to go on with.
+    with refused(OperationFailure, 280):
+        coll.watch([{"$unset": "fullDocument"}], resume_after=first["_id"], **options)
+    for bad in ([split[0], {"$match": {}}], [{"$changeStreamSplitLargeEvent": {"x": 1}}], [split[0], split[0]]):
+        with refused(OperationFailure, 9):
+            coll.watch(bad)
+
+
+def test_what_cannot_be_watched(client, db, coll):
+    db.command("create", "a_view", viewOn=coll.name, pipeline=[])
+    for name, code in [("a_view", 166), ("system.profile", 73)]:
+        with refused(OperationFailure, code):
+            db[name].watch()
+    for internal in ("admin", "config", "local"):
+        with refused(OperationFailure, 73):
+            client[internal].watch()
+        with refused(OperationFailure, 73):
+            client[internal].c.watch()
+    for stream, code in [({"resumeAfter": {}}, 260), ({"resumeAfter": {"_data": "82"}}, 260), ({"startAfter": 5}, 14), ({"allChangesForCluster": True}, 72), ({"other": 1}, 40415)]:
+        with refused(OperationFailure, code):
+            coll.aggregate([{"$changeStream": stream}])
+    with refused(OperationFailure, 40324):
+        coll.aggregate([{"$changeStreamSplitLargeEvent": {}}])
+    db.drop_collection("a_view")
+
+
+def test_a_token_that_is_nobodys(coll):
+    with coll.watch(max_await_time_ms=AWAIT_MS) as stream:
+        coll.insert_one({"_id": 1})
+        token = stream.next()["_id"]["_data"]
+    # A place in the oplog where nothing is.
+    other = token[:2] + f"{int(token[2:18], 16) + (1 << 32):016X}" + token[18:]
+    with refused(OperationFailure, 280) as e:
+        coll.watch(resume_after={"_data": other})
+    assert e.value.has_error_label("NonResumableChangeStreamError")

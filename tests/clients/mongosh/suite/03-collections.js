@@ -48,7 +48,8 @@ test('getIndexes, createIndex, createIndexes, dropIndex, dropIndexes', () => {
   ]);
   same(c.getIndexKeys().length, 8);
   same(c.unhideIndex('h_1').hidden_new, false);
-  same(c.dropIndex('a_1'), { nIndexesWas: 8, ok: 1 });
+  const { nIndexesWas, ok } = c.dropIndex('a_1');
+  same({ nIndexesWas, ok }, { nIndexesWas: 8, ok: 1 });
   same(c.dropIndex({ b: -1 }).nIndexesWas, 7);
   same(c.dropIndexes().nIndexesWas, 6);
   same(c.getIndexes().map((i) => i.name), ['_id_']);

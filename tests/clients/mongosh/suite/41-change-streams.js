@@ -21,7 +21,10 @@ test('the events of a collection', () => {
   c.insertOne({ _id: 1, a: 1, b: 'some longer text', list: [1, 2, 3], sub: { x: 1, y: 'more longer text' } });
   same(brief(next(s)), { operationType: 'insert', ns: ns, documentKey: { _id: 1 }, fullDocument: { _id: 1, a: 1, b: 'some longer text', list: [1, 2, 3], sub: { x: 1, y: 'more longer text' } } });
   c.updateOne({ _id: 1 }, { $set: { a: 2, 'sub.x': 5 }, $unset: { b: '' }, $pop: { list: 1 } });
-  same(brief(next(s)), { operationType: 'update', ns: ns, documentKey: { _id: 1 }, updateDescription: { updatedFields: { a: 2, 'sub.x': 5 }, removedFields: ['b'], truncatedArrays: [{ field: 'list', newSize: 2 }] } });
+  same(brief(next(s)), { operationType: 'update', ns: ns, documentKey: { _id: 1 }, updateDescription: { updatedFields: { a: 2, list: [1, 2], 'sub.x': 5 }, removedFields: ['b'], truncatedArrays: [] } });
+  // Only a pipeline tells of truncation.
+  c.updateOne({ _id: 1 }, [{ $set: { list: { $slice: ['$list', 1] } } }]);
+  same(next(s).updateDescription, { updatedFields: {}, removedFields: [], truncatedArrays: [{ field: 'list', newSize: 1 }] });
   c.updateOne({ _id: 1 }, { $set: { a: 2 } });
   c.replaceOne({ _id: 1 }, { z: 1 });
   same(brief(next(s)), { operationType: 'replace', ns: ns, documentKey: { _id: 1 }, fullDocument: { _id: 1, z: 1 } });

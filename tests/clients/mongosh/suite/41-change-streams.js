@@ -23,8 +23,10 @@ test('the events of a collection', () => {
   c.updateOne({ _id: 1 }, { $set: { a: 2, 'sub.x': 5 }, $unset: { b: '' }, $pop: { list: 1 } });
   same(brief(next(s)), { operationType: 'update', ns: ns, documentKey: { _id: 1 }, updateDescription: { updatedFields: { a: 2, list: [1, 2], 'sub.x': 5 }, removedFields: ['b'], truncatedArrays: [] } });
   // Only a pipeline tells of truncation.
-  c.updateOne({ _id: 1 }, [{ $set: { list: { $slice: ['$list', 1] } } }]);
-  same(next(s).updateDescription, { updatedFields: {}, removedFields: [], truncatedArrays: [{ field: 'list', newSize: 1 }] });
+  c.updateOne({ _id: 1 }, { $set: { list: Array.from({ length: 30 }, (_, i) => i) } });
+  same(next(s).updateDescription.updatedFields.list.length, 30);
+  c.updateOne({ _id: 1 }, [{ $set: { list: { $slice: ['$list', 20] } } }]);
+  same(next(s).updateDescription, { updatedFields: {}, removedFields: [], truncatedArrays: [{ field: 'list', newSize: 20 }] });
   c.updateOne({ _id: 1 }, { $set: { a: 2 } });
   c.replaceOne({ _id: 1 }, { z: 1 });
   same(brief(next(s)), { operationType: 'replace', ns: ns, documentKey: { _id: 1 }, fullDocument: { _id: 1, z: 1 } });

@@ -60,15 +60,16 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
     cx.no_arguments()?;
     let first = cx.first()?;
     let users = fields::array(cx.name(), &first)?;
-    for user in users.iter() {
-        match user {
-            RawValue::Document(user) if user.get("user").is_some() && user.get("db").is_some() => {
-                return Ok(());
-            }
-            _ => return Err(fields::wrong_type(cx.name(), &first, "array of {user, db}")),
-        }
+    let names_user = |user: RawValue<'_>| match user {
+        RawValue::Document(user) => user.get("user").is_some() && user.get("db").is_some(),
+        _ => false,
+    };
+    if !users.iter().all(names_user) {
+        return Err(fields::wrong_type(cx.name(), &first, "array of {user, db}"));
     }
-    kill_where(cx, |_| true);
+    if users.is_empty() {
+        kill_where(cx, |_| true);
+    }
     Ok(())
 }
 

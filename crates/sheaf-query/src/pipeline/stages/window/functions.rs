@@ -1,12 +1,11 @@
-//! Window functions: parsed, and running over one partition.
+//! Window functions, parsed. What runs over a partition has a file for each way of looking at it:
 //!
 //! ```text
-//!   over a window     $sum $avg $min ... $derivative $integral $covariancePop $minMaxScaler
-//!   by place          $rank $denseRank $documentNumber $shift
-//!   by neighbours     $expMovingAvg $locf $linearFill
+//!   over_window.rs     $sum $avg $min ... $derivative $integral $covariancePop $minMaxScaler
+//!   by_place.rs        $rank $denseRank $documentNumber $shift
+//!   by_neighbours.rs   $expMovingAvg $locf $linearFill
 //! ```
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
@@ -14,15 +13,15 @@ use sheaf_bson::json::shell;
 use sheaf_bson::{Decimal128, RawDoc, RawValue, Value};
 
 use crate::arithmetic::{Number, decimal};
-use crate::expression::{EvalValue, Expression, Unit, VariableScope, location, parse};
+use crate::expression::{Expression, Unit, VariableScope, location, parse};
 use crate::matcher::Dependencies;
-use crate::pipeline::accumulator::{
-    AccumulatorFeed, AccumulatorKind, AccumulatorSpec, Deviation, size,
-};
-use crate::sort::{SortKeyGenerator, SortPattern};
+use crate::pipeline::accumulator::{AccumulatorKind, AccumulatorSpec};
+use crate::sort::SortPattern;
 
-use super::frame::{Bound, Frame, Position, Window};
-use super::sliding::{Covariance, Input, Inputs, Sliding, SlidingSum};
+use super::by_neighbours::{LinearFill, Locf, MovingAverage};
+use super::by_place::{DocumentNumber, Rank, Shift};
+use super::frame::{Bound, Window};
+use super::over_window::Windowed;
 
 /// Functions that are not accumulators.
 pub(in crate::pipeline) const NAMES: &[&str] = &[
@@ -99,7 +98,7 @@ pub(super) enum Over {
     },
 }
 
-fn failed(message: impl Into<String>) -> Error {
+pub(super) fn failed(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::FAILED_TO_PARSE, message)
 }
 
@@ -425,150 +424,24 @@ impl FunctionSpec {
                 order,
             } => {
                 let only = order.as_ref().and_then(|order| order.only.as_ref());
-                Box::new(Windowed {
-                    frame: Frame::new(window, only),
-                    feed: accumulator.feed(),
-                    spec: accumulator.clone(),
-                    place: match over {
-                        Over::Derivative { unit } | Over::Integral { unit } => {
-                            Some((only.cloned(), *unit))
-                        }
-                        _ => None,
-                    },
-                    sliding: sliding(over, accumulator)?,
-                    slides: window.slides(),
-                    inputs: Inputs::default(),
-                    pushed: 0,
-                    entered: 0,
-                    gone: 0,
-                    answered: 0,
-                    last: None,
-                })
+                Box::new(Windowed::new(window, accumulator, over, only)?)
             }
-            FunctionSpec::Rank { dense, order } => Box::new(Rank {
-                keys: SortKeyGenerator::new(&order.pattern),
-                key: None,
-                dense: *dense,
-                seen: 0,
-                rank: 0,
-                ready: VecDeque::new(),
-            }),
-            FunctionSpec::DocumentNumber => Box::new(DocumentNumber { seen: 0, given: 0 }),
+            FunctionSpec::Rank { dense, order } => Box::new(Rank::new(&order.pattern, *dense)),
+            FunctionSpec::DocumentNumber => Box::new(DocumentNumber::default()),
             FunctionSpec::Shift {
                 output,
                 by,
                 default,
-            } => Box::new(Shift {
-                output: output.clone(),
-                by: *by,
-                default: default.clone(),
-                values: VecDeque::new(),
-                bytes: 0,
-                first: 0,
-                pushed: 0,
-                current: 0,
-                ended: false,
-            }),
-            FunctionSpec::MovingAverage { input, alpha } => Box::new(MovingAverage {
-                input: input.clone(),
-                alpha: *alpha,
-                average: None,
-                decimal: false,
-                ready: VecDeque::new(),
-            }),
-            FunctionSpec::Locf(input) => Box::new(Locf {
-                input: input.clone(),
-                last: Value::Null,
-                ready: VecDeque::new(),
-                bytes: 0,
-            }),
-            FunctionSpec::LinearFill { input, order } => Box::new(LinearFill {
-                input: input.clone(),
-                place: order.only.clone(),
-                before: None,
-                last_place: None,
-                waiting: Vec::new(),
-                ready: VecDeque::new(),
-                ended: false,
-            }),
+            } => Box::new(Shift::new(output, *by, default)),
+            FunctionSpec::MovingAverage { input, alpha } => {
+                Box::new(MovingAverage::new(input, *alpha))
+            }
+            FunctionSpec::Locf(input) => Box::new(Locf::new(input)),
+            FunctionSpec::LinearFill { input, order } => {
+                Box::new(LinearFill::new(input, order.only.as_ref()))
+            }
         })
     }
-}
-
-fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
-    use std::cmp::Ordering;
-    let collator = || spec.collator().cloned();
-    let n = || spec.constant_n();
-    Ok(match over {
-        Over::Covariance { sample } => Sliding::Covariance {
-            state: Covariance::default(),
-            sample: *sample,
-            special: 0,
-        },
-        Over::Derivative { .. } => Sliding::Derivative,
-        Over::Integral { .. } => Sliding::Integral {
-            area: SlidingSum::default(),
-            last: None,
-        },
-        Over::Scaler { least, most } => Sliding::Scaler {
-            least: *least,
-            most: *most,
-            low: VecDeque::new(),
-            high: VecDeque::new(),
-        },
-        Over::Accumulator => match spec.kind {
-            AccumulatorKind::Sum => Sliding::Sum(SlidingSum::default()),
-            AccumulatorKind::Avg => Sliding::Average(SlidingSum::default()),
-            AccumulatorKind::Min | AccumulatorKind::Max => Sliding::Extreme {
-                better: match spec.kind {
-                    AccumulatorKind::Min => Ordering::Less,
-                    _ => Ordering::Greater,
-                },
-                candidates: VecDeque::new(),
-                collator: collator(),
-            },
-            AccumulatorKind::First | AccumulatorKind::Last => Sliding::End {
-                last: spec.kind == AccumulatorKind::Last,
-                kept: None,
-            },
-            AccumulatorKind::FirstN | AccumulatorKind::LastN => Sliding::Ends {
-                n: n()?,
-                last: spec.kind == AccumulatorKind::LastN,
-            },
-            AccumulatorKind::Push => Sliding::Push,
-            AccumulatorKind::AddToSet => Sliding::Set {
-                values: Default::default(),
-                bytes: 0,
-                collator: collator(),
-            },
-            AccumulatorKind::StdDevPop | AccumulatorKind::StdDevSamp => Sliding::Deviation {
-                state: Deviation::default(),
-                sample: spec.kind == AccumulatorKind::StdDevSamp,
-                special: 0,
-            },
-            AccumulatorKind::Percentile | AccumulatorKind::Median => Sliding::Numbers {
-                sorted: Vec::new(),
-                shares: spec.shares(),
-                one: spec.kind == AccumulatorKind::Median,
-            },
-            AccumulatorKind::Top
-            | AccumulatorKind::Bottom
-            | AccumulatorKind::TopN
-            | AccumulatorKind::BottomN
-            | AccumulatorKind::MinN
-            | AccumulatorKind::MaxN => Sliding::Ranked {
-                n: n()?,
-                kind: spec.kind,
-                entries: Default::default(),
-                bytes: 0,
-            },
-            AccumulatorKind::ConcatArrays
-            | AccumulatorKind::SetUnion
-            | AccumulatorKind::MergeObjects => {
-                return Err(failed("this accumulator is no window function"));
-            }
-        },
-    })
 }
 
 /// A function over one partition. Documents come in order; each gets a value,
@@ -582,420 +455,6 @@ pub(super) trait WindowFunction: Send {
     fn next(&mut self) -> Result<Option<Value>>;
     /// Bytes that are held, roughly.
     fn bytes(&self) -> usize;
-}
-
-struct Windowed {
-    frame: Frame,
-    feed: AccumulatorFeed,
-    spec: AccumulatorSpec,
-    /// `$derivative` and `$integral`: the axis.
-    place: Option<(Option<Expression>, Option<Unit>)>,
-    sliding: Sliding,
-    slides: bool,
-    /// Documents that are in the window, may come into it, or are read again.
-    inputs: Inputs,
-    pushed: u64,
-    /// Documents before this number came into the window.
-    entered: u64,
-    /// Documents before this number left it.
-    gone: u64,
-    answered: u64,
-    /// The window before and its value: windows that do not move have the same.
-    last: Option<((u64, u64), Value)>,
-}
-
-impl WindowFunction for Windowed {
-    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
-        self.frame.push(doc)?;
-        let value = self.spec.argument.evaluate_on(doc)?;
-        let at = match &self.place {
-            None => Number::Int(0),
-            Some((path, unit)) => {
-                let place = match path {
-                    Some(path) => path.evaluate_on(doc)?,
-                    None => EvalValue::Missing,
-                };
-                match Position::of(place.as_raw(), *unit)? {
-                    Position::Number(n) => n,
-                    Position::Date(millis) => Number::Long(millis),
-                }
-            }
-        };
-        if self.place.is_some()
-            && let Some(found) = value.non_null()
-            && !found.is_number()
-        {
-            return Err(location(
-                5624900,
-                format!(
-                    "the input of $derivative and $integral must be a number, not {}",
-                    found.type_name()
-                ),
-            ));
-        }
-        let key = self.feed.key(doc, &value)?.to_vec();
-        let input = Input {
-            value: value.into_value(),
-            key,
-            at,
-        };
-        self.inputs.bytes += input.bytes();
-        self.inputs.values.push_back(input);
-        self.pushed += 1;
-        Ok(())
-    }
-
-    fn end(&mut self) {
-        self.frame.end();
-    }
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        let Some((lower, upper)) = self.frame.next() else {
-            return Ok(None);
-        };
-        let current = self.answered;
-        self.answered += 1;
-        while self.entered < upper {
-            if let Some(input) = self.inputs.get(self.entered) {
-                self.sliding.add(self.entered, input)?;
-            }
-            self.entered += 1;
-        }
-        while self.gone < lower {
-            self.sliding.remove(self.gone, &self.inputs, upper);
-            self.gone += 1;
-        }
-        let moving = matches!(self.sliding, Sliding::Scaler { .. });
-        let value = match &self.last {
-            Some((window, value)) if *window == (lower, upper) && !moving => value.clone(),
-            _ => {
-                let millis = match &self.place {
-                    Some((_, Some(unit))) => unit.millis(),
-                    _ => None,
-                };
-                let window = (lower, upper);
-                self.sliding
-                    .value(&self.inputs, window, current, self.slides, millis)
-            }
-        };
-        self.last = Some(((lower, upper), value.clone()));
-        // What is in the window is needed while it may leave, or is read again.
-        let keep = if self.slides || self.sliding.reads_window() {
-            lower
-        } else {
-            self.entered
-        };
-        let keep = match moving {
-            true => keep.min(self.answered),
-            false => keep,
-        };
-        while self.inputs.first < keep.min(self.entered)
-            && let Some(gone) = self.inputs.values.pop_front()
-        {
-            self.inputs.bytes -= gone.bytes();
-            self.inputs.first += 1;
-        }
-        Ok(Some(value))
-    }
-
-    fn bytes(&self) -> usize {
-        let last = self.last.as_ref().map_or(0, |(_, v)| size(v.as_raw()));
-        self.inputs.bytes + self.sliding.bytes() + self.frame.bytes() + last
-    }
-}
-
-struct Rank {
-    keys: SortKeyGenerator,
-    key: Option<Vec<u8>>,
-    dense: bool,
-    seen: i64,
-    rank: i64,
-    ready: VecDeque<i64>,
-}
-
-/// A count, as an int while it fits one.
-fn count(n: i64) -> Value {
-    match i32::try_from(n) {
-        Ok(n) => Value::Int32(n),
-        Err(_) => Value::Int64(n),
-    }
-}
-
-impl WindowFunction for Rank {
-    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
-        let mut key = Vec::new();
-        self.keys.key_of_document(doc, &mut key)?;
-        self.seen += 1;
-        if self.key.as_ref() != Some(&key) {
-            self.rank = if self.dense { self.rank + 1 } else { self.seen };
-            self.key = Some(key);
-        }
-        self.ready.push_back(self.rank);
-        Ok(())
-    }
-
-    fn end(&mut self) {}
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        Ok(self.ready.pop_front().map(count))
-    }
-
-    fn bytes(&self) -> usize {
-        self.ready.len() * 8
-    }
-}
-
-struct DocumentNumber {
-    seen: i64,
-    given: i64,
-}
-
-impl WindowFunction for DocumentNumber {
-    fn push(&mut self, _: RawDoc<'_>) -> Result<()> {
-        self.seen += 1;
-        Ok(())
-    }
-
-    fn end(&mut self) {}
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        if self.given == self.seen {
-            return Ok(None);
-        }
-        self.given += 1;
-        Ok(Some(count(self.given)))
-    }
-
-    fn bytes(&self) -> usize {
-        0
-    }
-}
-
-struct Shift {
-    output: Expression,
-    by: i64,
-    default: Value,
-    values: VecDeque<Value>,
-    bytes: usize,
-    first: u64,
-    pushed: u64,
-    current: u64,
-    ended: bool,
-}
-
-impl WindowFunction for Shift {
-    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
-        let value = self
-            .output
-            .evaluate_on(doc)?
-            .into_value()
-            .unwrap_or(Value::Null);
-        self.bytes += size(value.as_raw()) + size_of::<Value>();
-        self.values.push_back(value);
-        self.pushed += 1;
-        Ok(())
-    }
-
-    fn end(&mut self) {
-        self.ended = true;
-    }
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        if self.current == self.pushed {
-            return Ok(None);
-        }
-        let value = match self.current.checked_add_signed(self.by) {
-            Some(at) if at >= self.pushed && !self.ended => return Ok(None),
-            Some(at) if at < self.pushed => {
-                let at = at.checked_sub(self.first).map(|at| at as usize);
-                at.and_then(|at| self.values.get(at))
-                    .unwrap_or(&self.default)
-            }
-            _ => &self.default,
-        };
-        let value = value.clone();
-        self.current += 1;
-        let oldest = self.current.saturating_add_signed(self.by);
-        while self.first < oldest
-            && let Some(gone) = self.values.pop_front()
-        {
-            self.bytes -= size(gone.as_raw()) + size_of::<Value>();
-            self.first += 1;
-        }
-        Ok(Some(value))
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-struct MovingAverage {
-    input: Expression,
-    alpha: Decimal128,
-    average: Option<Decimal128>,
-    /// A decimal was met: the result is one.
-    decimal: bool,
-    ready: VecDeque<Value>,
-}
-
-impl WindowFunction for MovingAverage {
-    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
-        let value = self.input.evaluate_on(doc)?;
-        // What is no number has no part: the average stays.
-        if let Some(number) = value.as_raw().and_then(Number::from_raw) {
-            self.decimal |= matches!(number, Number::Decimal(_));
-            let x = match number {
-                Number::Double(x) => decimal::from_f64_full(x),
-                other => other.to_decimal(),
-            };
-            self.average = Some(match self.average {
-                None => x,
-                Some(before) => {
-                    let rest = decimal::subtract(decimal::from_i64(1), self.alpha);
-                    decimal::add(
-                        decimal::multiply(x, self.alpha),
-                        decimal::multiply(before, rest),
-                    )
-                }
-            });
-        }
-        self.ready.push_back(match self.average {
-            None => Value::Null,
-            Some(average) if self.decimal => Value::Decimal128(average),
-            Some(average) => Value::Double(average.to_f64()),
-        });
-        Ok(())
-    }
-
-    fn end(&mut self) {}
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        Ok(self.ready.pop_front())
-    }
-
-    fn bytes(&self) -> usize {
-        self.ready.len() * size_of::<Value>()
-    }
-}
-
-/// The last value that was not null.
-struct Locf {
-    input: Expression,
-    last: Value,
-    ready: VecDeque<Value>,
-    bytes: usize,
-}
-
-impl WindowFunction for Locf {
-    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
-        let value = self.input.evaluate_on(doc)?;
-        if value.non_null().is_some() {
-            self.last = value.into_value().unwrap_or(Value::Null);
-        }
-        self.bytes += size(self.last.as_raw()) + size_of::<Value>();
-        self.ready.push_back(self.last.clone());
-        Ok(())
-    }
-
-    fn end(&mut self) {}
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        let value = self.ready.pop_front();
-        if let Some(value) = &value {
-            self.bytes -= size(value.as_raw()) + size_of::<Value>();
-        }
-        Ok(value)
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-/// Values on the line between the numbers before and behind.
-struct LinearFill {
-    input: Expression,
-    place: Option<Expression>,
-    /// The last number and its place.
-    before: Option<(Number, Number)>,
-    last_place: Option<Number>,
-    /// Places of the documents without a number since.
-    waiting: Vec<Number>,
-    ready: VecDeque<Value>,
-    ended: bool,
-}
-
-impl WindowFunction for LinearFill {
-    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
-        let place = match &self.place {
-            Some(path) => path.evaluate_on(doc)?,
-            None => EvalValue::Missing,
-        };
-        let at = match place.as_raw() {
-            Some(RawValue::DateTime(date)) => Number::Long(date.0),
-            other => other.and_then(Number::from_raw).ok_or_else(|| {
-                location(
-                    605002,
-                    "$linearFill requires a sortBy field that is a number or a date",
-                )
-            })?,
-        };
-        if let Some(last) = self.last_place
-            && sheaf_bson::compare_values(last.into(), at.into()).is_eq()
-        {
-            return Err(location(
-                6050106,
-                "There can be no repeated values in the sort field of $linearFill",
-            ));
-        }
-        self.last_place = Some(at);
-        let value = self.input.evaluate_on(doc)?;
-        let Some(raw) = value.non_null() else {
-            match self.before {
-                // Before the first number there is nothing to draw a line from.
-                None => self.ready.push_back(Value::Null),
-                Some(_) => self.waiting.push(at),
-            }
-            return Ok(());
-        };
-        let Some(here) = Number::from_raw(raw) else {
-            return Err(location(
-                605001,
-                format!(
-                    "Value to be filled must be numeric or nullish, but found {}",
-                    raw.type_name()
-                ),
-            ));
-        };
-        if let Some((start, from)) = self.before {
-            let slope = here.minus(start).divide(at.minus(from));
-            for place in self.waiting.drain(..) {
-                let rise = slope.map(|slope| slope.times(place.minus(from)));
-                let value = rise.map_or(start, |rise| start.plus(rise));
-                self.ready.push_back(value.into());
-            }
-        }
-        self.before = Some((here, at));
-        self.ready.push_back(raw.to_value());
-        Ok(())
-    }
-
-    fn end(&mut self) {
-        self.ended = true;
-        // Behind the last number there is nothing to draw a line to.
-        for _ in self.waiting.drain(..) {
-            self.ready.push_back(Value::Null);
-        }
-    }
-
-    fn next(&mut self) -> Result<Option<Value>> {
-        Ok(self.ready.pop_front())
-    }
-
-    fn bytes(&self) -> usize {
-        (self.ready.len() + self.waiting.len()) * size_of::<Value>()
-    }
 }
 
 /// A parsed function that is shared.

@@ -33,8 +33,11 @@ use crate::sort::{SortPattern, SortSpec};
 
 use functions::{FunctionSpec, Order, SharedFunction, WindowFunction};
 
+mod by_neighbours;
+mod by_place;
 mod frame;
 pub(in crate::pipeline) mod functions;
+mod over_window;
 mod sliding;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,242 @@
+//! Functions over a window of documents around each one.
+
+use std::collections::VecDeque;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{RawDoc, Value};
+
+use crate::arithmetic::Number;
+use crate::expression::{EvalValue, Expression, Unit, location};
+use crate::pipeline::accumulator::{
+    AccumulatorFeed, AccumulatorKind, AccumulatorSpec, Deviation, size,
+};
+
+use super::frame::{Frame, Position, Window};
+use super::functions::{Over, WindowFunction, failed};
+use super::sliding::{Covariance, Input, Inputs, Sliding, SlidingSum};
+
+/// An accumulator or its like, whose inputs come into the window and leave it.
+pub(super) struct Windowed {
+    frame: Frame,
+    feed: AccumulatorFeed,
+    spec: AccumulatorSpec,
+    /// `$derivative` and `$integral`: the axis.
+    place: Option<(Option<Expression>, Option<Unit>)>,
+    sliding: Sliding,
+    slides: bool,
+    /// Documents that are in the window, may come into it, or are read again.
+    inputs: Inputs,
+    pushed: u64,
+    /// Documents before this number came into the window.
+    entered: u64,
+    /// Documents before this number left it.
+    gone: u64,
+    answered: u64,
+    /// The window before and its value: windows that do not move have the same.
+    last: Option<((u64, u64), Value)>,
+}
+
+impl Windowed {
+    /// Nothing was pushed yet. `only`: the one field that the partition is sorted by.
+    /// Errors: those of the accumulator's constants.
+    pub(super) fn new(
+        window: &Window,
+        accumulator: &AccumulatorSpec,
+        over: &Over,
+        only: Option<&Expression>,
+    ) -> Result<Windowed> {
+        Ok(Windowed {
+            frame: Frame::new(window, only),
+            feed: accumulator.feed(),
+            spec: accumulator.clone(),
+            place: match over {
+                Over::Derivative { unit } | Over::Integral { unit } => Some((only.cloned(), *unit)),
+                _ => None,
+            },
+            sliding: sliding(over, accumulator)?,
+            slides: window.slides(),
+            inputs: Inputs::default(),
+            pushed: 0,
+            entered: 0,
+            gone: 0,
+            answered: 0,
+            last: None,
+        })
+    }
+}
+
+impl WindowFunction for Windowed {
+    fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
+        self.frame.push(doc)?;
+        let value = self.spec.argument.evaluate_on(doc)?;
+        let at = match &self.place {
+            None => Number::Int(0),
+            Some((path, unit)) => {
+                let place = match path {
+                    Some(path) => path.evaluate_on(doc)?,
+                    None => EvalValue::Missing,
+                };
+                match Position::of(place.as_raw(), *unit)? {
+                    Position::Number(n) => n,
+                    Position::Date(millis) => Number::Long(millis),
+                }
+            }
+        };
+        if self.place.is_some()
+            && let Some(found) = value.non_null()
+            && !found.is_number()
+        {
+            return Err(location(
+                5624900,
+                format!(
+                    "the input of $derivative and $integral must be a number, not {}",
+                    found.type_name()
+                ),
+            ));
+        }
+        let key = self.feed.key(doc, &value)?.to_vec();
+        let input = Input {
+            value: value.into_value(),
+            key,
+            at,
+        };
+        self.inputs.bytes += input.bytes();
+        self.inputs.values.push_back(input);
+        self.pushed += 1;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.frame.end();
+    }
+
+    fn next(&mut self) -> Result<Option<Value>> {
+        let Some((lower, upper)) = self.frame.next() else {
+            return Ok(None);
+        };
+        let current = self.answered;
+        self.answered += 1;
+        while self.entered < upper {
+            if let Some(input) = self.inputs.get(self.entered) {
+                self.sliding.add(self.entered, input)?;
+            }
+            self.entered += 1;
+        }
+        while self.gone < lower {
+            self.sliding.remove(self.gone, &self.inputs, upper);
+            self.gone += 1;
+        }
+        let moving = matches!(self.sliding, Sliding::Scaler { .. });
+        let value = match &self.last {
+            Some((window, value)) if *window == (lower, upper) && !moving => value.clone(),
+            _ => {
+                let millis = match &self.place {
+                    Some((_, Some(unit))) => unit.millis(),
+                    _ => None,
+                };
+                let window = (lower, upper);
+                self.sliding
+                    .value(&self.inputs, window, current, self.slides, millis)
+            }
+        };
+        self.last = Some(((lower, upper), value.clone()));
+        // What is in the window is needed while it may leave, or is read again.
+        let keep = if self.slides || self.sliding.reads_window() {
+            lower
+        } else {
+            self.entered
+        };
+        let keep = match moving {
+            true => keep.min(self.answered),
+            false => keep,
+        };
+        while self.inputs.first < keep.min(self.entered)
+            && let Some(gone) = self.inputs.values.pop_front()
+        {
+            self.inputs.bytes -= gone.bytes();
+            self.inputs.first += 1;
+        }
+        Ok(Some(value))
+    }
+
+    fn bytes(&self) -> usize {
+        let last = self.last.as_ref().map_or(0, |(_, v)| size(v.as_raw()));
+        self.inputs.bytes + self.sliding.bytes() + self.frame.bytes() + last
+    }
+}
+
+fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
+    use std::cmp::Ordering;
+    let collator = || spec.collator().cloned();
+    let n = || spec.constant_n();
+    Ok(match over {
+        Over::Covariance { sample } => Sliding::Covariance {
+            state: Covariance::default(),
+            sample: *sample,
+            special: 0,
+        },
+        Over::Derivative { .. } => Sliding::Derivative,
+        Over::Integral { .. } => Sliding::Integral {
+            area: SlidingSum::default(),
+            last: None,
+        },
+        Over::Scaler { least, most } => Sliding::Scaler {
+            least: *least,
+            most: *most,
+            low: VecDeque::new(),
+            high: VecDeque::new(),
+        },
+        Over::Accumulator => match spec.kind {
+            AccumulatorKind::Sum => Sliding::Sum(SlidingSum::default()),
+            AccumulatorKind::Avg => Sliding::Average(SlidingSum::default()),
+            AccumulatorKind::Min | AccumulatorKind::Max => Sliding::Extreme {
+                better: match spec.kind {
+                    AccumulatorKind::Min => Ordering::Less,
+                    _ => Ordering::Greater,
+                },
+                candidates: VecDeque::new(),
+                collator: collator(),
+            },
+            AccumulatorKind::First | AccumulatorKind::Last => Sliding::End {
+                last: spec.kind == AccumulatorKind::Last,
+                kept: None,
+            },
+            AccumulatorKind::FirstN | AccumulatorKind::LastN => Sliding::Ends {
+                n: n()?,
+                last: spec.kind == AccumulatorKind::LastN,
+            },
+            AccumulatorKind::Push => Sliding::Push,
+            AccumulatorKind::AddToSet => Sliding::Set {
+                values: Default::default(),
+                bytes: 0,
+                collator: collator(),
+            },
+            AccumulatorKind::StdDevPop | AccumulatorKind::StdDevSamp => Sliding::Deviation {
+                state: Deviation::default(),
+                sample: spec.kind == AccumulatorKind::StdDevSamp,
+                special: 0,
+            },
+            AccumulatorKind::Percentile | AccumulatorKind::Median => Sliding::Numbers {
+                sorted: Vec::new(),
+                shares: spec.shares(),
+                one: spec.kind == AccumulatorKind::Median,
+            },
+            AccumulatorKind::Top
+            | AccumulatorKind::Bottom
+            | AccumulatorKind::TopN
+            | AccumulatorKind::BottomN
+            | AccumulatorKind::MinN
+            | AccumulatorKind::MaxN => Sliding::Ranked {
+                n: n()?,
+                kind: spec.kind,
+                entries: Default::default(),
+                bytes: 0,
+            },
+            AccumulatorKind::ConcatArrays
+            | AccumulatorKind::SetUnion
+            | AccumulatorKind::MergeObjects => {
+                return Err(failed("this accumulator is no window function"));
+            }
+        },
+    })
+}

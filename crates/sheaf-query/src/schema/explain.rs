@@ -65,6 +65,23 @@ fn nth<'a>(spec: RawDoc<'a>, name: &str, place: usize) -> RawDoc<'a> {
 /// clients read.
 const DEPTH_MAX: usize = 40;
 
+/// A rule that is told by its parts, if any part of it fails.
+struct Parts {
+    operator: &'static str,
+    list: &'static str,
+    begun: bool,
+}
+
+impl Parts {
+    fn of(operator: &'static str, list: &'static str) -> Parts {
+        Parts {
+            operator,
+            list,
+            begun: false,
+        }
+    }
+}
+
 struct Explainer<'o> {
     values: bool,
     depth: usize,
@@ -125,12 +142,46 @@ impl Explainer<'_> {
         reason: &str,
         value: Option<RawValue<'_>>,
     ) {
-        self.out.push_begin_document();
-        self.out.append("operatorName", name);
+        self.begin_rule(name);
         self.specified(spec, &[name]);
         self.out.append("reason", reason);
         if let Some(value) = value.filter(|_| self.values) {
             self.out.append("consideredValue", value);
+        }
+    }
+
+    /// `{operatorName`, left open.
+    fn begin_rule(&mut self, name: &str) {
+        self.out.push_begin_document();
+        self.out.append("operatorName", name);
+    }
+
+    /// Opens a part of a rule, and before the first one the rule itself with the list of its parts.
+    fn begin_part(&mut self, parts: &mut Parts) {
+        if !parts.begun {
+            parts.begun = true;
+            self.begin_rule(parts.operator);
+            self.out.begin_array(parts.list);
+        }
+        self.out.push_begin_document();
+    }
+
+    /// What a value fails of a schema ends the open document.
+    fn end_with_details(
+        &mut self,
+        schema: &Schema,
+        spec: RawDoc<'_>,
+        value: RawValue<'_>,
+    ) -> Result<(), Error> {
+        self.details(schema, spec, value)?;
+        self.out.end();
+        Ok(())
+    }
+
+    /// Ends the rule, if it was begun.
+    fn end_parts(&mut self, parts: &Parts) {
+        if parts.begun {
+            self.out.end().end();
         }
     }
 
@@ -175,8 +226,7 @@ impl Explainer<'_> {
             if holds {
                 continue;
             }
-            self.out.push_begin_document();
-            self.out.append("operatorName", name);
+            self.begin_rule(name);
             self.specified(spec, &[name, exclusive]);
             self.out.append("reason", "comparison failed");
             self.out.append("consideredValue", value);
@@ -253,13 +303,11 @@ impl Explainer<'_> {
             if schema.passes(item)? {
                 continue;
             }
-            self.out.push_begin_document();
-            self.out.append("operatorName", name);
+            self.begin_rule(name);
             titles(spec, self.out);
             self.out.append("reason", reason);
             self.out.append("itemIndex", place as i32);
-            self.details(schema, spec, item)?;
-            self.out.end();
+            self.end_with_details(schema, spec, item)?;
             break;
         }
         Ok(())
@@ -271,28 +319,18 @@ impl Explainer<'_> {
         spec: RawDoc<'_>,
         array: RawArray<'_>,
     ) -> Result<(), Error> {
-        let mut begun = false;
+        let mut parts = Parts::of("items", "details");
         for ((place, schema), item) in schemas.iter().enumerate().zip(array.iter()) {
             if schema.passes(item)? {
                 continue;
             }
-            if !begun {
-                begun = true;
-                self.out.push_begin_document();
-                self.out.append("operatorName", "items");
-                self.out.begin_array("details");
-            }
             let own = nth(spec, "items", place);
-            self.out.push_begin_document();
+            self.begin_part(&mut parts);
             self.out.append("itemIndex", place as i32);
             titles(own, self.out);
-            self.details(schema, own, item)?;
-            self.out.end();
+            self.end_with_details(schema, own, item)?;
         }
-        if begun {
-            self.out.end();
-            self.out.end();
-        }
+        self.end_parts(&parts);
         Ok(())
     }
 
@@ -346,8 +384,7 @@ impl Explainer<'_> {
         };
         let absent = missing(&rules.required);
         if !absent.is_empty() {
-            self.out.push_begin_document();
-            self.out.append("operatorName", "required");
+            self.begin_rule("required");
             self.specified(spec, &["required"]);
             self.names("missingProperties", &absent);
             self.out.end();
@@ -365,18 +402,12 @@ impl Explainer<'_> {
                 self.out.end();
             }
         }
-        let mut begun = false;
+        let mut parts = Parts::of("dependencies", "failingDependencies");
         for (name, dependency) in &rules.dependencies {
             if doc.get(name).is_none() || dependency.holds(doc)? {
                 continue;
             }
-            if !begun {
-                begun = true;
-                self.out.push_begin_document();
-                self.out.append("operatorName", "dependencies");
-                self.out.begin_array("failingDependencies");
-            }
-            self.out.push_begin_document();
+            self.begin_part(&mut parts);
             self.out.append("conditionalProperty", &**name);
             match dependency {
                 Dependency::Properties(names) => self.names("missingProperties", &missing(names)),
@@ -388,10 +419,7 @@ impl Explainer<'_> {
             }
             self.out.end();
         }
-        if begun {
-            self.out.end();
-            self.out.end();
-        }
+        self.end_parts(&parts);
         Ok(())
     }
 
@@ -409,7 +437,7 @@ impl Explainer<'_> {
         spec: RawDoc<'_>,
         doc: RawDoc<'_>,
     ) -> Result<(), Error> {
-        let mut begun = false;
+        let mut parts = Parts::of("properties", "propertiesNotSatisfied");
         // In the order in which the schema names them.
         for property in sub(spec, "properties") {
             let name = property.key();
@@ -419,23 +447,13 @@ impl Explainer<'_> {
             if schema.passes(value)? {
                 continue;
             }
-            if !begun {
-                begun = true;
-                self.out.push_begin_document();
-                self.out.append("operatorName", "properties");
-                self.out.begin_array("propertiesNotSatisfied");
-            }
             let own = property.value().as_document().unwrap_or(RawDoc::EMPTY);
-            self.out.push_begin_document();
+            self.begin_part(&mut parts);
             self.out.append("propertyName", name);
             titles(own, self.out);
-            self.details(schema, own, value)?;
-            self.out.end();
+            self.end_with_details(schema, own, value)?;
         }
-        if begun {
-            self.out.end();
-            self.out.end();
-        }
+        self.end_parts(&parts);
         Ok(())
     }
 
@@ -445,31 +463,21 @@ impl Explainer<'_> {
         spec: RawDoc<'_>,
         doc: RawDoc<'_>,
     ) -> Result<(), Error> {
-        let mut begun = false;
+        let mut parts = Parts::of("patternProperties", "details");
         for (pattern, schema) in &rules.patterns {
             let own = sub(sub(spec, "patternProperties"), pattern.pattern());
             for element in doc {
                 if !pattern.is_match(element.key())? || schema.passes(element.value())? {
                     continue;
                 }
-                if !begun {
-                    begun = true;
-                    self.out.push_begin_document();
-                    self.out.append("operatorName", "patternProperties");
-                    self.out.begin_array("details");
-                }
-                self.out.push_begin_document();
+                self.begin_part(&mut parts);
                 self.out.append("propertyName", element.key());
                 titles(own, self.out);
                 self.out.append("regexMatched", pattern.pattern());
-                self.details(schema, own, element.value())?;
-                self.out.end();
+                self.end_with_details(schema, own, element.value())?;
             }
         }
-        if begun {
-            self.out.end();
-            self.out.end();
-        }
+        self.end_parts(&parts);
         Ok(())
     }
 
@@ -490,8 +498,7 @@ impl Explainer<'_> {
                     }
                 }
                 if !names.is_empty() {
-                    self.out.push_begin_document();
-                    self.out.append("operatorName", NAME);
+                    self.begin_rule(NAME);
                     self.specified(spec, &[NAME]);
                     self.names(NAME, &names);
                     self.out.end();
@@ -504,14 +511,12 @@ impl Explainer<'_> {
                     if !rules.is_additional(element.key())? || schema.passes(element.value())? {
                         continue;
                     }
-                    self.out.push_begin_document();
-                    self.out.append("operatorName", NAME);
+                    self.begin_rule(NAME);
                     titles(own, self.out);
                     let reason = "at least one additional property did not match the subschema";
                     self.out.append("reason", reason);
                     self.out.append("failingProperty", element.key());
-                    self.details(schema, own, element.value())?;
-                    self.out.end();
+                    self.end_with_details(schema, own, element.value())?;
                     break;
                 }
                 Ok(())
@@ -541,8 +546,7 @@ impl Explainer<'_> {
             if places.is_empty() {
                 self.schemas_failed("oneOf", schemas, spec, value)?;
             } else if places.len() > 1 {
-                self.out.push_begin_document();
-                self.out.append("operatorName", "oneOf");
+                self.begin_rule("oneOf");
                 self.out.append("reason", "more than one subschema matched");
                 self.out.begin_array("matchingSchemaIndexes");
                 for place in places {
@@ -555,8 +559,7 @@ impl Explainer<'_> {
         if let Some(not) = &schema.not
             && not.passes(value)?
         {
-            self.out.push_begin_document();
-            self.out.append("operatorName", "not");
+            self.begin_rule("not");
             self.out.append("reason", "child expression matched");
             self.out.end();
         }
@@ -570,8 +573,7 @@ impl Explainer<'_> {
         spec: RawDoc<'_>,
         value: RawValue<'_>,
     ) -> Result<(), Error> {
-        self.out.push_begin_document();
-        self.out.append("operatorName", name);
+        self.begin_rule(name);
         self.out.begin_array("schemasNotSatisfied");
         for (place, schema) in schemas.iter().enumerate() {
             if schema.passes(value)? {
@@ -581,8 +583,7 @@ impl Explainer<'_> {
             self.out.push_begin_document();
             self.out.append("index", place as i32);
             titles(own, self.out);
-            self.details(schema, own, value)?;
-            self.out.end();
+            self.end_with_details(schema, own, value)?;
         }
         self.out.end();
         self.out.end();

@@ -10,21 +10,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheaf_bson::{DocBuilder, Error, ErrorCode, ObjectId, RawDoc, Result};
+use sheaf_bson::{Error, ErrorCode, ObjectId, RawDoc, Result};
 use sheaf_storage::Snapshot;
 
 use crate::aggregate::sink::TEMPORARY_PREFIX;
 use crate::catalog::collection::Collection;
-use crate::catalog::drop::{BuildsMeet, drop_tables};
+use crate::catalog::drop::BuildsMeet;
 use crate::catalog::indexes::ns_not_found;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::Capped;
-use crate::catalog::rows;
-use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::not_on_view;
 use crate::database::Db;
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::records::RecordCursor;
 use crate::storage_error::Coded;
 
@@ -74,25 +71,7 @@ impl Db {
             return Err(ns_not_found(temporary));
         };
         let (_copy_intent, copy) = self.exclusive_on(op, copy, BuildsMeet::Refuse)?;
-        let mut unit = self.storage().begin().coded()?;
-        drop_tables(&mut unit, &source);
-        rows::delete_collection(&mut unit, source.uuid());
-        let mut o = DocBuilder::new();
-        o.append("renameCollection", temporary.as_str());
-        o.append("to", ns.as_str());
-        o.append("stayTemp", false);
-        o.append("dropTarget", source.uuid().as_raw());
-        let logged = LoggedOp::command(ns.db(), Some(copy.uuid()), o.finish(), None);
-        let _entry = self.log_command(&mut unit, logged)?;
-        let mut renamed = Collection::clone(&copy);
-        renamed.ns = ns.clone();
-        rows::put_collection(&mut unit, &renamed);
-        let change = CatalogChange {
-            removed: vec![temporary.clone()],
-            added: vec![renamed],
-            ..Default::default()
-        };
-        writer.publish_then_commit(unit, &change)
+        self.give_name(&copy, ns, Some(&source))
     }
 
     /// Copies the newest documents of a collection into a new capped one.

@@ -81,21 +81,31 @@ impl Db {
             Some(target) => Some(self.exclusive_on(op, target, BuildsMeet::Refuse)?),
             None => None,
         };
+        let target = target.as_ref().map(|(_, target)| target);
+        self.give_name(&source, to, target.map(|target| &**target))
+    }
+
+    /// Gives a collection another name, and drops the one that has it, in one step. Both are held for that.
+    pub(super) fn give_name(
+        &self,
+        source: &Collection,
+        to: &Namespace,
+        target: Option<&Collection>,
+    ) -> Result<()> {
+        let from = source.ns();
         let mut unit = self.storage().begin().coded()?;
-        if let Some((_, target)) = &target {
-            drop_tables(&mut unit, target);
-            rows::delete_collection(&mut unit, target.uuid());
-        }
         let mut o = DocBuilder::new();
         o.append("renameCollection", from.as_str());
         o.append("to", to.as_str());
         o.append("stayTemp", false);
-        if let Some((_, target)) = &target {
+        if let Some(target) = target {
+            drop_tables(&mut unit, target);
+            rows::delete_collection(&mut unit, target.uuid());
             o.append("dropTarget", target.uuid().as_raw());
         }
         let logged = LoggedOp::command(from.db(), Some(source.uuid()), o.finish(), None);
         let _entry = self.log_command(&mut unit, logged)?;
-        let mut renamed = Collection::clone(&source);
+        let mut renamed = Collection::clone(source);
         renamed.ns = to.clone();
         rows::put_collection(&mut unit, &renamed);
         let change = CatalogChange {
@@ -103,7 +113,7 @@ impl Db {
             added: vec![renamed],
             ..Default::default()
         };
-        writer.publish_then_commit(unit, &change)
+        self.catalog_writer().publish_then_commit(unit, &change)
     }
 }
 

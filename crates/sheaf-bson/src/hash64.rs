@@ -14,9 +14,10 @@
 //!
 //! Invariant: values that are equal in the order of values have equal hashes.
 
+use md5::{Digest, Md5};
+
 use crate::builder::DocBuilder;
 use crate::compare::DEPTH_MAX;
-use crate::md5::md5;
 use crate::raw::RawDoc;
 use crate::raw_value::RawValue;
 
@@ -24,7 +25,7 @@ use crate::raw_value::RawValue;
 pub fn hash64(value: RawValue<'_>) -> i64 {
     let mut form = vec![0; 4];
     append(value, &mut form, 0);
-    let digest = md5(&form);
+    let digest = Md5::digest(&form);
     let mut first = [0; 8];
     first.copy_from_slice(&digest[..8]);
     i64::from_le_bytes(first)

@@ -25,7 +25,6 @@ pub mod instant;
 pub mod json;
 pub mod keystring;
 mod macros;
-pub mod md5;
 mod number;
 pub mod object_id;
 pub mod path;

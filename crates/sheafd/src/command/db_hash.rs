@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use sheaf_bson::md5::Md5;
+use md5::{Digest, Md5};
 use sheaf_bson::{DocBuilder, Error, RawDoc, doc};
 use sheaf_db::find::{canonicalize, find};
 use sheaf_db::{Namespace, ResultSource};
@@ -61,9 +61,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let catalog = cx.server.db.catalog();
     out.begin_array("capped");
     for namespace in &collections {
-        let options = catalog.collection(namespace).map(|c| c.options().to_doc());
-        let capped = options.as_ref().and_then(|options| options.get("capped"));
-        if capped.is_some_and(|capped| capped.is_truthy()) {
+        let collection = catalog.collection(namespace);
+        if collection.is_some_and(|c| c.options().capped().is_some()) {
             out.push(namespace.collection());
         }
     }
@@ -75,7 +74,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     out.end();
-    out.append("md5", of_all.finish_hex().as_str());
+    out.append("md5", hex(of_all).as_str());
     out.append("timeMillis", begun.elapsed().as_millis() as i32);
     Ok(())
 }
@@ -111,5 +110,10 @@ fn hash(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<String, Error>
         let doc: RawDoc<'_> = doc.as_raw();
         sum.update(doc.as_bytes());
     }
-    Ok(sum.finish_hex())
+    Ok(hex(sum))
+}
+
+fn hex(sum: Md5) -> String {
+    let digest = sum.finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -222,15 +222,6 @@ fn contender(name: &str, folder: &Path, generation: Option<u64>) -> Result<Box<d
             Box::new(EngineContender::create(Arc::new(engine))?)
         }
         "memory" => Box::new(EngineContender::create(Arc::new(MemoryEngine::new()))?),
-        "sheaf" => {
-            let options = SheafOptions {
-                cache_bytes: 4 << 30,
-                generation_bytes: Some(512 << 20),
-                ..SheafOptions::default()
-            };
-            let engine = SheafEngine::open(&folder, options)?;
-            Box::new(EngineContender::create(Arc::new(engine))?)
-        }
         "redb" => Box::new(RedbContender::create(&folder, 4 << 30)?),
         "tree" => Box::new(TreeContender::create(
             &folder,

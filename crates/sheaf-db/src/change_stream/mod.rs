@@ -318,7 +318,6 @@ impl ChangeStream {
             }
             passed.push(doc);
         }
-        drop(env);
         drop(exec);
         for doc in passed {
             self.give(token, doc)?;

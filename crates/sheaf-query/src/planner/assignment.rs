@@ -265,7 +265,7 @@ fn lacks_keys_of_elements(index: &IndexEntry, field: usize) -> bool {
         && index
             .multikey_paths
             .get(field)
-            .is_some_and(|arrays| arrays.iter().any(|&position| usize::from(position) < last))
+            .is_some_and(|arrays| arrays.iter().any(|&position| position < last))
 }
 
 /// Whether the predicate may hold because of an element without the field. A

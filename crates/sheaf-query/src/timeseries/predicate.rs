@@ -229,7 +229,7 @@ fn rename(
         MatchExpression::Exists { path } => MatchExpression::Exists { path: to(path)? },
         MatchExpression::Type { path, types } => MatchExpression::Type {
             path: to(path)?,
-            types: types.clone(),
+            types: *types,
         },
         MatchExpression::Size { path, size } => MatchExpression::Size {
             path: to(path)?,

@@ -166,7 +166,7 @@ fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize, guide: &Guide<'_>) 
         out.append_bson("i", &added.finish());
     }
     for (key, sub) in nested {
-        out.append_bson(&format!("s{key}"), &sub);
+        out.append_bson(format!("s{key}"), &sub);
     }
     out.finish()
 }
@@ -190,10 +190,10 @@ fn diff_arrays(old: RawArray<'_>, new: RawArray<'_>, depth: usize, guide: &Guide
         }
         match before.and_then(|before| sub_diff(&position, before, after, depth, guide)) {
             Some(sub) => {
-                out.append_bson(&format!("s{position}"), &sub);
+                out.append_bson(format!("s{position}"), &sub);
             }
             None => {
-                out.append(&format!("u{position}"), after);
+                out.append(format!("u{position}"), after);
             }
         }
     }

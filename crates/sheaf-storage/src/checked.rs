@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -32,6 +33,7 @@ pub struct CheckedEngine {
     inner: Arc<dyn StorageEngine>,
     /// The sequence of the last batch; held while one is let through.
     last: Mutex<CommitSeq>,
+    awake: Arc<AtomicUsize>,
 }
 
 impl CheckedEngine {
@@ -40,7 +42,13 @@ impl CheckedEngine {
         CheckedEngine {
             inner,
             last: Mutex::new(CommitSeq(0)),
+            awake: Arc::default(),
         }
+    }
+
+    /// How many cursors there are that stand on an entry and do not rest.
+    pub fn awake_cursors(&self) -> usize {
+        self.awake.load(Ordering::Relaxed)
     }
 
     /// What a batch is about to touch, as it is now: some keys' values, and which tables there are.
@@ -163,6 +171,7 @@ impl StorageEngine for CheckedEngine {
         Ok(Arc::new(CheckedSnapshot {
             inner: self.inner.snapshot()?,
             answers: Mutex::default(),
+            awake: self.awake.clone(),
         }))
     }
 
@@ -256,6 +265,7 @@ type Answers = BTreeMap<(TableId, Vec<u8>), Option<Bytes>>;
 struct CheckedSnapshot {
     inner: Arc<dyn Snapshot>,
     answers: Mutex<Answers>,
+    awake: Arc<AtomicUsize>,
 }
 
 impl Snapshot for CheckedSnapshot {
@@ -281,6 +291,9 @@ impl Snapshot for CheckedSnapshot {
             inner,
             snapshot: self.inner.clone(),
             table,
+            awake: self.awake.clone(),
+            is_awake: false,
+            rests: false,
         }))
     }
 
@@ -313,12 +326,34 @@ struct CheckedCursor {
     other: Box<dyn Cursor>,
     snapshot: Arc<dyn Snapshot>,
     table: TableId,
+    /// How many cursors are awake, and whether this is one of them.
+    awake: Arc<AtomicUsize>,
+    is_awake: bool,
+    /// Nothing was moved since it was told to.
+    rests: bool,
+}
+
+impl Drop for CheckedCursor {
+    fn drop(&mut self) {
+        self.set_awake(false);
+    }
 }
 
 impl CheckedCursor {
+    fn set_awake(&mut self, is_awake: bool) {
+        match (self.is_awake, is_awake) {
+            (false, true) => self.awake.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.awake.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        self.is_awake = is_awake;
+    }
+
     /// Checks where the cursor stands, by itself.
     fn check_entry(&mut self, found: bool) -> Result<bool> {
         assert_eq!(found, self.inner.valid(), "what a move answers");
+        self.rests = false;
+        self.set_awake(found);
         if found {
             let (key, value) = (self.inner.key(), self.inner.value());
             let by_key = self.snapshot.get(self.table, key)?;
@@ -440,14 +475,26 @@ impl Cursor for CheckedCursor {
     }
 
     fn value(&self) -> &[u8] {
+        assert!(!self.rests, "a cursor that rests has no value at hand");
         self.inner.value()
     }
 
     fn value_bytes(&self) -> Bytes {
+        assert!(!self.rests, "a cursor that rests has no value at hand");
         self.inner.value_bytes()
     }
 
     fn valid(&self) -> bool {
         self.inner.valid()
+    }
+
+    fn rest(&mut self) {
+        let key = self.inner.valid().then(|| self.inner.key().to_vec());
+        self.inner.rest();
+        self.other.rest();
+        self.rests = true;
+        self.set_awake(false);
+        let rests_on = self.inner.valid().then(|| self.inner.key());
+        assert_eq!(rests_on, key.as_deref(), "a cursor rests where it stands");
     }
 }

@@ -217,6 +217,9 @@ pub trait Cursor: Send {
     fn value_bytes(&self) -> Bytes;
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;
+    /// Lets go of what the cursor holds beside its place: for one that will not be moved for a while. It stands where
+    /// it stood and `key` says where; `value` is empty until the next move, which finds the place again.
+    fn rest(&mut self) {}
 }
 
 /// Counters since the engine was opened, and sizes as of now. `None` where the engine does not know.

@@ -212,7 +212,7 @@ fn a_snapshot_held_under_overwrites() {
         assert!(cursor.seek(&(KEYS / 2).to_be_bytes()).unwrap());
         held.push((version, snapshot, cursor));
         for (version, _, cursor) in &mut held {
-            // All move on: one that never moves keeps the generations on which it stands.
+            // All move on: one that neither moves nor rests keeps the generations on which it stands.
             assert!(cursor.next().unwrap());
             assert_eq!(cursor.value()[8..16], version.to_be_bytes());
         }
@@ -236,6 +236,80 @@ fn a_snapshot_held_under_overwrites() {
     }
     // Gone, they give back the pages that were theirs.
     engine.checkpoint().unwrap();
+    assert_eq!(engine.verify(&mut |_| ()).unwrap(), []);
+    engine.close().unwrap();
+}
+
+#[test]
+fn cursors_that_rest_under_overwrites() {
+    let watch = Watch::begin();
+    const BUDGET: u64 = 64 << 20;
+    const KEYS: u64 = 8 << 10;
+    const BATCH: u64 = 128;
+    const MOST: u64 = BUDGET + BUDGET / 4 + AT_ONCE;
+    const ROUNDS: u64 = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(&folder, BUDGET);
+    // The version that a batch of keys had when so many batches had been written.
+    let version_at =
+        |batch: u64, written: u64| (written + KEYS / BATCH - 1 - batch) / (KEYS / BATCH);
+    let mut held = Vec::new();
+    let mut written = 0;
+    for version in 1..=ROUNDS {
+        for from in (0..KEYS).step_by(BATCH as usize) {
+            put(&engine, TABLE, from..from + BATCH, version, 1000);
+            written += 1;
+            // Opened at any moment, read for a while in one direction or the other, and left alone.
+            if written > KEYS / BATCH && mixed(written) % 16 == 0 {
+                let mut cursor = engine.snapshot().unwrap().cursor(TABLE).unwrap();
+                let (forward, first) = (mixed(written) & 16 == 0, mixed(written) % KEYS);
+                let first = first.clamp(10, KEYS - 10);
+                assert!(cursor.seek(&first.to_be_bytes()).unwrap());
+                for _ in 0..5 {
+                    let found = match forward {
+                        true => cursor.next(),
+                        false => cursor.prev(),
+                    };
+                    assert!(found.unwrap());
+                }
+                cursor.rest();
+                let at = if forward { first + 5 } else { first - 5 };
+                held.push((written, forward, at, cursor));
+            }
+        }
+    }
+    assert!(held.len() > 30, "{}", held.len());
+    engine.checkpoint().unwrap();
+    let memory = memory(&engine);
+    assert!(memory.snapshots_spilled > 0, "{memory:?}");
+    assert!(memory.total.bytes_max <= MOST, "{memory:?}");
+    assert!(watch.most() <= MOST + SLACK, "{}", watch.most());
+    for (written, forward, at, mut cursor) in held {
+        // To the end of the table, as of the moment when it was opened.
+        let left = if forward { KEYS - 1 - at } else { at };
+        for step in 1..=left {
+            let found = match forward {
+                true => cursor.next(),
+                false => cursor.prev(),
+            };
+            assert!(found.unwrap());
+            let n = if forward { at + step } else { at - step };
+            let version = version_at(n / BATCH, written);
+            assert_eq!(cursor.key(), n.to_be_bytes());
+            assert_eq!(cursor.value()[..8], n.to_be_bytes());
+            assert_eq!(cursor.value()[8..16], version.to_be_bytes());
+        }
+        assert!(
+            !if forward {
+                cursor.next()
+            } else {
+                cursor.prev()
+            }
+            .unwrap()
+        );
+    }
+    engine.checkpoint().unwrap();
+    assert_eq!(engine.stats().open_snapshots, 0);
     assert_eq!(engine.verify(&mut |_| ()).unwrap(), []);
     engine.close().unwrap();
 }

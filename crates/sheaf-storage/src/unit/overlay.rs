@@ -333,4 +333,11 @@ impl Cursor for OverlayCursor {
     fn valid(&self) -> bool {
         self.current != Stream::Neither
     }
+
+    fn rest(&mut self) {
+        // Its key is still there to be compared with the own one.
+        if let Some(base) = &mut self.base {
+            base.rest();
+        }
+    }
 }

@@ -438,4 +438,8 @@ impl Cursor for TrackedCursor {
     fn valid(&self) -> bool {
         self.inner.valid()
     }
+
+    fn rest(&mut self) {
+        self.inner.rest();
+    }
 }

@@ -159,6 +159,7 @@ pub enum Move {
     Last,
     Next(u8),
     Prev(u8),
+    Rest,
 }
 
 /// Moves one cursor about and compares every stop with the model.
@@ -166,6 +167,11 @@ pub fn check_moves(view: &dyn Snapshot, table: TableId, rows: &Rows, moves: &[Mo
     let mut cursor = view.cursor(table).unwrap();
     let mut at: Option<&[u8]> = None;
     for step in moves {
+        if let Move::Rest = step {
+            cursor.rest();
+            assert_eq!(cursor.valid().then(|| cursor.key()), at);
+            continue;
+        }
         let repeat = match step {
             Move::Next(times) | Move::Prev(times) => *times,
             _ => 1,
@@ -193,6 +199,7 @@ pub fn check_moves(view: &dyn Snapshot, table: TableId, rows: &Rows, moves: &[Mo
                         rows.range::<[u8], _>(upto).next_back()
                     }),
                 ),
+                Move::Rest => unreachable!("done above"),
             };
             let stands = found.then(|| (cursor.key(), cursor.value()));
             assert_eq!(stands, expected.map(|(k, v)| (&k[..], &v[..])), "{step:?}");
@@ -253,6 +260,7 @@ pub fn moves() -> impl Strategy<Value = Vec<Move>> {
             1 => Just(Move::Last),
             4 => (1_u8..4).prop_map(Move::Next),
             4 => (1_u8..4).prop_map(Move::Prev),
+            3 => Just(Move::Rest),
         ],
         1..12,
     )

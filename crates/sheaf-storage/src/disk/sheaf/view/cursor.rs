@@ -30,6 +30,8 @@ enum Current {
     Nowhere,
     Base,
     Source(usize),
+    /// On the key that is kept, of an entry that is not at hand.
+    Resting,
 }
 
 /// Whether a version on which a walk stands is to be seen.
@@ -83,7 +85,7 @@ pub(super) struct Merged<C> {
     forward: bool,
     /// Whether what is gone is noted for others.
     notes: bool,
-    /// Scratch for the key at which the direction turns.
+    /// Scratch for the key at which the direction turns; the key on which it rests.
     turn_key: Vec<u8>,
 }
 
@@ -141,6 +143,25 @@ impl<C: Cursor> Merged<C> {
     pub(super) fn without_notes(mut self) -> Merged<C> {
         self.notes = false;
         self
+    }
+
+    /// Forgets everything but the key on which it stands, and the direction in which it came there.
+    fn resting(&mut self) -> Merged<C> {
+        let mut key = std::mem::take(&mut self.turn_key);
+        key.clear();
+        key.extend_from_slice(self.key());
+        Merged {
+            sources: Vec::new(),
+            base: None,
+            base_on: false,
+            current: match self.valid() {
+                true => Current::Resting,
+                false => Current::Nowhere,
+            },
+            forward: self.forward,
+            notes: self.notes,
+            turn_key: key,
+        }
     }
 
     /// Positions the tree's cursor, then chooses.
@@ -441,13 +462,14 @@ impl<C: Cursor> Cursor for Merged<C> {
             Current::Nowhere => &[],
             Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.key()),
             Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.key()),
+            Current::Resting => &self.turn_key,
         }
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
         match self.current {
-            Current::Nowhere => &[],
+            Current::Nowhere | Current::Resting => &[],
             Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.value()),
             Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.value()),
         }
@@ -455,7 +477,7 @@ impl<C: Cursor> Cursor for Merged<C> {
 
     fn value_bytes(&self) -> Bytes {
         match self.current {
-            Current::Nowhere => Bytes::new(),
+            Current::Nowhere | Current::Resting => Bytes::new(),
             Current::Base => self.base.as_ref().map_or_else(Bytes::new, C::value_bytes),
             Current::Source(place) => {
                 let at = self.sources[place].at;
@@ -472,17 +494,28 @@ impl<C: Cursor> Cursor for Merged<C> {
 
 /// The merged walk, with what keeps it alive.
 ///
-/// When the snapshot has been given another view, the walk goes over to it with its next move, and what the old
-/// one kept is let go.
+/// ```text
+///   walks ──rest──> a key, nothing is kept alive
+///     ▲               │ next move: the walk is made anew, over the snapshot's view of then,
+///     └───────────────┘ and finds the key
+/// ```
+///
+/// When the snapshot has been given another view, the walk goes over to it likewise with its next move, and what
+/// the old one kept is let go.
 pub(super) struct SheafCursor<R: Base> {
-    // Dropped first: it points into what `_pinned` keeps.
+    // Dropped first: it points into what `pinned` keeps.
     merged: Merged<R::Cursor>,
-    _pinned: Arc<Pinned<R>>,
-    /// Of the snapshot's views, which one that is.
+    /// `None` while the cursor rests.
+    pinned: Option<Arc<Pinned<R>>>,
+    /// Of the snapshot's views, which one that is; [`RESTING`] where there is none.
     replacements: u32,
     table: TableId,
     hold: Arc<Hold<R>>,
 }
+
+/// No view has this number, so that a cursor that rests is found out by the same comparison as one whose view was
+/// replaced.
+const RESTING: u32 = u32::MAX;
 
 impl<R: Base> SheafCursor<R> {
     /// Stands nowhere yet.
@@ -495,31 +528,44 @@ impl<R: Base> SheafCursor<R> {
         let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
         Ok(SheafCursor {
             merged,
-            _pinned: pinned,
+            pinned: Some(pinned),
             replacements,
             table,
             hold,
         })
     }
 
-    /// Goes over to the snapshot's newest view, if it is another one.
+    /// Goes over to the snapshot's newest view, if it is another one, and stands there where it stood.
     #[inline]
     fn follow(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
             true => Ok(()),
-            false => self.go_over(),
+            false => self.go_over(true),
+        }
+    }
+
+    /// As [`SheafCursor::follow`], for a move that does not begin where the cursor stands.
+    #[inline]
+    fn follow_nowhere(&mut self) -> Result<()> {
+        match self.hold.replacements() == self.replacements {
+            true => Ok(()),
+            false => self.go_over(false),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn go_over(&mut self) -> Result<()> {
-        let key = self.merged.valid().then(|| self.merged.key().to_vec());
+    fn go_over(&mut self, find: bool) -> Result<()> {
+        let key = (find && self.merged.valid()).then(|| self.merged.key().to_vec());
+        let forward = self.merged.forward;
         // Where the new view cannot be read, the cursor stands nowhere.
         self.merged.current = Current::Nowhere;
         let mut new = SheafCursor::new(self.hold.clone(), self.table)?;
         if let Some(key) = key {
-            let found = new.merged.seek(&key)?;
+            let found = match forward {
+                true => new.merged.seek(&key)?,
+                false => new.merged.seek_for_prev(&key)?,
+            };
             debug_assert!(found && new.merged.key() == key, "the views say the same");
         }
         *self = new;
@@ -529,22 +575,22 @@ impl<R: Base> SheafCursor<R> {
 
 impl<R: Base> Cursor for SheafCursor<R> {
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.follow()?;
+        self.follow_nowhere()?;
         self.merged.seek(key)
     }
 
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
-        self.follow()?;
+        self.follow_nowhere()?;
         self.merged.seek_for_prev(key)
     }
 
     fn seek_first(&mut self) -> Result<bool> {
-        self.follow()?;
+        self.follow_nowhere()?;
         self.merged.seek_first()
     }
 
     fn seek_last(&mut self) -> Result<bool> {
-        self.follow()?;
+        self.follow_nowhere()?;
         self.merged.seek_last()
     }
 
@@ -572,5 +618,14 @@ impl<R: Base> Cursor for SheafCursor<R> {
 
     fn valid(&self) -> bool {
         self.merged.valid()
+    }
+
+    fn rest(&mut self) {
+        if self.pinned.is_some() {
+            // The walk goes before what it points into.
+            self.merged = self.merged.resting();
+            self.pinned = None;
+            self.replacements = RESTING;
+        }
     }
 }

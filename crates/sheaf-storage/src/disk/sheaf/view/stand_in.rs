@@ -132,7 +132,7 @@ pub(super) struct StandIn {
     view: RwLock<Arc<View<MapRoots>>>,
     visible: AtomicU64,
     writing: Mutex<()>,
-    open: Arc<OpenSnapshots<MapRoots>>,
+    pub(super) open: Arc<OpenSnapshots<MapRoots>>,
     pub(super) retired: Retired,
     pub(super) budget: Arc<MemoryBudget>,
 }
@@ -164,7 +164,7 @@ impl StandIn {
         self.view.read().clone()
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
 
@@ -239,18 +239,18 @@ impl StorageEngine for StandIn {
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         let view = self.view.read();
-        let visible = self.now();
+        let visible = self.visible();
         Ok(Arc::new(self.open.take_of(view.clone(), visible)))
     }
 
     fn apply(&self, batch: WriteBatch, _: Durability) -> Result<CommitSeq> {
         let _writing = self.writing.lock();
         if batch.is_empty() {
-            return Ok(CommitSeq(self.now()));
+            return Ok(CommitSeq(self.visible()));
         }
         let view = self.view();
         batch.check(&mut |table| view.contains_table(table, u64::MAX))?;
-        let seq = self.now() + 1;
+        let seq = self.visible() + 1;
         view.insert(seq, &batch);
         self.visible.store(seq, Ordering::Release);
         Ok(CommitSeq(seq))

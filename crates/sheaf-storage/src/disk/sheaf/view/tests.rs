@@ -45,6 +45,7 @@ enum Move {
     Last,
     Next(u8),
     Prev(u8),
+    Rest,
 }
 
 fn table() -> impl Strategy<Value = TableId> {
@@ -93,6 +94,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Last),
         5 => (1_u8..6).prop_map(Move::Next),
         5 => (1_u8..6).prop_map(Move::Prev),
+        3 => Just(Move::Rest),
     ];
     proptest::collection::vec(step, 1..12)
 }
@@ -245,6 +247,11 @@ fn look(views: &[Arc<dyn Snapshot>; 2], table: TableId, moves: &[Move]) {
         }
     };
     for step in moves {
+        if let Move::Rest = step {
+            ours.rest();
+            assert_eq!((ours.valid(), ours.key()), (memory.valid(), memory.key()));
+            continue;
+        }
         let repeat = match step {
             Move::Next(times) | Move::Prev(times) => *times,
             _ => 1,
@@ -258,6 +265,7 @@ fn look(views: &[Arc<dyn Snapshot>; 2], table: TableId, moves: &[Move]) {
                     Move::Last => cursor.seek_last(),
                     Move::Next(_) => cursor.next(),
                     Move::Prev(_) => cursor.prev(),
+                    Move::Rest => unreachable!("done above"),
                 };
                 let found = found.unwrap();
                 assert_eq!(found, cursor.valid());
@@ -489,6 +497,58 @@ fn large_values_are_shared_and_outlive_their_generation() {
     assert_eq!(engine.retired.bytes(), 0);
     assert_eq!(engine.budget.used(), engine.view().active().bytes());
     assert!(kept == large && read == large);
+}
+
+#[test]
+fn a_cursor_that_rests_holds_nothing() {
+    let engine = with_table();
+    let large = bytes::Bytes::from(vec![7; 1 << 20]);
+    apply(&engine, |batch| {
+        for key in ["a", "b", "c", "d"] {
+            batch.put(T, key.as_bytes(), large.clone());
+        }
+    });
+    let held = engine.snapshot().unwrap();
+    let [mut forward, mut backward, mut nowhere] = [(); 3].map(|()| held.cursor(T).unwrap());
+    assert!(forward.seek(b"b").unwrap() && backward.seek_for_prev(b"c").unwrap());
+    let all = engine.view();
+    engine.checkpoint().unwrap();
+    // The snapshot is made to read the tree instead, as when it is spilled; cursors still stand in the generation.
+    let seq = engine.visible();
+    let candidates = engine
+        .open
+        .candidates(|view| std::ptr::eq(view, &raw const *all));
+    let [candidate] = &candidates[..] else {
+        panic!("one snapshot was taken")
+    };
+    assert_eq!(candidate.visible, seq);
+    assert_eq!(engine.open.replace(candidate, &engine.view()), 1);
+    drop((candidates, all));
+    engine.open.forget();
+    engine.retired.sweep();
+    assert!(engine.retired.bytes() > 0);
+    for cursor in [&mut forward, &mut backward, &mut nowhere] {
+        cursor.rest();
+        // Once more changes nothing.
+        cursor.rest();
+        assert_eq!(cursor.value(), b"");
+    }
+    engine.retired.sweep();
+    assert_eq!(engine.retired.bytes(), 0);
+    assert_eq!((forward.key(), backward.key()), (&b"b"[..], &b"c"[..]));
+    assert!(forward.valid() && backward.valid() && !nowhere.valid());
+    // Each goes on where it was, in its direction or the other.
+    assert!(forward.next().unwrap() && forward.key() == b"c" && forward.value() == large);
+    assert!(backward.prev().unwrap() && backward.key() == b"b" && backward.value() == large);
+    forward.rest();
+    assert!(forward.prev().unwrap() && forward.key() == b"b");
+    backward.rest();
+    assert!(backward.next().unwrap() && backward.key() == b"c");
+    backward.rest();
+    assert!(backward.seek_last().unwrap() && backward.key() == b"d");
+    assert!(!nowhere.next().unwrap());
+    nowhere.rest();
+    assert!(nowhere.seek_first().unwrap() && nowhere.value_bytes() == large);
 }
 
 #[test]

@@ -128,6 +128,9 @@ pub trait ResultSource: Send {
     }
     /// A batch is complete: what is needed only while one is made may go.
     fn batch_ended(&mut self) {}
+    /// No batch may be asked for for a while: what is read goes on to be kept, as of the same moment, but no memory of
+    /// the engine is held for it. The next batch costs a seek more.
+    fn rest(&mut self) {}
     /// Where a change stream is: `postBatchResumeToken`.
     fn post_batch_resume_token(&self) -> Option<DocBuf> {
         None
@@ -562,6 +565,12 @@ impl ResultSource for Find {
         match &self.state {
             State::Express(_, member) => member.is_none(),
             State::Plan(executor, _) => executor.is_eof(),
+        }
+    }
+
+    fn rest(&mut self) {
+        if let State::Plan(executor, _) = &mut self.state {
+            executor.rest();
         }
     }
 

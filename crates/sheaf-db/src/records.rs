@@ -87,6 +87,11 @@ impl RecordCursor {
         self.cursor.prev().coded()
     }
 
+    /// No move may follow for a while; see [`Cursor::rest`].
+    pub fn rest(&mut self) {
+        self.cursor.rest();
+    }
+
     /// The record's id.
     #[inline]
     pub fn record_id(&self) -> RecordId {

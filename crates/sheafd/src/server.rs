@@ -27,6 +27,8 @@ use crate::ttl_monitor::TtlMonitor;
 
 /// How often transactions that are open for too long are looked for.
 const TRANSACTION_SWEEP: Duration = Duration::from_millis(200);
+/// How long a cursor must not have been asked for to give up what it holds of the engine's memory.
+const CURSOR_REST: Duration = Duration::from_millis(200);
 
 /// Sessions that nobody uses for so long end.
 const SESSION_TIMEOUT: Duration =
@@ -237,7 +239,7 @@ impl Server {
         }
     }
 
-    /// Aborts transactions older than `transactionLifetimeLimitSeconds`.
+    /// Aborts transactions older than `transactionLifetimeLimitSeconds`, and has cursors rest that nobody asks for.
     fn sweep_transactions(self: &Arc<Self>) -> Result<(), Error> {
         let server = Arc::downgrade(self);
         spawn("transaction sweep", move || {
@@ -252,6 +254,7 @@ impl Server {
                     .int(Parameter::TransactionLifetimeLimitSeconds);
                 let limit = Duration::from_secs(seconds.unsigned_abs());
                 let aborted = server.sessions.expire_transactions(limit);
+                server.cursors.rest_idle(CURSOR_REST);
                 if aborted > 0 {
                     server.log.info(
                         Component::Transaction,

@@ -1,5 +1,7 @@
 //! The world around a running pipeline: interruption, memory, temporary files, other collections.
 
+use std::any::Any;
+
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{RawDoc, RawValue};
 use sheaf_query::pipeline::environment::{
@@ -21,8 +23,8 @@ pub(crate) struct DbEnvironment<'a> {
 
 impl DbEnvironment<'_> {
     fn foreign<'c>(&self, cursor: &'c mut ForeignCursor) -> Result<&'c mut Foreign> {
+        let cursor: &mut dyn Any = &mut *cursor.0;
         cursor
-            .0
             .downcast_mut()
             .ok_or_else(|| Error::new(ErrorCode::INTERNAL_ERROR, "a cursor of another environment"))
     }
@@ -76,7 +78,8 @@ impl Environment for DbEnvironment<'_> {
     }
 
     fn foreign_counts(&self, cursor: &ForeignCursor) -> ForeignCounts {
-        let cursor = cursor.0.downcast_ref::<Foreign>();
+        let cursor: &dyn Any = &*cursor.0;
+        let cursor = cursor.downcast_ref::<Foreign>();
         cursor.map(Foreign::counts).unwrap_or_default()
     }
 

@@ -14,7 +14,9 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, RawDoc, RawValue};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::{self, MatchExpression};
-use sheaf_query::pipeline::environment::{ForeignCounts, ForeignName, ForeignRequest, JoinRequest};
+use sheaf_query::pipeline::environment::{
+    ForeignCounts, ForeignName, ForeignReader, ForeignRequest, JoinRequest,
+};
 use sheaf_query::pipeline::stages::lookup::equality_filter;
 use sheaf_query::pipeline::{CursorPrefix, OptimizedPipeline, Pipeline, PipelineSource, Stage};
 use sheaf_query::planner::bounds::{IndexBounds, Interval, OrderedIntervalList};
@@ -169,6 +171,22 @@ impl Foreign {
                     counts.docs_examined += read.docs_examined;
                 }
                 counts
+            }
+        }
+    }
+}
+
+impl ForeignReader for Foreign {
+    fn rest(&mut self) {
+        match self {
+            Foreign::Once(aggregate, ..) => aggregate.rest(),
+            Foreign::Join(join) => {
+                if let Access::ById(reader, _) = &mut join.access {
+                    reader.rest();
+                }
+                if let Some(current) = &mut join.current {
+                    current.rest();
+                }
             }
         }
     }

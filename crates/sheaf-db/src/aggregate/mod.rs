@@ -191,6 +191,15 @@ impl ResultSource for Aggregate {
                 }
     }
 
+    fn rest(&mut self) {
+        match &mut self.input {
+            Input::Find(find) => find.rest(),
+            Input::Plan(executor, _) => executor.rest(),
+            Input::Documents(_) | Input::Found(_) => {}
+        }
+        self.rest.rest();
+    }
+
     fn exec_stats(&self) -> Option<DocBuf> {
         match &self.input {
             Input::Find(find) => find.exec_stats(),

@@ -123,4 +123,8 @@ impl PlanStage for AndHash {
             child.add_counts(counts);
         }
     }
+
+    fn rest(&mut self) {
+        self.children.iter_mut().for_each(Node::rest);
+    }
 }

@@ -107,6 +107,10 @@ impl PlanStage for AndSorted {
             child.add_counts(counts);
         }
     }
+
+    fn rest(&mut self) {
+        self.children.iter_mut().for_each(Node::rest);
+    }
 }
 
 pub(super) fn no_record() -> Error {

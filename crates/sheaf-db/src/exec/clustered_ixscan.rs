@@ -224,6 +224,10 @@ impl PlanStage for ClusteredScan {
     fn add_counts(&self, counts: &mut WorkCounts) {
         counts.docs_examined += self.docs_examined;
     }
+
+    fn rest(&mut self) {
+        self.cursor.rest();
+    }
 }
 
 /// `minRecord` and `maxRecord`: the least and the greatest `_id` within. Where there are gaps between them, the

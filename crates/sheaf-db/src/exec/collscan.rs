@@ -87,4 +87,8 @@ impl PlanStage for CollScan {
     fn add_counts(&self, counts: &mut WorkCounts) {
         counts.docs_examined += self.docs_examined;
     }
+
+    fn rest(&mut self) {
+        self.cursor.rest();
+    }
 }

@@ -24,4 +24,6 @@ impl PlanStage for Eof {
     }
 
     fn add_counts(&self, _: &mut WorkCounts) {}
+
+    fn rest(&mut self) {}
 }

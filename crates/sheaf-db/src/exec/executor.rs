@@ -182,6 +182,11 @@ impl PlanExecutor {
         self.buffered.is_empty() && self.root.is_eof()
     }
 
+    /// Nothing may be asked for a while: storage cursors let go of what they hold.
+    pub fn rest(&mut self) {
+        self.root.rest();
+    }
+
     /// The plan that runs.
     pub fn solution(&self) -> &Arc<QuerySolution> {
         &self.solution

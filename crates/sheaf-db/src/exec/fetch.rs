@@ -82,4 +82,8 @@ impl PlanStage for Fetch {
         counts.docs_examined += self.docs_examined;
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }

@@ -50,6 +50,14 @@ impl IdReader {
         u64::from(self.keys.is_some())
     }
 
+    /// Nothing may be asked for a while.
+    pub fn rest(&mut self) {
+        if let Some(keys) = &mut self.keys {
+            keys.rest();
+        }
+        self.records.rest();
+    }
+
     /// The record and its document.
     /// Errors: the engine's; an index entry that is no key.
     pub fn find(&mut self, id: RawValue<'_>) -> Result<Option<(RecordId, Bytes)>, Error> {

@@ -374,6 +374,11 @@ impl IndexCursor {
         )
     }
 
+    /// No move may follow for a while. The key stays, what restores its types does not.
+    pub fn rest(&mut self) {
+        self.cursor.rest();
+    }
+
     /// Entries met.
     pub fn keys_examined(&self) -> u64 {
         self.keys_examined

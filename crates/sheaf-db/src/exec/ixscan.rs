@@ -129,4 +129,8 @@ impl PlanStage for IndexScan {
     fn add_counts(&self, counts: &mut WorkCounts) {
         counts.keys_examined += self.cursor.keys_examined();
     }
+
+    fn rest(&mut self) {
+        self.cursor.rest();
+    }
 }

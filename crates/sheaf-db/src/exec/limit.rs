@@ -51,4 +51,8 @@ impl PlanStage for Limit {
     fn add_counts(&self, counts: &mut WorkCounts) {
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }

@@ -152,6 +152,9 @@ pub trait PlanStage: Send {
     fn describe(&self) -> StageDescription;
     /// Adds what it and its children read: the cheap part of `describe`.
     fn add_counts(&self, counts: &mut WorkCounts);
+    /// Has its storage cursors and those of its children [rest](sheaf_storage::Cursor::rest): no step may follow for
+    /// a while. Between two steps no stage needs the value on which a cursor of it stands.
+    fn rest(&mut self);
 }
 
 /// What a tree of stages read so far.
@@ -257,6 +260,11 @@ impl Node {
     /// Whether no result can follow.
     pub fn is_eof(&self) -> bool {
         self.stage.is_eof()
+    }
+
+    /// No step may follow for a while; see [`PlanStage::rest`].
+    pub fn rest(&mut self) {
+        self.stage.rest();
     }
 
     /// Counters so far, without the tree.

@@ -91,4 +91,8 @@ impl PlanStage for Or {
             child.add_counts(counts);
         }
     }
+
+    fn rest(&mut self) {
+        self.children.iter_mut().for_each(Node::rest);
+    }
 }

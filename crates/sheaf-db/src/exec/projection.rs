@@ -188,4 +188,8 @@ impl PlanStage for ProjectionStage {
         counts.docs_examined += self.docs_examined;
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }

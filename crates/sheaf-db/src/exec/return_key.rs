@@ -48,4 +48,8 @@ impl PlanStage for ReturnKey {
     fn add_counts(&self, counts: &mut WorkCounts) {
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }

@@ -49,4 +49,8 @@ impl PlanStage for Skip {
     fn add_counts(&self, counts: &mut WorkCounts) {
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }

@@ -335,6 +335,10 @@ impl PlanStage for Sort {
     fn add_counts(&self, counts: &mut WorkCounts) {
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }
 
 fn spill_error(e: std::io::Error) -> Error {

@@ -166,4 +166,8 @@ impl PlanStage for SortMerge {
             child.add_counts(counts);
         }
     }
+
+    fn rest(&mut self) {
+        self.children.iter_mut().for_each(Node::rest);
+    }
 }

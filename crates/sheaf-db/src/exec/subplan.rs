@@ -37,4 +37,8 @@ impl PlanStage for Subplan {
     fn add_counts(&self, counts: &mut WorkCounts) {
         self.child.add_counts(counts);
     }
+
+    fn rest(&mut self) {
+        self.child.rest();
+    }
 }

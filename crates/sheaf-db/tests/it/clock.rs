@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sheaf_bson::{ErrorCode, Timestamp, doc};
 use sheaf_db::{Db, DbOptions, OpContext};
-use sheaf_storage::StorageEngine;
+use sheaf_storage::checked::CheckedEngine;
 
 use crate::support::{EngineKind, ns, open_engine};
 
 static SECONDS: AtomicU32 = AtomicU32::new(0);
 
-fn open(engine: &Arc<dyn StorageEngine>) -> Arc<Db> {
+fn open(engine: &Arc<CheckedEngine>) -> Arc<Db> {
     let options = DbOptions {
         clock: || SECONDS.load(Ordering::SeqCst),
         ..DbOptions::default()

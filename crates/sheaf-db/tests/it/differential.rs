@@ -447,6 +447,10 @@ fn one_plan(
     while let Some(member) = executor.next(&t.op)? {
         let doc = member.doc.as_ref().map(|doc| doc.as_raw().to_buf());
         found.push(doc.unwrap_or_default());
+        if found.len() % 2 == 1 {
+            executor.rest();
+            t.assert_all_rest();
+        }
     }
     Ok(found)
 }
@@ -455,6 +459,10 @@ fn all(t: &TestDb, mut source: Find) -> Result<Vec<DocBuf>, Error> {
     let mut found = Vec::new();
     while let Some(doc) = source.next(&t.op)? {
         found.push(doc.as_raw().to_buf());
+        if found.len() % 3 == 1 {
+            source.rest();
+            t.assert_all_rest();
+        }
     }
     assert!(source.is_exhausted());
     assert!(source.next(&t.op)?.is_none());

@@ -89,6 +89,8 @@ pub fn run_with(
     let mut found = Vec::new();
     while let Some(doc) = source.next(&test.op)? {
         found.push(doc.as_raw().to_buf());
+        source.rest();
+        test.assert_all_rest();
     }
     Ok(found)
 }

@@ -39,7 +39,7 @@ pub struct TestDb {
     pub db: Arc<Db>,
     pub kind: EngineKind,
     pub op: OpContext,
-    engine: Arc<dyn StorageEngine>,
+    engine: Arc<CheckedEngine>,
     dir: tempfile::TempDir,
 }
 
@@ -77,8 +77,13 @@ impl TestDb {
         self.dir.path()
     }
 
-    pub fn engine(&self) -> &Arc<dyn StorageEngine> {
-        &self.engine
+    pub fn engine(&self) -> Arc<dyn StorageEngine> {
+        self.engine.clone()
+    }
+
+    /// Sees to it that no storage cursor holds anything but its place.
+    pub fn assert_all_rest(&self) {
+        assert_eq!(self.engine.awake_cursors(), 0, "cursors that do not rest");
     }
 
     pub fn collection(&self, name: &str) -> Arc<Collection> {
@@ -207,7 +212,7 @@ impl TestDb {
     }
 }
 
-pub fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<dyn StorageEngine> {
+pub fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<CheckedEngine> {
     let engine: Arc<dyn StorageEngine> = match kind {
         EngineKind::Memory => Arc::new(MemoryEngine::new()),
         EngineKind::Redb => {

@@ -75,7 +75,20 @@ pub trait Environment {
 }
 
 /// A pipeline over another collection, as the environment keeps it.
-pub struct ForeignCursor(pub Box<dyn Any + Send>);
+pub struct ForeignCursor(pub Box<dyn ForeignReader>);
+
+/// What an environment reads another collection with.
+pub trait ForeignReader: Any + Send {
+    /// Nothing may be asked of it for a while: it holds no more than it must to go on where it is.
+    fn rest(&mut self);
+}
+
+impl ForeignCursor {
+    /// See [`ForeignReader::rest`].
+    pub fn rest(&mut self) {
+        self.0.rest();
+    }
+}
 
 impl std::fmt::Debug for ForeignCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

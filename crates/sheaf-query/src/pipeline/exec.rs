@@ -278,6 +278,15 @@ impl PipelineExec {
         }
     }
 
+    /// Nothing may be asked for a while: cursors over other collections hold no more than they must to go on.
+    pub fn rest(&mut self) {
+        for stage in &mut self.stages {
+            if let Running::Other { exec, .. } = stage {
+                exec.rest();
+            }
+        }
+    }
+
     /// Whether a further document can change anything.
     pub(super) fn wants_input(&self) -> bool {
         self.feed == Feed::Source && self.closed == 0

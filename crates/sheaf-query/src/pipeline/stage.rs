@@ -163,6 +163,10 @@ pub trait StageExec: Send {
         Ok(None)
     }
 
+    /// Nothing may be asked of the pipeline for a while: cursors that the stage keeps between two documents
+    /// [rest](super::environment::ForeignCursor::rest).
+    fn rest(&mut self) {}
+
     /// Appends the stage's own figures (`usedDisk`, `totalKeysExamined`, ...) for explain's executionStats.
     fn append_stats(&self, out: &mut DocBuilder) {
         let _ = out;

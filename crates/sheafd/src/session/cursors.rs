@@ -5,10 +5,13 @@
 //! marks it; it is then dropped instead of put back.
 //!
 //! ```text
-//!   open ──> Idle ──check_out──> InUse ──check_in──> Idle
+//!   open ──> Idle ──check_out──> InUse ──check_in──> Idle ──rest_idle──> Idle, resting
 //!             │ kill, timeout      │ kill: killed = true; check_in drops it
 //!             └──> gone            └──> gone
 //! ```
+//!
+//! One that nobody asks for rests: it holds its place in the data of its moment, and none of the engine's memory.
+//! That costs a seek with the next batch, so those that are asked for batch after batch never rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,6 +87,7 @@ enum Slot {
     Idle {
         cursor: Box<ClientCursor>,
         since: Instant,
+        rests: bool,
     },
     InUse {
         namespace: Namespace,
@@ -132,6 +136,7 @@ impl CursorTable {
                 slot.insert(Slot::Idle {
                     cursor: Box::new(cursor),
                     since: Instant::now(),
+                    rests: false,
                 });
                 return Ok(id);
             }
@@ -234,13 +239,36 @@ impl CursorTable {
     pub fn expire(&self, limit: Duration) -> usize {
         let now = Instant::now();
         let expired = self.ids(|slot| match slot {
-            Slot::Idle { cursor, since } => {
+            Slot::Idle { cursor, since, .. } => {
                 !cursor.no_timeout && now.saturating_duration_since(*since) > limit
             }
             Slot::InUse { .. } => false,
         });
         let count = expired.into_iter().filter(|id| self.kill(*id)).count();
         self.counts.lock().timed_out += count as u64;
+        count
+    }
+
+    /// Has the cursors rest that were idle for `limit`; returns how many there were that did not yet.
+    pub fn rest_idle(&self, limit: Duration) -> usize {
+        let now = Instant::now();
+        let mut count = 0;
+        for shard in &self.shards {
+            // A getMore that comes meanwhile waits: for a copy of a key a cursor.
+            for slot in shard.lock().values_mut() {
+                if let Slot::Idle {
+                    cursor,
+                    since,
+                    rests: rests @ false,
+                } = slot
+                    && now.saturating_duration_since(*since) >= limit
+                {
+                    cursor.source.rest();
+                    *rests = true;
+                    count += 1;
+                }
+            }
+        }
         count
     }
 
@@ -278,7 +306,7 @@ impl CursorTable {
         let mut idle = Vec::new();
         for shard in &self.shards {
             for (id, slot) in shard.lock().iter() {
-                if let Slot::Idle { cursor, since } = slot {
+                if let Slot::Idle { cursor, since, .. } = slot {
                     idle.push(IdleCursor {
                         namespace: cursor.reply_namespace.clone(),
                         lsid: cursor.lsid.clone(),
@@ -313,6 +341,7 @@ impl CheckedOut<'_> {
             *slot = Slot::Idle {
                 cursor,
                 since: Instant::now(),
+                rests: false,
             };
         } else {
             shard.remove(&self.id);
@@ -350,5 +379,64 @@ fn random_id() -> Result<i64, Error> {
         if id != 0 {
             return Ok(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use sheaf_db::exec::Doc;
+
+    use super::*;
+
+    /// Counts how often it was told to rest.
+    struct Source(Arc<AtomicUsize>);
+
+    impl ResultSource for Source {
+        fn next(&mut self, _: &OpContext) -> Result<Option<Doc>, Error> {
+            Ok(None)
+        }
+
+        fn is_exhausted(&self) -> bool {
+            false
+        }
+
+        fn rest(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn open(table: &CursorTable, rests: &Arc<AtomicUsize>) -> i64 {
+        let opened = table.open(ClientCursor {
+            source: Box::new(Source(rests.clone())),
+            namespace: Namespace::new("test", "c").unwrap(),
+            reply_namespace: "test.c".into(),
+            originating_command: DocBuf::new(),
+            lsid: None,
+            txn_number: None,
+            no_timeout: false,
+            max_time_left: None,
+            pending: None,
+            created: DateTime::now(),
+            batches: 1,
+            n_returned: 0,
+        });
+        opened.unwrap()
+    }
+
+    #[test]
+    fn a_cursor_rests_once_until_it_is_used() {
+        let (table, rests) = (CursorTable::default(), Arc::<AtomicUsize>::default());
+        let ids = [(); 3].map(|()| open(&table, &rests));
+        assert_eq!(table.rest_idle(Duration::from_secs(3600)), 0);
+        assert_eq!(table.rest_idle(Duration::ZERO), 3);
+        assert_eq!(table.rest_idle(Duration::ZERO), 0);
+        let op = Arc::new(OpContext::new());
+        let used = table.check_out(ids[1], "test.c", &op).unwrap();
+        assert_eq!(table.rest_idle(Duration::ZERO), 0, "one is in use");
+        used.check_in();
+        assert_eq!(table.rest_idle(Duration::ZERO), 1);
+        assert_eq!(rests.load(Ordering::Relaxed), 4);
     }
 }

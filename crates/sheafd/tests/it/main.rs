@@ -13,6 +13,7 @@ mod compat;
 mod differential;
 mod echo;
 mod histories;
+mod idle_cursors;
 mod net;
 mod observed;
 mod operations;

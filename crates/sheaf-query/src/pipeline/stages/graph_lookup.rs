@@ -588,6 +588,12 @@ impl StageExec for GraphExec {
         Ok(())
     }
 
+    fn rest(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.rest();
+        }
+    }
+
     fn append_stats(&self, out: &mut DocBuilder) {
         self.counts.append(out);
     }

@@ -548,6 +548,12 @@ impl StageExec for LookupExec {
         Ok(())
     }
 
+    fn rest(&mut self) {
+        if let Cursor::Join(cursor) | Cursor::Once(cursor) = &mut self.cursor {
+            cursor.rest();
+        }
+    }
+
     fn append_stats(&self, out: &mut DocBuilder) {
         self.counts.append(out);
     }

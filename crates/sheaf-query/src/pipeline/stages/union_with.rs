@@ -172,6 +172,12 @@ impl StageExec for UnionExec {
         Ok(doc)
     }
 
+    fn rest(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.rest();
+        }
+    }
+
     fn append_stats(&self, out: &mut DocBuilder) {
         self.counts.append(out);
     }

@@ -1,4 +1,8 @@
 //! Operators on arrays, and the loops `$map`, `$filter`, `$reduce`.
+//!
+//! A loop binds the element and, where its body asks for it, the element's
+//! place: under the name that `arrayIndexAs` gives, else as `$$IDX`. Bodies
+//! that name neither do not pay for it.
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::json::shell;
@@ -10,19 +14,25 @@ use super::parser::{Arguments, Parser};
 use super::{Expression, LoopKind, budget, location};
 
 pub(super) fn parse_map(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
-    let args = Arguments::new("$map", operand, &["input", "as", "in"], 16878, 16879)?;
+    let args = Arguments::new(
+        "$map",
+        operand,
+        &["input", "as", "arrayIndexAs", "in"],
+        16878,
+        16879,
+    )?;
     let input = parser.operand(args.required("input", 16880)?)?;
     let body = args.required("in", 16882)?;
     let name = element_name(parser, &args, "$map")?;
-    let body = parser.with_locals(&[name], body)?;
-    Ok(looped(LoopKind::Map, input, None, body))
+    let (body, indexed) = loop_body(parser, &args, "$map", &[name], body)?;
+    Ok(looped(LoopKind::Map, input, None, body, indexed))
 }
 
 pub(super) fn parse_filter(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
     let args = Arguments::new(
         "$filter",
         operand,
-        &["input", "as", "cond", "limit"],
+        &["input", "as", "arrayIndexAs", "cond", "limit"],
         28646,
         28647,
     )?;
@@ -33,38 +43,91 @@ pub(super) fn parse_filter(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Re
         None => None,
     };
     let name = element_name(parser, &args, "$filter")?;
-    let body = parser.with_locals(&[name], body)?;
-    Ok(looped(LoopKind::Filter, input, limit, body))
+    let (body, indexed) = loop_body(parser, &args, "$filter", &[name], body)?;
+    Ok(looped(LoopKind::Filter, input, limit, body, indexed))
 }
 
 pub(super) fn parse_reduce(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
     let args = Arguments::new(
         "$reduce",
         operand,
-        &["input", "initialValue", "in"],
+        &["input", "initialValue", "arrayIndexAs", "in"],
         40075,
         40076,
     )?;
     let input = parser.operand(args.required("input", 40077)?)?;
     let initial = parser.operand(args.required("initialValue", 40078)?)?;
-    let body = parser.with_locals(&["value", "this"], args.required("in", 40079)?)?;
-    Ok(looped(LoopKind::Reduce, input, Some(initial), body))
+    let body = args.required("in", 40079)?;
+    let (body, indexed) = loop_body(parser, &args, "$reduce", &["value", "this"], body)?;
+    Ok(looped(
+        LoopKind::Reduce,
+        input,
+        Some(initial),
+        body,
+        indexed,
+    ))
 }
 
-fn element_name<'a>(parser: &Parser<'_>, args: &Arguments<'a>, operator: &str) -> Result<&'a str> {
-    match args.get("as") {
-        None => Ok("this"),
+/// The name that an argument gives to a variable; `None`: it is not there.
+fn variable_name<'a>(
+    parser: &Parser<'_>,
+    args: &Arguments<'a>,
+    operator: &str,
+    argument: &str,
+) -> Result<Option<&'a str>> {
+    match args.get(argument) {
+        None => Ok(None),
         Some(RawValue::String(name)) => {
             parser.check_name(name)?;
-            Ok(name)
+            Ok(Some(name))
         }
         Some(other) => Err(location(
             ErrorCode::FAILED_TO_PARSE.0,
             format!(
-                "{operator}: 'as' must be a string, not {}",
+                "{operator}: '{argument}' must be a string, not {}",
                 other.type_name()
             ),
         )),
+    }
+}
+
+fn element_name<'a>(parser: &Parser<'_>, args: &Arguments<'a>, operator: &str) -> Result<&'a str> {
+    Ok(variable_name(parser, args, operator, "as")?.unwrap_or("this"))
+}
+
+/// Parses what a loop does with each element, `names` bound; and whether the element's place is bound behind them.
+fn loop_body(
+    parser: &mut Parser<'_>,
+    args: &Arguments<'_>,
+    operator: &str,
+    names: &[&str],
+    body: RawValue<'_>,
+) -> Result<(Expression, bool)> {
+    let index = variable_name(parser, args, operator, "arrayIndexAs")?;
+    if index.is_some_and(|index| names.contains(&index)) {
+        return Err(location(
+            ErrorCode::FAILED_TO_PARSE.0,
+            format!("{operator}: 'arrayIndexAs' must not name a variable that is bound already"),
+        ));
+    }
+    let index = index.or_else(|| mentions(body, "$$IDX").then_some("IDX"));
+    let Some(index) = index else {
+        return Ok((parser.with_locals(names, body)?, false));
+    };
+    let names: Vec<&str> = names.iter().copied().chain([index]).collect();
+    Ok((parser.with_locals(&names, body)?, true))
+}
+
+/// Whether a string within a value is this variable or a path into it. Nesting is
+/// bounded where documents come in.
+fn mentions(value: RawValue<'_>, variable: &str) -> bool {
+    match value {
+        RawValue::String(text) => text
+            .strip_prefix(variable)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.')),
+        RawValue::Document(doc) => doc.iter().any(|e| mentions(e.value(), variable)),
+        RawValue::Array(array) => array.iter().any(|v| mentions(v, variable)),
+        _ => false,
     }
 }
 
@@ -73,12 +136,14 @@ fn looped(
     input: Expression,
     extra: Option<Expression>,
     body: Expression,
+    indexed: bool,
 ) -> Expression {
     Expression::Loop {
         kind,
         input: Box::new(input),
         extra: extra.map(Box::new),
         body: Box::new(body),
+        indexed,
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   to        from
 //!   double    numbers, bool, date, string, binData of 4 and 8 bytes
-//!   string    numbers, bool, date, objectId, binData (by `format`)
+//!   string    numbers, bool, date, objectId, binData (by `format`), regex, timestamp
 //!   binData   string (by `format`), int, long, double (by `byteOrder`)
 //!   objectId  string of 24 hexadecimal digits
 //!   bool      everything
@@ -11,6 +11,8 @@
 //!   int       numbers, bool, string, binData of 1, 2 and 4 bytes
 //!   long      numbers, bool, string, date, binData of 1, 2, 4 and 8 bytes
 //!   decimal   numbers, bool, string, date
+//!   array     string of JSON, binData of a vector
+//!   object    string of JSON
 //! ```
 //!
 //! A value of the wanted type stays as it is. Null and missing give `onNull`
@@ -30,6 +32,7 @@ use super::budget;
 use super::date::{Civil, format, millis_of};
 use super::eval::{EvalContext, EvalValue};
 use super::operators::{Operator, is_absent};
+use super::{json_text, vector};
 
 /// The subtype of UUIDs.
 const UUID: u8 = 4;
@@ -124,8 +127,36 @@ fn convert(value: RawValue<'_>, target: Target, how: How) -> Result<Value, Strin
             },
         },
         ElementType::Decimal128 => to_decimal(value).unwrap_or_else(no),
+        ElementType::Array => match value {
+            RawValue::Array(_) => Ok(value.to_value()),
+            RawValue::String(text) => from_json(text, to),
+            RawValue::Binary {
+                subtype: vector::SUBTYPE,
+                bytes,
+            } => vector::to_array(bytes)
+                .ok_or_else(|| "the binary data is no vector of a known format".to_owned()),
+            _ => no(),
+        },
+        ElementType::Document => match value {
+            RawValue::Document(_) => Ok(value.to_value()),
+            RawValue::String(text) => from_json(text, to),
+            _ => no(),
+        },
         _ => no(),
     }
+}
+
+/// What a text of JSON stands for, when that is of the wanted type.
+fn from_json(text: &str, to: ElementType) -> Result<Value, String> {
+    let value = json_text::parse(text)
+        .map_err(|why| format!("the input does not represent valid JSON: {why}"))?;
+    if value.as_raw().element_type() == to {
+        return Ok(value);
+    }
+    Err(format!(
+        "the input does not match the expected type '{}'",
+        to.name()
+    ))
 }
 
 /// The text of a value that `$toString` converts; `None` for other types.
@@ -332,8 +363,11 @@ fn to_decimal(value: RawValue<'_>) -> Option<Result<Value, String>> {
 
 fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
     let RawValue::Binary { subtype, bytes } = value else {
-        let is_other = matches!(value, RawValue::Timestamp(_));
-        let text = text(value).filter(|_| !is_other)?;
+        let text = match value {
+            RawValue::Regex { pattern, options } => format!("/{pattern}/{options}"),
+            RawValue::Timestamp(time) => format!("Timestamp({}, {})", time.time, time.increment),
+            other => text(other)?,
+        };
         return Some(Ok(Value::String(text)));
     };
     let is_uuid = subtype == UUID && bytes.len() == 16;
@@ -356,7 +390,8 @@ fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
     Some(Ok(Value::String(text)))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Two uppercase digits a byte.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut out, byte| {
         // Writing to a string cannot fail.
         let _ = write!(out, "{byte:02X}");
@@ -497,12 +532,14 @@ macro_rules! short_forms {
 }
 
 short_forms! {
+    to_array Array 0, None;
     to_bool Boolean 0, None;
     to_date DateTime 0, None;
     to_decimal_number Decimal128 0, None;
     to_double_number Double 0, None;
     to_int Int32 0, None;
     to_long Int64 0, None;
+    to_object Document 0, None;
     to_object_id ObjectId 0, None;
     to_text String 0, Some(Format::Auto);
     to_uuid Binary UUID, Some(Format::Uuid);

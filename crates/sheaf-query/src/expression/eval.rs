@@ -246,9 +246,10 @@ impl Expression {
                 input,
                 extra,
                 body,
+                indexed,
             } => {
                 let input = input.evaluate(ctx)?;
-                evaluate_loop(*kind, input, extra.as_deref(), body, ctx)
+                evaluate_loop(*kind, input, extra.as_deref(), body, *indexed, ctx)
             }
         }
     }
@@ -259,8 +260,10 @@ fn evaluate_loop<'e>(
     input: EvalValue<'e>,
     extra: Option<&'e Expression>,
     body: &'e Expression,
+    indexed: bool,
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
+    let bound = usize::from(indexed);
     let array = match input.non_null() {
         None => return Ok(EvalValue::NULL),
         Some(RawValue::Array(array)) => array,
@@ -270,10 +273,11 @@ fn evaluate_loop<'e>(
     match kind {
         LoopKind::Map => {
             let mut out = ArrayBuilder::new();
-            for value in array {
+            for (at, value) in array.iter().enumerate() {
                 budget::step()?;
                 let ctx = ctx.holding(out.current_len())?;
-                ctx.with_slots(&[EvalValue::Raw(value)], |inner| {
+                let slots = [EvalValue::Raw(value), place(at)];
+                ctx.with_slots(&slots[..1 + bound], |inner| {
                     out.push(body.evaluate(inner)?.as_raw().unwrap_or(RawValue::Null));
                     budget::check_value(out.current_len())
                 })?;
@@ -283,13 +287,14 @@ fn evaluate_loop<'e>(
         LoopKind::Filter => {
             let limit = filter_limit(extra, ctx)?;
             let mut out = ArrayBuilder::new();
-            for value in array {
+            for (at, value) in array.iter().enumerate() {
                 if out.len() >= limit {
                     break;
                 }
                 budget::step()?;
                 let ctx = ctx.holding(out.current_len())?;
-                let keep = ctx.with_slots(&[EvalValue::Raw(value)], |inner| {
+                let slots = [EvalValue::Raw(value), place(at)];
+                let keep = ctx.with_slots(&slots[..1 + bound], |inner| {
                     body.evaluate(inner).map(|v| v.is_truthy())
                 })?;
                 if keep {
@@ -303,15 +308,21 @@ fn evaluate_loop<'e>(
                 Some(initial) => initial.evaluate(ctx)?.detach(),
                 None => EvalValue::NULL,
             };
-            for this in array {
+            for (at, this) in array.iter().enumerate() {
                 budget::step()?;
-                value = ctx.with_slots(&[value, EvalValue::Raw(this)], |inner| {
+                let slots = [value, EvalValue::Raw(this), place(at)];
+                value = ctx.with_slots(&slots[..2 + bound], |inner| {
                     body.evaluate(inner).map(EvalValue::detach)
                 })?;
             }
             Ok(value)
         }
     }
+}
+
+/// Where an element stands, counted from 0; an array has fewer elements than an int counts.
+fn place(at: usize) -> EvalValue<'static> {
+    EvalValue::Owned(Value::Int32(at as i32))
 }
 
 fn filter_limit<'e>(limit: Option<&'e Expression>, ctx: EvalContext<'e>) -> Result<usize> {

@@ -33,7 +33,7 @@ fn operands_are_constant(expression: &Expression) -> bool {
         Expression::Object(fields) => fields.iter().all(|(_, e)| is_constant(e)),
         Expression::Array(values) => values.iter().all(is_constant),
         Expression::Call { operator, args } => {
-            operator.name != random::RAND.name
+            !random::is_random(operator.name)
                 && operator.name != meta::META.name
                 && args.iter().all(is_constant)
         }

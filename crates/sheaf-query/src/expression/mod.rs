@@ -46,6 +46,8 @@ mod elementary;
 mod eval;
 pub mod field_path;
 mod folding;
+mod hash;
+mod json_text;
 mod meta;
 mod object;
 pub mod operators;
@@ -60,6 +62,7 @@ mod statistics;
 mod string;
 mod type_ops;
 mod variables;
+mod vector;
 
 pub(crate) use comparison::compare;
 pub(crate) use date::arithmetic::Unit;
@@ -109,6 +112,8 @@ pub enum Expression {
         extra: Option<Box<Expression>>,
         /// Sees the element (and for `$reduce` `$$value` before it) as the innermost slots.
         body: Box<Expression>,
+        /// Whether the element's place follows it in the next slot.
+        indexed: bool,
     },
     /// `{$switch: ...}` and `$cond`: the first branch whose case holds.
     Switch {

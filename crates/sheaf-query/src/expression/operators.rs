@@ -12,7 +12,8 @@ use super::eval::{EvalContext, EvalValue};
 use super::parser::Parser;
 use super::{
     Expression, arithmetic, array, bitwise, boolean, comparison, conditional, convert, date,
-    elementary, location, meta, object, random, regular, select, set, statistics, string, type_ops,
+    elementary, hash, location, meta, object, random, regular, select, set, statistics, string,
+    type_ops, vector,
 };
 
 /// What evaluates a call: the operator itself (for messages), its operands, the document.
@@ -212,6 +213,7 @@ pub static TABLE: &[Entry] = &[
     ),
     call("$cos", Exactly(1), elementary::cos),
     call("$cosh", Exactly(1), elementary::cosh),
+    Entry::Form("$createObjectId", random::parse_create_object_id),
     named(
         "$dateAdd",
         5166400,
@@ -325,6 +327,20 @@ pub static TABLE: &[Entry] = &[
     Entry::Form("$getField", object::parse_get_field),
     call("$gt", Exactly(2), comparison::gt),
     call("$gte", Exactly(2), comparison::gte),
+    named(
+        "$hash",
+        9,
+        9,
+        &[("input", Some(9)), ("algorithm", Some(9))],
+        hash::hash,
+    ),
+    named(
+        "$hexHash",
+        9,
+        9,
+        &[("input", Some(9)), ("algorithm", Some(9))],
+        hash::hex_hash,
+    ),
     date_part("$hour", date::hour),
     call("$ifNull", Any, conditional::if_null),
     call("$in", Exactly(2), array::in_array),
@@ -469,6 +485,9 @@ pub static TABLE: &[Entry] = &[
     call("$setIsSubset", Exactly(2), set::set_is_subset),
     call("$setUnion", Any, set::set_union),
     call("$sigmoid", Exactly(1), elementary::sigmoid),
+    Entry::Form("$similarityCosine", vector::parse_cosine),
+    Entry::Form("$similarityDotProduct", vector::parse_dot_product),
+    Entry::Form("$similarityEuclidean", vector::parse_euclidean),
     call("$sin", Exactly(1), elementary::sin),
     call("$sinh", Exactly(1), elementary::sinh),
     call("$size", Exactly(1), array::size),
@@ -485,10 +504,12 @@ pub static TABLE: &[Entry] = &[
     call("$substrBytes", Exactly(3), string::substr_bytes),
     call("$substrCP", Exactly(3), string::substr_cp),
     call("$subtract", Exactly(2), arithmetic::subtract),
+    call("$subtype", Exactly(1), type_ops::subtype),
     call("$sum", Any, arithmetic::sum),
     Entry::Form("$switch", conditional::parse_switch),
     call("$tan", Exactly(1), elementary::tan),
     call("$tanh", Exactly(1), elementary::tanh),
+    call("$toArray", Exactly(1), convert::to_array),
     call("$toBool", Exactly(1), convert::to_bool),
     call("$toDate", Exactly(1), convert::to_date),
     call("$toDecimal", Exactly(1), convert::to_decimal_number),
@@ -501,6 +522,7 @@ pub static TABLE: &[Entry] = &[
     call("$toInt", Exactly(1), convert::to_int),
     call("$toLong", Exactly(1), convert::to_long),
     call("$toLower", Exactly(1), string::to_lower),
+    call("$toObject", Exactly(1), convert::to_object),
     call("$toObjectId", Exactly(1), convert::to_object_id),
     call("$toString", Exactly(1), convert::to_text),
     call("$toUUID", Exactly(1), convert::to_uuid),

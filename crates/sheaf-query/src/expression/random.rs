@@ -1,13 +1,13 @@
-//! `$rand`: a double from 0 to 1, another each time.
+//! What is another each time: `$rand`, a double from 0 to 1, and `$createObjectId`.
 //!
-//! The generator is seeded for each thread from the standard library's random
+//! The generator of numbers is seeded for each thread from the standard library's random
 //! state. It is good enough for sampling and for nothing that must be secret.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use sheaf_bson::error_code::Result;
-use sheaf_bson::{RawValue, Value};
+use sheaf_bson::error_code::{ErrorCode, Result};
+use sheaf_bson::{ObjectId, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue};
 use super::operators::{Arity, Operator};
@@ -28,12 +28,24 @@ fn next() -> u64 {
     z ^ (z >> 31)
 }
 
-/// The operator; its value must not be computed while parsing.
+/// `$rand`; its value must not be computed while parsing.
 pub(super) static RAND: Operator = Operator {
     name: "$rand",
     arity: Arity::Exactly(0),
     eval: rand,
 };
+
+/// `$createObjectId`; its value must not be computed while parsing.
+static CREATE_OBJECT_ID: Operator = Operator {
+    name: "$createObjectId",
+    arity: Arity::Exactly(0),
+    eval: create_object_id,
+};
+
+/// Whether an operator of this name gives another value each time.
+pub(super) fn is_random(name: &str) -> bool {
+    name == RAND.name || name == CREATE_OBJECT_ID.name
+}
 
 /// `{$rand: {}}`.
 pub(super) fn parse_rand(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
@@ -52,6 +64,31 @@ pub(super) fn parse_rand(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Ex
         operator: &RAND,
         args: Vec::new(),
     })
+}
+
+/// `{$createObjectId: {}}`.
+pub(super) fn parse_create_object_id(
+    _: &mut Parser<'_>,
+    operand: RawValue<'_>,
+) -> Result<Expression> {
+    if !matches!(operand, RawValue::Document(doc) if doc.is_empty()) {
+        return Err(location(
+            ErrorCode::FAILED_TO_PARSE.0,
+            "$createObjectId takes an empty object as its argument",
+        ));
+    }
+    Ok(Expression::Call {
+        operator: &CREATE_OBJECT_ID,
+        args: Vec::new(),
+    })
+}
+
+fn create_object_id<'e>(
+    _: &'static Operator,
+    _: &'e [Expression],
+    _: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    Ok(Value::ObjectId(ObjectId::new()).into())
 }
 
 fn rand<'e>(

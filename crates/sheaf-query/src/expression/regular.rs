@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// Errors: 51111 for what is no pattern, 51108 for an unknown option, 51109 for a zero byte.
-fn compiled(
+pub(super) fn compiled(
     operator: &'static Operator,
     pattern: &str,
     options: &str,
@@ -53,6 +53,35 @@ fn compiled(
         kept.truncate(KEPT_MAX);
     });
     Ok(regex)
+}
+
+/// Calls `visit` with where each match begins and ends, in order, at most so many times. Matches do
+/// not overlap; behind an empty one the search goes on one character later, up to the text's end.
+/// Errors: `visit`'s; a match that goes over its limits.
+pub(super) fn each_match(
+    regex: &CompiledRegex,
+    text: &str,
+    most: usize,
+    mut visit: impl FnMut(usize, usize) -> Result<()>,
+) -> Result<()> {
+    let mut from = 0;
+    for _ in 0..most {
+        let Some(groups) = regex.captures_at(text, from)? else {
+            break;
+        };
+        budget::step()?;
+        let (start, end) = groups.first().copied().flatten().unwrap_or((from, from));
+        visit(start, end)?;
+        if start < end {
+            from = end;
+            continue;
+        }
+        match text[end..].chars().next() {
+            Some(passed) => from = end + passed.len_utf8(),
+            None => break,
+        }
+    }
+    Ok(())
 }
 
 /// Calls `then` with the text and the program; gives `otherwise` when the text or the pattern is null.

@@ -5,6 +5,7 @@ use sheaf_bson::{ArrayBuilder, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::{Operator, is_absent};
+use super::regular::{compiled, each_match};
 use super::{Expression, budget, convert};
 
 pub(super) fn concat<'e>(
@@ -235,11 +236,26 @@ pub(super) fn split<'e>(
             ),
         ));
     };
+    let mut out = ArrayBuilder::new();
+    if let RawValue::Regex { pattern, options } = delimiter {
+        let regex = compiled(operator, pattern, options)?;
+        let mut from = 0;
+        each_match(&regex, text, usize::MAX, |start, end| {
+            // What is empty delimits nothing.
+            if start < end {
+                out.push(&text[from..start]);
+                from = end;
+            }
+            budget::check_value(out.current_len())
+        })?;
+        out.push(&text[from..]);
+        return Ok(Value::Array(out.finish()).into());
+    }
     let Some(delimiter) = delimiter.as_str() else {
         return Err(operator.error(
             40086,
             format_args!(
-                "takes a string as its second argument, found: {}",
+                "takes a string or a regular expression as its second argument, found: {}",
                 delimiter.type_name()
             ),
         ));
@@ -247,7 +263,6 @@ pub(super) fn split<'e>(
     if delimiter.is_empty() {
         return Err(operator.error(40087, "takes a delimiter that is not empty"));
     }
-    let mut out = ArrayBuilder::new();
     for part in text.split(delimiter) {
         out.push(part);
         budget::check_value(out.current_len())?;
@@ -348,12 +363,19 @@ fn replaced<'e>(
         values.push(value);
     }
     let mut texts = [""; 3];
+    let mut pattern = None;
     let mut null = false;
     let roles = [("input", 51746), ("find", 51745), ("replacement", 51744)];
     for ((value, (role, code)), text) in values.iter().zip(roles).zip(&mut texts) {
         match value.non_null() {
             None => null = true,
             Some(RawValue::String(found)) => *text = found,
+            Some(RawValue::Regex {
+                pattern: found,
+                options,
+            }) if role == "find" => {
+                pattern = Some(compiled(operator, found, options)?);
+            }
             Some(other) => {
                 return Err(operator.error(
                     code,
@@ -369,6 +391,18 @@ fn replaced<'e>(
         return Ok(EvalValue::NULL);
     }
     let [input, find, replacement] = texts;
+    if let Some(regex) = pattern {
+        let mut out = String::new();
+        let mut from = 0;
+        each_match(&regex, input, most, |start, end| {
+            out.push_str(&input[from..start]);
+            out.push_str(replacement);
+            from = end;
+            budget::check_value(out.len())
+        })?;
+        out.push_str(&input[from..]);
+        return Ok(Value::String(out).into());
+    }
     let found = input.matches(find).take(most).count();
     budget::check_value(input.len() + found.saturating_mul(replacement.len()))?;
     Ok(Value::String(input.replacen(find, replacement, most)).into())

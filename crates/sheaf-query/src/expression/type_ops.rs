@@ -1,6 +1,6 @@
-//! `$type`, `$isNumber`, `$isArray`, `$bsonSize`, `$binarySize`, `$tsSecond`, `$tsIncrement`, `$toHashedIndexKey`.
+//! `$type`, `$isNumber`, `$isArray`, `$bsonSize`, `$binarySize`, `$subtype`, `$tsSecond`, `$tsIncrement`, `$toHashedIndexKey`.
 
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::hash64::hash64;
 use sheaf_bson::{RawValue, Timestamp, Value};
 
@@ -78,6 +78,22 @@ pub(super) fn binary_size<'e>(
                 "requires a string or binary data, found: {}",
                 other.type_name()
             ),
+        )),
+    }
+}
+
+/// The subtype of binary data.
+pub(super) fn subtype<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    match args[0].evaluate(ctx)?.non_null() {
+        None => Ok(EvalValue::NULL),
+        Some(RawValue::Binary { subtype, .. }) => Ok(Value::Int32(i32::from(subtype)).into()),
+        Some(other) => Err(operator.error(
+            ErrorCode::TYPE_MISMATCH.0,
+            format_args!("requires binary data, found: {}", other.type_name()),
         )),
     }
 }

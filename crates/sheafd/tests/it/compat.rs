@@ -117,7 +117,19 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
             COMMANDS.iter().map(|c| c.name.to_owned()).collect(),
             &command,
         ),
-        "query operators" | "variables" => probed(|filter| find(doc! {}, doc! {}, filter.clone())),
+        "query operators" => probed(|filter| find(doc! {}, doc! {}, filter.clone())),
+        "variables" => probed(|example| {
+            let Some(RawValue::Array(stages)) = example.get("pipeline") else {
+                panic!("a variable's example is a pipeline");
+            };
+            let scope = VariableScope::new(sheaf_bson::DateTime(0));
+            let context = sheaf_query::matcher::ParseContext {
+                variables: scope.with_cluster_time(sheaf_bson::Timestamp::default()),
+                ..Default::default()
+            };
+            let parsed = pipeline::Pipeline::parse(stages, &context);
+            parsed.map(|_| ()).map_err(|e| e.to_string())
+        }),
         "sorts" => probed(|sort| find(sort.clone(), doc! {}, doc! {})),
         "projections" => probed(|projection| find(doc! {}, projection.clone(), doc! {"a": 1})),
         "update operators" => {

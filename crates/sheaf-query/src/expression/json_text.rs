@@ -1,0 +1,252 @@
+//! JSON as RFC 8259 has it, for `$toArray` and `$toObject`.
+//!
+//! ```text
+//!   12            int, or long where it must be      {"$oid": "..."}   a document like any other
+//!   12.0  1e3     double                             {"a": 1, "a": 2}  {a: 2}
+//! ```
+//!
+//! Integers beyond long are doubles. The text is an array or an object at the
+//! top; comments, trailing commas and bare words are errors. The text comes from
+//! clients: nesting and the size of what is built are limited.
+
+use std::collections::HashMap;
+
+use sheaf_bson::{ArrayBuilder, DocBuilder, Value};
+
+use super::budget;
+
+/// Deepest nesting of arrays and objects.
+const DEPTH_MAX: usize = 100;
+
+/// The value of a text. Errors: what is wrong, and at which byte.
+pub(super) fn parse(text: &str) -> Result<Value, String> {
+    let mut reader = Reader { text, at: 0 };
+    reader.skip_space();
+    let value = match reader.peek() {
+        Some(b'{' | b'[') => reader.value(0)?,
+        _ => return Err("it is neither an array nor an object".to_owned()),
+    };
+    reader.skip_space();
+    match reader.peek() {
+        None => Ok(value),
+        Some(_) => Err(reader.wrong("nothing after the value")),
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    /// Always between two characters.
+    at: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn wrong(&self, expected: &str) -> String {
+        format!("expected {expected} at byte {}", self.at)
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// Passes what is there, if it is.
+    fn take(&mut self, wanted: &str) -> bool {
+        let found = self.text[self.at..].starts_with(wanted);
+        if found {
+            self.at += wanted.len();
+        }
+        found
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, String> {
+        match self.peek() {
+            Some(b'{' | b'[') if depth >= DEPTH_MAX => {
+                Err(format!("it is nested deeper than {DEPTH_MAX} levels"))
+            }
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.array(depth),
+            Some(b'"') => Ok(Value::String(self.string()?)),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ if self.take("true") => Ok(Value::Boolean(true)),
+            _ if self.take("false") => Ok(Value::Boolean(false)),
+            _ if self.take("null") => Ok(Value::Null),
+            _ => Err(self.wrong("a value")),
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Value, String> {
+        let mut out = ArrayBuilder::new();
+        self.at += 1;
+        self.skip_space();
+        if self.take("]") {
+            return Ok(Value::Array(out.finish()));
+        }
+        loop {
+            self.skip_space();
+            let value = self.value(depth + 1)?;
+            out.push(value.as_raw());
+            check(out.current_len())?;
+            self.skip_space();
+            if self.take("]") {
+                return Ok(Value::Array(out.finish()));
+            }
+            if !self.take(",") {
+                return Err(self.wrong("',' or ']'"));
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Value, String> {
+        let mut fields: Vec<(String, Value)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        self.at += 1;
+        self.skip_space();
+        let mut ended = self.take("}");
+        while !ended {
+            self.skip_space();
+            if self.peek() != Some(b'"') {
+                return Err(self.wrong("a field name"));
+            }
+            let name = self.string()?;
+            if name.contains('\0') {
+                return Err("a field name holds a zero byte".to_owned());
+            }
+            self.skip_space();
+            if !self.take(":") {
+                return Err(self.wrong("':'"));
+            }
+            self.skip_space();
+            let value = self.value(depth + 1)?;
+            match places.get(&name) {
+                Some(&place) => fields[place].1 = value,
+                None => {
+                    places.insert(name.clone(), fields.len());
+                    fields.push((name, value));
+                }
+            }
+            self.skip_space();
+            ended = self.take("}");
+            if !ended && !self.take(",") {
+                return Err(self.wrong("',' or '}'"));
+            }
+        }
+        let mut out = DocBuilder::new();
+        for (name, value) in &fields {
+            out.append(name, value.as_raw());
+            check(out.current_len())?;
+        }
+        Ok(Value::Document(out.finish()))
+    }
+
+    fn string(&mut self) -> Result<String, String> {
+        let mut out = String::new();
+        self.at += 1;
+        loop {
+            let rest = &self.text[self.at..];
+            let plain = rest
+                .find(|c: char| matches!(c, '"' | '\\') || c < ' ')
+                .ok_or("a string does not end")?;
+            out.push_str(&rest[..plain]);
+            self.at += plain;
+            if self.take("\"") {
+                return Ok(out);
+            }
+            if !self.take("\\") {
+                return Err(self.wrong("no control character"));
+            }
+            out.push(self.escaped()?);
+        }
+    }
+
+    fn escaped(&mut self) -> Result<char, String> {
+        let letter = self.peek().ok_or("a string does not end")?;
+        let plain = match letter {
+            b'"' | b'\\' | b'/' => letter,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                self.at += 1;
+                let first = self.unit()?;
+                if !(0xD800..0xDC00).contains(&first) {
+                    return char::from_u32(first).ok_or_else(|| self.wrong("no half of a pair"));
+                }
+                if !self.take("\\u") {
+                    return Err(self.wrong("the second half of a pair"));
+                }
+                let second = self.unit()?;
+                if !(0xDC00..0xE000).contains(&second) {
+                    return Err(self.wrong("the second half of a pair"));
+                }
+                let code = 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+                return char::from_u32(code).ok_or_else(|| self.wrong("a character"));
+            }
+            _ => return Err(self.wrong("an escape")),
+        };
+        self.at += 1;
+        Ok(char::from(plain))
+    }
+
+    /// Four hexadecimal digits.
+    fn unit(&mut self) -> Result<u32, String> {
+        let digits = self
+            .text
+            .get(self.at..self.at + 4)
+            .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
+            .ok_or_else(|| self.wrong("four hexadecimal digits"))?;
+        self.at += 4;
+        u32::from_str_radix(digits, 16).map_err(|e| e.to_string())
+    }
+
+    fn digits(&mut self) -> Result<(), String> {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        match self.at > start {
+            true => Ok(()),
+            false => Err(self.wrong("a digit")),
+        }
+    }
+
+    fn number(&mut self) -> Result<Value, String> {
+        let start = self.at;
+        self.take("-");
+        // A zero in front stands alone.
+        if !self.take("0") {
+            self.digits()?;
+        }
+        let mut integral = true;
+        if self.take(".") {
+            integral = false;
+            self.digits()?;
+        }
+        if self.take("e") || self.take("E") {
+            integral = false;
+            let _ = self.take("+") || self.take("-");
+            self.digits()?;
+        }
+        let text = &self.text[start..self.at];
+        if integral && let Ok(n) = text.parse::<i64>() {
+            return Ok(match i32::try_from(n) {
+                Ok(n) => Value::Int32(n),
+                Err(_) => Value::Int64(n),
+            });
+        }
+        match text.parse::<f64>() {
+            Ok(x) if x.is_finite() => Ok(Value::Double(x)),
+            _ => Err(format!("the number {text} is out of range")),
+        }
+    }
+}
+
+fn check(bytes: usize) -> Result<(), String> {
+    budget::check_value(bytes).map_err(|e| e.message().to_owned())
+}

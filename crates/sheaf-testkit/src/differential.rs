@@ -1,8 +1,8 @@
 //! Rounds of a differential test: documents, indexes, and what is asked of them.
 //!
 //! ```text
-//!   Round   documents in one of three styles, up to three indexes,
-//!           steps: find, distinct, update, delete
+//!   Round   documents in one of four styles, up to three indexes,
+//!           steps: find, distinct, update, delete, pipeline
 //! ```
 //!
 //! The same rounds run against the database in one process and against a
@@ -16,9 +16,13 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, Value, doc};
 
+use crate::generate_beyond::{
+    computed_projection, odd, odd_document, pipeline, positional_projection,
+};
 use crate::generate_query::{
     document, filter, filter_without_positions, path, projection, scalar, sort,
 };
+use crate::generate_served::served_find;
 use crate::model::Query;
 
 /// One collection's life.
@@ -64,6 +68,15 @@ pub enum Step {
         /// All of them, not one.
         multi: bool,
     },
+    /// A find whose projection the model does not know: it gives what a collection scan gives.
+    Projected {
+        /// Of these documents.
+        filter: DocBuf,
+        /// Computes, slices or names the element found.
+        projection: DocBuf,
+    },
+    /// A pipeline, whose results have no order: they are those over a collection scan.
+    Pipeline(Vec<DocBuf>),
     /// Inserts with an `_id` of their own, which indexes may refuse.
     Insert(Vec<DocBuf>),
     /// One of the others (but inserts) with a collation of its own.
@@ -160,6 +173,15 @@ fn smaller(
                 chunk /= 2;
             }
         }
+        for at in 0..round.steps.len() {
+            for simpler in simpler_steps(&round.steps[at]) {
+                let mut without = round.clone();
+                without.steps[at] = simpler;
+                if keep_if_it_fails(&mut round, without) {
+                    break;
+                }
+            }
+        }
         for at in 0..round.docs.len() {
             let names: Vec<String> = round.docs[at].iter().map(|e| e.key().to_owned()).collect();
             for name in names.iter().filter(|name| *name != "_id") {
@@ -170,11 +192,83 @@ fn smaller(
         }
         let count = |round: &Round| {
             let bytes: usize = round.docs.iter().map(DocBuf::len_bytes).sum();
-            (round.steps.len(), round.indexes.len(), bytes)
+            let steps = format!("{:?}", round.steps);
+            (steps, round.indexes.len(), bytes)
         };
         if count(&before) == count(&round) {
             return (round, error);
         }
+    }
+}
+
+/// The step with something left out, in one way after the other.
+fn simpler_steps(step: &Step) -> Vec<Step> {
+    let without_one = |doc: &DocBuf| -> Vec<DocBuf> {
+        let names: Vec<String> = doc.iter().map(|e| e.key().to_owned()).collect();
+        names.iter().map(|name| without_field(doc, name)).collect()
+    };
+    match step {
+        Step::Find(query) => {
+            let empty = DocBuf::new;
+            let mut simpler = vec![
+                Query {
+                    sort: empty(),
+                    ..query.clone()
+                },
+                Query {
+                    projection: empty(),
+                    ..query.clone()
+                },
+                Query {
+                    skip: 0,
+                    ..query.clone()
+                },
+                Query {
+                    limit: 0,
+                    ..query.clone()
+                },
+            ];
+            let filters = without_one(&query.filter).into_iter();
+            simpler.extend(filters.map(|filter| Query {
+                filter,
+                ..query.clone()
+            }));
+            let sorts = without_one(&query.sort).into_iter();
+            simpler.extend(sorts.map(|sort| Query {
+                sort,
+                ..query.clone()
+            }));
+            simpler.retain(|other| format!("{other:?}") != format!("{query:?}"));
+            simpler.into_iter().map(Step::Find).collect()
+        }
+        Step::By(collation, step) => {
+            let inner = simpler_steps(step).into_iter();
+            inner
+                .map(|step| Step::By(collation.clone(), Box::new(step)))
+                .collect()
+        }
+        Step::Distinct { path, filter } => without_one(filter)
+            .into_iter()
+            .map(|filter| Step::Distinct {
+                path: path.clone(),
+                filter,
+            })
+            .collect(),
+        Step::Projected { filter, projection } => without_one(filter)
+            .into_iter()
+            .map(|filter| Step::Projected {
+                filter,
+                projection: projection.clone(),
+            })
+            .collect(),
+        Step::Pipeline(stages) => (0..stages.len())
+            .map(|at| {
+                let mut fewer = stages.clone();
+                fewer.remove(at);
+                Step::Pipeline(fewer)
+            })
+            .collect(),
+        Step::Update { .. } | Step::Delete { .. } | Step::Insert(_) => Vec::new(),
     }
 }
 
@@ -202,13 +296,18 @@ pub fn round() -> impl Strategy<Value = Round> {
         1 => Just(document().boxed()),
         4 => Just(flat_document().boxed()),
         4 => Just(table_document().boxed()),
+        3 => Just(odd_document().boxed()),
     ];
     style
         .prop_flat_map(|document| {
             let docs =
                 prop_oneof![1 => vec(document.clone(), 0..8), 4 => vec(document.clone(), 20..60)];
-            (docs, any::<bool>(), vec(index(), 0..5)).prop_flat_map(
-                move |(docs, indexes_first, indexes)| {
+            (
+                docs,
+                any::<bool>(),
+                prop_oneof![1 => vec(index(), 0..2), 5 => vec(index(), 2..6)],
+            )
+                .prop_flat_map(move |(docs, indexes_first, indexes)| {
                     vec(step(document.clone(), &indexes), 1..30).prop_map(move |steps| Round {
                         docs: docs.clone(),
                         collation: DocBuf::new(),
@@ -216,8 +315,7 @@ pub fn round() -> impl Strategy<Value = Round> {
                         indexes: indexes.clone(),
                         steps,
                     })
-                },
-            )
+                })
         })
         .prop_map(numbered_apart)
 }
@@ -265,8 +363,15 @@ fn collated_round() -> impl Strategy<Value = Round> {
             for step in &mut round.steps {
                 match step {
                     Step::Find(query) => query.filter = words.filter(&query.filter),
-                    Step::Distinct { filter, .. } | Step::Delete { filter, .. } => {
+                    Step::Distinct { filter, .. }
+                    | Step::Delete { filter, .. }
+                    | Step::Projected { filter, .. } => {
                         *filter = words.filter(filter);
+                    }
+                    Step::Pipeline(stages) => {
+                        for stage in stages {
+                            *stage = with_match(stage, |filter| words.filter(filter));
+                        }
                     }
                     Step::Update { filter, update, .. } => {
                         *filter = words.filter(filter);
@@ -384,6 +489,14 @@ impl Words {
     }
 }
 
+/// The stage; if it is a `$match`, with another filter.
+fn with_match(stage: &DocBuf, change: impl FnOnce(&DocBuf) -> DocBuf) -> DocBuf {
+    match stage.get("$match") {
+        Some(RawValue::Document(filter)) => doc! {"$match": change(&filter.to_buf())},
+        _ => stage.clone(),
+    }
+}
+
 /// With `_id`s that differ.
 fn numbered_apart(mut round: Round) -> Round {
     let inserted = round.steps.iter_mut().filter_map(|step| match step {
@@ -433,8 +546,15 @@ fn ask_by_id(step: &mut Step) {
             }
             *filter = filter_by_id(filter, false);
         }
-        Step::Update { filter, .. } | Step::Delete { filter, .. } => {
+        Step::Update { filter, .. }
+        | Step::Delete { filter, .. }
+        | Step::Projected { filter, .. } => {
             *filter = filter_by_id(filter, false);
+        }
+        Step::Pipeline(stages) => {
+            for stage in stages {
+                *stage = with_match(stage, |filter| filter_by_id(filter, false));
+            }
         }
         Step::By(_, step) => ask_by_id(step),
         Step::Insert(_) => {}
@@ -511,6 +631,7 @@ fn few() -> impl Strategy<Value = Value> {
         1 => Just(Value::Null),
         1 => select(vec!["a", "ab"]).prop_map(|s| Value::String(s.into())),
         2 => scalar(),
+        2 => odd(),
     ]
 }
 
@@ -700,13 +821,30 @@ const PATHS: [&str; 6] = ["a", "b", "c", "d", "a.b", "a.c"];
 
 /// Conjunctions of few comparisons on the paths that indexes have: what compound indexes are for.
 fn simple_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
+    let count = prop_oneof![5 => Just(1usize), 4 => Just(2), 1 => Just(3)];
+    let tests = (vec((select(paths.to_vec()), test()), 3), count);
+    tests.prop_map(|(mut tests, count)| {
+        tests.truncate(count);
+        let mut out = DocBuilder::new();
+        for (name, test) in &tests {
+            out.append_bson(name, test);
+        }
+        out.finish()
+    })
+}
+
+/// Operators, as they stand beside a path.
+fn test() -> impl Strategy<Value = DocBuf> {
     let op = || select(vec!["$gt", "$gte", "$lt", "$lte", "$ne"]);
     let list = |values: Vec<Value>| Value::Array(ArrayBuf::from_values(&values));
     let begins = Value::Regex {
         pattern: "^a".into(),
         options: String::new(),
     };
-    let test = prop_oneof![
+    let types = select(vec![
+        "number", "string", "array", "object", "null", "double", "bool",
+    ]);
+    prop_oneof![
         6 => few().prop_map(|value| doc! {"$eq": value}),
         3 => (op(), few()).prop_map(|(op, value)| doc! {op: value}),
         2 => vec(few(), 1..5).prop_map(move |values| doc! {"$in": list(values)}),
@@ -718,17 +856,17 @@ fn simple_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
             .prop_map(|(b, op, c)| doc! {"$elemMatch": {"b": b, "c": {op: c}}}),
         1 => vec(few(), 1..3).prop_map(move |values| doc! {"$all": list(values)}),
         1 => Just(doc! {"$regex": begins}),
-    ];
-    let count = prop_oneof![5 => Just(1usize), 4 => Just(2), 1 => Just(3)];
-    let tests = (vec((select(paths.to_vec()), test), 3), count);
-    tests.prop_map(|(mut tests, count)| {
-        tests.truncate(count);
-        let mut out = DocBuilder::new();
-        for (name, test) in &tests {
-            out.append_bson(name, test);
-        }
-        out.finish()
-    })
+        1 => types.prop_map(|name| doc! {"$type": name}),
+        1 => (vec(few(), 1..4)).prop_map(move |values| doc! {"$nin": list(values)}),
+        1 => (0i32..3).prop_map(|n| doc! {"$size": n}),
+        1 => (0i32..2).prop_map(|n| doc! {"$mod": [2, n]}),
+        1 => (few(), few()).prop_map(|(low, high)| doc! {"$elemMatch": {"$gte": low, "$lt": high}}),
+        1 => few().prop_map(|value| doc! {"$gte": value, "$ne": 1}),
+        1 => select(vec![doc! {"$gte": Value::MinKey}, doc! {"$lte": Value::MaxKey}, doc! {"$gt": Value::MinKey}]),
+        1 => vec(few(), 0..3).prop_map(move |values| doc! {"$eq": list(values)}),
+        1 => vec(few(), 0..3).prop_map(move |values| doc! {"$gte": list(values)}),
+        1 => few().prop_map(|b| doc! {"$lt": {"b": b}}),
+    ]
 }
 
 /// Sorts that indexes can give: one of theirs, forward or backward, or another.
@@ -812,6 +950,10 @@ fn step(
                 limit,
             })
         });
+    let find = match served_find(indexes, few().boxed()) {
+        Some(served) => prop_oneof![3 => find, 2 => served.prop_map(Step::Find)].boxed(),
+        None => find.boxed(),
+    };
     let distinct = (
         prop_oneof![3 => select(PATHS.to_vec()).prop_map(str::to_owned), 1 => path(false)],
         option::of(any_filter()),
@@ -829,7 +971,23 @@ fn step(
     let delete = (any_filter(), prop::bool::weighted(0.1))
         .prop_map(|(filter, multi)| Step::Delete { filter, multi });
     let insert = vec(document, 1..10).prop_map(Step::Insert);
-    prop_oneof![20 => find, 3 => distinct, 4 => update, 1 => delete, 2 => insert]
+    let projected = (any_filter(), computed_projection(&PATHS))
+        .prop_map(|(filter, projection)| Step::Projected { filter, projection });
+    let positional = (select(vec!["a", "c"]), test()).prop_map(|(path, test)| Step::Projected {
+        filter: doc! {path: test},
+        projection: positional_projection(path),
+    });
+    let pipeline = pipeline(any_filter(), &PATHS).prop_map(Step::Pipeline);
+    prop_oneof![
+        20 => find,
+        3 => distinct,
+        4 => update,
+        1 => delete,
+        2 => insert,
+        2 => projected,
+        1 => positional,
+        4 => pipeline,
+    ]
 }
 
 /// The paths of the indexes, twice, among those that documents have.

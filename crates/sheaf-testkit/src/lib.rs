@@ -3,5 +3,7 @@
 pub mod differential;
 pub mod fuzz;
 pub mod generate;
+pub mod generate_beyond;
 pub mod generate_query;
+pub mod generate_served;
 pub mod model;

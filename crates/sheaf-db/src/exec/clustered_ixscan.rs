@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A record stands under the KeyString of its `_id`, filled up with zeros when that is short. KeyStrings are no
-//! prefixes of each other, so `k(v)` lies before the record of v and after all lesser ones, and `k(v)` with
-//! FF behind it lies after the record and before all greater ones.
+//! prefixes of each other, so `k(v)` lies at or before the record of v and after all lesser ones, and `k(v)` with
+//! FF behind it lies after the record and before all greater ones: a walk has its lower end and not its upper one.
 //!
 //! Each interval is one seek; only records within are met, so `docsExamined` counts what the bounds admit.
 
@@ -40,7 +40,7 @@ pub struct ClusteredScan {
     seeks: u64,
 }
 
-/// The places between two, which no record has; empty bytes are the end of the collection.
+/// The places from the lower end on to before the upper one; empty bytes are the end of the collection.
 #[derive(Debug, PartialEq, Eq)]
 struct Walk {
     low: Vec<u8>,
@@ -62,7 +62,7 @@ impl Walk {
     }
 }
 
-/// Before the record with this `_id`, or past it.
+/// At or before the record with this `_id`, or past it.
 fn edge(value: RawValue<'_>, past: bool) -> Vec<u8> {
     let mut key = KeyStringBuilder::new(Directions::ascending());
     // Bounds hold sort keys where the collection has a collation.
@@ -144,7 +144,11 @@ impl ClusteredScan {
                 match (forward, walk.high.is_empty()) {
                     (true, _) => self.cursor.seek(&walk.low),
                     (false, true) => self.cursor.seek_last(),
-                    (false, false) => self.cursor.seek_for_prev(&walk.high),
+                    (false, false) => match self.cursor.seek_for_prev(&walk.high) {
+                        // The walk ends before its upper end.
+                        Ok(true) if self.cursor.key() >= walk.high.as_slice() => self.cursor.prev(),
+                        found => found,
+                    },
                 }
             }
         };

@@ -12,6 +12,7 @@ mod crash;
 mod differential;
 mod distinct;
 mod documents;
+mod every_plan;
 mod extensions;
 mod find_by_index;
 mod indexes;

@@ -388,7 +388,7 @@ fn append_all(name: &str, values: &mut ArrayBuilder, raw: RawValue<'_>) -> Resul
     Ok(values.current_len() - before)
 }
 
-fn not_an_array(name: &str, found: RawValue<'_>) -> Error {
+pub(in crate::pipeline) fn not_an_array(name: &str, found: RawValue<'_>) -> Error {
     Error::new(
         ErrorCode::TYPE_MISMATCH,
         format!(
@@ -436,6 +436,11 @@ impl Accumulator {
             }
             Accumulator::Concat(values) => match raw {
                 None => Ok(0),
+                Some(RawValue::Null) => {
+                    let before = values.current_len();
+                    values.push(RawValue::Null);
+                    Ok(values.current_len() - before)
+                }
                 Some(raw) => append_all("$concatArrays", values, raw),
             },
             Accumulator::Set {

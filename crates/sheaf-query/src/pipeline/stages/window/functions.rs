@@ -338,8 +338,21 @@ impl FunctionSpec {
                 }
             }
             "$minMaxScaler" => {
-                let doc = arguments(name, operand, &["input", "min", "max"])?;
-                let input = reading(required(name, doc, "input")?)?;
+                // Without the names the operand is the input itself.
+                let is_expression =
+                    |doc: RawDoc<'_>| doc.first().is_some_and(|e| e.key().starts_with('$'));
+                let named = match operand {
+                    RawValue::Document(doc) if !is_expression(doc) => true,
+                    _ => false,
+                };
+                let doc = match named {
+                    true => arguments(name, operand, &["input", "min", "max"])?,
+                    false => RawDoc::EMPTY,
+                };
+                let input = match named {
+                    true => reading(required(name, doc, "input")?)?,
+                    false => reading(operand)?,
+                };
                 let number = |field: &str, default: i32| match doc.get(field) {
                     None => Ok(Number::Int(default)),
                     Some(value) => Number::from_raw(value).ok_or_else(|| {
@@ -363,9 +376,7 @@ impl FunctionSpec {
                         _ => e,
                     })?;
                 match accumulator.kind {
-                    AccumulatorKind::ConcatArrays
-                    | AccumulatorKind::SetUnion
-                    | AccumulatorKind::MergeObjects => return Err(unknown(name)),
+                    AccumulatorKind::MergeObjects => return Err(unknown(name)),
                     _ => (accumulator, Over::Accumulator),
                 }
             }

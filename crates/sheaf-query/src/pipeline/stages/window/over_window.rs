@@ -94,6 +94,7 @@ impl WindowFunction for Windowed {
                 ),
             ));
         }
+        self.sliding.check(value.as_raw())?;
         let key = self.feed.key(doc, &value)?.to_vec();
         let input = Input {
             value: value.into_value(),
@@ -206,7 +207,9 @@ fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
                 last: spec.kind == AccumulatorKind::LastN,
             },
             AccumulatorKind::Push => Sliding::Push,
-            AccumulatorKind::AddToSet => Sliding::Set {
+            AccumulatorKind::ConcatArrays => Sliding::Concat,
+            AccumulatorKind::AddToSet | AccumulatorKind::SetUnion => Sliding::Set {
+                of_arrays: spec.kind == AccumulatorKind::SetUnion,
                 values: Default::default(),
                 bytes: 0,
                 collator: collator(),
@@ -232,9 +235,7 @@ fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
                 entries: Default::default(),
                 bytes: 0,
             },
-            AccumulatorKind::ConcatArrays
-            | AccumulatorKind::SetUnion
-            | AccumulatorKind::MergeObjects => {
+            AccumulatorKind::MergeObjects => {
                 return Err(failed("this accumulator is no window function"));
             }
         },

@@ -14,7 +14,9 @@ use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{ArrayBuilder, Collator, RawValue, Value, compare_values_with};
 
 use crate::arithmetic::{Number, Sum};
-use crate::pipeline::accumulator::{AccumulatorKind, Deviation};
+use crate::pipeline::accumulator::{AccumulatorKind, Deviation, not_an_array};
+
+use super::functions::failed;
 
 /// A sum from which terms go again.
 #[derive(Debug, Default)]
@@ -254,7 +256,12 @@ pub(super) enum Sliding {
         last: bool,
     },
     Push,
+    /// `$concatArrays`.
+    Concat,
+    /// `$addToSet`, and `$setUnion` of arrays.
     Set {
+        /// `$setUnion`.
+        of_arrays: bool,
         /// How often each value is in the window.
         values: BTreeMap<Vec<u8>, (u64, Value)>,
         bytes: usize,
@@ -303,14 +310,51 @@ impl Sliding {
     pub(super) fn reads_window(&self) -> bool {
         matches!(
             self,
-            Sliding::Ends { .. } | Sliding::Push | Sliding::Derivative | Sliding::Scaler { .. }
+            Sliding::Ends { .. }
+                | Sliding::Push
+                | Sliding::Concat
+                | Sliding::Derivative
+                | Sliding::Scaler { .. }
         )
     }
 
-    fn key(input: &Input, collator: Option<&Collator>) -> Option<Vec<u8>> {
-        let mut key = KeyStringBuilder::new(Directions::default());
-        key.append_with(input.value.as_ref()?.as_raw(), collator);
-        Some(key.finish().0)
+    /// Errors: a document's value with which nothing can be computed.
+    pub(super) fn check(&self, value: Option<RawValue<'_>>) -> Result<()> {
+        match (self, value) {
+            (Sliding::Concat, Some(RawValue::Array(_) | RawValue::Null) | None) => Ok(()),
+            (Sliding::Concat, Some(other)) => Err(not_an_array("$concatArrays", other)),
+            (
+                Sliding::Set {
+                    of_arrays: true, ..
+                },
+                Some(value),
+            ) if !matches!(value, RawValue::Array(_)) => Err(not_an_array("$setUnion", value)),
+            (Sliding::Scaler { .. }, Some(value)) if value.is_number() => Ok(()),
+            (Sliding::Scaler { .. }, value) => Err(failed(format!(
+                "$minMaxScaler takes a number as its input, not {}",
+                value.map_or("missing", |v| v.type_name())
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The members that a value brings to a set, with their keys.
+    fn members(
+        input: &Input,
+        of_arrays: bool,
+        collator: Option<&Collator>,
+        mut visit: impl FnMut(Vec<u8>, RawValue<'_>),
+    ) {
+        let mut keyed = |value: RawValue<'_>| {
+            let mut key = KeyStringBuilder::new(Directions::default());
+            key.append_with(value, collator);
+            visit(key.finish().0, value);
+        };
+        match input.value.as_ref().map(|v| v.as_raw()) {
+            None => {}
+            Some(RawValue::Array(array)) if of_arrays => array.iter().for_each(keyed),
+            Some(value) => keyed(value),
+        }
     }
 
     fn area(from: (Number, Number), to: (Number, Number)) -> Number {
@@ -349,21 +393,18 @@ impl Sliding {
                 }
             }
             Sliding::Set {
+                of_arrays,
                 values,
                 bytes,
                 collator,
-            } => {
-                if let (Some(key), Some(value)) =
-                    (Self::key(input, collator.as_deref()), &input.value)
-                {
-                    let size = 2 * key.len() + 64;
-                    let entry = values.entry(key).or_insert_with(|| {
-                        *bytes += size;
-                        (0, value.clone())
-                    });
-                    entry.0 += 1;
-                }
-            }
+            } => Self::members(input, *of_arrays, collator.as_deref(), |key, value| {
+                let size = 2 * key.len() + 64;
+                let entry = values.entry(key).or_insert_with(|| {
+                    *bytes += size;
+                    (0, value.to_value())
+                });
+                entry.0 += 1;
+            }),
             Sliding::Deviation { state, special, .. } => match input.number().map(Number::to_f64) {
                 Some(x) if x.is_finite() => state.add(x),
                 Some(_) => *special += 1,
@@ -416,7 +457,7 @@ impl Sliding {
                     high.push_back((n, x));
                 }
             }
-            Sliding::Ends { .. } | Sliding::Push | Sliding::Derivative => {}
+            Sliding::Ends { .. } | Sliding::Push | Sliding::Concat | Sliding::Derivative => {}
         }
         Ok(())
     }
@@ -436,20 +477,19 @@ impl Sliding {
                 }
             }
             Sliding::Set {
+                of_arrays,
                 values,
                 bytes,
                 collator,
-            } => {
-                if let Some(key) = Self::key(input, collator.as_deref())
-                    && let Some((count, _)) = values.get_mut(&key)
-                {
+            } => Self::members(input, *of_arrays, collator.as_deref(), |key, _| {
+                if let Some((count, _)) = values.get_mut(&key) {
                     *count -= 1;
                     if *count == 0 {
                         values.remove(&key);
                         *bytes -= 2 * key.len() + 64;
                     }
                 }
-            }
+            }),
             Sliding::Deviation { state, special, .. } => match input.number().map(Number::to_f64) {
                 Some(x) if x.is_finite() => state.remove(x),
                 Some(_) => *special -= 1,
@@ -491,7 +531,11 @@ impl Sliding {
                     }
                 }
             }
-            Sliding::End { .. } | Sliding::Ends { .. } | Sliding::Push | Sliding::Derivative => {}
+            Sliding::End { .. }
+            | Sliding::Ends { .. }
+            | Sliding::Push
+            | Sliding::Concat
+            | Sliding::Derivative => {}
         }
     }
 
@@ -539,6 +583,21 @@ impl Sliding {
                 for input in inputs.range(lower, upper) {
                     if let Some(value) = &input.value {
                         out.push(value.as_raw());
+                    }
+                }
+                Value::Array(out.finish())
+            }
+            Sliding::Concat => {
+                let mut out = ArrayBuilder::new();
+                for input in inputs.range(lower, upper) {
+                    match input.value.as_ref().map(|v| v.as_raw()) {
+                        None => {}
+                        Some(RawValue::Array(array)) => array.iter().for_each(|v| {
+                            out.push(v);
+                        }),
+                        Some(value) => {
+                            out.push(value);
+                        }
                     }
                 }
                 Value::Array(out.finish())

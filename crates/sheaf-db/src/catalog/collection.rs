@@ -152,16 +152,25 @@ impl Collection {
 
     /// Counts a use of every index that a plan scans, and every scan of the collection.
     pub fn note_plan_use(&self, plan: &SolutionNode) {
-        plan.for_each(&mut |node| match node {
-            SolutionNode::IndexScan(scan)
-            | SolutionNode::CountScan(scan)
-            | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
+        match plan {
             SolutionNode::CollScan { .. } => self.state.usage.count_collection_scan(),
             SolutionNode::ClusteredScan(scan) if scan.is_full() => {
                 self.state.usage.count_collection_scan();
             }
-            _ => {}
-        });
+            SolutionNode::ClusteredScan(_) => {}
+            SolutionNode::IndexScan(scan)
+            | SolutionNode::CountScan(scan)
+            | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
+            // Not made yet, and yet part of the plan; none of these is a scan of the collection.
+            SolutionNode::Lazy(lazy) => {
+                lazy.for_each_index(&mut |index| self.note_index_use(index.ident));
+            }
+            node => {
+                for child in node.children() {
+                    self.note_plan_use(child);
+                }
+            }
+        }
     }
 
     /// The index on `_id`, as the planner sees it; of a clustered collection the clustered one.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::planner::lazy::LazyNode;
 use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
 use sheaf_query::projection::MetaField;
 use sheaf_storage::{Snapshot, TableId};
@@ -22,7 +23,7 @@ use super::eof::Eof;
 use super::fetch::Fetch;
 use super::ixscan::IndexScan;
 use super::limit::Limit;
-use super::or::Or;
+use super::or::{Child, Or};
 use super::projection::ProjectionStage;
 use super::return_key::ReturnKey;
 use super::skip::Skip;
@@ -114,10 +115,18 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
         } => {
             let children = children
                 .iter()
-                .map(|child| build_node(cx, child, keep_key))
-                .collect::<Result<_, _>>()?;
-            Box::new(Or::new(children, *dedup, filter.clone()))
+                .map(|child| match child {
+                    SolutionNode::Lazy(lazy) => Ok(Child::Waiting(lazy.clone())),
+                    child => build_node(cx, child, keep_key).map(Child::Open),
+                })
+                .collect::<Result<_, Error>>()?;
+            let opener = Opener {
+                cx: cx.clone(),
+                keep_key,
+            };
+            Box::new(Or::new(children, opener, *dedup, filter.clone()))
         }
+        SolutionNode::Lazy(lazy) => return build_node(cx, lazy.node(), keep_key),
         SolutionNode::Limit { limit, child } => {
             Box::new(Limit::new(*limit, build_node(cx, child, keep_key)?))
         }
@@ -159,6 +168,19 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
     Ok(Node::new(stage, cx.timed))
 }
 
+/// Makes stages later, as they would have been made with those around them.
+pub struct Opener {
+    cx: BuildContext,
+    keep_key: bool,
+}
+
+impl Opener {
+    /// The stages of a part of the plan that was left for later.
+    pub fn open(&self, lazy: &LazyNode) -> Result<Node, Error> {
+        build_node(&self.cx, lazy.node(), self.keep_key)
+    }
+}
+
 fn build_all(cx: &BuildContext, nodes: &[SolutionNode]) -> Result<Vec<Node>, Error> {
     nodes
         .iter()
@@ -181,6 +203,7 @@ fn gives_document(node: &SolutionNode) -> bool {
         SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
             children.iter().all(gives_document)
         }
+        SolutionNode::Lazy(lazy) => lazy.gives_document(),
         SolutionNode::Eof
         | SolutionNode::IndexScan(_)
         | SolutionNode::CountScan(_)

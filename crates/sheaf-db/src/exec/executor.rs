@@ -99,24 +99,20 @@ impl PlanExecutor {
             Some(budget) => multi_plan::run(&mut candidates, budget, &mut WorkContext::new(op))?,
             None => (0, Vec::new()),
         };
-        let solutions: Vec<_> = candidates
-            .iter()
-            .map(|c| Arc::new(c.solution.clone()))
-            .collect();
-        let chosen = candidates.swap_remove(winner);
-        note_use(cx, &chosen.solution);
-        let trial: Vec<_> = solutions
+        let trial: Vec<_> = candidates
             .iter()
             .zip(scored)
-            .map(|(solution, scored)| TrialPlan {
-                solution: solution.clone(),
+            .map(|(candidate, scored)| TrialPlan {
+                solution: candidate.solution.clone(),
                 scored,
             })
             .collect();
+        let chosen = candidates.swap_remove(winner);
+        note_use(cx, &chosen.solution);
         Ok(PlanExecutor {
             trial_works: chosen.root.common().works,
             root: chosen.root,
-            solution: solutions[winner].clone(),
+            solution: chosen.solution,
             buffered: chosen.results,
             trial,
             winner,
@@ -146,7 +142,7 @@ impl PlanExecutor {
         Ok(Some(PlanExecutor {
             trial_works: chosen.root.common().works,
             root: chosen.root,
-            solution: Arc::new(chosen.solution),
+            solution: chosen.solution,
             buffered: chosen.results,
             trial: Vec::new(),
             winner: 0,

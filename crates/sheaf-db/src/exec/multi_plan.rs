@@ -15,6 +15,7 @@
 //! first is done, and `works` in productivity is the cost in index keys.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
 use sheaf_query::planner::solution::QuerySolution;
@@ -37,7 +38,7 @@ pub struct TrialBudget {
 /// A candidate in the trial.
 pub struct Candidate {
     /// The plan.
-    pub solution: QuerySolution,
+    pub solution: Arc<QuerySolution>,
     /// Its stages, worked so far.
     pub root: Node,
     /// Results so far, kept for the case that it wins.
@@ -66,7 +67,7 @@ impl Candidate {
     /// A candidate that has not been worked.
     pub fn new(solution: QuerySolution, root: Node) -> Self {
         Candidate {
-            solution,
+            solution: Arc::new(solution),
             root,
             results: VecDeque::new(),
             failed: None,

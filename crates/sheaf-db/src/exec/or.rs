@@ -1,16 +1,26 @@
 //! OR: one child after the other, every record once.
+//!
+//! A child that is lazy in the plan is opened when the one before it is at its
+//! end: a page that is full before costs no cursor. Whoever describes the stage
+//! sees all of them.
 
 use std::sync::Arc;
 
 use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;
 use sheaf_query::matcher::MatchExpression;
+use sheaf_query::planner::lazy::LazyNode;
 
-use super::{Node, PlanStage, RecordIdSet, StageDescription, StageState, WorkContext, WorkCounts};
+use super::build::Opener;
+use super::{
+    Node, PlanStage, RecordIdSet, StageDescription, StageState, StageStats, WorkContext, WorkCounts,
+};
 
 /// See the module.
 pub struct Or {
-    children: Vec<Node>,
+    children: Vec<Child>,
+    /// Opens those that wait.
+    opener: Opener,
     current: usize,
     dedup: bool,
     filter: Option<Arc<MatchExpression>>,
@@ -19,11 +29,35 @@ pub struct Or {
     dups_dropped: u64,
 }
 
+/// One alternative.
+pub enum Child {
+    /// Being worked, or ready to be.
+    Open(Node),
+    /// Not reached yet.
+    Waiting(LazyNode),
+}
+
+impl Child {
+    fn stats(&self, opener: &Opener) -> StageStats {
+        match self {
+            Child::Open(node) => node.stats(),
+            // What cannot be opened has nothing to tell; reaching it says why.
+            Child::Waiting(lazy) => opener.open(lazy).map(|n| n.stats()).unwrap_or_default(),
+        }
+    }
+}
+
 impl Or {
     /// `filter` is applied to members that have a document.
-    pub fn new(children: Vec<Node>, dedup: bool, filter: Option<Arc<MatchExpression>>) -> Self {
+    pub fn new(
+        children: Vec<Child>,
+        opener: Opener,
+        dedup: bool,
+        filter: Option<Arc<MatchExpression>>,
+    ) -> Self {
         Or {
             children,
+            opener,
             current: 0,
             dedup,
             filter,
@@ -37,6 +71,12 @@ impl Or {
 impl PlanStage for Or {
     fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
         let Some(child) = self.children.get_mut(self.current) else {
+            return Ok(StageState::Eof);
+        };
+        if let Child::Waiting(lazy) = child {
+            *child = Child::Open(self.opener.open(lazy)?);
+        }
+        let Child::Open(child) = child else {
             return Ok(StageState::Eof);
         };
         let member = match child.work(cx)? {
@@ -80,7 +120,11 @@ impl PlanStage for Or {
                 "dupsTested": self.dups_tested as i64,
                 "dupsDropped": self.dups_dropped as i64,
             },
-            children: self.children.iter().map(Node::stats).collect(),
+            children: self
+                .children
+                .iter()
+                .map(|c| c.stats(&self.opener))
+                .collect(),
             many: true,
             ..Default::default()
         }
@@ -88,7 +132,9 @@ impl PlanStage for Or {
 
     fn add_counts(&self, counts: &mut WorkCounts) {
         for child in &self.children {
-            child.add_counts(counts);
+            if let Child::Open(child) = child {
+                child.add_counts(counts);
+            }
         }
     }
 

@@ -195,7 +195,8 @@ fn blocks(node: &SolutionNode) -> bool {
         | SolutionNode::ClusteredScan(_)
         | SolutionNode::IndexScan(_)
         | SolutionNode::CountScan(_)
-        | SolutionNode::DistinctScan { .. } => false,
+        | SolutionNode::DistinctScan { .. }
+        | SolutionNode::Lazy(_) => false,
     }
 }
 
@@ -225,6 +226,7 @@ fn holds_document(node: &SolutionNode) -> bool {
         SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
             children.iter().all(holds_document)
         }
+        SolutionNode::Lazy(lazy) => lazy.gives_document(),
         _ => false,
     }
 }
@@ -242,6 +244,7 @@ fn key_scans<'n>(node: &'n SolutionNode, out: &mut Vec<&'n IndexScanNode>) -> bo
         SolutionNode::Or { children, .. } | SolutionNode::SortMerge { children, .. } => {
             children.iter().all(|child| key_scans(child, out))
         }
+        SolutionNode::Lazy(lazy) if !lazy.gives_document() => key_scans(lazy.node(), out),
         _ => false,
     }
 }

@@ -40,6 +40,7 @@ mod hint;
 mod implication;
 pub mod index_entry;
 mod keys_only;
+pub mod lazy;
 mod min_max;
 mod plan_builder;
 mod predicate;

@@ -28,6 +28,7 @@ use super::bounds::{BoundsTightness, Interval, OrderedIntervalList};
 use super::bounds_builder::{FieldTraits, bounds_of};
 use super::data_access::Finisher;
 use super::index_entry::{IndexEntry, IndexKind};
+use super::lazy::{Branch, LazyNode};
 use super::plan_builder::{conjunction, full_scan, scan as scan_within, scan_stage};
 use super::signature::signatures;
 use super::solution::{IndexScanNode, QuerySolution, SolutionNode};
@@ -44,8 +45,16 @@ pub struct Recipe {
     step: Step,
     /// Nodes of the filter.
     nodes: usize,
-    /// The plan is one of a rooted `$or`, made branch by branch.
-    subplan: bool,
+    /// Set if the plan is one of a rooted `$or`, made branch by branch.
+    branches: Option<Branches>,
+}
+
+/// A rooted `$or`'s alternatives, made one by one.
+#[derive(Debug, Clone)]
+struct Branches {
+    steps: Arc<[Step]>,
+    /// The branch that a step is of, where all of it is of one.
+    of_steps: Arc<[Option<Branch>]>,
 }
 
 impl Recipe {
@@ -57,32 +66,60 @@ impl Recipe {
                     Step::Scan { taken, level, .. } => {
                         size_of_val(taken.as_slice()) + size_of_val(level.conjuncts.as_slice())
                     }
-                    Step::Union(picked) | Step::Below { picked, .. } => picked.iter().map(of).sum(),
+                    Step::Union(picked) => picked.iter().map(of).sum(),
+                    Step::Below { picked, .. } => picked.iter().map(of).sum(),
                     Step::And { both, .. } => both.iter().map(of).sum(),
                     Step::FullScan { .. } => 0,
                 }
         }
-        of(&self.step)
+        let of_steps = self.branches.as_ref().map_or(0, |b| b.of_steps.len());
+        of(&self.step) + of_steps * size_of::<Option<Branch>>()
     }
 
-    /// Of a plan made branch by branch.
-    pub(super) fn of_branches(self) -> Recipe {
+    /// Of a plan made branch by branch, for a query of its shape.
+    pub(super) fn of_branches(self, filter: &MatchExpression) -> Recipe {
+        let steps: Arc<[Step]> = match &self.step {
+            Step::Union(steps) => steps.clone(),
+            _ => Arc::default(),
+        };
+        // Where branches begin in the preorder, and where the last one ends.
+        let mut begins = vec![1];
+        if let MatchExpression::Or(branches) = filter {
+            for branch in branches {
+                let nodes = preorder(branch, 8).map_or(0, |nodes| nodes.len());
+                begins.push(begins.last().copied().unwrap_or(0) + nodes);
+            }
+        }
+        let branch_of = |step: &Step| {
+            let (low, high) = step.nodes()?;
+            let at = begins
+                .partition_point(|begin| *begin <= low)
+                .checked_sub(1)?;
+            let is_within = begins.get(at + 1).is_some_and(|end| high < *end);
+            is_within.then(|| Branch {
+                at,
+                first: begins[at],
+            })
+        };
         Recipe {
-            subplan: true,
+            branches: Some(Branches {
+                of_steps: steps.iter().map(branch_of).collect(),
+                steps,
+            }),
             ..self
         }
     }
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Scan {
         index: Arc<IndexEntry>,
         level: Arc<LevelAt>,
         taken: Vec<TakenAt>,
         skips: usize,
     },
-    Union(Vec<Step>),
+    Union(Arc<[Step]>),
     Below {
         level: Arc<LevelAt>,
         conjunct: usize,
@@ -99,20 +136,65 @@ enum Step {
     },
 }
 
+impl Step {
+    /// The least and the greatest of the nodes that it reads.
+    fn nodes(&self) -> Option<(usize, usize)> {
+        fn add(node: usize, range: &mut Option<(usize, usize)>) {
+            let (low, high) = range.unwrap_or((node, node));
+            *range = Some((low.min(node), high.max(node)));
+        }
+        fn of(step: &Step, range: &mut Option<(usize, usize)>) {
+            let mut of_level =
+                |level: &LevelAt| level.conjuncts.iter().for_each(|node| add(*node, range));
+            match step {
+                Step::Scan { level, taken, .. } => {
+                    of_level(level);
+                    taken.iter().for_each(|taken| add(taken.node, range));
+                }
+                Step::Below { level, picked, .. } => {
+                    of_level(level);
+                    picked.iter().for_each(|step| of(step, range));
+                }
+                Step::And { level, both } => {
+                    of_level(level);
+                    both.iter().for_each(|step| of(step, range));
+                }
+                Step::Union(steps) => steps.iter().for_each(|step| of(step, range)),
+                Step::FullScan { .. } => {}
+            }
+        }
+        let mut range = None;
+        of(self, &mut range);
+        range
+    }
+
+    /// Visits the indexes of its scans.
+    pub fn for_each_index(&self, visit: &mut dyn FnMut(&Arc<IndexEntry>)) {
+        match self {
+            Step::Scan { index, .. } | Step::FullScan { index, .. } => visit(index),
+            Step::Union(steps) => steps.iter().for_each(|step| step.for_each_index(visit)),
+            Step::Below { picked, .. } => {
+                picked.iter().for_each(|step| step.for_each_index(visit));
+            }
+            Step::And { both, .. } => both.iter().for_each(|step| step.for_each_index(visit)),
+        }
+    }
+}
+
 /// See [`Level`]; only levels that have checks have recipes.
 #[derive(Debug)]
-struct LevelAt {
-    conjuncts: Vec<usize>,
+pub(super) struct LevelAt {
+    pub conjuncts: Vec<usize>,
 }
 
 /// A predicate over a field.
 #[derive(Debug, Clone, Copy)]
-struct TakenAt {
-    field: usize,
-    node: usize,
-    traits: FieldTraits,
-    conjunct: Option<usize>,
-    whole: bool,
+pub(super) struct TakenAt {
+    pub field: usize,
+    pub node: usize,
+    pub traits: FieldTraits,
+    pub conjunct: Option<usize>,
+    pub whole: bool,
 }
 
 /// The recipe of the candidate of this signature; `None` if it has none.
@@ -134,7 +216,7 @@ pub fn recipe_of(
                 sorts: *sorts,
             },
             nodes: 0,
-            subplan: false,
+            branches: None,
         }),
         _ => None,
     })
@@ -154,7 +236,7 @@ pub(super) fn of_access(query: &CanonicalQuery, access: &Access<'_>) -> Option<R
     Some(Recipe {
         step: writer.step(access)?,
         nodes: nodes.len(),
-        subplan: false,
+        branches: None,
     })
 }
 
@@ -201,7 +283,7 @@ impl Writer {
                     skips: access.skips,
                 }
             }
-            Origin::Union(picked) => Step::Union(self.steps(picked)?),
+            Origin::Union(picked) => Step::Union(self.steps(picked)?.into()),
             Origin::Below(level, conjunct, whole, picked) => Step::Below {
                 level: self.level(level)?,
                 conjunct: *conjunct,
@@ -239,7 +321,7 @@ impl Writer {
 
 /// All nodes of a filter, each before those below it; `None` if they are many.
 /// `about` says how many there may be.
-fn preorder(filter: &MatchExpression, about: usize) -> Option<Vec<&MatchExpression>> {
+pub(super) fn preorder(filter: &MatchExpression, about: usize) -> Option<Vec<&MatchExpression>> {
     fn visit<'q>(node: &'q MatchExpression, out: &mut Vec<&'q MatchExpression>) -> bool {
         out.push(node);
         if out.len() > NODES_MAX {
@@ -282,11 +364,16 @@ pub fn make(
     if nodes.len() != recipe.nodes {
         return None;
     }
-    let way = Maker { nodes }.way(&recipe.step)?;
+    let maker = Maker { nodes, first: 0 };
+    let way = match &recipe.branches {
+        // To give an order all have to be known.
+        Some(branches) if query.sort.is_none() => union(maker.branches(branches, &query.filter)?),
+        _ => maker.way(&recipe.step)?,
+    };
     let solution = finisher.finish(way.stages(&query.filter), true)?;
-    Some(match recipe.subplan {
-        false => solution,
-        true => QuerySolution {
+    Some(match recipe.branches {
+        None => solution,
+        Some(_) => QuerySolution {
             root: SolutionNode::Subplan {
                 child: Box::new(solution.root),
             },
@@ -297,7 +384,7 @@ pub fn make(
 
 /// An [`Access`] of known make: without what a search needs to compare it with
 /// others, and owned by the only plan that it becomes.
-struct Way<'q> {
+pub(super) struct Way<'q> {
     kind: WayKind<'q>,
     covered: Checks<'q>,
     residual: Checks<'q>,
@@ -313,15 +400,40 @@ enum WayKind<'q> {
     Scan(Arc<IndexEntry>, Vec<OrderedIntervalList>),
     Or(Vec<Way<'q>>),
     And(Vec<Way<'q>>),
+    /// Never merged with others.
+    Lazy(LazyNode),
 }
 
-struct Maker<'q> {
+pub(super) struct Maker<'q> {
     /// In preorder.
-    nodes: Vec<&'q MatchExpression>,
+    pub nodes: Vec<&'q MatchExpression>,
+    /// The place that the first of them has in the whole filter.
+    pub first: usize,
 }
 
 impl<'q> Maker<'q> {
-    fn way(&self, step: &Step) -> Option<Way<'q>> {
+    /// The node of this number in the whole filter.
+    fn node(&self, number: usize) -> Option<&'q MatchExpression> {
+        let at = number.checked_sub(self.first)?;
+        self.nodes.get(at).copied()
+    }
+
+    /// The alternatives of a rooted `$or`, lazily where that is possible.
+    fn branches(&self, branches: &Branches, filter: &Arc<MatchExpression>) -> Option<Vec<Way<'q>>> {
+        let mut made = Vec::with_capacity(branches.steps.len());
+        for (at, step) in branches.steps.iter().enumerate() {
+            let branch = branches.of_steps.get(at).copied().flatten();
+            let lazy = branch
+                .and_then(|branch| LazyNode::of(&branches.steps, at, branch, filter, &self.nodes));
+            made.push(match lazy {
+                Some(lazy) => Way::new(WayKind::Lazy(lazy)),
+                None => self.way(step)?,
+            });
+        }
+        Some(made)
+    }
+
+    pub fn way(&self, step: &Step) -> Option<Way<'q>> {
         Some(match step {
             Step::Scan {
                 index,
@@ -338,7 +450,7 @@ impl<'q> Maker<'q> {
             } => {
                 let mut way = union(self.ways(picked)?);
                 for (at, &node) in level.conjuncts.iter().enumerate() {
-                    let expr = *self.nodes.get(node)?;
+                    let expr = self.node(node)?;
                     let decided =
                         at == *conjunct && *whole || way.exact_outer.contains(&(&raw const *expr));
                     if !decided {
@@ -354,7 +466,7 @@ impl<'q> Maker<'q> {
                     return None;
                 }
                 let conjuncts = level.conjuncts.iter();
-                let conjuncts = conjuncts.map(|&node| self.nodes.get(node).copied());
+                let conjuncts = conjuncts.map(|&node| self.node(node));
                 Way {
                     residual: conjuncts.collect::<Option<_>>()?,
                     ..Way::new(WayKind::And(both))
@@ -385,7 +497,7 @@ impl<'q> Maker<'q> {
             smallvec![None; level.conjuncts.len()];
         let mut exact_outer = SmallVec::new();
         for at in taken {
-            let expr = *self.nodes.get(at.node)?;
+            let expr = self.node(at.node)?;
             let bounds = bounds_of(expr, at.traits, None)?;
             match at.conjunct.filter(|_| at.whole) {
                 Some(conjunct) => *decided.get_mut(conjunct)? = Some(bounds.tightness),
@@ -404,7 +516,7 @@ impl<'q> Maker<'q> {
         let lists = lists.map(|list| list.unwrap_or_else(OrderedIntervalList::all));
         let mut way = Way::new(WayKind::Scan(index.clone(), lists.collect()));
         for (&node, decided) in level.conjuncts.iter().zip(decided) {
-            let expr = *self.nodes.get(node)?;
+            let expr = self.node(node)?;
             match decided {
                 Some(BoundsTightness::Exact) => {}
                 Some(BoundsTightness::InexactCovered) => way.covered.push(expr),
@@ -452,8 +564,9 @@ impl<'q> Way<'q> {
     }
 
     /// As [`stages`](super::plan_builder::stages) of an access.
-    fn stages(self, filter: &Arc<MatchExpression>) -> SolutionNode {
+    pub fn stages(self, filter: &Arc<MatchExpression>) -> SolutionNode {
         let node = match self.kind {
+            WayKind::Lazy(lazy) => SolutionNode::Lazy(lazy),
             WayKind::Scan(index, lists) if index.clustered => {
                 // What keys decide elsewhere, documents decide here.
                 let mut checks = self.covered;

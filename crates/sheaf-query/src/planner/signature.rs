@@ -132,6 +132,7 @@ fn write_node(node: &SolutionNode, out: &mut String) {
             out.push_str("AND_HASH");
             children
         }
+        SolutionNode::Lazy(lazy) => return write_node(lazy.node(), out),
     };
     if children.is_empty() {
         return;

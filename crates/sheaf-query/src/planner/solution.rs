@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::matcher::MatchExpression;
 use crate::planner::bounds::IndexBounds;
 use crate::planner::index_entry::IndexEntry;
+use crate::planner::lazy::LazyNode;
 use crate::projection::Projection;
 use crate::sort::SortPattern;
 
@@ -127,6 +128,9 @@ pub enum SolutionNode {
         /// All scans.
         children: Vec<SolutionNode>,
     },
+    /// An alternative below OR that is made when it is first looked at; no stage
+    /// of its own.
+    Lazy(LazyNode),
 }
 
 impl SolutionNode {
@@ -150,14 +154,40 @@ impl SolutionNode {
             | SolutionNode::Or { children, .. }
             | SolutionNode::AndSorted { children }
             | SolutionNode::AndHash { children } => children,
+            SolutionNode::Lazy(lazy) => lazy.node().children(),
         }
     }
 
-    /// Visits this stage and all below it.
+    /// The stage: of a lazy one what it becomes.
+    pub fn made(&self) -> &SolutionNode {
+        match self {
+            SolutionNode::Lazy(lazy) => lazy.node(),
+            node => node,
+        }
+    }
+
+    /// Visits this stage and all below it; what was not made yet is made.
     pub fn for_each(&self, visit: &mut dyn FnMut(&SolutionNode)) {
-        visit(self);
+        visit(self.made());
         for child in self.children() {
             child.for_each(visit);
+        }
+    }
+
+    /// Visits every index that the plan walks, as often as it does, and makes nothing that
+    /// was not made yet.
+    pub fn for_each_index(&self, visit: &mut dyn FnMut(&Arc<IndexEntry>)) {
+        match self {
+            SolutionNode::IndexScan(scan)
+            | SolutionNode::ClusteredScan(scan)
+            | SolutionNode::CountScan(scan)
+            | SolutionNode::DistinctScan { scan, .. } => visit(&scan.index),
+            SolutionNode::Lazy(lazy) => lazy.for_each_index(visit),
+            node => {
+                for child in node.children() {
+                    child.for_each_index(visit);
+                }
+            }
         }
     }
 

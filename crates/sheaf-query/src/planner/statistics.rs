@@ -119,6 +119,7 @@ pub fn hopeless(
 
 /// The keys of all scans of a plan; `None` if those of one are not known.
 fn keys_of(node: &SolutionNode, statistics: &dyn Statistics) -> Option<KeyEstimate> {
+    let node = node.made();
     match node {
         SolutionNode::IndexScan(scan)
         | SolutionNode::ClusteredScan(scan)

@@ -85,7 +85,7 @@ pub fn plan_branches(
     let recipe = remember()
         .then(|| recipe::of_access(query, &whole))
         .flatten();
-    let recipe = recipe.map(Recipe::of_branches);
+    let recipe = recipe.map(|recipe| recipe.of_branches(&query.filter));
     let planned = Planned {
         solutions: vec![QuerySolution {
             root: SolutionNode::Subplan {

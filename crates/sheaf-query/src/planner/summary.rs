@@ -48,6 +48,7 @@ fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
         | SolutionNode::AndHash { children } => {
             return children.iter().any(|child| collect(child, out));
         }
+        SolutionNode::Lazy(lazy) => return collect(lazy.node(), out),
     };
     if out.len() >= SCANS_MAX {
         return true;

@@ -36,7 +36,7 @@ fn write_node(
     rest: &str,
 ) -> fmt::Result {
     f.write_str(first)?;
-    let children: &[SolutionNode] = match node {
+    let children: &[SolutionNode] = match node.made() {
         SolutionNode::Eof => {
             f.write_str("EOF")?;
             &[]
@@ -157,6 +157,7 @@ fn write_node(
             f.write_str("AND_HASH")?;
             children
         }
+        SolutionNode::Lazy(lazy) => lazy.node().children(),
     };
     for (at, child) in children.iter().enumerate() {
         f.write_str("\n")?;

@@ -164,6 +164,7 @@ impl Collection {
                 }
                 rows
             }
+            SolutionNode::Lazy(lazy) => self.run(lazy.node()),
             SolutionNode::Or {
                 dedup,
                 filter,

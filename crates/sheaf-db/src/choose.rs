@@ -10,6 +10,9 @@
 //!        └──> several ──> statistics: some are hopeless ──> trial of the others ──> remembered
 //! ```
 //!
+//! What is put together of branches' plans is watched as they are, where each of
+//! them was tried: by the sum of their works.
+//!
 //! explain goes the same way, but neither asks the cache nor tells it.
 
 use std::cell::Cell;
@@ -17,6 +20,7 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
 use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::matcher::MatchExpression;
 use sheaf_query::planner::recipe;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use sheaf_query::planner::statistics::{Hopeless, Statistics, hopeless};
@@ -137,9 +141,18 @@ impl Choice<'_> {
                 && let Some(cached) = cache.composed(key)
                 && let Some(solution) = self.make(&cached, key, query)
             {
-                let executor = PlanExecutor::new(&cx, vec![solution], budget, self.op)?;
-                let digest = PlanDigest::solution(executor.solution()).chosen(true, false);
-                return Ok((executor, digest));
+                if cached.works == 0 {
+                    let executor = PlanExecutor::new(&cx, vec![solution], budget, self.op)?;
+                    let digest = PlanDigest::solution(executor.solution()).chosen(true, false);
+                    return Ok((executor, digest));
+                }
+                match self.watched(&cx, &cached, solution, budget)? {
+                    Some(running) => return Ok(running),
+                    None => {
+                        cache.take_apart(key);
+                        replanned = true;
+                    }
+                }
             }
             if let Some(cached) = cache.active(key)
                 && let Some(solution) = self.make(&cached, key, query)
@@ -163,16 +176,16 @@ impl Choice<'_> {
         };
         if by_branch
             && whole.is_none()
-            && let Some(planned) = self.by_branch(query)?
+            && let Some(planned) = self.by_branch(query, replanned)?
         {
-            return self.single(&cx, planned, budget);
+            return self.single(&cx, planned, budget, replanned);
         }
         let planned = match whole {
             Some(whole) => whole,
             None => planner::plan_all(query, self.params)?,
         };
         if planned.solutions.len() == 1 {
-            return self.single(&cx, planned, budget);
+            return self.single(&cx, planned, budget, replanned);
         }
         let signatures = planner::signatures(&planned.solutions);
         if let Some((cache, key)) = &known
@@ -229,12 +242,15 @@ impl Choice<'_> {
     }
 
     /// The plan of a rooted `$or` from the plans of its branches; `None` if one
-    /// of them has none but a collection scan.
-    fn by_branch(&self, query: &Arc<CanonicalQuery>) -> Result<Option<Planned>, Error> {
+    /// of them has none but a collection scan. `anew`: whatever the cache has.
+    fn by_branch(&self, query: &Arc<CanonicalQuery>, anew: bool) -> Result<Option<Planned>, Error> {
         let all_proven = Cell::new(true);
+        let (works, picked) = (Cell::new(0), Cell::new(0));
         let mut pick = |branch: &Arc<CanonicalQuery>, solutions: &[QuerySolution]| {
-            let (at, proven) = self.pick(branch, solutions)?;
-            all_proven.set(all_proven.get() && proven);
+            let (at, proven) = self.pick(branch, solutions, anew)?;
+            picked.set(picked.get() + 1);
+            works.set(works.get() + proven.unwrap_or(0));
+            all_proven.set(all_proven.get() && proven.is_some());
             Ok(at)
         };
         let remember = || self.cache.is_some() && all_proven.get();
@@ -247,9 +263,17 @@ impl Choice<'_> {
             && let [solution] = planned.solutions.as_slice()
         {
             let key = self.key(query);
+            // What a branch without a choice may cost nobody has tried.
+            let branches = match &*query.filter {
+                MatchExpression::Or(branches) => branches.len(),
+                _ => 0,
+            };
             let plan = CachedPlan {
                 signature: String::new(),
-                works: 0,
+                works: match picked.get() == branches {
+                    true => works.get(),
+                    false => 0,
+                },
                 recipe: Some((recipe, key.text.clone())),
                 asks_statistics: asks_statistics(&solution.root),
             };
@@ -264,13 +288,14 @@ impl Choice<'_> {
         cx: &BuildContext,
         planned: Planned,
         budget: TrialBudget,
+        replanned: bool,
     ) -> Result<(PlanExecutor, PlanDigest), Error> {
         let mut executor = PlanExecutor::new(cx, planned.solutions, budget, self.op)?;
         executor.note(ChoiceNotes {
             reached: planned.reached,
             hopeless: Vec::new(),
         });
-        let digest = PlanDigest::solution(executor.solution());
+        let digest = PlanDigest::solution(executor.solution()).chosen(false, replanned);
         Ok((executor, digest))
     }
 
@@ -313,19 +338,20 @@ impl Choice<'_> {
         Ok((executor, winner))
     }
 
-    /// Which of the solutions a branch of a rooted `$or` has, and whether that
-    /// needed no trial.
+    /// Which of the solutions a branch of a rooted `$or` has, and the works of one
+    /// that needed no trial.
     fn pick(
         &self,
         branch: &Arc<CanonicalQuery>,
         solutions: &[QuerySolution],
-    ) -> Result<(usize, bool), Error> {
+        anew: bool,
+    ) -> Result<(usize, Option<u64>), Error> {
         let signatures = planner::signatures(solutions);
-        if let Some(cache) = self.cache
+        if let Some(cache) = self.cache.filter(|_| !anew)
             && let Some(cached) = cache.active(&self.key(branch))
             && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
         {
-            return Ok((at, true));
+            return Ok((at, Some(cached.works)));
         }
         let cx = find::build_context(self.view, branch, self.options, self.timed);
         let budget = find::budget(self.view, branch, self.options)?;
@@ -335,7 +361,7 @@ impl Choice<'_> {
         };
         let (executor, winner) = self.tried(&cx, planned, budget)?;
         self.remember(branch, &signatures[winner], &executor)?;
-        Ok((winner, false))
+        Ok((winner, None))
     }
 
     fn key(&self, query: &CanonicalQuery) -> CacheKey {

@@ -119,7 +119,8 @@ struct Entry {
 pub struct CachedPlan {
     /// Which of the planner's solutions, by [`sheaf_query::planner::signatures`].
     pub signature: String,
-    /// Steps its trial took.
+    /// Steps its trial took; of a rooted `$or` those of all branches, or 0 if one of them
+    /// was not tried.
     pub works: u64,
     /// How it is made without planning, and the text of the queries of which it
     /// holds; `None` where only planning can tell.
@@ -151,6 +152,11 @@ impl PlanCache {
     pub fn composed(&self, key: &CacheKey) -> Option<Arc<CachedPlan>> {
         let inner = self.inner.lock();
         inner.composed.get(&key.place).map(|(plan, _)| plan.clone())
+    }
+
+    /// The plan of a rooted `$or` turned out badly: the next one is put together anew.
+    pub fn take_apart(&self, key: &CacheKey) {
+        self.inner.lock().composed.remove(&key.place);
     }
 
     /// Remembers the plan of a rooted `$or` whose branches' plans have proven themselves.

@@ -8,6 +8,7 @@ use sheaf_db::explain::query::{self, Explained};
 use sheaf_db::find::{QueryOptions, find};
 use sheaf_db::{Events, PlanDigest, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::planner::solution::SolutionNode;
 
 use crate::support::{EngineKind, TestDb, ns};
 
@@ -268,4 +269,132 @@ fn trials_stay_within_their_budget() {
         ..QueryOptions::default()
     };
     assert!(works(&by_cost).iter().all(|&works| works <= 100 + 1));
+}
+
+/// Most documents have small groups of `a` and of `b`, which hardly meet; of `-1`
+/// there is much in both, and one document has both.
+fn meeting_groups() -> TestDb {
+    collection(
+        7_000,
+        |i| match i {
+            0..4000 => doc! {"_id": i, "a": i % 100, "b": i % 97, "c": 0},
+            4000 => doc! {"_id": i, "a": -1, "b": -1, "c": 0},
+            _ if i % 2 == 0 => doc! {"_id": i, "a": -1, "b": i, "c": 0},
+            _ => doc! {"_id": i, "a": i, "b": -1, "c": 0},
+        },
+        &[doc! {"a": 1}, doc! {"b": 1}, doc! {"c": 1}],
+    )
+}
+
+/// Two trials prove the plan, and it is used; for the last filter it is dear.
+fn proven_then_replanned(t: &TestDb, filters: &[DocBuf], options: &QueryOptions, trials: usize) {
+    let expected = |filter: &DocBuf| {
+        let published = QueryOptions {
+            planner_extensions: false,
+            or_children_independently: false,
+            ..QueryOptions::default()
+        };
+        run(t, filter, &published).0
+    };
+    let (last, good) = filters.split_last().unwrap();
+    for (turn, filter) in good.iter().enumerate() {
+        let (ids, plan) = run(t, filter, options);
+        assert_eq!(ids, expected(filter), "{filter}");
+        assert_eq!(plan.from_cache, turn >= trials, "{turn}");
+        let both = "IXSCAN { a: 1 }, IXSCAN { b: 1 }";
+        assert!(plan.summary().unwrap().starts_with(both), "{filter}");
+    }
+    let (ids, plan) = run(t, last, options);
+    assert_eq!(ids, expected(last));
+    assert!(plan.replanned && !plan.from_cache);
+    // And so is what comes after it, until a plan has proven itself again.
+    let (ids, _) = run(t, &good[0], options);
+    assert_eq!(ids, expected(&good[0]));
+}
+
+#[test]
+fn an_intersection_that_turns_out_badly_is_chosen_anew() {
+    let t = meeting_groups();
+    let of = |i: i32| doc! {"a": i % 100, "b": i % 97};
+    let filters = [of(5), of(1006), of(2007), of(3008), doc! {"a": -1, "b": -1}];
+    proven_then_replanned(&t, &filters, &QueryOptions::default(), 2);
+}
+
+#[test]
+fn an_intersection_by_hash_that_turns_out_badly_is_chosen_anew() {
+    let t = meeting_groups();
+    let of = |a: i32, b: i32| {
+        doc! {"a": {"$gte": a, "$lt": a + 2}, "b": {"$gte": b, "$lt": b + 2}, "c": {"$gte": 0}}
+    };
+    let at = |i: i32| of(i % 100, i % 97);
+    let forced = QueryOptions {
+        hash_intersection: true,
+        force_intersection: true,
+        ..QueryOptions::default()
+    };
+    let filters = [at(5), at(1006), at(2007), at(3008), of(-2, -2)];
+    proven_then_replanned(&t, &filters, &forced, 2);
+}
+
+#[test]
+fn branches_that_turn_out_badly_together_are_chosen_for_anew() {
+    let t = meeting_groups();
+    let of = |i: i32, j: i32| {
+        doc! {"$or": [doc! {"a": i % 100, "b": i % 97}, doc! {"a": j % 100, "b": j % 97, "c": 0}]}
+    };
+    let bad = doc! {"$or": [doc! {"a": -1, "b": -1}, doc! {"a": 7, "b": 7, "c": 0}]};
+    let filters = [
+        of(5, 6),
+        of(1006, 1007),
+        of(2007, 2009),
+        of(3008, 3009),
+        of(8, 1009),
+        bad,
+    ];
+    proven_then_replanned(&t, &filters, &QueryOptions::default(), 3);
+}
+
+#[test]
+fn branches_that_are_not_reached_are_not_opened() {
+    let t = meeting_groups();
+    let options = QueryOptions::default();
+    let filter = |n: i32| {
+        let branch = |i: i32| doc! {"a": i % 100, "b": i % 97};
+        doc! {"$or": [branch(n), branch(n + 1), branch(n + 2), branch(n + 3)]}
+    };
+    for n in [5, 1006, 2007] {
+        run(&t, &filter(n), &options);
+    }
+    let filter = filter(3008);
+    let spec = FindSpec {
+        filter: Some(filter.as_raw()),
+        limit: Some(2),
+        ..FindSpec::default()
+    };
+    // A shape of its own, with branches that are proven already.
+    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let view = t.db.read_view(&ns("c")).unwrap();
+    let mut found = find(&view, &t.op, query.clone(), &options).unwrap();
+    while found.next(&t.op).unwrap().is_some() {}
+    let mut found = find(&view, &t.op, query, &options).unwrap();
+    let mut ids = Vec::new();
+    while let Some(doc) = found.next(&t.op).unwrap() {
+        ids.push(doc.as_raw().get("_id").and_then(|id| id.as_i64_exact()));
+    }
+    assert_eq!(ids, [Some(3008), Some(3009)]);
+    assert!(found.plan().from_cache);
+    let mut lazy = Vec::new();
+    fn collect(node: &SolutionNode, lazy: &mut Vec<bool>) {
+        match node {
+            SolutionNode::Lazy(branch) => lazy.push(branch.is_made()),
+            node => node.children().iter().for_each(|n| collect(n, lazy)),
+        }
+    }
+    collect(&found.solution().unwrap().root, &mut lazy);
+    assert_eq!(lazy.len(), 4);
+    assert!(!lazy[3], "{lazy:?}");
+    // Who asks for the stages sees all of them.
+    let told = found.exec_stats().unwrap().to_string();
+    assert_eq!(told.matches("AND_SORTED").count(), 4, "{told}");
+    assert_eq!(told.matches("IXSCAN").count(), 8, "{told}");
 }

@@ -6,6 +6,9 @@
 //!                                     └─────plan cache──> the plan, with this query's constants
 //! ```
 //!
+//! Then the same of pipelines that `$lookup` runs for each document outside, with
+//! its values in their variables: what one of them costs beside what is read.
+//!
 //! `cargo run --release -p sheaf-bench --bin planning`. Everything is in one
 //! process on the memory engine; the constants change with every round. Times
 //! are the least of several passes, in microseconds a query.
@@ -16,12 +19,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawDoc, RawValue, doc};
+use sheaf_bson::{ArrayBuilder, DateTime, DocBuf, DocBuilder, RawDoc, RawValue, doc, json};
+use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::choose::plan_from_cache;
 use sheaf_db::find::{self, QueryOptions};
 use sheaf_db::index::spec::{IndexSpec, default_index_name};
 use sheaf_db::{Db, DbOptions, Namespace, OpContext, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
+use sheaf_query::pipeline::Pipeline;
 use sheaf_query::planner::{PlannerParams, plan};
 use sheaf_storage::MemoryEngine;
 
@@ -190,6 +197,83 @@ fn index(key: &DocBuf) -> IndexSpec {
     IndexSpec::parse(spec.finish().as_raw()).expect("a spec")
 }
 
+/// Sub-pipelines over a collection with indexes `{u: 1}` and `{e: 1, s: 1}`.
+const CORRELATED: [(&str, &str); 5] = [
+    ("equality", "[{$match: {$expr: {$eq: ['$u', '$$u']}}}]"),
+    (
+        "equality, beside another, projected",
+        "[{$match: {$expr: {$eq: ['$u', '$$u']}, e: {$gte: 0}}}, {$project: {e: 1}}]",
+    ),
+    (
+        "newest of a kind",
+        "[{$match: {$expr: {$eq: ['$e', '$$e']}}}, {$sort: {s: -1}}, {$limit: 1}]",
+    ),
+    (
+        "range",
+        "[{$match: {$expr: {$and: [{$eq: ['$e', '$$e']}, {$gt: ['$s', 9900]}]}}}]",
+    ),
+    (
+        "group",
+        "[{$match: {$expr: {$eq: ['$u', '$$u']}}}, {$group: {_id: '$e', n: {$sum: '$s'}}}]",
+    ),
+];
+
+/// What one document costs in a `$lookup` with each of [`CORRELATED`].
+fn correlated() {
+    let case = Case {
+        name: "",
+        indexes: vec![doc! {"u": 1}, doc! {"e": 1, "s": 1}],
+        filter: point,
+        sort: doc! {},
+        limit: None,
+    };
+    let collection = Collection::new(&case);
+    let outer = Namespace::new("bench", "outer").expect("a name");
+    let docs: Vec<DocBuf> = (0..500)
+        .map(|i| doc! {"_id": i, "u": i * 31, "e": i % 100})
+        .collect();
+    let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
+    let op = &collection.op;
+    collection
+        .db
+        .insert(op, &outer, &docs, true)
+        .expect("inserted");
+    println!("\n| pipeline of a $lookup | a document |");
+    println!("|---|---|");
+    for (name, pipeline) in CORRELATED {
+        let text = format!(
+            "{{p: [{{$lookup: {{from: 'c', let: {{u: '$u', e: '$e'}}, pipeline: {pipeline}, as: 'r'}}}}]}}"
+        );
+        let spec = json::parse_doc(&text).expect("a pipeline");
+        let Some(RawValue::Array(stages)) = spec.get("p") else {
+            panic!("an array");
+        };
+        let context = || ParseContext {
+            variables: VariableScope::new(DateTime::now()),
+        };
+        let options = QueryOptions::default();
+        let run = || {
+            let parsed = Pipeline::parse(stages, &context()).expect("a pipeline");
+            let cx = AggregateContext::new(&collection.db, "bench", context(), options.clone());
+            let view = cx.view(op, &outer).expect("a view");
+            let mut found =
+                aggregate::start(&cx, &view, op, &parsed.optimize(), None).expect("a start");
+            let mut n = 0;
+            while let Some(doc) = found.next(op).expect("a result") {
+                black_box(doc);
+                n += 1;
+            }
+            assert_eq!(n, 500);
+        };
+        let (micros, allocations) = measured(1, |_| run());
+        println!(
+            "| {name} | {:.2} µs, {:.0} |",
+            micros / 500.0,
+            allocations / 500.0
+        );
+    }
+}
+
 fn main() {
     println!("| | parse | plan, published | plan, with statistics | from the plan cache |");
     println!("|---|---|---|---|---|");
@@ -244,4 +328,5 @@ fn main() {
             cell(cached)
         );
     }
+    correlated();
 }

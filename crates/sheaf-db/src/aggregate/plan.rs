@@ -38,11 +38,10 @@ pub(super) fn plan(
         };
         CanonicalQuery::with_context(spec, cx.parse())
     };
-    let plain = || spec(prefix.projection.as_ref()).map(|query| (Arc::new(query), None));
     if view.collection.is_none() || prefix.projection.is_some() {
-        return plain();
+        return Ok((Arc::new(spec(prefix.projection.as_ref())?), None));
     }
-    let query = spec(None)?;
+    let query = Arc::new(spec(None)?);
     let indexes = find::planning_indexes(view, &query)?;
     let statistics = find::statistics(view, cx.options())?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
@@ -51,16 +50,16 @@ pub(super) fn plan(
         if prefix.sort.is_none()
             && let Some(solution) = planner::plan_count(&query, &params)?
         {
-            return Ok((Arc::new(query), Some(solution)));
+            return Ok((query, Some(solution)));
         }
-        return Ok((Arc::new(query), None));
+        return Ok((query, None));
     }
     let whole = prefix
         .dependencies
         .as_ref()
         .is_none_or(|dependencies| dependencies.whole_document);
     let Some(projection) = prefix.dependency_projection().filter(|_| !whole) else {
-        return plain();
+        return Ok((query, None));
     };
     if let Some(distinct) = prefix.distinct.as_ref().filter(|_| hint.is_none()) {
         for order in orders_of(distinct, prefix) {
@@ -76,7 +75,7 @@ pub(super) fn plan(
     }
     // Only an index can make it worth while to read fewer fields.
     if find::indexes(view).len() <= 1 && !prefix_reads_only_id(prefix) {
-        return plain();
+        return Ok((query, None));
     }
     let reduced = spec(Some(&projection))?;
     if let Some(distinct) = &prefix.distinct
@@ -103,7 +102,7 @@ pub(super) fn plan(
     if covered {
         return Ok((Arc::new(reduced), None));
     }
-    plain()
+    Ok((query, None))
 }
 
 /// The orders in which the first document (or the last) of each group is the one that is wanted.

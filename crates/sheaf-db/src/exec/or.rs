@@ -139,6 +139,10 @@ impl PlanStage for Or {
     }
 
     fn rest(&mut self) {
-        self.children.iter_mut().for_each(Node::rest);
+        for child in &mut self.children {
+            if let Child::Open(child) = child {
+                child.rest();
+            }
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Plans with their counters, from outside: the scripts in `testdata/plans`.
 //!
 //! ```text
-//!   fresh [collation={..}]       an empty collection
+//!   fresh [clustered] [collation={..}]   an empty collection
 //!   docs {..} {..} ...           documents
 //!   fill 100 {a: "=i % 10"}      so many; text that begins with = is computed, i is 0, 1, ...
 //!   index {..} [{options}]
 //!   find {..} [sort={..}] [proj={..}] [skip=n] [limit=n] [hint=..] [min={..}] [max={..}]
 //!        [collation={..}] [returnkey] [extensions] [forced] [hash] [explode=n]
 //!   count {..} [..]
+//!   update {..} {changes} [multi]     delete {..} [multi]     as explain has them: nothing is changed
+//!   filter {..} [index, ..] [..]      an index filter for queries of this shape; [] takes it away
 //!   distinct path {..} [..]
 //!   aggregate [..]
 //!   results [..]                 what a pipeline gives, by its plan and by the plain one
@@ -15,7 +17,7 @@
 //!   summary {..} [..]            the line of the log: planSummary
 //! ```
 //!
-//! Below a command stands its answer: the winning plan as explain gives it, an
+//! In a query the text "0..4" within an array stands for 0, 1, 2 and 3. Below a command stands its answer: the winning plan as explain gives it, an
 //! input below and to the right of the stage that reads it, and what it took:
 //!
 //! ```text
@@ -26,6 +28,7 @@
 //!
 //! Plans are MongoDB's published ones unless the line says `extensions`. Every
 //! find is also done by a collection scan and must give the same documents.
+//! Of more than twelve inputs of a stage, or intervals of a field, only the first, the last and their number are shown.
 //! `UPDATE_EXPECT=1` rewrites the answers.
 
 use std::fmt::Write;
@@ -35,13 +38,16 @@ use std::sync::Arc;
 use sheaf_bson::json::{parse_prefix, typed};
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{
-    ArrayBuf, CollationChoice, DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue, Value,
+    ArrayBuf, CollationChoice, DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue, Value, doc,
 };
 use sheaf_db::aggregate::AggregateContext;
 use sheaf_db::aggregate::explain::{ExplainRequest, explain as explain_pipeline};
+use sheaf_db::catalog::index_filters::{FilteredIndex, IndexFilter};
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
 use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
+use sheaf_db::modify::{DeleteStatement, ReturnDocument, UpdateStatement};
 use sheaf_db::{CollectionOptions, Events, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::expression::VariableScope;
@@ -114,7 +120,7 @@ impl<'l> Words<'l> {
     /// Errors: those of a hint that cannot be.
     fn query(&mut self) -> Result<Query, Error> {
         let mut query = Query {
-            filter: self.doc(),
+            filter: counted_out(&self.doc()),
             ..Query::default()
         };
         query.options.planner_extensions = false;
@@ -151,6 +157,35 @@ impl<'l> Words<'l> {
         let number = value.as_raw().as_i64_exact();
         number.unwrap_or_else(|| panic!("{value} is no number")) as usize
     }
+}
+
+/// With the numbers that `["0..4"]` stands for.
+fn counted_out(doc: &DocBuf) -> DocBuf {
+    fn value_of(value: RawValue<'_>) -> Value {
+        let numbers = |text: &str| {
+            let (from, to) = text.split_once("..")?;
+            Some(from.parse::<i32>().ok()?..to.parse().ok()?)
+        };
+        match value {
+            RawValue::Document(doc) => Value::Document(counted_out(&doc.to_buf())),
+            RawValue::Array(array) => {
+                let each =
+                    array
+                        .iter()
+                        .flat_map(|element| match element.as_str().and_then(numbers) {
+                            Some(range) => range.map(Value::Int32).collect(),
+                            None => vec![value_of(element)],
+                        });
+                Value::Array(ArrayBuf::from_values(&each.collect::<Vec<Value>>()))
+            }
+            other => other.to_value(),
+        }
+    }
+    let mut out = DocBuilder::new();
+    for element in doc.iter() {
+        out.append_value(element.key(), &value_of(element.value()));
+    }
+    out.finish()
 }
 
 /// `i % 10`: whole numbers, from left to right.
@@ -262,7 +297,13 @@ fn stage(doc: RawDoc<'_>, depth: usize, out: &mut Vec<String>, seeks: &mut i64) 
         for field in bounds {
             match field.value() {
                 RawValue::Array(list) => {
-                    let list: Vec<&str> = list.iter().filter_map(|v| v.as_str()).collect();
+                    let mut list: Vec<String> = (list.iter().filter_map(|v| v.as_str()))
+                        .map(str::to_owned)
+                        .collect();
+                    if list.len() > 12 {
+                        let several = format!("... {} in all ...", list.len());
+                        list.splice(1..list.len() - 1, [several]);
+                    }
                     let _ = write!(line, "  {}: {}", field.key(), list.join(" "));
                 }
                 other => {
@@ -296,8 +337,16 @@ fn stage(doc: RawDoc<'_>, depth: usize, out: &mut Vec<String>, seeks: &mut i64) 
         stage(input, depth + 1, out, seeks);
     }
     if let Some(RawValue::Array(inputs)) = doc.get("inputStages") {
-        for input in inputs.iter().filter_map(|input| input.as_document()) {
-            stage(input, depth + 1, out, seeks);
+        let count = inputs.count();
+        for (at, input) in inputs.iter().enumerate() {
+            let mut shown = Vec::new();
+            let input = input.as_document().unwrap();
+            stage(input, depth + 1, &mut shown, seeks);
+            match at {
+                _ if count <= 12 || at == 0 || at + 1 == count => out.append(&mut shown),
+                1 => out.push(format!("{}... {count} in all", "  ".repeat(depth + 1))),
+                _ => {}
+            }
         }
     }
 }
@@ -352,6 +401,9 @@ impl Script {
                 vec![ids.join(" ")]
             }),
             "summary" => self.summary(&words.query()?),
+            "update" => self.update(words),
+            "delete" => self.delete(words),
+            "filter" => self.filter(words),
             "count" => self.explained(&words.query()?, |explained, out| {
                 query::count(explained, out)
             }),
@@ -368,13 +420,109 @@ impl Script {
     fn fresh(&self, mut words: Words<'_>) -> Result<Vec<String>, Error> {
         self.t.db.drop_collection(&self.t.op, &ns(NAME))?;
         let mut options = DocBuilder::new();
-        if words.word() == Some("collation") {
-            words.0 = &words.0[1..];
-            options.append_bson("collation", &words.doc());
+        while let Some(word) = words.word() {
+            match word {
+                "collation" => {
+                    words.0 = &words.0[1..];
+                    options.append_bson("collation", &words.doc());
+                }
+                "clustered" => {
+                    let index = doc! {"key": {"_id": 1}, "unique": true};
+                    options.append_bson("clusteredIndex", &index);
+                }
+                other => panic!("no option {other}"),
+            }
         }
         let options = CollectionOptions::parse(options.finish().as_raw())?;
         let (op, name) = (&self.t.op, ns(NAME));
         self.t.db.create_collection(op, &name, options)?;
+        Ok(Vec::new())
+    }
+
+    /// What explains a write, by MongoDB's published plans.
+    fn written(
+        &self,
+        how: impl Fn(&Target<'_>, &mut DocBuilder) -> Result<(), Error>,
+    ) -> Result<Vec<String>, Error> {
+        let options = QueryOptions {
+            planner_extensions: false,
+            ..QueryOptions::default()
+        };
+        let target = Target {
+            view: &self.view(),
+            op: &self.t.op,
+            options: &options,
+            namespace: "test.c",
+            verbosity: Verbosity::ExecutionStats,
+            engine: &**self.t.db.engine(),
+        };
+        let mut out = DocBuilder::new();
+        how(&target, &mut out)?;
+        Ok(shown(out.finish().as_raw()))
+    }
+
+    fn update(&self, mut words: Words<'_>) -> Result<Vec<String>, Error> {
+        let (filter, changes) = (words.doc(), words.doc());
+        let statement = UpdateStatement {
+            spec: FindSpec {
+                filter: Some(filter.as_raw()),
+                ..FindSpec::default()
+            },
+            update: RawValue::Document(changes.as_raw()),
+            constants: None,
+            upsert_supplied: None,
+            array_filters: None,
+            upsert: false,
+            multi: words.word() == Some("multi"),
+            return_document: ReturnDocument::None,
+            projection: None,
+        };
+        self.written(|target, out| explain_update(target, &statement, out))
+    }
+
+    fn delete(&self, mut words: Words<'_>) -> Result<Vec<String>, Error> {
+        let filter = words.doc();
+        let statement = DeleteStatement {
+            spec: FindSpec {
+                filter: Some(filter.as_raw()),
+                ..FindSpec::default()
+            },
+            multi: words.word() == Some("multi"),
+            return_document: ReturnDocument::None,
+            projection: None,
+        };
+        self.written(|target, out| explain_delete(target, &statement, out))
+    }
+
+    fn filter(&self, mut words: Words<'_>) -> Result<Vec<String>, Error> {
+        let filter = words.doc();
+        let Value::Array(indexes) = words.value() else {
+            panic!("a filter needs its indexes");
+        };
+        let rest = format!("{filter} {}", words.0);
+        let query = Words(&rest).query()?;
+        let indexes: Vec<FilteredIndex> = (indexes.as_raw().iter())
+            .map(|index| match index {
+                RawValue::String(name) => FilteredIndex::Name(name.to_owned()),
+                RawValue::Document(pattern) => FilteredIndex::KeyPattern(pattern.to_buf()),
+                other => panic!("{other:?} is no index"),
+            })
+            .collect();
+        let canonical = self.canonical(&query)?;
+        let collection = self.t.collection(NAME);
+        match indexes.is_empty() {
+            true => collection.index_filters().clear(Some(&canonical)),
+            false => collection.index_filters().set(
+                &canonical,
+                IndexFilter {
+                    query: query.filter.clone(),
+                    sort: query.sort.clone(),
+                    projection: query.proj.clone(),
+                    collation: DocBuf::new(),
+                    indexes,
+                },
+            ),
+        }
         Ok(Vec::new())
     }
 

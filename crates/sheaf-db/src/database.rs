@@ -26,6 +26,7 @@ use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
 use crate::storage_error::Coded;
+use crate::timeseries::BUCKETS_PREFIX;
 use crate::timeseries::catalogue::BucketCatalogue;
 use crate::transaction_memory::TransactionMemory;
 
@@ -117,9 +118,13 @@ impl Db {
     /// Drops the collections that `$out` was filling when the server died.
     fn drop_unfinished_outputs(&self) -> Result<()> {
         let catalog = self.catalog();
-        let names = catalog.collections().map(|collection| collection.ns());
-        for ns in names.filter(|ns| ns.collection().starts_with(TEMPORARY_PREFIX)) {
-            self.drop_collection(&OpContext::new(), ns)?;
+        for ns in catalog.collections().map(|collection| collection.ns()) {
+            // Buckets go with the name under which their measurements are read.
+            let name = ns.collection();
+            let name = name.strip_prefix(BUCKETS_PREFIX).unwrap_or(name);
+            if name.starts_with(TEMPORARY_PREFIX) {
+                self.drop_collection(&OpContext::new(), &Namespace::new(ns.db(), name)?)?;
+            }
         }
         Ok(())
     }

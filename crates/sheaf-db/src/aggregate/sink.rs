@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   $out     results ─> tmp.agg_out.<uuid> with the target's indexes ─> renamed over the target
+//!            with `timeseries` as time-series collections, the new and the old
 //!   $merge   results ─> one update or insert each, found by a unique index
 //! ```
 //!
@@ -15,10 +16,12 @@ use sheaf_query::canonical::FindSpec;
 use sheaf_query::pipeline::PipelineSink;
 use sheaf_query::pipeline::environment::ForeignName;
 use sheaf_query::pipeline::stages::merge::{Merge, WhenMatched, WhenNotMatched};
+use sheaf_query::timeseries::TimeseriesOptions;
 
 use super::AggregateContext;
 use crate::catalog::Namespace;
 use crate::catalog::collection::Collection;
+use crate::catalog::options::CollectionOptions;
 use crate::catalog::views::not_on_view;
 use crate::exec::Doc;
 use crate::find::ResultSource;
@@ -48,9 +51,12 @@ pub fn run(
     }
     match sink {
         PipelineSink::Out(out) => {
-            let target = target(cx, &out.to, sink.name())?;
+            let target = match &out.timeseries {
+                None => target(cx, &out.to, sink.name())?,
+                Some(_) => writable(cx, &out.to, sink.name())?,
+            };
             check_not_capped(cx, &target)?;
-            replace(cx, op, source, &target)
+            replace(cx, op, source, &target, out.timeseries.as_ref())
         }
         PipelineSink::Merge(merge) => {
             let target = target(cx, &merge.into, sink.name())?;
@@ -59,7 +65,9 @@ pub fn run(
     }
 }
 
-fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Namespace> {
+/// The name of a collection that pipelines may write to, if it is one.
+/// Errors: it is the server's own.
+fn writable(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Namespace> {
     let ns = Namespace::new(
         name.db.as_deref().unwrap_or(cx.database()),
         &name.collection,
@@ -76,6 +84,12 @@ fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Name
             format!("Can't {stage} to internal database: {}", ns.db()),
         ));
     }
+    Ok(ns)
+}
+
+/// Errors: as [`writable`]; there is a view or a time-series collection of that name.
+fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Namespace> {
+    let ns = writable(cx, name, stage)?;
     let catalog = cx.db().catalog();
     if catalog.timeseries(&ns).is_some() {
         return Err(Error::new(
@@ -133,13 +147,23 @@ fn replace(
     op: &OpContext,
     source: &mut dyn ResultSource,
     target: &Namespace,
+    timeseries: Option<&TimeseriesOptions>,
 ) -> Result<()> {
     let name = format!("{TEMPORARY_PREFIX}{}", ObjectId::new().to_hex());
     let temporary = Namespace::new(target.db(), &name)?;
-    let filled = fill(cx, op, source, &temporary, target).and_then(|()| {
-        let there = cx.db().catalog().collection(target).is_some();
-        cx.db().rename_collection(op, &temporary, target, there)
-    });
+    let made = match timeseries {
+        None => make(cx, op, &temporary, target),
+        Some(options) => make_timeseries(cx, op, &temporary, target, options),
+    };
+    let filled = made
+        .and_then(|()| fill(cx, op, source, &temporary))
+        .and_then(|()| match timeseries {
+            None => {
+                let there = cx.db().catalog().collection(target).is_some();
+                cx.db().rename_collection(op, &temporary, target, there)
+            }
+            Some(_) => cx.db().replace_timeseries(op, &temporary, target),
+        });
     if filled.is_err() {
         // An operation that was interrupted must not leave its collection behind.
         let _ = cx.db().drop_collection(&OpContext::new(), &temporary);
@@ -147,10 +171,10 @@ fn replace(
     filled
 }
 
-fn fill(
+/// Makes the collection that is filled: with the options and the indexes of the one that it replaces.
+fn make(
     cx: &AggregateContext,
     op: &OpContext,
-    source: &mut dyn ResultSource,
     temporary: &Namespace,
     target: &Namespace,
 ) -> Result<()> {
@@ -158,14 +182,69 @@ fn fill(
     let existing = db.catalog().collection(target).cloned();
     let options = existing.as_ref().map(|c| c.options().clone());
     db.create_collection(op, temporary, options.unwrap_or_default())?;
-    if let Some(existing) = &existing {
-        let others = existing.index_list().iter();
-        let others = others.filter(|index| !index.spec().is_id_index());
-        let specs: Vec<_> = others.map(|index| index.spec().clone()).collect();
-        if !specs.is_empty() {
-            db.create_indexes(op, temporary, &specs)?;
-        }
+    match &existing {
+        Some(existing) => copy_indexes(cx, op, existing, temporary),
+        None => Ok(()),
     }
+}
+
+/// Makes the time-series collection that is filled.
+/// Errors (InvalidOptions): the target is there, and is none or one with other options.
+fn make_timeseries(
+    cx: &AggregateContext,
+    op: &OpContext,
+    temporary: &Namespace,
+    target: &Namespace,
+    options: &TimeseriesOptions,
+) -> Result<()> {
+    let db = cx.db();
+    let catalog = db.catalog();
+    let invalid = |why: &str| {
+        Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("{target} {why}"),
+        ))
+    };
+    let Some(existing) = catalog.timeseries(target) else {
+        if catalog.view(target).is_some() {
+            return Err(not_on_view(target));
+        }
+        if catalog.collection(target).is_some() {
+            return invalid("is no time-series collection, as $out says with 'timeseries'");
+        }
+        let fields = doc! {"timeseries": &options.to_doc()};
+        let options = CollectionOptions::parse(fields.as_raw())?;
+        return db.create_collection(op, temporary, options).map(|_| ());
+    };
+    if *existing.options != *options {
+        return invalid("has other time-series options than $out says");
+    }
+    let buckets = &existing.buckets;
+    db.create_collection(op, temporary, buckets.options().clone())?;
+    copy_indexes(cx, op, buckets, &temporary.buckets()?)
+}
+
+fn copy_indexes(
+    cx: &AggregateContext,
+    op: &OpContext,
+    from: &Collection,
+    to: &Namespace,
+) -> Result<()> {
+    let others = from.index_list().iter();
+    let others = others.filter(|index| !index.spec().is_id_index());
+    let specs: Vec<_> = others.map(|index| index.spec().clone()).collect();
+    match specs.is_empty() {
+        true => Ok(()),
+        false => cx.db().create_indexes(op, to, &specs).map(|_| ()),
+    }
+}
+
+fn fill(
+    cx: &AggregateContext,
+    op: &OpContext,
+    source: &mut dyn ResultSource,
+    temporary: &Namespace,
+) -> Result<()> {
     let mut batch = Batch::default();
     while let Some(doc) = source.next(op)? {
         batch.bytes += doc.len();

@@ -19,6 +19,7 @@ use crate::catalog::drop::BuildsMeet;
 use crate::catalog::indexes::ns_not_found;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::Capped;
+use crate::catalog::rename::Views;
 use crate::catalog::views::not_on_view;
 use crate::database::Db;
 use crate::op_context::OpContext;
@@ -71,7 +72,7 @@ impl Db {
             return Err(ns_not_found(temporary));
         };
         let (_copy_intent, copy) = self.exclusive_on(op, copy, BuildsMeet::Refuse)?;
-        self.give_name(&copy, ns, Some(&source))
+        self.give_name(&copy, ns, Some(&source), Views::default())
     }
 
     /// Copies the newest documents of a collection into a new capped one.

@@ -10,11 +10,20 @@ use crate::catalog::drop::{BuildsMeet, drop_tables};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
-use crate::catalog::views::not_on_view;
+use crate::catalog::views::{ViewDefinition, not_on_view};
 use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
+
+/// What becomes of views in the step that renames.
+#[derive(Default)]
+pub(crate) struct Views {
+    /// One that goes.
+    pub(crate) removed: Option<Namespace>,
+    /// One that comes, or takes the place of that of its name.
+    pub(crate) put: Option<ViewDefinition>,
+}
 
 impl Db {
     /// Gives a collection another name. `drop_target`: a collection of that name is dropped in the same step.
@@ -82,15 +91,21 @@ impl Db {
             None => None,
         };
         let target = target.as_ref().map(|(_, target)| target);
-        self.give_name(&source, to, target.map(|target| &**target))
+        self.give_name(
+            &source,
+            to,
+            target.map(|target| &**target),
+            Views::default(),
+        )
     }
 
     /// Gives a collection another name, and drops the one that has it, in one step. Both are held for that.
-    pub(super) fn give_name(
+    pub(crate) fn give_name(
         &self,
         source: &Collection,
         to: &Namespace,
         target: Option<&Collection>,
+        views: Views,
     ) -> Result<()> {
         let from = source.ns();
         let mut unit = self.storage().begin().coded()?;
@@ -108,11 +123,19 @@ impl Db {
         let mut renamed = Collection::clone(source);
         renamed.ns = to.clone();
         rows::put_collection(&mut unit, &renamed);
-        let change = CatalogChange {
+        let mut change = CatalogChange {
             removed: vec![from.clone()],
             added: vec![renamed],
             ..Default::default()
         };
+        if let Some(removed) = views.removed {
+            rows::delete_view(&mut unit, &removed);
+            change.removed.push(removed);
+        }
+        if let Some(put) = views.put {
+            rows::put_view(&mut unit, &put);
+            change.views.push(put);
+        }
         self.catalog_writer().publish_then_commit(unit, &change)
     }
 }

@@ -14,6 +14,7 @@ use crate::catalog::drop::BuildsMeet;
 use crate::catalog::indexes::ns_not_found;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
+use crate::catalog::rename::Views;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::ViewDefinition;
@@ -167,6 +168,53 @@ impl Db {
             Some(collection) => Ok(collection.clone()),
             None => Err(ns_not_found(&buckets)),
         }
+    }
+
+    /// Gives a time-series collection the name of another, which goes in the same step if it is there.
+    /// What `$out` ends with.
+    ///
+    /// Errors: `NamespaceExists` (there is something else of that name), `InvalidNamespace`,
+    /// `BackgroundOperationInProgressForNamespace`.
+    pub(crate) fn replace_timeseries(
+        &self,
+        op: &OpContext,
+        from: &Namespace,
+        to: &Namespace,
+    ) -> Result<()> {
+        let catalog = self.catalog_writer();
+        let _databases = catalog.lock_databases(op, [from.db(), to.db()].into_iter())?;
+        let current = catalog.current();
+        let Some(source) = current.timeseries(from) else {
+            return Err(ns_not_found(from));
+        };
+        let buckets = to.buckets()?;
+        let target = current.timeseries(to);
+        let taken = current.view(to).is_some()
+            || current.collection(to).is_some()
+            || current.collection(&buckets).is_some();
+        if target.is_none() {
+            if taken {
+                return Err(Error::new(
+                    ErrorCode::NAMESPACE_EXISTS,
+                    format!("{to} already exists, as a collection or as a view"),
+                ));
+            }
+            check_name(&current, to)?;
+            buckets.check_length()?;
+        }
+        let (_intent, renamed) = self.exclusive_on(op, &source.buckets, BuildsMeet::Refuse)?;
+        let dropped = match &target {
+            Some(target) => Some(self.exclusive_on(op, &target.buckets, BuildsMeet::Refuse)?),
+            None => None,
+        };
+        let dropped = dropped.as_ref().map(|(_, collection)| &**collection);
+        let mut view = view_of(to, &source.options)?;
+        view.collator = renamed.options().collator().cloned();
+        let views = Views {
+            removed: Some(from.clone()),
+            put: Some(view),
+        };
+        self.give_name(&renamed, &buckets, dropped, views)
     }
 
     /// Carries out a collMod of a time-series collection.

@@ -21,6 +21,7 @@ use sheaf_bson::json::{parse, parse_doc, parse_prefix, typed};
 use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawValue, doc};
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
+use sheaf_db::catalog::options::CollectionOptions;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
 use sheaf_db::{Namespace, OpContext, ResultSource};
@@ -224,6 +225,12 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
                 false => parse_doc(options).unwrap(),
             };
             done(test.create_index(name, key, options))
+        }
+        "create" => {
+            let options = CollectionOptions::parse(parse_doc(rest).unwrap().as_raw());
+            done(options.and_then(|options| {
+                test.db.create_collection(&test.op, &ns(name), options).map(|_| ())
+            }))
         }
         "drop" => {
             test.db.drop_collection(&test.op, &ns(name)).unwrap();
@@ -598,9 +605,14 @@ fn what_out_had_not_finished_is_gone_after_a_restart() {
         aggregate::sink::TEMPORARY_PREFIX
     );
     test.insert(&unfinished, doc! {"_id": 1}).unwrap();
+    let series = format!("{}fedcba9876543210fedcba98", aggregate::sink::TEMPORARY_PREFIX);
+    answer(&test, &format!("create {series} {{timeseries: {{timeField: 't'}}}}"));
+    assert!(test.db.catalog().timeseries(&ns(&series)).is_some());
     answer(&test, "view v on c [{$match: {k: 1}}]");
     test.reopen();
     assert!(test.db.catalog().collection(&ns(&unfinished)).is_none());
+    assert!(test.db.catalog().view(&ns(&series)).is_none());
+    assert!(test.db.catalog().collection(&ns(&series).buckets().unwrap()).is_none());
     // Views are there again.
     assert_eq!(answer(&test, "run v [{$count: 'n'}]"), ["{ n: 1 }"]);
 }

@@ -7,18 +7,22 @@ use crate::expression::location;
 use crate::pipeline::PipelineSink;
 use crate::pipeline::environment::ForeignName;
 use crate::pipeline::stage::{ParsedStage, StageContext};
+use crate::timeseries::TimeseriesOptions;
 
 /// A parsed `$out`.
 #[derive(Debug, Clone)]
 pub struct Out {
     /// The collection that is replaced.
     pub to: ForeignName,
+    /// It is one of measurements.
+    pub timeseries: Option<TimeseriesOptions>,
 }
 
-/// Parses `"collection"` or `{db, coll}`.
+/// Parses `"collection"` or `{db, coll, timeseries}`.
 /// Errors: 16990 for another operand, FailedToParse for a field that is unknown or missing,
-/// NotImplemented for `timeseries`.
+/// those of the options of time-series collections.
 pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
+    let mut timeseries = None;
     let to = match value {
         RawValue::String(name) => ForeignName {
             db: None,
@@ -40,10 +44,16 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
                             ),
                         ));
                     }
-                    ("timeseries", _) => {
+                    ("timeseries", RawValue::Document(options)) => {
+                        timeseries = Some(TimeseriesOptions::parse(options)?);
+                    }
+                    ("timeseries", other) => {
                         return Err(Error::new(
-                            ErrorCode::NOT_IMPLEMENTED,
-                            "$out with 'timeseries' is not supported; insert what the pipeline gives",
+                            ErrorCode::TYPE_MISMATCH,
+                            format!(
+                                "BSON field '$out.timeseries' is the wrong type '{}', expected type 'object'",
+                                other.type_name()
+                            ),
                         ));
                     }
                     (other, _) => {
@@ -75,7 +85,9 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
             ));
         }
     };
-    Ok(ParsedStage::Sink(PipelineSink::Out(Out { to }.into())))
+    Ok(ParsedStage::Sink(PipelineSink::Out(
+        Out { to, timeseries }.into(),
+    )))
 }
 
 fn checked(name: &str) -> Result<Box<str>> {
@@ -91,7 +103,14 @@ fn checked(name: &str) -> Result<Box<str>> {
 impl Out {
     /// As a value, for explain.
     pub fn operand(&self) -> Value {
-        name_operand(&self.to)
+        let name = name_operand(&self.to);
+        let (Some(options), Value::Document(name)) = (&self.timeseries, &name) else {
+            return name;
+        };
+        let mut out = DocBuilder::new();
+        out.extend(name.as_raw());
+        out.append("timeseries", &options.to_doc());
+        Value::Document(out.finish())
     }
 }
 

@@ -19,6 +19,7 @@ use crate::parameters::{Parameter, Parameters};
 use crate::repl::ReplicaSet;
 use crate::session::cursors::CursorTable;
 use crate::session::disconnects;
+use crate::session::leftovers::Leftovers;
 use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
 use crate::session::operations::{OperationSlot, OperationTable};
 use crate::session::snapshots::SnapshotWindow;
@@ -92,6 +93,8 @@ pub struct ConnectionState {
     pub exhaust: bool,
     /// The reply under way follows another of the same stream.
     pub follows: bool,
+    /// What is freed when the reply has been sent.
+    pub leftovers: Leftovers,
 }
 
 impl Server {
@@ -371,6 +374,7 @@ impl Service for CommandService {
                 has_session: false,
                 exhaust: false,
                 follows: false,
+                leftovers: Leftovers::default(),
             },
         })
     }
@@ -431,6 +435,10 @@ impl ConnectionHandler for Handler {
         } else {
             Next::Reply
         }
+    }
+
+    fn replied(&mut self) {
+        self.state.leftovers.free();
     }
 
     /// The next reply of a stream is what the same request is answered now.

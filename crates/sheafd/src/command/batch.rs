@@ -91,12 +91,19 @@ pub fn reply_with_cursor(
     let filled = fill(&mut *source, &mut pending, &op, Some(batch_size), out);
     source.batch_ended();
     account(cx, &*source, sheaf_db::exec::WorkCounts::default());
-    let batch = filled?;
+    let batch = match filled {
+        Ok(batch) => batch,
+        Err(error) => {
+            cx.connection.leftovers.keep(source);
+            return Err(error);
+        }
+    };
     out.end();
     cx.report.n_returned = Some(batch.count);
     let exhausted = batch.exhausted || settings.single_batch;
     let resume_token = source.post_batch_resume_token();
     let id = if exhausted {
+        cx.connection.leftovers.keep(source);
         0
     } else {
         cx.server.cursors.open(ClientCursor {

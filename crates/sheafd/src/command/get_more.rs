@@ -160,7 +160,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     cursor.source.batch_ended();
     batch::account(cx, &*cursor.source, before);
     // An error closes the cursor: its plan cannot go on.
-    let filled = filled?;
+    let filled = match filled {
+        Ok(filled) => filled,
+        Err(error) => {
+            cx.connection.leftovers.keep_cursor(checked_out.close());
+            return Err(error);
+        }
+    };
     out.end();
     batch::append_resume_token(cursor.source.post_batch_resume_token().as_ref(), out);
     cursor.batches += 1;
@@ -170,8 +176,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     cx.report.n_returned = Some(filled.count);
     cx.report.cursor_exhausted = filled.exhausted;
-    if !filled.exhausted {
-        checked_out.check_in();
+    if filled.exhausted {
+        cx.connection.leftovers.keep_cursor(checked_out.close());
+    } else {
+        cx.connection.leftovers.keep_cursor(checked_out.check_in());
         // An exhaust cursor: the same getMore is answered again until the end.
         cx.connection.exhaust = cx.exhaust_allowed;
     }

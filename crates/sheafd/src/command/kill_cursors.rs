@@ -22,10 +22,14 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         let RawValue::Int64(id) = id else {
             return Err(fields::wrong_type(NAME, &element, "array of long"));
         };
-        if cx.server.cursors.kill(id) {
-            killed.push(id);
-        } else {
-            not_found.push(id);
+        match cx.server.cursors.kill_and_take(id) {
+            Some(closed) => {
+                cx.connection.leftovers.keep_cursor(closed);
+                killed.push(id);
+            }
+            None => {
+                not_found.push(id);
+            }
         }
     }
     out.append_bson("cursorsKilled", &killed.finish());

@@ -199,6 +199,7 @@ impl Connection<'_> {
                 reply.finish();
                 send_reply(link, reply)?;
             }
+            handler.replied();
             match next {
                 Next::Reply | Next::NoReply => return Ok(()),
                 Next::Close => return Err(Ended::ByHandler.into()),

@@ -47,6 +47,10 @@ pub trait ConnectionHandler {
         Next::Reply
     }
 
+    /// The reply is on its way to the client: what the command needs no more can be freed at leisure. Not called
+    /// when the connection ends instead.
+    fn replied(&mut self) {}
+
     /// The client has not sent anything for a while: memory kept for its next
     /// request can be given back.
     fn idle(&mut self) {}

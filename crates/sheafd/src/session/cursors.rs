@@ -196,21 +196,26 @@ impl CursorTable {
 
     /// Closes a cursor; one in use is interrupted. False when there is none.
     pub fn kill(&self, id: i64) -> bool {
-        let removed = {
-            let mut shard = self.shard(id).lock();
-            match shard.get_mut(&id) {
-                None | Some(Slot::InUse { killed: true, .. }) => return false,
-                Some(Slot::InUse { killed, op, .. }) => {
-                    *killed = true;
-                    op.kill(ErrorCode::CURSOR_KILLED);
-                    return true;
-                }
-                Some(Slot::Idle { .. }) => shard.remove(&id),
+        // What was closed is dropped here, outside the lock: a cursor may hold a snapshot and files.
+        self.kill_and_take(id).is_some()
+    }
+
+    /// As [`CursorTable::kill`], giving the cursor that was closed to be dropped later: `None` when there is none
+    /// of this id, `Some(None)` when it is in use, to be dropped by whoever uses it.
+    pub fn kill_and_take(&self, id: i64) -> Option<Option<Box<ClientCursor>>> {
+        let mut shard = self.shard(id).lock();
+        match shard.get_mut(&id)? {
+            Slot::InUse { killed: true, .. } => None,
+            Slot::InUse { killed, op, .. } => {
+                *killed = true;
+                op.kill(ErrorCode::CURSOR_KILLED);
+                Some(None)
             }
-        };
-        // Dropped outside the lock: a cursor may hold a snapshot and files.
-        drop(removed);
-        true
+            Slot::Idle { .. } => match shard.remove(&id) {
+                Some(Slot::Idle { cursor, .. }) => Some(Some(cursor)),
+                _ => None,
+            },
+        }
     }
 
     /// The namespace that getMore must name for this cursor.
@@ -331,11 +336,9 @@ impl CheckedOut<'_> {
         self.cursor.as_deref_mut().ok_or_else(|| not_found(id))
     }
 
-    /// Puts the cursor back for the next getMore; closes it when it was killed meanwhile.
-    pub fn check_in(mut self) {
-        let Some(cursor) = self.cursor.take() else {
-            return;
-        };
+    /// Puts the cursor back for the next getMore; closes and gives it when it was killed meanwhile.
+    pub fn check_in(mut self) -> Option<Box<ClientCursor>> {
+        let cursor = self.cursor.take()?;
         let mut shard = self.table.shard(self.id).lock();
         if let Some(slot @ Slot::InUse { killed: false, .. }) = shard.get_mut(&self.id) {
             *slot = Slot::Idle {
@@ -343,9 +346,18 @@ impl CheckedOut<'_> {
                 since: Instant::now(),
                 rests: false,
             };
+            None
         } else {
             shard.remove(&self.id);
+            Some(cursor)
         }
+    }
+
+    /// Closes the cursor, and gives it to be dropped later.
+    pub fn close(mut self) -> Option<Box<ClientCursor>> {
+        let cursor = self.cursor.take()?;
+        self.table.shard(self.id).lock().remove(&self.id);
+        Some(cursor)
     }
 }
 

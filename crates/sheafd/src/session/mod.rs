@@ -3,6 +3,7 @@
 
 pub mod cursors;
 pub mod disconnects;
+pub mod leftovers;
 pub mod logical;
 pub mod operations;
 pub mod snapshots;

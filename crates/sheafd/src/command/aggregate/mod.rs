@@ -170,7 +170,11 @@ fn reply(
     let batch_size = request.batch_size;
     let (mut source, prepared) = start(cx, namespace, request)?;
     if let Some(sink) = &prepared.pipeline.rest.sink {
-        db_aggregate::sink::run(&prepared.context, &cx.op, &mut source, sink)?;
+        let written = db_aggregate::sink::run(&prepared.context, &cx.op, &mut source, sink);
+        if let Err(error) = written {
+            cx.connection.leftovers.keep(Box::new(source));
+            return Err(error);
+        }
     }
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(

@@ -11,6 +11,7 @@ pub struct BsonError {
     message: String,
     offset: usize,
     path: String,
+    too_deep: bool,
 }
 
 impl BsonError {
@@ -20,7 +21,24 @@ impl BsonError {
             message: message.into(),
             offset,
             path: String::new(),
+            too_deep: false,
         }
+    }
+
+    /// A document at `offset` is nested deeper than `depth_max` levels.
+    pub(crate) fn too_deep(depth_max: usize, offset: usize) -> BsonError {
+        BsonError {
+            too_deep: true,
+            ..BsonError::new(
+                format!("nesting exceeds the limit of {depth_max} levels"),
+                offset,
+            )
+        }
+    }
+
+    /// Whether nothing is wrong but that documents are nested too deep.
+    pub fn is_too_deep(&self) -> bool {
+        self.too_deep
     }
 
     /// The same error, with the dotted path of the element it was found in.

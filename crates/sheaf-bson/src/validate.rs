@@ -275,8 +275,7 @@ impl Walk<'_> {
             return fail("document does not end with a zero byte", start + length - 1);
         }
         if self.outer.len() >= options.depth_max {
-            let message = format!("nesting exceeds the limit of {} levels", options.depth_max);
-            return fail(message, start);
+            return Err(BsonError::too_deep(options.depth_max, start));
         }
         self.outer.push(Outer {
             end: self.end,

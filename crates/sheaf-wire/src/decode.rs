@@ -379,7 +379,10 @@ fn first_document(bytes: &[u8]) -> Result<(RawDoc<'_>, &[u8]), Error> {
             ),
         ));
     }
-    validate_prefix(bytes, &LIMITS).map_err(|e| invalid(e.to_string()))
+    validate_prefix(bytes, &LIMITS).map_err(|e| match e.is_too_deep() {
+        true => Error::new(ErrorCode::OVERFLOW, e.to_string()),
+        false => invalid(e.to_string()),
+    })
 }
 
 /// The string before the first zero byte, and what lies behind that byte.

@@ -170,7 +170,7 @@ fn refused_messages_are_answered_and_passed_over() {
         (
             "nested too deep",
             raw(0, &body_section(&deep)),
-            ErrorCode::INVALID_BSON,
+            ErrorCode::OVERFLOW,
         ),
         (
             "document too long",

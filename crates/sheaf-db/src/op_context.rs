@@ -11,7 +11,8 @@
 //!
 //! Invariant: whatever loops without a bound known to be small calls
 //! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
-//! look at the clock every 32nd time when there is a deadline.
+//! look at the clock now and then when there is a deadline: every 32nd time
+//! where rounds are short, every time where they take a millisecond.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -27,8 +28,10 @@ use crate::oplog::entry::WriteOrigin;
 use crate::retryable::SessionRow;
 use crate::txn::Transaction;
 
-/// How many calls of `check_interrupt` go by between two looks at the clock.
+/// How many calls of `check_interrupt` go by at most between two looks at the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 32;
+/// What may go by between two looks at the clock before they become more frequent.
+const CLOCK_READ_EVERY_MICROS: u64 = 1000;
 
 /// An operation in progress. Shared with whoever watches or kills it.
 #[derive(Debug)]
@@ -43,7 +46,11 @@ pub struct OpContext {
     /// 0 while nobody has killed the operation, else the code to fail with.
     bypasses_validation: AtomicBool,
     killed: AtomicI32,
-    checks: AtomicU32,
+    /// Calls of `check_interrupt` until the next look at the clock, and how many there are between two.
+    checks_left: AtomicU32,
+    checks_between: AtomicU32,
+    /// When the clock was looked at, in microseconds since the operation began.
+    clock_read: AtomicU64,
     counters: OpCounters,
     progress: Mutex<Option<Arc<OperationProgress>>>,
     waker: Mutex<Option<Waker>>,
@@ -91,7 +98,9 @@ impl OpContext {
             session_row: OnceLock::new(),
             bypasses_validation: AtomicBool::new(false),
             killed: AtomicI32::new(0),
-            checks: AtomicU32::new(0),
+            checks_left: AtomicU32::new(0),
+            checks_between: AtomicU32::new(1),
+            clock_read: AtomicU64::new(0),
             counters: OpCounters::default(),
             progress: Mutex::new(None),
             waker: Mutex::new(None),
@@ -218,20 +227,33 @@ impl OpContext {
         self.killed.load(Relaxed) != 0
     }
 
-    /// Fails when the operation was killed, or (looking at the clock every 32nd time) has outrun its time.
+    /// Fails when the operation was killed, or (looking at the clock now and then) has outrun its time.
     #[inline]
     pub fn check_interrupt(&self) -> Result<()> {
         if self.killed.load(Relaxed) != 0 {
             return Err(self.interrupted());
         }
         if self.deadline.get().is_some() {
-            let checks = self.checks.load(Relaxed);
-            self.checks.store(checks.wrapping_add(1), Relaxed);
-            if checks.is_multiple_of(CHECKS_PER_CLOCK_READ) {
-                return self.check_interrupt_now();
+            match self.checks_left.load(Relaxed).checked_sub(1) {
+                None => return self.check_clock(),
+                Some(left) => self.checks_left.store(left, Relaxed),
             }
         }
         Ok(())
+    }
+
+    /// Looks at the clock, and decides by what has gone by when to look again.
+    fn check_clock(&self) -> Result<()> {
+        let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let gone_by = now.saturating_sub(self.clock_read.swap(now, Relaxed));
+        let between = self.checks_between.load(Relaxed);
+        let between = match gone_by > CLOCK_READ_EVERY_MICROS {
+            true => between / 4,
+            false => (between * 2).clamp(1, CHECKS_PER_CLOCK_READ),
+        };
+        self.checks_between.store(between, Relaxed);
+        self.checks_left.store(between.saturating_sub(1), Relaxed);
+        self.check_interrupt_now()
     }
 
     /// As [`OpContext::check_interrupt`], always looking at the clock: for loops with long rounds.
@@ -406,6 +428,24 @@ mod tests {
             op.check_interrupt_now().unwrap_err().code(),
             ErrorCode::INTERRUPTED
         );
+    }
+
+    /// Where a round takes milliseconds, the first check behind the deadline finds it.
+    #[test]
+    fn long_rounds_look_at_the_clock_every_time() {
+        let limit = Duration::from_millis(25);
+        let op = OpContext::new().with_max_time(limit);
+        for _ in 0..100 {
+            let _ = op.check_interrupt();
+            if op.is_killed() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            if op.started().elapsed() > limit {
+                assert!(op.check_interrupt().is_err());
+            }
+        }
+        assert!(op.is_killed());
     }
 
     #[test]

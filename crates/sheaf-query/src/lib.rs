@@ -14,6 +14,7 @@ pub mod arithmetic;
 pub mod canonical;
 pub mod expression;
 pub mod interrupt;
+pub mod key_table;
 pub mod matcher;
 pub mod pipeline;
 pub mod planner;

@@ -8,13 +8,13 @@
 //!
 //! A table that outgrows the memory of a stage is given up: then every probe scans.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::path::{FieldPath, LeafArrayBehavior, for_each_value};
 use sheaf_bson::{Collator, RawValue};
+use sheaf_query::key_table::KeyTable;
 
 use crate::exec::Doc;
 
@@ -22,10 +22,22 @@ use crate::exec::Doc;
 pub(super) struct HashTable {
     path: FieldPath,
     docs: Vec<Doc>,
-    places: HashMap<Box<[u8]>, Vec<u32>>,
+    values: KeyTable,
+    /// By value: its first link and its last.
+    ends: Vec<(u32, u32)>,
+    links: Vec<Link>,
     bytes: usize,
     key: KeyStringBuilder,
 }
+
+/// A document that holds a value, and where the next one is told.
+struct Link {
+    doc: u32,
+    /// [`NO_LINK`] behind the last.
+    next: u32,
+}
+
+const NO_LINK: u32 = u32::MAX;
 
 impl HashTable {
     /// `None` for a path that is no path.
@@ -33,7 +45,9 @@ impl HashTable {
         Some(HashTable {
             path: FieldPath::parse(path).ok()?,
             docs: Vec::new(),
-            places: HashMap::new(),
+            values: KeyTable::new(),
+            ends: Vec::new(),
+            links: Vec::new(),
             bytes: 0,
             key: KeyStringBuilder::new(Directions::ascending()),
         })
@@ -44,28 +58,34 @@ impl HashTable {
     pub(super) fn add(&mut self, doc: Doc, collator: Option<&Collator>, bytes_max: usize) -> bool {
         let place = self.docs.len() as u32;
         let raw = doc.as_raw();
-        let (key, places, bytes) = (&mut self.key, &mut self.places, &mut self.bytes);
+        let (key, values, bytes) = (&mut self.key, &mut self.values, &mut self.bytes);
+        let (ends, links) = (&mut self.ends, &mut self.links);
         let _ = for_each_value::<(), _>(raw, &self.path, LeafArrayBehavior::Traverse, |item| {
             if let Some(value) = item.value() {
                 key.reset();
                 key.append_with(value, collator);
-                match places.get_mut(key.as_bytes()) {
-                    Some(list) if list.last() == Some(&place) => {}
-                    Some(list) => {
-                        list.push(place);
-                        *bytes += 4;
-                    }
-                    None => {
-                        *bytes += key.as_bytes().len() + 64;
-                        places.insert(key.as_bytes().into(), vec![place]);
-                    }
+                let (at, is_new) = values.insert(key.as_bytes());
+                let link = links.len() as u32;
+                if is_new {
+                    *bytes += key.as_bytes().len() + 64;
+                    ends.push((link, link));
+                } else if links[ends[at].1 as usize].doc == place {
+                    return ControlFlow::Continue(());
+                } else {
+                    *bytes += size_of::<Link>();
+                    links[ends[at].1 as usize].next = link;
+                    ends[at].1 = link;
                 }
+                links.push(Link {
+                    doc: place,
+                    next: NO_LINK,
+                });
             }
             ControlFlow::Continue(())
         });
         self.bytes += doc.len() + size_of::<Doc>();
         self.docs.push(doc);
-        self.bytes <= bytes_max && self.docs.len() < u32::MAX as usize
+        self.bytes <= bytes_max && self.links.len() < NO_LINK as usize / 2
     }
 
     /// The documents that hold one of the values, each once, in the order in which they were added.
@@ -78,8 +98,11 @@ impl HashTable {
         for value in values {
             self.key.reset();
             self.key.append_with(*value, collator);
-            if let Some(places) = self.places.get(self.key.as_bytes()) {
-                found.extend(places);
+            let first = self.values.find(self.key.as_bytes());
+            let mut next = first.map_or(NO_LINK, |at| self.ends[at].0);
+            while let Some(link) = self.links.get(next as usize) {
+                found.push(link.doc);
+                next = link.next;
             }
         }
         if values.len() > 1 {

@@ -505,13 +505,23 @@ fn code_of(test: &TestDb, stages: &str) -> i32 {
 #[test]
 fn bombs_end_in_an_error() {
     let test = large(40, 500_000);
-    // 20 MB in one document: the join's own limit, unless the matches leave it one by one.
+    // 20 MB in one document: too much for a result, unless the matches leave it one by one or do not leave it.
     let join = "{$lookup: {from: 'c', localField: 'k', foreignField: 'k', as: 'j'}}";
-    assert_eq!(code_of(&test, &format!("[{{$limit: 2}}, {join}]")), 4568);
+    assert_eq!(code_of(&test, &format!("[{{$limit: 2}}, {join}]")), 10334);
+    let counted = format!("[{{$limit: 2}}, {join}, {{$project: {{n: {{$size: '$j'}}}}}}]");
+    assert_eq!(code_of(&test, &counted), 0);
     let unwound = format!("[{{$limit: 2}}, {join}, {{$unwind: '$j'}}, {{$count: 'n'}}]");
     assert_eq!(code_of(&test, &unwound), 0);
     let pipeline = "[{$limit: 1}, {$lookup: {from: 'c', pipeline: [], as: 'j'}}]";
-    assert_eq!(code_of(&test, pipeline), 4568);
+    assert_eq!(code_of(&test, pipeline), 10334);
+    // 120 MB are more than a join may put together.
+    let three = "{$set: {k: [1, 2, 3]}}, {$unwind: '$k'}";
+    let pipeline = format!(
+        "[{{$limit: 1}}, {{$lookup: {{from: 'c', pipeline: [{three}], as: 'j'}}}}, {{$project: {{n: {{$size: '$j'}}}}}}]"
+    );
+    let test = large(75, 500_000);
+    assert_eq!(code_of(&test, &pipeline), 4568);
+    let test = large(40, 500_000);
     assert_eq!(code_of(&test, "[{$facet: {a: []}}]"), 10334);
     // 6 times 20 MB: more than a facet may hold before its document is built.
     let many: Vec<String> = (0..6).map(|f| format!("f{f}: []")).collect();

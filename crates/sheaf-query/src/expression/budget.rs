@@ -126,7 +126,13 @@ pub(super) fn heap_bytes(value: &EvalValue<'_>) -> usize {
     let EvalValue::Owned(value) = value else {
         return 0;
     };
-    match value.as_raw() {
+    raw_bytes(value.as_raw())
+}
+
+/// Bytes that a value holds on the heap once it is no longer borrowed, roughly.
+#[inline]
+pub(super) fn raw_bytes(value: RawValue<'_>) -> usize {
+    match value {
         RawValue::String(s) | RawValue::Symbol(s) | RawValue::JavaScript(s) => s.len(),
         RawValue::Document(d) => d.len_bytes(),
         RawValue::Array(a) => a.len_bytes(),

@@ -15,18 +15,29 @@ use super::{Expression, budget, location};
 pub(crate) struct Merged {
     fields: Vec<(String, Value)>,
     places: HashMap<String, usize>,
+    bytes: usize,
 }
 
 impl Merged {
     /// Sets a field; a field that is there keeps its place.
     pub(crate) fn set(&mut self, name: &str, value: RawValue<'_>) {
         match self.places.get(name) {
-            Some(&at) => self.fields[at].1 = value.to_value(),
+            Some(&at) => {
+                let before = std::mem::replace(&mut self.fields[at].1, value.to_value());
+                self.bytes -= field_bytes(name, before.as_raw());
+                self.bytes += field_bytes(name, value);
+            }
             None => {
+                self.bytes += field_bytes(name, value);
                 self.places.insert(name.to_owned(), self.fields.len());
                 self.fields.push((name.to_owned(), value.to_value()));
             }
         }
+    }
+
+    /// Bytes that it takes, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Sets all fields of a document.
@@ -43,6 +54,11 @@ impl Merged {
         }
         out.finish()
     }
+}
+
+/// Bytes that a field takes: its value, and its name twice over.
+fn field_bytes(name: &str, value: RawValue<'_>) -> usize {
+    2 * name.len() + 128 + budget::raw_bytes(value)
 }
 
 /// All operands (or the elements of the only one) as one document; null and missing are passed over.

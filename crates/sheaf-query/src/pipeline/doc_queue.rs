@@ -80,12 +80,14 @@ impl DocQueue {
             return Ok(());
         };
         let before = store.records.bytes_written();
-        for doc in self.memory.drain(..) {
-            store
-                .records
-                .push(&store.written.to_be_bytes(), doc.as_bytes())?;
+        // What an interruption leaves stays here, to be freed with the queue.
+        while let Some(doc) = self.memory.front() {
+            env.check_interrupt()?;
+            let key = store.written.to_be_bytes();
+            store.records.push(&key, doc.as_bytes())?;
             store.written += 1;
             store.left += 1;
+            self.memory.pop_front();
         }
         self.bytes = 0;
         self.spilled += store.records.bytes_written().saturating_sub(before);

@@ -34,6 +34,9 @@ use super::unwind::Unwinder;
 /// Largest document that a pipeline gives.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Largest document that passes from stage to stage: what `$lookup` or `$facet` may put together, and some more.
+const PASSING_BYTES_MAX: usize = 128 * 1024 * 1024;
+
 /// Where a pipeline's documents come from.
 pub trait DocSource {
     /// The next document, valid until the next call; `None` at the end.
@@ -139,6 +142,8 @@ pub struct PipelineExec {
     counts: Vec<StageCounts>,
     timed: bool,
     output: VecDeque<DocBuf>,
+    /// How large a result may be.
+    result_bytes_max: usize,
     feed: Feed,
     /// Stages before this one need no more documents: a limit behind them is reached.
     closed: usize,
@@ -190,6 +195,19 @@ fn start(stages: &[Stage]) -> Vec<Running> {
     running
 }
 
+fn check_size(doc: &DocBuf, bytes_max: usize) -> Result<()> {
+    if doc.len_bytes() > bytes_max {
+        return Err(Error::new(
+            ErrorCode::BSON_OBJECT_TOO_LARGE,
+            format!(
+                "a pipeline's document of {} bytes is larger than the {bytes_max} that it may have here",
+                doc.len_bytes()
+            ),
+        ));
+    }
+    Ok(())
+}
+
 impl PipelineExec {
     /// Stages at their beginning.
     pub fn new(stages: &[Stage]) -> PipelineExec {
@@ -198,9 +216,18 @@ impl PipelineExec {
             counts: vec![StageCounts::default(); stages.len()],
             timed: false,
             output: VecDeque::new(),
+            result_bytes_max: DOCUMENT_BYTES_MAX,
             feed: Feed::Source,
             closed: 0,
             pending_below: 0,
+        }
+    }
+
+    /// Stages at their beginning, whose results go into a document of another stage.
+    pub(super) fn within(stages: &[Stage]) -> PipelineExec {
+        PipelineExec {
+            result_bytes_max: PASSING_BYTES_MAX,
+            ..PipelineExec::new(stages)
         }
     }
 
@@ -452,6 +479,9 @@ impl PipelineExec {
             if !passes {
                 return Ok(());
             }
+            if let Doc::Owned(made) = &doc {
+                check_size(made, PASSING_BYTES_MAX)?;
+            }
             at += 1;
         }
     }
@@ -461,15 +491,7 @@ impl PipelineExec {
             Doc::Borrowed(doc) => doc.to_buf(),
             Doc::Owned(doc) => doc,
         };
-        if doc.len_bytes() > DOCUMENT_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::BSON_OBJECT_TOO_LARGE,
-                format!(
-                    "a pipeline's result of {} bytes is larger than the {DOCUMENT_BYTES_MAX} that a document may have",
-                    doc.len_bytes()
-                ),
-            ));
-        }
+        check_size(&doc, self.result_bytes_max)?;
         self.output.push_back(doc);
         Ok(())
     }

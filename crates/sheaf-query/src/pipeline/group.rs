@@ -5,7 +5,6 @@
 //! out in the order in which they were first met, though no one may rely on it: when memory was too
 //! small for all groups they come in the order of their keys.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
@@ -13,8 +12,11 @@ use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{EvalContext, EvalValue, Expression, VariableScope, location, parse};
+use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
+use crate::sort::chunks::Chunks;
 
+use super::BLOCKING_BYTES_MAX;
 use super::accumulator::{Accumulator, AccumulatorFeed, AccumulatorSpec};
 use super::environment::{Environment, SpillStats, SpillStore, SpilledRecord};
 use super::unwind::Unwind;
@@ -132,8 +134,74 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
     })
 }
 
-/// A group: its `_id` and the states of its accumulators.
-type State = (Value, Vec<Accumulator>);
+/// Groups whose states stand together.
+const BLOCK: usize = 512;
+
+/// `_id`s and states of accumulators by a group's number.
+///
+/// States stand in blocks: none of them moves when there are more groups, and few pieces of memory are
+/// taken and given back for many groups.
+#[derive(Default)]
+struct Groups {
+    ids: Vec<Value>,
+    blocks: Vec<Vec<Accumulator>>,
+}
+
+impl Groups {
+    /// Adds a group.
+    /// Errors: a state that does not begin.
+    fn begin(&mut self, group: &Group, id: RawValue<'_>) -> Result<()> {
+        if self.ids.len().is_multiple_of(BLOCK) {
+            self.blocks.push(Vec::new());
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            for field in &group.fields {
+                block.push(field.accumulator.start(id)?);
+            }
+        }
+        self.ids.push(id.to_value());
+        Ok(())
+    }
+
+    /// The states of a group of `fields` fields.
+    #[inline]
+    fn states(&mut self, at: usize, fields: usize) -> &mut [Accumulator] {
+        let first = at % BLOCK * fields;
+        &mut self.blocks[at / BLOCK][first..first + fields]
+    }
+
+    /// All groups of `fields` fields, by number.
+    fn into_groups(self, fields: usize) -> GroupsInOrder {
+        GroupsInOrder {
+            ids: self.ids.into_iter(),
+            blocks: self.blocks.into_iter(),
+            block: Vec::new().into_iter(),
+            fields,
+        }
+    }
+}
+
+/// Gives groups one by one; a block is freed when its last group was given.
+struct GroupsInOrder {
+    ids: std::vec::IntoIter<Value>,
+    blocks: std::vec::IntoIter<Vec<Accumulator>>,
+    block: std::vec::IntoIter<Accumulator>,
+    fields: usize,
+}
+
+impl Iterator for GroupsInOrder {
+    type Item = (Value, Vec<Accumulator>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let id = self.ids.next()?;
+        if self.block.as_slice().is_empty()
+            && let Some(block) = self.blocks.next()
+        {
+            self.block = block.into_iter();
+        }
+        Some((id, self.block.by_ref().take(self.fields).collect()))
+    }
+}
 
 /// The running state of a `$group`.
 ///
@@ -143,8 +211,8 @@ type State = (Value, Vec<Accumulator>);
 /// ```
 pub(super) struct Grouper {
     group: Arc<Group>,
-    places: HashMap<Box<[u8]>, usize>,
-    groups: Vec<State>,
+    places: KeyTable,
+    groups: Groups,
     bytes: usize,
     /// By field: what the states hold, and the most that they held.
     state_bytes: Vec<(usize, usize)>,
@@ -158,7 +226,7 @@ pub(super) struct Grouper {
 enum Output {
     /// Documents still come.
     None,
-    Memory(std::vec::IntoIter<State>),
+    Memory(GroupsInOrder),
     /// The record that belongs to the next group, already read.
     Store(Option<SpilledRecord>),
 }
@@ -169,8 +237,8 @@ impl Grouper {
             feeds: group.fields.iter().map(|f| f.accumulator.feed()).collect(),
             state_bytes: vec![(0, 0); group.fields.len()],
             group,
-            places: HashMap::new(),
-            groups: Vec::new(),
+            places: KeyTable::new(),
+            groups: Groups::default(),
             bytes: 0,
             key: KeyStringBuilder::new(Directions::default()),
             store: None,
@@ -185,7 +253,8 @@ impl Grouper {
         let group = Arc::clone(&self.group);
         let id = group.id.evaluate_on(doc)?;
         let at = self.place(id.as_raw().unwrap_or(RawValue::Null))?;
-        let states = group.fields.iter().zip(&mut self.groups[at].1);
+        let states = self.groups.states(at, group.fields.len());
+        let states = group.fields.iter().zip(states);
         for (((field, state), feed), bytes) in
             states.zip(&mut self.feeds).zip(&mut self.state_bytes)
         {
@@ -224,7 +293,8 @@ impl Grouper {
                         place
                     }
                 };
-                let states = unwound.arguments.iter().zip(&mut self.groups[place].1);
+                let states = self.groups.states(place, unwound.arguments.len());
+                let states = unwound.arguments.iter().zip(states);
                 for (((argument, state), feed), bytes) in
                     states.zip(&mut self.feeds).zip(&mut self.state_bytes)
                 {
@@ -247,17 +317,14 @@ impl Grouper {
         let group = &self.group;
         self.key.reset();
         self.key.append_with(id, group.collator.as_deref());
-        if let Some(at) = self.places.get(self.key.as_bytes()) {
-            return Ok(*at);
+        let key = self.key.as_bytes();
+        let (at, is_new) = self.places.insert(key);
+        if is_new {
+            // The entry, its key twice over (here and in _id), and the accumulators.
+            self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
+            self.groups.begin(group, id)?;
         }
-        let key: Box<[u8]> = self.key.as_bytes().into();
-        // The entry, its key twice over (here and in _id), and the accumulators.
-        self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
-        self.places.insert(key, self.groups.len());
-        let states = group.fields.iter().map(|f| f.accumulator.start(id));
-        let states = states.collect::<Result<_>>()?;
-        self.groups.push((id.to_value(), states));
-        Ok(self.groups.len() - 1)
+        Ok(at)
     }
 
     /// Writes the groups so far to disk and begins anew.
@@ -270,25 +337,28 @@ impl Grouper {
             Some(store) => store,
             None => self.store.insert(env.spill("$group")?),
         };
-        let mut places: Vec<(Box<[u8]>, usize)> = self.places.drain().collect();
-        places.sort_unstable();
-        let mut groups: Vec<Option<State>> = self.groups.drain(..).map(Some).collect();
-        store.begin_run()?;
-        for (key, at) in places {
+        // What an interruption leaves stays here, to be freed with the stage.
+        let groups = &mut self.groups;
+        let mut ordered = Chunks::default();
+        for place in self.places.keys().zip(0..) {
             env.check_interrupt()?;
-            let Some((id, states)) = groups[at].take() else {
-                continue;
-            };
+            ordered.push(place);
+        }
+        store.begin_run()?;
+        for (key, at) in ordered.take() {
+            env.check_interrupt()?;
             let mut payload = DocBuilder::new();
-            payload.append("_id", &id);
+            payload.append("_id", &std::mem::take(&mut groups.ids[at]));
             payload.begin_array("s");
-            for state in states {
-                payload.push(state.into_partial().as_raw());
+            for state in groups.states(at, self.group.fields.len()) {
+                payload.push(state.take_partial().as_raw());
             }
             payload.end();
-            store.push(&key, payload.finish().as_bytes())?;
+            store.push(key, payload.finish().as_bytes())?;
             self.stats.records += 1;
         }
+        self.places = KeyTable::new();
+        self.groups = Groups::default();
         self.stats.count(self.bytes, store.bytes_written());
         self.bytes = 0;
         Ok(())
@@ -300,13 +370,16 @@ impl Grouper {
             if self.store.is_some() {
                 self.spill(env)?;
             }
-            self.places = HashMap::new();
+            self.places = KeyTable::new();
             for (now, most) in &mut self.state_bytes {
                 *most = (*most).max(*now);
             }
             self.output = match &mut self.store {
                 Some(store) => Output::Store(store.next()?),
-                None => Output::Memory(std::mem::take(&mut self.groups).into_iter()),
+                None => {
+                    let groups = std::mem::take(&mut self.groups);
+                    Output::Memory(groups.into_groups(self.group.fields.len()))
+                }
             };
         }
         let state = match &mut self.output {
@@ -314,7 +387,7 @@ impl Grouper {
             Output::None => None,
             Output::Store(next) => match (next.take(), &mut self.store) {
                 (Some(first), Some(store)) => {
-                    let (state, after) = merged(&self.group, &mut **store, first)?;
+                    let (state, after) = merged(&self.group, &mut **store, first, env)?;
                     *next = after;
                     Some(state)
                 }
@@ -401,7 +474,8 @@ fn merged(
     group: &Group,
     store: &mut dyn SpillStore,
     first: SpilledRecord,
-) -> Result<(State, Option<SpilledRecord>)> {
+    env: &dyn Environment,
+) -> Result<((Value, Vec<Accumulator>), Option<SpilledRecord>)> {
     let damaged = || {
         Error::new(
             ErrorCode::INTERNAL_ERROR,
@@ -418,11 +492,21 @@ fn merged(
     let states = group.fields.iter().map(|f| f.accumulator.start(id));
     let mut states: Vec<Accumulator> = states.collect::<Result<_>>()?;
     let id = id.to_value();
-    let mut payload = payload;
+    let (mut payload, mut bytes) = (payload, 0);
     loop {
+        env.check_interrupt()?;
         let partials = payload.get("s").and_then(|s| s.as_array());
         for (state, partial) in states.iter_mut().zip(partials.ok_or_else(damaged)?) {
-            state.merge(partial)?;
+            bytes += state.merge(partial)?;
+        }
+        // One group cannot be spilled in part.
+        if bytes > BLOCKING_BYTES_MAX {
+            return Err(Error::new(
+                ErrorCode::EXCEEDED_MEMORY_LIMIT,
+                format!(
+                    "the accumulators of one group of $group hold more than {BLOCKING_BYTES_MAX} bytes; gather fewer or smaller values in a group"
+                ),
+            ));
         }
         match store.next()? {
             Some(record) if record.key == first.key => payload = read(&record)?,

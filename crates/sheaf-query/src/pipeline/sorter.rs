@@ -29,6 +29,8 @@ pub(super) struct Sorter {
     limit: u64,
     best: BinaryHeap<Entry>,
     chunks: Chunks<Entry>,
+    /// What is being written to disk.
+    spilling: Option<Merge<Entry>>,
     bytes: usize,
     count: u64,
     scratch: SortKey,
@@ -80,6 +82,7 @@ impl Sorter {
             limit: limit.unwrap_or(u64::MAX),
             best: BinaryHeap::new(),
             chunks: Chunks::default(),
+            spilling: None,
             bytes: 0,
             count: 0,
             scratch: SortKey::new(),
@@ -136,15 +139,17 @@ impl Sorter {
             None => self.store.insert(env.spill("$sort")?),
         };
         store.begin_run()?;
+        // What an interruption leaves stays here, to be freed with the stage.
+        let entries = self.spilling.insert(self.chunks.take());
         // What is behind the limit in a run is behind the limit in all.
-        for (at, entry) in self.chunks.take().enumerate() {
-            if at as u64 >= self.limit {
-                break;
-            }
+        for (at, entry) in entries.enumerate() {
             env.check_interrupt()?;
-            store.push(&entry.key, entry.doc.as_bytes())?;
-            self.stats.records += 1;
+            if (at as u64) < self.limit {
+                store.push(&entry.key, entry.doc.as_bytes())?;
+                self.stats.records += 1;
+            }
         }
+        self.spilling = None;
         self.stats.count(self.bytes, store.bytes_written());
         self.bytes = 0;
         Ok(())

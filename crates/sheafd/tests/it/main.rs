@@ -5,6 +5,7 @@
 
 mod bad_commands;
 mod bad_writes;
+mod bombs;
 mod bulk_write;
 mod causal;
 mod client;

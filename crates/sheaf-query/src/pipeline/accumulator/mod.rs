@@ -18,7 +18,6 @@
 //! and deviations up to rounding).
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
@@ -28,6 +27,7 @@ use sheaf_bson::{ArrayBuilder, Collator, RawDoc, RawValue, Value, compare_values
 
 use crate::arithmetic::{Number, Sum};
 use crate::expression::{EvalValue, Expression, Merged, location};
+use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
 use crate::sort::{SortKeyGenerator, SortPattern};
 
@@ -124,6 +124,14 @@ pub(super) static TABLE: &[(&str, AccumulatorKind)] = &[
     ("$topN", AccumulatorKind::TopN),
 ];
 
+impl AccumulatorKind {
+    /// `$name`.
+    fn name(self) -> &'static str {
+        let found = TABLE.iter().find(|(_, kind)| *kind == self);
+        found.map_or("an accumulator", |(name, _)| name)
+    }
+}
+
 /// A parsed accumulator, `{$sum: "$x"}`.
 #[derive(Debug, Clone)]
 pub struct AccumulatorSpec {
@@ -154,7 +162,7 @@ impl AccumulatorSpec {
         };
         Ok(match self.kind {
             AccumulatorKind::AddToSet | AccumulatorKind::SetUnion => Accumulator::Set {
-                seen: HashSet::new(),
+                seen: KeyTable::new(),
                 values: ArrayBuilder::new(),
                 of_arrays: self.kind == AccumulatorKind::SetUnion,
                 collator: self.collator.clone(),
@@ -307,7 +315,7 @@ pub(crate) enum Accumulator {
     /// `$addToSet`, and `$setUnion` of arrays.
     Set {
         /// KeyStrings of the values.
-        seen: HashSet<Vec<u8>>,
+        seen: KeyTable,
         /// The values, as first met.
         values: ArrayBuilder,
         /// `$setUnion`.
@@ -357,23 +365,21 @@ fn check(name: &str, bytes: usize) -> Result<()> {
 }
 
 fn add_to_set(
-    seen: &mut HashSet<Vec<u8>>,
+    seen: &mut KeyTable,
     values: &mut ArrayBuilder,
     raw: RawValue<'_>,
     collator: Option<&Collator>,
 ) -> Result<usize> {
     let mut key = KeyStringBuilder::new(Directions::default());
     key.append_with(raw, collator);
-    if seen.contains(key.as_bytes()) {
+    let key = key.as_bytes();
+    if !seen.insert(key).1 {
         return Ok(0);
     }
-    let (key, _) = key.finish();
     let before = values.current_len();
     values.push(raw);
     check("$addToSet", values.current_len())?;
-    let grown = values.current_len() - before + key.len() + 48;
-    seen.insert(key);
-    Ok(grown)
+    Ok(values.current_len() - before + key.len() + 48)
 }
 
 fn append_all(name: &str, values: &mut ArrayBuilder, raw: RawValue<'_>) -> Result<usize> {
@@ -459,8 +465,10 @@ impl Accumulator {
             Accumulator::MergeObjects(merged) => match value.non_null() {
                 None => Ok(0),
                 Some(RawValue::Document(doc)) => {
+                    let before = merged.bytes();
                     merged.merge(doc);
-                    Ok(doc.len_bytes())
+                    check("$mergeObjects", merged.bytes())?;
+                    Ok(merged.bytes().saturating_sub(before))
                 }
                 Some(other) => Err(location(
                     40400,
@@ -483,12 +491,19 @@ impl Accumulator {
                 {
                     return Ok(0);
                 }
-                Ok(ranked.add(key, raw.unwrap_or(RawValue::Null)))
+                let grown = ranked.add(key, raw.unwrap_or(RawValue::Null));
+                check(kind.name(), ranked.bytes())?;
+                Ok(grown)
             }
             Accumulator::Quantiles { numbers, .. } => Ok(raw
                 .and_then(Number::from_raw)
                 .map_or(0, |number| numbers.add(number.to_f64()))),
         }
+    }
+
+    /// As [`Accumulator::into_partial`]; what is left is the state of nothing.
+    pub fn take_partial(&mut self) -> Value {
+        std::mem::replace(self, Accumulator::First(None)).into_partial()
     }
 
     /// The state as a value that [`Accumulator::merge`] takes: for writing it to disk.
@@ -553,16 +568,20 @@ impl Accumulator {
             }),
             Accumulator::MergeObjects(merged) => {
                 let doc = partial.as_document().ok_or_else(broken)?;
+                let before = merged.bytes();
                 merged.merge(doc);
-                Ok(doc.len_bytes())
+                check("$mergeObjects", merged.bytes())?;
+                Ok(merged.bytes().saturating_sub(before))
             }
             Accumulator::StdDev(deviation, _) => {
                 let other = array.and_then(Deviation::from_partial);
                 deviation.merge(&other.ok_or_else(broken)?);
                 Ok(0)
             }
-            Accumulator::Ranked(ranked, _) => {
-                array.and_then(|a| ranked.merge(a)).ok_or_else(broken)
+            Accumulator::Ranked(ranked, kind) => {
+                let grown = array.and_then(|a| ranked.merge(a)).ok_or_else(broken)?;
+                check(kind.name(), ranked.bytes())?;
+                Ok(grown)
             }
             Accumulator::Quantiles { numbers, .. } => {
                 let other = partial.as_document().and_then(Quantiles::from_partial);

@@ -41,6 +41,11 @@ impl Ranked {
         }
     }
 
+    /// Bytes that are kept, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn entry_bytes(key: &[u8], value: RawValue<'_>) -> usize {
         key.len() + size(value) + 64
     }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, compare_values_with, doc};
 
@@ -20,12 +20,12 @@ use crate::arithmetic::Number;
 use crate::expression::location;
 use crate::expression::projection_exec::ProjectionExec;
 use crate::matcher::Dependencies;
-use crate::pipeline::Stage;
 use crate::pipeline::accumulator::AccumulatorFeed;
 use crate::pipeline::doc_queue::DocQueue;
 use crate::pipeline::environment::Environment;
 use crate::pipeline::group::Group;
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
+use crate::pipeline::{BLOCKING_BYTES_MAX, Stage};
 
 use super::bucket::{is_expression, sort_by};
 use super::granularity::Granularity;
@@ -308,7 +308,7 @@ impl StageExec for Running {
         } else {
             self.size
         };
-        let (mut taken, mut last) = (0u64, first.clone());
+        let (mut taken, mut last, mut bytes) = (0u64, first.clone(), 0);
         let mut boundary: Option<f64> = None;
         loop {
             let Some((key, _)) = &self.head else { break };
@@ -336,7 +336,15 @@ impl StageExec for Running {
             }
             for ((field, feed), state) in output.fields.iter().zip(&mut self.feeds).zip(&mut states)
             {
-                feed.feed(&field.accumulator, doc.as_raw(), state)?;
+                bytes += feed.feed(&field.accumulator, doc.as_raw(), state)?;
+            }
+            if bytes > BLOCKING_BYTES_MAX {
+                return Err(Error::new(
+                    ErrorCode::EXCEEDED_MEMORY_LIMIT,
+                    format!(
+                        "the accumulators of one bucket of {NAME} hold more than {BLOCKING_BYTES_MAX} bytes; ask for more buckets, or for smaller values"
+                    ),
+                ));
             }
             last = key;
             taken += 1;

@@ -7,16 +7,19 @@
 //! ```
 //!
 //! The input is read once, and each document is pushed through every pipeline
-//! before the next is read.
+//! before the next is read. So all of them hold their documents at once: of more
+//! than a few pipelines none may hold as much as a stage may by itself.
 
 use std::sync::Arc;
 
-use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::location;
 use crate::matcher::Dependencies;
-use crate::pipeline::environment::Environment;
+use crate::pipeline::environment::{
+    Environment, ForeignCounts, ForeignCursor, ForeignRequest, JoinRequest, SpillStore,
+};
 use crate::pipeline::exec::PipelineExec;
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
 use crate::pipeline::{Pipeline, Stage};
@@ -24,6 +27,9 @@ use crate::pipeline::{Pipeline, Stage};
 const NAME: &str = "$facet";
 /// What the arrays may take together before the document is built.
 const OUTPUT_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// So many pipelines may each hold what a stage may hold; more share it.
+const FULL_SHARES: usize = 8;
 
 /// A parsed `$facet`.
 #[derive(Debug, Clone)]
@@ -131,7 +137,7 @@ impl PipelineStage for Facet {
 
     fn start(&self) -> Box<dyn StageExec> {
         let running = self.facets.iter().map(|(_, stages)| Running {
-            exec: PipelineExec::new(stages),
+            exec: PipelineExec::within(stages),
             out: ArrayBuilder::new(),
         });
         Box::new(FacetExec {
@@ -168,8 +174,63 @@ impl FacetExec {
     }
 }
 
+/// The world around one of several pipelines: that of the stage, with a share of its memory.
+struct Share<'e> {
+    env: &'e dyn Environment,
+    bytes_max: usize,
+}
+
+impl<'e> Share<'e> {
+    fn of(env: &'e dyn Environment, pipelines: usize) -> Share<'e> {
+        let all = env.memory_bytes_max();
+        Share {
+            env,
+            bytes_max: all.min(all.saturating_mul(FULL_SHARES) / pipelines.max(1)),
+        }
+    }
+}
+
+impl Environment for Share<'_> {
+    fn check_interrupt(&self) -> Result<()> {
+        self.env.check_interrupt()
+    }
+
+    fn memory_bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    fn spill(&self, stage: &'static str) -> Result<Box<dyn SpillStore>> {
+        self.env.spill(stage)
+    }
+
+    fn open(&self, request: &ForeignRequest<'_>) -> Result<ForeignCursor> {
+        self.env.open(request)
+    }
+
+    fn open_join(&self, request: &JoinRequest<'_>) -> Result<ForeignCursor> {
+        self.env.open_join(request)
+    }
+
+    fn probe(&self, cursor: &mut ForeignCursor, values: &[RawValue<'_>]) -> Result<()> {
+        self.env.probe(cursor, values)
+    }
+
+    fn advance<'c>(&self, cursor: &'c mut ForeignCursor) -> Result<Option<RawDoc<'c>>> {
+        self.env.advance(cursor)
+    }
+
+    fn foreign_counts(&self, cursor: &ForeignCursor) -> ForeignCounts {
+        self.env.foreign_counts(cursor)
+    }
+
+    fn random(&self) -> u64 {
+        self.env.random()
+    }
+}
+
 impl StageExec for FacetExec {
     fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Pushed> {
+        let env = &Share::of(env, self.running.len());
         let mut wanted = false;
         for running in &mut self.running {
             if running.exec.wants_input() {
@@ -189,6 +250,7 @@ impl StageExec for FacetExec {
     }
 
     fn end(&mut self, env: &dyn Environment) -> Result<()> {
+        let env = &Share::of(env, self.running.len());
         let mut result = DocBuilder::new();
         for at in 0..self.running.len() {
             let running = &mut self.running[at];
@@ -204,15 +266,6 @@ impl StageExec for FacetExec {
             result.append(name, &running.out.finish());
         }
         let result = result.finish();
-        if result.len_bytes() > crate::pipeline::exec::DOCUMENT_BYTES_MAX + 16 * 1024 {
-            return Err(Error::new(
-                ErrorCode::BSON_OBJECT_TOO_LARGE,
-                format!(
-                    "the document that $facet builds has {} bytes, more than a document may have",
-                    result.len_bytes()
-                ),
-            ));
-        }
         self.result = Some(result);
         Ok(())
     }

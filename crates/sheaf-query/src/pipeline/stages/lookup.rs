@@ -31,7 +31,7 @@ const NAME: &str = "$lookup";
 /// What the results of a pipeline that is the same for all documents may take to be kept.
 const CACHE_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// How large a joined document may become, beside its own fields, before it leaves the stage.
-const JOINED_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+const JOINED_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// A parsed `$lookup`.
 #[derive(Debug, Clone)]

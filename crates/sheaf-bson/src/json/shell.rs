@@ -8,7 +8,7 @@ use crate::raw::{RawArray, RawDoc};
 use crate::raw_value::RawValue;
 use crate::value::{ArrayBuf, DocBuf, Value};
 
-/// A value in shell style: `{ a: 1, b: "x" }`. Int and long look alike, as in MongoDB's messages.
+/// A value in shell style: `{ a: 1, b: "x" }`. Int, long and decimal look alike, as in MongoDB's messages.
 pub fn shell<'a>(value: impl Into<RawValue<'a>>) -> String {
     let mut out = String::new();
     write_shell(&mut out, value.into());
@@ -96,7 +96,8 @@ impl Printer {
             RawValue::Timestamp(t) => write!(out, "Timestamp({}, {})", t.time, t.increment),
             RawValue::Int64(n) if self.typed => write!(out, "NumberLong({n})"),
             RawValue::Int64(n) => write!(out, "{n}"),
-            RawValue::Decimal128(d) => write!(out, "NumberDecimal(\"{d}\")"),
+            RawValue::Decimal128(d) if self.typed => write!(out, "NumberDecimal(\"{d}\")"),
+            RawValue::Decimal128(d) => write!(out, "{d}"),
             RawValue::MinKey => out.write_str("MinKey"),
             RawValue::MaxKey => out.write_str("MaxKey"),
         }

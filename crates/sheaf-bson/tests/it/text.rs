@@ -52,10 +52,7 @@ fn shell_style() {
         (Value::MinKey, "MinKey"),
         (Value::MaxKey, "MaxKey"),
         (Value::Undefined, "undefined"),
-        (
-            Value::Decimal128("1.50".parse().unwrap()),
-            r#"NumberDecimal("1.50")"#,
-        ),
+        (Value::Decimal128("1.50".parse().unwrap()), "1.50"),
     ];
     for (value, expected) in cases {
         assert_eq!(json::shell(&value), expected);

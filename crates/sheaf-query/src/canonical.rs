@@ -30,6 +30,8 @@ pub struct FindSpec<'a> {
     pub projection: Option<RawDoc<'a>>,
     /// The projection is a pipeline's inclusion, whatever it names.
     pub inclusion: bool,
+    /// Who reads the projected documents takes a missing field for null.
+    pub null_serves: bool,
     /// Documents passed over first.
     pub skip: u64,
     /// `None` is unlimited, and so is 0.
@@ -105,6 +107,8 @@ pub struct CanonicalQuery {
     pub projection: Option<Arc<Projection>>,
     /// The projection as the user gave it.
     pub projection_spec: DocBuf,
+    /// A projection may give null for a missing field: keys tell enough.
+    pub null_serves: bool,
     /// The filter as the user gave it.
     pub filter_spec: DocBuf,
     /// Documents passed over first.
@@ -188,6 +192,7 @@ impl CanonicalQuery {
             sort_spec: sort_doc.to_buf(),
             projection: projection.map(Arc::new),
             projection_spec: projection_doc.to_buf(),
+            null_serves: spec.null_serves,
             filter_spec: filter_doc.to_buf(),
             skip: spec.skip,
             limit: spec.limit.filter(|&limit| limit > 0),

@@ -31,6 +31,7 @@ pub(super) fn plan(
             sort: prefix.sort.as_ref().map(DocBuf::as_raw),
             projection: projection.map(DocBuf::as_raw),
             inclusion: prefix.inclusion,
+            null_serves: prefix.null_serves,
             skip: prefix.skip,
             limit: prefix.limit,
             hint: hint.cloned(),
@@ -58,43 +59,49 @@ pub(super) fn plan(
         .dependencies
         .as_ref()
         .is_none_or(|dependencies| dependencies.whole_document);
-    let Some(projection) = prefix.dependency_projection().filter(|_| !whole) else {
-        return Ok((query, None));
-    };
+    let dependencies = prefix.dependency_projection().filter(|_| !whole);
     if let Some(distinct) = prefix.distinct.as_ref().filter(|_| hint.is_none()) {
         for order in orders_of(distinct, prefix) {
-            let sorted = CursorPrefix {
-                sort: Some(order),
-                ..prefix.clone()
-            };
-            let query = sorted_query(cx, &sorted)?;
-            if let Some(solution) = one_of_each(distinct, &query, &params)? {
-                return Ok((Arc::new(query), Some(solution)));
+            // Keys alone first, then documents.
+            for projection in dependencies.iter().map(Some).chain([None]) {
+                let query = sorted_query(cx, prefix, &order, projection)?;
+                if let Some(solution) = one_of_each(distinct, &query, &params)? {
+                    return Ok((Arc::new(query), Some(solution)));
+                }
             }
         }
     }
+    let Some(projection) = dependencies else {
+        return Ok((query, None));
+    };
     // Only an index can make it worth while to read fewer fields.
     if find::indexes(view).len() <= 1 && !prefix_reads_only_id(prefix) {
         return Ok((query, None));
     }
-    let reduced = spec(Some(&projection))?;
     if let Some(distinct) = &prefix.distinct
         && distinct.take == DistinctTake::Any
         && let Ok(path) = FieldPath::parse(&distinct.path)
     {
+        // Groups come in no order: a sort before them is for nothing.
+        let unsorted = CanonicalQuery {
+            sort: None,
+            sort_spec: DocBuf::default(),
+            ..spec(Some(&projection))?
+        };
         // Documents without the path are a group too, and some indexes lack them.
         let mut whole = Vec::new();
         let mut params = params.clone();
-        if reduced.filter.is_trivially_true() {
+        if unsorted.filter.is_trivially_true() {
             let is_whole = |i: &&Arc<IndexEntry>| !i.sparse && i.wildcard().is_none();
             whole.extend(indexes.iter().filter(is_whole).cloned());
             params.indexes = &whole;
         }
         let hinted_away = hint.is_some() && params.indexes.len() < indexes.len();
-        if !hinted_away && let Some(solution) = planner::plan_distinct(&reduced, &path, &params)? {
-            return Ok((Arc::new(reduced), Some(solution)));
+        if !hinted_away && let Some(solution) = planner::plan_distinct(&unsorted, &path, &params)? {
+            return Ok((Arc::new(unsorted), Some(solution)));
         }
     }
+    let reduced = spec(Some(&projection))?;
     // Fewer fields pay only where no document is read for them.
     let covered = planner::plan(&reduced, &params)?
         .iter()
@@ -127,10 +134,19 @@ fn orders_of(distinct: &DistinctLike, prefix: &CursorPrefix) -> Vec<DocBuf> {
     }
 }
 
-fn sorted_query(cx: &AggregateContext, prefix: &CursorPrefix) -> Result<CanonicalQuery, Error> {
+/// What the group reads, in the order in which it wants the first document or the last.
+fn sorted_query(
+    cx: &AggregateContext,
+    prefix: &CursorPrefix,
+    order: &DocBuf,
+    projection: Option<&DocBuf>,
+) -> Result<CanonicalQuery, Error> {
     let spec = FindSpec {
         filter: Some(prefix.filter.as_raw()),
-        sort: prefix.sort.as_ref().map(DocBuf::as_raw),
+        sort: Some(order.as_raw()),
+        projection: projection.map(DocBuf::as_raw),
+        inclusion: prefix.inclusion,
+        null_serves: prefix.null_serves,
         ..Default::default()
     };
     CanonicalQuery::with_context(spec, cx.parse())
@@ -163,24 +179,18 @@ fn one_of_each(
     }
     let solutions = planner::plan(query, params)?;
     Ok(solutions.iter().find_map(|solution| {
-        let SolutionNode::Fetch {
-            filter: None,
-            child,
-        } = &solution.root
-        else {
-            return None;
-        };
-        let SolutionNode::IndexScan(scan) = &**child else {
-            return None;
+        let (scan, covered) = match (&solution.root, &query.projection) {
+            (SolutionNode::Projection { child, .. }, Some(projection)) => match &**child {
+                SolutionNode::IndexScan(scan) => (scan, Some(projection)),
+                _ => return None,
+            },
+            (SolutionNode::Fetch { filter, child }, None) if filter.is_none() => match &**child {
+                SolutionNode::IndexScan(scan) => (scan, None),
+                _ => return None,
+            },
+            _ => return None,
         };
         let index = &scan.index;
-        let fits = matches!(index.kind, IndexKind::Btree)
-            // Of a clustered index every record is the only one of its `_id`, and has no key beside it.
-            && !index.clustered
-            && !index.multikey
-            && index.collator.is_none()
-            && scan.filter.is_none()
-            && scan.skips == 0;
         let IndexBounds::Fields(lists) = &scan.bounds else {
             return None;
         };
@@ -193,14 +203,24 @@ fn one_of_each(
         let field = (0..index.fields.len()).find(|&at| is_over(at, &distinct.path))?;
         let behind_points = lists[..field].iter().all(OrderedIntervalList::is_point);
         let has_value = value.is_none_or(|value| is_over(field + 1, value));
+        // A document in one group only; its least value is not its least element's.
+        let single_keyed = field + usize::from(value.is_some());
+        let fits = matches!(index.kind, IndexKind::Btree)
+            // Of a clustered index every record is the only one of its `_id`, and has no key beside it.
+            && !index.clustered
+            && index.multikey_paths.iter().take(single_keyed + 1).all(|arrays| arrays.is_empty())
+            && index.collator.is_none()
+            && scan.filter.is_none()
+            && scan.skips == 0;
         if !(fits && behind_points && has_value) {
             return None;
         }
         // Nobody asked for an order: where most groups have one document, reading all is cheaper.
+        let fetch_cost = if covered.is_some() { 0 } else { FETCH_COST };
         if value.is_some()
             && let Some(statistics) = params.statistics
             && let Some(groups) = statistics.distinct_prefixes(index, field + 1)
-            && groups * (SEEK_COST + FETCH_COST) > statistics.records() * SCAN_COST
+            && groups * (SEEK_COST + fetch_cost) > statistics.records() * SCAN_COST
         {
             return None;
         }
@@ -210,14 +230,22 @@ fn one_of_each(
             scan.bounds = scan.bounds.reversed();
             scan.direction = -scan.direction;
         }
+        let distinct = Box::new(SolutionNode::DistinctScan {
+            scan,
+            fields: field + 1,
+            passes_null: value.is_some(),
+        });
         Some(QuerySolution {
-            root: SolutionNode::Fetch {
-                filter: None,
-                child: Box::new(SolutionNode::DistinctScan {
-                    scan,
-                    fields: field + 1,
-                    passes_null: value.is_some(),
-                }),
+            root: match covered {
+                Some(projection) => SolutionNode::Projection {
+                    kind: ProjectionKind::Covered,
+                    projection: projection.clone(),
+                    child: distinct,
+                },
+                None => SolutionNode::Fetch {
+                    filter: None,
+                    child: distinct,
+                },
             },
             has_blocking_stage: false,
         })

@@ -141,7 +141,7 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             *kind,
             projection.clone(),
             cx.query.filter.clone(),
-            match gives_document(child) {
+            match gives_document(child) || cx.query.null_serves {
                 true => None,
                 false => Some(RecordReader::new(cx.snapshot.clone(), cx.table()?)),
             },

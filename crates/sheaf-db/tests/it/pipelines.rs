@@ -229,7 +229,9 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
         "create" => {
             let options = CollectionOptions::parse(parse_doc(rest).unwrap().as_raw());
             done(options.and_then(|options| {
-                test.db.create_collection(&test.op, &ns(name), options).map(|_| ())
+                test.db
+                    .create_collection(&test.op, &ns(name), options)
+                    .map(|_| ())
             }))
         }
         "drop" => {
@@ -615,14 +617,25 @@ fn what_out_had_not_finished_is_gone_after_a_restart() {
         aggregate::sink::TEMPORARY_PREFIX
     );
     test.insert(&unfinished, doc! {"_id": 1}).unwrap();
-    let series = format!("{}fedcba9876543210fedcba98", aggregate::sink::TEMPORARY_PREFIX);
-    answer(&test, &format!("create {series} {{timeseries: {{timeField: 't'}}}}"));
+    let series = format!(
+        "{}fedcba9876543210fedcba98",
+        aggregate::sink::TEMPORARY_PREFIX
+    );
+    answer(
+        &test,
+        &format!("create {series} {{timeseries: {{timeField: 't'}}}}"),
+    );
     assert!(test.db.catalog().timeseries(&ns(&series)).is_some());
     answer(&test, "view v on c [{$match: {k: 1}}]");
     test.reopen();
     assert!(test.db.catalog().collection(&ns(&unfinished)).is_none());
     assert!(test.db.catalog().view(&ns(&series)).is_none());
-    assert!(test.db.catalog().collection(&ns(&series).buckets().unwrap()).is_none());
+    assert!(
+        test.db
+            .catalog()
+            .collection(&ns(&series).buckets().unwrap())
+            .is_none()
+    );
     // Views are there again.
     assert_eq!(answer(&test, "run v [{$count: 'n'}]"), ["{ n: 1 }"]);
 }

@@ -19,6 +19,7 @@ fn find(spec: &DocBuf) -> Result<CanonicalQuery, Error> {
         filter: part("filter"),
         sort: part("sort"),
         inclusion: false,
+        null_serves: false,
         projection: part("projection"),
         skip: number("skip").unwrap_or(0) as u64,
         limit: number("limit").map(|n| n as u64),

@@ -54,6 +54,8 @@ pub struct CursorPrefix {
     pub dependencies: Option<Dependencies>,
     /// The remaining stages begin with a `$group` that one document for each value can answer.
     pub distinct: Option<DistinctLike>,
+    /// To the remaining stages a dependency that is missing is the same as one that is null.
+    pub null_serves: bool,
 }
 
 /// A `$group` by one field that needs one document of each group.
@@ -130,6 +132,7 @@ impl Pipeline {
                 prefix.dependencies = dependencies(&stages);
             }
             prefix.distinct = distinct_like(&stages, &prefix);
+            prefix.null_serves = null_serves(&stages);
         }
         limit_sorts(&mut stages);
         OptimizedPipeline {
@@ -402,7 +405,9 @@ fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<DistinctLike
         return None;
     };
     let whole = prefix.skip == 0 && prefix.limit.is_none() && prefix.projection.is_none();
-    let path = single_path(group).filter(|_| whole)?;
+    // A number names an element to an index, and a field to an expression.
+    let by_name = |path: &String| !path.split('.').any(|name| name.parse::<u32>().is_ok());
+    let path = single_path(group).filter(|path| whole && by_name(path))?;
     let all = |kind| {
         group
             .fields
@@ -427,6 +432,25 @@ fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<DistinctLike
         return None;
     };
     Some(DistinctLike { path, take })
+}
+
+/// Whether the stages take null and a missing field for the same: groups gather both under null, and
+/// these accumulators pass over both or give null for both.
+fn null_serves(stages: &[Stage]) -> bool {
+    use AccumulatorKind::{Avg, First, Last, Max, Min, StdDevPop, StdDevSamp, Sum};
+    let Some(Stage::Group(group)) = stages.first() else {
+        return false;
+    };
+    let serves = |expression: &Expression| {
+        matches!(expression, Expression::Constant(_)) || root_path(expression).is_some()
+    };
+    serves(&group.id)
+        && group.fields.iter().all(|field| {
+            matches!(
+                field.accumulator.kind,
+                Avg | First | Last | Max | Min | StdDevPop | StdDevSamp | Sum
+            ) && serves(&field.accumulator.argument)
+        })
 }
 
 /// The one path a group gathers by, if it is one.

@@ -86,6 +86,77 @@ pub fn plan_from_cache(
     Ok(cached.and_then(|cached| choice.make(&cached, &key, query)))
 }
 
+/// What a query is looked up by in the plan cache.
+/// Errors: those of reading what the planner sees of the indexes.
+pub(crate) fn cache_key(
+    view: &ReadView,
+    op: &OpContext,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+) -> Result<CacheKey, Error> {
+    with_choice(view, op, query, options, |choice| Ok(choice.key(query)))
+}
+
+/// The only plan of a query, to be made again for others of its key; `None` if it has no recipe.
+/// Errors: those of planning.
+pub(crate) fn keep_only_plan(
+    view: &ReadView,
+    op: &OpContext,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+    solution: &QuerySolution,
+) -> Result<Option<CachedPlan>, Error> {
+    with_choice(view, op, query, options, |choice| {
+        let solutions = std::slice::from_ref(solution);
+        let Some(signature) = planner::signatures(solutions).pop() else {
+            return Ok(None);
+        };
+        let recipe = recipe::recipe_of(query, choice.params, &signature)?;
+        Ok(recipe.map(|recipe| CachedPlan {
+            signature,
+            works: 0,
+            recipe: Some((recipe, choice.key(query).text)),
+            asks_statistics: asks_statistics(&solution.root),
+        }))
+    })
+}
+
+/// A plan that was kept, with this query's constants. `None`: it has to be planned.
+/// Errors: those of reading what the planner sees of the indexes.
+pub(crate) fn make_again(
+    view: &ReadView,
+    op: &OpContext,
+    kept: &CachedPlan,
+    key: &CacheKey,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+) -> Result<Option<QuerySolution>, Error> {
+    with_choice(view, op, query, options, |choice| {
+        Ok(choice.make(kept, key, query))
+    })
+}
+
+fn with_choice<R>(
+    view: &ReadView,
+    op: &OpContext,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+    run: impl FnOnce(&Choice<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let indexes = find::planning_indexes(view, query)?;
+    let statistics = find::statistics(view, options)?;
+    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
+    let params = find::params(&indexes, options, statistics);
+    run(&Choice {
+        view,
+        op,
+        options,
+        params: &params,
+        cache: None,
+        timed: false,
+    })
+}
+
 /// What choosing works with.
 struct Choice<'a> {
     view: &'a ReadView,

@@ -530,6 +530,18 @@ impl Find {
         }
     }
 
+    /// The plan that runs, if it was the only one there is: neither tried nor cached.
+    pub(crate) fn only_solution(&self) -> Option<&Arc<QuerySolution>> {
+        match &self.state {
+            State::Plan(executor, digest)
+                if executor.trial().is_empty() && !digest.from_cache && !digest.replanned =>
+            {
+                Some(executor.solution())
+            }
+            _ => None,
+        }
+    }
+
     /// The plan that runs; `None` on the express path.
     pub fn solution(&self) -> Option<&Arc<QuerySolution>> {
         match &self.state {

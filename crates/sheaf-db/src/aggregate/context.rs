@@ -66,9 +66,14 @@ impl AggregateContext {
 
     /// The same with other variables.
     pub(super) fn with_parse(&self, parse: &ParseContext) -> AggregateContext {
+        self.with_own_parse(parse.clone())
+    }
+
+    /// The same with other variables.
+    pub(super) fn with_own_parse(&self, parse: ParseContext) -> AggregateContext {
         AggregateContext {
             shared: self.shared.clone(),
-            parse: Arc::new(parse.clone()),
+            parse: Arc::new(parse),
         }
     }
 

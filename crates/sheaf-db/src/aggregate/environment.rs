@@ -3,14 +3,16 @@
 use std::any::Any;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{RawDoc, RawValue};
+use sheaf_bson::{DocBuf, RawDoc, RawValue};
+use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::environment::{
-    Environment, ForeignCounts, ForeignCursor, ForeignRequest, JoinRequest, SpillStore,
-    SpilledRecord, no_disk_use,
+    Environment, ForeignCounts, ForeignCursor, ForeignRequest, JoinRequest, PreparedRequest,
+    SpillStore, SpilledRecord, no_disk_use,
 };
 
 use super::AggregateContext;
 use super::foreign::{self, Foreign};
+use super::prepared::Prepared;
 
 use crate::exec::spill::{RunMerger, RunReader, RunWriter};
 use crate::op_context::OpContext;
@@ -66,9 +68,29 @@ impl Environment for DbEnvironment<'_> {
     fn probe(&self, cursor: &mut ForeignCursor, values: &[RawValue<'_>]) -> Result<()> {
         match self.foreign(cursor)? {
             Foreign::Join(join) => join.probe(self.op, values),
-            Foreign::Once(..) => Err(Error::new(
+            Foreign::Once(..) | Foreign::Prepared(_) => Err(Error::new(
                 ErrorCode::INTERNAL_ERROR,
-                "a cursor that runs once cannot be probed",
+                "a cursor of a pipeline cannot be probed",
+            )),
+        }
+    }
+
+    fn open_prepared(&self, request: &PreparedRequest<'_>) -> Result<Option<ForeignCursor>> {
+        let cursor = Prepared::open(self.cx, self.op, request)?;
+        Ok(cursor.map(|cursor| ForeignCursor(Box::new(Foreign::Prepared(Box::new(cursor))))))
+    }
+
+    fn rerun(
+        &self,
+        cursor: &mut ForeignCursor,
+        also: Option<&DocBuf>,
+        context: ParseContext,
+    ) -> Result<()> {
+        match self.foreign(cursor)? {
+            Foreign::Prepared(prepared) => prepared.run(self.op, also, context),
+            Foreign::Once(..) | Foreign::Join(_) => Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                "a cursor of another kind cannot be run anew",
             )),
         }
     }

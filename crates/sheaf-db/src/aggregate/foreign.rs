@@ -24,6 +24,7 @@ use sheaf_query::planner::index_entry::IndexKind;
 use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
 
 use super::hash_join::HashTable;
+use super::prepared::Prepared;
 use super::{Aggregate, AggregateContext, Input};
 use crate::catalog::{Namespace, ReadView};
 use crate::exec::id_reader::IdReader;
@@ -37,6 +38,8 @@ pub(super) enum Foreign {
     Once(Box<Aggregate>, Option<Doc>, ForeignCounts),
     /// A join.
     Join(Box<Join>),
+    /// A pipeline that runs again and again.
+    Prepared(Box<Prepared>),
 }
 
 /// The namespace that a name means, and the stages in front where it is a view.
@@ -96,7 +99,7 @@ pub(super) fn open(
 }
 
 /// Takes down what a started pipeline scans.
-fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
+pub(super) fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
     match &aggregate.input {
         Input::Find(find) => match find.solution() {
             Some(solution) => note_solution(&solution.root, counts),
@@ -149,6 +152,7 @@ impl Foreign {
                 Ok(current.as_ref().map(Doc::as_raw))
             }
             Foreign::Join(join) => join.advance(op),
+            Foreign::Prepared(prepared) => prepared.advance(op),
         }
     }
 
@@ -162,6 +166,7 @@ impl Foreign {
                     ..counts.clone()
                 }
             }
+            Foreign::Prepared(prepared) => prepared.counts(),
             Foreign::Join(join) => {
                 let mut counts = join.counts.clone();
                 counts.strategy = Some(join.strategy());
@@ -188,6 +193,7 @@ impl ForeignReader for Foreign {
                     current.rest();
                 }
             }
+            Foreign::Prepared(prepared) => prepared.rest(),
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod explain;
 mod foreign;
 mod hash_join;
 mod plan;
+mod prepared;
 mod sample;
 pub mod sink;
 

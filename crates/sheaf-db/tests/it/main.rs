@@ -8,6 +8,7 @@ mod clock;
 mod clustered;
 mod collation;
 mod concurrency;
+mod correlated;
 mod crash;
 mod differential;
 mod distinct;

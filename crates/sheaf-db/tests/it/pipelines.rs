@@ -179,7 +179,7 @@ fn explained(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<DocBuf, Err
     Ok(out.finish())
 }
 
-fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>, Error> {
+pub fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>, Error> {
     let out = explained(test, name, stages)?;
     let Some(RawValue::Array(stages)) = out.get("stages") else {
         return Ok(vec!["all in the plan".into()]);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
-use super::{BLOCKING_BYTES_MAX, Pipeline};
+use super::{BLOCKING_BYTES_MAX, OptimizedPipeline, Pipeline};
 use crate::matcher::ParseContext;
 
 /// The world around a running pipeline. All that is not overridden refuses.
@@ -53,6 +53,25 @@ pub trait Environment {
     /// An equality with null also finds documents without the path.
     fn probe(&self, cursor: &mut ForeignCursor, values: &[RawValue<'_>]) -> Result<()> {
         let _ = (cursor, values);
+        Ok(())
+    }
+
+    /// Prepares a pipeline over another collection that is run many times with other variables,
+    /// which only its prefix's filter names; `None` if it is to be opened anew each time.
+    fn open_prepared(&self, request: &PreparedRequest<'_>) -> Result<Option<ForeignCursor>> {
+        let _ = request;
+        Ok(None)
+    }
+
+    /// Begins anew with the variables of `context`, and with what else must hold of the documents
+    /// first. For cursors of [`Environment::open_prepared`].
+    fn rerun(
+        &self,
+        cursor: &mut ForeignCursor,
+        also: Option<&DocBuf>,
+        context: ParseContext,
+    ) -> Result<()> {
+        let _ = (cursor, also, context);
         Ok(())
     }
 
@@ -113,6 +132,17 @@ pub struct ForeignRequest<'a> {
     /// What is done with them; not yet optimised.
     pub pipeline: &'a Pipeline,
     /// What it was parsed with.
+    pub context: &'a ParseContext,
+}
+
+/// What [`Environment::open_prepared`] is asked for.
+#[derive(Debug)]
+pub struct PreparedRequest<'a> {
+    /// Where documents come from.
+    pub from: &'a ForeignName,
+    /// What is done with them; its prefix's filter is parsed anew each time.
+    pub pipeline: &'a Arc<OptimizedPipeline>,
+    /// What it was parsed with, but for the variables.
     pub context: &'a ParseContext,
 }
 

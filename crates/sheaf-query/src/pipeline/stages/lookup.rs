@@ -3,7 +3,8 @@
 //! ```text
 //!   equality      {from, localField, foreignField, as}      a join on a path: probes of one plan
 //!   pipeline      {from, let, pipeline, as}                 a pipeline a document, kept when it is
-//!                                                           the same for all
+//!                                                           the same for all; prepared once where
+//!                                                           only its first filter differs
 //!   both          {from, localField, foreignField, let, pipeline, as}
 //! ```
 //!
@@ -20,6 +21,7 @@ use crate::expression::{field_path, location};
 use crate::matcher::{self, Dependencies, MatchExpression, ParseContext};
 use crate::pipeline::environment::{
     Environment, ForeignCounts, ForeignCursor, ForeignName, ForeignRequest, JoinRequest,
+    PreparedRequest,
 };
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
 use crate::pipeline::unwind::{Unwind, with_value};
@@ -273,6 +275,7 @@ impl PipelineStage for Lookup {
             lookup: Arc::new(self.clone()),
             cursor: Cursor::None,
             cached: Cache::Open,
+            unprepared: false,
             pending: None,
             counts: ForeignCounts::default(),
             no_filter: DocBuf::new(),
@@ -320,6 +323,8 @@ struct LookupExec {
     lookup: Arc<Lookup>,
     cursor: Cursor,
     cached: Cache,
+    /// The environment prepares nothing for this pipeline.
+    unprepared: bool,
     pending: Option<Pending>,
     counts: ForeignCounts,
     no_filter: DocBuf,
@@ -331,6 +336,8 @@ enum Cursor {
     None,
     /// Of a join, probed for each document.
     Join(ForeignCursor),
+    /// Of a prepared pipeline, run for each document.
+    Prepared(ForeignCursor),
     /// Of a pipeline for one document.
     Once(ForeignCursor),
     /// What an uncorrelated pipeline gave, and the offset of the next element.
@@ -387,6 +394,25 @@ impl LookupExec {
         let Some(sub) = &lookup.pipeline else {
             return Ok(());
         };
+        if let Some(prepared) = sub.prepared().filter(|_| !self.unprepared) {
+            if !matches!(self.cursor, Cursor::Prepared(_)) {
+                let request = PreparedRequest {
+                    from: &lookup.from,
+                    pipeline: prepared,
+                    context: sub.context(),
+                };
+                match env.open_prepared(&request)? {
+                    Some(cursor) => self.cursor = Cursor::Prepared(cursor),
+                    None => self.unprepared = true,
+                }
+            }
+            if let Cursor::Prepared(cursor) = &mut self.cursor {
+                let equality = lookup.equality.as_ref().map(|equality| {
+                    equality_filter(&equality.foreign, &local_values(doc, &equality.local))
+                });
+                return env.rerun(cursor, equality.as_ref(), sub.bind_variables(doc)?);
+            }
+        }
         let (bound, context) = sub.bind(doc)?;
         let pipeline = match &lookup.equality {
             None => bound,
@@ -443,7 +469,7 @@ impl LookupExec {
     fn next_match(&mut self, env: &dyn Environment) -> Result<Option<RawDoc<'_>>> {
         match &mut self.cursor {
             Cursor::None => Ok(None),
-            Cursor::Join(cursor) | Cursor::Once(cursor) => {
+            Cursor::Join(cursor) | Cursor::Prepared(cursor) | Cursor::Once(cursor) => {
                 env.check_interrupt()?;
                 env.advance(cursor)
             }
@@ -540,7 +566,7 @@ impl StageExec for LookupExec {
 
     fn end(&mut self, env: &dyn Environment) -> Result<()> {
         self.finish_once(env);
-        if let Cursor::Join(cursor) = &self.cursor {
+        if let Cursor::Join(cursor) | Cursor::Prepared(cursor) = &self.cursor {
             let counts = env.foreign_counts(cursor);
             self.counts.add(&counts);
             self.cursor = Cursor::None;
@@ -549,7 +575,9 @@ impl StageExec for LookupExec {
     }
 
     fn rest(&mut self) {
-        if let Cursor::Join(cursor) | Cursor::Once(cursor) = &mut self.cursor {
+        if let Cursor::Join(cursor) | Cursor::Prepared(cursor) | Cursor::Once(cursor) =
+            &mut self.cursor
+        {
             cursor.rest();
         }
     }

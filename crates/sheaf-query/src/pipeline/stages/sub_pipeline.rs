@@ -8,7 +8,9 @@
 //! ```
 //!
 //! A pipeline whose text names none of its variables is parsed once, and what
-//! it gives can be kept.
+//! it gives can be kept. One that names them only in the filters that it begins
+//! with is parsed and optimised once, and of each document only its filter is
+//! parsed.
 
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use sheaf_bson::{ArrayBuf, DocBuf, RawArray, RawDoc, RawValue};
 use crate::expression::{Expression, parse};
 use crate::matcher::{Dependencies, ParseContext};
 use crate::pipeline::stage::{PipelinePlace, StageContext};
-use crate::pipeline::{Pipeline, PipelineSource};
+use crate::pipeline::{OptimizedPipeline, Pipeline, PipelineSource, Stage};
 
 /// A sub-pipeline with its variables.
 #[derive(Debug, Clone)]
@@ -31,6 +33,8 @@ pub struct SubPipeline {
     within: &'static str,
     /// Parsed with the variables declared, not bound.
     declared: Arc<Pipeline>,
+    /// The same, optimised, where only its prefix's filter names variables.
+    prepared: Option<Arc<OptimizedPipeline>>,
     correlated: bool,
 }
 
@@ -58,7 +62,16 @@ impl SubPipeline {
         let correlated = variables
             .iter()
             .any(|(name, _)| names_variable(RawValue::Array(text), name));
+        let names_any = |value: RawValue<'_>| {
+            let mut names = variables.iter().map(|(name, _)| &**name);
+            names.any(|name| names_variable(value, name))
+        };
+        let prepared = match correlated {
+            true => prepared(text, &declared, &names_any),
+            false => None,
+        };
         Ok(SubPipeline {
+            prepared,
             text: text.to_buf(),
             let_spec: let_spec.unwrap_or(RawDoc::EMPTY).to_buf(),
             variables,
@@ -100,6 +113,23 @@ impl SubPipeline {
         &self.context
     }
 
+    /// What runs over a collection for every document outside, where only the prefix's filter
+    /// names variables: it is to be parsed with those of [`SubPipeline::bind_variables`].
+    pub fn prepared(&self) -> Option<&Arc<OptimizedPipeline>> {
+        self.prepared.as_ref()
+    }
+
+    /// The values of the variables for one document outside, with what else it is parsed with.
+    /// Errors: those of the variables' expressions.
+    pub fn bind_variables(&self, outer: RawDoc<'_>) -> Result<ParseContext> {
+        let mut context = self.context.clone();
+        for (name, value) in &self.variables {
+            let value = value.evaluate_on(outer)?.into_value();
+            context.variables.bind_optional(name, value);
+        }
+        Ok(context)
+    }
+
     /// Visits the names of other collections that its stages read.
     pub fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
         for stage in &self.declared.stages {
@@ -117,14 +147,10 @@ impl SubPipeline {
     /// The pipeline for one document outside, and what it was parsed with.
     /// Errors: those of the variables' expressions; what is wrong with the pipeline for their values.
     pub fn bind(&self, outer: RawDoc<'_>) -> Result<(Arc<Pipeline>, ParseContext)> {
-        let mut context = self.context.clone();
         if !self.correlated {
-            return Ok((self.declared.clone(), context));
+            return Ok((self.declared.clone(), self.context.clone()));
         }
-        for (name, value) in &self.variables {
-            let value = value.evaluate_on(outer)?.into_value();
-            context.variables.bind_optional(name, value);
-        }
+        let context = self.bind_variables(outer)?;
         let stage_context = StageContext {
             parse: &context,
             depth: self.depth,
@@ -133,6 +159,36 @@ impl SubPipeline {
         let pipeline = Pipeline::parse_sub(self.text.as_raw(), self.within, &stage_context)?;
         Ok((Arc::new(pipeline), context))
     }
+}
+
+/// See [`SubPipeline::prepared`].
+fn prepared(
+    text: RawArray<'_>,
+    declared: &Pipeline,
+    names_any: &dyn Fn(RawValue<'_>) -> bool,
+) -> Option<Arc<OptimizedPipeline>> {
+    if !matches!(declared.source, PipelineSource::Collection) {
+        return None;
+    }
+    let is_match = |stage: &RawValue<'_>| {
+        let first = stage.as_document().and_then(|stage| stage.first());
+        first.is_some_and(|first| first.key() == "$match")
+    };
+    let mut behind = text.iter().skip_while(is_match);
+    if behind.any(names_any) {
+        return None;
+    }
+    let optimized = declared.clone().optimize();
+    let is_bound = |stage: &Stage| match stage {
+        Stage::Match { spec, .. } => !names_any(RawValue::Document(spec.as_raw())),
+        _ => true,
+    };
+    optimized
+        .rest
+        .stages
+        .iter()
+        .all(is_bound)
+        .then(|| Arc::new(optimized))
 }
 
 /// Whether a string within the value names the variable. Too often rather than too seldom: a string

@@ -120,6 +120,10 @@ fn run_of(
     mut carry_out: impl FnMut(&Round) -> Result<(), String>,
 ) {
     for seed in first_seed..first_seed + rounds {
+        let done = seed - first_seed;
+        if rounds > 1000 && done.is_multiple_of(250) {
+            eprintln!("{done} rounds from seed {first_seed} on are done");
+        }
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

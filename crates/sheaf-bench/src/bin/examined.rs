@@ -1,166 +1,346 @@
 //! Whether cost follows the result: keys and documents examined for queries of
-//! each kind, at three sizes of the collection.
+//! each kind, at three sizes of the collections.
 //!
 //! `cargo run --release -p sheaf-bench --bin examined [documents...]`
 //!
 //! One process on the memory engine. Counters, no times: a build without
 //! optimisation gives the same table.
+//!
+//! ```text
+//!   orders   country, product lines, time, category, e-mail, scores       plain fields and lists of values
+//!   videos   category, date, duration, daily figures, shares, addresses   lists of documents, text in lists
+//! ```
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
+use sheaf_bson::error_code::Error;
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
+use sheaf_db::aggregate::{self, AggregateContext};
+use sheaf_db::count::count;
+use sheaf_db::distinct::distinct;
 use sheaf_db::exec::WorkCounts;
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::find::{self, PlanDigest, QueryOptions};
 use sheaf_db::index::spec::{IndexSpec, default_index_name};
-use sheaf_db::{Db, DbOptions, Namespace, OpContext, ResultSource};
+use sheaf_db::{Db, DbOptions, Namespace, OpContext, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
+use sheaf_query::pipeline::Pipeline;
 use sheaf_storage::MemoryEngine;
 
-/// One kind of query.
+/// One kind of query. What depends on the number of documents gets it.
 struct Shape {
     name: &'static str,
+    ask: Ask,
     filter: fn(i64) -> DocBuf,
-    sort: fn() -> DocBuf,
-    projection: fn() -> DocBuf,
+    sort: DocBuf,
+    projection: DocBuf,
     limit: u64,
     /// Beyond MongoDB's published plans.
     extended: bool,
+    /// The parameters that force intersections.
+    intersected: bool,
 }
 
-/// The documents are alike at every size; only there are more of them.
-fn document(i: i64) -> DocBuf {
-    let lines = [i % 7, 7 + i * 31 % 1000];
-    let lines = sheaf_bson::ArrayBuf::from_values(lines);
-    doc! {
-        "_id": i, "country": i % 10, "at": i, "kind": i % 5, "code": i / 50, "lines": &lines, "category": format!("c{}", i * 7 % 20).as_str(),
-        "email": format!("u{i}@x.org").as_str(), "a": i * 13 % 100, "b": i / 3 * 17 % 101,
-        "scores": &sheaf_bson::ArrayBuf::from_values([i * 7919 % 1_000_003, i % 10]),
+/// By which command.
+enum Ask {
+    Find,
+    Count,
+    Distinct(&'static str),
+    /// `$match` by the filter, then these.
+    Pipeline(Vec<DocBuf>),
+}
+
+impl Shape {
+    fn of(name: &'static str, filter: fn(i64) -> DocBuf) -> Shape {
+        Shape {
+            name,
+            ask: Ask::Find,
+            filter,
+            sort: doc! {},
+            projection: doc! {},
+            limit: 0,
+            extended: false,
+            intersected: false,
+        }
+    }
+
+    fn page(self, sort: DocBuf, limit: u64) -> Shape {
+        Shape {
+            sort,
+            limit,
+            ..self
+        }
+    }
+
+    fn only(self, projection: DocBuf) -> Shape {
+        Shape { projection, ..self }
+    }
+
+    fn by(self, ask: Ask) -> Shape {
+        Shape { ask, ..self }
+    }
+
+    fn extended(self) -> Shape {
+        Shape {
+            extended: true,
+            ..self
+        }
+    }
+
+    fn intersected(self) -> Shape {
+        Shape {
+            intersected: true,
+            ..self
+        }
     }
 }
 
-fn indexes() -> Vec<DocBuf> {
-    vec![
-        doc! {"country": 1, "lines": 1, "at": -1},
-        doc! {"category": 1, "at": -1},
-        doc! {"email": 1},
-        doc! {"at": 1},
-        doc! {"a": 1},
-        doc! {"b": 1},
-        doc! {"scores": -1},
-        doc! {"kind": 1, "code": 1},
-    ]
+/// A collection of any number of documents, which are alike at every size.
+struct Data {
+    document: fn(i64) -> DocBuf,
+    indexes: Vec<DocBuf>,
+    shapes: Vec<Shape>,
 }
 
-fn none() -> DocBuf {
-    doc! {}
+fn list<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
+    let values: Vec<Value> = values.into_iter().map(Into::into).collect();
+    Value::Array(ArrayBuf::from_values(&values))
 }
 
-fn shapes() -> Vec<Shape> {
-    let shape = |name, filter, sort, limit| Shape {
-        name,
-        filter,
-        sort,
-        projection: none,
-        limit,
-        extended: false,
+fn prefix(pattern: &str) -> RawValue<'_> {
+    RawValue::Regex {
+        pattern,
+        options: "",
+    }
+}
+
+fn order(i: i64) -> DocBuf {
+    doc! {
+        "_id": i, "country": i % 10, "at": i, "kind": i % 5, "code": i / 50,
+        "lines": list([i % 7, 7 + i * 31 % 1000]), "category": format!("c{}", i * 7 % 20).as_str(),
+        "email": format!("u{i}@x.org").as_str(), "a": i * 13 % 100, "b": i / 3 * 17 % 101,
+        "scores": list([i * 7919 % 1_000_003, i % 10]), "x": i % 250,
+    }
+}
+
+fn orders() -> Data {
+    let all = |_: i64| doc! {};
+    let codes = |_: i64| doc! {"kind": 2, "code": {"$gte": 77, "$lt": 80}};
+    let some = |_: i64| doc! {"category": {"$in": ["c1", "c2", "c3"]}};
+    let every = |_: i64| {
+        let names = list((0..20).map(|n| format!("c{n}")));
+        doc! {"category": {"$in": names}}
     };
-    vec![
-        shape(
-            "last 10 orders of a country with a product",
-            |_| doc! {"country": 3, "lines": 3},
-            || doc! {"at": -1},
-            10,
-        ),
-        shape(
-            "one e-mail",
-            |n| doc! {"email": format!("u{}@x.org", n / 2).as_str()},
-            none,
-            0,
-        ),
-        shape(
-            "e-mails by prefix, 5 of them",
-            |_| doc! {"email": RawValue::Regex {pattern: "^u77", options: ""}},
-            none,
-            5,
-        ),
-        shape(
-            "a range, its first 5 in order",
-            |n| doc! {"at": {"$gte": n / 5, "$lt": n / 5 * 4}},
-            || doc! {"at": 1},
-            5,
-        ),
-        Shape {
-            projection: || doc! {"at": 1, "_id": 0},
-            ..shape(
-                "the same, covered",
-                |n| doc! {"at": {"$gte": n / 5, "$lt": n / 5 * 4}},
-                || doc! {"at": 1},
-                5,
+    let any = |_: i64| doc! {"category": {"$gt": RawValue::MinKey}};
+    let both = |_: i64| doc! {"a": 5, "b": 7};
+    let page = |n: i64| doc! {"at": {"$gte": n / 5, "$lt": n / 5 * 4}};
+    let newest = || doc! {"at": -1};
+    Data {
+        document: order,
+        indexes: vec![
+            doc! {"country": 1, "lines": 1, "at": -1},
+            doc! {"category": 1, "at": -1},
+            doc! {"email": 1},
+            doc! {"at": 1},
+            doc! {"a": 1},
+            doc! {"b": 1},
+            doc! {"scores": -1},
+            doc! {"kind": 1, "code": 1},
+            doc! {"x": 1, "at": -1},
+        ],
+        shapes: vec![
+            Shape::of(
+                "last 10 orders of a country with a product",
+                |_| doc! {"country": 3, "lines": 3},
             )
-        },
-        shape(
-            "newest 10 of three categories ($in)",
-            |_| doc! {"category": {"$in": ["c1", "c2", "c3"]}},
-            || doc! {"at": -1},
-            10,
-        ),
-        Shape {
-            extended: true,
-            ..shape(
-                "newest 10 of all categories ({$gt: MinKey})",
-                |_| doc! {"category": {"$gt": RawValue::MinKey}},
-                || doc! {"at": -1},
-                10,
+            .page(newest(), 10),
+            Shape::of(
+                "the same as a pipeline",
+                |_| doc! {"country": 3, "lines": 3},
             )
-        },
-        shape(
-            "highest 10 by an array",
-            none_of,
-            || doc! {"scores": -1},
-            10,
-        ),
-        shape(
-            "a and b, 1 in 10,000 each way",
-            |_| doc! {"a": 5, "b": 7},
-            none,
-            0,
-        ),
-        Shape {
-            extended: true,
-            ..shape(
-                "the same, with extensions",
-                |_| doc! {"a": 5, "b": 7},
-                none,
-                0,
-            )
-        },
-        Shape {
-            extended: true,
-            ..shape(
-                "50 with a code, the index leads with a kind (skip scan)",
+            .by(Ask::Pipeline(vec![
+                doc! {"$sort": newest()},
+                doc! {"$limit": 10},
+            ])),
+            Shape::of("equality, then range: one stretch of 30 keys", codes),
+            Shape::of("the same, covered", codes).only(doc! {"kind": 1, "code": 1, "_id": 0}),
+            Shape::of("the same, counted", codes).by(Ask::Count),
+            Shape::of(
+                "range over 3 of 5 kinds, then a code",
+                |_| doc! {"kind": {"$gt": 1}, "code": 77},
+            ),
+            Shape::of("50 with a code, kind from {$gte: MinKey}", |_| {
+                doc! {"kind": {"$gte": RawValue::MinKey}, "code": 77}
+            }),
+            Shape::of(
+                "50 with a code, nothing said of kind (skip scan)",
                 |_| doc! {"code": 77},
-                none,
-                0,
             )
-        },
-    ]
+            .extended(),
+            Shape::of(
+                "one e-mail",
+                |n| doc! {"email": format!("u{}@x.org", n / 2).as_str()},
+            ),
+            Shape::of(
+                "e-mails by prefix, 5 of them",
+                |_| doc! {"email": prefix("^u77")},
+            )
+            .page(doc! {}, 5),
+            Shape::of("a range, its first 5 in order", page).page(doc! {"at": 1}, 5),
+            Shape::of("its last 5, backward", page).page(newest(), 5),
+            Shape::of("its first 5, covered", page)
+                .page(doc! {"at": 1}, 5)
+                .only(doc! {"at": 1, "_id": 0}),
+            Shape::of(
+                "newest 10 of two values ($in)",
+                |_| doc! {"x": {"$in": [1, 2]}},
+            )
+            .page(newest(), 10),
+            Shape::of(
+                "newest 10 of two values ($or)",
+                |_| doc! {"$or": [{"x": 1}, {"x": 2}]},
+            )
+            .page(newest(), 10),
+            Shape::of(
+                "newest 10 of 200 values: a merge",
+                |_| doc! {"x": {"$in": list(0..200)}},
+            )
+            .page(newest(), 10),
+            Shape::of(
+                "newest 10 of 201 values: a sort",
+                |_| doc! {"x": {"$in": list(0..201)}, "at": {"$lt": 2000}},
+            )
+            .page(newest(), 10),
+            Shape::of("newest 10 of three categories", some).page(newest(), 10),
+            Shape::of("newest 10 of all categories, named", every).page(newest(), 10),
+            Shape::of("newest 10 of all categories, {$gt: MinKey}", any).page(newest(), 10),
+            Shape::of("the same, with extensions", any)
+                .page(newest(), 10)
+                .extended(),
+            Shape::of("the categories, by distinct", all).by(Ask::Distinct("category")),
+            Shape::of("the categories, by $group", all)
+                .by(Ask::Pipeline(vec![doc! {"$group": {"_id": "$category"}}])),
+            Shape::of("the newest of each category ($first)", all).by(Ask::Pipeline(vec![
+                doc! {"$sort": {"category": 1, "at": -1}},
+                doc! {"$group": {"_id": "$category", "at": {"$first": "$at"}}},
+            ])),
+            Shape::of("everything, counted", all).by(Ask::Count),
+            Shape::of("highest 10 by an array", all).page(doc! {"scores": -1}, 10),
+            Shape::of("a and b, 1 in 10,000 each way", both),
+            Shape::of("the same, intersection forced", both).intersected(),
+            Shape::of("the same, with extensions", both).extended(),
+        ],
+    }
 }
 
-fn none_of(_: i64) -> DocBuf {
-    doc! {}
+/// Names, addresses and figures above ten million are those of the first few videos, whatever the size.
+fn video(i: i64) -> DocBuf {
+    let special = i < 16;
+    let figure = |day: i64| match special && i % 2 == 0 && day < 3 {
+        true => 10_000_001 + i * 1_000 + day * 4_000_000,
+        false => (i * 3 + day) * 48_271 % 9_999_991,
+    };
+    let name = match special {
+        true => format!("Franck {i}"),
+        false => format!("Anna {}", i % 5000),
+    };
+    let email = match i {
+        7 => list(["donutlover@springfieldusa.com", "homerdoh@simpsons.com"]),
+        8 => Value::from("marge@springfieldusa.com"),
+        _ => list([format!("u{i}@compuserve.com")]),
+    };
+    let shares = list([
+        Value::Document(doc! {"type": "share", "author": name.as_str()}),
+        Value::Document(doc! {"type": "reshare", "author": "Franck"}),
+    ]);
+    doc! {
+        "_id": i, "category": format!("c{}", i * 7 % 20).as_str(), "date": i, "comments": i % 40,
+        "duration": if i % 30 == 0 { 1 + i % 7 } else { 11 + i * 31 % 600 },
+        "views": list((0..5).map(figure)), "shares": shares, "email": email,
+    }
 }
 
-fn open(n: i64) -> (Arc<Db>, Namespace, OpContext) {
+fn videos() -> Data {
+    let all = |_: i64| doc! {};
+    let newest = || doc! {"date": -1};
+    Data {
+        document: video,
+        indexes: vec![
+            doc! {"category": 1, "date": -1, "duration": 1},
+            doc! {"views": -1, "comments": 1},
+            doc! {"shares.type": 1, "shares.author": 1},
+            doc! {"email": 1},
+        ],
+        shapes: vec![
+            Shape::of("top 10 by the highest day", all).page(doc! {"views": -1}, 10),
+            Shape::of("lowest 3 without comments", |_| {
+                doc! {"views": {"$exists": true}, "comments": {"$lt": 1}}
+            })
+            .page(doc! {"views": 1}, 3),
+            Shape::of(
+                "a day above ten million",
+                |_| doc! {"views": {"$gt": 10_000_000}},
+            ),
+            Shape::of("some day above, some day below 20 million", |_| {
+                doc! {"views": {"$gt": 10_000_000, "$lt": 20_000_000}}
+            }),
+            Shape::of("one day between the two ($elemMatch)", |_| {
+                doc! {"views": {"$elemMatch": {"$gt": 10_000_000, "$lt": 14_000_000}}}
+            }),
+            Shape::of("a share by a Franck ($elemMatch, prefix)", |_| {
+                doc! {"shares": {"$elemMatch": {"type": "share", "author": prefix("^Franck.*")}}}
+            }),
+            Shape::of("the types of shares, by distinct", all).by(Ask::Distinct("shares.type")),
+            Shape::of(
+                "an address in an array",
+                |_| doc! {"email": "donutlover@springfieldusa.com"},
+            ),
+            Shape::of(
+                "an address beside arrays",
+                |_| doc! {"email": "marge@springfieldusa.com"},
+            ),
+            Shape::of(
+                "an address by its beginning",
+                |_| doc! {"email": prefix("^donutlover@")},
+            ),
+            Shape::of(
+                "an address by its middle",
+                |_| doc! {"email": prefix("simpsons")},
+            ),
+            Shape::of(
+                "newest 10 long ones of a category",
+                |_| doc! {"category": "c1", "duration": {"$gt": 10}},
+            )
+            .page(newest(), 10),
+            Shape::of("newest 10 long ones of three", |_| {
+                doc! {"category": {"$in": ["c1", "c2", "c3"]}, "duration": {"$gt": 10}}
+            })
+            .page(newest(), 10),
+            Shape::of("of all, {$gt: MinKey}", |_| {
+                doc! {"category": {"$gt": RawValue::MinKey}, "duration": {"$gt": 10}}
+            })
+            .page(newest(), 10),
+            Shape::of("of all, with extensions", |_| {
+                doc! {"category": {"$gt": RawValue::MinKey}, "duration": {"$gt": 10}}
+            })
+            .page(newest(), 10)
+            .extended(),
+        ],
+    }
+}
+
+fn open(data: &Data, n: i64) -> (Arc<Db>, Namespace, OpContext) {
     let db = Db::open(Arc::new(MemoryEngine::new()), DbOptions::default()).expect("a database");
     let ns = Namespace::new("bench", "c").expect("a name");
     let op = OpContext::new();
     for from in (0..n).step_by(1000) {
-        let docs: Vec<DocBuf> = (from..n.min(from + 1000)).map(document).collect();
+        let docs: Vec<DocBuf> = (from..n.min(from + 1000)).map(data.document).collect();
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
         db.insert(&op, &ns, &docs, true).expect("inserted");
     }
-    let specs: Vec<IndexSpec> = indexes()
-        .iter()
+    let specs: Vec<IndexSpec> = (data.indexes.iter())
         .map(|key| {
             let mut spec = DocBuilder::new();
             spec.append("key", RawValue::Document(key.as_raw()));
@@ -172,38 +352,69 @@ fn open(n: i64) -> (Arc<Db>, Namespace, OpContext) {
     (db, ns, op)
 }
 
-/// What the plan that is chosen reads, and how many results it gives.
+/// What the plan that is chosen reads, how many results it gives, and what it is.
+type Examined = (WorkCounts, u64, PlanDigest);
+
+fn drained(mut source: impl ResultSource, op: &OpContext) -> Result<Examined, Error> {
+    let mut results = 0;
+    while source.next(op)?.is_some() {
+        results += 1;
+    }
+    Ok((source.counts(), results, source.plan()))
+}
+
 fn examined(
-    db: &Db,
+    db: &Arc<Db>,
     ns: &Namespace,
     op: &OpContext,
     shape: &Shape,
     n: i64,
-) -> (WorkCounts, u64, String) {
-    let (filter, sort, projection) = ((shape.filter)(n), (shape.sort)(), (shape.projection)());
-    let query = CanonicalQuery::new(FindSpec {
-        filter: Some(filter.as_raw()),
-        sort: Some(sort.as_raw()),
-        projection: Some(projection.as_raw()),
-        limit: Some(shape.limit),
-        ..FindSpec::default()
-    })
-    .expect("a query");
+) -> Result<Examined, Error> {
+    let filter = (shape.filter)(n);
     let options = QueryOptions {
         planner_extensions: shape.extended,
+        force_intersection: shape.intersected,
         ..QueryOptions::default()
     };
-    let view = db.read_view(ns).expect("a view");
-    let mut found = find::find(&view, op, Arc::new(query), &options).expect("a find");
-    let mut results = 0;
-    while found.next(op).expect("a result").is_some() {
-        results += 1;
+    let view: ReadView = db.read_view(ns)?;
+    let query = || {
+        CanonicalQuery::new(FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: Some(shape.sort.as_raw()),
+            projection: Some(shape.projection.as_raw()),
+            limit: Some(shape.limit),
+            ..FindSpec::default()
+        })
+        .map(Arc::new)
+    };
+    match &shape.ask {
+        Ask::Find => drained(find::find(&view, op, query()?, &options)?, op),
+        Ask::Count => {
+            let counted = count(&view, op, query()?, &options)?;
+            Ok((counted.counts, counted.count, counted.plan))
+        }
+        Ask::Distinct(path) => {
+            let path = FieldPath::parse(path).expect("a path");
+            let found = distinct(&view, op, &path, query()?, &options)?;
+            let values = found.values.as_raw().count() as u64;
+            Ok((found.counts, values, found.plan))
+        }
+        Ask::Pipeline(rest) => {
+            let mut stages = vec![doc! {"$match": filter}];
+            stages.extend(rest.iter().cloned());
+            let stages = list(stages.into_iter().map(Value::Document));
+            let Value::Array(stages) = stages else {
+                unreachable!("a list is an array");
+            };
+            let context = || ParseContext {
+                variables: VariableScope::new(DateTime(0)),
+            };
+            let pipeline = Pipeline::parse(stages.as_raw(), &context())?.optimize();
+            let cx = AggregateContext::new(db, ns.db(), context(), options);
+            let view = cx.view(op, ns)?;
+            drained(aggregate::start(&cx, &view, op, &pipeline, None)?, op)
+        }
     }
-    (
-        found.counts(),
-        results,
-        found.plan().summary().unwrap_or_default(),
-    )
 }
 
 fn main() {
@@ -214,28 +425,28 @@ fn main() {
     if sizes.is_empty() {
         sizes = vec![10_000, 100_000, 1_000_000];
     }
-    let shapes = shapes();
-    let mut rows: Vec<String> = shapes
-        .iter()
-        .map(|shape| format!("| {} |", shape.name))
-        .collect();
-    let mut plans = vec![String::new(); shapes.len()];
-    for &n in &sizes {
-        let (db, ns, op) = open(n);
-        for ((shape, row), plan) in shapes.iter().zip(&mut rows).zip(&mut plans) {
-            let (counts, results, summary) = examined(&db, &ns, &op, shape, n);
-            *row += &format!(
-                " {} / {} / {results} |",
-                counts.keys_examined, counts.docs_examined
-            );
-            *plan = summary.chars().take(60).collect();
-        }
-    }
-    let heads: Vec<String> = sizes.iter().map(|n| format!(" {n} |")).collect();
     println!("keys / documents examined / results\n");
+    let heads: Vec<String> = sizes.iter().map(|n| format!(" {n} |")).collect();
     println!("| |{} plan |", heads.concat());
     println!("|---|{}---|", "---|".repeat(sizes.len()));
-    for (row, plan) in rows.iter().zip(plans) {
-        println!("{row} `{plan}` |");
+    for data in [orders(), videos()] {
+        let mut rows: Vec<String> = (data.shapes.iter())
+            .map(|shape| format!("| {} |", shape.name))
+            .collect();
+        let mut plans = vec![String::new(); rows.len()];
+        for &n in &sizes {
+            let (db, ns, op) = open(&data, n);
+            for ((shape, row), plan) in data.shapes.iter().zip(&mut rows).zip(&mut plans) {
+                let (counts, results, digest) =
+                    examined(&db, &ns, &op, shape, n).expect(shape.name);
+                let (keys, docs) = (counts.keys_examined, counts.docs_examined);
+                *row += &format!(" {keys} / {docs} / {results} |");
+                let summary = digest.summary().unwrap_or_default();
+                *plan = summary.chars().take(60).collect();
+            }
+        }
+        for (row, plan) in rows.iter().zip(plans) {
+            println!("{row} `{plan}` |");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //!   index {..} [{options}]
 //!   find {..} [sort={..}] [proj={..}] [skip=n] [limit=n] [hint=..] [min={..}] [max={..}]
 //!        [collation={..}] [returnkey] [extensions] [forced] [hash] [explode=n]
+//!        [deep=n] [many=n]     in so many $nor; so many alternatives of it
 //!   count {..} [..]
 //!   update {..} {changes} [multi]     delete {..} [multi]     as explain has them: nothing is changed
 //!   filter {..} [index, ..] [..]      an index filter for queries of this shape; [] takes it away
@@ -138,13 +139,15 @@ impl<'l> Words<'l> {
                 "explode" => options.scans_to_explode_max = self.number(),
                 "skip" => query.skip = self.number() as u64,
                 "limit" => query.limit = Some(self.number() as u64),
+                "deep" => query.filter = nested(query.filter, self.number()),
+                "many" => query.filter = repeated(&query.filter, self.number()),
                 "sort" => query.sort = self.doc(),
                 "proj" => query.proj = self.doc(),
                 "min" => query.min = self.doc(),
                 "max" => query.max = self.doc(),
                 "hint" => query.hint = Hint::parse(self.value().as_raw())?,
                 "collation" => {
-                    query.collation = CollationChoice::parse(self.doc().as_raw()).unwrap();
+                    query.collation = CollationChoice::parse(self.doc().as_raw())?;
                 }
                 other => panic!("no option {other}"),
             }
@@ -157,6 +160,23 @@ impl<'l> Words<'l> {
         let number = value.as_raw().as_i64_exact();
         number.unwrap_or_else(|| panic!("{value} is no number")) as usize
     }
+}
+
+/// The filter in so many `$nor`s.
+fn nested(filter: DocBuf, levels: usize) -> DocBuf {
+    (0..levels).fold(filter, |filter, _| doc! {"$nor": [filter]})
+}
+
+/// So many times the filter, as alternatives, each with a number of its own for the 0s.
+fn repeated(filter: &DocBuf, times: usize) -> DocBuf {
+    let text = filter.to_string();
+    let each = (0..times).map(|n| {
+        let text = text.replace('0', &n.to_string());
+        parse_prefix(&text)
+            .unwrap_or_else(|e| panic!("{text}: {e}"))
+            .0
+    });
+    doc! {"$or": Value::Array(ArrayBuf::from_values(&each.collect::<Vec<Value>>()))}
 }
 
 /// With the numbers that `["0..4"]` stands for.
@@ -561,14 +581,14 @@ impl Script {
 
     fn find(&self, query: &Query) -> Result<Vec<String>, Error> {
         let shown = self.explained(query, |explained, out| query::find(explained, out))?;
-        self.compare_with_scan(query);
+        self.compare_with_scan(query)?;
         Ok(shown)
     }
 
     /// All that the query finds is all that a collection scan finds.
-    fn compare_with_scan(&self, query: &Query) {
+    fn compare_with_scan(&self, query: &Query) -> Result<(), Error> {
         if query.return_key || !query.min.is_empty() || !query.max.is_empty() {
-            return;
+            return Ok(());
         }
         let of = |hint: Option<Hint>| {
             let spec = FindSpec {
@@ -579,10 +599,10 @@ impl Script {
                 ..query.spec()
             };
             let (view, op) = (self.view(), &self.t.op);
-            let canonical = Arc::new(find::canonicalize(&view, spec).unwrap());
-            let mut source = find::find(&view, op, canonical, &query.options).unwrap();
+            let canonical = Arc::new(find::canonicalize(&view, spec)?);
+            let mut source = find::find(&view, op, canonical, &query.options)?;
             let mut found = Vec::new();
-            while let Some(doc) = source.next(op).unwrap() {
+            while let Some(doc) = source.next(op)? {
                 // A covered projection gives the fields in the index's order.
                 let mut fields: Vec<_> = doc.as_raw().iter().collect();
                 fields.sort_by_key(|element| element.key());
@@ -593,12 +613,13 @@ impl Script {
                 found.push(typed(&in_order.finish()));
             }
             found.sort();
-            found
+            Ok::<_, Error>(found)
         };
         // A hint may name an index that lacks documents: its user knows.
         if query.hint.is_none() {
-            assert_eq!(of(None), of(Some(Hint::Natural(1))), "{}", query.filter);
+            assert_eq!(of(None)?, of(Some(Hint::Natural(1)))?, "{}", query.filter);
         }
+        Ok(())
     }
 
     fn summary(&self, query: &Query) -> Result<Vec<String>, Error> {

@@ -111,6 +111,15 @@ impl Collection {
         &self.indexes.list
     }
 
+    /// The indexes of [`Self::index_list`] that hold the keys of every record: none of the oplog's, whose
+    /// entries go into its table alone.
+    pub fn kept_indexes(&self) -> &[Index] {
+        match self.ns.is_oplog() {
+            true => &[],
+            false => self.index_list(),
+        }
+    }
+
     /// The index builds in progress.
     pub fn builds(&self) -> &[Arc<IndexBuild>] {
         &self.builds

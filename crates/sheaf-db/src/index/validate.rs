@@ -81,7 +81,7 @@ pub fn validate(op: &OpContext, view: &ReadView) -> Result<ValidateReport> {
     };
     let snapshot = &*view.snapshot;
     let keys = check_records(op, collection, snapshot, &mut report)?;
-    for (index, expected) in collection.index_list().iter().zip(keys) {
+    for (index, expected) in collection.kept_indexes().iter().zip(keys) {
         check_index(op, collection, index, expected, snapshot, &mut report)?;
     }
     Ok(report)
@@ -94,7 +94,7 @@ fn check_records(
     snapshot: &dyn Snapshot,
     report: &mut ValidateReport,
 ) -> Result<Vec<u64>> {
-    let indexes = collection.index_list();
+    let indexes = collection.kept_indexes();
     let validation = collection.options().validation();
     let mut expected = vec![0; indexes.len()];
     let mut keys = KeySet::new();

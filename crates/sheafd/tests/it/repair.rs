@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Output;
 
+use super::client::Client;
 use super::server::{Server, command as server_command};
 use super::write_commands::{command, script};
 
@@ -181,4 +182,42 @@ fn whole_files_get_their_indexes_made_anew_too() {
         &mut server.client(),
         &[("{validate: 'c'}", "{valid: true, nrecords: 3000}")],
     );
+}
+
+/// Its entries have no `_id`: nothing says that one of them is in another's place.
+#[test]
+fn the_oplog_keeps_its_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_on(folder.path(), &[]);
+    let mut client = server.client();
+    // A change stream turns the oplog on.
+    client.ok(&command(
+        "{aggregate: 'c', pipeline: [{$changeStream: {}}], cursor: {}}",
+    ));
+    for n in 0..20 {
+        client.ok(&command(&format!(
+            "{{insert: 'c', documents: [{{_id: {n}}}]}}"
+        )));
+    }
+    let validate = command("{validate: 'oplog.rs', $db: 'local'}");
+    let entries = |client: &mut Client| {
+        let reply = client.ok(&validate);
+        assert!(
+            reply.get("valid").is_some_and(|v| v.is_truthy()),
+            "{reply:?}"
+        );
+        reply
+            .get("nrecords")
+            .and_then(|v| v.as_i64_exact())
+            .unwrap()
+    };
+    let before = entries(&mut client);
+    assert!(before >= 20, "{before}");
+    drop(client);
+    assert!(server.stop().success());
+    let (code, log) = maintain(folder.path(), "--repair");
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("An index could not be made anew"), "{log}");
+    let server = Server::start_on(folder.path(), &[]);
+    assert_eq!(entries(&mut server.client()), before);
 }

@@ -101,6 +101,11 @@ impl Db {
             indexes: Vec::new(),
             dropped: Vec::new(),
         };
+        if collection.kept_indexes().is_empty() {
+            // Of a clustered collection without others, and of the oplog: nothing to make of its entries.
+            rebuilt.records = self.count(collection.ns())?;
+            return Ok(rebuilt);
+        }
         let mut ready = Vec::new();
         for index in collection.index_list() {
             match self.rebuild_one(op, collection, index, &mut rebuilt.removed) {

@@ -8,7 +8,12 @@ use super::fields;
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "killCursors";
-    cx.collection()?;
+    // A cursor over no collection goes by the name in its reply, such as `$cmd.aggregate`.
+    let collectionless =
+        matches!(cx.first()?.value(), RawValue::String(name) if name.starts_with("$cmd."));
+    if !collectionless {
+        cx.collection()?;
+    }
     let mut ids = None;
     for element in cx.arguments() {
         match element.key() {

@@ -76,6 +76,33 @@ fn cursors() {
     assert_eq!(integer(&client.ok(&find), "cursor.id"), 0);
 }
 
+/// A cursor over no collection goes by the name in its reply, as drivers send it back.
+#[test]
+fn cursors_over_no_collection_are_closed() {
+    let server = Server::start();
+    let mut client = filled(&server, 20);
+    for command in [
+        "{aggregate: 1, pipeline: [{$documents: [{a: 1}, {a: 2}]}], cursor: {batchSize: 1}}",
+        "{aggregate: 1, pipeline: [{$changeStream: {}}], cursor: {}}",
+        "{listIndexes: 'c', cursor: {batchSize: 0}}",
+        "{listCollections: 1, cursor: {batchSize: 0}}",
+    ] {
+        let reply = client.ok(&super::write_commands::command(command));
+        let id = integer(&reply, "cursor.id");
+        let cursor = reply.get("cursor").and_then(|v| v.as_document()).unwrap();
+        let ns = cursor.get("ns").and_then(|v| v.as_str()).unwrap();
+        let name = ns.strip_prefix("test.").unwrap();
+        let kill = doc! {"killCursors": name, "cursors": [id], "$db": "test"};
+        let killed = client.ok(&kill);
+        let killed = killed.get("cursorsKilled").and_then(|v| v.as_array());
+        assert_eq!(killed.unwrap().count(), 1, "{command} {name}");
+        let more = doc! {"getMore": id, "collection": name, "$db": "test"};
+        assert_eq!(client.fails(&more).0, 43, "{command}");
+    }
+    let bad = doc! {"killCursors": "$other", "cursors": [1i64], "$db": "test"};
+    assert_eq!(client.fails(&bad).0, 73);
+}
+
 #[test]
 fn time_limits_end_operations() {
     let server = Server::start();

@@ -1,5 +1,7 @@
 //! What a client is told when the storage engine refuses or fails: the one place.
 
+use std::io;
+
 use sheaf_bson::{Error, ErrorCode};
 use sheaf_storage::StorageError;
 
@@ -30,6 +32,20 @@ pub fn coded(error: StorageError) -> Error {
         other => other.to_string(),
     };
     Error::new(code, message)
+}
+
+/// The error of an operation whose temporary file cannot be written or read; `of` says whose it is.
+pub fn temporary_file_failed(of: &str, error: &io::Error) -> Error {
+    let code = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            ErrorCode::OUT_OF_DISK_SPACE
+        }
+        _ => ErrorCode::FILE_STREAM_FAILED,
+    };
+    Error::new(
+        code,
+        format!("a temporary file of {of} could not be used: {error}"),
+    )
 }
 
 /// Whether the unit of work may succeed when begun again.
@@ -65,6 +81,14 @@ mod tests {
             (StorageError::TableExists(TableId(7)), 1),
         ] {
             let told = coded(error);
+            assert_eq!(told.code().0, code, "{told}");
+        }
+        for (kind, code) in [
+            (io::ErrorKind::StorageFull, 14031),
+            (io::ErrorKind::FileTooLarge, 14031),
+            (io::ErrorKind::NotFound, 39),
+        ] {
+            let told = temporary_file_failed("a sort", &kind.into());
             assert_eq!(told.code().0, code, "{told}");
         }
         assert!(is_write_conflict(&coded(StorageError::WriteConflict)));

@@ -366,6 +366,27 @@ impl WriteBatch {
         self.totals.puts
     }
 
+    /// Whether the batch makes room, as far as its keys say: it drops a table, or removes ranges or at least as many
+    /// keys as it puts. What tells of a removal (an entry of the oplog, the record of a retryable write) is put beside
+    /// what is removed, and does not make it a write that needs space.
+    pub fn makes_room(&self) -> bool {
+        let (mut puts, mut removed) = (0u64, 0u64);
+        for (_, writes) in self.tables() {
+            if matches!(writes.fate, TableFate::Dropped | TableFate::Replaced)
+                || !writes.ranges.is_empty()
+            {
+                return true;
+            }
+            for change in writes.keys.values() {
+                match change.write {
+                    KeyWrite::Put(_) => puts += 1,
+                    KeyWrite::Delete => removed += 1,
+                }
+            }
+        }
+        puts <= removed
+    }
+
     /// Bytes of keys and values that were given.
     pub fn bytes(&self) -> u64 {
         self.totals.bytes

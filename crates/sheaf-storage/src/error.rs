@@ -47,7 +47,7 @@ pub enum StorageError {
         /// The system's message.
         message: String,
     },
-    /// The disk or the quota is full: the write was refused. See `ReadOnly` for what follows.
+    /// The disk or the quota is full, or a file as long as the process may make one: the write was refused. See `ReadOnly` for what follows.
     NoSpace {
         /// What was being done.
         context: String,
@@ -108,13 +108,13 @@ impl StorageError {
         matches!(self, StorageError::WriteConflict)
     }
 
-    /// An I/O error with what was being done; a full disk becomes [`StorageError::NoSpace`].
+    /// An I/O error with what was being done; a full disk or file becomes [`StorageError::NoSpace`].
     pub fn io(context: impl Into<String>, error: &io::Error) -> StorageError {
         let context = context.into();
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                StorageError::NoSpace { context }
-            }
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => StorageError::NoSpace { context },
             kind => StorageError::Io {
                 context,
                 kind,

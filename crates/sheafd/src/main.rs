@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use sheafd::config::{self, Request, Settings};
 use sheafd::process::daemon::{Forked, Readiness, fork};
-use sheafd::process::{Exit, keep_files_private, keep_large_blocks_apart, stop_holder};
+use sheafd::process::{
+    Exit, keep_files_private, keep_large_blocks_apart, outlive_file_size_limit, stop_holder,
+};
 use sheafd::{open, startup};
 
 /// How long `--shutdown` waits for the server to end.
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
 fn run(settings: Settings, readiness: Readiness) -> Exit {
     keep_files_private();
     keep_large_blocks_apart();
+    outlive_file_size_limit();
     startup::run(settings, readiness, &open::open)
 }
 

@@ -16,6 +16,7 @@ use super::prepared::Prepared;
 
 use crate::exec::spill::{RunMerger, RunReader, RunWriter};
 use crate::op_context::OpContext;
+use crate::storage_error::temporary_file_failed;
 
 /// The environment of one call: an operation comes with every batch of a cursor.
 pub(crate) struct DbEnvironment<'a> {
@@ -125,19 +126,7 @@ struct Spill {
 
 impl Spill {
     fn failed(&self, error: std::io::Error) -> Error {
-        let code = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                ErrorCode::OUT_OF_DISK_SPACE
-            }
-            _ => ErrorCode::FILE_STREAM_FAILED,
-        };
-        Error::new(
-            code,
-            format!(
-                "a temporary file of {} could not be used: {error}",
-                self.stage
-            ),
-        )
+        temporary_file_failed(self.stage, &error)
     }
 
     fn end_run(&mut self) -> Result<()> {

@@ -22,6 +22,7 @@ use super::{
     Doc, IndexKey, Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts,
 };
 use crate::op_context::OpContext;
+use crate::storage_error::temporary_file_failed;
 
 /// Where a blocking stage may put what does not fit.
 #[derive(Debug, Clone)]
@@ -342,10 +343,7 @@ impl PlanStage for Sort {
 }
 
 fn spill_error(e: std::io::Error) -> Error {
-    Error::new(
-        ErrorCode::OPERATION_FAILED,
-        format!("a temporary file of a sort could not be used: {e}"),
-    )
+    temporary_file_failed("a sort", &e)
 }
 
 /// `record id length | record id | doc_len | doc | index (u32, MAX for none) | key_len | key | type bits`

@@ -9,9 +9,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{Error, Result};
 
 use crate::exec::spill::{RunMerger, RunReader, RunWriter};
+use crate::storage_error::temporary_file_failed;
 
 /// Memory that an entry takes beside its bytes.
 const ENTRY_OVERHEAD: usize = std::mem::size_of::<Place>();
@@ -156,11 +157,7 @@ impl Sorted {
 }
 
 fn failed(error: io::Error) -> Error {
-    let code = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::OUT_OF_DISK_SPACE,
-        _ => ErrorCode::FILE_STREAM_FAILED,
-    };
-    Error::new(code, format!("a temporary file of an index build: {error}"))
+    temporary_file_failed("an index build", &error)
 }
 
 #[cfg(test)]

@@ -91,7 +91,8 @@ pub struct SheafOptions {
     pub segment_bytes: u64,
     /// How much of the log is gathered before it is written without being asked, in bytes.
     pub log_buffer_bytes: usize,
-    /// Free disk space, in bytes, below which batches with puts are refused.
+    /// Free disk space, in bytes, below which batches with puts are refused; those that make room are not, down to a
+    /// quarter of it.
     pub reserve_bytes: u64,
     /// How pages are read.
     pub reading: PageReading,
@@ -226,21 +227,31 @@ impl Shared {
         }
     }
 
-    /// Looks how much space the disk has left.
-    fn look_at_space(&self) {
-        // What waits for a checkpoint will be written once more.
-        let debt = self.checkpointer.debt.load(Ordering::Relaxed);
-        let wanted = self.sizes.reserve_bytes.saturating_add(debt);
+    /// Looks how much space the disk has left, and gives it where that is known.
+    fn look_at_space(&self) -> Option<u64> {
+        let wanted = self.space_wanted(self.sizes.reserve_bytes);
         let free = self.folder.free_bytes().unwrap_or(None);
         let scarce = free.is_some_and(|free| free < wanted);
         self.scarce.store(scarce, Ordering::Relaxed);
+        free
+    }
+
+    /// What must be free so that `reserve` bytes are left when all is in the tree.
+    fn space_wanted(&self, reserve: u64) -> u64 {
+        // What waits for a checkpoint will be written once more.
+        let debt = self.checkpointer.debt.load(Ordering::Relaxed);
+        reserve.saturating_add(debt)
     }
 
     fn refuse_without_space(&self, batch: &WriteBatch) -> Result<()> {
         if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
             // Perhaps there is some again.
-            self.look_at_space();
-            if self.scarce.load(Ordering::Relaxed) {
+            let free = self.look_at_space();
+            if !self.scarce.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let last = self.space_wanted(self.sizes.reserve_bytes / 4);
+            if !(batch.makes_room() && free.is_some_and(|free| free >= last)) {
                 return Err(no_reserve());
             }
         }

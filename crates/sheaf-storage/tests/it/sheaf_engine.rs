@@ -318,6 +318,29 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
     batch.delete(T, b"a");
     batch.delete(T, b"c");
     engine.apply(batch.clone(), Durability::Synced).unwrap();
+    // Nor is what tells of it, put beside it; but more than that is.
+    let mut told = batch.clone();
+    told.put(U, b"told", "t");
+    engine.apply(told.clone(), Durability::Synced).unwrap();
+    told.put(U, b"more", "m");
+    told.put(U, b"most", "m");
+    let refused = engine.apply(told, Durability::Synced);
+    assert!(
+        matches!(refused, Err(StorageError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    let mut last = WriteBatch::new();
+    last.delete(U, b"told");
+    // Only so far: the last quarter is the engine's own.
+    folder.set_capacity(Some(1 << 27));
+    let mut told = last.clone();
+    told.put(T, b"told", "t");
+    let refused = engine.apply(told, Durability::Synced);
+    assert!(
+        matches!(refused, Err(StorageError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    engine.apply(last, Durability::Synced).unwrap();
     let load = engine.bulk_load(U, &mut [Ok((vec![1], vec![2]))].into_iter());
     assert!(
         matches!(load, Err(StorageError::NoSpace { .. })),

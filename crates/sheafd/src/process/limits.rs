@@ -7,6 +7,13 @@ pub fn keep_files_private() {
     unsafe { libc::umask(0o077) };
 }
 
+/// A write beyond the limit on the size of a file (`ulimit -f`) fails as one to a full disk does, instead of ending
+/// the process.
+pub fn outlive_file_size_limit() {
+    // SAFETY: no handler runs; the signal has no other effect from now on.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Raises the limit of open files as far as we may, and returns it; `None`
 /// where there is none or the system does not say.
 pub fn raise_open_files() -> Option<u64> {

@@ -12,7 +12,7 @@ mod signals;
 
 pub use exit::Exit;
 pub use heap::{give_back_unused, keep_large_blocks_apart, resident_anonymous};
-pub use limits::{keep_files_private, raise_open_files};
+pub use limits::{keep_files_private, outlive_file_size_limit, raise_open_files};
 pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
 pub use resources::{cpu_times, file_system, machine_memory, memory_limit};
 pub use shutdown::{Reason, Shutdown};

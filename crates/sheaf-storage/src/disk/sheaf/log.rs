@@ -503,6 +503,10 @@ impl<S> Log<S> {
         };
         start_segment(&*self.folder, &spare, &name, head)?;
         self.counters.syncs.fetch_add(2, Ordering::Relaxed);
+        // The segment that ends says that the log goes on: should the next one be gone, somebody took it. Nobody
+        // relies on it, so its failure is none.
+        let on = Header::mark(self.log_id.wrapping_add(tail.number), first_seq);
+        let _ = tail.file.write_at(tail.position, &on.to_bytes());
         tail.older.push(Segment {
             number: tail.number,
             first_seq: tail.first_seq,

@@ -35,6 +35,8 @@ pub(super) const TREE: &str = "tree";
 /// The largest generation that is chosen by itself, and the smallest that makes sense.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
+/// Commits to the tree before the log of new files is begun, at most: its two first superblocks, and the catalog's table.
+const COMMITS_WITHOUT_LOG: u32 = 3;
 /// How many generations wait while the log is read, before they go into the tree.
 const REPLAYED_MAX: usize = 3;
 
@@ -176,6 +178,17 @@ fn open_tree(
     Ok(tree)
 }
 
+/// Errors: `Corrupt` for a tree that has had a log, of which there is nothing.
+pub(super) fn check_never_begun(folder: &Arc<dyn Folder>, roots: &Roots) -> Result<()> {
+    match roots.version() <= COMMITS_WITHOUT_LOG {
+        true => Ok(()),
+        false => Err(StorageError::Corrupt {
+            file: folder.display("log.*"),
+            detail: "the log is missing or has no head, though its tree is there".into(),
+        }),
+    }
+}
+
 pub(super) fn new_table(options: &SheafOptions) -> TableOptions {
     TableOptions {
         lz4: options.compression,
@@ -204,6 +217,10 @@ pub(super) fn open(
         frozen_to: tree_seq,
     };
     let replay = Replay::read(&folder, tree_seq, &mut |record| loading.apply(record))?;
+    let new_log = replay.found_nothing();
+    if new_log {
+        check_never_begun(&folder, &tree.roots())?;
+    }
     let Loading {
         view,
         last,
@@ -229,6 +246,10 @@ pub(super) fn open(
         budget: budget.clone(),
     };
     let log = replay.begin(log_options, line)?;
+    if new_log {
+        // From now on files without a log are files that have lost it.
+        tree.writer()?.commit(tree_seq)?;
+    }
     log.trim(view.roots().sequence());
     let checkpointer = Checkpointer::default();
     let debt = view.frozen().iter().map(|generation| generation.bytes());

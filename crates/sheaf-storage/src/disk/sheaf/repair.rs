@@ -15,7 +15,7 @@ use super::backup::verify_tree;
 use super::budget::MemoryBudget;
 use super::files::Folder;
 use super::log::{KeyDelta, Record, Replay, baseless};
-use super::open::TREE;
+use super::open::{TREE, check_never_begun};
 use super::tree::{self, PageReading, Roots, TreeFile, TreeOptions};
 use super::view::Base;
 use super::{SheafEngine, SheafOptions};
@@ -93,11 +93,15 @@ pub fn verify_files(
     // Without the tree nobody knows from where on the log is needed.
     if let Some((tree_seq, roots)) = tree_seq {
         let mut chains = Chains {
-            roots,
+            roots: roots.clone(),
             newest: HashMap::new(),
         };
         let read = Replay::read(folder, tree_seq, &mut |record| chains.follow(record));
-        if let Err(error) = read {
+        let begun = match read {
+            Ok(read) if read.found_nothing() => check_never_begun(folder, &roots),
+            read => read.map(drop),
+        };
+        if let Err(error) = begun {
             findings.push(damage(error)?);
         }
     }

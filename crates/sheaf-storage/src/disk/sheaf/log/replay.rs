@@ -224,6 +224,12 @@ impl Replay {
         Ok(replay)
     }
 
+    /// Whether there is no segment that was ever begun: a crash came before the first one's head was on disk, or the
+    /// log is gone.
+    pub(in crate::disk::sheaf) fn found_nothing(&self) -> bool {
+        self.needed.is_empty()
+    }
+
     /// The log of files that have none, behind a tree of this sequence.
     pub(in crate::disk::sheaf) fn at(folder: &Arc<dyn Folder>, tree_seq: u64) -> Replay {
         Replay {
@@ -290,6 +296,16 @@ impl Replay {
             }
             Some(_) => {}
             None => {
+                let mark = window.header(at, identity)?.filter(Header::is_mark);
+                if mark.is_some_and(|mark| mark.durable >= expected) {
+                    let next = segment::segment_name(head.number + 1);
+                    return Err(StorageError::Corrupt {
+                        file: self.folder.display(&next),
+                        detail: format!(
+                            "it is missing or has no head, though {name} says that the log goes on in it"
+                        ),
+                    });
+                }
                 if let Some(witness) = window.witness(at, identity, expected)? {
                     return Err(StorageError::Corrupt {
                         file: name.into(),
@@ -299,8 +315,7 @@ impl Replay {
                         ),
                     });
                 }
-                let marked = window.header(at, identity)?.is_some_and(|h| h.is_mark());
-                if !marked && window.begun(at, identity)? {
+                if mark.is_none() && window.begun(at, identity)? {
                     self.replayed.torn = Some(TornTail {
                         file: name.into(),
                         offset: at,

@@ -785,3 +785,88 @@ fn a_compaction_shortens_the_file_and_changes_nothing_else() {
     let again = small_sheaf(&folder, NEVER).unwrap();
     assert_eq!(dump(&*again.snapshot().unwrap(), [T, U]), rows);
 }
+
+#[test]
+fn a_log_that_is_gone_is_missed_before_the_first_checkpoint_too() {
+    let folder = FaultFolder::default();
+    let engine = SheafEngine::open_in(Arc::new(folder.clone()), SheafOptions::default()).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.create_table(T);
+    batch.put(T, b"a", "1");
+    engine.apply(batch, Durability::Synced).unwrap();
+    let files: Vec<(String, Vec<u8>)> = folder
+        .list()
+        .unwrap()
+        .into_iter()
+        .map(|name| (name.clone(), folder.content(&name).unwrap()))
+        .collect();
+    let is_log = |name: &str| name.starts_with("log.0");
+    assert_eq!(files.iter().filter(|(name, _)| is_log(name)).count(), 1);
+    let whole = FaultFolder::new(files.clone());
+    let reopened = SheafEngine::open_in(Arc::new(whole), SheafOptions::default()).unwrap();
+    assert_eq!(reopened.snapshot().unwrap().len(T), Ok(1));
+    let gone = files.iter().filter(|(name, _)| !is_log(name)).cloned();
+    let emptied = files.iter().map(|(name, content)| match is_log(name) {
+        true => (name.clone(), Vec::new()),
+        false => (name.clone(), content.clone()),
+    });
+    for damaged in [gone.collect::<Vec<_>>(), emptied.collect()] {
+        let damaged: Arc<dyn Folder> = Arc::new(FaultFolder::new(damaged));
+        let found = verify_files(&damaged, &mut |_| {}).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].file.contains("log."), "{found:?}");
+        let opened = SheafEngine::open_in(damaged, SheafOptions::default());
+        assert!(
+            matches!(opened, Err(StorageError::Corrupt { .. })),
+            "{:?}",
+            opened.err()
+        );
+    }
+}
+
+#[test]
+fn below_the_reserve_of_space_the_file_gives_back_what_it_has_free() {
+    const MB: u64 = 1 << 20;
+    let folder = FaultFolder::default();
+    let options = SheafOptions {
+        reserve_bytes: 8 * MB,
+        segment_bytes: MB,
+        generation_bytes: Some(MB),
+        ..SheafOptions::default()
+    };
+    let engine = SheafEngine::open_in(Arc::new(folder.clone()), options).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.create_table(T);
+    engine.apply(batch, Durability::Synced).unwrap();
+    folder.set_capacity(Some(40 * MB));
+    let mut written = 0u32;
+    loop {
+        let mut batch = WriteBatch::new();
+        batch.put(T, &written.to_be_bytes(), vec![written as u8; 20_000]);
+        match engine.apply(batch, Durability::Synced) {
+            Ok(_) => written += 1,
+            Err(StorageError::NoSpace { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(written < 10_000);
+    }
+    for key in 0..written - 10 {
+        let mut batch = WriteBatch::new();
+        batch.delete(T, &key.to_be_bytes());
+        engine.apply(batch, Durability::Synced).unwrap();
+    }
+    // Nothing but these, and no word to the engine: what they asked for is there after a while.
+    engine.checkpoint().unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(T, b"again", vec![1; 1_000_000]);
+    let begin = std::time::Instant::now();
+    while engine.apply(batch.clone(), Durability::Synced).is_err() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            engine.stats()
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(engine.snapshot().unwrap().len(T), Ok(11));
+}

@@ -37,6 +37,10 @@ const LOOK: Duration = Duration::from_millis(500);
 const REST_MAX: Duration = Duration::from_millis(20);
 /// By how much an active generation may outgrow its size while others wait, at most: three doublings.
 const DOUBLINGS_MAX: usize = 3;
+/// Free bytes within the file that are worth giving back to a disk that is nearly full.
+const GIVEN_BACK_MIN: u64 = 1 << 20;
+/// The longest rest after a try that gave nothing back.
+const THRIFT_REST_MAX: Duration = Duration::from_secs(60);
 
 /// How the others talk to the checkpointer, and what it has done.
 #[derive(Default)]
@@ -66,6 +70,13 @@ impl Checkpointer {
         drop(self.stop.lock());
         self.called.notify_one();
     }
+}
+
+/// When space is next given back to a disk that is nearly full.
+#[derive(Default)]
+struct Thrift {
+    next: Option<Instant>,
+    rest: Duration,
 }
 
 /// Who wants a checkpoint.
@@ -217,6 +228,7 @@ impl Shared {
     /// The checkpointer's thread.
     pub(super) fn checkpoint_loop(self: &Arc<Self>, interval: Duration) {
         let mut last = Instant::now();
+        let mut thrift = Thrift::default();
         loop {
             {
                 let mut stop = self.checkpointer.stop.lock();
@@ -228,6 +240,7 @@ impl Shared {
                 }
             }
             self.retired.sweep();
+            self.give_back_space(&mut thrift);
             let view = self.views.load_full();
             if view.frozen().is_empty() && view.active().is_empty() {
                 last = Instant::now();
@@ -248,6 +261,27 @@ impl Shared {
             }
             self.spill();
         }
+    }
+
+    /// While the disk has less than the reserve left, what is free within the file goes back to it. Nobody may write then,
+    /// so no other checkpoint comes that would do it.
+    fn give_back_space(self: &Arc<Self>, thrift: &mut Thrift) {
+        let due = thrift.next.is_none_or(|next| Instant::now() >= next);
+        if !due || !self.scarce.load(Ordering::Relaxed) || self.log.check().is_err() {
+            return;
+        }
+        let before = self.tree.stats();
+        if before.free_bytes < GIVEN_BACK_MIN {
+            return;
+        }
+        // A failure is told by the next checkpoint.
+        let _ = self.checkpoint(Haste::Paced, false, Extra::Compaction);
+        thrift.rest = match self.tree.stats().file_bytes < before.file_bytes {
+            true => LOOK,
+            false => (thrift.rest * 2).clamp(LOOK, THRIFT_REST_MAX),
+        };
+        thrift.next = Some(Instant::now() + thrift.rest);
+        self.look_at_space();
     }
 
     fn rest_unless_stopped(&self, time: Duration) {

@@ -272,14 +272,19 @@ impl Store {
     fn stats(&self) -> TreeFileStats {
         use std::sync::atomic::Ordering::Relaxed;
         let counters = &self.counters;
-        let (free, waiting) = {
-            let space = self.space.lock();
-            (space.free_granules(), space.waiting_granules())
+        let (free, waiting, end) = {
+            let mut space = self.space.lock();
+            // What waited only for those who have gone since the last commit is free by now.
+            space.collect();
+            let free = space.free_granules();
+            (free, space.waiting_granules(), space.end())
         };
         let file_bytes = self.len.load(Relaxed);
+        // Behind the end the file is as good as free: the next commit cuts it off.
+        let behind = file_bytes.saturating_sub(end * GRANULE);
         TreeFileStats {
             file_bytes,
-            free_bytes: (free * GRANULE).min(file_bytes),
+            free_bytes: (free * GRANULE + behind).min(file_bytes),
             waiting_bytes: waiting * GRANULE,
             cached_bytes: self.cache.bytes(),
             evicted: self.cache.evicted(),

@@ -133,6 +133,24 @@ pub struct Command {
     pub run: fn(&mut CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>,
 }
 
+impl Command {
+    /// Whether what it changes is in the catalog, and waits for a write concern as documents do.
+    fn changes_catalog(&self) -> bool {
+        matches!(
+            self.name,
+            "create"
+                | "convertToCapped"
+                | "cloneCollectionAsCapped"
+                | "drop"
+                | "dropDatabase"
+                | "renameCollection"
+                | "collMod"
+                | "createIndexes"
+                | "dropIndexes"
+        )
+    }
+}
+
 pub use table::COMMANDS;
 
 static BY_NAME: LazyLock<HashMap<&'static str, &'static Command>> = LazyLock::new(|| {
@@ -196,7 +214,7 @@ pub fn dispatch(
     if server.repl.is_none() {
         generic.write_concern.check_standalone()?;
     }
-    if !generic.has_write_concern && matches!(command.kind, Kind::Write) {
+    if !generic.has_write_concern && (command.kind == Kind::Write || command.changes_catalog()) {
         generic.write_concern = server
             .rw_concern
             .read()
@@ -260,7 +278,7 @@ pub fn dispatch(
         None => Ok(()),
     };
     let result = waited.and_then(|()| match numbered {
-        Numbered::Not => run_read_durable(&mut cx, reply),
+        Numbered::Not => run_durable(&mut cx, reply),
         Numbered::Statement(arguments) => run_statement(&mut cx, arguments, reply),
         Numbered::Retryable(number) => run_retryable(&mut cx, number, reply),
     });
@@ -314,9 +332,13 @@ fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
     }
 }
 
-/// Carries the command out; what it has read with a concern beyond `local` is durable when it answers.
-fn run_read_durable(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
+/// Carries the command out; what it has read with a concern beyond `local`, and what it has changed in the catalog with
+/// one that asks for it, is durable when it answers.
+fn run_durable(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
     (cx.command.run)(cx, reply)?;
+    if cx.command.changes_catalog() {
+        write_reply::append_write_concern(cx, reply);
+    }
     match cx.generic.read_concern_level {
         Some("majority" | "linearizable" | "snapshot") => cx.server.db.sync(),
         _ => Ok(()),

@@ -12,6 +12,7 @@ mod client;
 mod compact;
 mod compat;
 mod differential;
+mod durable_definitions;
 mod echo;
 mod histories;
 mod idle_cursors;

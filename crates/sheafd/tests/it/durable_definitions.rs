@@ -1,0 +1,100 @@
+//! What changes the catalog waits for its write concern as documents do: nothing acknowledged so is undone by a kill.
+//!
+//! ```text
+//!   a server that flushes its log rarely ── a command with {j: true} ──> ok ── kill ──> start: it is done
+//! ```
+
+use sheaf_bson::{RawDoc, RawValue};
+
+use super::client::Client;
+use super::server::Server;
+use super::write_commands::command;
+
+/// Half a second between flushes: longer than from an answer to the kill.
+const RARELY: &[&str] = &["--journalCommitInterval", "500"];
+
+fn listed(client: &mut Client, text: &str, show: impl Fn(RawDoc<'_>) -> String) -> Vec<String> {
+    let reply = client.ok(&command(text));
+    let cursor = reply.get("cursor").and_then(|v| v.as_document()).unwrap();
+    let batch = cursor.get("firstBatch").and_then(|v| v.as_array()).unwrap();
+    let mut found: Vec<String> = batch
+        .iter()
+        .map(|item| show(item.as_document().unwrap()))
+        .collect();
+    found.sort();
+    found
+}
+
+fn name(item: RawDoc<'_>) -> String {
+    item.get("name").and_then(|v| v.as_str()).unwrap().into()
+}
+
+fn collections(client: &mut Client) -> Vec<String> {
+    let list = "{listCollections: 1, filter: {name: {$not: /^system/}}}";
+    listed(client, list, |item| {
+        let options = item.get("options").and_then(|v| v.as_document()).unwrap();
+        let level = match options.get("validationLevel") {
+            Some(RawValue::String(level)) => format!(" {level}"),
+            _ => String::new(),
+        };
+        let capped = options.get("capped").map_or("", |_| " capped");
+        format!("{}{capped}{level}", name(item))
+    })
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let steps: &[(&str, &[&str])] = &[
+        ("{create: 'a'}", &["a"]),
+        ("{create: 'v', viewOn: 'a', pipeline: []}", &["a", "v"]),
+        (
+            "{collMod: 'a', validator: {n: 1}, validationLevel: 'moderate'}",
+            &["a moderate", "v"],
+        ),
+        ("{drop: 'v'}", &["a moderate"]),
+        (
+            "{renameCollection: 'test.a', to: 'test.b', $db: 'admin'}",
+            &["b moderate"],
+        ),
+        ("{convertToCapped: 'b', size: 4096}", &["b capped moderate"]),
+        ("{drop: 'b'}", &[]),
+        ("{create: 'c'}", &["c"]),
+        ("{dropDatabase: 1}", &[]),
+    ];
+    for (text, left) in steps {
+        let mut server = Server::start_on(folder.path(), RARELY);
+        let mut client = server.client();
+        let text = text.strip_suffix('}').unwrap();
+        let text = format!("{text}, writeConcern: {{w: 1, j: true}}}}");
+        client.ok(&command(&text));
+        server.kill();
+        let server = Server::start_on(folder.path(), RARELY);
+        assert_eq!(collections(&mut server.client()), *left, "{text}");
+        assert!(server.stop().success());
+    }
+}
+
+#[test]
+fn indexes_that_were_acknowledged_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let steps: &[(&str, &[&str])] = &[
+        (
+            "{createIndexes: 'a', indexes: [{key: {k: 1}, name: 'k'}], writeConcern: {w: 'majority'}}",
+            &["_id_", "k"],
+        ),
+        (
+            "{dropIndexes: 'a', index: 'k', writeConcern: {j: true}}",
+            &["_id_"],
+        ),
+    ];
+    for (text, left) in steps {
+        let mut server = Server::start_on(folder.path(), RARELY);
+        server.client().ok(&command(text));
+        server.kill();
+        let server = Server::start_on(folder.path(), RARELY);
+        let found = listed(&mut server.client(), "{listIndexes: 'a'}", name);
+        assert_eq!(found, *left, "{text}");
+        assert!(server.stop().success());
+    }
+}

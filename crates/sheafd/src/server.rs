@@ -383,6 +383,9 @@ impl Service for CommandService {
         self.0
             .operations
             .kill_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+        self.0
+            .sessions
+            .abort_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
         self.0.ttl.stop();
     }
 

@@ -195,6 +195,14 @@ impl SessionTable {
         count
     }
 
+    /// Aborts every open transaction: one whose client says nothing would keep waiting who waits for its locks.
+    pub fn abort_all(&self, code: ErrorCode) {
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        for session in open {
+            self.abort_from_outside(&session, code);
+        }
+    }
+
     /// Every session, as `$listLocalSessions` shows it.
     pub fn list(&self) -> Vec<DocBuf> {
         let now = self.now();

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -65,6 +65,7 @@ pub struct OperationSlot {
     metadata: Mutex<Option<DocBuf>>,
     current: Mutex<Option<Operation>>,
     next_opid: Arc<AtomicI32>,
+    ending: Arc<OnceLock<ErrorCode>>,
 }
 
 /// All slots.
@@ -73,6 +74,8 @@ pub struct OperationTable {
     slots: Mutex<HashMap<u64, Weak<OperationSlot>>>,
     next_opid: Arc<AtomicI32>,
     next_key: AtomicU64,
+    /// Why operations that begin from now on are interrupted at once, when they are.
+    ending: Arc<OnceLock<ErrorCode>>,
 }
 
 /// Ends the registration when dropped.
@@ -90,6 +93,7 @@ impl OperationTable {
             metadata: Mutex::default(),
             current: Mutex::default(),
             next_opid: self.next_opid.clone(),
+            ending: self.ending.clone(),
         });
         let mut slots = self.slots.lock();
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
@@ -138,8 +142,10 @@ impl OperationTable {
         false
     }
 
-    /// Interrupts everything (shutdown).
+    /// Interrupts everything, also what begins later (shutdown).
     pub fn kill_all(&self, code: ErrorCode) {
+        // Of an operation that begins meanwhile either this sees the slot filled, or it sees the code.
+        let _ = self.ending.set(code);
         for slot in self.slots() {
             if let Some(operation) = &*slot.current.lock() {
                 operation.op.kill(code);
@@ -173,6 +179,9 @@ impl OperationSlot {
                 .map(|number| (number, generic.transaction.autocommit.is_some())),
             cursor: None,
         });
+        if let Some(code) = self.ending.get() {
+            op.kill(*code);
+        }
         Registered { slot: self.clone() }
     }
 

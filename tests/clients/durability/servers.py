@@ -35,10 +35,16 @@ class Server:
         self.port = free_port()
         self.log_path = str(folder) + ".log"
         self.process = None
+        self.preexec = None  # called in the process before it becomes the server
 
     @property
     def uri(self):
         return f"mongodb://127.0.0.1:{self.port}/"
+
+    def _before(self):
+        _die_with_parent()
+        if self.preexec:
+            self.preexec()
 
     def spawn(self):
         """Starts the process and does not wait for it to serve."""
@@ -49,7 +55,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent,
+                preexec_fn=self._before,
             )
         return self
 

@@ -49,7 +49,7 @@ class Part:
     def work(self, uri, port):
         self.port = port
         try:
-            with MongoClient(uri, serverSelectionTimeoutMS=500, retryWrites=False, retryReads=False, directConnection=True) as client:
+            with MongoClient(uri, serverSelectionTimeoutMS=5000, retryWrites=False, retryReads=False, directConnection=True) as client:
                 while True:
                     self.step(client)
                     self.steps += 1
@@ -298,7 +298,7 @@ class Watched(Part):
 
     def follow(self, uri):
         try:
-            with MongoClient(uri, serverSelectionTimeoutMS=500, retryReads=False, directConnection=True) as client:
+            with MongoClient(uri, serverSelectionTimeoutMS=5000, retryReads=False, directConnection=True) as client:
                 with self.coll(client, "watched").watch(resume_after=self.token, max_await_time_ms=100) as stream:
                     while True:
                         self.take(stream.try_next(), stream)

@@ -1,7 +1,7 @@
 //! `$cmp` and its six relatives, `$min` and `$max`: BSON order over all types.
 //!
 //! Unlike in the match language nothing is bracketed by type, arrays compare
-//! whole, and a missing value is below everything, null included.
+//! whole, and a missing value is below everything but MinKey, null included.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::{Expression, budget};
 
-/// BSON order, missing lowest.
+/// BSON order; missing stands between MinKey and all the rest.
 pub(crate) fn compare(
     a: Option<RawValue<'_>>,
     b: Option<RawValue<'_>>,
@@ -20,6 +20,8 @@ pub(crate) fn compare(
 ) -> Ordering {
     match (a, b) {
         (None, None) => Ordering::Equal,
+        (None, Some(RawValue::MinKey)) => Ordering::Greater,
+        (Some(RawValue::MinKey), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Less,
         (Some(_), None) => Ordering::Greater,
         (Some(a), Some(b)) => compare_values_with(a, b, collator),

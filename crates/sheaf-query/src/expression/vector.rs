@@ -117,11 +117,23 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// The cosine of the angle between two vectors; 0 where one has no direction.
 fn cosine(a: &[f64], b: &[f64]) -> f64 {
-    let lengths = dot(a, a).sqrt() * dot(b, b).sqrt();
-    match lengths == 0.0 {
-        true => 0.0,
-        false => (dot(a, b) / lengths).clamp(-1.0, 1.0),
+    let squares = dot(a, a) * dot(b, b);
+    if squares.is_normal() {
+        // One root is more exact than two.
+        return (dot(a, b) / squares.sqrt()).clamp(-1.0, 1.0);
     }
+    // The squares have left the range of doubles: the direction is that of a vector of ordinary length.
+    let largest = |v: &[f64]| v.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+    let (most_a, most_b) = (largest(a), largest(b));
+    if a.iter().chain(b).any(|x| x.is_nan()) {
+        return f64::NAN;
+    }
+    if most_a == 0.0 || most_b == 0.0 {
+        return 0.0;
+    }
+    let a: Vec<f64> = a.iter().map(|x| x / most_a).collect();
+    let b: Vec<f64> = b.iter().map(|x| x / most_b).collect();
+    (dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()).clamp(-1.0, 1.0)
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The comparison stands beside the `$expr`, which stays and decides. It differs from a comparison
-//! of the match language: no types are bracketed, a missing field is below everything, and an array
+//! of the match language: no types are bracketed, a missing field is below all but MinKey, and an array
 //! is one value. As the keys of an index are an array's elements, only an index without arrays on the path
 //! serves it; a document with one passes, for the `$expr` to look at.
 //!

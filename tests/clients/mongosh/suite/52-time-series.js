@@ -152,3 +152,30 @@ test('drop takes both', () => {
   same(db.weather.drop(), true);
   same(db.getCollectionNames().filter(n => n.includes('weather')), []);
 });
+
+test('$out makes and replaces measurements, indexes and all', () => {
+  db.plain.drop();
+  db.series.drop();
+  db.plain.insertMany([1, 2, 3].map(i => ({ _id: i, t: new Date(2024, 0, i), s: i % 2, x: i })));
+  const out = options => ({ $out: { db: db.getName(), coll: 'series', timeseries: options } });
+  const options = { timeField: 't', metaField: 's', granularity: 'hours' };
+  db.plain.aggregate([out(options)]);
+  const made = db.getCollectionInfos({ name: 'series' })[0];
+  same([made.type, made.options.timeseries.metaField, made.options.timeseries.granularity], ['timeseries', 's', 'hours']);
+  same(db.series.find({ s: 1 }, { _id: 1 }).sort({ _id: 1 }).toArray(), [{ _id: 1 }, { _id: 3 }]);
+  db.series.createIndex({ x: 1 });
+  const indexes = () => db.series.getIndexes().map(i => i.name).sort();
+  const before = indexes();
+  db.plain.aggregate([{ $match: { _id: { $gt: 1 } } }, out(options)]);
+  same(db.series.countDocuments(), 2);
+  same(indexes(), before);
+  db.series.insertOne({ t: new Date(2024, 0, 9), s: 1, x: 9 });
+  same(db.series.countDocuments({ s: 1 }), 2);
+  refused(72, () => db.plain.aggregate([out({ timeField: 't' })]));
+  refused(72, () => db.series.aggregate([{ $out: { db: db.getName(), coll: 'plain', timeseries: options } }]));
+  refused(166, () => db.plain.aggregate([{ $merge: 'series' }]));
+  same(db.series.countDocuments(), 3);
+  same(db.getCollectionNames().filter(n => n.includes('tmp.agg_out')), []);
+  db.series.drop();
+  db.plain.drop();
+});

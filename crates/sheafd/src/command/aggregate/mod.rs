@@ -76,7 +76,14 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse(cx.arguments())?;
-    let collectionless = cx.first()?.value().is_number();
+    let target = cx.first()?.value();
+    let collectionless = target.is_number();
+    if collectionless && target.as_i64_exact() != Some(1) {
+        return Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "the 'aggregate' field must be the name of a collection, or 1",
+        ));
+    }
     if request.explain && !collectionless {
         let body = cx.body;
         return super::explain::explain(cx, body, Verbosity::QueryPlanner, out);

@@ -274,7 +274,10 @@ fn candidates<'q>(
             }
             found.extend(full_scan_of(index, true));
         }
-        if query.sort.is_some() && found.iter().all(|(s, _)| s.has_blocking_stage) {
+        // A merge over prefixes that statistics know is one more way, and keeps none of MongoDB's out.
+        let sorts_or_guesses =
+            |(s, _): &(QuerySolution, Source<'_>)| s.has_blocking_stage || merges_prefixes(&s.root);
+        if query.sort.is_some() && found.iter().all(sorts_or_guesses) {
             let room = params.max_indexed_solutions.saturating_sub(found.len());
             let whole = enumerator
                 .indexes
@@ -316,6 +319,15 @@ fn candidates<'q>(
     let filter = (!query.filter.is_trivially_true()).then(|| query.filter.clone());
     let scan = SolutionNode::CollScan { direction, filter };
     Ok((only(finish(scan)), reached))
+}
+
+/// Whether the plan's order comes from prefixes that were looked for while planning.
+fn merges_prefixes(root: &SolutionNode) -> bool {
+    let mut merges = false;
+    root.for_each(&mut |node| {
+        merges |= matches!(node, SolutionNode::SortMerge { prefixes, .. } if prefixes.is_some());
+    });
+    merges
 }
 
 /// A hint at an index with a wildcard, none of whose keys says something of the query.

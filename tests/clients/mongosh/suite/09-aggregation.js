@@ -143,3 +143,34 @@ test('an expression nested too deeply is an error', () => {
   truth(error !== null && error.code !== undefined, String(error));
   same(value({ $add: [1, 1] }), 2);
 });
+
+test('places in loops, hashes, vectors, JSON, regular expressions that cut', () => {
+  const value = expression => db.aggregate([{ $documents: [{ a: ['x', 'y'], s: 'a1b22c', j: '{"k":[1,2.5]}' }] }, { $replaceWith: { v: expression } }]).next().v;
+  same(value({ $map: { input: '$a', as: 'e', arrayIndexAs: 'i', in: ['$$i', '$$e'] } }), [[0, 'x'], [1, 'y']]);
+  same(value({ $filter: { input: '$a', cond: { $gt: ['$$IDX', 0] } } }), ['y']);
+  same(value({ $hexHash: { input: 'report.pdf', algorithm: 'sha256' } }), '6466E450A16B77B865C5829D6B6C56D9F892956475642DBEB9CCC4340FE01B15');
+  same(value({ $hexHash: { input: null, algorithm: 'md5' } }), null);
+  same(value({ $subtype: BinData(4, 'gf1UcxdHTJ2HQ/EGQrO7mQ==') }), 4);
+  same(value({ $toObject: '$j' }), { k: [1, 2.5] });
+  same(value({ $toArray: '[1, "a", null]' }), [1, 'a', null]);
+  same(value({ $split: ['$s', /[0-9]+/] }), ['a', 'b', 'c']);
+  same(value({ $replaceAll: { input: '$s', find: /[0-9]/, replacement: '#' } }), 'a#b##c');
+  same(value({ $similarityDotProduct: [[1, 2, 3], [4, 5, 6]] }), 32);
+  same(value({ $similarityEuclidean: { vectors: [[0, 0], [3, 4]], score: true } }), 1 / 6);
+  same(value('$$USER_ROLES'), []);
+  truth(value({ $createObjectId: {} }) instanceof ObjectId, 'an object id');
+  refused(241, () => value({ $toArray: '{}' }));
+});
+
+test('arrays joined over windows, and scaling', () => {
+  const c = empty('windows');
+  c.insertMany([{ _id: 1, t: ['a'], n: 1 }, { _id: 2, t: ['b', 'a'], n: 5 }, { _id: 3, n: 21 }]);
+  const window = { documents: ['unbounded', 'current'] };
+  const stage = { $setWindowFields: { sortBy: { _id: 1 }, output: { all: { $concatArrays: '$t', window }, set: { $setUnion: '$t', window }, s: { $minMaxScaler: '$n' } } } };
+  same(c.aggregate([stage, { $project: { all: 1, set: { $sortArray: { input: '$set', sortBy: 1 } }, s: 1 } }]).toArray(), [
+    { _id: 1, all: ['a'], s: 0, set: ['a'] },
+    { _id: 2, all: ['a', 'b', 'a'], s: 0.2, set: ['a', 'b'] },
+    { _id: 3, all: ['a', 'b', 'a'], s: 1, set: ['a', 'b'] },
+  ]);
+  refused(9, () => c.aggregate([{ $setWindowFields: { sortBy: { _id: 1 }, output: { s: { $minMaxScaler: '$t' } } } }]).toArray());
+});

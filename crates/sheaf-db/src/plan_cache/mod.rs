@@ -8,7 +8,8 @@
 //! ```
 //!
 //! One cache a collection; a new set of indexes begins with a new, empty one.
-//! Bounded three times: a cache has so many entries, of which the one used longest ago
+//! Bounded four times: what is larger than [`ENTRY_BYTES_MAX`] is not remembered (it takes a filter of
+//! thousands of predicates, beside which planning is not what costs); a cache has so many entries, of which the one used longest ago
 //! makes room; so do those of a cache that would grow when all caches of the process together
 //! hold their bytes (long filters have long keys); and what entries tell about their trial
 //! ([`Trial`]) is left out once all together hold too many bytes of it.
@@ -27,6 +28,9 @@ mod trial;
 
 use bytes::Held;
 pub use trial::Trial;
+
+/// Bytes of one entry.
+pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 
 /// Limits of every cache, and when an entry is given up.
 #[derive(Debug, Clone, Copy)]
@@ -161,6 +165,9 @@ impl PlanCache {
 
     /// Remembers the plan of a rooted `$or` whose branches' plans have proven themselves.
     pub fn compose(&self, key: &CacheKey, plan: CachedPlan, policy: &CachePolicy) {
+        if plan.bytes() > ENTRY_BYTES_MAX {
+            return;
+        }
         let mut inner = self.inner.lock();
         let held = Held::new(plan.bytes());
         if inner.composed.len() >= policy.entries_max || !Held::all_within(policy.bytes_max) {
@@ -181,6 +188,9 @@ impl PlanCache {
         policy: &CachePolicy,
         trial: impl FnOnce() -> Trial,
     ) {
+        if plan.bytes() > ENTRY_BYTES_MAX {
+            return;
+        }
         let trial = Trial::has_room(policy.trial_bytes_max).then(|| Arc::new(trial()));
         let mut inner = self.inner.lock();
         inner.clock += 1;
@@ -428,6 +438,21 @@ mod tests {
             .filter_map(|entry| entry.get("estimatedSizeBytes")?.as_i64_exact())
             .sum();
         assert!(sizes >= 100_000, "{sizes}");
+    }
+
+    #[test]
+    fn what_is_very_long_is_not_remembered() {
+        let cache = PlanCache::default();
+        let text = "x".repeat(ENTRY_BYTES_MAX);
+        let plan = CachedPlan {
+            signature: text.clone(),
+            ..plan(5)
+        };
+        let asked = || -> Trial { panic!("nobody keeps it") };
+        let (key, policy) = (CacheKey::new(text), CachePolicy::default());
+        cache.record(&key, 0, plan.clone(), &policy, asked);
+        cache.compose(&key, plan, &policy);
+        assert!(!cache.knows_something());
     }
 
     #[test]

@@ -40,6 +40,63 @@ fn found(t: &TestDb, spec: FindSpec<'_>) -> (Vec<Value>, String, u64) {
     (ids, summary, running.counts().docs_examined)
 }
 
+/// Several places are several seeks; without extensions what lies between them is read too.
+#[test]
+fn scans_with_gaps_are_an_extension() {
+    on_every_engine(|t| {
+        create(&t, doc! {});
+        let docs: Vec<_> = (0..1000i64).map(|n| doc! {"_id": n, "a": n % 10}).collect();
+        t.insert_all("c", &docs);
+        for (filter, expected, by_seeks, in_one) in [
+            (
+                doc! {"_id": {"$in": [3, 800, 5000]}},
+                longs([3, 800]),
+                2,
+                997,
+            ),
+            (
+                doc! {"_id": {"$in": [10, 20]}, "a": 0},
+                longs([10, 20]),
+                2,
+                11,
+            ),
+            (
+                doc! {"$or": [{"_id": 3}, {"_id": {"$gt": 997}}]},
+                longs([3, 998, 999]),
+                3,
+                997,
+            ),
+            (
+                doc! {"_id": {"$gt": 4, "$nin": [6, 7], "$lt": 10}},
+                longs([5, 8, 9]),
+                3,
+                5,
+            ),
+        ] {
+            for (planner_extensions, examined) in [(true, by_seeks), (false, in_one)] {
+                let options = QueryOptions {
+                    planner_extensions,
+                    ..QueryOptions::default()
+                };
+                let spec = FindSpec {
+                    filter: Some(filter.as_raw()),
+                    ..FindSpec::default()
+                };
+                let view = t.db.read_view(&ns("c")).unwrap();
+                let query = Arc::new(sheaf_db::find::canonicalize(&view, spec).unwrap());
+                let mut running = find(&view, &t.op, query, &options).unwrap();
+                let mut ids = Vec::new();
+                while let Some(doc) = running.next(&t.op).unwrap() {
+                    ids.push(doc.as_raw().get("_id").unwrap().to_value());
+                }
+                assert_eq!(ids, expected, "{filter}");
+                assert_eq!(running.plan().summary().unwrap(), "CLUSTERED_IXSCAN");
+                assert_eq!(running.counts().docs_examined, examined, "{filter}");
+            }
+        }
+    });
+}
+
 fn by(t: &TestDb, filter: DocBuf) -> (Vec<Value>, String, u64) {
     let spec = FindSpec {
         filter: Some(filter.as_raw()),

@@ -334,41 +334,42 @@ impl Enumerator<'_> {
         level: &Rc<Level<'q>>,
         intersect: Intersect,
     ) -> Vec<Rc<Access<'q>>> {
-        let mut pairs = Vec::new();
-        for (i, a) in ways.iter().enumerate() {
-            for b in &ways[i + 1..] {
-                let (AccessKind::Scan(x, of_x), AccessKind::Scan(y, of_y)) = (&a.kind, &b.kind)
-                else {
-                    continue;
-                };
-                // Its records are at hand: whatever is left is cheaper checked on them.
-                if x.clustered || y.clustered {
-                    continue;
+        // Of each scan the paths that it bounds, and whether it is of one key.
+        let bounded: Vec<Option<(Vec<&str>, bool)>> = ways
+            .iter()
+            .map(|way| match &way.kind {
+                AccessKind::Scan(index, lists) => {
+                    let fields = lists.iter().zip(&index.fields);
+                    let bounded = fields.filter(|(list, _)| !list.is_full());
+                    let paths = bounded.map(|(_, field)| field.path.dotted()).collect();
+                    // Of a clustered one the records are at hand: whatever is left is cheaper
+                    // checked on them.
+                    let is_point = lists.iter().all(|list| list.is_point());
+                    (!index.clustered).then_some((paths, is_point))
                 }
-                let sorted = [of_x, of_y]
-                    .into_iter()
-                    .flatten()
-                    .all(|list| list.is_point());
-                let bounded = |lists: &[SharedList], index: &IndexEntry| -> Vec<String> {
-                    let bounded = lists
-                        .iter()
-                        .zip(&index.fields)
-                        .filter(|(l, _)| !l.is_full());
-                    bounded.map(|(_, f)| f.path.dotted().to_owned()).collect()
+                _ => None,
+            })
+            .collect();
+        let scans = || ways.iter().zip(&bounded);
+        let mut pairs = Vec::new();
+        for (i, (a, of_a)) in scans().enumerate() {
+            let Some((fx, a_is_point)) = of_a else {
+                continue;
+            };
+            for (b, of_b) in scans().skip(i + 1) {
+                let Some((fy, b_is_point)) = of_b else {
+                    continue;
                 };
-                let (fx, fy) = (bounded(of_x, x), bounded(of_y, y));
+                let sorted = *a_is_point && *b_is_point;
                 if (!sorted && !intersect.hash) || fx.iter().any(|f| fy.contains(f)) {
                     continue;
                 }
                 // One index that bounds all of these fields has the better keys.
-                let served = ways.iter().any(|way| match &way.kind {
-                    AccessKind::Scan(index, lists) => {
-                        let both = bounded(lists, index);
-                        fx.iter().chain(&fy).all(|f| both.contains(f))
-                    }
-                    _ => false,
-                });
-                if !intersect.forced && served {
+                let served = || {
+                    let mut known = bounded.iter().flatten();
+                    known.any(|(both, _)| fx.iter().chain(fy).all(|f| both.contains(f)))
+                };
+                if !intersect.forced && served() {
                     continue;
                 }
                 if pairs.len() >= intersect.max {

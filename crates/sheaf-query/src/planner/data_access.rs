@@ -18,17 +18,20 @@ use sheaf_bson::Value;
 
 use super::PlannerParams;
 use super::assignment::traits_of;
-use super::bounds::IndexBounds;
+use super::bounds::{IndexBounds, Interval};
 use super::collation::{meets_text, orders_as};
 use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
 use super::sort_analysis::{Exploder, ordered};
 use crate::canonical::CanonicalQuery;
+use crate::matcher::MatchExpression;
 use crate::projection::Projection;
 use crate::sort::SortPattern;
 
 /// Makes whole plans for one query.
 pub(super) struct Finisher<'a> {
     query: &'a CanonicalQuery,
+    /// Nothing beyond MongoDB's plans.
+    published: bool,
     /// Makes merges, where there is an order to give.
     pub exploder: Option<Exploder<'a>>,
 }
@@ -42,7 +45,11 @@ impl<'a> Finisher<'a> {
             statistics: params.statistics.filter(|_| query.limit.is_some()),
             reached: Cell::new(false),
         });
-        Finisher { query, exploder }
+        Finisher {
+            query,
+            published: params.statistics.is_none(),
+            exploder,
+        }
     }
 
     /// For plans over every key of an index. Where a filter has to be checked on
@@ -62,7 +69,10 @@ impl<'a> Finisher<'a> {
     /// `may_sort` is false.
     pub fn finish(&self, access: SolutionNode, may_sort: bool) -> Option<QuerySolution> {
         let query = self.query;
-        let mut node = access;
+        let mut node = match self.published {
+            true => in_one_stretch(access, &query.filter),
+            false => access,
+        };
         let mut sort_limits = false;
         if let Some(pattern) = &query.sort {
             node = match ordered(node, pattern) {
@@ -174,6 +184,41 @@ impl<'a> Finisher<'a> {
             }
             node => above(skipped(node)),
         }
+    }
+}
+
+/// Clustered scans without gaps, as MongoDB has them: from the least place to the greatest, and what
+/// lies between is left to the filter.
+fn in_one_stretch(node: SolutionNode, filter: &Arc<MatchExpression>) -> SolutionNode {
+    match node {
+        SolutionNode::ClusteredScan(mut scan) => {
+            if let IndexBounds::Fields(lists) = &mut scan.bounds
+                && let [list] = lists.as_mut_slice()
+                && let [first, .., last] = list.intervals()
+            {
+                let stretch = Interval {
+                    end: last.end.clone(),
+                    end_inclusive: last.end_inclusive,
+                    ..first.clone()
+                };
+                *list = list.with(stretch);
+                scan.filter = Some(filter.clone());
+            }
+            SolutionNode::ClusteredScan(scan)
+        }
+        SolutionNode::Or {
+            dedup,
+            filter: check,
+            children,
+        } => SolutionNode::Or {
+            dedup,
+            filter: check,
+            children: children
+                .into_iter()
+                .map(|child| in_one_stretch(child, filter))
+                .collect(),
+        },
+        node => node,
     }
 }
 

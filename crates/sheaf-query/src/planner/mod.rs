@@ -302,6 +302,9 @@ fn candidates<'q>(
         }
         reached = LimitsReached::of(&enumerator, &finisher);
     }
+    if params.no_table_scan && matches!(hinted, Hinted::No) {
+        found.retain(|(solution, _)| !scans_all(&solution.root, query));
+    }
     if !found.is_empty() {
         return Ok((found, reached));
     }
@@ -328,6 +331,22 @@ fn merges_prefixes(root: &SolutionNode) -> bool {
         merges |= matches!(node, SolutionNode::SortMerge { prefixes, .. } if prefixes.is_some());
     });
     merges
+}
+
+/// Whether some scan of a clustered collection is a scan of all of it, and not for its order either.
+fn scans_all(node: &SolutionNode, query: &CanonicalQuery) -> bool {
+    match node {
+        SolutionNode::ClusteredScan(scan) => scan.is_full() && query.sort.is_none(),
+        // What is sorted is not asked for in the order of the scan.
+        SolutionNode::Sort { child, .. } => {
+            let mut all = false;
+            child.for_each(&mut |node| {
+                all |= matches!(node, SolutionNode::ClusteredScan(scan) if scan.is_full());
+            });
+            all
+        }
+        node => node.children().iter().any(|child| scans_all(child, query)),
+    }
 }
 
 /// A hint at an index with a wildcard, none of whose keys says something of the query.

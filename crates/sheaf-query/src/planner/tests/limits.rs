@@ -10,8 +10,9 @@ use super::script::{index_of, set_multikey};
 use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::planner::bounds::IndexBounds;
 use crate::planner::index_entry::IndexEntry;
+use crate::planner::recipe::recipe_of;
 use crate::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
-use crate::planner::{PlannerParams, has_subplans, plan, plan_branches};
+use crate::planner::{PlannerParams, has_subplans, plan, plan_branches, signatures};
 
 /// Stages, checks at their top level, and intervals of all candidates.
 const SIZE_MAX: usize = 1_000_000;
@@ -210,4 +211,84 @@ fn wide_merges_stop_at_their_limit() {
     let filter = format!("{{a: {few}, c: {numbers}}}");
     let found = solutions(&filter, vec![index("{a: 1, s: 1, c: 1}")]);
     assert!(found[0].has_blocking_stage);
+}
+
+/// Of ways that are this heavy the most promising one is left; its list is the filter's.
+#[test]
+fn a_list_of_a_hundred_thousand() {
+    let numbers = list("$in", 100_000, |i| i.to_string());
+    let indexes = vec![
+        index("{a: 1}"),
+        index("{a: 1, s: 1}"),
+        index("{a: -1, b: 1}"),
+    ];
+    let found = solutions(&format!("{{a: {numbers}, b: 1}}"), indexes);
+    assert_eq!(found.len(), 1);
+    assert!(uses_index(&found[0]));
+    assert!(found[0].has_blocking_stage, "too many to be merged");
+}
+
+/// A disjunction of each combination would have 2^24 branches, and as many again for each level.
+#[test]
+fn nothing_is_multiplied_out() {
+    let pair = |i: usize| format!("{{$or: [{{a: {i}}}, {{b: {i}}}]}}");
+    let mut filter = list("$and", 24, pair);
+    for level in 0..2 {
+        filter = list("$and", 6, |i| {
+            format!("{{$or: [{filter}, {{a: {}}}]}}", 10 * level + i)
+        });
+    }
+    let found = solutions(&filter, vec![index("{a: 1}"), index("{b: 1}")]);
+    assert!(uses_index(&found[0]));
+}
+
+/// Every index serves some predicate, and every pair could be intersected.
+#[test]
+fn many_indexes_and_many_predicates() {
+    let indexes = || -> Vec<IndexEntry> {
+        let single = (0..32).map(|i| index(&format!("{{f{i}: 1}}")));
+        let pairs = (0..32).map(|i| index(&format!("{{f{i}: 1, f{}: -1, s: 1}}", i + 32)));
+        single.chain(pairs).collect()
+    };
+    let equalities: Vec<String> = (0..64).map(|i| format!("f{i}: {i}")).collect();
+    let ranges: Vec<String> = (0..64).map(|i| format!("f{i}: {{$gt: {i}}}")).collect();
+    for predicates in [equalities, ranges] {
+        let filter = format!("{{{}}}", predicates.join(", "));
+        let found = solutions(&filter, indexes());
+        assert!(found.iter().all(uses_index));
+        let filter = json::parse_doc(&filter).unwrap();
+        let query = CanonicalQuery::new(FindSpec {
+            filter: Some(filter.as_raw()),
+            ..FindSpec::default()
+        })
+        .unwrap();
+        let indexes: Vec<Arc<IndexEntry>> = indexes().into_iter().map(Arc::new).collect();
+        let params = PlannerParams {
+            enable_hash_intersection: true,
+            force_intersection_plans: true,
+            ..PlannerParams::new(&indexes)
+        };
+        let forced = plan(&query, &params).unwrap();
+        assert_eq!(forced.len(), params.max_intersections);
+    }
+}
+
+/// What is kept of a plan is small: a filter of very many nodes has no recipe.
+#[test]
+fn recipes_are_small() {
+    let recipe = |n: usize| {
+        let filter = list("$or", n, |i| format!("{{a: {i}, b: {i}}}"));
+        let filter = json::parse_doc(&filter).unwrap();
+        let query = CanonicalQuery::new(FindSpec {
+            filter: Some(filter.as_raw()),
+            ..FindSpec::default()
+        })
+        .unwrap();
+        let indexes = [index("{a: 1}"), index("{b: 1}")].map(Arc::new);
+        let params = PlannerParams::new(&indexes);
+        let signature = &signatures(&plan(&query, &params).unwrap())[0];
+        recipe_of(&query, &params, signature).unwrap()
+    };
+    assert!(recipe(1_000).unwrap().bytes() < 500_000);
+    assert!(recipe(2_000).is_none());
 }

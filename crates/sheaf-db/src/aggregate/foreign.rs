@@ -211,6 +211,8 @@ pub(super) struct Join {
     split: OptimizedPipeline,
     access: Access,
     current: Option<Box<Aggregate>>,
+    /// A table that is being made: what an interruption leaves of it is freed with the stage.
+    unfinished: Option<Box<HashTable>>,
     /// Found by `_id`, and not given yet.
     found: VecDeque<Doc>,
     doc: Option<Doc>,
@@ -282,6 +284,7 @@ pub(super) fn open_join(
         behind,
         split,
         access,
+        unfinished: None,
         current: None,
         found: VecDeque::new(),
         doc: None,
@@ -460,9 +463,10 @@ impl Join {
 
     /// Reads all documents into a table; `Planned` when they are too many.
     fn table(&mut self, op: &OpContext) -> Result<Access> {
-        let Some(mut table) = HashTable::new(&self.path) else {
+        let Some(table) = HashTable::new(&self.path) else {
             return Ok(Access::Planned);
         };
+        let table = self.unfinished.insert(Box::new(table));
         let pipeline = OptimizedPipeline {
             prefix: CursorPrefix {
                 filter: self.split.prefix.filter.clone(),
@@ -482,10 +486,8 @@ impl Join {
         self.counts.docs_examined += read.docs_examined;
         self.cx.add_foreign_counts(read);
         note_plan(&all, &mut self.counts);
-        Ok(match fits {
-            true => Access::Table(Box::new(table)),
-            false => Access::Planned,
-        })
+        let table = self.unfinished.take().filter(|_| fits);
+        Ok(table.map_or(Access::Planned, Access::Table))
     }
 
     fn probe_table(&mut self, values: &[RawValue<'_>]) -> Result<Aggregate> {

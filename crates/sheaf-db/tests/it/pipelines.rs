@@ -18,7 +18,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use sheaf_bson::json::{parse, parse_doc, parse_prefix, typed};
-use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawValue, doc};
+use sheaf_bson::{
+    ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Value, doc,
+};
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::catalog::options::CollectionOptions;
@@ -368,51 +370,214 @@ fn random_document(dice: &mut Dice, id: u64) -> String {
     out + "}"
 }
 
-/// A stage, and whether what it gives has an order that all ways of running must agree upon.
+/// What a `$match` may ask of a path.
+fn random_test(dice: &mut Dice) -> String {
+    let value = dice.pick(&["1", "2", "'x'", "null", "3", "[1, 2]", "{k: 1}"]);
+    match dice.below(10) {
+        0 => format!("{{$in: [{value}, 2]}}"),
+        1 => format!("{{$nin: [{value}, 'y']}}"),
+        2 => format!("{{$exists: {}}}", dice.pick(&["true", "false"])),
+        3 => format!("{{$not: {{$gt: {value}}}}}"),
+        4 => format!("{{$elemMatch: {{$gte: {value}}}}}"),
+        5 => "{$elemMatch: {k: {$gt: 0}}}".into(),
+        _ => format!(
+            "{{{}: {value}}}",
+            dice.pick(&["$eq", "$gt", "$lte", "$ne", "$lt", "$gte"])
+        ),
+    }
+}
+
+fn random_match(dice: &mut Dice) -> String {
+    const PATHS: &[&str] = &[
+        "a", "b", "c", "_id", "a.k", "b.k", "j", "j.a", "n", "n.k", "x", "x.y", "_id.k", "a.0",
+    ];
+    let (path, other) = (dice.pick(PATHS), dice.pick(PATHS));
+    let (test, second) = (random_test(dice), random_test(dice));
+    match dice.below(8) {
+        0 => format!("{{$match: {{'{path}': {test}, c: {{$ne: 'z'}}}}}}"),
+        1 => format!("{{$match: {{$or: [{{'{path}': {test}}}, {{'{other}': {second}}}]}}}}"),
+        2 => format!("{{$match: {{$nor: [{{'{path}': {test}}}, {{'{other}': {second}}}]}}}}"),
+        3 => format!(
+            "{{$match: {{$expr: {{{}: ['${path}', {}]}}}}}}",
+            dice.pick(&["$eq", "$gt", "$lte", "$ne"]),
+            dice.pick(&["1", "2", "null", "'$b'", "'$n'", "['$a']"])
+        )
+        .replace("'$a.0'", "'$a'"),
+        _ => format!("{{$match: {{'{path}': {test}}}}}"),
+    }
+}
+
+/// Stages at the beginning whose result depends on the order: there every `_id` is another.
+fn random_beginning(dice: &mut Dice) -> String {
+    let sort = format!(
+        "{{$sort: {{{}: {}, _id: 1}}}}",
+        dice.pick(&["a", "b", "c", "'a.k'"]),
+        dice.pick(&["1", "-1"])
+    );
+    let limit = format!("{{$limit: {}}}", 1 + dice.below(8));
+    match dice.below(8) {
+        0 => format!("{sort}, {limit}, "),
+        1 => format!("{}, {sort}, {limit}, ", random_match(dice)),
+        2 => format!("{sort}, {{$skip: 2}}, {limit}, "),
+        3 => format!(
+            "{sort}, {{$group: {{_id: '$c', a: {{$first: '$a'}}, b: {{$last: '$b'}}, n: {{$push: '$_id'}}}}}}, "
+        ),
+        4 => "{$setWindowFields: {sortBy: {_id: 1}, output: {n: {$sum: '$a', window: {documents: [-2, 'current']}}, x: {$push: '$b', window: {documents: [-1, 1]}}}}}, ".into(),
+        _ => String::new(),
+    }
+}
+
+/// A stage that gives the same documents whatever the order of those it takes.
 fn random_stage(dice: &mut Dice) -> String {
-    let path = dice.pick(&["a", "b", "c", "_id", "a.k", "j", "j.a", "n", "b.k"]);
-    let value = dice.pick(&["1", "2", "'x'", "null", "3"]);
-    let op = dice.pick(&["$eq", "$gt", "$lte", "$ne", "$in"]);
-    let test = match op {
-        "$in" => format!("{{$in: [{value}, 2]}}"),
-        op => format!("{{{op}: {value}}}"),
-    };
-    match dice.below(14) {
-        0..=3 => format!("{{$match: {{'{path}': {test}}}}}"),
-        4 => {
-            let other = dice.pick(&["a", "b", "c", "n"]);
-            format!("{{$match: {{'{path}': {test}, {other}: {{$ne: 'z'}}}}}}")
-        }
+    match dice.below(24) {
+        0..=4 => random_match(dice),
         5 => format!(
             "{{$addFields: {{{}: {}}}}}",
-            dice.pick(&["a", "n", "j"]),
-            dice.pick(&["'$b'", "{$type: '$a'}", "{$ifNull: ['$c', 7]}", "'$a.k'"])
+            dice.pick(&["a", "n", "j", "'a.k'", "'b.k'", "x"]),
+            dice.pick(&[
+                "'$b'",
+                "{$type: '$a'}",
+                "{$ifNull: ['$c', 7]}",
+                "'$a.k'",
+                "'$a'",
+                "{y: '$a'}",
+                "5",
+                "'$$REMOVE'",
+            ])
         ),
-        6 => dice
+        6 | 7 => dice
             .pick(&[
                 "{$project: {a: 1, b: 1}}",
                 "{$project: {c: 0}}",
                 "{$project: {a: 1, n: '$b'}}",
                 "{$unset: 'b'}",
+                "{$unset: ['a.k', 'n']}",
                 "{$replaceRoot: {newRoot: {_id: '$_id', a: '$b', b: '$a'}}}",
+                "{$replaceWith: {$mergeObjects: [{a: '$b', n: 3}, '$$ROOT']}}",
+                "{$project: {'a.k': 1, b: 1}}",
+                "{$project: {'a.k': 0}}",
+                "{$project: {x: {y: '$a'}, b: 1}}",
+                "{$project: {'x.y': '$a', a: 1}}",
+                "{$project: {a: '$b', b: '$a'}}",
+                "{$project: {_id: 0, a: 1, c: 1}}",
+                "{$addFields: {a: '$b', b: '$a'}}",
+                "{$addFields: {x: '$a.k', 'n.k': '$b'}}",
+                "{$project: {x: '$a', n: '$a.k', a: {k: '$b'}}}",
             ])
             .into(),
-        7 => format!("{{$unwind: '${}'}}", dice.pick(&["a", "b", "j"])),
         8 => format!(
-            "{{$unwind: {{path: '${}', preserveNullAndEmptyArrays: true}}}}",
-            dice.pick(&["a", "b", "j"])
+            "{{$unwind: '${}'}}",
+            dice.pick(&["a", "b", "j", "a.k", "x"])
         ),
         9 => format!(
-            "{{$group: {{_id: {}, n: {{$sum: 1}}, a: {{$max: '$b'}}}}}}",
-            dice.pick(&["'$a'", "'$b'", "{k: '$a'}", "null", "'$a.k'"])
+            "{{$unwind: {{path: '${}', {}}}}}",
+            dice.pick(&["a", "b", "j"]),
+            dice.pick(&[
+                "preserveNullAndEmptyArrays: true",
+                "includeArrayIndex: 'n'",
+                "includeArrayIndex: 'x.y', preserveNullAndEmptyArrays: true",
+            ])
         ),
-        10 => format!(
-            "{{$lookup: {{from: 'o', localField: '{}', foreignField: '{}', as: 'j'}}}}",
-            dice.pick(&["a", "b", "_id", "a.k"]),
-            dice.pick(&["a", "b", "_id"])
+        10 | 11 => format!(
+            "{{$group: {{_id: {}, n: {}, a: {}}}}}",
+            dice.pick(&[
+                "'$a'",
+                "'$b'",
+                "{k: '$a'}",
+                "null",
+                "'$a.k'",
+                "{k: '$b', y: '$c'}"
+            ]),
+            dice.pick(&[
+                "{$sum: 1}",
+                "{$sum: '$b'}",
+                "{$count: {}}",
+                "{$min: '$a.k'}"
+            ]),
+            dice.pick(&["{$max: '$b'}", "{$min: '$c'}", "{$max: '$a'}"])
         ),
-        11 => "{$lookup: {from: 'o', let: {v: '$a'}, pipeline: [{$match: {$expr: {$eq: ['$b', '$$v']}}}, {$project: {a: 1}}], as: 'j'}}".into(),
-        12 => "{$unionWith: 'o'}".into(),
+        12 => format!(
+            "{{$group: {{_id: {}, j: {}}}}}",
+            dice.pick(&["'$a'", "'$c'", "null"]),
+            dice.pick(&["{$addToSet: '$b'}", "{$push: '$$ROOT'}", "{$push: '$a'}"])
+        ),
+        13 => format!(
+            "{{$lookup: {{from: 'o', localField: '{}', foreignField: '{}', as: '{}'}}}}",
+            dice.pick(&["a", "b", "_id", "a.k", "x"]),
+            dice.pick(&["a", "b", "_id", "b.k"]),
+            dice.pick(&["j", "j", "j", "x.y"])
+        )
+        .replace("as: 'x.y'", "as: 'j'"),
+        14 => format!(
+            "{{$lookup: {{from: 'o', {}let: {{v: '$a'}}, pipeline: [{{$match: {{$expr: {{{}: ['$b', '$$v']}}}}}}, {{$project: {{a: 1}}}}], as: 'j'}}}}",
+            dice.pick(&["", "localField: 'c', foreignField: 'c', "]),
+            dice.pick(&["$eq", "$gte", "$lt"])
+        ),
+        15 => format!(
+            "{{$lookup: {{from: 'o', {}pipeline: [{}], as: 'j'}}}}",
+            dice.pick(&["", "localField: 'a', foreignField: 'b', "]),
+            random_match(dice)
+        ),
+        16 => format!(
+            "{{$graphLookup: {{from: 'o', startWith: '{}', connectFromField: '{}', connectToField: '{}', as: 'j'{}}}}}",
+            dice.pick(&["$a", "$b", "$a.k"]),
+            dice.pick(&["b", "a", "_id", "b.k"]),
+            dice.pick(&["a", "b", "_id", "c", "a.k"]),
+            dice.pick(&[
+                "",
+                ", maxDepth: 0",
+                ", maxDepth: 2, depthField: 'd'",
+                ", depthField: 'a'",
+                ", restrictSearchWithMatch: {c: {$ne: 'x'}}",
+            ])
+        ),
+        17 => match dice.below(2) {
+            0 => "{$unionWith: 'o'}".into(),
+            _ => format!(
+                "{{$unionWith: {{coll: 'o', pipeline: [{}]}}}}",
+                random_match(dice)
+            ),
+        },
+        18 => format!(
+            "{{$setWindowFields: {{partitionBy: {}, sortBy: {{{}: 1}}, output: {{n: {{{}}}, '{}': {{$max: '$b', window: {{documents: ['unbounded', 'unbounded']}}}}}}}}}}",
+            dice.pick(&[
+                "{$type: '$a'}",
+                "{$cond: [{$isArray: '$b'}, 0, '$b']}",
+                "null"
+            ]),
+            dice.pick(&["a", "c", "_id"]),
+            dice.pick(&[
+                "$denseRank: {}",
+                "$rank: {}",
+                "$sum: '$a', window: {documents: ['unbounded', 'unbounded']}"
+            ]),
+            dice.pick(&["x", "a.k", "c"])
+        ),
+        19 => format!(
+            "{{$bucketAuto: {{groupBy: '{}', buckets: {}, output: {{n: {{$sum: 1}}, a: {{$max: '$b'}}}}}}}}",
+            dice.pick(&["$a", "$b", "$_id"]),
+            1 + dice.below(4)
+        ),
+        20 => dice
+            .pick(&[
+                "{$densify: {field: 'q', range: {step: 1, bounds: [0, 3]}}}",
+                "{$fill: {output: {b: {value: 7}}}}",
+                "{$fill: {output: {a: {value: '$c'}}}}",
+                "{$count: 'n'}",
+                "{$sortByCount: '$a'}",
+            ])
+            .into(),
+        21 => format!(
+            "{{$facet: {{j: [{}], n: [{}, {{$count: 'a'}}]}}}}",
+            random_match(dice),
+            random_match(dice)
+        ),
+        22 => format!(
+            "{{$redact: {{$cond: [{{$eq: ['{}', 1]}}, '$${}', '$${}']}}}}",
+            dice.pick(&["$a", "$k", "$b"]),
+            dice.pick(&["PRUNE", "KEEP"]),
+            dice.pick(&["DESCEND", "KEEP"])
+        ),
         _ => format!("{{$sort: {{{}: 1, _id: 1}}}}", dice.pick(&["a", "b", "c"])),
     }
 }
@@ -420,22 +585,32 @@ fn random_stage(dice: &mut Dice) -> String {
 /// Results as text that depends neither on the order of what was joined nor on which of two equal
 /// numbers came first.
 fn canonical(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
-    let text = |doc: &DocBuf| {
+    /// With the elements of every array `j` in order, at any depth.
+    fn ordered(doc: RawDoc<'_>) -> DocBuf {
         let mut out = DocBuilder::new();
-        for field in doc.iter() {
+        for field in doc {
             match (field.key(), field.value()) {
                 ("j", RawValue::Array(joined)) => {
-                    let mut joined: Vec<RawValue<'_>> = joined.iter().collect();
-                    joined.sort_by_key(|value| typed(*value));
-                    out.append("j", &ArrayBuf::from_values(joined));
+                    let joined = joined.iter().map(|value| match value {
+                        RawValue::Document(doc) => Value::Document(ordered(doc)),
+                        other => other.to_value(),
+                    });
+                    let mut joined: Vec<Value> = joined.collect();
+                    joined.sort_by_key(|value| typed(value.as_raw()));
+                    let joined = ArrayBuf::from_values(joined.iter().map(Value::as_raw));
+                    out.append("j", &joined);
+                }
+                (key, RawValue::Document(inner)) => {
+                    out.append(key, &ordered(inner));
                 }
                 _ => {
                     out.append_raw_element(field);
                 }
             }
         }
-        typed(&out.finish()).replace("2.0", "2")
-    };
+        out.finish()
+    }
+    let text = |doc: &DocBuf| typed(&ordered(doc.as_raw())).replace("2.0", "2");
     let mut lines: Vec<String> = match result {
         Ok(docs) => docs.iter().map(text).collect(),
         // Which of several errors comes first depends on the order of the stages.
@@ -449,7 +624,9 @@ fn canonical(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
 #[test]
 fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
     let mut dice = Dice(0x5eed_cafe_f00d);
-    for round in 0..8 {
+    let rounds = std::env::var("SHEAF_PIPELINE_ROUNDS");
+    let rounds: u64 = rounds.map_or(8, |n| n.parse().unwrap());
+    for round in 0..rounds {
         let plain = TestDb::new(EngineKind::Memory, Default::default());
         let indexed = TestDb::new(EngineKind::Memory, Default::default());
         for name in ["c", "o"] {
@@ -467,23 +644,28 @@ fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
         for _ in 0..30 {
             let count = 1 + dice.below(5);
             let stages: Vec<String> = (0..count).map(|_| random_stage(&mut dice)).collect();
-            let text = format!("[{}]", stages.join(", "));
+            let text = format!("[{}{}]", random_beginning(&mut dice), stages.join(", "));
             let stages = array(&text);
-            let naive = canonical(run_with(
-                &plain,
-                "c",
-                &stages,
-                QueryOptions::default(),
-                false,
-            ));
+            let naive = run_with(&plain, "c", &stages, QueryOptions::default(), false);
+            // A stage that fails over some document may never see it when it is filtered out before.
+            if naive.is_err() {
+                continue;
+            }
+            let naive = canonical(naive);
             for (what, test, options, optimize) in [
                 ("optimised", &plain, QueryOptions::default(), true),
                 ("with indexes", &indexed, QueryOptions::default(), true),
                 ("on disk", &indexed, small(&indexed), true),
                 ("plain on disk", &plain, small(&plain), false),
             ] {
-                let got = canonical(run_with(test, "c", &stages, options, optimize));
-                assert_eq!(naive, got, "round {round}: {text} {what}");
+                let got = run_with(test, "c", &stages, options, optimize);
+                // What window functions hold cannot go to disk.
+                if got.as_ref().is_err_and(|e| e.code().0 == 5643011) {
+                    continue;
+                }
+                let error = got.as_ref().err().map(ToString::to_string);
+                let got = canonical(got);
+                assert_eq!(naive, got, "round {round}: {text} {what}: {error:?}");
             }
         }
     }

@@ -97,10 +97,13 @@ impl CursorPrefix {
     pub fn dependency_projection(&self) -> Option<DocBuf> {
         let dependencies = self.dependencies.as_ref()?;
         let mut out = DocBuilder::new();
-        for path in dependencies.paths.iter().filter(|path| *path != "_id") {
+        // Of an `_id` that is read in part all is asked for: a projection cannot drop it and keep a part.
+        let is_of_id = |path: &&String| path.split('.').next() == Some("_id");
+        for path in dependencies.paths.iter().filter(|path| !is_of_id(path)) {
             out.append(path, 1);
         }
-        out.append("_id", i32::from(dependencies.paths.contains("_id")));
+        let reads_id = dependencies.paths.iter().any(|path| is_of_id(&path));
+        out.append("_id", i32::from(reads_id));
         Some(out.finish())
     }
 

@@ -11,13 +11,10 @@
 //! document is met once (by `_id`), a value looked for once: cycles end. What a
 //! value found is kept, within limits, for the searches of later documents.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::path::array_index;
-use sheaf_bson::{ArrayBuilder, Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::{self, Expression, field_path, location};
 use crate::matcher::{self, Dependencies, ParseContext};
@@ -28,13 +25,12 @@ use crate::pipeline::environment::{
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
 use crate::pipeline::unwind::{Unwind, with_value};
 
-use super::sub_pipeline::{collection_name, visit_values};
+use super::sub_pipeline::collection_name;
+use graph::{Found, Graph, KeyBuffer, Rules, Search};
+
+mod graph;
 
 const NAME: &str = "$graphLookup";
-/// What a search may hold: documents found, values looked for.
-const MEMORY_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// What is kept of earlier searches.
-const KNOWN_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Values looked for by one probe.
 const PROBE_VALUES_MAX: usize = 1000;
 
@@ -217,14 +213,18 @@ impl PipelineStage for GraphLookup {
     }
 
     fn start(&self) -> Box<dyn StageExec> {
+        let rules = Rules {
+            collator: self.context.collator().cloned(),
+            connect_from: self.connect_from.clone(),
+            connect_to: Rules::parts_of(&self.connect_to),
+            max_depth: self.max_depth,
+        };
         Box::new(GraphExec {
-            graph: Arc::new(self.clone()),
+            lookup: Arc::new(self.clone()),
             cursor: None,
-            keys: Keys {
-                collator: self.context.collator().cloned(),
-                key: KeyStringBuilder::new(Directions::default()),
-            },
-            known: Known::new(&self.connect_to),
+            graph: Graph::new(rules),
+            search: Search::default(),
+            buffer: KeyBuffer::default(),
             pending: None,
             counts: ForeignCounts::default(),
         })
@@ -232,10 +232,11 @@ impl PipelineStage for GraphLookup {
 }
 
 struct GraphExec {
-    graph: Arc<GraphLookup>,
+    lookup: Arc<GraphLookup>,
     cursor: Option<ForeignCursor>,
-    keys: Keys,
-    known: Known,
+    graph: Graph,
+    search: Search,
+    buffer: KeyBuffer,
     pending: Option<Pending>,
     counts: ForeignCounts,
 }
@@ -243,341 +244,187 @@ struct GraphExec {
 /// A document whose search has ended and is being unwound.
 struct Pending {
     doc: DocBuf,
-    found: std::vec::IntoIter<DocBuf>,
-    given: i64,
+    /// How many of the documents found were given.
+    given: usize,
+    /// What was found can be put behind the document's own fields.
+    appends: bool,
 }
 
-/// The bytes by which a value is known.
-type Key = Arc<[u8]>;
-
-struct Keys {
-    collator: Option<Arc<Collator>>,
-    key: KeyStringBuilder,
-}
-
-impl Keys {
-    /// Of a value that is looked for: text by the collation.
-    fn of(&mut self, value: RawValue<'_>) -> Key {
-        self.key.reset();
-        self.key.append_with(value, self.collator.as_deref());
-        self.key.as_bytes().into()
-    }
-
-    /// Of an `_id`.
-    fn of_id(&mut self, value: RawValue<'_>) -> Key {
-        self.key.reset();
-        self.key.append(value);
-        self.key.as_bytes().into()
-    }
-}
-
-/// A document of the other collection, with what searches ask of it.
-struct Node {
-    doc: DocBuf,
-    id: Key,
-    /// What it refers to.
-    next: Box<[(Key, Value)]>,
-}
-
-impl Node {
-    fn new(graph: &GraphLookup, keys: &mut Keys, doc: RawDoc<'_>) -> Node {
-        let mut next = Vec::new();
-        visit_values(doc, &graph.connect_from, &mut |value| {
-            next.push((keys.of(value), value.to_value()));
-        });
-        Node {
-            doc: doc.to_buf(),
-            id: keys.of_id(doc.get("_id").unwrap_or(RawValue::Null)),
-            next: next.into(),
-        }
-    }
-
-    /// About how much memory it takes.
-    fn bytes(&self) -> usize {
-        let next = self.next.iter().map(|(key, _)| 2 * key.len() + 80);
-        self.doc.len_bytes() + self.id.len() + 160 + next.sum::<usize>()
-    }
-}
-
-/// What earlier searches found by a value: paths through a graph meet.
-struct Known {
-    /// `connectToField` in parts; `None` where a document does not show which value found it.
-    path: Option<Box<[Box<str>]>>,
-    nodes: HashMap<Key, Vec<Arc<Node>>>,
-    bytes: usize,
-}
-
-impl Known {
-    fn new(connect_to: &str) -> Known {
-        let path = connect_to
-            .split('.')
-            .map(Box::from)
-            .collect::<Box<[Box<str>]>>();
-        // A number may pick an element of an array, which a filter sees and also passes by.
-        let has_position = path.iter().any(|part| array_index(part).is_some());
-        Known {
-            path: (!has_position).then_some(path),
-            nodes: HashMap::new(),
-            bytes: 0,
-        }
-    }
-
-    /// Keeps what these values found, while there is room.
-    fn keep(&mut self, keys: &mut Keys, looked_for: &[(Key, Value)], found: &[Arc<Node>]) {
-        let Some(path) = &self.path else {
-            return;
-        };
-        let is_plain = |value: &Value| {
-            !matches!(
-                value,
-                Value::Null | Value::Undefined | Value::Array(_) | Value::Regex { .. }
-            )
-        };
-        if !looked_for.iter().all(|(_, value)| is_plain(value)) {
-            return;
-        }
-        let nodes = found.iter().map(|node| node.bytes());
-        let bytes = looked_for
-            .iter()
-            .map(|(key, _)| key.len() + 96)
-            .sum::<usize>()
-            + nodes.sum::<usize>();
-        if self.bytes + bytes > KNOWN_BYTES_MAX {
-            return;
-        }
-        self.bytes += bytes;
-        for (key, _) in looked_for {
-            self.nodes.insert(key.clone(), Vec::new());
-        }
-        let asked = looked_for.len();
-        for node in found {
-            if let ([(only, _)], 1) = (looked_for, asked) {
-                self.nodes
-                    .entry(only.clone())
-                    .or_default()
-                    .push(node.clone());
-                continue;
-            }
-            let mut by: Vec<Key> = Vec::new();
-            visit_values(node.doc.as_raw(), path, &mut |value| {
-                let key = keys.of(value);
-                if !by.contains(&key) && looked_for.iter().any(|(k, _)| *k == key) {
-                    by.push(key);
-                }
-            });
-            for key in by {
-                self.nodes.entry(key).or_default().push(node.clone());
-            }
-        }
-    }
-}
-
-/// Keys that were met. Most searches are short: a few keys are compared, many are hashed.
-#[derive(Default)]
-struct Seen {
-    few: Vec<Key>,
-    many: HashSet<Key>,
-}
-
-/// So many keys are few.
-const FEW: usize = 16;
-
-impl Seen {
-    /// Whether it is new.
-    fn insert(&mut self, key: &Key) -> bool {
-        if !self.many.is_empty() {
-            return self.many.insert(key.clone());
-        }
-        if self.few.contains(key) {
-            return false;
-        }
-        if self.few.len() < FEW {
-            self.few.push(key.clone());
-            return true;
-        }
-        self.many.extend(self.few.drain(..));
-        self.many.insert(key.clone())
-    }
-}
-
-/// One search.
-#[derive(Default)]
-struct Search {
-    found: Vec<DocBuf>,
-    met: Seen,
-    looked_for: Seen,
-    frontier: Vec<(Key, Value)>,
-    bytes: usize,
-}
-
-impl Search {
-    /// Adds a value to look for, unless it was looked for before.
-    fn look_for(&mut self, key: &Key, value: impl FnOnce() -> Value) {
-        if self.looked_for.insert(key) {
-            self.bytes += 2 * key.len() + 96;
-            self.frontier.push((key.clone(), value()));
-        }
-    }
-
-    /// Takes a document that was reached, unless it was before.
-    /// Errors: the memory that a search may take (40099).
-    fn meet(&mut self, graph: &GraphLookup, node: &Node, depth: u64) -> Result<()> {
-        if !self.met.insert(&node.id) {
-            return Ok(());
-        }
-        self.bytes += node.id.len() + 64 + node.doc.len_bytes();
-        // Past the last depth nothing is followed.
-        if graph.max_depth.is_none_or(|max| depth < max) {
-            for (key, value) in &node.next {
-                self.look_for(key, || value.clone());
-            }
-        }
-        self.check_memory(MEMORY_BYTES_MAX)?;
-        self.found.push(match &graph.depth_field {
-            None => node.doc.clone(),
-            Some(path) => {
-                let depth = Some(RawValue::Int64(depth as i64));
-                with_value(node.doc.as_raw(), path, depth)
-            }
-        });
-        Ok(())
-    }
-
-    fn check_memory(&self, limit: usize) -> Result<()> {
-        if self.bytes > limit {
-            return Err(location(
-                40099,
-                format!(
-                    "$graphLookup reached maximum memory consumption of {limit} bytes; restrict the search by maxDepth or restrictSearchWithMatch"
-                ),
-            ));
-        }
-        Ok(())
+/// Whether setting the path is appending a field: its name.
+fn appended<'p>(doc: RawDoc<'_>, path: &'p [Box<str>]) -> Option<&'p str> {
+    match path {
+        [name] if doc.get(name).is_none() => Some(name),
+        _ => None,
     }
 }
 
 impl GraphExec {
-    fn search(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Vec<DocBuf>> {
-        let graph = self.graph.clone();
-        let mut search = Search::default();
-        let start = graph.start_with.evaluate_on(doc)?;
-        let mut begin = |value: RawValue<'_>| {
-            let key = self.keys.of(value);
-            search.look_for(&key, || value.to_value());
-        };
+    fn search(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
+        let lookup = self.lookup.clone();
+        let (graph, search, buffer) = (&mut self.graph, &mut self.search, &mut self.buffer);
+        graph.begin(search);
+        let start = lookup.start_with.evaluate_on(doc)?;
         match start.as_raw() {
             None => {}
-            Some(RawValue::Array(values)) => values.iter().for_each(begin),
-            Some(value) => begin(value),
+            Some(RawValue::Array(values)) => {
+                for value in values.iter() {
+                    graph.look_for(value, search, buffer);
+                }
+            }
+            Some(value) => graph.look_for(value, search, buffer),
         }
         let mut depth = 0;
-        while !search.frontier.is_empty() {
-            let frontier = std::mem::take(&mut search.frontier);
+        let mut frontier = Vec::new();
+        while !self.search.frontier.is_empty() {
+            frontier.clear();
+            std::mem::swap(&mut frontier, &mut self.search.frontier);
             for some in frontier.chunks(PROBE_VALUES_MAX) {
                 let mut unknown = Vec::new();
-                for (key, value) in some {
+                for number in some {
                     env.check_interrupt()?;
-                    match self.known.nodes.get(key) {
-                        Some(nodes) => nodes
-                            .iter()
-                            .try_for_each(|node| search.meet(&graph, node, depth))?,
-                        None => unknown.push((key.clone(), value.clone())),
+                    let (search, buffer) = (&mut self.search, &mut self.buffer);
+                    if !self.graph.recall(*number, depth, search, buffer)? {
+                        unknown.push(*number);
                     }
                 }
                 if !unknown.is_empty() {
-                    self.probe(&graph, unknown, depth, &mut search, env)?;
+                    self.probe(&lookup, &unknown, depth, env)?;
                 }
             }
             depth += 1;
         }
-        Ok(search.found)
+        Ok(())
     }
 
     /// Reads what has one of these values.
     fn probe(
         &mut self,
-        graph: &GraphLookup,
-        looked_for: Vec<(Key, Value)>,
+        lookup: &GraphLookup,
+        asked: &[u32],
         depth: u64,
-        search: &mut Search,
         env: &dyn Environment,
     ) -> Result<()> {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             None => {
                 let request = JoinRequest {
-                    from: &graph.from,
-                    path: &graph.connect_to,
-                    filter: &graph.restrict,
+                    from: &lookup.from,
+                    path: &lookup.connect_to,
+                    filter: &lookup.restrict,
                     pipeline: None,
-                    context: &graph.context,
+                    context: &lookup.context,
                 };
                 self.cursor.insert(env.open_join(&request)?)
             }
         };
-        let values: Vec<RawValue<'_>> = looked_for.iter().map(|(_, v)| v.as_raw()).collect();
-        env.probe(cursor, &values)?;
-        let mut found = Vec::new();
-        let (mut bytes, mut keep) = (0, true);
+        env.probe(cursor, &self.graph.ask(asked))?;
+        let mut nodes = Vec::new();
         while let Some(doc) = env.advance(cursor)? {
             env.check_interrupt()?;
-            let node = Arc::new(Node::new(graph, &mut self.keys, doc));
-            search.meet(graph, &node, depth)?;
-            bytes += node.bytes();
-            keep &= self.known.bytes + bytes <= KNOWN_BYTES_MAX;
-            if keep {
-                found.push(node);
-            }
+            let (search, buffer) = (&mut self.search, &mut self.buffer);
+            nodes.push(self.graph.answer(doc, depth, search, buffer)?);
         }
-        if keep {
-            self.known.keep(&mut self.keys, &looked_for, &found);
-        }
+        self.graph.learn(asked, &nodes, &mut self.buffer);
         Ok(())
+    }
+
+    /// Appends a document that was found, under a name or as the next element.
+    fn append_found(&self, found: Found, name: Option<&str>, out: &mut DocBuilder) {
+        let doc = self.graph.doc(found);
+        let depth = Some(RawValue::Int64(found.depth as i64));
+        let put = |out: &mut DocBuilder, bytes: &[u8]| match name {
+            Some(name) => drop(out.append_document_bytes(name, bytes)),
+            None => drop(out.push_document_bytes(bytes)),
+        };
+        let Some(path) = &self.lookup.depth_field else {
+            return put(out, doc.as_bytes());
+        };
+        let Some(field) = appended(doc, path) else {
+            return put(out, with_value(doc, path, depth).as_bytes());
+        };
+        match name {
+            Some(name) => out.begin_document(name),
+            None => out.push_begin_document(),
+        };
+        out.extend(doc);
+        out.append(field, found.depth as i64);
+        out.end();
+    }
+
+    /// The document with all that was found.
+    fn with_all(&self, doc: RawDoc<'_>) -> DocBuf {
+        let path = &self.lookup.as_path;
+        let append_all = |out: &mut DocBuilder, name: &str| {
+            out.begin_array(name);
+            for found in &self.search.found {
+                self.append_found(*found, None, out);
+            }
+            out.end();
+        };
+        if let Some(name) = appended(doc, path) {
+            let mut out = DocBuilder::from_doc(doc);
+            append_all(&mut out, name);
+            return out.finish();
+        }
+        let mut all = DocBuilder::new();
+        append_all(&mut all, "all");
+        with_value(doc, path, all.finish().get("all"))
+    }
+
+    /// The document with one of those that were found, or with none.
+    fn with_one(&self, doc: RawDoc<'_>, found: Option<Found>, appends: bool) -> DocBuf {
+        let path = &self.lookup.as_path;
+        let Some(found) = found else {
+            return with_value(doc, path, None);
+        };
+        if let (true, [name]) = (appends, &path[..]) {
+            let bytes = doc.len_bytes() + self.graph.doc(found).len_bytes() + name.len() + 64;
+            let mut out = DocBuilder::with_vec(Vec::with_capacity(bytes));
+            out.extend(doc);
+            self.append_found(found, Some(name), &mut out);
+            return out.finish();
+        }
+        let mut one = DocBuilder::new();
+        self.append_found(found, Some("one"), &mut one);
+        with_value(doc, path, one.finish().get("one"))
     }
 }
 
 impl StageExec for GraphExec {
     fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Pushed> {
-        let found = self.search(doc, env)?;
-        if self.graph.unwind.is_some() {
+        self.search(doc, env)?;
+        if self.lookup.unwind.is_some() {
             self.pending = Some(Pending {
                 doc: doc.to_buf(),
-                found: found.into_iter(),
                 given: 0,
+                appends: appended(doc, &self.lookup.as_path).is_some(),
             });
             return Ok(Pushed::Pending);
         }
-        let mut all = ArrayBuilder::new();
-        for found in &found {
-            all.push_document_bytes(found.as_bytes());
-        }
-        let all = all.finish();
-        let value = Some(RawValue::Array(all.as_raw()));
-        Ok(Pushed::One(with_value(doc, &self.graph.as_path, value)))
+        Ok(Pushed::One(self.with_all(doc)))
     }
 
     fn next(&mut self, _: &dyn Environment) -> Result<Option<DocBuf>> {
-        let (Some(pending), Some(unwind)) = (&mut self.pending, &self.graph.unwind) else {
+        let (Some(pending), Some(unwind)) = (&self.pending, &self.lookup.unwind) else {
             return Ok(None);
         };
         let doc = pending.doc.as_raw();
-        let found = pending.found.next();
+        let found = self.search.found.get(pending.given).copied();
         if found.is_none() && (pending.given > 0 || !unwind.preserves()) {
             self.pending = None;
             return Ok(None);
         }
-        let value = found
-            .as_ref()
-            .map(|found| RawValue::Document(found.as_raw()));
-        let mut out = with_value(doc, &self.graph.as_path, value);
+        let mut out = self.with_one(doc, found, pending.appends);
         if let Some(index) = unwind.index_parts() {
             let at = match &found {
-                Some(_) => RawValue::Int64(pending.given),
+                Some(_) => RawValue::Int64(pending.given as i64),
                 None => RawValue::Null,
             };
             out = with_value(out.as_raw(), index, Some(at));
         }
-        pending.given += 1;
+        if let Some(pending) = &mut self.pending {
+            pending.given += 1;
+        }
         Ok(Some(out))
     }
 

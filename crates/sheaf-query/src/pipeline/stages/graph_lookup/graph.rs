@@ -1,0 +1,376 @@
+//! The part of a graph that searches have seen, and one search through it.
+//!
+//! Values that are looked for and documents that are found have numbers. What a value found is kept for later
+//! searches, for paths through a graph meet:
+//!
+//! ```text
+//!   value 7 {connectTo = "a"} ── found ──> node 3, node 9        or: nobody asked yet
+//!   node 3  {_id: .., ..}     ── next ───> value 12, value 7
+//! ```
+//!
+//! A value and an `_id` are marked with the search that met them last: a search makes no sets of its own, and
+//! where it only goes over what is known it neither hashes nor copies.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::keystring::{Directions, KeyStringBuilder};
+use sheaf_bson::path::array_index;
+use sheaf_bson::{Collator, DocBuf, RawDoc, RawValue, Value};
+
+use crate::expression::location;
+use crate::key_table::KeyTable;
+
+use super::super::sub_pipeline::visit_values;
+
+/// What a search may hold: documents found, values looked for.
+const SEARCH_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// What may be kept when a search begins.
+const KNOWN_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// What is known of a graph.
+pub(super) struct Graph {
+    rules: Rules,
+    value_keys: KeyTable,
+    values: Vec<Sought>,
+    id_keys: KeyTable,
+    ids: Vec<Met>,
+    nodes: Vec<Node>,
+    /// About what all of it takes.
+    bytes: usize,
+    /// The number of the search under way.
+    search: u32,
+    /// The number of the last question to the collection.
+    question: u32,
+}
+
+/// How documents are connected.
+#[derive(Clone)]
+pub(super) struct Rules {
+    pub(super) collator: Option<Arc<Collator>>,
+    pub(super) connect_from: Box<[Box<str>]>,
+    /// `connectToField` in parts; `None` where a document does not show which value found it.
+    pub(super) connect_to: Option<Box<[Box<str>]>>,
+    pub(super) max_depth: Option<u64>,
+}
+
+impl Rules {
+    /// The parts of `connectToField`, if a document shows by them which value found it.
+    pub(super) fn parts_of(connect_to: &str) -> Option<Box<[Box<str>]>> {
+        let parts: Box<[Box<str>]> = connect_to.split('.').map(Box::from).collect();
+        // A number may pick an element of an array, which a filter sees and also passes by.
+        let has_position = parts.iter().any(|part| array_index(part).is_some());
+        (!has_position).then_some(parts)
+    }
+}
+
+/// A value that is looked for.
+struct Sought {
+    value: Value,
+    /// The nodes that hold it; `None` while that is not known.
+    found: Option<Vec<u32>>,
+    looked_for_in: u32,
+    asked_in: u32,
+}
+
+/// An `_id`: of documents with the same one (of a view) a search takes the first.
+struct Met {
+    met_in: u32,
+    /// The node that was made last for it.
+    last: u32,
+}
+
+/// A document.
+struct Node {
+    doc: DocBuf,
+    id: u32,
+    /// What it refers to, once somebody has asked.
+    next: Option<Box<[u32]>>,
+}
+
+/// A document that a search has reached.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    node: u32,
+    /// The least number of steps to it.
+    pub(super) depth: u64,
+}
+
+/// One search. Its buffers serve one search after the other.
+#[derive(Default)]
+pub(super) struct Search {
+    /// What was reached, in that order.
+    pub(super) found: Vec<Found>,
+    /// Values to look for next.
+    pub(super) frontier: Vec<u32>,
+    bytes: usize,
+}
+
+/// The KeyString of a value.
+fn key_of<'k>(
+    key: &'k mut KeyStringBuilder,
+    value: RawValue<'_>,
+    collator: Option<&Collator>,
+) -> &'k [u8] {
+    key.reset();
+    key.append_with(value, collator);
+    key.as_bytes()
+}
+
+/// Keys are made in here.
+pub(super) struct KeyBuffer(KeyStringBuilder);
+
+impl Default for KeyBuffer {
+    fn default() -> KeyBuffer {
+        KeyBuffer(KeyStringBuilder::new(Directions::default()))
+    }
+}
+
+impl Graph {
+    pub(super) fn new(rules: Rules) -> Graph {
+        Graph {
+            rules,
+            value_keys: KeyTable::new(),
+            values: Vec::new(),
+            id_keys: KeyTable::new(),
+            ids: Vec::new(),
+            nodes: Vec::new(),
+            bytes: 0,
+            search: 0,
+            question: 0,
+        }
+    }
+
+    /// Begins a search. What is known is forgotten when it has become too much: numbers then begin anew.
+    pub(super) fn begin(&mut self, search: &mut Search) {
+        search.found.clear();
+        search.frontier.clear();
+        search.bytes = 0;
+        if self.bytes > KNOWN_BYTES_MAX || self.search == u32::MAX || self.question > u32::MAX / 2 {
+            *self = Graph::new(self.rules.clone());
+        }
+        self.search += 1;
+    }
+
+    /// Looks for a value, unless this search did before.
+    pub(super) fn look_for(
+        &mut self,
+        value: RawValue<'_>,
+        search: &mut Search,
+        buffer: &mut KeyBuffer,
+    ) {
+        let number = self.number_of(value, buffer);
+        self.follow(number, search);
+    }
+
+    fn number_of(&mut self, value: RawValue<'_>, buffer: &mut KeyBuffer) -> u32 {
+        let key = key_of(&mut buffer.0, value, self.rules.collator.as_deref());
+        let (number, is_new) = self.value_keys.insert(key);
+        if is_new {
+            self.bytes += 2 * key.len() + 128;
+            self.values.push(Sought {
+                value: value.to_value(),
+                found: None,
+                looked_for_in: 0,
+                asked_in: 0,
+            });
+        }
+        number as u32
+    }
+
+    fn follow(&mut self, number: u32, search: &mut Search) {
+        let sought = &mut self.values[number as usize];
+        if sought.looked_for_in != self.search {
+            sought.looked_for_in = self.search;
+            search.bytes += 2 * self.value_keys.key(number as usize).len() + 96;
+            search.frontier.push(number);
+        }
+    }
+
+    /// Takes what a value found before. False when that is not known.
+    /// Errors: the memory that a search may take (40099).
+    pub(super) fn recall(
+        &mut self,
+        number: u32,
+        depth: u64,
+        search: &mut Search,
+        buffer: &mut KeyBuffer,
+    ) -> Result<bool> {
+        let count = match &self.values[number as usize].found {
+            Some(found) => found.len(),
+            None => return Ok(false),
+        };
+        for at in 0..count {
+            let found = self.values[number as usize].found.as_deref();
+            if let Some(&node) = found.and_then(|found| found.get(at)) {
+                self.meet(node, depth, search, buffer)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The values of these numbers, for a question to the collection.
+    pub(super) fn ask(&mut self, numbers: &[u32]) -> Vec<RawValue<'_>> {
+        self.question += 1;
+        for number in numbers {
+            self.values[*number as usize].asked_in = self.question;
+        }
+        let values = numbers.iter();
+        values
+            .map(|number| self.values[*number as usize].value.as_raw())
+            .collect()
+    }
+
+    /// Takes a document that answers the last question.
+    /// Errors: the memory that a search may take (40099).
+    pub(super) fn answer(
+        &mut self,
+        doc: RawDoc<'_>,
+        depth: u64,
+        search: &mut Search,
+        buffer: &mut KeyBuffer,
+    ) -> Result<u32> {
+        let node = self.node_of(doc, buffer);
+        self.meet(node, depth, search, buffer)?;
+        Ok(node)
+    }
+
+    fn node_of(&mut self, doc: RawDoc<'_>, buffer: &mut KeyBuffer) -> u32 {
+        let id = doc.get("_id").unwrap_or(RawValue::Null);
+        // `_id`s are told apart as they are, whatever the collation.
+        let key = key_of(&mut buffer.0, id, None);
+        let (id, is_new) = self.id_keys.insert(key);
+        let key_len = key.len();
+        let node = self.nodes.len() as u32;
+        if is_new {
+            self.bytes += key_len + 64;
+            self.ids.push(Met {
+                met_in: 0,
+                last: node,
+            });
+        } else {
+            let last = self.ids[id].last;
+            if self.nodes[last as usize].doc.as_bytes() == doc.as_bytes() {
+                return last;
+            }
+            self.ids[id].last = node;
+        }
+        self.bytes += doc.len_bytes() + size_of::<Node>();
+        self.nodes.push(Node {
+            doc: doc.to_buf(),
+            id: id as u32,
+            next: None,
+        });
+        node
+    }
+
+    /// Keeps that these values, which were asked for last, found these nodes and no others.
+    pub(super) fn learn(&mut self, asked: &[u32], nodes: &[u32], buffer: &mut KeyBuffer) {
+        let Some(path) = &self.rules.connect_to else {
+            return;
+        };
+        // What else finds, a document does not show: null also finds one without the field.
+        let is_plain = |number: &u32| {
+            !matches!(
+                self.values[*number as usize].value,
+                Value::Null | Value::Undefined | Value::Array(_) | Value::Regex { .. }
+            )
+        };
+        if !asked.iter().all(is_plain) {
+            return;
+        }
+        let mut found: Vec<(u32, u32)> = Vec::new();
+        if let [only] = asked {
+            found.extend(nodes.iter().map(|node| (*only, *node)));
+        } else {
+            for node in nodes {
+                let first = found.len();
+                visit_values(
+                    self.nodes[*node as usize].doc.as_raw(),
+                    path,
+                    &mut |value| {
+                        let key = key_of(&mut buffer.0, value, self.rules.collator.as_deref());
+                        if let Some(number) = self.value_keys.find(key)
+                            && self.values[number].asked_in == self.question
+                            && !found[first..].contains(&(number as u32, *node))
+                        {
+                            found.push((number as u32, *node));
+                        }
+                    },
+                );
+            }
+        }
+        self.bytes += 24 * asked.len() + 8 * found.len();
+        for number in asked {
+            self.values[*number as usize].found = Some(Vec::new());
+        }
+        for (number, node) in found {
+            if let Some(nodes) = &mut self.values[number as usize].found {
+                nodes.push(node);
+            }
+        }
+    }
+
+    /// Takes a document that was reached, unless it was before.
+    fn meet(
+        &mut self,
+        number: u32,
+        depth: u64,
+        search: &mut Search,
+        buffer: &mut KeyBuffer,
+    ) -> Result<()> {
+        let node = &self.nodes[number as usize];
+        let id = node.id as usize;
+        if self.ids[id].met_in == self.search {
+            return Ok(());
+        }
+        self.ids[id].met_in = self.search;
+        search.bytes += self.id_keys.key(id).len() + 64 + node.doc.len_bytes();
+        // Past the last depth nothing is followed.
+        if self.rules.max_depth.is_none_or(|max| depth < max) {
+            self.follow_all(number, search, buffer);
+        }
+        if search.bytes > SEARCH_BYTES_MAX {
+            return Err(location(
+                40099,
+                format!(
+                    "$graphLookup reached maximum memory consumption of {SEARCH_BYTES_MAX} bytes; restrict the search by maxDepth or restrictSearchWithMatch"
+                ),
+            ));
+        }
+        search.found.push(Found {
+            node: number,
+            depth,
+        });
+        Ok(())
+    }
+
+    /// Looks for all that a node refers to.
+    fn follow_all(&mut self, number: u32, search: &mut Search, buffer: &mut KeyBuffer) {
+        let next = match self.nodes[number as usize].next.take() {
+            Some(next) => next,
+            None => {
+                // Taken out while values get their numbers.
+                let doc = std::mem::take(&mut self.nodes[number as usize].doc);
+                let path = std::mem::take(&mut self.rules.connect_from);
+                let mut next = Vec::new();
+                visit_values(doc.as_raw(), &path, &mut |value| {
+                    next.push(self.number_of(value, buffer));
+                });
+                self.nodes[number as usize].doc = doc;
+                self.rules.connect_from = path;
+                self.bytes += 4 * next.len();
+                next.into()
+            }
+        };
+        for value in &next {
+            self.follow(*value, search);
+        }
+        self.nodes[number as usize].next = Some(next);
+    }
+
+    /// The document that was found.
+    pub(super) fn doc(&self, found: Found) -> RawDoc<'_> {
+        self.nodes[found.node as usize].doc.as_raw()
+    }
+}

@@ -129,34 +129,46 @@ fn convert(value: RawValue<'_>, target: Target, how: How) -> Result<Value, Strin
         ElementType::Decimal128 => to_decimal(value).unwrap_or_else(no),
         ElementType::Array => match value {
             RawValue::Array(_) => Ok(value.to_value()),
-            RawValue::String(text) => from_json(text, to),
-            RawValue::Binary {
-                subtype: vector::SUBTYPE,
-                bytes,
-            } => vector::to_array(bytes)
-                .ok_or_else(|| "the binary data is no vector of a known format".to_owned()),
             _ => no(),
         },
         ElementType::Document => match value {
             RawValue::Document(_) => Ok(value.to_value()),
-            RawValue::String(text) => from_json(text, to),
             _ => no(),
         },
         _ => no(),
     }
 }
 
-/// What a text of JSON stands for, when that is of the wanted type.
-fn from_json(text: &str, to: ElementType) -> Result<Value, String> {
-    let value = json_text::parse(text)
-        .map_err(|why| format!("the input does not represent valid JSON: {why}"))?;
-    if value.as_raw().element_type() == to {
-        return Ok(value);
-    }
-    Err(format!(
-        "the input does not match the expected type '{}'",
-        to.name()
-    ))
+/// Converts a value that is not null.
+/// Errors: those that no `onError` answers. Inside: why it cannot be converted.
+fn converted(
+    value: RawValue<'_>,
+    target: Target,
+    how: How,
+) -> Result<std::result::Result<Value, String>> {
+    let to = target.element_type;
+    let text = match (value, to) {
+        (RawValue::String(text), ElementType::Array | ElementType::Document) => text,
+        (
+            RawValue::Binary {
+                subtype: vector::SUBTYPE,
+                bytes,
+            },
+            ElementType::Array,
+        ) => {
+            let array = vector::to_array(bytes)?;
+            return Ok(array.ok_or_else(|| "the binary data is no vector of a known format".into()));
+        }
+        _ => return Ok(convert(value, target, how)),
+    };
+    Ok(match json_text::parse(text)? {
+        Ok(value) if value.as_raw().element_type() == to => Ok(value),
+        Ok(_) => Err(format!(
+            "the input does not match the expected type '{}'",
+            to.name()
+        )),
+        Err(why) => Err(format!("the input does not represent valid JSON: {why}")),
+    })
 }
 
 /// The text of a value that `$toString` converts; `None` for other types.
@@ -513,7 +525,7 @@ fn short<'e>(
         subtype,
     };
     let how = How { format, ..PLAIN };
-    match convert(raw, target, how) {
+    match converted(raw, target, how)? {
         Ok(value) => Ok(value.into()),
         Err(why) => Err(failure(operator, &why)),
     }
@@ -691,7 +703,7 @@ pub(super) fn convert_any<'e>(
             ),
         ));
     }
-    match convert(raw, target, how) {
+    match converted(raw, target, how)? {
         Ok(value) => Ok(value.into()),
         Err(_) if !is_absent(&args[4]) => args[4].evaluate(inner),
         Err(why) => Err(failure(operator, &why)),

@@ -9,27 +9,51 @@
 //! top; comments, trailing commas and bare words are errors. The text comes from
 //! clients: nesting and the size of what is built are limited.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 
-use sheaf_bson::{ArrayBuilder, DocBuilder, Value};
+use sheaf_bson::error_code::{Error, Result};
+use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, Value};
 
 use super::budget;
 
 /// Deepest nesting of arrays and objects.
 const DEPTH_MAX: usize = 100;
 
-/// The value of a text. Errors: what is wrong, and at which byte.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
-    let mut reader = Reader { text, at: 0 };
-    reader.skip_space();
-    let value = match reader.peek() {
-        Some(b'{' | b'[') => reader.value(0)?,
-        _ => return Err("it is neither an array nor an object".to_owned()),
+/// Why there is no value.
+enum Failure {
+    /// The text is no JSON: what is wrong, and at which byte.
+    Text(String),
+    /// It would take too much, or the operation is to end.
+    End(Error),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Text(why)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::End(error)
+    }
+}
+
+type Read<T> = std::result::Result<T, Failure>;
+
+/// The value of a text, or what is wrong with it.
+/// Errors: a value that is too large; those that end the operation.
+pub(super) fn parse(text: &str) -> Result<std::result::Result<Value, String>> {
+    let mut reader = Reader {
+        text,
+        at: 0,
+        hasher: RandomState::new(),
     };
-    reader.skip_space();
-    match reader.peek() {
-        None => Ok(value),
-        Some(_) => Err(reader.wrong("nothing after the value")),
+    match reader.whole() {
+        Ok(value) => Ok(Ok(value)),
+        Err(Failure::Text(why)) => Ok(Err(why)),
+        Err(Failure::End(error)) => Err(error),
     }
 }
 
@@ -37,15 +61,30 @@ struct Reader<'t> {
     text: &'t str,
     /// Always between two characters.
     at: usize,
+    /// Of field names.
+    hasher: RandomState,
 }
 
-impl<'t> Reader<'t> {
+impl Reader<'_> {
+    fn whole(&mut self) -> Read<Value> {
+        self.skip_space();
+        let value = match self.peek() {
+            Some(b'{' | b'[') => self.value(0)?,
+            _ => return Err("it is neither an array nor an object".to_owned().into()),
+        };
+        self.skip_space();
+        match self.peek() {
+            None => Ok(value),
+            Some(_) => Err(self.wrong("nothing after the value")),
+        }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn wrong(&self, expected: &str) -> String {
-        format!("expected {expected} at byte {}", self.at)
+    fn wrong(&self, expected: &str) -> Failure {
+        format!("expected {expected} at byte {}", self.at).into()
     }
 
     fn skip_space(&mut self) {
@@ -63,10 +102,10 @@ impl<'t> Reader<'t> {
         found
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, String> {
+    fn value(&mut self, depth: usize) -> Read<Value> {
         match self.peek() {
             Some(b'{' | b'[') if depth >= DEPTH_MAX => {
-                Err(format!("it is nested deeper than {DEPTH_MAX} levels"))
+                Err(format!("it is nested deeper than {DEPTH_MAX} levels").into())
             }
             Some(b'{') => self.object(depth),
             Some(b'[') => self.array(depth),
@@ -79,7 +118,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Value, String> {
+    fn array(&mut self, depth: usize) -> Read<Value> {
         let mut out = ArrayBuilder::new();
         self.at += 1;
         self.skip_space();
@@ -88,9 +127,10 @@ impl<'t> Reader<'t> {
         }
         loop {
             self.skip_space();
+            budget::step()?;
             let value = self.value(depth + 1)?;
             out.push(value.as_raw());
-            check(out.current_len())?;
+            budget::check_value(out.current_len())?;
             self.skip_space();
             if self.take("]") {
                 return Ok(Value::Array(out.finish()));
@@ -101,20 +141,23 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, String> {
-        let mut fields: Vec<(String, Value)> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
+    fn object(&mut self, depth: usize) -> Read<Value> {
+        let mut out = DocBuilder::new();
+        // Hashes, for names are long and seldom there twice.
+        let mut seen = HashSet::new();
+        let mut twice = false;
         self.at += 1;
         self.skip_space();
         let mut ended = self.take("}");
         while !ended {
+            budget::step()?;
             self.skip_space();
             if self.peek() != Some(b'"') {
                 return Err(self.wrong("a field name"));
             }
             let name = self.string()?;
             if name.contains('\0') {
-                return Err("a field name holds a zero byte".to_owned());
+                return Err("a field name holds a zero byte".to_owned().into());
             }
             self.skip_space();
             if !self.take(":") {
@@ -122,35 +165,30 @@ impl<'t> Reader<'t> {
             }
             self.skip_space();
             let value = self.value(depth + 1)?;
-            match places.get(&name) {
-                Some(&place) => fields[place].1 = value,
-                None => {
-                    places.insert(name.clone(), fields.len());
-                    fields.push((name, value));
-                }
-            }
+            twice |= !seen.insert(self.hasher.hash_one(&name));
+            out.append(&name, value.as_raw());
+            budget::check_value(out.current_len())?;
             self.skip_space();
             ended = self.take("}");
             if !ended && !self.take(",") {
                 return Err(self.wrong("',' or '}'"));
             }
         }
-        let mut out = DocBuilder::new();
-        for (name, value) in &fields {
-            out.append(name, value.as_raw());
-            check(out.current_len())?;
-        }
-        Ok(Value::Document(out.finish()))
+        let doc = out.finish();
+        Ok(Value::Document(match twice {
+            true => last_of_each(&doc),
+            false => doc,
+        }))
     }
 
-    fn string(&mut self) -> Result<String, String> {
+    fn string(&mut self) -> Read<String> {
         let mut out = String::new();
         self.at += 1;
         loop {
             let rest = &self.text[self.at..];
             let plain = rest
                 .find(|c: char| matches!(c, '"' | '\\') || c < ' ')
-                .ok_or("a string does not end")?;
+                .ok_or_else(|| "a string does not end".to_owned())?;
             out.push_str(&rest[..plain]);
             self.at += plain;
             if self.take("\"") {
@@ -163,8 +201,10 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn escaped(&mut self) -> Result<char, String> {
-        let letter = self.peek().ok_or("a string does not end")?;
+    fn escaped(&mut self) -> Read<char> {
+        let letter = self
+            .peek()
+            .ok_or_else(|| "a string does not end".to_owned())?;
         let plain = match letter {
             b'"' | b'\\' | b'/' => letter,
             b'b' => 8,
@@ -195,17 +235,17 @@ impl<'t> Reader<'t> {
     }
 
     /// Four hexadecimal digits.
-    fn unit(&mut self) -> Result<u32, String> {
+    fn unit(&mut self) -> Read<u32> {
         let digits = self
             .text
             .get(self.at..self.at + 4)
             .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
             .ok_or_else(|| self.wrong("four hexadecimal digits"))?;
         self.at += 4;
-        u32::from_str_radix(digits, 16).map_err(|e| e.to_string())
+        u32::from_str_radix(digits, 16).map_err(|e| e.to_string().into())
     }
 
-    fn digits(&mut self) -> Result<(), String> {
+    fn digits(&mut self) -> Read<()> {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9')) {
             self.at += 1;
@@ -216,7 +256,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn number(&mut self) -> Result<Value, String> {
+    fn number(&mut self) -> Read<Value> {
         let start = self.at;
         self.take("-");
         // A zero in front stands alone.
@@ -242,11 +282,23 @@ impl<'t> Reader<'t> {
         }
         match text.parse::<f64>() {
             Ok(x) if x.is_finite() => Ok(Value::Double(x)),
-            _ => Err(format!("the number {text} is out of range")),
+            _ => Err(format!("the number {text} is out of range").into()),
         }
     }
 }
 
-fn check(bytes: usize) -> Result<(), String> {
-    budget::check_value(bytes).map_err(|e| e.message().to_owned())
+/// Each field once, where it came first, with the value that came last.
+fn last_of_each(doc: &DocBuf) -> DocBuf {
+    let mut last = HashMap::new();
+    for element in doc.as_raw() {
+        last.insert(element.key(), element.value());
+    }
+    let mut out = DocBuilder::new();
+    for element in doc.as_raw() {
+        // What was taken is written.
+        if let Some(value) = last.remove(element.key()) {
+            out.append(element.key(), value);
+        }
+    }
+    out.finish()
 }

@@ -46,6 +46,20 @@ impl<'b> Elements<'b> {
         }
     }
 
+    fn count(&self) -> usize {
+        match self {
+            Elements::Int8(bytes) => bytes.len(),
+            Elements::Float32(bytes) => bytes.len() / 4,
+            Elements::Bits { count, .. } => *count,
+        }
+    }
+
+    /// Errors: there are so many that it takes too much to walk them, `bytes` held for each.
+    fn check(&self, bytes: usize) -> Result<()> {
+        budget::check_value(self.count().saturating_mul(bytes))?;
+        budget::steps(self.count() as u64)
+    }
+
     fn for_each(&self, mut visit: impl FnMut(Value)) {
         match self {
             Elements::Int8(bytes) => bytes
@@ -65,12 +79,19 @@ impl<'b> Elements<'b> {
 }
 
 /// The array of a binary vector: ints, doubles or booleans. `None`: bytes that are no vector.
-pub(super) fn to_array(bytes: &[u8]) -> Option<Value> {
+/// Errors: an array that is too large.
+pub(super) fn to_array(bytes: &[u8]) -> Result<Option<Value>> {
+    let Some(elements) = Elements::of(bytes) else {
+        return Ok(None);
+    };
+    // A type, a place of some digits, a value.
+    elements.check(10)?;
     let mut out = ArrayBuilder::new();
-    Elements::of(bytes)?.for_each(|value| {
+    elements.for_each(|value| {
         out.push(value.as_raw());
     });
-    Some(Value::Array(out.finish()))
+    budget::check_value(out.current_len())?;
+    Ok(Some(Value::Array(out.finish())))
 }
 
 /// Errors: what is no vector of numbers.
@@ -94,7 +115,8 @@ fn numbers(operator: &'static Operator, value: RawValue<'_>) -> Result<Vec<f64>>
         } => {
             let elements = Elements::of(bytes)
                 .ok_or_else(|| mismatch("binary data that is a vector of a known format"))?;
-            let mut out = Vec::new();
+            elements.check(size_of::<f64>())?;
+            let mut out = Vec::with_capacity(elements.count());
             elements.for_each(|value| {
                 out.push(match value {
                     Value::Boolean(bit) => f64::from(u8::from(bit)),
@@ -152,7 +174,6 @@ fn measured<'e>(
         return Ok(EvalValue::NULL);
     };
     let (a, b) = (numbers(operator, a)?, numbers(operator, b)?);
-    budget::check_value((a.len() + b.len()) * size_of::<f64>())?;
     if a.len() != b.len() {
         return Err(operator.error(
             ErrorCode::BAD_VALUE.0,

@@ -364,6 +364,13 @@ impl Replay {
             version: segment::VERSION,
         };
         super::start_segment(&*folder, &spare, &name, head)?;
+        // As when one segment follows the other while the log is written; behind a torn end nothing is.
+        if let (Some(last), None) = (self.needed.last(), &self.replayed.torn) {
+            let on = Header::mark(self.log_id.wrapping_add(last.number), first_seq);
+            if let Ok(file) = folder.open(&segment::segment_name(last.number), false) {
+                let _ = file.write_at(last.bytes, &on.to_bytes());
+            }
+        }
         Ok(Log {
             folder,
             options,

@@ -289,6 +289,16 @@ fn segments_that_are_missing_are_missed() {
             }
         }
     }
+    // Also the segment that was begun when the log was opened again.
+    let again = folder.after_crash(Remains::Nothing);
+    let log = open(&again, 0).unwrap();
+    append(&log, 201).unwrap();
+    log.sync_to(201).unwrap();
+    let mut rest = self::files(&again);
+    let newest = rest.keys().rfind(|name| !name.contains("spare")).cloned();
+    rest.remove(&newest.unwrap());
+    let lost = read(&FaultFolder::new(rest), 0);
+    assert!(matches!(lost, Err(StorageError::Corrupt { .. })));
     let none = read(&FaultFolder::default(), 7);
     assert!(matches!(none, Err(StorageError::Corrupt { .. })));
     // A segment of another log does not pass for one of this.

@@ -11,7 +11,7 @@
 //! [`Pinned`]: taking one touches no count that other parts touch.
 //!
 //! Invariant: a place that has a snapshot has one that lives: a snapshot leaves its place, under the part's lock,
-//! before its memory goes.
+//! before its memory goes. While it waits for that lock, whoever has it may look at it.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

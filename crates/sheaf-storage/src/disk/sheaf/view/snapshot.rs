@@ -1,5 +1,6 @@
 //! A view as of a sequence, behind the engine's traits.
 
+use std::marker::PhantomPinned;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,6 +23,9 @@ pub(in crate::disk::sheaf) struct Hold<R> {
     /// Where it is entered among those alive.
     part: Arc<Mutex<Part<R>>>,
     place: usize,
+    /// Until it has left its place others may look at it, also while it is being dropped: to the compiler an exclusive
+    /// reference to it is none.
+    _shared: PhantomPinned,
 }
 
 impl<R> Hold<R> {
@@ -37,6 +41,7 @@ impl<R> Hold<R> {
             visible,
             part,
             place,
+            _shared: PhantomPinned,
         }
     }
 

@@ -551,6 +551,39 @@ fn a_cursor_that_rests_holds_nothing() {
     assert!(nowhere.seek_first().unwrap() && nowhere.value_bytes() == large);
 }
 
+/// For Miri, too: a snapshot may be looked at while it is being dropped.
+#[test]
+fn snapshots_go_while_others_look_through_them() {
+    let rounds = if cfg!(miri) { 30 } else { 3000 };
+    let engine = with_table();
+    apply(&engine, |batch| batch.put(T, b"a", "1"));
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let snapshot = engine.snapshot().unwrap();
+                    let mut cursor = snapshot.cursor(T).unwrap();
+                    drop(snapshot);
+                    assert!(cursor.seek_first().unwrap());
+                    cursor.rest();
+                    drop(cursor);
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        scope.spawn(|| {
+            while done.load(Ordering::Relaxed) < 2 {
+                for candidate in engine.open.candidates(|_| true) {
+                    engine.open.replace(&candidate, &candidate.pinned.view);
+                }
+                thread::yield_now();
+            }
+        });
+    });
+    assert_eq!(engine.open.count_and_oldest().0, 0);
+}
+
 #[test]
 fn what_is_gone_is_not_walked_again_and_again() {
     let entries: u64 = if cfg!(miri) { 30 } else { 3000 };

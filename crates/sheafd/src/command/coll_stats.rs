@@ -63,6 +63,8 @@ pub fn append_storage_stats(
     }
     out.append("numOrphanDocs", 0);
     out.append("storageSize", scaled(size.storage_bytes));
+    // What is free belongs to the file that all tables share (`sheaf.fileFreeBytes` of serverStatus); a collection's
+    // storage is the pages that it uses, none of them free.
     out.append("freeStorageSize", 0);
     let capped = collection.options().capped();
     out.append("capped", capped.is_some());

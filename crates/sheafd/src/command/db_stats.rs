@@ -39,7 +39,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     );
     out.append("dataSize", scaled(size.data_bytes));
     out.append("storageSize", scaled(size.storage_bytes));
-    // Free pages are the file's, and no collection's or database's.
+    // Free pages are the file's, and no collection's or database's: see collStats.
     let free = |out: &mut DocBuilder, name: &str| {
         if free_storage {
             out.append(name, 0.0);

@@ -262,7 +262,9 @@ pub static COMMANDS: &[Command] = &[
             "collStats",
             Diagnostic,
             coll_stats::run,
-            Same,
+            Differs(
+                "what is free is the common file's (sheaf.fileFreeBytes of serverStatus) and no collection's: freeStorageSize is 0",
+            ),
             "sizes of a collection",
         ),
     ),
@@ -272,7 +274,9 @@ pub static COMMANDS: &[Command] = &[
             "dbStats",
             Diagnostic,
             db_stats::run,
-            Same,
+            Differs(
+                "what is free is the common file's (sheaf.fileFreeBytes of serverStatus) and no collection's: freeStorageSize is 0",
+            ),
             "sizes of a database",
         ),
     ),

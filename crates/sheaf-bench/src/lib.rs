@@ -1,5 +1,6 @@
 //! Workloads and comparisons; the only place that knows another engine.
 
+pub mod control_group;
 pub mod engines;
 pub mod load;
 pub mod measure;

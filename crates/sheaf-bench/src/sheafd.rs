@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use sheaf_bson::{DocBuf, RawDoc, doc};
@@ -48,15 +48,22 @@ pub struct Sheafd {
 impl Sheafd {
     /// Starts the binary on a folder and a port of its own.
     pub fn start(binary: &Path) -> io::Result<Sheafd> {
+        Sheafd::start_as(binary, |_| ())
+    }
+
+    /// As [`Sheafd::start`]; `prepare` adds to the command.
+    pub fn start_as(binary: &Path, prepare: impl FnOnce(&mut Command)) -> io::Result<Sheafd> {
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let started = Instant::now();
-        let child = Command::new(binary)
+        let mut command = Command::new(binary);
+        command
             .args(["--port", &port.to_string(), "--nounixsocket", "--quiet"])
             .arg("--dbpath")
             .arg(folder.path())
-            .stdout(Stdio::null())
-            .spawn()?;
+            .stdout(Stdio::null());
+        prepare(&mut command);
+        let child = command.spawn()?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut server = Sheafd {
             child,
@@ -73,6 +80,11 @@ impl Sheafd {
             std::thread::sleep(Duration::from_millis(2));
         }
         Err(io::Error::other("sheafd did not start"))
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
     }
 
     /// Its process.

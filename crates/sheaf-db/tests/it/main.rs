@@ -30,3 +30,4 @@ mod transactions;
 mod ttl;
 mod update_operators;
 mod validation;
+mod variations;

@@ -9,7 +9,7 @@ pub mod query;
 use std::time::Duration;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DocBuilder, RawDoc};
+use sheaf_bson::{DocBuilder, RawDoc, RawValue};
 
 use crate::choose::ChoiceNotes;
 use crate::exec::{ExecutionStats, StageStats, TrialPlan};
@@ -237,8 +237,14 @@ fn append_children(
     }
 }
 
+/// The stage's own fields. Counters and limits that fit are ints: clients show a long as `Long('5')`.
 fn append_all(out: &mut DocBuilder, doc: RawDoc<'_>) {
-    out.extend(doc);
+    for element in doc.iter() {
+        match element.value() {
+            RawValue::Int64(n) if i32::try_from(n).is_ok() => out.append(element.key(), n as i32),
+            value => out.append(element.key(), value),
+        };
+    }
 }
 
 fn number(n: u64) -> sheaf_bson::RawValue<'static> {

@@ -89,3 +89,13 @@ test('bad queries are refused by the part at fault', () => {
   c.insertOne({ _id: 'long', text: 'a'.repeat(40) + 'b' });
   truth(why(51156, () => c.find({ text: /^(a+)+$/ }).toArray()).includes('(a+)+'), 'shows the pattern');
 });
+test('counters of stages that fit are ints: mongosh shows no Long', () => {
+  const c = empty('ints');
+  c.insertMany([{ a: 1, b: 2 }, { a: 1, b: 1 }]);
+  c.createIndex({ a: 1 });
+  const sort = c.find({ a: 1 }).sort({ b: 1 }).limit(1).explain('executionStats').executionStats.executionStages;
+  const fetch = sort.inputStage;
+  const scan = fetch.inputStage;
+  for (const value of [sort.memLimit, sort.limitAmount, sort.spills, fetch.docsExamined, scan.keysExamined, scan.seeks, scan.dupsTested]) same(typeof value, 'number');
+  same([scan.keysExamined, scan.seeks, fetch.docsExamined, sort.limitAmount, sort.memLimit], [2, 1, 2, 1, 104857600]);
+});

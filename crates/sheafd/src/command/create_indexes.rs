@@ -10,35 +10,37 @@ use super::fields;
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "createIndexes";
     let namespace = cx.collection()?;
-    let mut specs = Vec::new();
-    let mut given = false;
+    let mut given = Vec::new();
+    let mut has_indexes = false;
+    let mut ignores_unknown = false;
     for element in cx.arguments() {
         match element.key() {
             "indexes" => {
-                given = true;
+                has_indexes = true;
                 for spec in fields::array(NAME, &element)?.iter() {
                     let RawValue::Document(spec) = spec else {
                         return Err(fields::wrong_type(NAME, &element, "array of objects"));
                     };
-                    specs.push(IndexSpec::parse(spec)?);
+                    given.push(spec);
                 }
             }
             // There is one node, and its vote is the build itself.
             "commitQuorum" => check_commit_quorum(element.value())?,
-            "ignoreUnknownIndexOptions" => {
-                if fields::boolean(NAME, &element)? {
-                    return Err(Error::new(
-                        ErrorCode::NOT_IMPLEMENTED,
-                        "createIndexes.ignoreUnknownIndexOptions is not supported",
-                    ));
-                }
-            }
+            "ignoreUnknownIndexOptions" => ignores_unknown = fields::boolean(NAME, &element)?,
             _ => return Err(cx.unknown_field(&element)),
         }
     }
-    if !given {
+    if !has_indexes {
         return Err(fields::missing(NAME, "indexes"));
     }
+    let parse = match ignores_unknown {
+        true => IndexSpec::parse_ignoring_unknown,
+        false => IndexSpec::parse,
+    };
+    let specs = given
+        .into_iter()
+        .map(parse)
+        .collect::<Result<Vec<_>, _>>()?;
     if specs.is_empty() {
         return Err(Error::bad_value(
             "Must specify at least one index to create",

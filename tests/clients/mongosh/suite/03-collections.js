@@ -104,3 +104,12 @@ test('validate', () => {
   const v = db.measured.validate();
   same([v.valid, v.nrecords, v.nIndexes], [true, 100, 2]);
 });
+test('createIndexes: ignoreUnknownIndexOptions', () => {
+  const c = empty('unknown_options');
+  const index = { key: { a: 1 }, name: 'a_1', sparse: true, safe: true };
+  refused(197, () => db.runCommand({ createIndexes: 'unknown_options', indexes: [index] }));
+  same(db.runCommand({ createIndexes: 'unknown_options', indexes: [index], ignoreUnknownIndexOptions: true }).ok, 1);
+  same(c.getIndexes()[1], { v: 2, key: { a: 1 }, name: 'a_1', sparse: true });
+  // What is known is still checked.
+  refused(67, () => db.runCommand({ createIndexes: 'unknown_options', indexes: [{ key: { b: 1 }, name: 'b_1', weights: { b: 1 } }], ignoreUnknownIndexOptions: true }));
+});

@@ -11,6 +11,35 @@ use super::{ID_INDEX_NAME, IndexSpec, cannot_create};
 /// The largest `expireAfterSeconds`.
 const EXPIRE_AFTER_SECONDS_MAX: i64 = i32::MAX as i64;
 
+/// Every option that some index has, supported or not.
+const OPTIONS: &[&str] = &[
+    "2dsphereIndexVersion",
+    "background",
+    "bits",
+    "bucketSize",
+    "clustered",
+    "collation",
+    "default_language",
+    "dropDups",
+    "expireAfterSeconds",
+    "hidden",
+    "key",
+    "language_override",
+    "max",
+    "min",
+    "name",
+    "ns",
+    "partialFilterExpression",
+    "prepareUnique",
+    "sparse",
+    "storageEngine",
+    "textIndexVersion",
+    "unique",
+    "v",
+    "weights",
+    "wildcardProjection",
+];
+
 impl IndexSpec {
     /// Reads one element of `createIndexes`' `indexes`.
     ///
@@ -19,11 +48,20 @@ impl IndexSpec {
     /// Errors: `CannotCreateIndex`, `InvalidIndexSpecificationOption`, `TypeMismatch`,
     /// `FailedToParse`, `BadValue`.
     pub fn parse(spec: RawDoc<'_>) -> Result<IndexSpec> {
-        IndexSpec::parse_fields(spec)
+        Self::parse_with(spec, false)
+    }
+
+    /// As [`IndexSpec::parse`], without the options that no index has.
+    pub fn parse_ignoring_unknown(spec: RawDoc<'_>) -> Result<IndexSpec> {
+        Self::parse_with(spec, true)
+    }
+
+    fn parse_with(spec: RawDoc<'_>, ignores_unknown: bool) -> Result<IndexSpec> {
+        IndexSpec::parse_fields(spec, ignores_unknown)
             .map_err(|e| e.with_context(format_args!("Error in specification {}", shell_doc(spec))))
     }
 
-    fn parse_fields(spec: RawDoc<'_>) -> Result<IndexSpec> {
+    fn parse_fields(spec: RawDoc<'_>, ignores_unknown: bool) -> Result<IndexSpec> {
         let Some(key) = spec.get("key") else {
             return Err(failed_to_parse(
                 "The 'key' field is a required property of an index specification",
@@ -41,7 +79,9 @@ impl IndexSpec {
         parsed.clustered = is_id && clustered;
         let mut name = None;
         for element in spec {
-            parsed.parse_option(element, &mut name, is_id, spec)?;
+            if !(ignores_unknown && !OPTIONS.contains(&element.key())) {
+                parsed.parse_option(element, &mut name, is_id, spec)?;
+            }
         }
         let Some(name) = name else {
             return Err(failed_to_parse(

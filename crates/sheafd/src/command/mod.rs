@@ -19,6 +19,7 @@ pub mod cluster_time;
 mod coll_mod;
 mod coll_stats;
 mod compact;
+mod conn_pool_stats;
 mod connection_status;
 pub mod context;
 mod convert_to_capped;

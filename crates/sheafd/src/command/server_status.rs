@@ -3,6 +3,7 @@
 use sheaf_bson::{DateTime, DocBuilder, Error};
 use sheaf_wire::Compressor;
 
+use super::Kind;
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
 use crate::startup::host_name;
@@ -12,6 +13,8 @@ const SECTIONS: &[&str] = &[
     "asserts",
     "connections",
     "extra_info",
+    "globalLock",
+    "logicalSessionRecordCache",
     "mem",
     "metrics",
     "network",
@@ -63,6 +66,41 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
             out.append("totalCreated", stats.total_created as i64);
             out.append("rejected", stats.rejected as i64);
             out.append("active", stats.active as i32);
+            out.end();
+        }
+        "globalLock" => {
+            let (mut readers, mut writers, mut others) = (0, 0, 0);
+            for slot in server.operations.slots() {
+                match slot.current().map(|operation| operation.command.kind) {
+                    Some(Kind::Read) => readers += 1,
+                    Some(Kind::Write) => writers += 1,
+                    Some(_) => others += 1,
+                    None => {}
+                }
+            }
+            out.begin_document(section);
+            out.append("totalTime", server.started.elapsed().as_micros() as i64);
+            // There is no lock of the whole server that anybody could wait for.
+            for (name, total, readers, writers) in [
+                ("currentQueue", 0, 0, 0),
+                (
+                    "activeClients",
+                    readers + writers + others,
+                    readers,
+                    writers,
+                ),
+            ] {
+                out.begin_document(name);
+                out.append("total", total);
+                out.append("readers", readers);
+                out.append("writers", writers);
+                out.end();
+            }
+            out.end();
+        }
+        "logicalSessionRecordCache" => {
+            out.begin_document(section);
+            out.append("activeSessionsCount", server.sessions.len() as i32);
             out.end();
         }
         "network" => {

@@ -5,13 +5,13 @@ use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
     aggregate, build_info, bulk_write, clone_collection_as_capped, coll_mod, coll_stats, compact,
-    connection_status, convert_to_capped, count, create, create_indexes, current_op, db_hash,
-    db_stats, delete, distinct, drop, drop_database, drop_indexes, explain, find, find_and_modify,
-    fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello, host_info, insert,
-    kill_cursors, kill_op, list_collections, list_commands, list_databases, list_indexes,
-    log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile, rename_collection,
-    repl_set, rw_concern, server_status, sessions, set_parameter, shutdown, top, transaction,
-    update, validate, whatsmyuri,
+    conn_pool_stats, connection_status, convert_to_capped, count, create, create_indexes,
+    current_op, db_hash, db_stats, delete, distinct, drop, drop_database, drop_indexes, explain,
+    find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello,
+    host_info, insert, kill_cursors, kill_op, list_collections, list_commands, list_databases,
+    list_indexes, log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile,
+    rename_collection, repl_set, rw_concern, server_status, sessions, set_parameter, shutdown, top,
+    transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -247,6 +247,13 @@ pub static COMMANDS: &[Command] = &[
             Same,
             "version and build facts",
         ),
+    ),
+    on_any(
+        "connPoolStats",
+        Diagnostic,
+        conn_pool_stats::run,
+        Same,
+        "connections to other servers",
     ),
     on_any("hostInfo", Diagnostic, host_info::run, Same, "the machine"),
     on_any(

@@ -56,3 +56,15 @@ test('profiling level', () => {
   same(db.setProfilingLevel(0).was, 0);
 });
 test('currentOp', () => truth(Array.isArray(db.currentOp().inprog), 'inprog'));
+test('serverStatus has what monitoring reads', () => {
+  const s = db.serverStatus();
+  for (const part of ['currentQueue', 'activeClients']) for (const who of ['total', 'readers', 'writers']) truth(typeof s.globalLock[part][who] === 'number', part + '.' + who);
+  truth(s.globalLock.activeClients.total >= 1, 'this command is active');
+  truth(s.logicalSessionRecordCache.activeSessionsCount >= 1, 'this session');
+  same(db.serverStatus({ globalLock: 0 }).globalLock, undefined);
+});
+test('connPoolStats: no connections to other servers', () => {
+  const s = db.adminCommand({ connPoolStats: 1 });
+  same([s.totalInUse, s.totalAvailable, s.totalCreated, s.pools, s.hosts], [0, 0, 0, {}, {}]);
+  refused(40415, () => db.adminCommand({ connPoolStats: 1, nosuch: 1 }));
+});

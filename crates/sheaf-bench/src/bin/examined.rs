@@ -208,7 +208,7 @@ fn orders() -> Data {
             )
             .page(newest(), 10),
             Shape::of(
-                "newest 10 of 201 values: a sort",
+                "newest 10 of 201 values: no merge",
                 |_| doc! {"x": {"$in": list(0..201)}, "at": {"$lt": 2000}},
             )
             .page(newest(), 10),

@@ -491,12 +491,27 @@ fn is_one_walk(node: &SolutionNode) -> bool {
 /// A covered projection gives fields in the order of the index.
 pub fn is_covered(node: &SolutionNode) -> bool {
     match node {
-        SolutionNode::Projection { kind, .. } => *kind == ProjectionKind::Covered,
+        SolutionNode::Projection { kind, child, .. } => {
+            *kind == ProjectionKind::Covered || !reads_documents(child)
+        }
         SolutionNode::Limit { child, .. }
         | SolutionNode::Skip { child, .. }
         | SolutionNode::Sort { child, .. } => is_covered(child),
         _ => false,
     }
+}
+
+fn reads_documents(node: &SolutionNode) -> bool {
+    let mut reads = false;
+    node.for_each(&mut |node| {
+        reads |= matches!(
+            node,
+            SolutionNode::Fetch { .. }
+                | SolutionNode::CollScan { .. }
+                | SolutionNode::ClusteredScan(_)
+        );
+    });
+    reads
 }
 
 type Check = fn(&[DocBuf], &Query, Result<&[DocBuf], i32>) -> Checked;

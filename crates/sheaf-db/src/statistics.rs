@@ -35,7 +35,7 @@ use smallvec::SmallVec;
 use crate::catalog::ReadView;
 use crate::catalog::collection::{Collection, record_id_of};
 use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
-use crate::exec::key_document::{directions_of, values_of};
+use crate::exec::key_document::directions_of;
 use crate::index::key_set::KeySet;
 use crate::sample_places::Places;
 use crate::storage_error::Coded;
@@ -376,8 +376,7 @@ impl Statistics for ViewStatistics<'_> {
             if values.len() == max {
                 return None;
             }
-            let key = cursor.key();
-            let mut prefix = values_of(&scan.index, &key.key, &key.type_bits).ok()?;
+            let mut prefix = cursor.values().ok()?;
             prefix.truncate(fields);
             values.push(prefix);
             cursor.skip_prefix(fields);

@@ -23,7 +23,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::IndexScanNode;
 use sheaf_storage::{Cursor, Snapshot, TableId};
 
-use super::key_document::{KeyDocument, directions_of};
+use super::key_document::{KeyDocument, directions_of, values_of};
 use super::{BuildContext, IndexKey};
 use crate::index::wildcard_keys::{FIRST_KEY, is_array_entry};
 use crate::storage_error::Coded;
@@ -363,6 +363,13 @@ impl IndexCursor {
             key: self.cursor.key()[..self.key_len].into(),
             type_bits: self.cursor.value().into(),
         }
+    }
+
+    /// The values of the current key.
+    /// Errors: it is none.
+    pub fn values(&self) -> Result<Vec<Value>, Error> {
+        let key = &self.cursor.key()[..self.key_len];
+        values_of(&self.index, key, self.cursor.value())
     }
 
     /// The current key as a document.

@@ -32,7 +32,7 @@ pub fn matches(filter: RawDoc<'_>, doc: RawDoc<'_>) -> bool {
     })
 }
 
-/// `{$op: ["$path", constant]}` over the whole order of values, a missing one below all.
+/// `{$op: ["$path", constant]}` over the whole order of values, a missing one below all but MinKey.
 fn expression(operators: RawValue<'_>, doc: RawDoc<'_>) -> bool {
     let call = operators.as_document().expect("an expression");
     let call = call.first().expect("an operator");
@@ -50,6 +50,7 @@ fn expression(operators: RawValue<'_>, doc: RawDoc<'_>) -> bool {
     let constant = literal.get("$literal").expect("a literal");
     let path: Vec<&str> = path.trim_start_matches('$').split('.').collect();
     let order = match value_at(doc, &path) {
+        None if constant == RawValue::MinKey => Ordering::Greater,
         None => Ordering::Less,
         Some(value) => compare(value.as_raw(), constant),
     };

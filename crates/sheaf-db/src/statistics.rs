@@ -145,7 +145,8 @@ impl Sample {
             let bytes = cursor.value();
             read += bytes.len();
             let doc = RawDoc::parse(bytes).unwrap_or(RawDoc::EMPTY);
-            for index in collection.index_list() {
+            let planned = collection.index_list().iter();
+            for index in planned.filter(|index| !index.is_vector()) {
                 let of_index = sample.indexes.entry(index.table().0).or_default();
                 of_index.docs += 1;
                 of_index.whole = whole;

@@ -25,6 +25,7 @@ pub mod sort;
 pub mod timeseries;
 pub mod update;
 pub mod validation;
+pub mod vector;
 
 #[cfg(test)]
 mod script;

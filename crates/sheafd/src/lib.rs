@@ -15,6 +15,7 @@ pub mod server;
 pub mod session;
 pub mod startup;
 pub mod ttl_monitor;
+pub mod vector_monitor;
 
 /// The version of sheaf.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -25,6 +25,7 @@ use crate::session::operations::{OperationSlot, OperationTable};
 use crate::session::snapshots::SnapshotWindow;
 use crate::startup::Startup;
 use crate::ttl_monitor::TtlMonitor;
+use crate::vector_monitor::VectorMonitor;
 
 /// How often transactions that are open for too long are looked for.
 const TRANSACTION_SWEEP: Duration = Duration::from_millis(200);
@@ -67,6 +68,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// Deletes what has expired.
     pub ttl: TtlMonitor,
+    /// The thread that builds vector indexes anew.
+    pub vectors: VectorMonitor,
     /// Profiling levels and system.profile.
     pub profiler: Profiler,
     /// Compressors offered to clients.
@@ -130,6 +133,7 @@ impl Server {
             parameters,
             metrics: Metrics::default(),
             ttl: TtlMonitor::default(),
+            vectors: VectorMonitor::default(),
             profiler: Profiler::new(ProfileSettings {
                 level: settings.profiling.level,
                 slow_ms: settings.profiling.slow_ms,
@@ -145,6 +149,7 @@ impl Server {
         server.sweep_transactions()?;
         server.checkpoint_regularly()?;
         TtlMonitor::start(&server)?;
+        VectorMonitor::start(&server)?;
         memory_monitor::start(&server)?;
         disconnects::watch(&server)?;
         Ok(server)
@@ -387,12 +392,14 @@ impl Service for CommandService {
             .sessions
             .abort_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
         self.0.ttl.stop();
+        self.0.vectors.stop();
     }
 
     fn close(&self) {
         let server = &self.0;
         server.cursors.kill_where(|_, _| true);
         server.ttl.stop();
+        server.vectors.stop();
         if let Err(error) = server.db.close() {
             server.log.error(
                 Component::Storage,

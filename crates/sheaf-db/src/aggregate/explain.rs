@@ -8,11 +8,14 @@ use std::time::Instant;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{ArrayBuf, DocBuilder, RawDoc, doc};
 use sheaf_query::canonical::Hint;
-use sheaf_query::pipeline::{DocSource, Documents, OptimizedPipeline, PipelineExec};
+use sheaf_query::pipeline::stages::vector_search::{self as vector_search_stage, VectorSearch};
+use sheaf_query::pipeline::{
+    DocSource, Documents, OptimizedPipeline, PipelineExec, PipelineSource,
+};
 
 use super::environment::DbEnvironment;
 use super::sample::{self, Sampled};
-use super::{AggregateContext, execute, plan};
+use super::{AggregateContext, execute, plan, vector_search};
 use crate::catalog::ReadView;
 use crate::exec::{Doc, PlanExecutor};
 use crate::explain::Verbosity;
@@ -42,6 +45,9 @@ pub fn explain(
 ) -> Result<(), Error> {
     let begun = Instant::now();
     let ExplainRequest { view, op, .. } = request;
+    if let PipelineSource::VectorSearch { search, with_score } = &pipeline.rest.source {
+        return explain_search(cx, request, pipeline, (search, *with_score), out);
+    }
     if let (Some(size), None) = (sample::leading_sample(pipeline), &request.hint)
         && let Some(sampled) = sample::draw(view, op, size)?
     {
@@ -96,6 +102,54 @@ pub fn explain(
     out.end();
     let before = executor.stats().root.common.elapsed;
     append_stages(pipeline, &rest, before, request.verbosity, out);
+    out.end();
+    Ok(())
+}
+
+/// Of a pipeline that begins with `$vectorSearch`.
+fn explain_search(
+    cx: &AggregateContext,
+    request: &ExplainRequest<'_>,
+    pipeline: &OptimizedPipeline,
+    (search, with_score): (&VectorSearch, bool),
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let ExplainRequest { view, op, .. } = request;
+    super::refuse_hint(request.hint.as_ref())?;
+    let mut behind = pipeline.clone();
+    behind.rest.source = PipelineSource::Collection;
+    let mut rest = PipelineExec::explained(&behind.rest.stages);
+    let mut found = None;
+    let mut returned = 0;
+    if request.verbosity >= Verbosity::ExecutionStats {
+        let mut source = vector_search::start(view, op, search, with_score)?;
+        let mut documents = Vec::new();
+        while let Some(doc) = source.next(op)? {
+            returned += 1;
+            documents.push(doc.as_raw().to_buf());
+        }
+        let mut documents: Documents = documents.into();
+        run(cx, op, &mut rest, &mut documents)?;
+        found = Some(source);
+    }
+    out.begin_array("stages");
+    out.push_begin_document()
+        .begin_document(vector_search_stage::NAME);
+    out.extend(search.spec.as_raw());
+    if let Some(found) = &found {
+        out.begin_document("explain");
+        found.append_stats(out);
+        out.end();
+    }
+    out.end();
+    let mut before = Default::default();
+    if let Some(found) = &found {
+        before = found.elapsed();
+        out.append("nReturned", returned);
+        out.append("executionTimeMillisEstimate", before.as_millis() as i64);
+    }
+    out.end();
+    append_stages(&behind, &rest, before, request.verbosity, out);
     out.end();
     Ok(())
 }

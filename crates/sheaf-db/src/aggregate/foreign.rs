@@ -26,6 +26,7 @@ use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode}
 use super::hash_join::HashTable;
 use super::prepared::Prepared;
 use super::{Aggregate, AggregateContext, Input};
+use crate::catalog::views::not_on_view;
 use crate::catalog::{Namespace, ReadView};
 use crate::exec::id_reader::IdReader;
 use crate::exec::{Doc, WorkCounts};
@@ -84,9 +85,12 @@ pub(super) fn open(
                 format!("{name} is not supported within another stage's pipeline"),
             ));
         }
-        PipelineSource::Collection => {}
+        PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {}
     }
     let (ns, in_front) = resolve(&cx, request.from)?;
+    if in_front.is_some() && !matches!(pipeline.source, PipelineSource::Collection) {
+        return Err(not_on_view(&ns));
+    }
     if let Some(mut stages) = in_front {
         stages.append(&mut pipeline.stages);
         pipeline.stages = stages;
@@ -110,6 +114,11 @@ pub(super) fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
             }
         },
         Input::Plan(executor, _) => note_solution(&executor.solution().root, counts),
+        Input::Vector(found) => {
+            if let Some(index) = &found.index {
+                note_index(index, counts);
+            }
+        }
         Input::Documents(_) | Input::Found(_) => {}
     }
 }

@@ -17,6 +17,7 @@ mod plan;
 mod prepared;
 mod sample;
 pub mod sink;
+mod vector_search;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,11 +25,14 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_query::canonical::{CanonicalQuery, Hint};
-use sheaf_query::pipeline::{DocSource, Documents, OptimizedPipeline, PipelineExec, Stage};
+use sheaf_query::pipeline::{
+    DocSource, Documents, OptimizedPipeline, PipelineExec, PipelineSource, Stage, score,
+};
 use sheaf_query::planner::solution::QuerySolution;
 
 pub use self::context::AggregateContext;
 use self::environment::DbEnvironment;
+use self::vector_search::VectorSource;
 use crate::catalog::ReadView;
 use crate::exec::{Doc, PlanExecutor, WorkCounts};
 use crate::find::{self, PlanDigest, ResultSource};
@@ -42,6 +46,8 @@ pub struct Aggregate {
     /// There are no further stages: documents pass as they come.
     pass: bool,
     done: bool,
+    /// Documents carry scores, which results must not show.
+    scored: bool,
 }
 
 enum Input {
@@ -50,6 +56,8 @@ enum Input {
     Documents(Documents),
     /// Documents found already, and what that took.
     Found(Box<(VecDeque<Doc>, WorkCounts)>),
+    /// What `$vectorSearch` finds.
+    Vector(Box<VectorSource>),
 }
 
 /// Starts a pipeline over a collection.
@@ -60,6 +68,14 @@ pub fn start(
     pipeline: &OptimizedPipeline,
     hint: Option<&Hint>,
 ) -> Result<Aggregate, Error> {
+    if let PipelineSource::VectorSearch { search, with_score } = &pipeline.rest.source {
+        refuse_hint(hint)?;
+        let found = vector_search::start(view, op, search, *with_score)?;
+        let input = Input::Vector(Box::new(found));
+        let mut aggregate = Aggregate::new(cx, input, &pipeline.rest.stages);
+        aggregate.scored = *with_score;
+        return Ok(aggregate);
+    }
     if let (Some(size), None) = (sample::leading_sample(pipeline), hint)
         && let Some(sampled) = sample::draw(view, op, size)?
     {
@@ -76,6 +92,16 @@ pub fn start(
         None => Input::Find(Box::new(find::find(view, op, query, cx.options())?)),
     };
     Ok(Aggregate::new(cx, input, &pipeline.rest.stages))
+}
+
+/// Errors: BadValue for a hint where no plan is made.
+fn refuse_hint(hint: Option<&Hint>) -> Result<(), Error> {
+    match hint {
+        None => Ok(()),
+        Some(_) => Err(Error::bad_value(
+            "a hint cannot be given for $vectorSearch, which names its index itself",
+        )),
+    }
 }
 
 /// Starts a pipeline over documents made by its first stage (`$collStats`).
@@ -109,6 +135,7 @@ impl Aggregate {
             context: cx.clone(),
             pass: stages.is_empty(),
             done: false,
+            scored: false,
         }
     }
 
@@ -119,6 +146,7 @@ impl Aggregate {
             Input::Plan(executor, _) => executor.counts(),
             Input::Documents(_) => WorkCounts::default(),
             Input::Found(found) => found.1,
+            Input::Vector(found) => found.counts(),
         }
     }
 }
@@ -138,6 +166,7 @@ impl Input {
                 Ok(next.map(|doc| Doc::Owned(doc.as_bytes().to_vec())))
             }
             Input::Found(found) => Ok(found.0.pop_front()),
+            Input::Vector(found) => found.next(op),
         }
     }
 }
@@ -178,7 +207,14 @@ impl ResultSource for Aggregate {
                 .map(|doc| Doc::Owned(doc.into_vec()))
         };
         self.done = next.is_none();
-        Ok(next)
+        let stripped = match &next {
+            Some(doc) if self.scored => score::strip(doc.as_raw()),
+            _ => None,
+        };
+        Ok(match stripped {
+            Some(doc) => Some(Doc::Owned(doc.into_vec())),
+            None => next,
+        })
     }
 
     fn is_exhausted(&self) -> bool {
@@ -189,6 +225,7 @@ impl ResultSource for Aggregate {
                     Input::Plan(executor, _) => executor.is_eof(),
                     Input::Documents(_) => false,
                     Input::Found(found) => found.0.is_empty(),
+                    Input::Vector(found) => found.is_exhausted(),
                 }
     }
 
@@ -196,7 +233,7 @@ impl ResultSource for Aggregate {
         match &mut self.input {
             Input::Find(find) => find.rest(),
             Input::Plan(executor, _) => executor.rest(),
-            Input::Documents(_) | Input::Found(_) => {}
+            Input::Documents(_) | Input::Found(_) | Input::Vector(_) => {}
         }
         self.rest.rest();
     }
@@ -205,7 +242,7 @@ impl ResultSource for Aggregate {
         match &self.input {
             Input::Find(find) => find.exec_stats(),
             Input::Plan(executor, _) => Some(find::exec_stats(executor)),
-            Input::Documents(_) | Input::Found(_) => None,
+            Input::Documents(_) | Input::Found(_) | Input::Vector(_) => None,
         }
     }
 
@@ -221,7 +258,7 @@ impl ResultSource for Aggregate {
         match &self.input {
             Input::Find(find) => find.plan(),
             Input::Plan(_, digest) => digest.clone(),
-            Input::Documents(_) | Input::Found(_) => PlanDigest::default(),
+            Input::Documents(_) | Input::Found(_) | Input::Vector(_) => PlanDigest::default(),
         }
     }
 }

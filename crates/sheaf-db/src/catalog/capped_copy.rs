@@ -5,7 +5,7 @@
 //!   clone             a snapshot   ─ newest documents ─> the new collection
 //! ```
 //!
-//! Only the index on `_id` is made anew, as in MongoDB. Documents that would be pushed out at once are not copied.
+//! Only the index on `_id` is made anew, as in MongoDB, and search indexes. Documents that would be pushed out at once are not copied.
 
 use std::sync::Arc;
 
@@ -62,6 +62,14 @@ impl Db {
         let ns = source.ns();
         let options = source.options().clone().with_capped(Some(limit));
         self.create_collection(op, temporary, options)?;
+        // Search indexes stay, which MongoDB keeps apart from the collection.
+        let specs: Vec<_> = source
+            .vector_indexes()
+            .map(|index| index.spec().clone())
+            .collect();
+        if !specs.is_empty() {
+            self.create_indexes(op, temporary, &specs)?;
+        }
         let writer = self.catalog_writer();
         let _database = writer.lock_database(op, ns.db())?;
         let (_intent, source) = self.exclusive_on(op, source, BuildsMeet::Refuse)?;

@@ -106,7 +106,7 @@ impl Collection {
     }
 
     /// The indexes that are complete and have tables of their own, in the same order: all but the
-    /// clustered one.
+    /// clustered one, and indexes of vectors, which planners do not see.
     pub fn index_list(&self) -> &[Index] {
         &self.indexes.list
     }
@@ -127,12 +127,23 @@ impl Collection {
 
     /// The index of this name, if it is complete.
     pub fn index_by_name(&self, name: &str) -> Option<&Index> {
-        self.indexes.list.iter().find(|index| index.name() == name)
+        let named = |index: &&Index| index.name() == name && !index.is_vector();
+        self.indexes.list.iter().find(named)
+    }
+
+    /// The complete indexes of vectors.
+    pub fn vector_indexes(&self) -> impl Iterator<Item = &Index> {
+        self.indexes.list.iter().filter(|index| index.is_vector())
+    }
+
+    /// The index of vectors of this name, if it is complete.
+    pub fn vector_index(&self, name: &str) -> Option<&Index> {
+        self.vector_indexes().find(|index| index.name() == name)
     }
 
     /// The complete indexes with this key pattern; 1 equals 1.0.
     pub fn indexes_by_key(&self, key: RawDoc<'_>) -> Vec<&Index> {
-        let same = |index: &&Index| index.spec().same_key(key);
+        let same = |index: &&Index| index.spec().same_key(key) && !index.is_vector();
         self.indexes.list.iter().filter(same).collect()
     }
 
@@ -203,7 +214,8 @@ impl Collection {
         let collator = self.collator().map(|collator| &**collator);
         let clustered = self.clustered();
         let clustered = clustered.map(|c| c.to_index_doc(collator, expires));
-        let others = self.indexes.list.iter().map(|index| index.spec().to_doc());
+        let others = self.indexes.list.iter().filter(|index| !index.is_vector());
+        let others = others.map(|index| index.spec().to_doc());
         clustered.into_iter().chain(others).collect()
     }
 
@@ -280,7 +292,8 @@ impl Indexes {
                 "a collection has no index on _id",
             ));
         }
-        entries.extend(list.iter().map(|index| index.entry().clone()));
+        let planned = list.iter().filter(|index| !index.is_vector());
+        entries.extend(planned.map(|index| index.entry().clone()));
         Ok(Indexes { list, entries })
     }
 }

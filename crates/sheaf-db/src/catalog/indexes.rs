@@ -114,6 +114,9 @@ impl Db {
 impl IndexSelector<'_> {
     /// Whether an index that is being built is meant.
     fn means(&self, index: &Index) -> bool {
+        if index.is_vector() {
+            return false;
+        }
         match self {
             IndexSelector::All => true,
             IndexSelector::Names(names) => names.contains(&index.name()),
@@ -125,7 +128,7 @@ impl IndexSelector<'_> {
     fn select(&self, collection: &Collection) -> Result<Vec<Index>> {
         match self {
             IndexSelector::All => {
-                let droppable = |index: &&Index| !index.spec().is_id_index();
+                let droppable = |index: &&Index| !index.spec().is_id_index() && !index.is_vector();
                 let all = collection.index_list().iter();
                 Ok(all.filter(droppable).cloned().collect())
             }

@@ -26,6 +26,7 @@ pub(crate) mod open;
 pub mod options;
 pub mod rename;
 pub(crate) mod rows;
+pub mod search_indexes;
 pub mod snapshot;
 pub mod stats;
 pub mod usage;

@@ -35,6 +35,7 @@ use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
 use crate::index::Index;
 use crate::index::spec::IndexSpec;
+use crate::index::vector::lists::Lists;
 use crate::storage_error::Coded;
 
 /// The newest format that this program reads and writes.
@@ -94,7 +95,7 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
             .map_err(|_| corrupt("a collection's key is not a UUID", None))?;
         let row = parse(cursor.value())?;
         rows.collections.push(
-            read_collection(uuid, row)
+            read_collection(uuid, row, snapshot)
                 .map_err(|e| e.with_context(format_args!("catalog row {}", shell_doc(row))))?,
         );
         on = cursor.next().coded()?;
@@ -237,7 +238,7 @@ fn write_index(row: &mut DocBuilder, index: &Index, ready: bool) {
     row.end();
 }
 
-fn read_collection(uuid: Uuid, row: RawDoc<'_>) -> Result<CollectionRow> {
+fn read_collection(uuid: Uuid, row: RawDoc<'_>, snapshot: &dyn Snapshot) -> Result<CollectionRow> {
     let mut indexes = Vec::new();
     let mut unfinished = Vec::new();
     for value in array(row, "indexes")? {
@@ -247,7 +248,7 @@ fn read_collection(uuid: Uuid, row: RawDoc<'_>) -> Result<CollectionRow> {
         let table = TableId(integer(index, "table")? as u64);
         match index.get("ready") {
             Some(RawValue::Boolean(true)) => {
-                indexes.push(read_index(index, table)?);
+                indexes.push(read_index(index, table, snapshot)?);
             }
             _ => unfinished.push(table),
         }
@@ -300,7 +301,7 @@ fn check_sort_keys(row: RawDoc<'_>, options: &CollectionOptions) -> Result<()> {
     }
 }
 
-fn read_index(row: RawDoc<'_>, table: TableId) -> Result<Index> {
+fn read_index(row: RawDoc<'_>, table: TableId, snapshot: &dyn Snapshot) -> Result<Index> {
     let spec = row
         .get("spec")
         .and_then(|v| v.as_document())
@@ -318,7 +319,18 @@ fn read_index(row: RawDoc<'_>, table: TableId) -> Result<Index> {
         );
     }
     let ident = text(row, "ident")?.into();
-    let mut spec = IndexSpec::parse(spec)?;
+    let mut spec = IndexSpec::from_row(spec)?;
+    if let Some(vector) = &spec.vector {
+        // A table that is gone is for whoever opens the catalog to complain of, or to make anew.
+        let there = snapshot.contains_table(table).coded()?;
+        let fields = vector.definition.vectors().iter().enumerate();
+        let lists = fields.map(|(number, field)| match there {
+            true => Lists::read(snapshot, table, number, field),
+            false => Ok(Lists::one(field)),
+        });
+        let lists: Result<Vec<Lists>> = lists.collect();
+        return Ok(Index::of_vectors(spec, ident, table, lists?.into()));
+    }
     spec.resolve_collation(None);
     if spec.collator().is_some() && text(row, "sortKeys")? != SORT_KEY_DATA {
         return Err(Error::new(

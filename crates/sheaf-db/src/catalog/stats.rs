@@ -15,6 +15,8 @@ pub struct CollectionStats {
     pub size: CollectionSize,
     /// By index, that on `_id` first.
     pub indexes: Vec<IndexStats>,
+    /// Search indexes, whose names are of another kind.
+    pub search_indexes: Vec<IndexStats>,
 }
 
 /// Figures of one index.
@@ -33,7 +35,8 @@ pub struct IndexStats {
 impl CollectionStats {
     /// Sum over all indexes.
     pub fn total_index_bytes(&self) -> u64 {
-        self.indexes.iter().map(|index| index.storage_bytes).sum()
+        let all = self.indexes.iter().chain(&self.search_indexes);
+        all.map(|index| index.storage_bytes).sum()
     }
 }
 
@@ -61,10 +64,14 @@ impl Db {
     /// Figures of a collection.
     /// Errors: `QueryPlanKilled` when it was dropped meanwhile.
     pub fn collection_stats(&self, collection: &Collection) -> Result<CollectionStats> {
-        let mut indexes = Vec::new();
+        let (mut indexes, mut search_indexes) = (Vec::new(), Vec::new());
         for index in collection.index_list() {
             let stats = self.engine().table_stats(index.table()).coded()?;
-            indexes.push(IndexStats {
+            let list = match index.is_vector() {
+                true => &mut search_indexes,
+                false => &mut indexes,
+            };
+            list.push(IndexStats {
                 name: index.name().to_owned(),
                 ident: index.ident().to_owned(),
                 keys: stats.entries,
@@ -74,6 +81,7 @@ impl Db {
         Ok(CollectionStats {
             size: CollectionSize::of(self.storage(), collection.table())?,
             indexes,
+            search_indexes,
         })
     }
 

@@ -16,7 +16,8 @@ use sheaf_bson::{
 };
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
-use sheaf_query::pipeline::Pipeline;
+use sheaf_query::pipeline::stages::vector_search;
+use sheaf_query::pipeline::{Pipeline, PipelineSource};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
@@ -120,13 +121,14 @@ fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
         variables: VariableScope::new(DateTime::now()),
     };
     let parsed = Pipeline::parse(pipeline, &context)?;
-    if let Some(sink) = &parsed.sink {
+    let search = match parsed.source {
+        PipelineSource::VectorSearch { .. } => Some(vector_search::NAME),
+        _ => None,
+    };
+    if let Some(refused) = parsed.sink.as_ref().map(|sink| sink.name()).or(search) {
         return Err(Error::new(
             ErrorCode::OPTION_NOT_SUPPORTED_ON_VIEW,
-            format!(
-                "the aggregation stage {} in the pipeline of a view is not allowed",
-                sink.name()
-            ),
+            format!("the aggregation stage {refused} in the pipeline of a view is not allowed"),
         ));
     }
     Ok(parsed)

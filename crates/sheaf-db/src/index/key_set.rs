@@ -207,6 +207,18 @@ impl KeySet {
         encoder: &KeyEncoder,
         doc: RawDoc<'_>,
     ) -> Result<()> {
+        if let Keys::Vector(vectors) = how {
+            return vectors.for_each_entry(doc, &mut |key, value| {
+                self.keys.push(Place {
+                    start: self.bytes.len(),
+                    key_len: key.len(),
+                    type_bits_len: value.len(),
+                });
+                self.bytes.extend_from_slice(key);
+                self.bytes.extend_from_slice(value);
+                Ok(())
+            });
+        }
         let KeySet {
             builder,
             bytes,
@@ -258,6 +270,7 @@ impl KeySet {
                 arrays.sort_unstable();
                 arrays.dedup();
             }
+            Keys::Vector(_) => {}
         }
         if self.keys.len() > 1 {
             let bytes = &self.bytes;

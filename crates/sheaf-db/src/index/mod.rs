@@ -17,6 +17,7 @@ pub mod maintain;
 pub mod partial_filter;
 pub mod spec;
 pub mod validate;
+pub mod vector;
 pub mod wildcard_keys;
 
 use std::fmt;
@@ -32,6 +33,8 @@ use key_generation::KeyGenerator;
 use key_set::{KeyEncoder, KeySet};
 use partial_filter::PartialFilter;
 use spec::{IndexSpec, cannot_create};
+use vector::VectorKeys;
+use vector::lists::Lists;
 use wildcard_keys::WildcardKeys;
 
 /// One index of a collection, as of one moment. A clone shares all but the planner's entry.
@@ -98,6 +101,8 @@ pub(crate) enum Keys {
     Hashed(KeyGenerator, usize),
     /// Of its paths.
     Wildcard(WildcardKeys),
+    /// Of its vectors.
+    Vector(VectorKeys),
 }
 
 impl Index {
@@ -109,6 +114,10 @@ impl Index {
         table: TableId,
         multikey_paths: MultikeyPaths,
     ) -> Result<Index> {
+        if let Some(vector) = &spec.vector {
+            let lists = vector.definition.vectors().iter().map(Lists::one).collect();
+            return Ok(Index::of_vectors(spec, ident, table, lists));
+        }
         let projection = spec.wildcard_projection.as_ref().map(|doc| doc.as_raw());
         let (fields, kind) =
             fields_of(spec.key.as_raw(), projection).map_err(|e| cannot_create(e.message()))?;
@@ -159,6 +168,88 @@ impl Index {
             }),
             entry: Arc::new(entry),
         })
+    }
+
+    /// An index of vectors with its table, in which vectors stand in these lists, one set for each field.
+    pub(crate) fn of_vectors(
+        spec: IndexSpec,
+        ident: Arc<str>,
+        table: TableId,
+        lists: Arc<[Lists]>,
+    ) -> Index {
+        let keys = match &spec.vector {
+            Some(vector) => Keys::Vector(VectorKeys::new(vector, lists)),
+            None => Keys::Plain(KeyGenerator::new(Vec::new(), false)),
+        };
+        let entry = IndexEntry {
+            name: spec.name.clone(),
+            ident: table.0,
+            key_pattern: spec.key.clone(),
+            fields: Vec::new(),
+            kind: IndexKind::Btree,
+            clustered: false,
+            multikey: false,
+            multikey_paths: MultikeyPaths::new(),
+            unique: false,
+            sparse: true,
+            partial_filter: None,
+            partial_filter_spec: None,
+            collator: None,
+            hidden: true,
+            version: spec.version,
+        };
+        Index {
+            shape: Arc::new(IndexShape {
+                keys,
+                encoder: KeyEncoder::new(&[], &IndexKind::Btree, None),
+                partial_filter: None,
+                usage: IndexUsage::default(),
+                multikey_unsaved: AtomicBool::new(false),
+                spec,
+                ident,
+                table,
+            }),
+            entry: Arc::new(entry),
+        }
+    }
+
+    /// The same index in another table, still empty.
+    pub(crate) fn anew(&self, ident: Arc<str>, table: TableId) -> Result<Index> {
+        match self.all_lists() {
+            Some(lists) => Ok(Index::of_vectors(
+                self.spec().clone(),
+                ident,
+                table,
+                lists.clone(),
+            )),
+            None => Index::new(self.spec().clone(), ident, table, Vec::new()),
+        }
+    }
+
+    /// What its table has besides entries of documents from the beginning on, ascending.
+    pub(crate) fn first_rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let fields = self.all_lists().into_iter().flat_map(|lists| lists.iter());
+        let rows = fields.enumerate();
+        rows.flat_map(|(number, lists)| lists.rows(number))
+            .collect()
+    }
+
+    /// Whether it is an index of vectors: no plan uses it, and commands on indexes do not show it.
+    pub fn is_vector(&self) -> bool {
+        matches!(self.shape.keys, Keys::Vector(_))
+    }
+
+    /// What the lists of a field of vectors are about; `None`: it has no such field.
+    pub fn vector_lists(&self, field: usize) -> Option<&Lists> {
+        self.all_lists()?.get(field)
+    }
+
+    /// What the lists of all fields of vectors are about.
+    pub(crate) fn all_lists(&self) -> Option<&Arc<[Lists]>> {
+        match &self.shape.keys {
+            Keys::Vector(keys) => Some(keys.lists()),
+            _ => None,
+        }
     }
 
     /// The same index under a changed spec (hidden, expireAfterSeconds). Only while nobody writes.
@@ -245,6 +336,7 @@ impl Index {
             Keys::Plain(generator) | Keys::Hashed(generator, _) => generator.paths(),
             // Whatever changed may have keys.
             Keys::Wildcard(_) => return true,
+            Keys::Vector(keys) => return keys.paths().any(path),
         };
         let filter = self.shape.partial_filter.iter().flat_map(|f| f.reads());
         plain.iter().map(|p| &**p).chain(filter).any(path)

@@ -340,7 +340,8 @@ impl Db {
             return Ok(reservations);
         }
         let ns = collection.ns();
-        for index in indexes {
+        // As in MongoDB, search indexes are none of the oplog's.
+        for index in indexes.into_iter().filter(|index| !index.is_vector()) {
             let spec = index.spec().to_doc();
             let mut o = DocBuilder::new();
             o.append(command, ns.collection());

@@ -31,3 +31,4 @@ mod ttl;
 mod update_operators;
 mod validation;
 mod variations;
+mod vectors;

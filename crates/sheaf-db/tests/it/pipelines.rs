@@ -4,6 +4,7 @@
 //!   docs c [{...}, ...]          the collection holds these
 //!   index c {a: 1} {unique: true}
 //!   view v on c [stages]         below it an error, or nothing
+//!   search c name {fields: [..]}  a vector index
 //!   drop c
 //!   run c [stages]               below it the results, or `code message`
 //!   stats c [stages]             what each stage counted
@@ -16,6 +17,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sheaf_bson::json::{parse, parse_doc, parse_prefix, typed};
 use sheaf_bson::{
@@ -24,12 +26,14 @@ use sheaf_bson::{
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::catalog::options::CollectionOptions;
+use sheaf_db::catalog::search_indexes::NewSearchIndex;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
 use sheaf_db::{Namespace, OpContext, ResultSource};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};
+use sheaf_query::vector::VectorIndexDefinition;
 
 use crate::support::{EngineKind, TestDb, ns};
 
@@ -104,6 +108,24 @@ pub fn small(test: &TestDb) -> QueryOptions {
         temp_dir: test.dir().join("_tmp"),
         ..Default::default()
     }
+}
+
+/// Makes a vector index.
+pub fn create_search_index(
+    test: &TestDb,
+    name: &str,
+    index: &str,
+    definition: &DocBuf,
+) -> Result<(), Error> {
+    let definition = VectorIndexDefinition::parse(definition.as_raw())?;
+    let wanted = NewSearchIndex {
+        name: index.to_owned(),
+        definition: Arc::new(definition),
+    };
+    let made = test
+        .db
+        .create_search_indexes(&test.op, &ns(name), &[wanted]);
+    made.map(|_| ())
 }
 
 fn lines(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
@@ -193,6 +215,10 @@ pub fn stats(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<Vec<String>
             continue;
         }
         let mut line = name.to_owned();
+        let search = stage.get("$vectorSearch").and_then(|s| s.as_document());
+        if let Some(explain) = search.and_then(|s| s.get("explain")?.as_document()) {
+            let _ = write!(line, "  {explain}");
+        }
         for field in stage.iter().skip(1) {
             if field.key() != "executionTimeMillisEstimate" {
                 let _ = write!(line, "  {}: {}", field.key(), field.value());
@@ -235,6 +261,11 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
                     .create_collection(&test.op, &ns(name), options)
                     .map(|_| ())
             }))
+        }
+        "search" => {
+            let (index, definition) = rest.split_once(' ').expect("search NAME INDEX {..}");
+            let definition = parse_doc(definition).unwrap();
+            done(create_search_index(test, name, index, &definition))
         }
         "drop" => {
             test.db.drop_collection(&test.op, &ns(name)).unwrap();
@@ -327,7 +358,7 @@ macro_rules! scripts {
     };
 }
 
-scripts! { lookup graph_lookup union_facet merge_out views spill cursor }
+scripts! { lookup graph_lookup union_facet merge_out views spill cursor vector_search }
 
 /// A small generator of numbers: the same seed, the same pipelines.
 struct Dice(u64);

@@ -3,15 +3,18 @@
 //! What is known of a document besides its fields is known to the find layer. A `$project` or
 //! `$addFields` that asks for it becomes the find's projection where it can ([`is_meta`]); anywhere
 //! else there is nothing to give, and the document is refused rather than given without.
+//! The score of `$vectorSearch` is a field that documents carry ([`crate::pipeline::score`]).
 
 use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
+use super::field_path::{Base, FieldPathExpr};
 use super::operators::{Arity, Operator};
 use super::parser::Parser;
 use super::random::RAND;
+use crate::pipeline::score::{META_NAME, SCORE_FIELD};
 use crate::projection::MetaField;
 
 /// The operator; its value must not be computed while parsing.
@@ -22,7 +25,13 @@ pub(super) static META: Operator = Operator {
 };
 
 /// Errors: those of [`MetaField::parse`].
-pub(super) fn parse_meta(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+pub(super) fn parse_meta(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    if operand == RawValue::String(META_NAME) && parser.scope().knows_vector_score() {
+        return Ok(Expression::FieldPath(FieldPathExpr {
+            base: Base::Root,
+            components: Box::new([SCORE_FIELD.into()]),
+        }));
+    }
     Ok(match MetaField::parse(operand)? {
         MetaField::RandVal => Expression::Call {
             operator: &RAND,

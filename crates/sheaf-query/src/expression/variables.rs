@@ -18,6 +18,7 @@ pub struct VariableScope {
     cluster_time: Option<Timestamp>,
     constants: Vec<(Box<str>, Binding)>,
     collator: Option<Arc<Collator>>,
+    vector_score: bool,
 }
 
 /// What a name stands for.
@@ -48,6 +49,17 @@ impl VariableScope {
     /// By which collation text compares.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.collator.as_ref()
+    }
+
+    /// Whether documents carry a score that `{$meta: "vectorSearchScore"}` can ask for.
+    pub fn with_vector_score(mut self, known: bool) -> VariableScope {
+        self.vector_score = known;
+        self
+    }
+
+    /// As [`VariableScope::with_vector_score`] says.
+    pub fn knows_vector_score(&self) -> bool {
+        self.vector_score
     }
 
     /// Gives `$$CLUSTER_TIME` a value; without one, naming it is an error.

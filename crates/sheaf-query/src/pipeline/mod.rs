@@ -27,6 +27,7 @@ pub mod group;
 mod optimize;
 mod parse;
 mod push_match;
+pub mod score;
 mod sorter;
 pub mod stage;
 pub mod stages;
@@ -41,6 +42,7 @@ pub use unwind::Unwind;
 
 use self::stages::merge::Merge;
 use self::stages::out::Out;
+use self::stages::vector_search::{self, VectorSearch};
 
 /// The most stages a pipeline may have.
 pub const STAGES_MAX: usize = 1000;
@@ -75,6 +77,13 @@ pub enum PipelineSource {
     },
     /// `$documents`: they are these.
     Documents(Arc<[DocBuf]>),
+    /// `$vectorSearch`: those that it finds.
+    VectorSearch {
+        /// What is looked for.
+        search: Arc<VectorSearch>,
+        /// Whether each is to carry its score ([`score`]).
+        with_score: bool,
+    },
 }
 
 /// A last stage that writes what comes out of the others; the caller carries it out.
@@ -208,6 +217,21 @@ impl Pipeline {
 
     fn parse_in(stages: RawArray<'_>, context: &StageContext<'_>) -> Result<Pipeline> {
         let mut pipeline = Pipeline::default();
+        // Only behind `$vectorSearch` there is a score.
+        let searches = matches!(stages.iter().next(), Some(RawValue::Document(stage))
+            if stage.get(vector_search::NAME).is_some());
+        let of_search;
+        let context = if searches || context.parse.variables.knows_vector_score() {
+            of_search = ParseContext {
+                variables: context.parse.variables.clone().with_vector_score(searches),
+            };
+            &StageContext {
+                parse: &of_search,
+                ..*context
+            }
+        } else {
+            context
+        };
         for (position, stage) in stages.iter().enumerate() {
             if position == STAGES_MAX {
                 return Err(Error::new(
@@ -226,6 +250,9 @@ impl Pipeline {
             };
             parse::stage(stage, position, &mut pipeline, context)?;
         }
+        if let PipelineSource::VectorSearch { with_score, .. } = &mut pipeline.source {
+            *with_score = score::carry(&mut pipeline.stages, &context.parse.variables)?;
+        }
         Ok(pipeline)
     }
 
@@ -236,6 +263,7 @@ impl Pipeline {
             PipelineSource::Collection => {}
             PipelineSource::Generated { name, .. } => return Some(name),
             PipelineSource::Documents(_) => return Some("$documents"),
+            PipelineSource::VectorSearch { .. } => return Some(vector_search::NAME),
         }
         self.stages
             .iter()
@@ -286,6 +314,12 @@ impl Pipeline {
                 let docs =
                     ArrayBuf::from_values(docs.iter().map(|d| RawValue::Document(d.as_raw())));
                 say("$documents", RawValue::Array(docs.as_raw()));
+            }
+            PipelineSource::VectorSearch { search, .. } => {
+                say(
+                    vector_search::NAME,
+                    RawValue::Document(search.spec.as_raw()),
+                );
             }
         }
         for stage in &self.stages {

@@ -15,7 +15,7 @@ use super::group::Group;
 use super::stage::{ParsedStage, PipelinePlace, StageContext};
 use super::stages;
 use super::unwind::Unwind;
-use super::{Pipeline, PipelineSource, Stage};
+use super::{Pipeline, PipelineSource, Stage, score};
 
 /// Parses the operand of one stage; some stages are short for several.
 type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
@@ -39,6 +39,9 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     }),
     ("$indexStats", |v, _| generated("$indexStats", 28803, v)),
     ("$limit", limit),
+    ("$listSearchIndexes", |v, _| {
+        generated("$listSearchIndexes", ErrorCode::FAILED_TO_PARSE.0, v)
+    }),
     ("$listLocalSessions", |v, _| {
         generated("$listLocalSessions", 14, v)
     }),
@@ -66,16 +69,11 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
         "$unwind",
         |v, _| Ok(Stage::Unwind(Unwind::parse(v)?).into()),
     ),
+    (stages::vector_search::NAME, stages::vector_search::parse),
 ];
 
 /// Stages that MongoDB has and this does not, yet: the message can say more.
-const ABSENT: &[&str] = &[
-    "$changeStream",
-    "$geoNear",
-    "$search",
-    "$searchMeta",
-    "$vectorSearch",
-];
+const ABSENT: &[&str] = &["$changeStream", "$geoNear", "$search", "$searchMeta"];
 
 /// Stages that cannot stand within `$facet`.
 const NOT_IN_FACET: &[&str] = &[
@@ -87,6 +85,7 @@ const NOT_IN_FACET: &[&str] = &[
     "$geoNear",
     "$indexStats",
     "$listLocalSessions",
+    "$listSearchIndexes",
     "$listSessions",
     "$merge",
     "$out",
@@ -104,6 +103,14 @@ fn check_place(name: &str, place: PipelinePlace) -> Result<()> {
             40600,
             format!("{name} is not allowed to be used within a $facet stage"),
         )),
+        PipelinePlace::Within("$lookup")
+            if matches!(name, stages::vector_search::NAME | "$listSearchIndexes") =>
+        {
+            Err(location(
+                51047,
+                format!("{name} is not allowed within a $lookup's sub-pipeline"),
+            ))
+        }
         PipelinePlace::Within("$lookup") if writes => Err(location(
             51047,
             format!("{name} is not allowed within a $lookup's sub-pipeline"),
@@ -226,6 +233,15 @@ fn sort_pattern(value: RawValue<'_>) -> Result<SortPattern> {
 }
 
 fn sort(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
+    let by_score = match value {
+        RawValue::Document(spec) if context.parse.variables.knows_vector_score() => {
+            Some(score::sort_by_score(spec))
+        }
+        _ => None,
+    };
+    let value = by_score
+        .as_ref()
+        .map_or(value, |spec| RawValue::Document(spec.as_raw()));
     Ok(Stage::Sort {
         pattern: sort_pattern(value)?.with_collator(context.parse.collator().cloned()),
         limit: None,

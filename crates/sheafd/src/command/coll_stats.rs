@@ -98,6 +98,13 @@ pub fn append_storage_stats(
         out.append(&index.name, scaled(index.storage_bytes));
     }
     out.end();
+    if !stats.search_indexes.is_empty() {
+        out.begin_document("searchIndexSizes");
+        for index in &stats.search_indexes {
+            out.append(&index.name, scaled(index.storage_bytes));
+        }
+        out.end();
+    }
     out.append("scaleFactor", scale as i32);
     if collection.options().timeseries().is_some() {
         sheaf_db::timeseries::stats::append(db, collection, out)?;

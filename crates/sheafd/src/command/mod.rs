@@ -62,6 +62,7 @@ mod rename_collection;
 mod repl_set;
 mod retry;
 pub mod rw_concern;
+mod search_indexes;
 mod server_status;
 mod sessions;
 mod set_parameter;

@@ -10,8 +10,8 @@ use super::{
     find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello,
     host_info, insert, kill_cursors, kill_op, list_collections, list_commands, list_databases,
     list_indexes, log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile,
-    rename_collection, repl_set, rw_concern, server_status, sessions, set_parameter, shutdown, top,
-    transaction, update, validate, whatsmyuri,
+    rename_collection, repl_set, rw_concern, search_indexes, server_status, sessions,
+    set_parameter, shutdown, top, transaction, update, validate, whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -193,6 +193,29 @@ pub static COMMANDS: &[Command] = &[
         list_indexes::run,
         Same,
         "the indexes of a collection",
+    ),
+    on_any(
+        "createSearchIndexes",
+        Admin,
+        search_indexes::create,
+        Differs(
+            "of type vectorSearch only, ready when it answers; vectors are kept whole, whatever the quantization",
+        ),
+        "builds vector indexes",
+    ),
+    on_any(
+        "updateSearchIndex",
+        Admin,
+        search_indexes::update,
+        Differs("answers when the new definition serves; until then the old one does"),
+        "gives a search index another definition",
+    ),
+    on_any(
+        "dropSearchIndex",
+        Admin,
+        search_indexes::drop,
+        Same,
+        "removes a search index",
     ),
     on_any(
         "validate",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_storage::TableId;
 
 use crate::catalog::clustered::ClusteredIndex;
 use crate::catalog::collection::Collection;
@@ -19,6 +20,7 @@ use crate::index::build::load::PHASE_SCAN;
 use crate::index::build::{IndexBuild, run};
 use crate::index::partial_filter::PartialFilter;
 use crate::index::spec::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
+use crate::index::vector::lists::Lists;
 use crate::op_context::{OpContext, OperationProgress};
 use crate::storage_error::Coded;
 use crate::timeseries;
@@ -151,7 +153,8 @@ impl Db {
             };
             let made = missing.len();
             let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Allow)?;
-            let begun = self.begin_indexes(&collection, missing)?;
+            let missing = missing.into_iter().map(|spec| (spec, None)).collect();
+            let begun = self.begin_indexes(&collection, missing, None)?;
             drop((intent, database));
             if let Some((collection, build)) = begun {
                 run::run(self, op, &collection, &build)?;
@@ -162,22 +165,32 @@ impl Db {
 
     /// Makes tables and rows. Of an empty collection the indexes are ready at once; else gives the build
     /// that is to be run.
-    fn begin_indexes(
+    /// Indexes of vectors may come with lists. `replaces` is the one whose place the only new one takes.
+    pub(crate) fn begin_indexes(
         &self,
         collection: &Arc<Collection>,
-        specs: Vec<IndexSpec>,
+        specs: Vec<(IndexSpec, Option<Arc<[Lists]>>)>,
+        replaces: Option<TableId>,
     ) -> Result<Option<(Arc<Collection>, Arc<IndexBuild>)>> {
         let catalog = self.catalog_writer();
         let mut unit = self.storage().begin().coded()?;
         let mut made = Vec::new();
-        for spec in specs {
+        for (spec, lists) in specs {
             let (table, ident) = catalog.allocate("index", &mut unit);
             unit.create_table(table);
-            made.push(Index::new(spec, ident, table, Vec::new())?);
+            made.push(match lists {
+                Some(lists) => Index::of_vectors(spec, ident, table, lists),
+                None => Index::new(spec, ident, table, Vec::new())?,
+            });
         }
         let tables: Vec<_> = made.iter().map(Index::table).collect();
         let size = CollectionSize::of(self.storage(), collection.table())?;
-        let (changed, build) = if size.count == 0 {
+        let (changed, build) = if size.count == 0 && replaces.is_none() {
+            for index in &made {
+                for (key, value) in index.first_rows() {
+                    unit.insert_new(index.table(), &key, value);
+                }
+            }
             let mut list = collection.index_list().to_vec();
             list.extend(made);
             (collection.with_indexes(list)?, None)
@@ -187,7 +200,7 @@ impl Db {
             let names: Vec<&str> = made.iter().map(Index::name).collect();
             let subject = format!("{} [{}]", collection.ns(), names.join(", "));
             let progress = OperationProgress::new(PHASE_SCAN, subject, size.count);
-            let build = Arc::new(IndexBuild::new(made, side_table, progress));
+            let build = Arc::new(IndexBuild::new(made, side_table, replaces, progress));
             let mut changed = Collection::clone(collection);
             changed.builds.push(build.clone());
             (changed, Some(build))
@@ -246,7 +259,8 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
         for index in collection.index_list() {
             known |= spec.relate(index.spec())? == SpecRelation::Identical;
         }
-        for build in collection.builds() {
+        let ordinary = collection.builds().iter();
+        for build in ordinary.filter(|build| build.replaces().is_none()) {
             for index in build.indexes() {
                 if spec.relate(index.spec())? == SpecRelation::Identical {
                     wait = Some(build.clone());

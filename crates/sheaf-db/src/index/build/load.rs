@@ -131,6 +131,11 @@ fn scan(
         .iter()
         .map(|_| ExternalSort::new(dir.to_path_buf(), share))
         .collect();
+    for (index, sort) in build.indexes().iter().zip(&mut sorts) {
+        for (key, value) in index.first_rows() {
+            sort.push(&key, &value)?;
+        }
+    }
     let mut keys = KeySet::new();
     let mut entry = EntryKey::default();
     // Most documents have arrays where others have them.

@@ -22,7 +22,7 @@
 mod create;
 mod load;
 mod rebuild;
-mod run;
+pub(crate) mod run;
 mod side_writes;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,8 @@ const WAIT_SLICE: Duration = Duration::from_millis(50);
 pub struct IndexBuild {
     indexes: Vec<Index>,
     side_table: TableId,
+    /// The index whose place the built one takes.
+    replaces: Option<TableId>,
     next_note: AtomicU64,
     /// By index, what its documents have been until now.
     multikey: Mutex<Vec<MultikeyPaths>>,
@@ -64,12 +66,14 @@ impl IndexBuild {
     pub(crate) fn new(
         indexes: Vec<Index>,
         side_table: TableId,
+        replaces: Option<TableId>,
         progress: Arc<OperationProgress>,
     ) -> IndexBuild {
         IndexBuild {
             multikey: Mutex::new(vec![MultikeyPaths::new(); indexes.len()]),
             indexes,
             side_table,
+            replaces,
             next_note: AtomicU64::new(0),
             aborted: OnceLock::new(),
             progress,
@@ -91,6 +95,11 @@ impl IndexBuild {
     /// Where writers note what they do.
     pub(crate) fn side_table(&self) -> TableId {
         self.side_table
+    }
+
+    /// The index whose place the built one takes, which serves until then.
+    pub(crate) fn replaces(&self) -> Option<TableId> {
+        self.replaces
     }
 
     /// Asks the build to end; it does so soon, leaving nothing, and fails with this error.

@@ -175,12 +175,12 @@ impl Db {
         let mut unit = self.storage().begin().coded()?;
         let (table, ident) = self.catalog_writer().allocate("index", &mut unit);
         unit.create_table(table);
-        let made = Index::new(index.spec().clone(), ident, table, Vec::new())?;
+        let made = index.anew(ident, table)?;
         // Its notes are of writers, of whom there are none: it has no table.
         let subject = format!("{} [{}]", collection.ns(), made.name());
         let count = self.count(collection.ns())?;
         let progress = OperationProgress::new(PHASE_SCAN, subject, count);
-        let build = IndexBuild::new(vec![made], TableId::CATALOG, progress);
+        let build = IndexBuild::new(vec![made], TableId::CATALOG, None, progress);
         unit.commit(Durability::Buffered).coded()?;
         let built = self.fill(op, collection, &build, removed);
         if built.is_err() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{Error, ErrorCode, Result};
-use sheaf_storage::{Durability, Prior, WriteUnitOfWork};
+use sheaf_storage::{Durability, Prior, TableId, WriteUnitOfWork};
 
 use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
@@ -13,6 +13,7 @@ use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::database::Db;
 use crate::events::DbEvent;
+use crate::index::Index;
 use crate::index::build::IndexBuild;
 use crate::index::build::load::{DoubtfulKeys, Watch, load};
 use crate::index::build::side_writes::Note;
@@ -31,7 +32,7 @@ const DRAIN_REST: usize = 1000;
 const DRAIN_ROUNDS: usize = 10;
 
 /// Runs a build that has been begun: ends it well, or takes it back.
-pub(super) fn run(
+pub(crate) fn run(
     db: &Arc<Db>,
     op: &OpContext,
     collection: &Arc<Collection>,
@@ -109,7 +110,17 @@ fn build_and_commit(
     refuse_duplicates(db, collection.ns(), build, &doubtful)?;
     let now = current(db, collection)?;
     let mut indexes = now.index_list().to_vec();
-    indexes.extend(build.finished_indexes());
+    let replaced = |index: &Index| Some(index.table()) == build.replaces();
+    let place = indexes.iter().position(replaced);
+    if build.replaces().is_some() && place.is_none() {
+        return Err(Error::new(
+            ErrorCode::INDEX_BUILD_ABORTED,
+            "index build ended: the index that it was to replace was dropped",
+        ));
+    }
+    indexes.retain(|index| !replaced(index));
+    let at = place.unwrap_or(indexes.len());
+    indexes.splice(at..at, build.finished_indexes());
     let mut finished = now.with_indexes(indexes)?;
     finished.builds.retain(|other| !Arc::ptr_eq(other, build));
     let mut unit = db.storage().begin().coded()?;
@@ -123,7 +134,19 @@ fn build_and_commit(
         ..Default::default()
     };
     db.catalog_writer().commit_then_publish(unit, &change)?;
+    if let Some(table) = build.replaces() {
+        db.drop_replaced(table)?;
+    }
     Ok(keys)
+}
+
+impl Db {
+    /// Drops a table that no row names any more. A crash before that leaves it to the next start.
+    pub(crate) fn drop_replaced(&self, table: TableId) -> Result<()> {
+        let mut unit = self.storage().begin().coded()?;
+        unit.drop_table(table);
+        unit.commit(Durability::Buffered).map(drop).coded()
+    }
 }
 
 /// The collection now. Under an intent on it, so that it is not dropped or renamed.

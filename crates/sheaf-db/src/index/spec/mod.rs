@@ -19,8 +19,10 @@ mod tests;
 use std::sync::Arc;
 
 use sheaf_bson::{
-    CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawValue, Result, doc,
+    CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, doc,
 };
+
+use crate::index::vector::VectorSpec;
 
 pub use key_pattern::{KEY_FIELDS_MAX, default_index_name};
 pub(crate) use parse::expire_after_seconds;
@@ -28,6 +30,8 @@ pub use relation::SpecRelation;
 
 /// Indexes a collection can have, the one on `_id` included.
 pub const INDEXES_MAX: usize = 64;
+/// What an index of vectors has in its spec, where others have none.
+const VECTOR: &str = "vectorSearch";
 /// The name of the index that every collection has.
 pub const ID_INDEX_NAME: &str = "_id_";
 
@@ -60,6 +64,8 @@ pub struct IndexSpec {
     pub background: Option<bool>,
     /// The collection is to be clustered by it, or is.
     pub clustered: bool,
+    /// It is an index of vectors, which createSearchIndexes makes and no plan uses.
+    pub vector: Option<VectorSpec>,
 }
 
 impl IndexSpec {
@@ -79,12 +85,35 @@ impl IndexSpec {
             collation: CollationChoice::Unsaid,
             background: None,
             clustered: false,
+            vector: None,
+        }
+    }
+
+    /// An index of vectors.
+    pub fn of_vectors(name: &str, vector: VectorSpec) -> IndexSpec {
+        IndexSpec {
+            key: vector.key_pattern(),
+            name: name.to_owned(),
+            vector: Some(vector),
+            ..IndexSpec::id_index()
+        }
+    }
+
+    /// What [`IndexSpec::to_doc`] gave for the catalog. Beside [`IndexSpec::parse`] it knows indexes that
+    /// createIndexes cannot make.
+    /// Errors: those of [`IndexSpec::parse`], `DataCorruptionDetected`.
+    pub(crate) fn from_row(row: RawDoc<'_>) -> Result<IndexSpec> {
+        match (row.get(VECTOR), row.get("name")) {
+            (Some(RawValue::Document(vector)), Some(RawValue::String(name))) => {
+                Ok(IndexSpec::of_vectors(name, VectorSpec::from_row(vector)?))
+            }
+            _ => IndexSpec::parse(row),
         }
     }
 
     /// Whether this is the index on `_id`. It is unique without saying so.
     pub fn is_id_index(&self) -> bool {
-        self.clustered || self.name == ID_INDEX_NAME
+        self.clustered || self.name == ID_INDEX_NAME && self.vector.is_none()
     }
 
     /// Whether a second document with the same key is refused.
@@ -164,6 +193,9 @@ impl IndexSpec {
         }
         if let Some(collator) = self.collator() {
             out.append_bson("collation", &collator.collation().to_doc());
+        }
+        if let Some(vector) = &self.vector {
+            out.append_bson(VECTOR, &vector.to_row());
         }
         out.finish()
     }

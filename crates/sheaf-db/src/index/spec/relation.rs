@@ -49,6 +49,22 @@ impl IndexSpec {
     /// Compares a spec that is asked for with an index that exists.
     /// Errors: `IndexOptionsConflict`, `IndexKeySpecsConflict`.
     pub fn relate(&self, existing: &IndexSpec) -> Result<SpecRelation> {
+        // They have names, and purposes, of their own.
+        if self.vector.is_some() != existing.vector.is_some() {
+            return Ok(SpecRelation::Unrelated);
+        }
+        if self.vector.is_some() {
+            return match self.name == existing.name {
+                true => Err(Error::new(
+                    ErrorCode::INDEX_ALREADY_EXISTS,
+                    format!(
+                        "there is a search index '{}' already; drop it, or change it with updateSearchIndex",
+                        self.name
+                    ),
+                )),
+                false => Ok(SpecRelation::Unrelated),
+            };
+        }
         let same_name = self.name == existing.name;
         let same_signature = self.same_signature(existing);
         let same_options = self.expire_after_seconds == existing.expire_after_seconds

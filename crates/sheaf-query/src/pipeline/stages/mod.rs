@@ -16,4 +16,5 @@ pub mod sample;
 pub mod sub_pipeline;
 pub mod union_with;
 pub mod unpack_bucket;
+pub mod vector_search;
 pub mod window;

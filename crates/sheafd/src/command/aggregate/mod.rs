@@ -223,7 +223,7 @@ fn start(
     } = &prepared;
     let view = context.view(&cx.op, on)?;
     let source = match &pipeline.rest.source {
-        PipelineSource::Collection => {
+        PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {
             db_aggregate::start(context, &view, &cx.op, pipeline, request.hint.as_ref())?
         }
         PipelineSource::Generated { name, spec } => {
@@ -305,7 +305,7 @@ fn run_collectionless(
     let documents = match &pipeline.rest.source {
         PipelineSource::Generated { name, spec } => sources::of_nothing(cx, name, spec.as_raw())?,
         PipelineSource::Documents(docs) => docs.to_vec(),
-        PipelineSource::Collection => {
+        PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {
             return Err(Error::new(
                 ErrorCode::INVALID_NAMESPACE,
                 "{aggregate: 1} is not valid for this pipeline: name a collection",
@@ -409,7 +409,7 @@ pub fn explain_on_view(
     }
     let view = context.view(&cx.op, on)?;
     match &pipeline.rest.source {
-        PipelineSource::Collection => {
+        PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {
             let request = ExplainRequest {
                 view: &view,
                 op: &cx.op,

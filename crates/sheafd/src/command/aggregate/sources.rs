@@ -6,7 +6,7 @@ use sheaf_db::{Namespace, ReadView};
 
 use super::super::coll_stats::{append_storage_stats, positive_scale};
 use super::super::context::{CommandContext, unknown_field};
-use super::super::{current_op, fields};
+use super::super::{current_op, fields, search_indexes};
 use crate::startup::host_name;
 
 /// What the first stage of a pipeline over a collection makes.
@@ -25,6 +25,7 @@ pub(super) fn of_collection(
     match name {
         "$collStats" => Ok(vec![collection_stats(cx, view, namespace, spec)?]),
         "$indexStats" => index_stats(cx, view, spec),
+        "$listSearchIndexes" => search_indexes::stage(view, spec),
         "$planCacheStats" => plan_cache_stats(cx, view, spec),
         "$listSessions" if namespace.as_str() == "config.system.sessions" => {
             sessions(cx, name, spec)
@@ -85,7 +86,8 @@ fn index_stats(
         out.append("spec", &index.spec().to_doc());
         out.finish()
     };
-    let ready = collection.index_list().iter().map(describe);
+    let ready = collection.index_list().iter();
+    let ready = ready.filter(|index| !index.is_vector()).map(describe);
     Ok(ready.collect())
 }
 

@@ -1,0 +1,274 @@
+//! Centroids for the lists of a vector index, by k-means that divides what is too large.
+//!
+//! ```text
+//!   all vectors of a sample ── 16 means ──> parts ── those of more than `members_max`: again ──> lists
+//! ```
+//!
+//! Deterministic: the same vectors in the same order give the same centroids. The parts are of like size, which
+//! is what makes the cost of reading one predictable.
+
+use std::sync::Arc;
+
+use sheaf_bson::{RawDoc, Result};
+use sheaf_query::vector::{Packed, Similarity, VectorField, VectorIndexDefinition, kernels, pack};
+
+use super::lists::Lists;
+use super::value_at;
+use crate::catalog::ReadView;
+use crate::op_context::OpContext;
+use crate::records::RecordCursor;
+use crate::storage_error::Coded;
+
+/// Into how many parts one step divides.
+const PARTS_MAX: usize = 16;
+/// Rounds of one step; most of what they bring comes early.
+const ROUNDS: usize = 8;
+/// How often a part may be divided again. Vectors that are all alike cannot be divided at all.
+const STEPS_MAX: usize = 40;
+
+/// Some vectors, and their mean.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Of length 1 where only directions count.
+    pub centroid: Vec<f32>,
+    /// Numbers of the vectors, ascending.
+    pub members: Vec<u32>,
+}
+
+/// Divides vectors, which stand one after the other, into parts of at most `members_max`, unless they cannot be
+/// told apart.
+/// Errors: those of `check`, which is asked again and again.
+pub fn partition(
+    vectors: &[f32],
+    dimensions: usize,
+    members_max: usize,
+    angular: bool,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Vec<Part>> {
+    let space = Space {
+        vectors,
+        dimensions,
+        angular,
+    };
+    let all = (0..(vectors.len() / dimensions) as u32).collect();
+    let mut parts = Vec::new();
+    let mut left: Vec<(Vec<u32>, usize)> = vec![(all, 0)];
+    while let Some((members, steps)) = left.pop() {
+        if members.is_empty() {
+            continue;
+        }
+        if members.len() <= members_max.max(1) || steps == STEPS_MAX {
+            parts.push(space.part(members));
+            continue;
+        }
+        let wanted = members
+            .len()
+            .div_ceil(members_max.max(1))
+            .clamp(2, PARTS_MAX);
+        let mut divided = space.divide(&members, wanted, check)?;
+        divided.retain(|part| !part.is_empty());
+        if divided.len() < 2 {
+            parts.push(space.part(members));
+            continue;
+        }
+        // The last is taken first: what is near stays near in the order of parts.
+        left.extend(divided.into_iter().rev().map(|part| (part, steps + 1)));
+    }
+    Ok(parts)
+}
+
+struct Space<'a> {
+    vectors: &'a [f32],
+    dimensions: usize,
+    angular: bool,
+}
+
+impl Space<'_> {
+    fn vector(&self, number: u32) -> &[f32] {
+        &self.vectors[number as usize * self.dimensions..][..self.dimensions]
+    }
+
+    /// The mean of some vectors; of directions the mean direction.
+    fn mean(&self, members: &[u32]) -> Vec<f32> {
+        let mut sum = vec![0f64; self.dimensions];
+        for &member in members {
+            let vector = self.vector(member);
+            let scale = match self.angular {
+                true => 1.0 / f64::from(kernels::norm(vector)).max(f64::MIN_POSITIVE),
+                false => 1.0,
+            };
+            for (sum, component) in sum.iter_mut().zip(vector) {
+                *sum += f64::from(*component) * scale;
+            }
+        }
+        let length = match self.angular {
+            true => sum.iter().map(|c| c * c).sum::<f64>().sqrt(),
+            false => members.len() as f64,
+        };
+        let length = if length > 0.0 { length } else { 1.0 };
+        sum.iter().map(|c| (c / length) as f32).collect()
+    }
+
+    fn part(&self, members: Vec<u32>) -> Part {
+        Part {
+            centroid: self.mean(&members),
+            members,
+        }
+    }
+
+    /// How far apart; directions are told apart by their angle.
+    fn distance(&self, vector: &[f32], centroid: &[f32]) -> f32 {
+        match self.angular {
+            true => -kernels::dot_of(vector, centroid),
+            false => kernels::distance_squared_of(vector, centroid),
+        }
+    }
+
+    /// Members by the nearest of `wanted` means.
+    fn divide(
+        &self,
+        members: &[u32],
+        wanted: usize,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<Vec<u32>>> {
+        let mut means = self.first_means(members, wanted);
+        let mut parts = Vec::new();
+        for _ in 0..ROUNDS {
+            parts = vec![Vec::new(); means.len()];
+            for &member in members {
+                check()?;
+                let vector = self.vector(member);
+                let mut nearest = (f32::INFINITY, 0);
+                for (number, mean) in means.iter().enumerate() {
+                    let distance = self.distance(vector, mean);
+                    if distance < nearest.0 {
+                        nearest = (distance, number);
+                    }
+                }
+                parts[nearest.1].push(member);
+            }
+            let next: Vec<Vec<f32>> = parts
+                .iter()
+                .zip(&means)
+                .map(|(part, mean)| match part.is_empty() {
+                    true => mean.clone(),
+                    false => self.mean(part),
+                })
+                .collect();
+            if next == means {
+                break;
+            }
+            means = next;
+        }
+        Ok(parts)
+    }
+
+    /// Members that are far apart: each the farthest, of some that are spread over all, from those before it.
+    fn first_means(&self, members: &[u32], wanted: usize) -> Vec<Vec<f32>> {
+        const LOOKED_AT_MAX: usize = 512;
+        let looked_at: Vec<u32> = members
+            .iter()
+            .step_by(members.len().div_ceil(LOOKED_AT_MAX))
+            .copied()
+            .collect();
+        let mut distances = vec![f32::INFINITY; looked_at.len()];
+        let mut means: Vec<Vec<f32>> = Vec::with_capacity(wanted);
+        // The one nearest to the middle would be in nobody's corner: begin with the farthest from it.
+        let middle = self.mean(&looked_at);
+        let mut chosen = self.farthest(&looked_at, |at| {
+            self.distance(self.vector(looked_at[at]), &middle)
+        });
+        for _ in 0..wanted {
+            let mean = match self.angular {
+                true => self.mean(&[looked_at[chosen]]),
+                false => self.vector(looked_at[chosen]).to_vec(),
+            };
+            for (distance, &member) in distances.iter_mut().zip(&looked_at) {
+                *distance = distance.min(self.distance(self.vector(member), &mean));
+            }
+            means.push(mean);
+            chosen = self.farthest(&looked_at, |at| distances[at]);
+        }
+        means
+    }
+
+    fn farthest(&self, of: &[u32], distance: impl Fn(usize) -> f32) -> usize {
+        let mut farthest = (f32::NEG_INFINITY, 0);
+        for at in 0..of.len() {
+            let distance = distance(at);
+            if distance > farthest.0 {
+                farthest = (distance, at);
+            }
+        }
+        farthest.1
+    }
+}
+
+/// How many vectors a list should have.
+const LIST_MEMBERS: u64 = 128;
+/// Fewer vectors stay in one list.
+pub const VECTORS_MIN: u64 = 4096;
+/// Of how many vectors, for each list, centroids are found.
+const SAMPLED_PER_LIST: u64 = 64;
+/// What the sample of one field takes in memory, in bytes.
+const SAMPLE_BYTES_MAX: u64 = 64 << 20;
+/// Most lists of a field.
+const LISTS_MAX: u64 = 1 << 16;
+
+/// Lists for the vectors that a collection has now, of each field of a definition.
+/// Errors: the engine's, an interruption.
+pub(crate) fn train(
+    op: &OpContext,
+    view: &ReadView,
+    definition: &VectorIndexDefinition,
+) -> Result<Arc<[Lists]>> {
+    let fields = definition.vectors().iter();
+    fields.map(|field| train_field(op, view, field)).collect()
+}
+
+fn train_field(op: &OpContext, view: &ReadView, field: &VectorField) -> Result<Lists> {
+    let Some(collection) = &view.collection else {
+        return Ok(Lists::one(field));
+    };
+    let records = view.snapshot.len(collection.table()).coded()?;
+    if records < VECTORS_MIN {
+        return Ok(Lists::one(field));
+    }
+    let wanted = (records / LIST_MEMBERS).clamp(1, LISTS_MAX);
+    let room = SAMPLE_BYTES_MAX / (4 * field.dimensions as u64);
+    let stride = records.div_ceil((wanted * SAMPLED_PER_LIST).min(room).max(1));
+    let mut sample: Vec<f32> = Vec::new();
+    let (mut packed, mut floats) = (Vec::new(), Vec::new());
+    let mut cursor = RecordCursor::new(&view.snapshot, collection.table())?;
+    let mut on = cursor.first()?;
+    let mut at = 0;
+    while on {
+        op.check_interrupt()?;
+        if at % stride == 0 {
+            packed.clear();
+            let doc = RawDoc::parse(cursor.value()).unwrap_or(RawDoc::EMPTY);
+            let value = value_at(doc, &field.path);
+            if let Some(packing) = value.and_then(|v| pack(v, field.dimensions, &mut packed)) {
+                let bytes = &packed[..];
+                kernels::unpack(Packed { packing, bytes }, field.dimensions, &mut floats);
+                sample.extend_from_slice(&floats);
+            }
+        }
+        at += 1;
+        on = cursor.next()?;
+    }
+    let sampled = (sample.len() / field.dimensions) as u64;
+    let vectors = sampled * stride;
+    if vectors < VECTORS_MIN {
+        return Ok(Lists::one(field));
+    }
+    let lists = (vectors / LIST_MEMBERS).clamp(1, LISTS_MAX);
+    // Parts come out at about two thirds of what they may have.
+    let members_max = (3 * sampled / (2 * lists)).max(2) as usize;
+    let angular = field.similarity == Similarity::Cosine;
+    let check = || op.check_interrupt();
+    let parts = partition(&sample, field.dimensions, members_max, angular, &check)?;
+    drop(sample);
+    let centroids = parts.into_iter().flat_map(|part| part.centroid).collect();
+    Lists::new(field, vectors, centroids, &check)
+}

@@ -1,0 +1,143 @@
+//! `{$meta: "vectorSearchScore"}`: the score of `$vectorSearch`, on its way through a pipeline.
+//!
+//! Stages pass documents and nothing beside them. So where a pipeline asks for the score, the source gives it as
+//! a last field of a name that nobody writes, stages that make documents anew are told to keep it as long as a
+//! later one asks, and whoever runs the pipeline takes it away from the results:
+//!
+//! ```text
+//!   $vectorSearch ─ {a, b, ⟨score⟩} ─> $project {a: 1, ⟨score⟩: 1} ─> $sort ⟨score⟩: -1 ─> {a, ⟨score⟩} ─ strip ─> {a}
+//! ```
+//!
+//! Stages that make one document of many ($group) lose it, as they lose everything that they are not told to keep.
+
+use std::sync::Arc;
+
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value, doc};
+
+use crate::expression::projection_exec::{Mode, ProjectionExec};
+use crate::expression::{self, VariableScope};
+
+use super::Stage;
+
+/// The name of the field that carries the score.
+pub const SCORE_FIELD: &str = "\u{1}vectorSearchScore";
+/// What `$meta` calls it.
+pub const META_NAME: &str = "vectorSearchScore";
+
+/// Documents are not nested deeper than the server allows; what is, is left as it is.
+const STRIP_DEPTH_MAX: usize = 250;
+
+/// Whether a stage asks for the score, or seems to.
+fn asks(stage: &Stage) -> bool {
+    let spec = stage.serialize();
+    let name = META_NAME.as_bytes();
+    spec.as_bytes().windows(name.len()).any(|w| w == name)
+}
+
+/// Makes the stages keep the score as long as one asks for it. Gives whether any does.
+pub(super) fn carry(stages: &mut [Stage], scope: &VariableScope) -> Result<bool> {
+    let Some(last) = stages.iter().rposition(asks) else {
+        return Ok(false);
+    };
+    for stage in &mut stages[..last] {
+        match stage {
+            Stage::Project {
+                spec: Value::Document(spec),
+                projection,
+                ..
+            } if projection.mode() == Mode::Inclusion => {
+                let mut with = DocBuilder::from_doc(spec.as_raw());
+                with.append(SCORE_FIELD, true);
+                *projection = Arc::new(ProjectionExec::parse_project(
+                    with.finish().as_raw(),
+                    scope,
+                )?);
+            }
+            Stage::ReplaceRoot { spec, expression } => {
+                let root = spec.as_raw().get("newRoot").unwrap_or(RawValue::Null);
+                let with = doc! {"$mergeObjects": [root, {SCORE_FIELD: format!("${SCORE_FIELD}")}]};
+                let with = RawValue::Document(with.as_raw());
+                *expression = Arc::new(expression::parse(with, scope)?);
+            }
+            _ => {}
+        }
+    }
+    Ok(true)
+}
+
+/// The operand of a `$sort` with `{$meta: "vectorSearchScore"}` as the field it means, greatest first.
+pub(super) fn sort_by_score(spec: RawDoc<'_>) -> DocBuf {
+    let is_score = |value: RawValue<'_>| {
+        let name = value.as_document().and_then(|doc| doc.get("$meta"));
+        name == Some(RawValue::String(META_NAME))
+    };
+    let mut out = DocBuilder::new();
+    for element in spec {
+        match is_score(element.value()) {
+            true => out.append(SCORE_FIELD, -1),
+            false => out.append_raw_element(element),
+        };
+    }
+    out.finish()
+}
+
+/// A document with its score as the last field.
+pub fn with_score(doc: RawDoc<'_>, score: f64) -> DocBuf {
+    let mut out = DocBuilder::from_doc(doc);
+    out.append(SCORE_FIELD, score);
+    out.finish()
+}
+
+/// A result without the scores that it still carries; `None`: it carries none.
+pub fn strip(doc: RawDoc<'_>) -> Option<DocBuf> {
+    let name = SCORE_FIELD.as_bytes();
+    let carries = |bytes: &[u8]| bytes.windows(name.len()).any(|w| w == name);
+    if !carries(doc.as_bytes()) {
+        return None;
+    }
+    let mut out = DocBuilder::new();
+    strip_fields(doc, 0, &mut out);
+    Some(out.finish())
+}
+
+fn strip_fields(doc: RawDoc<'_>, depth: usize, out: &mut DocBuilder) {
+    for element in doc {
+        match element.value() {
+            _ if element.key() == SCORE_FIELD => {}
+            RawValue::Document(inner) if depth < STRIP_DEPTH_MAX => {
+                out.begin_document(element.key());
+                strip_fields(inner, depth + 1, out);
+                out.end();
+            }
+            RawValue::Array(inner) if depth < STRIP_DEPTH_MAX => {
+                out.begin_array(element.key());
+                strip_elements(inner, depth + 1, out);
+                out.end();
+            }
+            _ => {
+                out.append_raw_element(element);
+            }
+        }
+    }
+}
+
+fn strip_elements(array: RawArray<'_>, depth: usize, out: &mut DocBuilder) {
+    for value in array {
+        match value {
+            RawValue::Document(inner) if depth < STRIP_DEPTH_MAX => {
+                out.push_begin_document();
+                strip_fields(inner, depth + 1, out);
+                out.end();
+            }
+            RawValue::Array(inner) if depth < STRIP_DEPTH_MAX => {
+                out.push_begin_array();
+                strip_elements(inner, depth + 1, out);
+                out.end();
+            }
+            value => {
+                out.push(value);
+            }
+        }
+    }
+}

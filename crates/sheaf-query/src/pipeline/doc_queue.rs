@@ -10,10 +10,10 @@
 
 use std::collections::VecDeque;
 
-use sheaf_bson::DocBuf;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuf, DocBuilder};
 
-use super::environment::{Environment, SpillStore};
+use super::environment::{Environment, SpillStats, SpillStore};
 
 /// A queue of documents.
 pub(super) struct DocQueue {
@@ -21,7 +21,7 @@ pub(super) struct DocQueue {
     memory: VecDeque<DocBuf>,
     bytes: usize,
     stores: VecDeque<Store>,
-    spilled: u64,
+    stats: SpillStats,
 }
 
 struct Store {
@@ -39,7 +39,7 @@ impl DocQueue {
             memory: VecDeque::new(),
             bytes: 0,
             stores: VecDeque::new(),
-            spilled: 0,
+            stats: SpillStats::default(),
         }
     }
 
@@ -48,9 +48,9 @@ impl DocQueue {
         self.bytes
     }
 
-    /// Bytes written to stores that are gone already, and to those that are not.
-    pub(super) fn bytes_spilled(&self) -> u64 {
-        self.spilled
+    /// Appends what was written to stores, those that are gone included.
+    pub(super) fn append_stats(&self, out: &mut DocBuilder) {
+        self.stats.append(out);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -87,10 +87,13 @@ impl DocQueue {
             store.records.push(&key, doc.as_bytes())?;
             store.written += 1;
             store.left += 1;
+            self.stats.records += 1;
             self.memory.pop_front();
         }
+        let written = store.records.bytes_written().saturating_sub(before);
+        let all = self.stats.disk_bytes + written;
+        self.stats.count(self.bytes, all);
         self.bytes = 0;
-        self.spilled += store.records.bytes_written().saturating_sub(before);
         Ok(())
     }
 

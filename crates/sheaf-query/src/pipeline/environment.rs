@@ -259,6 +259,7 @@ impl SpillStats {
     pub fn append(&self, out: &mut DocBuilder) {
         out.append("usedDisk", self.spills > 0);
         out.append("spills", self.spills as i64);
+        out.append("spilledBytes", self.memory_bytes as i64);
         out.append("spilledDataStorageSize", self.disk_bytes as i64);
         out.append("numBytesSpilledEstimate", self.memory_bytes as i64);
         out.append("spilledRecords", self.records as i64);

@@ -383,8 +383,6 @@ impl StageExec for Running {
     }
 
     fn append_stats(&self, out: &mut DocBuilder) {
-        let spilled = self.docs.bytes_spilled();
-        out.append("usedDisk", spilled > 0);
-        out.append("spilledBytes", i64::try_from(spilled).unwrap_or(i64::MAX));
+        self.docs.append_stats(out);
     }
 }

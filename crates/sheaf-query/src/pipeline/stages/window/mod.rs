@@ -35,10 +35,13 @@ use functions::{FunctionSpec, Order, SharedFunction, WindowFunction};
 
 mod by_neighbours;
 mod by_place;
+mod covariance;
 mod frame;
 pub(in crate::pipeline) mod functions;
+mod inputs;
 mod over_window;
 mod sliding;
+mod sliding_sum;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +60,8 @@ struct SetWindowFields {
     partition: Option<Expression>,
     sort: Option<SortPattern>,
     functions: Vec<SharedFunction>,
+    /// Where their values go.
+    names: Arc<[Box<str>]>,
     place: Arc<Placement>,
     collator: Option<Arc<Collator>>,
 }
@@ -210,6 +215,7 @@ pub(super) fn stages(
         partition,
         sort,
         functions,
+        names: names.iter().map(|name| Box::from(*name)).collect(),
         place,
         collator,
     })));
@@ -328,6 +334,8 @@ impl PipelineStage for SetWindowFields {
             ending: false,
             ended: false,
             most: 0,
+            names: Arc::clone(&self.names),
+            most_of: vec![0; self.functions.len()],
         })
     }
 }
@@ -351,6 +359,9 @@ struct Running {
     ended: bool,
     /// The most bytes held at once.
     most: usize,
+    /// Where the functions' values go, and the most bytes that each held.
+    names: Arc<[Box<str>]>,
+    most_of: Vec<usize>,
 }
 
 impl Running {
@@ -385,7 +396,12 @@ impl Running {
             function.push(doc)?;
         }
         self.docs.push_back(doc.to_buf());
-        let functions: usize = self.functions.iter().map(|f| f.bytes()).sum();
+        let mut functions = 0;
+        for (function, most) in self.functions.iter().zip(&mut self.most_of) {
+            let bytes = function.bytes();
+            *most = (*most).max(bytes);
+            functions += bytes;
+        }
         let held = functions + self.docs.bytes();
         self.most = self.most.max(held);
         let limit = env.memory_bytes_max();
@@ -476,12 +492,13 @@ impl StageExec for Running {
     }
 
     fn append_stats(&self, out: &mut DocBuilder) {
-        let spilled = self.docs.bytes_spilled();
-        out.append(
-            "maxTotalMemoryUsageBytes",
-            i64::try_from(self.most).unwrap_or(i64::MAX),
-        );
-        out.append("usedDisk", spilled > 0);
-        out.append("spilledBytes", i64::try_from(spilled).unwrap_or(i64::MAX));
+        let bytes = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        out.begin_document("maxFunctionMemoryUsageBytes");
+        for (name, most) in self.names.iter().zip(&self.most_of) {
+            out.append(name, bytes(*most));
+        }
+        out.end();
+        out.append("maxTotalMemoryUsageBytes", bytes(self.most));
+        self.docs.append_stats(out);
     }
 }

@@ -11,9 +11,12 @@ use crate::pipeline::accumulator::{
     AccumulatorFeed, AccumulatorKind, AccumulatorSpec, Deviation, size,
 };
 
+use super::covariance::Covariance;
 use super::frame::{Frame, Position, Window};
 use super::functions::{Over, WindowFunction, failed};
-use super::sliding::{Covariance, Input, Inputs, Sliding, SlidingSum};
+use super::inputs::{Input, Inputs};
+use super::sliding::Sliding;
+use super::sliding_sum::SlidingSum;
 
 /// An accumulator or its like, whose inputs come into the window and leave it.
 pub(super) struct Windowed {

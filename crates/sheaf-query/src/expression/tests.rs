@@ -104,7 +104,7 @@ macro_rules! scripts {
 
 scripts! {
     paths variables arithmetic boolean comparison conditional array string object types
-    bits convert conversion digests json number_pairs pairs places sets slices texts vectors strings selection date date_zones projection refused
+    bits convert conversion digests json number_pairs objects pairs places sets slices texts truths vectors strings selection date date_zones projection refused
 }
 
 fn parsed(text: &str) -> Expression {

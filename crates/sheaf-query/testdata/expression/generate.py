@@ -9,6 +9,8 @@
     python3 generate.py texts   > texts.txt
     python3 generate.py places  > places.txt
     python3 generate.py bits    > bits.txt
+    python3 generate.py truths  > truths.txt
+    python3 generate.py objects > objects.txt
 
 The oracles are Python's own: hashlib, json, struct, math, decimal, strings as code points,
 bytes, slices, integers without end; the order of values is written down as a list.
@@ -390,8 +392,73 @@ def bits():
             print(f"  {{a: {number(a)}, b: {number(b)}}} => [ {', '.join(number(x, True) for x in answers)} ]")
 
 
+# What counts as false; every other value is true. The empty name is a missing field.
+FALSE = ["", "null", "undefined", "false", "0", "0.0", "-0.0", 'NumberLong("0")', 'NumberDecimal("0")', 'NumberDecimal("-0.0")', 'NumberDecimal("0E+10")']
+TRUE = [
+    "true", "1", "-1", "5e-324", "NaN", "-Infinity", 'NumberLong("4294967296")', 'NumberDecimal("1E-6176")', 'NumberDecimal("NaN")', '""', '"false"', "[]",
+    "[false]", "{}", 'BinData(0, "")', 'ObjectId("000000000000000000000000")', "new Date(0)", "Timestamp(0, 1)", "/a/", "MinKey", "MaxKey",
+]
+
+
+def truths():
+    print("# What is true and what is false: each with each, for all that asks.")
+    operands = '"$a", "$b"'
+    print(
+        f"expr [{{$and: [{operands}]}}, {{$or: [{operands}]}}, {{$not: [\"$a\"]}}, {{$cond: [\"$a\", 1, 2]}}, {{$cond: {{if: \"$b\", then: 1, else: 2}}}}, "
+        '{$switch: {branches: [{case: "$a", then: "a"}, {case: "$b", then: "b"}], default: "none"}}, '
+        f'{{$eq: [{{$ifNull: ["$a", "none"]}}, "none"]}}, {{$eq: [{{$ifNull: [{operands}, "none"]}}, "none"]}}, '
+        '{$anyElementTrue: [["$a", "$b"]]}, {$allElementsTrue: [["$a", "$b"]]}, {$size: {$filter: {input: ["$a", "$b", 1], cond: "$$this"}}}]'
+    )
+    values = [(text, False) for text in FALSE] + [(text, True) for text in TRUE]
+    for a, is_a in values:
+        for b, is_b in values:
+            no_a, no_b = (text in ("", "null", "undefined") for text in (a, b))
+            answers = [is_a and is_b, is_a or is_b, not is_a, 1 if is_a else 2, 1 if is_b else 2]
+            answers += ["a" if is_a else "b" if is_b else "none", no_a, no_a and no_b, is_a or is_b, is_a and is_b, is_a + is_b + 1]
+            fields = ", ".join(f"{k}: {v}" for k, v in (("a", a), ("b", b)) if v)
+            print(f"  {{{fields}}} => {shell(answers)}")
+
+
+def objects():
+    print("# Objects as Python's dictionaries: a name set again keeps its place and takes the new value.")
+    rng = random.Random(19)
+    names = ["a", "b", "c", "x.y", "$d", "_e", "0"]
+    values = [0, 1.5, "s", None, True, [], [1, 2], {}, {"a": 1}, {"b": {"c": [None]}}]
+    some = lambda: {name: rng.choice(values) for name in rng.sample(names, rng.randrange(6))}
+    pairs_of = lambda d: [{"k": k, "v": v} for k, v in d.items()]
+    print('expr [{$mergeObjects: ["$a", "$b", "$c"]}, {$mergeObjects: "$l"}, {$objectToArray: "$a"}, {$arrayToObject: {$concatArrays: [{$objectToArray: "$a"}, {$objectToArray: "$b"}]}}]')
+    for _ in range(150):
+        a, b, c = some(), some(), some()
+        several = [some() for _ in range(rng.randrange(4))]
+        merged = {}
+        for one in several:
+            merged.update(one)
+        fields = {"a": a, "b": b, "l": several}
+        if rng.randrange(3):
+            fields["c"] = rng.choice([c, None])
+        third = fields.get("c") or {}
+        print(f"  {shell(fields)} => {shell([a | b | third, merged, pairs_of(a), a | b], True)}")
+    print('expr [{$arrayToObject: "$p"}, {$arrayToObject: "$q"}]')
+    for _ in range(100):
+        listed = [[rng.choice(names), rng.choice(values)] for _ in range(rng.randrange(6))]
+        fields = {"p": listed, "q": [{"k": k, "v": v} for k, v in listed]}
+        print(f"  {shell(fields)} => {shell([dict(listed), dict(listed)], True)}")
+    for key in names:
+        field = f'{{$literal: "{key}"}}' if key.startswith("$") else f'"{key}"'
+        print(
+            f'expr [{{$ifNull: [{{$getField: {{field: {field}, input: "$a"}}}}, "none"]}}, {{$setField: {{field: {field}, input: "$a", value: "$v"}}}}, '
+            f'{{$unsetField: {{field: {field}, input: "$a"}}}}, {{$setField: {{field: {field}, input: "$a", value: "$$REMOVE"}}}}]'
+        )
+        for _ in range(30):
+            a, v = some(), rng.choice(values)
+            found = a.get(key)
+            rest = {k: w for k, w in a.items() if k != key}
+            print(f"  {shell({'a': a, 'v': v})} => {shell(['none' if found is None else found, a | {key: v}, rest, rest], True)}")
+        print("  {a: null, v: 1} => [ " + ('"none", null, null, null ]'))
+
+
 TABLES = {
     "digests": digests, "json": json_texts, "vectors": vectors, "pairs": pairs, "sets": sets, "slices": slices,
-    "texts": texts, "places": places, "bits": bits,
+    "texts": texts, "places": places, "bits": bits, "truths": truths, "objects": objects,
 }
 TABLES[sys.argv[1]]()

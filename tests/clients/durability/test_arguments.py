@@ -92,6 +92,12 @@ ROWS = [
     {"createIndexes": "ts", "indexes": [{"key": {"m.x": 1, "t": -1}, "name": "mt"}]},
     {"dropIndexes": "d", "index": ["i1", "wild"], "comment": 1, "writeConcern": {"w": 1}},
     {"dropIndexes": "d", "index": {"h": "hashed"}},
+    {"createSearchIndexes": "d", "indexes": [{"name": "near2", "type": "vectorSearch", "definition": {"fields": [{"type": "vector", "path": "v.w", "numDimensions": 3, "similarity": "cosine", "quantization": "scalar"}, {"type": "filter", "path": "a"}]}}], "comment": 1},
+    {"updateSearchIndex": "d", "name": "near", "definition": {"fields": [{"type": "vector", "path": "v", "numDimensions": 2, "similarity": "euclidean"}, {"type": "filter", "path": "a"}]}, "comment": 1},
+    {"aggregate": "d", "pipeline": [{"$vectorSearch": {"index": "near", "path": "v", "queryVector": [1, 0.5], "numCandidates": 10, "limit": 5, "filter": {"a": {"$gte": 1}}}}, {"$project": {"a": 1, "score": {"$meta": "vectorSearchScore"}}}], "cursor": {}},
+    {"aggregate": "d", "pipeline": [{"$vectorSearch": {"index": "near", "path": "v", "queryVector": bson.Binary(b"\x03\x00\x01\x02", 9), "exact": True, "limit": 5}}, {"$match": {"a": 1}}], "cursor": {}},
+    {"aggregate": "d", "pipeline": [{"$listSearchIndexes": {"name": "near"}}], "cursor": {}},
+    {"dropSearchIndex": "d", "name": "near", "comment": 1},
     {"listIndexes": "c", "cursor": {"batchSize": 1}, "comment": 1},
     {"listCollections": 1, "filter": {"name": "c"}, "nameOnly": True, "authorizedCollections": True, "cursor": {"batchSize": 2}, "comment": 1},
     {"listDatabases": 1, "filter": {"name": "args"}, "nameOnly": False, "authorizedDatabases": True, "comment": 1, "$db": "admin"},
@@ -114,6 +120,7 @@ ROWS = [
     {"dbStats": 1, "scale": 1, "freeStorage": 1, "comment": 1},
     {"dbHash": 1, "collections": ["c"], "skipTempCollections": True, "comment": 1},
     {"top": 1, "$db": "admin"},
+    {"connPoolStats": 1, "comment": 1, "$db": "admin"},
     {"connectionStatus": 1, "showPrivileges": True},
     {"whatsmyuri": 1},
     {"listCommands": 1},
@@ -211,9 +218,11 @@ def prepare(raw):
     do({"create": "clustered", "clusteredIndex": {"key": {"_id": 1}, "unique": True}})
     do({"create": "ruled", "validator": {"$jsonSchema": {"properties": {"a": {"bsonType": "int"}}}}})
     for name in ("c", "d", "clustered"):
-        do({"insert": name, "documents": [{"_id": i, "a": i % 7, "b": i % 3, "s": "xyz" * (i % 3), "t": WHEN + datetime.timedelta(hours=i), "l": [{"x": i}, {"x": i % 5}], "h": i} for i in range(40)]})
+        do({"insert": name, "documents": [{"_id": i, "a": i % 7, "b": i % 3, "s": "xyz" * (i % 3), "t": WHEN + datetime.timedelta(hours=i), "l": [{"x": i}, {"x": i % 5}], "h": i, "v": [i, 1.5]} for i in range(40)]})
     do({"insert": "ts", "documents": [{"_id": i, "t": WHEN + datetime.timedelta(minutes=i), "m": {"x": i % 2}, "a": i} for i in range(40)]})
     do({"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}, {"key": {"l.x": 1}, "name": "lx"}, {"key": {"s": 1, "a": -1}, "name": "sa"}]})
+    near = {"fields": [{"type": "vector", "path": "v", "numDimensions": 2, "similarity": "euclidean"}, {"type": "filter", "path": "a"}]}
+    do({"createSearchIndexes": "d", "indexes": [{"name": "near", "type": "vectorSearch", "definition": near}]})
 
 
 def internal(reply):

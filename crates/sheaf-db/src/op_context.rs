@@ -11,7 +11,7 @@
 //!
 //! Invariant: whatever loops without a bound known to be small calls
 //! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
-//! look at the clock now and then when there is a deadline: every 32nd time
+//! look at the clock now and then when there is a deadline: every fourth time
 //! where rounds are short, every time where they take a millisecond.
 
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::retryable::SessionRow;
 use crate::txn::Transaction;
 
 /// How many calls of `check_interrupt` go by at most between two looks at the clock.
-const CHECKS_PER_CLOCK_READ: u32 = 32;
+const CHECKS_PER_CLOCK_READ: u32 = 4;
 /// What may go by between two looks at the clock before they become more frequent.
 const CLOCK_READ_EVERY_MICROS: u64 = 1000;
 

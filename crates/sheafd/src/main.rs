@@ -7,7 +7,7 @@ use std::time::Duration;
 use sheafd::config::{self, Request, Settings};
 use sheafd::process::daemon::{Forked, Readiness, fork};
 use sheafd::process::{
-    Exit, keep_files_private, keep_large_blocks_apart, outlive_file_size_limit, stop_holder,
+    Exit, keep_files_private, outlive_file_size_limit, set_up_heap, stop_holder,
 };
 use sheafd::{open, startup};
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn run(settings: Settings, readiness: Readiness) -> Exit {
     keep_files_private();
-    keep_large_blocks_apart();
+    set_up_heap();
     outlive_file_size_limit();
     startup::run(settings, readiness, &open::open)
 }

@@ -198,11 +198,18 @@ impl Client {
         let aggregate = doc! {
             "aggregate": "c", "pipeline": pipeline.clone(), "cursor": {}, "maxTimeMS": millis as i64, "$db": "bench"
         };
+        self.settle()?;
         let begun = Instant::now();
         let reply = ask(&mut self.stream, aggregate.as_raw())?;
         let took = begun.elapsed().as_secs_f64() * 1e3;
         self.close(&reply)?;
         Ok(has_code(&reply, 50).then_some(took - millis as f64))
+    }
+
+    /// Waits until what the operation before held is freed, which happens behind its reply.
+    fn settle(&mut self) -> io::Result<()> {
+        let ping = doc! {"ping": 1, "$db": "admin"};
+        run_command(&mut self.stream, ping.as_raw()).map(drop)
     }
 
     /// Milliseconds from killOp to the operation's reply.
@@ -212,6 +219,7 @@ impl Client {
         pipeline: &ArrayBuf,
         millis: u64,
     ) -> io::Result<Option<f64>> {
+        self.settle()?;
         let comment = format!("ended {millis}");
         let aggregate = doc! {
             "aggregate": "c", "pipeline": pipeline.clone(), "cursor": {}, "comment": comment.as_str(), "$db": "bench"

@@ -435,7 +435,9 @@ fn search_indexes_are_listed_changed_and_dropped() {
         test.db.drop_indexes(&test.op, &ns("c"), &all).unwrap();
         assert_eq!(listed(&test).len(), 1);
         let by_id = SearchIndexSelector::Id(&id);
-        test.db.drop_search_index(&test.op, &ns("c"), by_id).unwrap();
+        test.db
+            .drop_search_index(&test.op, &ns("c"), by_id)
+            .unwrap();
         assert_eq!(listed(&test).len(), 0);
         assert_eq!(dropped(&test, "c", by_name), 27);
         assert_eq!(

@@ -11,7 +11,7 @@ mod shutdown;
 mod signals;
 
 pub use exit::Exit;
-pub use heap::{give_back_unused, keep_large_blocks_apart, resident_anonymous};
+pub use heap::{give_back_unused, resident_anonymous, set_up_heap};
 pub use limits::{keep_files_private, outlive_file_size_limit, raise_open_files};
 pub use lock_file::{LockFile, PidFile, prepare_folder, stop_holder};
 pub use resources::{cpu_times, file_system, machine_memory, memory_limit};

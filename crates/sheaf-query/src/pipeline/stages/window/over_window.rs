@@ -7,6 +7,7 @@ use sheaf_bson::{RawDoc, Value};
 
 use crate::arithmetic::Number;
 use crate::expression::{EvalValue, Expression, Unit, location};
+use crate::interrupt;
 use crate::pipeline::accumulator::{
     AccumulatorFeed, AccumulatorKind, AccumulatorSpec, Deviation, size,
 };
@@ -121,12 +122,14 @@ impl WindowFunction for Windowed {
         let current = self.answered;
         self.answered += 1;
         while self.entered < upper {
+            may_go_on(self.entered)?;
             if let Some(input) = self.inputs.get(self.entered) {
                 self.sliding.add(self.entered, input)?;
             }
             self.entered += 1;
         }
         while self.gone < lower {
+            may_go_on(self.gone)?;
             self.sliding.remove(self.gone, &self.inputs, upper);
             self.gone += 1;
         }
@@ -159,6 +162,7 @@ impl WindowFunction for Windowed {
         {
             self.inputs.bytes -= gone.bytes();
             self.inputs.first += 1;
+            may_go_on(self.inputs.first)?;
         }
         Ok(Some(value))
     }
@@ -166,6 +170,15 @@ impl WindowFunction for Windowed {
     fn bytes(&self) -> usize {
         let last = self.last.as_ref().map_or(0, |(_, v)| size(v.as_raw()));
         self.inputs.bytes + self.sliding.bytes() + self.frame.bytes() + last
+    }
+}
+
+/// A window over a whole partition takes, and lets go of, all its documents in one step.
+/// Errors: an interruption, asked about now and then.
+fn may_go_on(document: u64) -> Result<()> {
+    match document.is_multiple_of(1024) {
+        true => interrupt::check(),
+        false => Ok(()),
     }
 }
 

@@ -527,25 +527,10 @@ impl Join {
     fn query(&self, values: &[RawValue<'_>]) -> Result<Arc<CanonicalQuery>> {
         let prefix = &self.split.prefix;
         let equality = equality_filter(&self.path, values);
-        let filter = match prefix.filter.is_empty() {
-            true => equality,
-            false => {
-                let mut both = sheaf_bson::DocBuilder::new();
-                both.begin_array("$and");
-                both.push_document_bytes(equality.as_bytes());
-                both.push_document_bytes(prefix.filter.as_bytes());
-                both.end();
-                both.finish()
-            }
-        };
+        let filter = matcher::conjunction(&equality, &prefix.filter);
         let spec = FindSpec {
             filter: Some(filter.as_raw()),
-            sort: prefix.sort.as_ref().map(DocBuf::as_raw),
-            projection: prefix.projection.as_ref().map(DocBuf::as_raw),
-            inclusion: prefix.inclusion,
-            skip: prefix.skip,
-            limit: prefix.limit,
-            ..Default::default()
+            ..prefix.find_spec()
         };
         CanonicalQuery::with_context(spec, self.cx.parse()).map(Arc::new)
     }

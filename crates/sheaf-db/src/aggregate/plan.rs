@@ -27,15 +27,9 @@ pub(super) fn plan(
 ) -> Result<(Arc<CanonicalQuery>, Option<QuerySolution>), Error> {
     let spec = |projection: Option<&DocBuf>| -> Result<CanonicalQuery, Error> {
         let spec = FindSpec {
-            filter: Some(prefix.filter.as_raw()),
-            sort: prefix.sort.as_ref().map(DocBuf::as_raw),
             projection: projection.map(DocBuf::as_raw),
-            inclusion: prefix.inclusion,
-            null_serves: prefix.null_serves,
-            skip: prefix.skip,
-            limit: prefix.limit,
             hint: hint.cloned(),
-            ..Default::default()
+            ..prefix.find_spec()
         };
         CanonicalQuery::with_context(spec, cx.parse())
     };
@@ -142,12 +136,11 @@ fn sorted_query(
     projection: Option<&DocBuf>,
 ) -> Result<CanonicalQuery, Error> {
     let spec = FindSpec {
-        filter: Some(prefix.filter.as_raw()),
         sort: Some(order.as_raw()),
         projection: projection.map(DocBuf::as_raw),
-        inclusion: prefix.inclusion,
-        null_serves: prefix.null_serves,
-        ..Default::default()
+        skip: 0,
+        limit: None,
+        ..prefix.find_spec()
     };
     CanonicalQuery::with_context(spec, cx.parse())
 }

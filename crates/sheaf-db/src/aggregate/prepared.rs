@@ -17,9 +17,9 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Result;
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
+use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
-use sheaf_query::matcher::ParseContext;
+use sheaf_query::matcher::{self, ParseContext};
 use sheaf_query::pipeline::environment::{ForeignCounts, PreparedRequest};
 use sheaf_query::pipeline::{CursorPrefix, OptimizedPipeline};
 
@@ -102,7 +102,7 @@ impl Prepared {
         let filter = &self.pipeline.prefix.filter;
         self.prefix.filter = match also {
             None => filter.clone(),
-            Some(also) => both(also, filter),
+            Some(also) => matcher::conjunction(also, filter),
         };
         let input = self.input(&cx, op)?;
         let started = Aggregate::new(&cx, input, &self.pipeline.rest.stages);
@@ -167,15 +167,9 @@ impl Prepared {
         cx: &AggregateContext,
         projection: Option<&DocBuf>,
     ) -> Result<Arc<CanonicalQuery>> {
-        let prefix = &self.prefix;
         let spec = FindSpec {
-            filter: Some(prefix.filter.as_raw()),
-            sort: prefix.sort.as_ref().map(DocBuf::as_raw),
             projection: projection.map(DocBuf::as_raw),
-            inclusion: prefix.inclusion,
-            skip: prefix.skip,
-            limit: prefix.limit,
-            ..Default::default()
+            ..self.prefix.find_spec()
         };
         CanonicalQuery::with_context(spec, cx.parse()).map(Arc::new)
     }
@@ -218,16 +212,4 @@ impl Prepared {
         }
         counts
     }
-}
-
-fn both(a: &DocBuf, b: &DocBuf) -> DocBuf {
-    if b.is_empty() {
-        return a.clone();
-    }
-    let mut out = DocBuilder::new();
-    out.begin_array("$and");
-    out.push_document_bytes(a.as_bytes());
-    out.push_document_bytes(b.as_bytes());
-    out.end();
-    out.finish()
 }

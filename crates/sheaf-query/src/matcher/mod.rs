@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{Collator, Value};
+use sheaf_bson::{Collator, DocBuf, DocBuilder, Value};
 
 use crate::schema::JsonSchema;
 
@@ -230,6 +230,19 @@ impl MatchExpression {
     pub fn is_trivially_false(&self) -> bool {
         matches!(self, MatchExpression::AlwaysFalse)
     }
+}
+
+/// The filter that both filters together are; an empty one says nothing.
+pub fn conjunction(a: &DocBuf, b: &DocBuf) -> DocBuf {
+    if a.is_empty() || b.is_empty() {
+        return if a.is_empty() { b.clone() } else { a.clone() };
+    }
+    let mut out = DocBuilder::new();
+    out.begin_array("$and");
+    out.push_document_bytes(a.as_bytes());
+    out.push_document_bytes(b.as_bytes());
+    out.end();
+    out.finish()
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value};
 
+use crate::canonical::FindSpec;
 use crate::expression::Expression;
 use crate::expression::field_path::Base;
 use crate::expression::projection_exec::Mode;
@@ -56,6 +57,22 @@ pub struct CursorPrefix {
     pub distinct: Option<DistinctLike>,
     /// To the remaining stages a dependency that is missing is the same as one that is null.
     pub null_serves: bool,
+}
+
+impl CursorPrefix {
+    /// What it asks of the find layer.
+    pub fn find_spec(&self) -> FindSpec<'_> {
+        FindSpec {
+            filter: Some(self.filter.as_raw()),
+            sort: self.sort.as_ref().map(DocBuf::as_raw),
+            projection: self.projection.as_ref().map(DocBuf::as_raw),
+            inclusion: self.inclusion,
+            null_serves: self.null_serves,
+            skip: self.skip,
+            limit: self.limit,
+            ..FindSpec::default()
+        }
+    }
 }
 
 /// A `$group` by one field that needs one document of each group.

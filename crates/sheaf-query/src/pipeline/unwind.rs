@@ -119,6 +119,16 @@ impl Unwind {
         self.preserve
     }
 
+    /// Appends `unwinding`, as explain shows it within the stage that has absorbed it.
+    pub(super) fn append_absorbed(&self, out: &mut DocBuilder) {
+        out.begin_document("unwinding");
+        out.append("preserveNullAndEmptyArrays", self.preserve);
+        if let Some(index) = self.index_path() {
+            out.append("includeArrayIndex", &index);
+        }
+        out.end();
+    }
+
     /// The path that receives positions, in parts.
     pub(super) fn index_parts(&self) -> Option<&[Box<str>]> {
         self.index_path.as_deref()

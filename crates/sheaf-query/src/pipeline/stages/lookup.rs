@@ -200,12 +200,7 @@ impl PipelineStage for Lookup {
             out.append("pipeline", pipeline.text());
         }
         if let Some(unwind) = &self.unwind {
-            out.begin_document("unwinding");
-            out.append("preserveNullAndEmptyArrays", unwind.preserves());
-            if let Some(index) = unwind.index_path() {
-                out.append("includeArrayIndex", &index);
-            }
-            out.end();
+            unwind.append_absorbed(&mut out);
         }
         if !self.filter.is_empty() {
             out.append("matching", &self.filter);
@@ -251,10 +246,7 @@ impl PipelineStage for Lookup {
                 }
                 let inner = below(spec.as_raw(), &format!("{}.", self.as_dotted()))?;
                 let mut together = self.clone();
-                together.filter = match self.filter.is_empty() {
-                    true => inner,
-                    false => both(&self.filter, &inner),
-                };
+                together.filter = matcher::conjunction(&self.filter, &inner);
                 Some(vec![Stage::Other(Arc::new(together))])
             }
             _ => None,
@@ -308,15 +300,6 @@ fn below(spec: RawDoc<'_>, prefix: &str) -> Option<DocBuf> {
         }
     }
     Some(out.finish())
-}
-
-fn both(a: &DocBuf, b: &DocBuf) -> DocBuf {
-    let mut out = DocBuilder::new();
-    out.begin_array("$and");
-    out.push_document_bytes(a.as_bytes());
-    out.push_document_bytes(b.as_bytes());
-    out.end();
-    out.finish()
 }
 
 struct LookupExec {

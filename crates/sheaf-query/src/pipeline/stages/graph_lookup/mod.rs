@@ -168,12 +168,7 @@ impl PipelineStage for GraphLookup {
     fn operand(&self) -> Value {
         let mut out = DocBuilder::from_doc(self.spec.as_raw());
         if let Some(unwind) = &self.unwind {
-            out.begin_document("unwinding");
-            out.append("preserveNullAndEmptyArrays", unwind.preserves());
-            if let Some(index) = unwind.index_path() {
-                out.append("includeArrayIndex", &index);
-            }
-            out.end();
+            unwind.append_absorbed(&mut out);
         }
         Value::Document(out.finish())
     }

@@ -151,7 +151,7 @@ fn converted(
         (RawValue::String(text), ElementType::Array | ElementType::Document) => text,
         (
             RawValue::Binary {
-                subtype: vector::SUBTYPE,
+                subtype: crate::vector::BINARY_SUBTYPE,
                 bytes,
             },
             ElementType::Array,

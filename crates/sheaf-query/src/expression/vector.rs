@@ -1,12 +1,7 @@
 //! Vectors: arrays of numbers, and binary data of subtype 9. How close two are:
 //! `$similarityCosine`, `$similarityDotProduct`, `$similarityEuclidean`.
 //!
-//! ```text
-//!   subtype 9     | format | padding | elements ...
-//!     0x03        int8, a byte each
-//!     0x27        float32, four bytes each, little-endian
-//!     0x10        bits, the highest first; the last `padding` (0 to 7) of them do not count
-//! ```
+//! What a binary vector is and what a score is, vector search knows ([`crate::vector`]).
 //!
 //! `{$similarity...: [v, w]}` is the measure itself; `{vectors: [v, w], score: true}`
 //! brings it to where 1 means alike: (1 + cosine) / 2, (1 + product) / 2, 1 / (1 + distance).
@@ -15,81 +10,35 @@ use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
 
 use crate::arithmetic::Number;
+use crate::vector::{BINARY_SUBTYPE, BinaryVector, Packing, Similarity};
 
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::{Arity, Operator};
 use super::parser::{Arguments, Parser};
 use super::{Expression, budget, location};
 
-/// The subtype of binary vectors.
-pub(super) const SUBTYPE: u8 = 9;
-
-/// The elements of a binary vector.
-enum Elements<'b> {
-    Int8(&'b [u8]),
-    Float32(&'b [u8]),
-    Bits { bytes: &'b [u8], count: usize },
-}
-
-impl<'b> Elements<'b> {
-    /// `None`: bytes that are no vector.
-    fn of(bytes: &'b [u8]) -> Option<Elements<'b>> {
-        let (&[format, padding], rest) = bytes.split_first_chunk::<2>()?;
-        match format {
-            0x03 if padding == 0 => Some(Elements::Int8(rest)),
-            0x27 if padding == 0 && rest.len().is_multiple_of(4) => Some(Elements::Float32(rest)),
-            0x10 if padding < 8 => {
-                let count = (rest.len() * 8).checked_sub(usize::from(padding))?;
-                Some(Elements::Bits { bytes: rest, count })
-            }
-            _ => None,
-        }
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Elements::Int8(bytes) => bytes.len(),
-            Elements::Float32(bytes) => bytes.len() / 4,
-            Elements::Bits { count, .. } => *count,
-        }
-    }
-
-    /// Errors: there are so many that it takes too much to walk them, `bytes` held for each.
-    fn check(&self, bytes: usize) -> Result<()> {
-        budget::check_value(self.count().saturating_mul(bytes))?;
-        budget::steps(self.count() as u64)
-    }
-
-    fn for_each(&self, mut visit: impl FnMut(Value)) {
-        match self {
-            Elements::Int8(bytes) => bytes
-                .iter()
-                .for_each(|byte| visit(Value::Int32(i32::from(*byte as i8)))),
-            Elements::Float32(bytes) => {
-                let (words, _) = bytes.as_chunks::<4>();
-                words
-                    .iter()
-                    .for_each(|word| visit(Value::Double(f64::from(f32::from_le_bytes(*word)))));
-            }
-            Elements::Bits { bytes, count } => (0..*count).for_each(|at| {
-                visit(Value::Boolean(bytes[at / 8] & (0x80 >> (at % 8)) != 0));
-            }),
-        }
-    }
+/// Errors: there are so many components that it takes too much to walk them, `bytes` held for each.
+fn check(vector: BinaryVector<'_>, bytes: usize) -> Result<()> {
+    budget::check_value(vector.count.saturating_mul(bytes))?;
+    budget::steps(vector.count as u64)
 }
 
 /// The array of a binary vector: ints, doubles or booleans. `None`: bytes that are no vector.
 /// Errors: an array that is too large.
 pub(super) fn to_array(bytes: &[u8]) -> Result<Option<Value>> {
-    let Some(elements) = Elements::of(bytes) else {
+    let Some(vector) = BinaryVector::parse(bytes) else {
         return Ok(None);
     };
     // A type, a place of some digits, a value.
-    elements.check(10)?;
+    check(vector, 10)?;
     let mut out = ArrayBuilder::new();
-    elements.for_each(|value| {
-        out.push(value.as_raw());
-    });
+    for component in vector.components() {
+        out.push(match vector.packed.packing {
+            Packing::Float32 => RawValue::Double(component),
+            Packing::Int8 => RawValue::Int32(component as i32),
+            Packing::Bit => RawValue::Boolean(component != 0.0),
+        });
+    }
     budget::check_value(out.current_len())?;
     Ok(Some(Value::Array(out.finish())))
 }
@@ -110,20 +59,13 @@ fn numbers(operator: &'static Operator, value: RawValue<'_>) -> Result<Vec<f64>>
             })
             .collect(),
         RawValue::Binary {
-            subtype: SUBTYPE,
+            subtype: BINARY_SUBTYPE,
             bytes,
         } => {
-            let elements = Elements::of(bytes)
+            let vector = BinaryVector::parse(bytes)
                 .ok_or_else(|| mismatch("binary data that is a vector of a known format"))?;
-            elements.check(size_of::<f64>())?;
-            let mut out = Vec::with_capacity(elements.count());
-            elements.for_each(|value| {
-                out.push(match value {
-                    Value::Boolean(bit) => f64::from(u8::from(bit)),
-                    other => Number::from_raw(other.as_raw()).map_or(0.0, |n| n.to_f64()),
-                });
-            });
-            Ok(out)
+            check(vector, size_of::<f64>())?;
+            Ok(vector.components().collect())
         }
         other => Err(mismatch(&format!(
             "arrays of numbers or binary vectors, found: {}",
@@ -228,7 +170,7 @@ fn parse(
 }
 
 macro_rules! similarities {
-    ($($parse:ident $name:literal $measure:ident $score:expr;)*) => {
+    ($($parse:ident $name:literal $measure:ident $similarity:ident;)*) => {
         $(pub(super) fn $parse(
             parser: &mut Parser<'_>,
             operand: RawValue<'_>,
@@ -242,7 +184,9 @@ macro_rules! similarities {
                 name: $name,
                 arity: Arity::Exactly(2),
                 eval: |operator, args, ctx| {
-                    measured(operator, args, ctx, |a, b| $score($measure(a, b)))
+                    measured(operator, args, ctx, |a, b| {
+                        Similarity::$similarity.score_of_measure($measure(a, b))
+                    })
                 },
             };
             parse(parser, operand, &RAW, &SCORE)
@@ -250,16 +194,8 @@ macro_rules! similarities {
     };
 }
 
-fn halved(measure: f64) -> f64 {
-    (1.0 + measure) / 2.0
-}
-
-fn nearness(distance: f64) -> f64 {
-    1.0 / (1.0 + distance)
-}
-
 similarities! {
-    parse_cosine "$similarityCosine" cosine halved;
-    parse_dot_product "$similarityDotProduct" dot halved;
-    parse_euclidean "$similarityEuclidean" distance nearness;
+    parse_cosine "$similarityCosine" cosine Cosine;
+    parse_dot_product "$similarityDotProduct" dot DotProduct;
+    parse_euclidean "$similarityEuclidean" distance Euclidean;
 }

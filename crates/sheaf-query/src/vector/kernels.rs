@@ -137,13 +137,6 @@ pub fn norm(a: &[f32]) -> f32 {
     dot_of(a, a).sqrt()
 }
 
-/// The length of a packed vector of so many components.
-pub fn norm_of(packed: Packed<'_>, dimensions: usize) -> f32 {
-    let mut components = Vec::with_capacity(dimensions);
-    unpack(packed, dimensions, &mut components);
-    norm(&components)
-}
-
 /// The components as floats, into `out` (cleared first).
 pub fn unpack(packed: Packed<'_>, dimensions: usize, out: &mut Vec<f32>) {
     out.clear();

@@ -95,38 +95,63 @@ pub fn pack(value: RawValue<'_>, dimensions: usize, out: &mut Vec<u8>) -> Option
             subtype: BINARY_SUBTYPE,
             bytes,
         } => {
-            let (packing, components) = binary(bytes)?;
-            let bits = match packing {
-                Packing::Bit => components.len() * 8 - usize::from(bytes[1]),
-                _ => dimensions,
-            };
-            let fits = components.len() == packing.bytes_of(dimensions) && bits == dimensions;
-            let finite = || {
-                packing != Packing::Float32 || kernels::floats(components).all(|c| c.is_finite())
-            };
-            if !fits || !finite() {
+            let vector = BinaryVector::parse(bytes)?;
+            let finite = || vector.components().all(f64::is_finite);
+            if vector.count != dimensions || !finite() {
                 return None;
             }
-            out.extend_from_slice(components);
-            Some(packing)
+            out.extend_from_slice(vector.packed.bytes);
+            Some(vector.packed.packing)
         }
         _ => None,
     }
 }
 
-/// Takes a binary vector apart: a type, a number of bits to leave out at the end, components.
-fn binary(bytes: &[u8]) -> Option<(Packing, &[u8])> {
-    let (&[dtype, padding], components) = bytes.split_first_chunk::<2>()?;
-    let packing = match (dtype, padding) {
-        (DTYPE_FLOAT32, 0) if components.len().is_multiple_of(4) => Packing::Float32,
-        (DTYPE_INT8, 0) => Packing::Int8,
-        (DTYPE_PACKED_BIT, 0..=7) if padding == 0 || !components.is_empty() => Packing::Bit,
-        _ => return None,
-    };
-    Some((packing, components))
+/// A binary vector, taken apart: a type, a number of bits to leave out at the end, components.
+#[derive(Debug, Clone, Copy)]
+pub struct BinaryVector<'a> {
+    /// The components as they are stored.
+    pub packed: Packed<'a>,
+    /// How many there are.
+    pub count: usize,
 }
 
-/// The components of any vector as numbers, however many; `None`: it is none. For queries and expressions.
+impl<'a> BinaryVector<'a> {
+    /// Of the bytes of a binary value of subtype 9; `None`: they are no vector.
+    pub fn parse(bytes: &'a [u8]) -> Option<BinaryVector<'a>> {
+        let (&[dtype, padding], bytes) = bytes.split_first_chunk::<2>()?;
+        let (packing, count) = match (dtype, padding) {
+            (DTYPE_FLOAT32, 0) if bytes.len().is_multiple_of(4) => {
+                (Packing::Float32, bytes.len() / 4)
+            }
+            (DTYPE_INT8, 0) => (Packing::Int8, bytes.len()),
+            (DTYPE_PACKED_BIT, 0..=7) => {
+                let bits = (bytes.len() * 8).checked_sub(usize::from(padding))?;
+                (Packing::Bit, bits)
+            }
+            _ => return None,
+        };
+        let packed = Packed { packing, bytes };
+        Some(BinaryVector { packed, count })
+    }
+
+    /// The components as numbers.
+    pub fn components(self) -> impl Iterator<Item = f64> + 'a {
+        let bytes = self.packed.bytes;
+        (0..self.count).map(move |at| match self.packed.packing {
+            Packing::Float32 => f64::from(f32::from_le_bytes([
+                bytes[4 * at],
+                bytes[4 * at + 1],
+                bytes[4 * at + 2],
+                bytes[4 * at + 3],
+            ])),
+            Packing::Int8 => f64::from(bytes[at] as i8),
+            Packing::Bit => f64::from(bytes[at / 8] >> (7 - at % 8) & 1),
+        })
+    }
+}
+
+/// The components of any vector as numbers, however many; `None`: it is none.
 pub fn components(value: RawValue<'_>) -> Option<Vec<f64>> {
     match value {
         RawValue::Array(array) => array
@@ -136,18 +161,7 @@ pub fn components(value: RawValue<'_>) -> Option<Vec<f64>> {
         RawValue::Binary {
             subtype: BINARY_SUBTYPE,
             bytes,
-        } => {
-            let (packing, components) = binary(bytes)?;
-            Some(match packing {
-                Packing::Float32 => kernels::floats(components).map(f64::from).collect(),
-                Packing::Int8 => components.iter().map(|&c| f64::from(c as i8)).collect(),
-                Packing::Bit => {
-                    let bits = components.len() * 8 - usize::from(bytes[1]);
-                    let bit = |at: usize| components[at / 8] >> (7 - at % 8) & 1;
-                    (0..bits).map(|at| f64::from(bit(at))).collect()
-                }
-            })
-        }
+        } => Some(BinaryVector::parse(bytes)?.components().collect()),
         _ => None,
     }
 }
@@ -198,9 +212,17 @@ impl Similarity {
     /// The score that users see, of what [`Similarity::rank`] gave.
     pub fn score(self, rank: f32) -> f64 {
         let rank = f64::from(rank);
+        self.score_of_measure(match self {
+            Similarity::Euclidean => (-rank).max(0.0).sqrt(),
+            Similarity::Cosine | Similarity::DotProduct => rank,
+        })
+    }
+
+    /// Brings a distance, a cosine or a product to where 1 means alike.
+    pub fn score_of_measure(self, measure: f64) -> f64 {
         match self {
-            Similarity::Euclidean => 1.0 / (1.0 + (-rank).max(0.0).sqrt()),
-            Similarity::Cosine | Similarity::DotProduct => (1.0 + rank) / 2.0,
+            Similarity::Euclidean => 1.0 / (1.0 + measure),
+            Similarity::Cosine | Similarity::DotProduct => (1.0 + measure) / 2.0,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod net;
 pub mod observe;
 pub mod open;
 pub mod parameters;
+pub mod passes;
 pub mod process;
 pub mod repl;
 pub mod server;

@@ -5,66 +5,49 @@
 //! several times a second, so a change takes effect at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode};
-use sheaf_db::OpContext;
+use sheaf_bson::{DateTime, DocBuilder, Error};
 use sheaf_db::ttl::TtlCounters;
 
 use crate::log::Component;
 use crate::parameters::Parameter;
-use crate::server::{Server, spawn_with_stack};
-
-/// How often the thread looks whether it is time.
-const TICK: Duration = Duration::from_millis(100);
-/// Documents may be nested to their limit.
-const STACK_BYTES: usize = 4 << 20;
+use crate::passes::Passes;
+use crate::server::Server;
 
 /// What the server knows of its TTL thread.
 #[derive(Debug, Default)]
 pub struct TtlMonitor {
     counters: TtlCounters,
-    stopped: AtomicBool,
-    /// The pass under way.
-    pass: Mutex<Option<Arc<OpContext>>>,
+    passes: Passes,
 }
 
 impl TtlMonitor {
     /// Starts the thread; it ends with the server.
     /// Errors: the system gives no thread.
     pub fn start(server: &Arc<Server>) -> Result<(), Error> {
-        let server = Arc::downgrade(server);
-        spawn_with_stack("TTLMonitor", STACK_BYTES, move || {
-            crate::log::set_context("TTLMonitor");
-            let mut last_pass = Instant::now();
-            loop {
-                std::thread::sleep(TICK);
-                let Some(server) = server.upgrade() else {
-                    return;
-                };
-                if server.ttl.stopped.load(Relaxed) {
-                    return;
-                }
+        let mut last_pass = Instant::now();
+        Passes::start(
+            server,
+            "TTLMonitor",
+            |server| &server.ttl.passes,
+            move |server| {
                 let seconds = server.parameters.int(Parameter::TtlMonitorSleepSecs);
                 if last_pass.elapsed() < Duration::from_secs(seconds.unsigned_abs()) {
-                    continue;
+                    return;
                 }
                 if server.parameters.bool(Parameter::TtlMonitorEnabled) {
-                    pass(&server);
+                    pass(server);
                 }
                 last_pass = Instant::now();
-            }
-        })
+            },
+        )
     }
 
     /// Ends the pass under way at its next step, and lets none begin.
     pub fn stop(&self) {
-        self.stopped.store(true, Relaxed);
-        if let Some(op) = &*self.pass.lock() {
-            op.kill(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
-        }
+        self.passes.stop();
     }
 
     /// Appends `ttl`.
@@ -83,12 +66,6 @@ impl TtlMonitor {
 }
 
 fn pass(server: &Server) {
-    let op = Arc::new(OpContext::new());
-    *server.ttl.pass.lock() = Some(op.clone());
-    // Stopped before it was there to be killed.
-    if server.ttl.stopped.load(Relaxed) {
-        return;
-    }
     let mut failed = |index: &str, error: &Error| {
         server.log.warning(
             Component::Index,
@@ -100,14 +77,12 @@ fn pass(server: &Server) {
             },
         );
     };
-    let counters = &server.ttl.counters;
-    let done = server
-        .db
-        .ttl_pass(&op, DateTime::now(), counters, &mut failed);
-    if let Err(error) = done
-        && !op.is_killed()
-    {
+    let TtlMonitor { counters, passes } = &server.ttl;
+    let done = passes.run(|op| {
+        let now = DateTime::now();
+        server.db.ttl_pass(op, now, counters, &mut failed)
+    });
+    if let Err(error) = done {
         failed("", &error);
     }
-    *server.ttl.pass.lock() = None;
 }

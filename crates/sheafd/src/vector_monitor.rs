@@ -5,80 +5,55 @@
 //! every second; a look takes some microseconds an index.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use sheaf_bson::{Error, ErrorCode};
-use sheaf_db::OpContext;
+use sheaf_bson::Error;
 
 use crate::log::Component;
-use crate::server::{Server, spawn_with_stack};
+use crate::passes::Passes;
+use crate::server::Server;
 
-/// How often the thread looks whether the server stops.
-const TICK: Duration = Duration::from_millis(100);
 /// How often it looks at the indexes.
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long it leaves all indexes alone after one could not be built.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
-/// Documents may be nested to their limit.
-const STACK_BYTES: usize = 4 << 20;
 
 /// What the server knows of the thread.
 #[derive(Debug, Default)]
 pub struct VectorMonitor {
-    stopped: AtomicBool,
-    /// The pass under way.
-    pass: Mutex<Option<Arc<OpContext>>>,
+    passes: Passes,
 }
 
 impl VectorMonitor {
     /// Starts the thread; it ends with the server.
     /// Errors: the system gives no thread.
     pub fn start(server: &Arc<Server>) -> Result<(), Error> {
-        let server = Arc::downgrade(server);
-        spawn_with_stack("VectorMonitor", STACK_BYTES, move || {
-            crate::log::set_context("VectorMonitor");
-            let mut next_pass = Instant::now() + PASS_INTERVAL;
-            loop {
-                std::thread::sleep(TICK);
-                let Some(server) = server.upgrade() else {
-                    return;
-                };
-                if server.vectors.stopped.load(Relaxed) {
-                    return;
-                }
+        let mut next_pass = Instant::now() + PASS_INTERVAL;
+        Passes::start(
+            server,
+            "VectorMonitor",
+            |server| &server.vectors.passes,
+            move |server| {
                 if Instant::now() < next_pass {
-                    continue;
+                    return;
                 }
-                let failed = pass(&server);
-                let pause = if failed {
-                    PAUSE_AFTER_FAILURE
-                } else {
-                    PASS_INTERVAL
+                let pause = match pass(server) {
+                    true => PAUSE_AFTER_FAILURE,
+                    false => PASS_INTERVAL,
                 };
                 next_pass = Instant::now() + pause;
-            }
-        })
+            },
+        )
     }
 
     /// Ends the pass under way at its next step, and lets none begin.
     pub fn stop(&self) {
-        self.stopped.store(true, Relaxed);
-        if let Some(op) = &*self.pass.lock() {
-            op.kill(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
-        }
+        self.passes.stop();
     }
 }
 
 /// Whether some index could not be built.
 fn pass(server: &Server) -> bool {
-    let op = Arc::new(OpContext::new());
-    *server.vectors.pass.lock() = Some(op.clone());
-    // Stopped before it was there to be killed.
-    if server.vectors.stopped.load(Relaxed) {
-        return false;
-    }
     let mut any = false;
     let mut failed = |index: &str, error: &Error| {
         any = true;
@@ -92,12 +67,12 @@ fn pass(server: &Server) -> bool {
             },
         );
     };
-    let done = server.db.retrain_search_indexes(&op, &mut failed);
-    if let Err(error) = done
-        && !op.is_killed()
-    {
+    let done = server.vectors.passes.run(|op| {
+        let trained = server.db.retrain_search_indexes(op, &mut failed);
+        trained.map(drop)
+    });
+    if let Err(error) = done {
         failed("", &error);
     }
-    *server.vectors.pass.lock() = None;
     any
 }

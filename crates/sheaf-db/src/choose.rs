@@ -65,25 +65,15 @@ pub fn plan_from_cache(
     let Some(collection) = &view.collection else {
         return Ok(None);
     };
-    let indexes = find::planning_indexes(view, query)?;
-    let statistics = find::statistics(view, options)?;
-    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
-    let params = find::params(&indexes, options, statistics);
     let cache = &**collection.plan_cache();
-    let choice = Choice {
-        view,
-        op,
-        options,
-        params: &params,
-        cache: Some(cache),
-        timed: false,
-    };
-    let key = choice.key(query);
-    let cached = match planner::has_subplans(query) {
-        true => cache.composed(&key),
-        false => cache.active(&key),
-    };
-    Ok(cached.and_then(|cached| choice.make(&cached, &key, query)))
+    with_choice(view, op, query, options, |choice| {
+        let key = choice.key(query);
+        let cached = match planner::has_subplans(query) {
+            true => cache.composed(&key),
+            false => cache.active(&key),
+        };
+        Ok(cached.and_then(|cached| choice.make(&cached, &key, query)))
+    })
 }
 
 /// What a query is looked up by in the plan cache.
@@ -136,6 +126,7 @@ pub(crate) fn make_again(
     })
 }
 
+/// What a choice needs to know, found out; one that neither asks the cache nor tells it.
 fn with_choice<R>(
     view: &ReadView,
     op: &OpContext,
@@ -182,19 +173,14 @@ pub(crate) fn choose(
         let digest = PlanDigest::solution(executor.solution());
         return Ok((executor, digest));
     };
-    let statistics = find::statistics(view, options)?;
-    let indexes = find::planning_indexes(view, query)?;
-    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
-    let params = find::params(&indexes, options, statistics);
-    let choice = Choice {
-        view,
-        op,
-        options,
-        params: &params,
-        cache: (purpose == Purpose::Run).then(|| &**collection.plan_cache()),
-        timed: purpose == Purpose::Explain,
-    };
-    choice.choose(query)
+    with_choice(view, op, query, options, |choice| {
+        Choice {
+            cache: (purpose == Purpose::Run).then(|| &**collection.plan_cache()),
+            timed: purpose == Purpose::Explain,
+            ..*choice
+        }
+        .choose(query)
+    })
 }
 
 impl Choice<'_> {

@@ -43,8 +43,8 @@ pub struct OpContext {
     transaction: OnceLock<Arc<Transaction>>,
     origin: OnceLock<WriteOrigin>,
     session_row: OnceLock<Arc<SessionRow>>,
-    /// 0 while nobody has killed the operation, else the code to fail with.
     bypasses_validation: AtomicBool,
+    /// 0 while nobody has killed the operation, else the code to fail with.
     killed: AtomicI32,
     /// Calls of `check_interrupt` until the next look at the clock, and how many there are between two.
     checks_left: AtomicU32,

@@ -11,6 +11,7 @@ mod sheaf_crash;
 mod sheaf_engine;
 mod sheaf_kill;
 mod tree;
+mod tree_cut;
 mod tree_faults;
 mod tree_space;
 mod unit;

@@ -73,6 +73,8 @@ pub(super) struct Store {
     pub counters: Counters,
     /// Length of the file in bytes, as last set or extended by a write.
     pub len: AtomicU64,
+    /// Shared by those who write pages, and alone with whoever cuts the file: see [`Store::cut`].
+    tail: RwLock<()>,
     reading: PageReading,
     unmappable: AtomicBool,
     /// Whether the newest roots read from a map.
@@ -100,6 +102,7 @@ impl Store {
             space: Mutex::new(space),
             counters: Counters::default(),
             len: AtomicU64::new(len),
+            tail: RwLock::new(()),
             reading,
             unmappable: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
@@ -140,6 +143,7 @@ impl Store {
         self.check_writable()?;
         count(&self.counters.writes, 1);
         count(&self.counters.bytes_written, data.len() as u64);
+        let _tail = self.tail.read();
         let written = self.file.write_at(offset, data);
         // Also after a failure: part of it may have been written.
         self.len
@@ -163,16 +167,27 @@ impl Store {
     }
 
     /// Cuts off the end of the file that nobody uses, when that is at least one part in `parts` of it.
+    ///
+    /// Others may be given granules behind the end meanwhile, by a bulk build or a branch. They are written when the
+    /// cut is over: whoever was given them before the end was looked at has moved it.
     pub(super) fn cut(&self, parts: u64) -> Result<()> {
         self.check_writable()?;
-        let end = self.space.lock().end() * GRANULE;
+        let _tail = self.tail.write();
+        let end = self.space.lock().end();
         let len = self.len.load(Ordering::Relaxed);
-        if len <= end || (len - end).saturating_mul(parts) < len {
+        let end_bytes = end * GRANULE;
+        if len <= end_bytes || (len - end_bytes).saturating_mul(parts) < len {
             return Ok(());
         }
-        let cut = self.file.set_len(end);
+        // What lies there when the file has grown again must be checked again.
+        self.checked.clear(Run {
+            start: end,
+            len: len.div_ceil(GRANULE) - end,
+        });
+        // Lowered first: nothing behind it is read from the map any more.
+        self.len.store(end_bytes, Ordering::Relaxed);
+        let cut = self.file.set_len(end_bytes);
         cut.map_err(|error| self.write_failed("shorten", &error, false))?;
-        self.len.store(end, Ordering::Relaxed);
         Ok(())
     }
 

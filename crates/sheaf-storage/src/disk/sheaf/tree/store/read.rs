@@ -61,8 +61,9 @@ impl Store {
         if let Some(map) = &within.map
             && self.checked.get(ptr.granule)
         {
-            // SAFETY: the map covers `within.end` granules, as do the file and what it may be cut to
-            // while the roots that `within` belongs to are pinned.
+            // SAFETY: the run ends before `within.end`, up to which the map reaches. The bit says that it lay inside the
+            // file when it was read before, and it is cleared when the file is cut there; and the roots that `within`
+            // belongs to are pinned, so the page is not written.
             let bytes = unsafe { mapped(map, ptr.run()) };
             prefetch(bytes, 0, EARLY);
             if let Some(header) = Header::read(bytes)
@@ -105,6 +106,14 @@ impl Store {
         self.page_unchecked(ptr, level, within, false)
     }
 
+    /// Refuses a run that does not lie inside the file: in the map nothing is there.
+    fn check_written(&self, run: Run) -> Result<()> {
+        if run.end() * GRANULE > self.len.load(Ordering::Relaxed) {
+            return Err(self.corrupt(run.start * GRANULE, "a pointer leads beyond the file's end"));
+        }
+        Ok(())
+    }
+
     #[cold]
     #[inline(never)]
     fn not_as_pointed(&self, ptr: PagePtr) -> StorageError {
@@ -141,7 +150,8 @@ impl Store {
         };
         let mut charge = None;
         let bytes = if let Some(map) = &within.map {
-            // SAFETY: as in `page`.
+            self.check_written(ptr.run())?;
+            // SAFETY: before `within.end`, as the callers have seen, and inside the file; otherwise as in `page`.
             let bytes = unsafe { mapped(map, ptr.run()) };
             let header = check(bytes)?;
             count(&self.counters.pages_read, 1);
@@ -246,9 +256,13 @@ impl Store {
         if stored == raw
             && let Some(map) = &within.map
         {
-            // SAFETY: as in `page`.
+            let checked = self.checked.get(ptr.granule);
+            if !checked {
+                self.check_written(run)?;
+            }
+            // SAFETY: before `within.end`, and inside the file; otherwise as in `page`.
             let bytes = unsafe { &mapped(map, run)[..stored] };
-            if !self.checked.get(ptr.granule) {
+            if !checked {
                 if crc32c::crc32c(bytes) != ptr.crc {
                     return Err(self.corrupt(offset, "the checksum of a value is wrong"));
                 }

@@ -9,6 +9,8 @@
 //! Whoever reads takes a [`catalog::ReadView`]; whoever writes takes a [`write::unit::WriteUnit`].
 //! Everything that runs long carries an [`OpContext`] and asks it whether to go on.
 
+#![forbid(unsafe_code)]
+
 pub mod aggregate;
 pub mod catalog;
 pub mod change_stream;

@@ -10,6 +10,8 @@
 //!                              catalog ──────────> [IndexEntry] ───┘
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod arithmetic;
 pub mod canonical;
 pub mod expression;

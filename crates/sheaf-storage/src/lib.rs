@@ -15,8 +15,6 @@
 //! Keys and values are bytes; what they mean is known above. An engine knows batches and snapshots
 //! only; locks, conflicts and reading one's own writes are built once, above all engines.
 
-#![deny(clippy::undocumented_unsafe_blocks)]
-
 mod batch;
 pub mod checked;
 mod disk;

@@ -1,5 +1,7 @@
 //! What tests share: generators, naive model, fuzz bodies.
 
+#![forbid(unsafe_code)]
+
 pub mod differential;
 pub mod fuzz;
 pub mod generate;

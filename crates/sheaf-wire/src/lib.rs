@@ -15,6 +15,8 @@
 //! of [`MAX_MESSAGE_BYTES`]. What cannot be understood becomes a [`Rejection`],
 //! which says how to answer and whether the stream can be read on.
 
+#![forbid(unsafe_code)]
+
 mod checksum;
 pub mod command_error;
 pub mod compression;

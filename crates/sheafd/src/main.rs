@@ -34,13 +34,15 @@ fn main() -> ExitCode {
 
 fn run(settings: Settings, readiness: Readiness) -> Exit {
     keep_files_private();
-    set_up_heap();
+    // SAFETY: no thread has been started.
+    unsafe { set_up_heap() };
     outlive_file_size_limit();
     startup::run(settings, readiness, &open::open)
 }
 
 fn run_in_background(settings: Settings) -> ExitCode {
-    match fork() {
+    // SAFETY: options have been read, and no thread has been started.
+    match unsafe { fork() } {
         Err(e) => {
             eprintln!("sheafd: cannot fork: {e}");
             Exit::Uncaught.into()

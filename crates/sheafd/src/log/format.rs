@@ -140,7 +140,8 @@ impl Format {
 /// does not.
 fn system_offset(seconds: i64) -> i64 {
     let mut broken_down = std::mem::MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are valid for the call; a zeroed `tm` is valid.
+    // SAFETY: both pointers are valid for the call; a zeroed `tm` is valid. Nobody changes the environment, in which the
+    // call looks for the time zone: in the edition of these crates that would be `unsafe` too.
     unsafe {
         if libc::localtime_r(&seconds, broken_down.as_mut_ptr()).is_null() {
             return 0;

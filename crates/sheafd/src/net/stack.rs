@@ -9,10 +9,13 @@
 //! A command may touch a hundred kilobytes of stack once; without this its
 //! thread would hold them for as long as the client stays connected.
 
-/// The bounds of this thread's stack.
+use std::marker::PhantomData;
+
+/// The bounds of this thread's stack. Stays with its thread: the marker sees to that.
 pub(super) struct StackPages {
     low: usize,
     page: usize,
+    _of_this_thread: PhantomData<*const u8>,
 }
 
 /// Kept below the current frame: the calls made while giving back.
@@ -22,7 +25,8 @@ impl StackPages {
     /// Those of the calling thread; `None` where the system does not say.
     pub(super) fn of_this_thread() -> Option<StackPages> {
         // SAFETY: `attributes` is initialised by pthread_getattr_np before it
-        // is read, and destroyed once.
+        // is read, and destroyed once; the other pointers are to variables of
+        // the types that are asked for.
         unsafe {
             let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
             if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
@@ -37,12 +41,13 @@ impl StackPages {
             (got == 0).then_some(StackPages {
                 low: low as usize,
                 page,
+                _of_this_thread: PhantomData,
             })
         }
     }
 
-    /// Gives back what lies below the current frame. To be called from the
-    /// thread it belongs to; what is given back reads as zero when touched again.
+    /// Gives back what lies below the current frame; it reads as zero when
+    /// touched again.
     #[inline(never)]
     pub(super) fn release_unused(&self) {
         let local = 0u8;
@@ -52,9 +57,11 @@ impl StackPages {
         if high <= low {
             return;
         }
-        // SAFETY: the range lies within this thread's stack and below every
-        // live frame, so nothing that is still read loses its content.
-        // A failure leaves the pages as they are.
+        // SAFETY: the value is of this thread, so the range lies within the
+        // stack that runs here, and below this frame, which is the last one:
+        // the call itself needs less than the red zone. A signal handler that
+        // ran there has returned when the call begins. So nothing that is
+        // still read loses its content. A failure leaves the pages as they are.
         unsafe {
             libc::madvise(low as *mut libc::c_void, high - low, libc::MADV_DONTNEED);
         }

@@ -42,7 +42,8 @@ impl Readiness {
             .write(true)
             .open("/dev/null")?;
         for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-            // SAFETY: both descriptors are open, and nobody owns the standard ones.
+            // SAFETY: `null` is open. The standard descriptors belong to nobody who would close them; what is
+            // written to them from now on goes nowhere.
             if unsafe { libc::dup2(null.as_raw_fd(), standard) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -51,15 +52,18 @@ impl Readiness {
     }
 }
 
-/// Forks. To be called before any thread is started.
-pub fn fork() -> io::Result<Forked> {
+/// Forks.
+///
+/// # Safety
+/// The process has one thread. A lock that another thread holds, of the heap say, nobody would release in the child.
+pub unsafe fn fork() -> io::Result<Forked> {
     let (reader, writer) = io::pipe()?;
-    // SAFETY: the process has one thread, so the child has all there is.
+    // SAFETY: the process has one thread, as the caller promises, so the child has all there is.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(reader);
-            // SAFETY: touches no memory. Fails only for a group's leader,
+            // SAFETY: touches no memory of ours. Fails only for a group's leader,
             // which a fresh child never is.
             unsafe { libc::setsid() };
             Ok(Forked::Child(Readiness(Some(writer))))

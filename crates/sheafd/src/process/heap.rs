@@ -9,15 +9,17 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const APART_BYTES: libc::c_int = 128 << 10;
 
-/// Has large blocks lie apart, and small ones joined with free neighbours when they are freed. To be called before
-/// threads are started.
+/// Has large blocks lie apart, and small ones joined with free neighbours when they are freed.
 ///
 /// By itself the library keeps freed blocks of up to 128 bytes as they are, until a large one is freed: then it joins
 /// all of them. Behind a million small blocks of a pipeline that takes 40 ms, in whatever operation happens to free
 /// the large one.
-pub fn set_up_heap() {
+///
+/// # Safety
+/// The process has one thread. The library reads what is set here without a lock.
+pub unsafe fn set_up_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: sets two numbers of the library's.
+    // SAFETY: sets two numbers of the library's, beside nobody, as the caller promises.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, APART_BYTES);
         libc::mallopt(libc::M_MXFAST, 0);

@@ -30,7 +30,7 @@ pub fn raise_open_files() -> Option<u64> {
             rlim_cur: limit.rlim_max,
             ..limit
         };
-        // SAFETY: as above. When it fails the old limit stays.
+        // SAFETY: the pointer is valid for the call. When it fails the old limit stays.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
             limit = raised;
         }

@@ -128,10 +128,16 @@ impl Generation {
         &self.buckets[hash as usize % BUCKETS]
     }
 
+    /// Whether what is held of a table is held here. Asked by assertions.
+    fn has(&self, mem: &TableMem) -> bool {
+        self.table(mem.table)
+            .is_some_and(|own| std::ptr::eq(own, mem))
+    }
+
     /// What is held of a table; `None` when nothing was ever inserted.
     pub(super) fn table(&self, table: TableId) -> Option<&TableMem> {
         let mut at = self.bucket(table).load(Ordering::Acquire);
-        // SAFETY: the directory holds tables that `table_or_new` made, which live as long as the generation.
+        // SAFETY: the directory holds tables that `table_or_new` made, whole, and that live as long as the generation.
         while let Some(mem) = unsafe { at.as_ref() } {
             if mem.table == table {
                 return Some(mem);
@@ -160,7 +166,8 @@ impl Generation {
         }
         // The last number is shared by all tables that come too late for one of their own.
         let number = self.numbered.fetch_add(1, Ordering::Relaxed).min(LIST_MAX);
-        // SAFETY: the room is of this generation's arena, which is dropped after the tables.
+        // SAFETY: the room is of this generation's arena, which is dropped after the tables; they go nowhere else, and
+        // only a `Writer` inserts.
         let mem = Box::new(unsafe { TableMem::new(table, number, room) });
         self.arena.count(size_of::<TableMem>() as u64);
         let mem = Box::into_raw(mem);
@@ -178,7 +185,7 @@ impl Generation {
                 }
                 at = other.next.load(Ordering::Acquire);
             }
-            // SAFETY: valid, and shared below only.
+            // SAFETY: made above, and shared below only.
             unsafe { &*mem }.next.store(first, Ordering::Relaxed);
             let added = bucket.compare_exchange(first, mem, Ordering::AcqRel, Ordering::Relaxed);
             if added.is_ok() {
@@ -282,13 +289,14 @@ impl<'g> Writer<'g> {
         self.generation.table_or_new(table, &mut self.room)
     }
 
-    /// The table and all that lies below is emptied; from now on it exists or not.
+    /// The table, of this generation, and all that lies below is emptied; from now on it exists or not.
     pub(super) fn fate(&mut self, mem: &TableMem, exists: bool) {
+        debug_assert!(self.generation.has(mem));
         self.generation.has_more.store(true, Ordering::Release);
         let seq = self.seq;
         mem.add_fate(Fate { seq, exists });
         self.generation.arena.count(size_of::<Fate>() as u64);
-        // SAFETY: the room is of the arena that the table lives with.
+        // SAFETY: the room is of the arena that the table lives with: it is one of this generation's.
         unsafe { mem.sizes.begin(&mut self.room, seq) };
     }
 
@@ -299,8 +307,8 @@ impl<'g> Writer<'g> {
         self.generation.arena.count(grown);
     }
 
-    /// Writes keys that come in ascending order, `None` for a key that is gone. `met` is told of each what was
-    /// there in this generation.
+    /// Writes keys of a table of this generation that come in ascending order, `None` for a key that is gone. `met` is
+    /// told of each what was there in this generation.
     pub(super) fn keys<'k>(
         &mut self,
         mem: &'g TableMem,
@@ -308,6 +316,7 @@ impl<'g> Writer<'g> {
         mut met: impl FnMut(&'k [u8], Option<&'k Bytes>, Prior, Met<'g>),
     ) {
         let generation = self.generation;
+        debug_assert!(generation.has(mem));
         let mut splice = mem.list.splice();
         let (mut count, mut slots) = (0, 0);
         for (key, value, prior) in keys.clone() {
@@ -324,7 +333,9 @@ impl<'g> Writer<'g> {
                 levels >> 32,
             );
             count += 1;
-            if mem.number < LIST_MAX && generation.index.enter(hash, mem.number, inserted.node) {
+            // SAFETY: the index goes with the generation, as does the arena that the node is in.
+            let enter = || unsafe { generation.index.enter(hash, mem.number, inserted.node) };
+            if mem.number < LIST_MAX && enter() {
                 slots += 1;
                 if slots == SLOTS_COUNTED {
                     generation.index.count(slots);
@@ -343,9 +354,10 @@ impl<'g> Writer<'g> {
         generation.index.count(slots);
     }
 
-    /// Adds to the table's size.
+    /// Adds to the size of a table of this generation.
     pub(super) fn resize(&mut self, mem: &TableMem, delta: Delta) {
-        // SAFETY: the room is of the arena that the table lives with.
+        debug_assert!(self.generation.has(mem));
+        // SAFETY: as in `fate`.
         unsafe { mem.sizes.add(&mut self.room, self.seq, delta) };
     }
 }

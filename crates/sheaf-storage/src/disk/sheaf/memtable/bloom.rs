@@ -27,7 +27,7 @@ pub(super) struct Bloom {
     mask: u64,
 }
 
-// SAFETY: owned memory of atomics.
+// SAFETY: owned memory of atomics, freed once.
 unsafe impl Send for Bloom {}
 // SAFETY: as above.
 unsafe impl Sync for Bloom {}
@@ -62,7 +62,7 @@ impl Bloom {
 
     fn block(&self, hash: u64) -> &[AtomicU64] {
         let at = ((hash >> 40) & self.mask) as usize * BLOCK_WORDS;
-        // SAFETY: there are `mask + 1` blocks.
+        // SAFETY: there are `mask + 1` blocks of so many words, zeroed, and `at` is the first word of one.
         unsafe { NonNull::slice_from_raw_parts(self.words.add(at), BLOCK_WORDS).as_ref() }
     }
 

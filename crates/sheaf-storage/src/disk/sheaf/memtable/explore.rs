@@ -77,7 +77,8 @@ impl Fixture {
         let inserted = self
             .list
             .insert(&mut room, &mut splice, key, seq, Some(&value), LOW);
-        let taken = self.index.enter(HASH, 0, inserted.node);
+        // SAFETY: the fixture keeps the arena.
+        let taken = unsafe { self.index.enter(HASH, 0, inserted.node) };
         self.index.count(u64::from(taken));
     }
 

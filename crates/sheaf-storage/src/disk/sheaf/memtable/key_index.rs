@@ -63,13 +63,16 @@ impl KeyIndex {
 
     /// Enters a version, which is in the list, unless a newer one of its key is entered. `list` is the number of
     /// its list. Answers whether it took a slot, which is to be counted soon.
-    pub(super) fn enter(&self, hash: u64, list: u32, node: NodeRef<'_>) -> bool {
+    ///
+    /// # Safety
+    /// The node's arena lives as long as the index is used.
+    pub(super) unsafe fn enter(&self, hash: u64, list: u32, node: NodeRef<'_>) -> bool {
         let room = self.taken.load(Ordering::Relaxed) < (self.mask + 1) / 4 * 3;
         let mut at = hash;
         let end = hash.wrapping_add(self.mask);
         let mut found = self.slot(at).load(Ordering::Acquire);
         loop {
-            // SAFETY: slots lead to nodes of lists that live as long as the index.
+            // SAFETY: slots lead to nodes that `enter` was given, whose arenas live.
             match unsafe { NodeRef::from_link(found) } {
                 None if !room => {
                     self.complete.store(false, Ordering::Release);
@@ -112,7 +115,7 @@ impl KeyIndex {
         // Probing ends at an empty slot, of which there are some as a rule.
         for step in 0..=self.mask {
             let slot = self.slot(hash.wrapping_add(step));
-            // SAFETY: as in `enter`.
+            // SAFETY: as in `enter`, for as long as the index is borrowed.
             match unsafe { NodeRef::from_link(slot.load(Ordering::Acquire)) } {
                 None if self.complete.load(Ordering::Acquire) => return Known::Absent,
                 None => return Known::Unknown,
@@ -139,7 +142,7 @@ mod slots {
         count: usize,
     }
 
-    // SAFETY: owned memory of atomics; the nodes that they lead to are shared between threads anyway.
+    // SAFETY: owned memory of atomics, freed once; the nodes that they lead to are shared between threads anyway.
     unsafe impl Send for Slots {}
     // SAFETY: as above.
     unsafe impl Sync for Slots {}
@@ -169,7 +172,7 @@ mod slots {
         #[inline]
         pub(super) fn at(&self, at: usize) -> &AtomicPtr<Header> {
             debug_assert!(at < self.count);
-            // SAFETY: the index masks what it asks for to be less than `count`.
+            // SAFETY: there are `count`, a power of two, and the index masks what it asks for with one less.
             unsafe { self.memory.add(at).as_ref() }
         }
     }

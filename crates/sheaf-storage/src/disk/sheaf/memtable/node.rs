@@ -79,8 +79,8 @@ pub(in crate::disk::sheaf) struct NodeRef<'g> {
     generation: PhantomData<&'g Header>,
 }
 
-// SAFETY: what a node shares is immutable or atomic, and the handle it may hold is `Bytes`, which is
-// `Send` and `Sync`.
+// SAFETY: what a node shares is immutable or atomic, and the handle it may hold is of a `Bytes`, which is `Send` and
+// `Sync`; the arena owns it.
 unsafe impl Send for NodeRef<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for NodeRef<'_> {}
@@ -105,6 +105,11 @@ impl<'g> NodeRef<'g> {
             len if len <= INLINE_BYTES_MAX => len,
             _ => size_of::<*const Bytes>(),
         });
+        // What reads a node relies on both. No batch has a longer key: the log's records are not that long.
+        debug_assert!(list <= LIST_MAX && (1..=HEIGHT_MAX).contains(&height));
+        let Ok(key_len) = u32::try_from(key.len()) else {
+            unreachable!("a key of {} bytes", key.len());
+        };
         let tower = (height * LINK_BYTES).next_multiple_of(align_of::<Header>());
         let piece = room.piece(tower + size_of::<Header>() + key.len() + inline);
         let value_field = list << LEN_BITS
@@ -126,7 +131,7 @@ impl<'g> NodeRef<'g> {
                 head: head_of(key),
                 seq,
                 prev: Link::new(null_mut()),
-                key_len: key.len() as u32,
+                key_len,
                 value: value_field,
             });
             let key_at = at.add(1).cast::<u8>();
@@ -176,7 +181,7 @@ impl<'g> NodeRef<'g> {
     /// The node is higher than `level`.
     #[inline]
     pub(super) unsafe fn link(self, level: usize) -> &'g Link {
-        // SAFETY: `write` put a link there for every level below the node's height.
+        // SAFETY: `write` put a link there for every level below the node's height, and the arena lives for `'g`.
         unsafe { self.at.cast::<Link>().sub(level + 1).as_ref() }
     }
 
@@ -188,7 +193,8 @@ impl<'g> NodeRef<'g> {
     /// The node after this one.
     #[inline]
     pub(in crate::disk::sheaf) fn next(self) -> Option<NodeRef<'g>> {
-        // SAFETY: every node has a link of level 0; it leads to a node of the same list, or nowhere.
+        // SAFETY: every node has a link of level 0; it leads to a node of the same list, and so of the same arena, or
+        // nowhere.
         unsafe { NodeRef::from_link(self.link(0).load(Ordering::Acquire)) }
     }
 

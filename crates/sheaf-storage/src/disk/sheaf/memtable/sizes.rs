@@ -91,7 +91,8 @@ impl Sizes {
         let record = room.piece(size_of::<Record>()).cast::<Record>();
         loop {
             let below = self.head.load(Ordering::Acquire);
-            // SAFETY: `push` wrote it whole before it became the head, and the arena lives on.
+            // SAFETY: `push` wrote it whole before it became the head, in the arena that the sizes live with, as its
+            // callers promise.
             let (newest, total) = match unsafe { below.as_ref() } {
                 Some(below) => (below.newest, below.total),
                 None => (0, 0),
@@ -108,7 +109,7 @@ impl Sizes {
             } else {
                 total + entries
             };
-            // SAFETY: a piece of this size and alignment, not yet shared.
+            // SAFETY: a piece of this size and alignment, which nobody else knows until the exchange succeeds.
             unsafe {
                 record.write(Record {
                     below,

@@ -33,7 +33,7 @@ pub(in crate::disk::sheaf) struct SkipList {
     number: u32,
 }
 
-// SAFETY: the root is a node like the others, which threads share.
+// SAFETY: the root is a node like the others, which threads share; the rest is atomic or never changes.
 unsafe impl Send for SkipList {}
 // SAFETY: as above.
 unsafe impl Sync for SkipList {}
@@ -58,7 +58,8 @@ impl SkipList {
     /// An empty list with a number.
     ///
     /// # Safety
-    /// The list is used no longer than `room`'s arena lives, and nodes inserted come from the same arena.
+    /// The list is used no longer than `room`'s arena lives. Into it is inserted with rooms of that arena and splices of
+    /// this list.
     pub(super) unsafe fn new(room: &mut Room<'_>, number: u32) -> SkipList {
         SkipList {
             root: NodeRef::write(room, number, HEIGHT_MAX, &[], 0, None).as_link(),
@@ -190,7 +191,8 @@ impl SkipList {
         for level in 0..height {
             loop {
                 let (before, after) = (splice.before[level], splice.after[level]);
-                // SAFETY: `level` is below the node's height, and `before` was reached on this level.
+                // SAFETY: `level` is below the node's height; `before` is the root, or was reached on this level or a
+                // higher one, or was inserted through the splice before and is that high.
                 let (own, link) = unsafe { (node.link(level), before.link(level)) };
                 own.store(after, Ordering::Relaxed);
                 if level == 0 {
@@ -267,7 +269,8 @@ impl SkipList {
     ) {
         let mut before = from;
         loop {
-            // SAFETY: `before` is the root or was reached on this level or a higher one; links lead to nodes.
+            // SAFETY: `before` is the root, or was reached on this level or a higher one, or comes from the splice, of
+            // which the same holds; links lead to nodes.
             let after = unsafe { before.link(level) }.load(Ordering::Acquire);
             // SAFETY: as above.
             match unsafe { NodeRef::from_link(after) } {

@@ -40,10 +40,16 @@ pub(super) enum Keep {
     Lent(NonNull<Arc<Roots>>),
 }
 
-// SAFETY: a shared reference to an `Arc<Roots>`, or one itself, both of which may go to another thread.
+// SAFETY: a shared reference to an `Arc<Roots>`, or one itself, both of which may go to another thread, as the compiler
+// checks below.
 unsafe impl Send for Keep {}
 // SAFETY: as above.
 unsafe impl Sync for Keep {}
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Arc<Roots>>();
+};
 
 impl Deref for Keep {
     type Target = Arc<Roots>;
@@ -52,7 +58,8 @@ impl Deref for Keep {
     fn deref(&self) -> &Arc<Roots> {
         match self {
             Keep::Counted(roots) => roots,
-            // SAFETY: who lent it keeps it in its place.
+            // SAFETY: `Roots::lent_cursor` made it of a reference, and its caller keeps what that refers to in its place,
+            // unchanged, as long as the cursor lives that has this.
             Keep::Lent(roots) => unsafe { roots.as_ref() },
         }
     }

@@ -95,7 +95,7 @@ impl<C: Cursor> Merged<C> {
     /// Errors: `NoSuchTable`, and those of the tree.
     ///
     /// # Safety
-    /// The view lives, where it lies, as long as what is returned.
+    /// The view lives, where it lies, as long as what is returned: its generations and its roots are pointed into.
     pub(super) unsafe fn new<R: Base<Cursor = C>>(
         view: &View<R>,
         table: TableId,
@@ -113,7 +113,8 @@ impl<C: Cursor> Merged<C> {
                 }
                 floor = fate.seq;
             }
-            // SAFETY: the caller keeps the view, with it the generation, and what that holds of the table.
+            // SAFETY: the caller keeps the view, with it the generation, and what that holds of the table. What a walk
+            // shows of it, it shows as of its own borrow: `'static` does not leave this type.
             let mem = unsafe { &*std::ptr::from_ref(mem) };
             sources.extend(Source::new(mem, floor, visible));
             if floor > 0 {
@@ -524,7 +525,8 @@ impl<R: Base> SheafCursor<R> {
         // Read before the view: seen too small, the cursor goes over once in vain.
         let replacements = hold.replacements();
         let pinned = hold.pinned.read().clone();
-        // SAFETY: the cursor keeps `pinned`, and through it the view, for as long as it walks.
+        // SAFETY: the cursor keeps `pinned`, and through it the view, which stays where it is; it lets go of it after
+        // the walk (`rest`, `go_over`, and the order of the fields).
         let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
         Ok(SheafCursor {
             merged,

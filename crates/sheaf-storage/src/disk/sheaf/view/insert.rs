@@ -128,7 +128,7 @@ impl<R: Base> View<R> {
         visible: u64,
         delta: &mut Delta,
     ) -> Result<()> {
-        // SAFETY: the walk ends before this borrow of the view does.
+        // SAFETY: the walk ends with this call, and the view is borrowed for longer.
         let mut entries = unsafe { Merged::new(self, table, visible)? }.without_notes();
         let mut found = entries.seek(lo)?;
         while found && hi.is_none_or(|hi| entries.key() < hi) {

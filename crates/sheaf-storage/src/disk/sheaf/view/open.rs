@@ -53,9 +53,15 @@ struct Place<R> {
     hold: Option<NonNull<Hold<R>>>,
 }
 
-// SAFETY: what a place points to is shared between threads anyway, and is looked at under the part's lock, which
-// the invariant makes it outlive.
+// SAFETY: what a place points to is shared between threads anyway, as the compiler checks below, and is looked at under
+// the part's lock, which the invariant makes it outlive.
 unsafe impl<R: Send + Sync> Send for Place<R> {}
+
+#[expect(dead_code, reason = "checked, not called")]
+fn holds_are_shared<R: Send + Sync>() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Hold<R>>();
+}
 
 impl<R> Default for OpenSnapshots<R> {
     fn default() -> Self {
@@ -203,7 +209,8 @@ impl<R> OpenSnapshots<R> {
         for part in &self.parts {
             let part = part.lock();
             for place in &part.places {
-                // SAFETY: the place has it, under the lock: it lives.
+                // SAFETY: the place has it, under the lock: it lives, for to be dropped it first leaves its place. That
+                // somebody may be about to, and wait for the lock, is allowed for by `Hold`'s marker.
                 let Some(hold) = place.hold.map(|hold| unsafe { hold.as_ref() }) else {
                     continue;
                 };

@@ -11,7 +11,7 @@ const LEND_MIN: usize = 64 << 10;
 /// The bytes of a page or a large value, in the mapped file or in the cache.
 ///
 /// In the mapped file it is valid as long as the roots through which it was read are pinned and their
-/// map lives; all who keep a `PageRef` keep those roots.
+/// map lives; all who keep a `PageRef` keep those roots: a cursor, a lent value, a writer.
 pub(in crate::disk::sheaf::tree) struct PageRef {
     pub(super) start: *const u8,
     pub(super) len: usize,
@@ -19,10 +19,16 @@ pub(in crate::disk::sheaf::tree) struct PageRef {
     pub hold: Option<Arc<CachedPage>>,
 }
 
-// SAFETY: the bytes are immutable and outlive the reference, whichever thread drops it.
+// SAFETY: the bytes are immutable and outlive the reference, whichever thread drops it. What else there is may be
+// shared, which the compiler checks below.
 unsafe impl Send for PageRef {}
 // SAFETY: as above.
 unsafe impl Sync for PageRef {}
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<(Shape, Option<Arc<CachedPage>>)>();
+};
 
 impl PageRef {
     pub(super) fn held(page: Arc<CachedPage>) -> PageRef {
@@ -36,7 +42,7 @@ impl PageRef {
 
     #[inline]
     pub(in crate::disk::sheaf::tree) fn bytes(&self) -> &[u8] {
-        // SAFETY: `hold` keeps the bytes, or the pinned roots do; see the type's comment.
+        // SAFETY: `hold` keeps the bytes, which nobody changes, or the pinned roots do; see the type's comment.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }

@@ -87,7 +87,10 @@ pub fn salvage(folder: &Arc<dyn Folder>, name: &str, sink: Sink<'_>) -> Result<S
         rescue.answer.sequence = Some(superblock.sequence);
         match read_free_map(&rescue.store, superblock) {
             Ok(runs) => free = Some(runs),
-            Err(error) => rescue.lose(superblock.free.granule * GRANULE, None, &error)?,
+            Err(error) => {
+                let offset = superblock.free.granule.saturating_mul(GRANULE);
+                rescue.lose(offset, None, &error)?;
+            }
         }
     } else {
         rescue.lost(0, None, "no superblock is whole".into());

@@ -40,6 +40,31 @@ fn status(name: &str) -> u64 {
         * 1024
 }
 
+/// What the process has read and written up to now, as the system counts it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessIo {
+    /// Bytes handed to the system to be written.
+    pub bytes_written: u64,
+    /// The calls that did so.
+    pub writes: u64,
+    /// Bytes that came from a disk, not from the system's memory.
+    pub bytes_from_disk: u64,
+}
+
+/// See [`ProcessIo`]; zeros where the system does not tell.
+pub fn process_io() -> ProcessIo {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let number = |name: &str| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+    };
+    ProcessIo {
+        bytes_written: number("wchar:"),
+        writes: number("syscw:"),
+        bytes_from_disk: number("read_bytes:"),
+    }
+}
+
 /// Calls `operation` with 0, 1, 2, … for so long, and gives the processor time of one call in microseconds.
 ///
 /// `operation` stands for `weight` operations.

@@ -285,6 +285,8 @@ pub struct EngineStats {
     pub pages_hit: u64,
     /// See `pages_read`.
     pub pages_evicted: u64,
+    /// Pages written to the file.
+    pub pages_written: u64,
 }
 
 /// Memory that an engine holds: now, and the most since it was opened. In bytes.

@@ -255,15 +255,15 @@ fn a_restart_reads_only_what_the_tree_has_not() {
 #[test]
 fn more_log_than_memory_is_read_in_parts() {
     let folder = FaultFolder::default();
-    let options = |generation_bytes| SheafOptions {
-        cache_bytes: 64 << 20,
+    let options = |cache_bytes, generation_bytes| SheafOptions {
+        cache_bytes,
         generation_bytes: Some(generation_bytes),
         flush_interval: NEVER,
         segment_bytes: 256 << 10,
         ..SheafOptions::default()
     };
     let disk: Arc<dyn Folder> = Arc::new(folder.clone());
-    let engine = SheafEngine::open_in(disk, options(32 << 20)).unwrap();
+    let engine = SheafEngine::open_in(disk, options(64 << 20, 32 << 20)).unwrap();
     let mut batch = WriteBatch::new();
     batch.create_table(T);
     engine.apply(batch, Durability::Buffered).unwrap();
@@ -274,10 +274,12 @@ fn more_log_than_memory_is_read_in_parts() {
     }
     engine.sync().unwrap();
     let found = folder.after_crash(Remains::Nothing);
-    let reopened = SheafEngine::open_in(Arc::new(found), options(128 << 10)).unwrap();
+    let options = options(4 << 20, 128 << 10);
+    let reopened = SheafEngine::open_in(Arc::new(found), options).unwrap();
     assert_eq!(reopened.recovery().batches, 3001);
     let stats = reopened.stats();
     assert!(stats.memtable_bytes < 2 << 20, "{stats:?}");
+    assert!(stats.pages_written > 0, "{stats:?}");
     assert_eq!(
         dump(&*reopened.snapshot().unwrap(), [T]),
         dump(&*engine.snapshot().unwrap(), [T])

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   lock the folder ─> tree: sequence 41 ─> log: 42, 43 ... into generations ─> a new segment ─> open
-//!                                                 │ too many for the memory
+//!                                                 │ more than writers may leave to checkpoints
 //!                                                 └ into the tree, and on
 //! ```
+//!
+//! What was in memory at the crash fits there again. So the tree is hardly ever written before the engine is open: that is
+//! left to the checkpointer, beside readers and writers, as it was before the crash.
 //!
 //! A value that the log has as a delta is made of the one before it, which is in a generation that was just read or
 //! else in the tree: the tree holds exactly the batches up to its sequence, so there is no other.
@@ -35,10 +38,10 @@ pub(super) const TREE: &str = "tree";
 /// The largest generation that is chosen by itself, and the smallest that makes sense.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
+/// By how much a generation may outgrow its size while others wait, at most: three doublings.
+const DOUBLINGS_MAX: usize = 3;
 /// Commits to the tree before the log of new files is begun, at most: its two first superblocks, and the catalog's table.
 const COMMITS_WITHOUT_LOG: u32 = 3;
-/// How many generations wait while the log is read, before they go into the tree.
-const REPLAYED_MAX: usize = 3;
 
 /// What opening the files found.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +74,13 @@ impl Sizes {
             retired_max: cache / 8,
             reserve_bytes: options.reserve_bytes,
         }
+    }
+
+    /// At how many bytes a generation that the log is read into is full while so many others wait: few large ones are
+    /// better read, and brought into the tree, than many.
+    fn frozen_at(&self, waiting: usize) -> u64 {
+        let grown = self.generation_bytes << waiting.min(DOUBLINGS_MAX);
+        grown.min(self.debt_hard / 2)
     }
 }
 
@@ -110,9 +120,12 @@ impl Loading<'_> {
             })?;
         view.insert(seq, batch);
         self.last = seq;
-        if view.active().bytes() >= self.sizes.generation_bytes {
+        if view.active().bytes() >= self.sizes.frozen_at(view.frozen().len()) {
             self.rotate();
-            if self.view.frozen().len() >= REPLAYED_MAX {
+            let waiting = self.view.frozen();
+            let bytes: u64 = waiting.iter().map(|generation| generation.bytes()).sum();
+            // With the next one, writers would be held up as soon as they are let in.
+            if bytes + self.sizes.frozen_at(waiting.len()) > self.sizes.debt_hard {
                 self.merge()?;
             }
         }
@@ -120,7 +133,8 @@ impl Loading<'_> {
     }
 
     fn rotate(&mut self) {
-        let fresh = Generation::new(self.sizes.generation_bytes, self.budget.clone());
+        let bytes = self.sizes.frozen_at(self.view.frozen().len() + 1);
+        let fresh = Generation::new(bytes, self.budget.clone());
         self.view = Arc::new(self.view.rotated(Arc::new(fresh)));
         self.frozen_to = self.last;
     }

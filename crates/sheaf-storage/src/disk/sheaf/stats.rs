@@ -68,6 +68,7 @@ impl Shared {
             pages_read: tree.pages_read,
             pages_hit: tree.hits,
             pages_evicted: tree.evicted,
+            pages_written: tree.pages_written,
             memory: Some(self.memory()),
         }
     }

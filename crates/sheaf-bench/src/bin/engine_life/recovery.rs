@@ -1,0 +1,174 @@
+//! Opening after a crash, by what the log has to be replayed: new values, values replaced as a whole, and values that are
+//! logged as what changed in them, which are made of those in the tree.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheaf_bench::engines::{Result, mixed};
+use sheaf_bench::measure::{process_cpu, process_io};
+use sheaf_storage::{Durability, Prior, SheafEngine, SheafOptions, StorageEngine, WriteBatch};
+
+use super::{Options, RECORDS, change, key, load, open, value};
+
+/// In the tree before the crash.
+const KEYS: u64 = 1_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Inserts,
+    Whole,
+    Changes,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Inserts => "inserts",
+            Kind::Whole => "whole",
+            Kind::Changes => "changes",
+        }
+    }
+
+    fn write(self, engine: &SheafEngine, n: u64, bytes: usize) -> Result<()> {
+        let number = mixed(n) % KEYS;
+        let (number, prior) = match self {
+            // Each is new, and they come in no order.
+            Kind::Inserts => (
+                KEYS + n.wrapping_mul(0x9e37_79b1) % (1 << 32),
+                Prior::Absent,
+            ),
+            // As a server writes: it has read what was there.
+            Kind::Whole => {
+                let value_len = bytes as u32;
+                (number, Prior::Present { value_len })
+            }
+            Kind::Changes => return change(engine, number, n),
+        };
+        let mut batch = WriteBatch::new();
+        batch.put_with(RECORDS, &key(number), value(number, n + 1, bytes), prior);
+        engine.apply(batch, Durability::Buffered)?;
+        Ok(())
+    }
+}
+
+pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
+    let bytes = options.value_bytes.unwrap_or(500);
+    println!(
+        "opened with a budget of {} MB, {KEYS} values of {bytes} bytes in the tree:",
+        options.cache_bytes >> 20
+    );
+    println!(
+        "{:>8} {:>8} {:>10} {:>6} {:>10} {:>10} {:>8} {:>12} {:>12}",
+        "kind",
+        "log, MB",
+        "batches",
+        "files",
+        "open, ms",
+        "CPU, ms",
+        "µs each",
+        "read, MB",
+        "written, MB"
+    );
+    for kind in [Kind::Inserts, Kind::Whole, Kind::Changes] {
+        for &mb in sizes {
+            measure(options, kind, mb << 20, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Result<()> {
+    /// More is not held in generations until the crash.
+    const MEMTABLE_MAX: u64 = 3 << 30;
+    let folder = tempfile::tempdir_in(&options.folder)?;
+    // Nothing goes into the tree after the start, whatever the budget that it is opened with afterwards.
+    let engine = SheafEngine::open(
+        folder.path(),
+        SheafOptions {
+            cache_bytes: 16 << 30,
+            generation_bytes: Some(2 * MEMTABLE_MAX),
+            checkpoint_interval: Duration::from_secs(3600),
+            ..SheafOptions::default()
+        },
+    )?;
+    load(&engine, KEYS, bytes)?;
+    engine.checkpoint()?;
+    let before = engine.stats();
+    let mut n = 0;
+    loop {
+        let stats = engine.stats();
+        if stats.checkpoints > before.checkpoints || stats.memtable_bytes > MEMTABLE_MAX {
+            println!(
+                "{:>8} {:>8} more than memory holds",
+                kind.name(),
+                log_bytes >> 20
+            );
+            engine.close()?;
+            return Ok(());
+        }
+        if stats.log_bytes - before.log_bytes >= log_bytes {
+            break;
+        }
+        for _ in 0..100 {
+            kind.write(&engine, n, bytes)?;
+            n += 1;
+        }
+    }
+    engine.sync()?;
+    for cold in [false, true] {
+        let crashed = crash(options, folder.path())?;
+        look_through(crashed.path(), cold)?;
+        let (start, cpu, io) = (Instant::now(), process_cpu(), process_io());
+        let again: Arc<SheafEngine> = open(options, crashed.path())?;
+        let (took, cpu, io_after) = (start.elapsed(), process_cpu() - cpu, process_io());
+        let recovery = again.recovery();
+        println!(
+            "{:>8} {:>8.0} {:>10} {:>6} {:>10.0} {:>10.0} {:>8.2} {:>12.1} {:>12.1}",
+            kind.name(),
+            recovery.log_bytes as f64 / (1 << 20) as f64,
+            recovery.batches,
+            if cold { "cold" } else { "warm" },
+            took.as_secs_f64() * 1e3,
+            cpu.as_secs_f64() * 1e3,
+            took.as_secs_f64() * 1e6 / recovery.batches as f64,
+            (io_after.bytes_from_disk - io.bytes_from_disk) as f64 / 1e6,
+            (io_after.bytes_written - io.bytes_written) as f64 / 1e6,
+        );
+        again.close()?;
+    }
+    engine.close()?;
+    Ok(())
+}
+
+/// A copy of the files while they are open is what a crash leaves.
+fn crash(options: &Options, folder: &Path) -> Result<tempfile::TempDir> {
+    let crashed = tempfile::tempdir_in(&options.folder)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        fs::copy(entry.path(), crashed.path().join(entry.file_name()))?;
+    }
+    Ok(crashed)
+}
+
+/// Puts the files on disk and, with `cold`, out of the system's memory, else all of them into it.
+fn look_through(folder: &Path, cold: bool) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let file = File::open(&path)?;
+        file.sync_all()?;
+        if cold {
+            // SAFETY: the call has no arguments in memory.
+            let refused =
+                unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+            if refused != 0 {
+                return Err(std::io::Error::from_raw_os_error(refused).into());
+            }
+        } else {
+            std::io::copy(&mut &file, &mut std::io::sink())?;
+        }
+    }
+    Ok(())
+}

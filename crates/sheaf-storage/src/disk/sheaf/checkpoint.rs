@@ -11,8 +11,8 @@
 //! - The tree's sequence says what it holds: every batch up to it and none beyond. Replay begins after it, so
 //!   a checkpoint that a crash cut short is only done again.
 //! - The log is trimmed after the roots are durable, never before.
-//! - A checkpoint that fails for want of space has changed nothing, and is tried again. After any other
-//!   failure of the tree's file nothing is written any more.
+//! - A checkpoint that fails for want of space, or because a page could not be read, has changed nothing, and is tried
+//!   again. After any other failure of the tree's file nothing is written any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -346,11 +346,13 @@ impl Shared {
     }
 }
 
-/// Whether the engine goes on after a checkpoint has failed like this.
+/// Whether the engine goes on after a checkpoint has failed like this. `Io` is a read's: of a write or a sync that fails
+/// the tree refuses all that come after.
 fn is_passing(error: &StorageError) -> bool {
     matches!(
         error,
         StorageError::NoSpace { .. }
+            | StorageError::Io { .. }
             | StorageError::NoSuchTable(_)
             | StorageError::Closed
             | StorageError::ReadOnly { .. }

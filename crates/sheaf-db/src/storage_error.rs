@@ -13,11 +13,13 @@ pub fn coded(error: StorageError) -> Error {
         StorageError::WriteConflict => ErrorCode::WRITE_CONFLICT,
         StorageError::LockTimeout { .. } => ErrorCode::LOCK_TIMEOUT,
         StorageError::Corrupt { .. } => ErrorCode::DATA_CORRUPTION_DETECTED,
-        StorageError::NoSpace { .. } => ErrorCode::OUT_OF_DISK_SPACE,
+        // Also where the engine writes no more for it: what is to be done is the same.
+        full if full.is_full() => ErrorCode::OUT_OF_DISK_SPACE,
         StorageError::Io { .. } => ErrorCode::OPERATION_FAILED,
         StorageError::ReadOnly { .. } => ErrorCode::OPERATION_FAILED,
         StorageError::NewerFormat { .. } => ErrorCode::MUST_UPGRADE,
         StorageError::WrongFormat { .. } => ErrorCode::UNSUPPORTED_FORMAT,
+        StorageError::Unfinished { .. } => ErrorCode::OPERATION_INCOMPLETE,
         StorageError::InUse { .. } => ErrorCode::DB_PATH_IN_USE,
         // The table was dropped under an operation that had seen it in the catalog.
         StorageError::NoSuchTable(_) => ErrorCode::QUERY_PLAN_KILLED,
@@ -71,6 +73,14 @@ mod tests {
     use super::*;
     use sheaf_storage::TableId;
 
+    fn io_failure(kind: io::ErrorKind) -> StorageError {
+        StorageError::Io {
+            context: "write a file".into(),
+            kind,
+            message: "it failed".into(),
+        }
+    }
+
     #[test]
     fn codes() {
         for (error, code) in [
@@ -79,6 +89,13 @@ mod tests {
             (StorageError::NoSuchTable(TableId(7)), 175),
             (StorageError::Closed, 91),
             (StorageError::TableExists(TableId(7)), 1),
+            (io_failure(io::ErrorKind::Other), 96),
+            (io_failure(io::ErrorKind::Other).as_read_only(), 96),
+            (io_failure(io::ErrorKind::StorageFull), 14031),
+            (
+                io_failure(io::ErrorKind::QuotaExceeded).as_read_only(),
+                14031,
+            ),
         ] {
             let told = coded(error);
             assert_eq!(told.code().0, code, "{told}");

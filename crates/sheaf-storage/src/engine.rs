@@ -128,10 +128,12 @@ pub trait StorageEngine: Send + Sync + 'static {
     fn tables(&self) -> Result<Vec<TableId>>;
 
     /// Copies the newest state into a folder that is empty or does not exist, while the engine goes on. What is
-    /// there then opens as any engine's files do. Answers how many bytes were written.
+    /// there then opens as any engine's files do. Answers how many bytes were written. `go_on` is asked now and then;
+    /// where it answers no, the backup ends with `Closed`. One that fails leaves an empty folder; one that the process
+    /// does not live to end leaves files that do not open (`Unfinished`).
     /// Errors: `Unsupported`, `Io`, `NoSpace`, `Corrupt`, `Closed`.
-    fn backup(&self, to: &Path) -> Result<u64> {
-        let _ = to;
+    fn backup(&self, to: &Path, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        let _ = (to, go_on);
         Err(StorageError::Unsupported {
             what: format!("a backup by the {} engine", self.name()),
         })
@@ -279,6 +281,8 @@ pub struct EngineStats {
     pub stalls: u64,
     /// See `stalls`.
     pub stalled_micros: u64,
+    /// Why no writes are taken any more (`ReadOnly`); `None` while they are.
+    pub refuses_writes: Option<String>,
     /// Pages read from the file, found in the cache, and evicted from it.
     pub pages_read: u64,
     /// See `pages_read`.

@@ -57,6 +57,8 @@ pub enum StorageError {
     ReadOnly {
         /// The first failure, which caused it.
         why: String,
+        /// Whether that was for want of space.
+        is_full: bool,
     },
     /// The file was written by a newer version of this program.
     NewerFormat {
@@ -69,6 +71,11 @@ pub enum StorageError {
     WrongFormat {
         /// What was found instead.
         detail: String,
+    },
+    /// The folder holds a backup that was not brought to its end: part of the data, and nobody knows which.
+    Unfinished {
+        /// The folder.
+        folder: String,
     },
     /// The file is open in another process.
     InUse {
@@ -108,13 +115,29 @@ impl StorageError {
         matches!(self, StorageError::WriteConflict)
     }
 
+    /// The state that this failure, if it is final, leaves the engine in.
+    pub fn as_read_only(&self) -> StorageError {
+        StorageError::ReadOnly {
+            why: self.to_string(),
+            is_full: self.is_full(),
+        }
+    }
+
+    /// Whether the cause is a full disk, whatever became of the engine.
+    pub fn is_full(&self) -> bool {
+        match self {
+            StorageError::NoSpace { .. } => true,
+            StorageError::Io { kind, .. } => is_full(*kind),
+            StorageError::ReadOnly { is_full, .. } => *is_full,
+            _ => false,
+        }
+    }
+
     /// An I/O error with what was being done; a full disk or file becomes [`StorageError::NoSpace`].
     pub fn io(context: impl Into<String>, error: &io::Error) -> StorageError {
         let context = context.into();
         match error.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => StorageError::NoSpace { context },
+            kind if is_full(kind) => StorageError::NoSpace { context },
             kind => StorageError::Io {
                 context,
                 kind,
@@ -122,6 +145,13 @@ impl StorageError {
             },
         }
     }
+}
+
+fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
 impl fmt::Display for StorageError {
@@ -147,7 +177,7 @@ impl fmt::Display for StorageError {
                     "{context}: no space left; free disk space or raise the quota"
                 )
             }
-            StorageError::ReadOnly { why } => write!(
+            StorageError::ReadOnly { why, .. } => write!(
                 f,
                 "the storage engine refuses writes since an earlier failure ({why}); remove the \
                  cause and restart"
@@ -160,6 +190,11 @@ impl fmt::Display for StorageError {
             StorageError::WrongFormat { detail } => {
                 write!(f, "not a data file of this engine: {detail}")
             }
+            StorageError::Unfinished { folder } => write!(
+                f,
+                "{folder} holds a backup that was not finished and is not whole; make it anew, in an \
+                 empty folder"
+            ),
             StorageError::InUse { file } => {
                 write!(
                     f,

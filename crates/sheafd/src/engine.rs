@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheaf_bson::Error;
+use sheaf_bson::{Error, ErrorCode};
 use sheaf_db::index::build::{RebuiltCollection, make_missing_tables};
 use sheaf_db::storage_error::coded;
 use sheaf_db::{Db, DbOptions, Events, OpContext};
 use sheaf_storage::files::{DiskFolder, Folder};
 use sheaf_storage::{
-    MemoryEngine, RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine, repair,
-    verify_files,
+    MemoryEngine, RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine, StorageError,
+    repair, verify_files,
 };
 
 use crate::config::{Maintenance, Settings};
@@ -189,6 +189,47 @@ fn cache_for(memory: u64) -> u64 {
     usual.min(memory / 2)
 }
 
+/// Copies all that the engine has into a folder that is empty or does not exist; a server started on it has what was
+/// there at one moment. Answers how many bytes were written. `go_on` is asked now and then whether to. On an error the
+/// folder is left empty.
+///
+/// Errors: `CannotBackup`, `CommandNotSupported`, `OutOfDiskSpace`, those of reading and writing.
+pub fn backup(
+    engine: &dyn StorageEngine,
+    folder: &Path,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<u64, Error> {
+    let cannot = |error: std::io::Error| {
+        let context = format!("back up to {}", folder.display());
+        match StorageError::io(context, &error) {
+            full @ StorageError::NoSpace { .. } => coded(full),
+            other => Error::new(ErrorCode::CANNOT_BACKUP, other.to_string()),
+        }
+    };
+    DiskFolder::open(folder).map_err(cannot)?;
+    if std::fs::read_dir(folder).map_err(cannot)?.next().is_some() {
+        return Err(Error::new(
+            ErrorCode::CANNOT_BACKUP,
+            format!(
+                "the folder {} is not empty: name one that is, or one that does not exist",
+                folder.display()
+            ),
+        ));
+    }
+    let data = folder.join(SHEAF_FOLDER);
+    engine.backup(&data, go_on).map_err(|error| {
+        // Empty by now; where it is not, it says itself that it is not whole.
+        let _ = std::fs::remove_dir(&data);
+        match error {
+            StorageError::Unsupported { what } => Error::new(
+                ErrorCode::COMMAND_NOT_SUPPORTED,
+                format!("not supported: {what}"),
+            ),
+            error => coded(error),
+        }
+    })
+}
+
 /// Verifies or repairs the files of a server that does not run. Answers whether they are whole now.
 ///
 /// Errors: the files cannot be read at all, the engine cannot do this.
@@ -320,8 +361,7 @@ fn repair_into(
     settings: &Settings,
     log: &Log,
 ) -> Result<PathBuf, Error> {
-    let failed =
-        |what: &str, error: std::io::Error| coded(sheaf_storage::StorageError::io(what, &error));
+    let failed = |what: &str, error: std::io::Error| coded(StorageError::io(what, &error));
     let repaired = data.join(REPAIRED_FOLDER);
     // Of a repair that was cut short.
     if repaired.exists() {
@@ -364,7 +404,7 @@ fn repair_into(
 fn open_folder(path: &Path) -> Result<DiskFolder, Error> {
     DiskFolder::open(path).map_err(|error| {
         let context = format!("open {}", path.display());
-        coded(sheaf_storage::StorageError::io(context, &error))
+        coded(StorageError::io(context, &error))
     })
 }
 

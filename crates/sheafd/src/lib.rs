@@ -15,6 +15,7 @@ pub mod repl;
 pub mod server;
 pub mod session;
 pub mod startup;
+pub mod storage_monitor;
 pub mod ttl_monitor;
 pub mod vector_monitor;
 

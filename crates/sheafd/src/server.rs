@@ -24,6 +24,7 @@ use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_i
 use crate::session::operations::{OperationSlot, OperationTable};
 use crate::session::snapshots::SnapshotWindow;
 use crate::startup::Startup;
+use crate::storage_monitor;
 use crate::ttl_monitor::TtlMonitor;
 use crate::vector_monitor::VectorMonitor;
 
@@ -151,6 +152,7 @@ impl Server {
         TtlMonitor::start(&server)?;
         VectorMonitor::start(&server)?;
         memory_monitor::start(&server)?;
+        storage_monitor::start(&server)?;
         disconnects::watch(&server)?;
         Ok(server)
     }
@@ -395,12 +397,13 @@ impl Service for CommandService {
         self.0.vectors.stop();
     }
 
-    fn close(&self) {
+    fn close(&self) -> bool {
         let server = &self.0;
         server.cursors.kill_where(|_, _| true);
         server.ttl.stop();
         server.vectors.stop();
-        if let Err(error) = server.db.close() {
+        let closed = server.db.close();
+        if let Err(error) = &closed {
             server.log.error(
                 Component::Storage,
                 9_000_030,
@@ -410,6 +413,7 @@ impl Service for CommandService {
                 },
             );
         }
+        closed.is_ok()
     }
 }
 

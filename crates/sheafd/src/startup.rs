@@ -113,9 +113,12 @@ fn start_and_wait(
     };
 
     let exit = serve(&startup, Arc::clone(&service), readiness);
-    service.close();
+    let at_rest = service.close();
     drop(lock);
-    exit
+    match exit {
+        Exit::Clean if !at_rest => Exit::Unclean,
+        exit => exit,
+    }
 }
 
 /// Listens, waits for the wish to stop, and ends all connections.

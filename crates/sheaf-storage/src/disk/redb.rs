@@ -115,7 +115,7 @@ struct Shared {
     /// Whether requests were waiting when it ended.
     company: AtomicBool,
     /// Why the engine writes no more.
-    failed: Mutex<Option<String>>,
+    failed: Mutex<Option<StorageError>>,
     space: Option<SpaceProbe>,
     reserve_bytes: u64,
     io: Arc<IoCounters>,
@@ -235,8 +235,8 @@ impl Shared {
             return Err(StorageError::Closed);
         };
         let _writing = self.writing.lock();
-        if let Some(why) = &*self.failed.lock() {
-            return Err(StorageError::ReadOnly { why: why.clone() });
+        if let Some(error) = &*self.failed.lock() {
+            return Err(error.as_read_only());
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| write(db)));
         let outcome = outcome.unwrap_or_else(|_| Err(internal_failure("write")));
@@ -245,7 +245,7 @@ impl Shared {
             let applied = self.applied.load(Ordering::Acquire);
             self.begun.store(applied, Ordering::Release);
             if !leaves_redb_usable(error) {
-                *self.failed.lock() = Some(error.to_string());
+                *self.failed.lock() = Some(error.clone());
             }
         }
         outcome
@@ -331,6 +331,7 @@ impl StorageEngine for RedbEngine {
             file_bytes: Some(io.file_bytes.load(Ordering::Relaxed)),
             open_snapshots,
             oldest_snapshot_age,
+            refuses_writes: self.shared.failed.lock().as_ref().map(ToString::to_string),
             ..self.shared.counters.lock().clone()
         }
     }

@@ -175,8 +175,8 @@ impl SheafEngine {
     }
 
     /// Copies the newest state into an empty folder. See [`StorageEngine::backup`].
-    pub fn backup_in(&self, to: Arc<dyn Folder>) -> Result<u64> {
-        self.shared.backup(to)
+    pub fn backup_in(&self, to: Arc<dyn Folder>, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        self.shared.backup(to, go_on)
     }
 
     /// Opens or creates the engine's files in anything that behaves like a folder.
@@ -347,10 +347,10 @@ impl StorageEngine for SheafEngine {
         Ok(view.tables(visible))
     }
 
-    fn backup(&self, to: &Path) -> Result<u64> {
+    fn backup(&self, to: &Path, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         let folder = DiskFolder::open(to)
             .map_err(|error| StorageError::io(format!("open {}", to.display()), &error))?;
-        self.shared.backup(Arc::new(folder))
+        self.shared.backup(Arc::new(folder), go_on)
     }
 
     fn compact(&self) -> Result<u64> {

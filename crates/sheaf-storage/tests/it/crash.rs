@@ -228,7 +228,7 @@ fn a_failed_write_or_sync_ends_writing_and_loses_nothing_durable() {
         let mut batch = WriteBatch::new();
         batch.put(TableId::CATALOG, b"k", "v");
         match engine.apply(batch, Durability::Buffered) {
-            Err(StorageError::ReadOnly { why }) => assert_eq!(why, error.to_string()),
+            Err(StorageError::ReadOnly { why, .. }) => assert_eq!(why, error.to_string()),
             other => panic!("event {at}: {other:?}"),
         }
         assert!(matches!(

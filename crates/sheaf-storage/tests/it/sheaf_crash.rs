@@ -140,7 +140,7 @@ fn fail_at_every_event(fault: &dyn Fn(u64) -> Fault) {
             let found = dump(&*engine.snapshot().unwrap(), TABLES);
             let expected = &states[visible..(visible + 2).min(states.len())];
             assert!(expected.contains(&found), "event {at}: {error:?}");
-            if let Err(StorageError::ReadOnly { why }) = engine.checkpoint() {
+            if let Err(StorageError::ReadOnly { why, .. }) = engine.checkpoint() {
                 assert!(
                     why.contains("injected") || why.contains("no space"),
                     "{why}"

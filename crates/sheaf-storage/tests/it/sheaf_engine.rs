@@ -1,12 +1,13 @@
 //! Our own engine by itself: what is durable when, checkpoints beside writers, limits, backup, repair.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use sheaf_storage::fault::{FaultFolder, Remains};
+use sheaf_storage::fault::{Fault, FaultFolder, Remains};
 use sheaf_storage::files::Folder;
 use sheaf_storage::*;
 
@@ -483,7 +484,9 @@ fn a_backup_of_a_running_engine_opens_by_itself() {
         while engine.table_stats(T).unwrap().entries < 500 {
             thread::yield_now();
         }
-        let bytes = engine.backup_in(Arc::new(copy.clone())).unwrap();
+        let bytes = engine
+            .backup_in(Arc::new(copy.clone()), &mut || true)
+            .unwrap();
         assert!(bytes > 100_000, "{bytes}");
         stop.store(true, Ordering::Relaxed);
     });
@@ -495,8 +498,101 @@ fn a_backup_of_a_running_engine_opens_by_itself() {
     assert_eq!(opened.verify(&mut |_| {}), Ok(vec![]));
     put(&opened, b"and it goes on", Durability::Synced);
     // A folder that holds something is left as it is.
-    let again = engine.backup_in(Arc::new(found));
+    let again = engine.backup_in(Arc::new(found), &mut || true);
     assert!(matches!(again, Err(StorageError::Io { .. })), "{again:?}");
+}
+
+/// Whatever fails while a backup is made, and wherever it is cut short: what is left is nothing, a whole backup, or files
+/// that do not open.
+#[test]
+fn half_a_backup_is_never_taken_for_a_whole_one() {
+    let folder = FaultFolder::default();
+    let engine = with_tables(&folder, NEVER);
+    for n in 0_u32..400 {
+        put(&*engine, &n.to_be_bytes(), Durability::Buffered);
+    }
+    let expected = dump(&*engine.snapshot().unwrap(), [T, U]);
+    let events = {
+        let copy = FaultFolder::default();
+        engine
+            .backup_in(Arc::new(copy.clone()), &mut || true)
+            .unwrap();
+        copy.events()
+    };
+    assert!(events > 12, "{events}");
+    let mut unfinished = 0;
+    for at in 0..events {
+        let kind = ErrorKind::Other;
+        for fault in [
+            Fault::Crash { at },
+            Fault::Error { at, kind },
+            Fault::ShortWrite { at, kind },
+            Fault::ErrorsFrom { at, kind },
+        ] {
+            let copy = FaultFolder::default();
+            copy.set_fault(Some(fault));
+            let made = engine.backup_in(Arc::new(copy.clone()), &mut || true);
+            if matches!(fault, Fault::Error { .. }) && made.is_err() {
+                assert_eq!(copy.list().unwrap(), [""; 0], "{fault:?}");
+            }
+            for remains in [Remains::Nothing, Remains::All, Remains::Some { seed: at }] {
+                let found = copy.after_crash(remains);
+                if found.list().unwrap().is_empty() {
+                    assert!(made.is_err());
+                    continue;
+                }
+                match small_sheaf(&found, NEVER) {
+                    Ok(opened) => {
+                        assert_eq!(dump(&*opened.snapshot().unwrap(), [T, U]), expected);
+                    }
+                    Err(error) => {
+                        assert!(made.is_err(), "{fault:?}, {remains:?}: {error}");
+                        let is_told = matches!(error, StorageError::Unfinished { .. });
+                        assert!(is_told, "{fault:?}, {remains:?}: {error}");
+                        let folder: Arc<dyn Folder> = Arc::new(found);
+                        let verified = verify_files(&folder, &mut |_| {});
+                        assert_eq!(verified, Err(error));
+                        unfinished += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(unfinished > 20, "{unfinished}");
+    // One that is told to end leaves nothing, and takes nothing with it.
+    let copy = FaultFolder::default();
+    let ended = engine.backup_in(Arc::new(copy.clone()), &mut || false);
+    assert_eq!(ended, Err(StorageError::Closed));
+    assert_eq!(copy.list().unwrap(), [""; 0]);
+    put(&*engine, b"and it goes on", Durability::Synced);
+}
+
+/// What an engine that writes no more has taken in, and its tree has not, is in its backup.
+#[test]
+fn an_engine_that_writes_no_more_is_backed_up_whole() {
+    let folder = FaultFolder::default();
+    let engine = with_tables(&folder, NEVER);
+    put(&*engine, b"in the tree", Durability::Synced);
+    engine.checkpoint().unwrap();
+    put(&*engine, b"in the log", Durability::Synced);
+    let kind = ErrorKind::Other;
+    let at = folder.events() + 1;
+    folder.set_fault(Some(Fault::Error { at, kind }));
+    let mut batch = WriteBatch::new();
+    batch.put(T, b"in doubt", "x");
+    let failed = engine.apply(batch, Durability::Synced);
+    assert!(matches!(failed, Err(StorageError::Io { .. })), "{failed:?}");
+    assert!(engine.stats().refuses_writes.is_some());
+    let copy = FaultFolder::default();
+    engine
+        .backup_in(Arc::new(copy.clone()), &mut || true)
+        .unwrap();
+    let opened = small_sheaf(&copy.after_crash(Remains::Nothing), NEVER).unwrap();
+    assert_eq!(
+        dump(&*opened.snapshot().unwrap(), [T, U]),
+        dump(&*engine.snapshot().unwrap(), [T, U])
+    );
+    put(&opened, b"and it goes on", Durability::Synced);
 }
 
 fn contents(folder: &FaultFolder) -> BTreeMap<String, Vec<u8>> {

@@ -352,7 +352,17 @@ fn run(folder: Arc<dyn Folder>, reading: PageReading, cache: u64, acts: Vec<Act>
     }
     verified(&file);
     let copy: Arc<dyn Folder> = Arc::new(FaultFolder::default());
-    file.backup(&file.roots(), &copy, "copy").unwrap();
+    let roots = file.roots();
+    TreeFile::copy_tables(
+        &copy,
+        "copy",
+        MemoryBudget::new(1 << 20),
+        roots.sequence(),
+        &roots.table_options(),
+        &mut |table, sink| roots.copy_table(table, sink),
+    )
+    .unwrap();
+    drop(roots);
     let copy = TreeFile::open(&copy, "copy", options(PageReading::Cached, 1 << 20)).unwrap();
     assert_eq!(copy.roots().sequence(), file.roots().sequence());
     check(&copy.roots(), &committed);

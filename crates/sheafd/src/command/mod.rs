@@ -25,6 +25,7 @@ pub mod context;
 mod convert_to_capped;
 mod count;
 mod create;
+mod create_backup;
 mod create_indexes;
 mod current_op;
 mod db_hash;

@@ -252,6 +252,9 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     if let Some(age) = stats.oldest_snapshot_age {
         out.append("oldestSnapshotAgeMillis", age.as_millis() as i64);
     }
+    if let Some(why) = &stats.refuses_writes {
+        out.append("refusesWrites", why.as_str());
+    }
     out.end();
 }
 

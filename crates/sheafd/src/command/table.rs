@@ -5,13 +5,14 @@ use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
     aggregate, build_info, bulk_write, clone_collection_as_capped, coll_mod, coll_stats, compact,
-    conn_pool_stats, connection_status, convert_to_capped, count, create, create_indexes,
-    current_op, db_hash, db_stats, delete, distinct, drop, drop_database, drop_indexes, explain,
-    find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more, get_parameter, hello,
-    host_info, insert, kill_cursors, kill_op, list_collections, list_commands, list_databases,
-    list_indexes, log_rotate, logout, ping, plan_cache_clear, plan_cache_filters, profile,
-    rename_collection, repl_set, rw_concern, search_indexes, server_status, sessions,
-    set_parameter, shutdown, top, transaction, update, validate, whatsmyuri,
+    conn_pool_stats, connection_status, convert_to_capped, count, create, create_backup,
+    create_indexes, current_op, db_hash, db_stats, delete, distinct, drop, drop_database,
+    drop_indexes, explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more,
+    get_parameter, hello, host_info, insert, kill_cursors, kill_op, list_collections,
+    list_commands, list_databases, list_indexes, log_rotate, logout, ping, plan_cache_clear,
+    plan_cache_filters, profile, rename_collection, repl_set, rw_concern, search_indexes,
+    server_status, sessions, set_parameter, shutdown, top, transaction, update, validate,
+    whatsmyuri,
 };
 use sheaf_bson::{DocBuilder, Error};
 
@@ -230,6 +231,13 @@ pub static COMMANDS: &[Command] = &[
         compact::run,
         Differs("gives back what all collections have left free, for they share a file"),
         "gives free disk space back",
+    ),
+    on_admin(
+        "createBackup",
+        Admin,
+        create_backup::run,
+        Differs("ours: Percona Server for MongoDB has it, with more places to put the copy"),
+        "copies everything into a folder",
     ),
     on_any(
         "planCacheClear",

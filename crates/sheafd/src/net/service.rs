@@ -19,8 +19,10 @@ pub trait Service: Send + Sync {
     /// replies still reach their clients.
     fn interrupt(&self) {}
 
-    /// No connection is left: the data comes to rest. Called once, last.
-    fn close(&self) {}
+    /// No connection is left: the data comes to rest. Called once, last. Answers whether all of it did.
+    fn close(&self) -> bool {
+        true
+    }
 }
 
 /// The state of one connection. Dropped when the connection is gone, however

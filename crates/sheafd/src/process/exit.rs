@@ -11,6 +11,8 @@ pub enum Exit {
     Failure,
     /// The options are wrong.
     BadOptions,
+    /// As asked, but the data could not be brought to rest: what was not yet on disk may be lost.
+    Unclean,
     /// We cannot listen where we should.
     NetError,
     /// The server cannot run: the folder is in use, the data cannot be opened.
@@ -24,6 +26,7 @@ impl Exit {
             Exit::Clean => 0,
             Exit::Failure => 1,
             Exit::BadOptions => 2,
+            Exit::Unclean => 14,
             Exit::NetError => 48,
             Exit::Uncaught => 100,
         }

@@ -18,8 +18,8 @@
 //!
 //! - Sequences have no gaps. A segment's first sequence follows the last of the one before it.
 //! - Nothing is written to a segment before the one before it is synced: only the last may have a torn end.
-//! - A process that opens the log begins a new segment. What an earlier one may have left torn is not
-//!   written over, and the new segment's head says where it ended.
+//! - A process that opens the log begins a new segment. What an earlier one may have left torn gets no record over it:
+//!   the new segment's head says where it ended, and a note there that the log goes on.
 
 mod delta;
 mod record;
@@ -398,12 +398,17 @@ impl<S> Log<S> {
             return Ok(());
         }
         let failure = self.failure.lock();
-        Err(StorageError::ReadOnly {
-            why: failure
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
+        Err(match &*failure {
+            Some(error) => error.as_read_only(),
+            None => StorageError::Closed,
         })
+    }
+
+    /// Why nothing is appended any more, if that is so.
+    pub(super) fn failure(&self) -> Option<String> {
+        let failed = self.failed.load(Ordering::Acquire);
+        let failure = failed.then(|| self.failure.lock());
+        failure?.as_ref().map(ToString::to_string)
     }
 
     /// Ends all appending, for this reason unless there was one before.
@@ -502,11 +507,9 @@ impl<S> Log<S> {
             version: segment::VERSION,
         };
         start_segment(&*self.folder, &spare, &name, head)?;
-        self.counters.syncs.fetch_add(2, Ordering::Relaxed);
-        // The segment that ends says that the log goes on: should the next one be gone, somebody took it. Nobody
-        // relies on it, so its failure is none.
-        let on = Header::mark(self.log_id.wrapping_add(tail.number), first_seq);
-        let _ = tail.file.write_at(tail.position, &on.to_bytes());
+        self.counters.syncs.fetch_add(3, Ordering::Relaxed);
+        let identity = self.log_id.wrapping_add(tail.number);
+        goes_on(&*tail.file, tail.position, identity, first_seq);
         tail.older.push(Segment {
             number: tail.number,
             first_seq: tail.first_seq,
@@ -670,6 +673,13 @@ fn fatal(context: String, error: &io::Error) -> StorageError {
 /// Whether this is the name of a segment.
 pub(super) fn is_segment(name: &str) -> bool {
     segment::segment_number(name).is_some()
+}
+
+/// Notes behind the last record of a segment that the log goes on in the next one, whose head is on disk: should that be
+/// gone, somebody took it. Nobody relies on the note, so its failure is none; what else is in the segment is on disk.
+fn goes_on(file: &dyn File, at: u64, identity: u64, first_seq: u64) {
+    let mark = Header::mark(identity, first_seq).to_bytes();
+    let _ = file.write_at(at, &mark).and_then(|()| file.sync());
 }
 
 /// Gives a spare its name and head as a segment. Its content is not touched before its new name is durable.

@@ -35,6 +35,8 @@ use crate::error::{Result, StorageError};
 
 /// The tree's file.
 pub(super) const TREE: &str = "tree";
+/// In a folder that a backup is being made in: what else is there is not whole.
+pub(super) const UNFINISHED: &str = "backup.unfinished";
 /// The largest generation that is chosen by itself, and the smallest that makes sense.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
@@ -167,6 +169,9 @@ fn open_tree(
     let names = folder
         .list()
         .map_err(|error| StorageError::io("list the data folder", &error))?;
+    if names.iter().any(|name| name == UNFINISHED) {
+        return Err(unfinished(folder));
+    }
     let tree = if names.iter().any(|name| name == TREE) {
         TreeFile::open(folder, TREE, tree_options)?
     } else if names.iter().any(|name| is_segment(name)) {
@@ -190,6 +195,14 @@ fn open_tree(
         writer.commit(0)?;
     }
     Ok(tree)
+}
+
+/// A folder with [`UNFINISHED`] in it.
+pub(super) fn unfinished(folder: &Arc<dyn Folder>) -> StorageError {
+    let path = folder.path().map(|path| path.display().to_string());
+    StorageError::Unfinished {
+        folder: path.unwrap_or_else(|| "the folder".into()),
+    }
 }
 
 /// Errors: `Corrupt` for a tree that has had a log, of which there is nothing.

@@ -15,7 +15,7 @@ use super::backup::verify_tree;
 use super::budget::MemoryBudget;
 use super::files::Folder;
 use super::log::{KeyDelta, Record, Replay, baseless};
-use super::open::{TREE, check_never_begun};
+use super::open::{TREE, UNFINISHED, check_never_begun, unfinished};
 use super::tree::{self, PageReading, Roots, TreeFile, TreeOptions};
 use super::view::Base;
 use super::{SheafEngine, SheafOptions};
@@ -78,6 +78,12 @@ pub fn verify_files(
         reading: PageReading::Cached,
         budget: MemoryBudget::new(64 << 20),
     };
+    let names = folder
+        .list()
+        .map_err(|error| StorageError::io("list the data folder", &error))?;
+    if names.iter().any(|name| name == UNFINISHED) {
+        return Err(unfinished(folder));
+    }
     let mut findings = Vec::new();
     let tree_seq = match TreeFile::open(folder, TREE, options) {
         Ok(tree) => {

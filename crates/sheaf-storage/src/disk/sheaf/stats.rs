@@ -52,6 +52,7 @@ impl Shared {
             cache_bytes: Some(self.budget.used()),
             open_snapshots,
             oldest_snapshot_age,
+            refuses_writes: self.log.failure(),
             generations: generations().count() as u64,
             versions: generations().map(|g| g.versions()).sum(),
             memtable_bytes: generations().map(|g| g.bytes()).sum(),

@@ -45,6 +45,7 @@ mod verify;
 mod write;
 
 use self::cursor::Keep;
+pub use backup::Sink;
 pub use branch::Branch;
 pub use bulk::{BulkBuilder, Subtree};
 pub use cursor::TreeCursor;

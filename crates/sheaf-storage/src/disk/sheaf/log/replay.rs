@@ -364,12 +364,13 @@ impl Replay {
             version: segment::VERSION,
         };
         super::start_segment(&*folder, &spare, &name, head)?;
-        // As when one segment follows the other while the log is written; behind a torn end nothing is.
-        if let (Some(last), None) = (self.needed.last(), &self.replayed.torn) {
-            let on = Header::mark(self.log_id.wrapping_add(last.number), first_seq);
-            if let Ok(file) = folder.open(&segment::segment_name(last.number), false) {
-                let _ = file.write_at(last.bytes, &on.to_bytes());
-            }
+        // As when one segment follows the other while the log is written. Of a torn end it takes the place: nobody could
+        // read that any more, and it would hide that a segment which came after it is missing.
+        if let Some(last) = self.needed.last()
+            && let Ok(file) = folder.open(&segment::segment_name(last.number), false)
+        {
+            let identity = self.log_id.wrapping_add(last.number);
+            super::goes_on(&*file, last.bytes, identity, first_seq);
         }
         Ok(Log {
             folder,

@@ -82,7 +82,7 @@ pub(super) struct Store {
     map: RwLock<Option<Arc<Mapping>>>,
     checked: CheckedBits,
     /// The first write or sync that failed.
-    failed: Mutex<Option<String>>,
+    failed: Mutex<Option<StorageError>>,
 }
 
 impl Store {
@@ -122,7 +122,7 @@ impl Store {
     /// Refuses when a write or a sync has failed before.
     pub(super) fn check_writable(&self) -> Result<()> {
         match &*self.failed.lock() {
-            Some(why) => Err(StorageError::ReadOnly { why: why.clone() }),
+            Some(error) => Err(error.as_read_only()),
             None => Ok(()),
         }
     }
@@ -134,7 +134,7 @@ impl Store {
         let context = format!("{context} {}", self.name);
         let error = StorageError::io(context, error);
         if fatal || !matches!(error, StorageError::NoSpace { .. }) {
-            self.failed.lock().get_or_insert_with(|| error.to_string());
+            self.failed.lock().get_or_insert_with(|| error.clone());
         }
         error
     }

@@ -96,6 +96,50 @@ fn what_was_synced_is_read_again() {
     }
 }
 
+/// The newest segment goes, after the log went on in it: in a whole segment and behind a torn end alike.
+#[test]
+fn a_newest_segment_that_is_gone_is_missed() {
+    for torn in [false, true] {
+        let folder = FaultFolder::default();
+        let log = fill(&folder, 1, 10);
+        log.sync_to(10).unwrap();
+        if torn {
+            append(&log, 11).unwrap();
+            log.write().unwrap();
+        }
+        drop(log);
+        let first = segment::segment_name(1);
+        if torn {
+            let content = folder.content(&first).unwrap();
+            let at = content.iter().rposition(|byte| *byte != 0).unwrap();
+            let file = folder.open(&first, false).unwrap();
+            file.write_at(at as u64, &[!content[at]]).unwrap();
+        }
+        let replay = read(&folder, 0).unwrap();
+        assert_eq!(
+            (replay.replayed.last, replay.replayed.torn.is_some()),
+            (10, torn)
+        );
+        let log = replay.begin(small(), ()).unwrap();
+        append(&log, 11).unwrap();
+        log.sync_to(11).unwrap();
+        for remains in [Remains::Nothing, Remains::All] {
+            let found = folder.after_crash(remains);
+            assert_eq!(read(&found, 0).unwrap().replayed.last, 11);
+            let second = segment::segment_name(2);
+            found.remove(&second).unwrap();
+            for tree_seq in [0, 10] {
+                match read(&found, tree_seq).map(|replay| replay.replayed) {
+                    Err(StorageError::Corrupt { file, .. }) => assert_eq!(file, second),
+                    other => panic!("{torn}: {other:?}"),
+                }
+            }
+            // As a tree that has more than the log that is left.
+            assert!(read(&found, 11).is_err());
+        }
+    }
+}
+
 #[test]
 fn segments_go_when_the_tree_has_them_and_come_again() {
     let folder = FaultFolder::default();
@@ -181,6 +225,7 @@ fn a_failed_write_or_sync_ends_appending() {
     assert!(matches!(error, StorageError::Io { .. }), "{error:?}");
     let refused = StorageError::ReadOnly {
         why: error.to_string(),
+        is_full: false,
     };
     assert_eq!(append(&log, 11), Err(refused.clone()));
     assert_eq!(log.sync_to(10), Err(refused));

@@ -36,6 +36,7 @@ class Server:
         self.log_path = str(folder) + ".log"
         self.process = None
         self.preexec = None  # called in the process before it becomes the server
+        self.environment = {}  # beside the test's own
 
     @property
     def uri(self):
@@ -56,6 +57,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 preexec_fn=self._before,
+                env=os.environ | self.environment,
             )
         return self
 

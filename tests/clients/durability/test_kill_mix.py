@@ -1,4 +1,4 @@
-"""kill -9 in the middle of everything at once: each kind of collection, transactions, DDL, builds, spills.
+"""kill -9 in the middle of everything at once: each kind of collection and index, transactions, DDL, builds, spills.
 
     parts ── each a client that knows what it was told ──> server ──x SIGKILL
       │                                                      │
@@ -22,14 +22,18 @@ import uuid
 import bson
 from bson.int64 import Int64
 from pymongo import MongoClient, WriteConcern
-from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, ServerSelectionTimeoutError
+from pymongo.operations import SearchIndexModel
 from raw import Raw
 from servers import BINARY, Server
 
 ROUNDS = max(3, int(os.environ.get("SHEAF_KILL_ROUNDS", "3")))
 SEED = int(os.environ.get("SHEAF_KILL_SEED", str(random.randrange(1 << 30))))
 JOURNALED = {"w": 1, "j": True}
-FLAGS = ("--replSet", "rs0", "--wiredTigerCacheSizeGB", "0.03", "--syncdelay", "1", "--setParameter", "ttlMonitorSleepSecs=1")
+# How long anything may take on a machine that is busy otherwise. Nothing here asserts a time: it only ends what hangs.
+PATIENCE = 180
+# An oplog of no great length: what each round checks does not grow with the rounds.
+FLAGS = ("--replSet", "rs0", "--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.03", "--syncdelay", "1", "--setParameter", "ttlMonitorSleepSecs=1")
 FAR = datetime.datetime(2100, 1, 1)
 DB = "mix"
 
@@ -41,6 +45,7 @@ class Part:
         self.rng = rng
         self.steps = 0
         self.error = None
+        self.killed = False  # set before the server is
 
     def prepare(self, client): ...
     def step(self, client): ...
@@ -51,10 +56,17 @@ class Part:
         try:
             with MongoClient(uri, serverSelectionTimeoutMS=5000, retryWrites=False, retryReads=False, directConnection=True) as client:
                 while True:
-                    self.step(client)
-                    self.steps += 1
+                    try:
+                        self.step(client)
+                        self.steps += 1
+                    except ServerSelectionTimeoutError:
+                        # Nothing was sent. A busy machine is no reason to end.
+                        if self.killed:
+                            break
         except (ConnectionFailure, ConnectionError, OSError):
-            pass  # the server died, which is the point
+            # The server died, which is the point.
+            if not self.killed:
+                self.error = traceback.format_exc()
         except Exception:
             self.error = traceback.format_exc()
         finally:
@@ -187,7 +199,7 @@ class Retried(Part):
 
     def step(self, client):
         if self.raw is None:
-            self.raw = Raw(self.port)
+            self.raw = Raw(self.port, PATIENCE)
         self.number += 1
         what = self.number % 3
         if what == 0:
@@ -214,7 +226,7 @@ class Retried(Part):
 
     def check(self, client):
         if self.pending:
-            with Raw(client.address[1]) as raw:
+            with Raw(client.address[1], PATIENCE) as raw:
                 self.answered(raw.command(self.pending))
         found = {d["_id"]: d.get("n") for d in self.coll(client, "retried").find()}
         assert found.pop("updated") == (self.number + 2) // 3, self.number
@@ -243,7 +255,7 @@ class Transfers(Part):
 
     def step(self, client):
         if self.raw is None:
-            self.raw = Raw(self.port)
+            self.raw = Raw(self.port, PATIENCE)
         self.number += 1
         a, b, sum_ = self.rng.randrange(self.ACCOUNTS), self.rng.randrange(self.ACCOUNTS), self.rng.randrange(100)
         receipt = {"_id": self.number, "from": a, "to": b, "sum": sum_, "pad": "r" * self.rng.choice([10, 10, 30_000])}
@@ -266,7 +278,7 @@ class Transfers(Part):
         receipts = list(self.coll(client, "receipts").find())
         found = {r["_id"] for r in receipts}
         if self.pending:
-            with Raw(client.address[1]) as raw:
+            with Raw(client.address[1], PATIENCE) as raw:
                 reply = self.ask(raw, self.pending)
             if self.number in found:
                 assert reply["ok"] == 1, reply
@@ -320,7 +332,7 @@ class Watched(Part):
         self.watcher = threading.Thread(target=self.follow, args=(uri,), daemon=True)
         self.watcher.start()
         super().work(uri, port)
-        self.watcher.join(20)
+        self.watcher.join(PATIENCE)
 
     def step(self, client):
         self.coll(client, "watched").insert_one({"_id": self.last + 1})
@@ -332,7 +344,7 @@ class Watched(Part):
         self.last = count
         assert self.seen <= count, "a change was told of and is not there"
         with self.coll(client, "watched").watch(resume_after=self.token, max_await_time_ms=50) as stream:
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE
             while self.seen < count:
                 assert time.monotonic() < until, (self.seen, count)
                 self.take(stream.try_next(), stream)
@@ -519,6 +531,158 @@ class Touched(Part):
             self.coll(client, "built").update_one({"_id": _id}, {"$set": {"a": self.rng.randrange(100), "b": [self.rng.randrange(9)]}})
 
 
+def dimensions(name, count):
+    fields = [{"type": "vector", "path": "v", "numDimensions": count, "similarity": "euclidean"}, {"type": "filter", "path": "kind"}]
+    return SearchIndexModel({"fields": fields}, name=name, type="vectorSearch")
+
+
+def nearest(coll, name, query, limit):
+    """What a search that looks everywhere finds, in the index's own order."""
+    stage = {"index": name, "path": "v", "queryVector": query, "limit": limit, "exact": True}
+    return [d["_id"] for d in coll.aggregate([{"$vectorSearch": stage}, {"$project": {"_id": 1}}])]
+
+
+class Vectors(Part):
+    """Documents with vectors that come, change and go under a vector index; searches find what there is, where it is."""
+
+    def __init__(self, rng):
+        super().__init__(rng)
+        self.known, self.doubt, self.next = {}, {}, 0
+
+    def prepare(self, client):
+        client[DB].create_collection("vectors")
+        self.coll(client, "vectors").create_search_index(dimensions("near", 3))
+
+    def vector(self):
+        # Numbers that floats of 32 bits hold, and no two documents the same.
+        return [self.next, self.rng.randrange(64), self.rng.randrange(64)]
+
+    def step(self, client):
+        coll, what = self.coll(client, "vectors"), self.rng.random()
+        self.next += 1
+        if what < 0.5 or len(self.known) < 5:
+            ids = range(self.next, self.next + self.rng.choice([1, 1, 25]))
+            docs = []
+            for self.next in ids:
+                docs.append({"_id": self.next, "kind": self.next % 3, "v": self.vector()})
+            self.doubt = {d["_id"]: d["v"] for d in docs}
+            coll.insert_many(docs)
+        elif what < 0.7:
+            _id = self.rng.choice(list(self.known))
+            self.doubt = {_id: self.vector()}
+            coll.update_one({"_id": _id}, {"$set": {"v": self.doubt[_id]}})
+        elif what < 0.8:
+            _id = self.rng.choice(list(self.known))
+            self.doubt = {_id: None}
+            coll.delete_one({"_id": _id})
+        else:
+            self.look(coll)
+        self.settle(self.doubt)
+
+    def settle(self, now):
+        self.known |= now
+        self.known = {_id: v for _id, v in self.known.items() if v is not None}
+        self.doubt = {}
+
+    def look(self, coll):
+        _id = self.rng.choice(list(self.known))
+        assert nearest(coll, "near", self.known[_id], 1) == [_id], (_id, self.known[_id])
+        stage = {"index": "near", "path": "v", "queryVector": self.known[_id], "limit": 5, "numCandidates": 10_000}
+        found = [d["_id"] for d in coll.aggregate([{"$vectorSearch": stage}])]
+        assert found[0] == _id and set(found) <= set(self.known), found
+
+    def check(self, client):
+        coll = self.coll(client, "vectors")
+        found = {d["_id"]: d["v"] for d in coll.find()}
+        self.settle({_id: v for _id, v in self.doubt.items() if found.get(_id) == v})
+        assert found == self.known, set(map(str, found.items())) ^ set(map(str, self.known.items()))
+        if found:
+            assert set(nearest(coll, "near", [0, 0, 0], len(found) + 10)) == set(found)
+            self.look(coll)
+
+
+class VectorBuilds(Part):
+    """Vector indexes over some thousand vectors come, change and go: there or not there, and whole where they are."""
+
+    COUNT = 3000
+
+    def __init__(self, rng):
+        super().__init__(rng)
+        self.there, self.doubt = set(), None
+
+    def prepare(self, client):
+        client[DB].create_collection("embedded")
+        self.coll(client, "embedded").insert_many([{"_id": i, "kind": i % 5, "v": [self.rng.random() for _ in range(16)]} for i in range(self.COUNT)])
+
+    def step(self, client):
+        coll = self.coll(client, "embedded")
+        name = self.rng.choice(["one", "two"])
+        if name not in self.there:
+            self.doubt = name
+            coll.create_search_index(dimensions(name, 16))
+            self.there.add(name)
+        elif self.rng.random() < 0.4:
+            coll.update_search_index(name, dimensions(name, 16).document["definition"])
+        else:
+            self.doubt = name
+            coll.drop_search_index(name)
+            self.there.discard(name)
+        self.doubt = None
+        for name in self.there:
+            self.look(coll, name)
+
+    def look(self, coll, name):
+        _id = self.rng.randrange(self.COUNT)
+        assert nearest(coll, name, coll.find_one({"_id": _id})["v"], 1) == [_id]
+
+    def check(self, client):
+        coll = self.coll(client, "embedded")
+        found = {index["name"] for index in coll.list_search_indexes()}
+        assert found ^ self.there <= {self.doubt}, (found, self.there, self.doubt)
+        self.there, self.doubt = found, None
+        for name in found:
+            assert len(set(nearest(coll, name, [0.5] * 16, self.COUNT))) == self.COUNT, name
+            self.look(coll, name)
+
+
+class Merged(Part):
+    """$merge adds to a collection document by document, $out replaces one whole."""
+
+    def __init__(self, rng):
+        super().__init__(rng)
+        self.version, self.merged, self.put = 0, 0, 0
+
+    def prepare(self, client):
+        self.coll(client, "sources").insert_many([{"_id": i} for i in range(100)])
+        client[DB].create_collection("merged")
+        client[DB].replaced.create_index("version")
+
+    def step(self, client):
+        self.version += 1
+        stamp = [{"$addFields": {"version": self.version}}]
+        sources = self.coll(client, "sources")
+        if self.rng.random() < 0.5:
+            sources.aggregate([*stamp, {"$merge": {"into": "merged", "whenMatched": "replace"}}])
+            self.merged = self.version
+        else:
+            sources.aggregate([*stamp, {"$out": "replaced"}])
+            self.put = self.version
+
+    def check(self, client):
+        found = {d["_id"]: d["version"] for d in self.coll(client, "merged").find()}
+        assert set(found) in (set(), set(range(100))) or self.merged == 0, len(found)
+        assert set(found.values()) <= {self.merged, self.version}, (set(found.values()), self.merged, self.version)
+        replaced = [d["version"] for d in self.coll(client, "replaced").find()]
+        assert (len(replaced) == 100 and len(set(replaced)) == 1 and replaced[0] in (self.put, self.version)) or (replaced == [] and self.put == 0), (len(replaced), set(replaced), self.put)
+        assert "version_1" in client[DB].replaced.index_information()
+        # What the merge under way left is replaced by the next; either may be what is known now.
+        self.merged = max(found.values(), default=0)
+        self.put = replaced[0] if replaced else 0
+        if len(set(found.values())) > 1:
+            stamp = [{"$addFields": {"version": self.merged}}]
+            self.coll(client, "sources").aggregate([*stamp, {"$merge": {"into": "merged", "whenMatched": "replace"}}])
+
+
 class Chores(Part):
     """Compaction, checks, and pipelines that spill."""
 
@@ -546,7 +710,7 @@ def initiated(client, port):
         client.admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": f"127.0.0.1:{port}"}]})
     except OperationFailure as error:
         assert error.details["codeName"] == "AlreadyInitialized", error
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while not client.admin.command("hello")["isWritablePrimary"]:
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -588,13 +752,16 @@ def test_everything_at_once(tmp_path):
         Definitions(seed()),
         Builds(seed()),
         Touched(seed()),
+        Vectors(seed()),
+        VectorBuilds(seed()),
+        Merged(seed()),
         Chores(seed()),
     ]
     # One port throughout: the member's address stands in its configuration.
     s = Server(tmp_path / "data", *FLAGS)
     for round_ in range(ROUNDS + 1):
         if round_ and round_ % 5 == 0:
-            r = subprocess.run([BINARY, "--dbpath", tmp_path / "data", "--verify"], capture_output=True, text=True, timeout=60)
+            r = subprocess.run([BINARY, "--dbpath", tmp_path / "data", "--verify"], capture_output=True, text=True, timeout=PATIENCE)
             assert r.returncode == 0, r.stdout
         with running(s):
             with s.client(directConnection=True) as client:
@@ -611,17 +778,21 @@ def test_everything_at_once(tmp_path):
             if round_ == ROUNDS:
                 break
             before = [part.steps for part in parts]
+            for part in parts:
+                part.killed = False
             threads = [threading.Thread(target=part.work, args=(s.uri, s.port), daemon=True) for part in parts]
             for t in threads:
                 t.start()
             time.sleep(0.5 + rng.random() * 2)
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE
             while any(part.steps == b and not part.error for part, b in zip(parts, before)) and time.monotonic() < until:
                 time.sleep(0.01)
             assert s.process.poll() is None, s.log()
+            for part in parts:
+                part.killed = True
             s.kill()
             for t in threads:
-                t.join(30)
+                t.join(PATIENCE)
                 assert not t.is_alive()
             for part, b in zip(parts, before):
                 assert part.error is None, part.error

@@ -72,6 +72,7 @@ impl Snapshot for OverlaySnapshot {
         Ok(Box::new(OverlayCursor {
             base,
             base_on: false,
+            base_rests: false,
             own: None,
             writes: writes.clone(),
             current: Stream::Neither,
@@ -133,6 +134,8 @@ struct OverlayCursor {
     base: Option<Box<dyn Cursor>>,
     /// Whether `base` stands on an entry that is to be seen.
     base_on: bool,
+    /// Whether `base` rests.
+    base_rests: bool,
     /// The unit's own put on which that stream stands.
     own: Option<(Bytes, Bytes)>,
     writes: Arc<TableWrites>,
@@ -153,6 +156,7 @@ impl OverlayCursor {
         self.current = Stream::Neither;
         self.forward = forward;
         self.own = self.own_put(range);
+        self.base_rests = false;
         self.base_on = match &mut self.base {
             Some(cursor) => base(&mut **cursor)?,
             None => false,
@@ -233,6 +237,7 @@ impl OverlayCursor {
         match std::mem::replace(&mut self.current, Stream::Neither) {
             Stream::Base => {
                 if let Some(cursor) = &mut self.base {
+                    self.base_rests = false;
                     self.base_on = if forward {
                         cursor.next()?
                     } else {
@@ -242,6 +247,7 @@ impl OverlayCursor {
                 }
             }
             Stream::Own => {
+                self.wake_base()?;
                 if let Some((key, _)) = self.own.take() {
                     self.own = self.own_put(beyond(&key, forward));
                 }
@@ -249,6 +255,18 @@ impl OverlayCursor {
             Stream::Neither => {}
         }
         Ok(self.settle())
+    }
+
+    /// Has the snapshot's cursor stand where it rests: it may be the next, without being moved.
+    fn wake_base(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.base_rests)
+            && self.base_on
+            && let Some(cursor) = &mut self.base
+        {
+            let key = cursor.key().to_vec();
+            cursor.seek(&key)?;
+        }
+        Ok(())
     }
 
     /// Turns round at the current entry and takes one step.
@@ -338,6 +356,7 @@ impl Cursor for OverlayCursor {
         // Its key is still there to be compared with the own one.
         if let Some(base) = &mut self.base {
             base.rest();
+            self.base_rests = true;
         }
     }
 }

@@ -61,6 +61,31 @@ fn now(storage: &Storage) -> String {
 }
 
 #[test]
+fn a_cursor_that_rested_on_an_own_write_goes_on_into_the_snapshot() {
+    for engine in engines() {
+        let storage = Storage::new(engine.clone());
+        let mut unit = storage.begin().unwrap();
+        unit.create_table(T);
+        for key in ["a", "c"] {
+            unit.put(T, key.as_bytes(), key.as_bytes().to_vec());
+        }
+        unit.commit(Durability::Synced).unwrap();
+        let mut unit = storage.begin().unwrap();
+        unit.put(T, b"b", b"own".to_vec());
+        let mut cursor = unit.reader().cursor(T).unwrap();
+        assert!(cursor.seek(b"b").unwrap());
+        cursor.rest();
+        assert_eq!(cursor.key(), b"b");
+        assert!(cursor.next().unwrap());
+        assert_eq!((cursor.key(), cursor.value()), (&b"c"[..], &b"c"[..]));
+        assert!(cursor.seek_for_prev(b"b").unwrap());
+        cursor.rest();
+        assert!(cursor.prev().unwrap());
+        assert_eq!((cursor.key(), cursor.value()), (&b"a"[..], &b"a"[..]));
+    }
+}
+
+#[test]
 fn the_first_writer_of_a_key_wins() {
     let storage = storage(&[("a", "1")]);
     let mut first = storage.begin().unwrap();

@@ -336,7 +336,8 @@ impl WriteUnit {
                 let unchanged = |_: &FieldPath| false;
                 let modified = Modified::Paths(&unchanged);
                 // No base: the row is not locked.
-                self.update(op, slot, &id, old.as_raw(), None, doc.as_raw(), modified)?;
+                let new = doc.as_bytes().to_vec().into();
+                self.update(op, slot, &id, old.as_raw(), None, &new, modified)?;
                 id
             }
             _ => self.insert(op, slot, doc.as_raw())?,

@@ -103,7 +103,7 @@ fn explain(
 
 struct UpdateStage<'s> {
     query: &'s CanonicalQuery,
-    driver: &'s UpdateDriver,
+    driver: &'s UpdateDriver<'s>,
     now: DateTime,
     multi: bool,
     upsert: bool,

@@ -218,7 +218,7 @@ fn with_id(doc: RawDoc<'_>) -> DocBuf {
 /// Applies the statement to one document after another.
 struct Applier<'s> {
     query: &'s CanonicalQuery,
-    driver: &'s UpdateDriver,
+    driver: &'s UpdateDriver<'s>,
     context: ApplyContext,
     return_document: ReturnDocument,
     projection: Option<&'s Projection>,
@@ -243,7 +243,7 @@ impl DocumentUpdate for Applier<'_> {
         Ok(match self.driver.apply(doc, &self.context)? {
             Outcome::NoChange => Applied::Unchanged,
             Outcome::Changed { doc, modified } => Applied::Changed {
-                document: doc,
+                document: doc.into_vec().into(),
                 modified: match self.driver.kind() {
                     UpdateKind::Replacement => ModifiedBy::Everything,
                     UpdateKind::Operators => ModifiedBy::Operators(modified),

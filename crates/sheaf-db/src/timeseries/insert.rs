@@ -382,7 +382,7 @@ impl GroupWriter<'_> {
                     &record,
                     parse(&old)?,
                     Some(&old),
-                    doc.as_raw(),
+                    &doc.into_vec().into(),
                     modified,
                 )?;
                 self.outcome.updates += 1;

@@ -196,13 +196,13 @@ impl<'d> Deleter<'d> {
             match &left.bucket {
                 None => unit.delete(op, slot, &record.id, doc)?,
                 Some(bucket) => {
-                    let new = bucket.to_doc();
+                    let new = bucket.to_doc().into_vec().into();
                     let may_change = |path: &sheaf_bson::FieldPath| {
                         !matches!(path.part(0), Some("_id" | "meta"))
                     };
                     let modified = Modified::Paths(&may_change);
                     let base = Some(&bytes);
-                    unit.update(op, slot, &record.id, doc, base, new.as_raw(), modified)?;
+                    unit.update(op, slot, &record.id, doc, base, &new, modified)?;
                 }
             }
             let first = match (&left.first, self.returns) {

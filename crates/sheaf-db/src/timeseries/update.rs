@@ -161,7 +161,7 @@ fn on_meta(update: RawDoc<'_>, meta_field: &str) -> Result<DocBuf> {
 
 struct SeriesUpdate<'s> {
     query: &'s BucketQuery,
-    driver: &'s UpdateDriver,
+    driver: &'s UpdateDriver<'s>,
     options: &'s TimeseriesOptions,
     context: ApplyContext,
     matched: u64,
@@ -191,7 +191,7 @@ impl DocumentUpdate for SeriesUpdate<'_> {
                 match document.as_bytes() == doc.as_bytes() {
                     true => Applied::Unchanged,
                     false => Applied::Changed {
-                        document,
+                        document: document.into_vec().into(),
                         modified: ModifiedBy::Pipeline(modified),
                     },
                 }

@@ -123,7 +123,8 @@ impl WriteUnit {
 
     /// Replaces the document of a record that is locked ([`WriteUnit::lock_record`]) and was read after
     /// that. `modified` says what may differ; indexes on other paths are not looked at. `base` is `old` as
-    /// [`WriteUnit::document`] gave it, under the lock: an engine may then log what differs from it.
+    /// [`WriteUnit::document`] gave it, under the lock: an engine may then log what differs from it. `stored` is the
+    /// new document, whole.
     ///
     /// Errors: as [`WriteUnit::insert`], and `BSONObjectTooLarge`.
     #[expect(
@@ -137,9 +138,10 @@ impl WriteUnit {
         id: &RecordId,
         old: RawDoc<'_>,
         base: Option<&Bytes>,
-        new: RawDoc<'_>,
+        stored: &Bytes,
         modified: Modified<'_>,
     ) -> Result<()> {
+        let new = crate::write::update::parse(stored)?;
         crate::write::document_rules::check_size(new.len_bytes())?;
         capped::check_transaction(self, op, slot)?;
         self.check_document(op, slot, new, Some(old))?;
@@ -151,7 +153,7 @@ impl WriteUnit {
         };
         self.maintain_indexes(op, slot, &change)?;
         let (table, key) = (self.collection(slot).table(), record_key(id));
-        let value = Bytes::copy_from_slice(new.as_bytes());
+        let value = stored.clone();
         match base {
             Some(base) => self.unit.put_over(table, &key, value, base),
             None => {

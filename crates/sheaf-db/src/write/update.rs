@@ -36,7 +36,7 @@ pub enum Applied {
     /// It matches, and becomes another.
     Changed {
         /// The new document, whole, with the same `_id` first.
-        document: DocBuf,
+        document: Bytes,
         /// What may differ.
         modified: ModifiedBy,
     },
@@ -161,10 +161,10 @@ fn update_record(
                 Ok(true)
             }
             Applied::Changed { document, modified } => {
-                let new = document.as_raw();
+                let new = parse(&document)?;
                 let base = Some(&bytes);
                 let modified_by = modified.borrowed();
-                let stands = unit.update(op, slot, &record.id, now, base, new, modified_by);
+                let stands = unit.update(op, slot, &record.id, now, base, &document, modified_by);
                 if let Err(error) = stands {
                     // The next attempt need not compute it again.
                     first = Some(Applied::Changed { document, modified });

@@ -352,7 +352,7 @@ fn a_unit_of_work_goes_back_to_a_savepoint() {
             &id,
             old.as_raw(),
             None,
-            new.as_raw(),
+            &new.as_bytes().to_vec().into(),
             Modified::Everything,
         )
         .unwrap();

@@ -309,7 +309,7 @@ impl DocumentUpdate for Change<'_> {
             return Ok(Applied::Unchanged);
         }
         Ok(Applied::Changed {
-            document,
+            document: document.into_vec().into(),
             modified: ModifiedBy::Everything,
         })
     }

@@ -69,15 +69,15 @@ pub enum Outcome {
     },
 }
 
-/// A parsed update.
+/// A parsed update, which borrows a replacement: that may be the longest document there is.
 #[derive(Debug, Clone)]
-pub struct UpdateDriver {
-    form: Form,
+pub struct UpdateDriver<'u> {
+    form: Form<'u>,
 }
 
 #[derive(Debug, Clone)]
-enum Form {
-    Replacement(DocBuf),
+enum Form<'u> {
+    Replacement(RawDoc<'u>),
     Operators(Operators),
     Pipeline(Pipeline),
 }
@@ -93,16 +93,16 @@ pub enum UpdateKind {
     Pipeline,
 }
 
-impl UpdateDriver {
+impl<'u> UpdateDriver<'u> {
     /// Parses an update. `scope` holds `let` variables and the clock's reading.
     ///
     /// Errors: FailedToParse for a form that is none of the three or an unknown
     /// operator, ConflictingUpdateOperators, and what the operators refuse.
     pub fn parse(
-        update: RawValue<'_>,
+        update: RawValue<'u>,
         array_filters: Option<RawArray<'_>>,
         scope: &VariableScope,
-    ) -> Result<UpdateDriver> {
+    ) -> Result<UpdateDriver<'u>> {
         let context = ParseContext {
             variables: scope.clone(),
         };
@@ -118,7 +118,7 @@ impl UpdateDriver {
                     ));
                 }
                 replacement::check(doc)?;
-                Form::Replacement(doc.to_buf())
+                Form::Replacement(doc)
             }
             RawValue::Array(stages) => {
                 if array_filters.is_some_and(|filters| !filters.is_empty()) {
@@ -166,7 +166,7 @@ impl UpdateDriver {
     /// as it was.
     pub fn apply(&self, doc: RawDoc<'_>, context: &ApplyContext) -> Result<Outcome> {
         let (new, modified) = match &self.form {
-            Form::Replacement(new) => replacement::apply(new.as_raw(), doc, context)?,
+            Form::Replacement(new) => replacement::apply(*new, doc, context)?,
             Form::Operators(operators) => operators.apply(doc, context)?,
             Form::Pipeline(pipeline) => pipeline_form::apply(pipeline, doc)?,
         };

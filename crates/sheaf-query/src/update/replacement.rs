@@ -73,6 +73,16 @@ pub(super) fn append_stamped(
     }
 }
 
+/// A name, and the bytes of the element.
+type Field<'d> = (&'d [u8], &'d [u8]);
+
+/// Sorted.
+fn fields(doc: RawDoc<'_>) -> Vec<Field<'_>> {
+    let mut fields: Vec<_> = doc.iter().map(|e| (e.key_bytes(), e.as_bytes())).collect();
+    fields.sort_unstable();
+    fields
+}
+
 /// Top-level fields whose values differ. Fields that only moved count as one
 /// difference at least, since the documents' bytes differ.
 pub(super) fn differences(old: RawDoc<'_>, new: RawDoc<'_>) -> ModifiedPaths {
@@ -80,19 +90,11 @@ pub(super) fn differences(old: RawDoc<'_>, new: RawDoc<'_>) -> ModifiedPaths {
     if old.as_bytes() == new.as_bytes() {
         return modified;
     }
-    let fields = |doc: RawDoc<'_>| -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut fields: Vec<_> = doc
-            .iter()
-            .map(|e| (e.key_bytes().to_vec(), e.as_bytes().to_vec()))
-            .collect();
-        fields.sort();
-        fields
-    };
     let (old_fields, new_fields) = (fields(old), fields(new));
-    let mut add = |from: &[(Vec<u8>, Vec<u8>)], other: &[(Vec<u8>, Vec<u8>)]| {
+    let mut add = |from: &[Field<'_>], other: &[Field<'_>]| {
         for field in from {
             if other.binary_search(field).is_err() {
-                modified.add(&String::from_utf8_lossy(&field.0));
+                modified.add(&String::from_utf8_lossy(field.0));
             }
         }
     };

@@ -38,8 +38,7 @@ fn value(text: &str) -> Value {
 }
 
 impl Setting {
-    fn driver(&self, update: &str) -> Result<UpdateDriver> {
-        let update = value(update);
+    fn driver<'u>(&self, update: &'u Value) -> Result<UpdateDriver<'u>> {
         let filters = self.filters.as_ref().and_then(|f| f.as_raw().as_array());
         UpdateDriver::parse(update.as_raw(), filters, &VariableScope::new(NOW))
     }
@@ -113,20 +112,23 @@ fn run(file: &str) {
             None
         }
         "update" => {
-            let driver = setting.driver(&block.rest);
+            let update = value(&block.rest);
+            let driver = setting.driver(&update);
             rows(block, |doc| applied(&driver, doc, &setting.context))
         }
         "upsert" => {
-            let driver = setting.driver(&block.rest);
+            let update = value(&block.rest);
+            let driver = setting.driver(&update);
             rows(block, |query| upserted(&driver, query, &setting.context))
         }
-        "refuse" => match setting.driver(&block.rest) {
+        "refuse" => match setting.driver(&value(&block.rest)) {
             Err(e) => message(&e),
             Ok(driver) => Some(vec![format!("accepted as {:?}", driver.kind())]),
         },
         "fail" => {
             let (update, rest) = read_prefix(&block.rest);
-            let driver = setting.driver(&typed(&update)).unwrap();
+            let update = value(&typed(&update));
+            let driver = setting.driver(&update).unwrap();
             match driver.apply(read(rest).as_raw(), &setting.context) {
                 Err(e) => message(&e),
                 Ok(outcome) => Some(vec![format!("{outcome:?}")]),

@@ -115,7 +115,7 @@ fn write_nested(out: &mut DocBuilder, paths: &[(&str, RawValue<'_>)], depth: usi
     }
 }
 
-impl UpdateDriver {
+impl UpdateDriver<'_> {
     /// The document an upsert inserts: the query's equalities, then the
     /// update, then an `_id` from `new_id` if there is none; `_id` first.
     ///
@@ -140,7 +140,7 @@ impl UpdateDriver {
                     base.append_raw_element(id);
                 }
                 let base = base.finish();
-                replacement::apply(replacement.as_raw(), base.as_raw(), &context)?.0
+                replacement::apply(*replacement, base.as_raw(), &context)?.0
             }
             Form::Operators(operators) => {
                 let new = operators.apply(from_query.as_raw(), &context)?.0;

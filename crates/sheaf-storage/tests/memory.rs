@@ -195,7 +195,7 @@ fn a_snapshot_held_under_overwrites() {
     const BUDGET: u64 = 16 << 20;
     const KEYS: u64 = 4 << 10;
     // What a checkpoint has taken in is held by snapshots until they are spilled, while as much comes anew.
-    const MOST: u64 = BUDGET + BUDGET / 4 + AT_ONCE;
+    const MOST: u64 = BUDGET + BUDGET / 8 + AT_ONCE;
     let folder = tempfile::tempdir().unwrap();
     let engine = open(&folder, BUDGET);
     let overwrite = |version: u64| {
@@ -246,7 +246,7 @@ fn cursors_that_rest_under_overwrites() {
     const BUDGET: u64 = 64 << 20;
     const KEYS: u64 = 8 << 10;
     const BATCH: u64 = 128;
-    const MOST: u64 = BUDGET + BUDGET / 4 + AT_ONCE;
+    const MOST: u64 = BUDGET + BUDGET / 8 + AT_ONCE;
     const ROUNDS: u64 = 12;
     let folder = tempfile::tempdir().unwrap();
     let engine = open(&folder, BUDGET);

@@ -66,6 +66,7 @@ use self::memtable::Retired;
 pub use self::open::Recovery;
 use self::pace::Pace;
 pub use self::repair::{Repaired, repair, verify_files};
+use self::spill::Bases;
 use self::stats::Counters;
 use self::tree::{PageReading, Roots, TableOptions, TreeFile};
 use self::view::{OpenSnapshots, View};
@@ -135,6 +136,10 @@ struct Sizes {
     batches_max: u64,
     /// For generations that only snapshots hold; beyond it snapshots are spilled.
     retired_max: u64,
+    /// For generations, those that snapshots hold included, the log's buffers and large batches together.
+    written_max: u64,
+    /// In use beyond that or beyond the budget; from there on writers wait for it.
+    excess_max: u64,
     reserve_bytes: u64,
 }
 
@@ -152,6 +157,7 @@ struct Shared {
     snapshots: OpenSnapshots<Roots>,
     /// How many of them were spilled.
     spilled: AtomicU64,
+    bases: Bases,
     retired: Retired,
     flusher: Flusher,
     checkpointer: Checkpointer,
@@ -327,7 +333,9 @@ impl StorageEngine for SheafEngine {
 
     fn checkpoint(&self) -> Result<()> {
         self.shared.check_open()?;
-        self.shared.checkpoint_now()
+        self.shared.checkpoint_now()?;
+        self.shared.spill();
+        Ok(())
     }
 
     fn stats(&self) -> EngineStats {

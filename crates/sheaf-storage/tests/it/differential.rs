@@ -9,7 +9,7 @@ use sheaf_storage::checked::CheckedEngine;
 use sheaf_storage::fault::{FaultDisk, FaultFolder, Remains};
 use sheaf_storage::*;
 
-use crate::engines::small_sheaf;
+use crate::engines::sheaf_with_cache;
 use crate::model::{Model, Move, Op, TABLES, check_moves, dump, key, moves, op, op_or_change};
 
 #[derive(Clone, Debug)]
@@ -61,6 +61,8 @@ struct Units {
 struct World {
     disk: FaultDisk,
     folder: FaultFolder,
+    /// The budget of our own engine.
+    cache_bytes: u64,
     storages: [Storage; 3],
     model: Model,
     held: Vec<([Arc<dyn Snapshot>; 3], Model)>,
@@ -77,20 +79,25 @@ fn redb(disk: &FaultDisk) -> Storage {
     Storage::new(Arc::new(CheckedEngine::new(Arc::new(engine))))
 }
 
-fn sheaf(folder: &FaultFolder) -> Storage {
-    let engine = small_sheaf(folder, Duration::from_secs(3600)).unwrap();
+fn sheaf(folder: &FaultFolder, cache_bytes: u64) -> Storage {
+    let engine = sheaf_with_cache(folder, Duration::from_secs(3600), cache_bytes).unwrap();
     Storage::new(Arc::new(CheckedEngine::new(Arc::new(engine))))
 }
 
 impl World {
-    fn new() -> World {
+    fn new(cache_bytes: u64) -> World {
         let disk = FaultDisk::default();
         let folder = FaultFolder::default();
         let memory = Arc::new(CheckedEngine::new(Arc::new(MemoryEngine::new())));
         World {
-            storages: [Storage::new(memory), redb(&disk), sheaf(&folder)],
+            storages: [
+                Storage::new(memory),
+                redb(&disk),
+                sheaf(&folder, cache_bytes),
+            ],
             disk,
             folder,
+            cache_bytes,
             model: Model::new(),
             held: Vec::new(),
             units: Vec::new(),
@@ -169,11 +176,11 @@ impl World {
                 // Closed or not: the folder is let go, and what is not in the tree comes from the log.
                 if self.model.0.len() % 2 == 0 {
                     self.storages[2].engine().close().unwrap();
-                    self.storages[2] = sheaf(&self.folder);
+                    self.storages[2] = sheaf(&self.folder, self.cache_bytes);
                 } else {
                     self.storages[2].engine().sync().unwrap();
                     self.folder = self.folder.after_crash(Remains::Nothing);
-                    self.storages[2] = sheaf(&self.folder);
+                    self.storages[2] = sheaf(&self.folder, self.cache_bytes);
                 }
             }
             Step::Begin => {
@@ -306,8 +313,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn the_engines_agree_with_the_model(steps in proptest::collection::vec(step(), 1..60)) {
-        let mut world = World::new();
+    fn the_engines_agree_with_the_model(steps in proptest::collection::vec(step(), 1..60),
+                                        cache_bytes in prop_oneof![Just(0_u64), Just(1 << 20)]) {
+        let mut world = World::new(cache_bytes);
         world.step(&Step::Apply(vec![Op::Create(TABLES[1]), Op::Create(TABLES[2])], true));
         for step in &steps {
             world.step(step);

@@ -49,8 +49,18 @@ pub fn sheaf() -> TestEngine {
 
 /// The engine in a folder of a simulated disk, so small that everything overflows soon.
 pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<SheafEngine> {
+    sheaf_with_cache(folder, flush_interval, 1 << 20)
+}
+
+/// As [`small_sheaf`], with a budget of so many bytes. With 0 no page stays in the cache, and every checkpoint spills the
+/// snapshots there are.
+pub fn sheaf_with_cache(
+    folder: &FaultFolder,
+    flush_interval: Duration,
+    cache_bytes: u64,
+) -> Result<SheafEngine> {
     let options = SheafOptions {
-        cache_bytes: 1 << 20,
+        cache_bytes,
         generation_bytes: Some(128 << 10),
         flush_interval,
         segment_bytes: 32 << 10,

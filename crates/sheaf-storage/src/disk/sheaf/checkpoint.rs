@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::budget::MemoryKind;
 use super::memtable::{self, Generation, TableOutcome};
-use super::tree::{Subtree, TableOptions, TreeWriter};
+use super::tree::{Changes, Subtree, TableOptions, TreeWriter};
 use super::{Roots, Shared, View};
 use crate::batch::WriteBatch;
 use crate::engine::TableId;
@@ -33,6 +33,8 @@ use crate::error::{Result, StorageError};
 const RETRY: Duration = Duration::from_secs(1);
 /// How often the checkpointer looks about by itself.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often a writer that waits for it looks.
+const POLL: Duration = Duration::from_millis(5);
 /// The longest rest after a piece of a checkpoint that nobody waits for.
 const REST_MAX: Duration = Duration::from_millis(20);
 /// By how much an active generation may outgrow its size while others wait, at most: three doublings.
@@ -55,6 +57,8 @@ pub(super) struct Checkpointer {
     pub(super) debt: AtomicU64,
     pub(super) done: AtomicU64,
     pub(super) micros: AtomicU64,
+    /// How often it has done what there was to do.
+    rounds: AtomicU64,
     /// Why the last one failed, until one succeeds.
     pub(super) failure: Mutex<Option<StorageError>>,
     failing: AtomicBool,
@@ -197,6 +201,7 @@ impl Shared {
             Extra::Compaction => writer.compact(),
         }
         let roots = writer.commit(up_to)?;
+        self.bases.enter(&roots);
         {
             let mut head = self.log.head();
             let line = &mut head.state;
@@ -246,20 +251,21 @@ impl Shared {
                 last = Instant::now();
             }
             let old = last.elapsed() >= interval;
-            if view.frozen().is_empty() && !old {
-                continue;
-            }
+            let is_due = old || !view.frozen().is_empty();
             drop(view);
-            if self.log.check().is_err() {
+            if is_due && self.log.check().is_err() {
                 // Nothing is written any more; whoever closes ends the thread.
                 self.rest_unless_stopped(RETRY);
                 continue;
             }
-            last = Instant::now();
-            if self.checkpoint(Haste::Paced, old, Extra::Nothing).is_err() {
-                self.rest_unless_stopped(RETRY);
+            if is_due {
+                last = Instant::now();
+                if self.checkpoint(Haste::Paced, old, Extra::Nothing).is_err() {
+                    self.rest_unless_stopped(RETRY);
+                }
             }
             self.spill();
+            self.checkpointer.rounds.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -298,12 +304,27 @@ impl Shared {
         let sizes = &self.sizes;
         let room = sizes.debt_hard - sizes.debt_soft;
         let by_debt = debt.saturating_sub(sizes.debt_soft) as f64 / room as f64;
-        // Old snapshots may hold what a checkpoint cannot free; writers are slowed for it, not stopped.
-        let by_memory = match debt > sizes.generation_bytes {
-            true => (self.budget.excess() as f64 / (sizes.debt_hard as f64 / 4.0)).min(0.9),
-            false => 0.0,
-        };
+        // Old snapshots may hold what a checkpoint cannot free: writers are slowed for it here, not stopped.
+        let excess = self.excess(debt);
+        let by_memory = (excess as f64 / (sizes.debt_hard as f64 / 4.0)).min(0.9);
         by_debt.max(by_memory)
+    }
+
+    /// Bytes beyond the budget, or beyond what of it is for writes, where checkpoints or spills may give some back.
+    fn excess(&self, debt: u64) -> u64 {
+        let written = [
+            MemoryKind::Generations,
+            MemoryKind::Log,
+            MemoryKind::Batches,
+        ];
+        let written: u64 = written.map(|kind| self.budget.used_for(kind)).iter().sum();
+        let excess = self.budget.excess();
+        match excess.max(written.saturating_sub(self.sizes.written_max)) {
+            0 => 0,
+            excess if debt + self.retired.bytes() > self.sizes.generation_bytes => excess,
+            // Readers hold it.
+            _ => 0,
+        }
     }
 
     /// Bytes that checkpoints are to take in, those of others' large batches under way included.
@@ -340,7 +361,35 @@ impl Shared {
             }
             waited += 1;
             self.checkpointer.call();
-            self.pace.sleep(Duration::from_millis(5));
+            self.pace.sleep(POLL);
+        }
+        self.wait_for_memory(own)
+    }
+
+    /// Waits while much more than the budget is in use and checkpoints or spills give some back; but not for what
+    /// they cannot give: a cursor that is just being used keeps what it stands on.
+    fn wait_for_memory(&self, own: u64) -> Result<()> {
+        let given_back = || {
+            self.checkpointer.done.load(Ordering::Relaxed) + self.spilled.load(Ordering::Relaxed)
+        };
+        let rounds = || self.checkpointer.rounds.load(Ordering::Relaxed);
+        let is_crowded = || self.excess(self.debt(own)) > self.sizes.excess_max;
+        while is_crowded() {
+            let before = given_back();
+            // The one under way may have looked already.
+            let whole = rounds() + 2;
+            while rounds() < whole && is_crowded() {
+                self.check_open()?;
+                self.log.check()?;
+                if self.checkpointer.failing.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                self.checkpointer.call();
+                self.pace.sleep(POLL);
+            }
+            if given_back() == before {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -359,14 +408,14 @@ fn is_passing(error: &StorageError) -> bool {
     )
 }
 
-/// Writes into the tree what the generations do up to a sequence; newest first.
+/// Writes into the tree what the generations (newest first) do beyond what it holds, up to a sequence.
 pub(super) fn merge(
     writer: &mut TreeWriter,
     generations: &[Arc<Generation>],
     up_to: u64,
     new_table: TableOptions,
 ) -> Result<()> {
-    for mut changes in memtable::changes(generations, up_to) {
+    for mut changes in memtable::changes(generations, writer.sequence(), up_to) {
         let table = changes.table;
         match changes.outcome {
             TableOutcome::Kept => {}
@@ -379,6 +428,10 @@ pub(super) fn merge(
                 }
                 writer.create_table(table, new_table)?;
             }
+        }
+        if changes.current().is_none() {
+            // What was done to it is older than what the tree holds, which may be that it was dropped.
+            continue;
         }
         writer.apply(table, &mut changes)?;
     }
@@ -408,7 +461,10 @@ impl Rest {
             let debt = self.shared.checkpointer.debt.load(Ordering::Relaxed);
             let active = self.shared.views.load().active().bytes();
             let urgency = (debt + active) as f64 / self.shared.sizes.debt_soft as f64;
-            let share = (1.0 - urgency).max(0.0);
+            let share = match self.shared.budget.excess() {
+                0 => (1.0 - urgency).max(0.0),
+                _ => 0.0,
+            };
             let rest = self.since.elapsed().mul_f64(share).min(REST_MAX);
             if !rest.is_zero() {
                 thread::sleep(rest);

@@ -27,6 +27,7 @@ use super::files::Folder;
 use super::log::{LogOptions, Record, Replay, TornTail, baseless, is_segment};
 use super::memtable::{Generation, Retired};
 use super::pace::Pace;
+use super::spill::Bases;
 use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
 use super::view::{OpenSnapshots, View};
 use super::{Shared, SheafOptions, Sizes};
@@ -74,6 +75,8 @@ impl Sizes {
             debt_max: (cache / 2).max(debt_hard + generation_bytes),
             batches_max: cache / 8,
             retired_max: cache / 8,
+            written_max: cache / 4 * 3,
+            excess_max: cache / 16,
             reserve_bytes: options.reserve_bytes,
         }
     }
@@ -292,6 +295,7 @@ pub(super) fn open(
         views: ArcSwap::new(view),
         snapshots: OpenSnapshots::default(),
         spilled: AtomicU64::new(0),
+        bases: Bases::default(),
         retired: Retired::default(),
         flusher: Default::default(),
         checkpointer,

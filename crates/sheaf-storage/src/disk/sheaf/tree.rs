@@ -44,6 +44,7 @@ mod superblock;
 mod verify;
 mod write;
 
+use self::branch::BranchPages;
 use self::cursor::Keep;
 pub use backup::Sink;
 pub use branch::Branch;
@@ -58,7 +59,7 @@ pub use write::TreeWriter;
 
 use self::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, Run};
 use self::record::TableRecord;
-use self::space::{FreeRuns, Owner, Space};
+use self::space::{FreeRuns, Space};
 use self::store::{Store, Within};
 use self::superblock::{Found, FreeMap, Superblock};
 use super::budget::MemoryBudget;
@@ -383,22 +384,19 @@ pub struct Roots {
     slot: u8,
     version: u32,
     sequence: u64,
+    loads: u64,
     /// Ascending by table.
     tables: Vec<(TableId, TableRecord)>,
     directory: TableRecord,
     free_map: FreeMap,
     within: Within,
-    /// Of roots that no superblock leads to: the pages that are theirs alone, and what the others belong to.
-    branch: Option<(Owner, Arc<Roots>)>,
+    /// Of roots that no superblock leads to: the pages that no commit knows, each part held by all that grew from it.
+    branches: Vec<Arc<BranchPages>>,
 }
 
 impl Drop for Roots {
     fn drop(&mut self) {
-        let mut space = self.store.space.lock();
-        space.unpin(self.version);
-        if let Some((owner, _)) = self.branch {
-            space.abandon(owner);
-        }
+        self.store.space.lock().unpin(self.version);
     }
 }
 
@@ -411,6 +409,7 @@ impl Roots {
             slot: superblock.slot,
             version: superblock.version,
             sequence: superblock.sequence,
+            loads: 0,
             tables: Vec::new(),
             directory: TableRecord {
                 root: superblock.directory,
@@ -423,7 +422,7 @@ impl Roots {
                 end: superblock.end,
                 map: store.map(superblock.end),
             },
-            branch: None,
+            branches: Vec::new(),
         }
     }
 
@@ -454,6 +453,22 @@ impl Roots {
     /// The log sequence up to which everything is contained.
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// How many tables have been loaded into the file since it was opened: those come under no sequence of their own.
+    /// Roots with the same number and the same sequence hold the same.
+    pub fn loads(&self) -> u64 {
+        self.loads
+    }
+
+    /// How many branches lie one upon the other here; 0 for what a commit has made.
+    pub fn depth(&self) -> usize {
+        self.branches.len()
+    }
+
+    /// Whether they are read from a map that newer ones no longer use.
+    pub fn is_map_outdated(&self) -> bool {
+        self.within.map.is_some() && self.store.is_cached_reading()
     }
 
     /// Counts the commits of the file; greater is newer.

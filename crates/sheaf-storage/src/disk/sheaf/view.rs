@@ -26,7 +26,7 @@ use super::memtable::{Fate, Generation, NodeRef, hash};
 use crate::engine::{Cursor, TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-pub(super) use self::open::OpenSnapshots;
+pub(super) use self::open::{Candidate, OpenSnapshots};
 pub(super) use self::snapshot::SheafSnapshot;
 
 /// What lies under the generations: the trees as of one checkpoint.
@@ -125,6 +125,15 @@ impl<R: Base> View<R> {
         View {
             active: self.active.clone(),
             frozen: self.frozen[..left].to_vec(),
+            roots,
+        }
+    }
+
+    /// The same view, on other roots that say the same.
+    pub(super) fn on(&self, roots: Arc<R>) -> View<R> {
+        View {
+            active: self.active.clone(),
+            frozen: self.frozen.clone(),
             roots,
         }
     }

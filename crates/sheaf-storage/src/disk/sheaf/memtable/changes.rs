@@ -56,10 +56,11 @@ pub(in crate::disk::sheaf) struct TableChanges<'g> {
     waiting: Option<NodeRef<'g>>,
 }
 
-/// What the generations (newest first, without batches under way) do up to the sequence `up_to`; tables
-/// ascending.
+/// What the generations (newest first, without batches under way) do after the sequence `after` and up to `up_to`;
+/// tables ascending.
 pub(in crate::disk::sheaf) fn changes(
     generations: &[Arc<Generation>],
+    after: u64,
     up_to: u64,
 ) -> Vec<TableChanges<'_>> {
     let mut tables: BTreeMap<TableId, Vec<&TableMem>> = BTreeMap::new();
@@ -70,18 +71,18 @@ pub(in crate::disk::sheaf) fn changes(
     }
     tables
         .into_iter()
-        .map(|(table, mems)| TableChanges::new(table, &mems, up_to))
+        .map(|(table, mems)| TableChanges::new(table, &mems, after, up_to))
         .collect()
 }
 
 impl<'g> TableChanges<'g> {
-    fn new(table: TableId, mems: &[&'g TableMem], up_to: u64) -> TableChanges<'g> {
+    fn new(table: TableId, mems: &[&'g TableMem], after: u64, up_to: u64) -> TableChanges<'g> {
         let mut sources = Vec::new();
         let mut ranges = KeyRanges::default();
         let mut outcome = TableOutcome::Kept;
         for mem in mems {
-            let fate = mem.fate(up_to);
-            let floor = fate.map_or(0, |fate| fate.seq);
+            let fate = mem.fate(up_to).filter(|fate| fate.seq > after);
+            let floor = fate.map_or(after + 1, |fate| fate.seq);
             if let Some(mut source) = Source::new(mem, floor, up_to) {
                 source.seek_first();
                 sources.push(source);

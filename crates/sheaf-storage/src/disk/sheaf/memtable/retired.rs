@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -12,19 +13,29 @@ use super::Generation;
 
 /// See the module's head.
 #[derive(Default)]
-pub(in crate::disk::sheaf) struct Retired(Mutex<Vec<Arc<Generation>>>);
+pub(in crate::disk::sheaf) struct Retired {
+    held: Mutex<Vec<Arc<Generation>>>,
+    bytes: AtomicU64,
+}
 
 impl Retired {
     /// Takes a generation that is in no new view any more.
     pub(in crate::disk::sheaf) fn add(&self, generation: Arc<Generation>) {
-        self.0.lock().push(generation);
+        let mut held = self.held.lock();
+        held.push(generation);
+        self.count(&held);
+    }
+
+    fn count(&self, held: &[Arc<Generation>]) {
+        let bytes = held.iter().map(|generation| generation.bytes()).sum();
+        self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Frees the generations that no reader holds. Answers their bytes.
     pub(in crate::disk::sheaf) fn sweep(&self) -> u64 {
         let mut free = Vec::new();
         // Nobody gets hold of a retired generation anew: a count of one stays one.
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         let mut at = 0;
         while at < held.len() {
             if Arc::strong_count(&held[at]) == 1 {
@@ -33,17 +44,18 @@ impl Retired {
                 at += 1;
             }
         }
+        self.count(&held);
         drop(held);
         free.iter().map(|generation| generation.bytes()).sum()
     }
 
     /// Which they are; each lives as long as it is listed here.
     pub(in crate::disk::sheaf) fn all(&self) -> HashSet<*const Generation> {
-        self.0.lock().iter().map(Arc::as_ptr).collect()
+        self.held.lock().iter().map(Arc::as_ptr).collect()
     }
 
     /// Bytes of the generations that readers still hold, and of those not yet swept.
     pub(in crate::disk::sheaf) fn bytes(&self) -> u64 {
-        self.0.lock().iter().map(|held| held.bytes()).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 }

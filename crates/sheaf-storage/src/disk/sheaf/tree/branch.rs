@@ -6,18 +6,34 @@
 //!                  └── branch: 7 and what a snapshot has seen beyond it
 //! ```
 //!
-//! A branch shares the pages of the roots it grew from, and owns those it has written. Nothing of it is synced, and
-//! after a crash its pages are free, for no superblock knows them. It grows beside the writer.
+//! A branch shares the pages of the roots it grew from, and owns those it has written. It may grow from a branch.
+//! Nothing of it is synced, and after a crash its pages are free, for no superblock knows them. It grows beside the
+//! writer.
 
 use std::sync::Arc;
 
-use super::store::Within;
+use super::space::Owner;
+use super::store::{Store, Within};
 use super::{Roots, TreeFile, TreeWriter};
 use crate::error::Result;
 
 /// See the module's head.
+///
+/// Invariant: a branch loads no table, so its [`Roots::loads`] are those of its base.
 pub struct Branch {
     writer: TreeWriter,
+}
+
+/// Pages that a branch has written; dropped with the last roots that see them, they are free.
+pub(super) struct BranchPages {
+    store: Arc<Store>,
+    owner: Owner,
+}
+
+impl Drop for BranchPages {
+    fn drop(&mut self) {
+        self.store.space.lock().abandon(self.owner);
+    }
 }
 
 impl TreeFile {
@@ -53,21 +69,26 @@ impl Branch {
             space.pin(base.version);
             base.within.end.max(space.end())
         };
-        // A branch of roots that are mapped may lie partly beyond their map.
-        let map = base.within.map.clone();
-        let map = map.filter(|map| map.reaches(end));
-        let roots = Roots {
+        // It is read as the newest roots are; those it grew from may still lie in a map that is to go.
+        let map = store.current_map(end);
+        let own = BranchPages {
+            store: store.clone(),
+            owner: out.owner,
+        };
+        out.keep();
+        let mut branches = base.branches.clone();
+        branches.push(Arc::new(own));
+        Ok(Arc::new(Roots {
             store,
             slot: base.slot,
             version: base.version,
             sequence,
+            loads: base.loads,
             tables: tables.into_iter().collect(),
             directory: base.directory,
             free_map: base.free_map,
             within: Within { end, map },
-            branch: Some((out.owner, base)),
-        };
-        out.keep();
-        Ok(Arc::new(roots))
+            branches,
+        }))
     }
 }

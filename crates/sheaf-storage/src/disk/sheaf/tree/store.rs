@@ -204,6 +204,12 @@ impl Store {
         mapped
     }
 
+    /// The map that the newest roots use, where it reaches so far.
+    pub(super) fn current_map(&self, granules: u64) -> Option<Arc<Mapping>> {
+        let map = self.map.read().clone();
+        map.filter(|map| map.reaches(granules))
+    }
+
     fn mapped(&self, need: u64) -> Option<Arc<Mapping>> {
         let fits = |map: &&Arc<Mapping>| map.map.len() as u64 >= need;
         let mut current = self.map.write();

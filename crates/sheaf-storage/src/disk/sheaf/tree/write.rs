@@ -37,6 +37,8 @@ pub struct TreeWriter {
     pub(super) broken: Option<StorageError>,
     /// See [`TreeWriter::compact`].
     pub(super) compacts: bool,
+    /// Tables that were loaded up to here; see [`Roots::loads`].
+    pub(super) loads: u64,
     pub(super) file: TreeFile,
     pub(super) roots: Arc<Roots>,
     // Last: the next writer comes in when this one's pages have been given back. `None` for a branch, which goes on
@@ -97,6 +99,7 @@ impl TreeWriter {
             within: roots.within.clone(),
             broken: None,
             compacts: false,
+            loads: roots.loads,
             file: file.clone(),
             roots,
             _entry: entry,
@@ -121,6 +124,11 @@ impl TreeWriter {
     /// A table's sums as this writer leaves it; `None` when there is no such table.
     pub fn table(&self, table: TableId) -> Option<TableStats> {
         self.tables.get(&table).map(TableRecord::stats)
+    }
+
+    /// The log sequence of the roots that this began with.
+    pub fn sequence(&self) -> u64 {
+        self.roots.sequence
     }
 
     /// Bytes written so far.
@@ -198,6 +206,7 @@ impl TreeWriter {
             return Err(StorageError::TableNotEmpty(table));
         }
         *record = subtree.hand_over(self.out.owner);
+        self.loads += 1;
         self.changed.insert(table);
         Ok(())
     }
@@ -235,6 +244,7 @@ impl TreeWriter {
             tables,
             dead,
             compacts,
+            loads,
             file,
             roots: old,
             _entry,
@@ -243,6 +253,7 @@ impl TreeWriter {
         let mut roots = Roots::new(&store, &superblock);
         roots.tables = tables.into_iter().collect();
         roots.directory.granules = directory.granules;
+        roots.loads = loads;
         let roots = Arc::new(roots);
         store
             .space

@@ -104,7 +104,6 @@ fn now() -> Duration {
 pub(in crate::disk::sheaf) struct Candidate<R> {
     pub(in crate::disk::sheaf) pinned: Arc<Pinned<R>>,
     pub(in crate::disk::sheaf) visible: u64,
-    taken: Duration,
 }
 
 impl<R> OpenSnapshots<R> {
@@ -220,12 +219,11 @@ impl<R> OpenSnapshots<R> {
                     candidates.push(Candidate {
                         pinned: pinned.clone(),
                         visible: hold.visible,
-                        taken: place.taken,
                     });
                 }
             }
         }
-        candidates.sort_by_key(|candidate| candidate.taken);
+        candidates.sort_by_key(|candidate| candidate.visible);
         candidates
     }
 

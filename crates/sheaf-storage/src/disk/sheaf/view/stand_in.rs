@@ -187,7 +187,7 @@ impl StandIn {
         let count = count.min(view.frozen().len());
         let oldest = &view.frozen()[view.frozen().len() - count..];
         let mut roots = (**view.roots()).clone();
-        for mut table in changes(oldest, u64::MAX) {
+        for mut table in changes(oldest, 0, u64::MAX) {
             match table.outcome {
                 TableOutcome::Kept => {}
                 TableOutcome::Fresh => {

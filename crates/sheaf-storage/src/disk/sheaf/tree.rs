@@ -34,6 +34,7 @@ mod cursor;
 mod merge;
 mod output;
 mod page;
+mod page_memory;
 mod pointer;
 mod record;
 mod relocate;

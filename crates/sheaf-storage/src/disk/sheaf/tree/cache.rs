@@ -11,18 +11,17 @@
 //!
 //! A page is charged to the budget while anybody holds it, evicted or not.
 //!
-//! Pages differ in length, and memory that is taken and given back in pieces of many lengths by many threads is
-//! soon full of holes: twice the budget was resident. So a page's memory is of whole granules, and what one page
-//! leaves the next one takes.
+//! Its memory is that of [`PageMemory`]: what is evicted goes back to the system.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::page::Shape;
+use super::page_memory::{PageBuf, PageMemory};
 use super::pointer::GRANULE;
 use crate::disk::sheaf::budget::{Charge, MemoryBudget, MemoryKind, Reclaim};
 
@@ -32,54 +31,14 @@ const OVERHEAD: u64 = 128;
 /// How many evicted pages a shard remembers, at most.
 const GHOSTS_MAX: usize = 4096;
 
-/// Memory of pages that have gone, for those that come.
-#[derive(Default)]
-pub(super) struct Spare {
-    /// By granules, less one.
-    by_len: [Mutex<Vec<Vec<u8>>>; Spare::GRANULES_MAX],
-}
-
-impl Spare {
-    /// Longer pieces go back to the system at once.
-    const GRANULES_MAX: usize = 4;
-    /// How many pieces of a length are kept.
-    const KEPT_MAX: usize = 32;
-
-    fn place(&self, capacity: usize) -> Option<&Mutex<Vec<Vec<u8>>>> {
-        let granules = capacity / GRANULE as usize;
-        match capacity % GRANULE as usize {
-            0 => self.by_len.get(granules.checked_sub(1)?),
-            _ => None,
-        }
-    }
-
-    /// An empty piece with room for so many bytes, rounded up to granules.
-    pub(super) fn take(&self, bytes: usize) -> Vec<u8> {
-        let capacity = bytes.next_multiple_of(GRANULE as usize);
-        let kept = self.place(capacity).and_then(|place| place.lock().pop());
-        kept.unwrap_or_else(|| Vec::with_capacity(capacity))
-    }
-
-    fn give(&self, mut piece: Vec<u8>) {
-        if let Some(place) = self.place(piece.capacity()) {
-            let mut kept = place.lock();
-            if kept.len() < Spare::KEPT_MAX {
-                piece.clear();
-                kept.push(piece);
-            }
-        }
-    }
-}
-
 /// A page, or a large value, in memory.
 pub(super) struct CachedPage {
-    pub bytes: Vec<u8>,
+    pub bytes: PageBuf,
     pub shape: Shape,
     pub birth: u32,
     pub crc: u32,
     uses: AtomicU8,
     charge: Charge,
-    spare: Arc<Spare>,
 }
 
 /// Counts a page of so many bytes, which is about to be read: others go before it comes.
@@ -91,12 +50,11 @@ pub(super) fn charge(budget: &Arc<MemoryBudget>, bytes: usize) -> Charge {
 impl CachedPage {
     /// `charge` is what was counted for it before it was read.
     pub(super) fn new(
-        bytes: Vec<u8>,
+        bytes: PageBuf,
         shape: Shape,
         birth: u32,
         crc: u32,
         mut charge: Charge,
-        spare: &Arc<Spare>,
     ) -> Arc<CachedPage> {
         charge.set(bytes.capacity() as u64 + OVERHEAD);
         Arc::new(CachedPage {
@@ -106,18 +64,11 @@ impl CachedPage {
             crc,
             uses: AtomicU8::new(0),
             charge,
-            spare: spare.clone(),
         })
     }
 
     fn cost(&self) -> u64 {
         self.charge.bytes()
-    }
-}
-
-impl Drop for CachedPage {
-    fn drop(&mut self) {
-        self.spare.give(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -201,7 +152,7 @@ impl Shard {
 pub(super) struct PageCache {
     shards: Vec<RwLock<Shard>>,
     budget: Arc<MemoryBudget>,
-    pub(super) spare: Arc<Spare>,
+    pub(super) memory: Arc<PageMemory>,
     bytes: AtomicU64,
     evicted: AtomicU64,
     /// The shard that gives next.
@@ -213,7 +164,7 @@ impl PageCache {
         let cache = Arc::new(PageCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             budget: budget.clone(),
-            spare: Arc::default(),
+            memory: Arc::default(),
             bytes: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
@@ -319,9 +270,8 @@ mod tests {
             Some(_) => true,
             None => {
                 let charge = charge(&budget, 4096);
-                let mut bytes = cache.spare.take(4000);
-                bytes.resize(4000, 0);
-                let page = CachedPage::new(bytes, Shape::default(), 1, 1, charge, &cache.spare);
+                let bytes = cache.memory.take(4000);
+                let page = CachedPage::new(bytes, Shape::default(), 1, 1, charge);
                 cache.insert(granule, &page);
                 false
             }
@@ -356,18 +306,15 @@ mod tests {
         let budget = MemoryBudget::new(100_000);
         let cache = PageCache::new(&budget);
         let charge = charge(&budget, 10_000);
-        let mut bytes = cache.spare.take(10_000);
-        bytes.resize(10_000, 0);
-        let page = CachedPage::new(bytes, Shape::default(), 1, 1, charge, &cache.spare);
+        let bytes = cache.memory.take(10_000);
+        let page = CachedPage::new(bytes, Shape::default(), 1, 1, charge);
         cache.insert(7, &page);
         cache.reclaim(u64::MAX);
         assert_eq!((cache.bytes(), budget.used()), (0, 3 * 4096 + OVERHEAD));
         drop(page);
         assert_eq!(budget.used(), 0);
         // The next one of its size takes its memory.
-        let kept = |cache: &PageCache| cache.spare.by_len[2].lock().len();
-        assert_eq!(kept(&cache), 1);
-        assert_eq!(cache.spare.take(9_000).capacity(), 3 * 4096);
-        assert_eq!(kept(&cache), 0);
+        assert_eq!(cache.memory.kept(3).0, 1);
+        assert_eq!(cache.memory.take(9_000).capacity(), 3 * 4096);
     }
 }

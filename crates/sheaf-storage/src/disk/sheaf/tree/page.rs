@@ -119,15 +119,33 @@ pub(super) fn check_stored(page: &[u8]) -> Result<Header, &'static str> {
     Ok(header)
 }
 
-/// The page as it is searched: header, and body unpacked. `page` has passed [`check_stored`].
-pub(super) fn unpack(page: &[u8], header: &Header) -> Result<Vec<u8>, &'static str> {
-    if !header.lz4 {
-        return Ok(page[..header.stored].to_vec());
+/// How long the page is as it is searched: header, and body unpacked.
+pub(super) fn unpacked_len(header: &Header) -> usize {
+    match header.lz4 {
+        true => HEADER + header.body,
+        false => header.stored,
     }
-    let mut image = vec![0; HEADER + header.body];
+}
+
+/// The page as it is searched. `page` has passed [`check_stored`].
+pub(super) fn unpack(page: &[u8], header: &Header) -> Result<Vec<u8>, &'static str> {
+    let mut image = vec![0; unpacked_len(header)];
+    unpack_into(page, header, &mut image).map(|()| image)
+}
+
+/// As [`unpack`], into as many bytes as [`unpacked_len`] says.
+pub(super) fn unpack_into(
+    page: &[u8],
+    header: &Header,
+    image: &mut [u8],
+) -> Result<(), &'static str> {
+    if !header.lz4 {
+        image.copy_from_slice(&page[..header.stored]);
+        return Ok(());
+    }
     image[..HEADER].copy_from_slice(&page[..HEADER]);
     match lz4_flex::block::decompress_into(&page[HEADER..header.stored], &mut image[HEADER..]) {
-        Ok(len) if len == header.body => Ok(image),
+        Ok(len) if len == header.body => Ok(()),
         _ => Err("the page does not unpack"),
     }
 }

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::page::{self, Shape};
+use super::page_memory::PageBuf;
 use super::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, PagePtr, Run};
 use super::record::{DIRECTORY, TableRecord};
 use super::space::{FreeRuns, Space};
@@ -241,7 +242,7 @@ impl Rescue<'_> {
     }
 
     /// The leaf that begins at a granule, if a whole one does.
-    fn leaf_at(&self, granule: u64) -> Option<(page::Header, Vec<u8>)> {
+    fn leaf_at(&self, granule: u64) -> Option<(page::Header, PageBuf)> {
         let run = Run {
             start: granule,
             len: 1,

@@ -15,16 +15,16 @@ use super::{Counters, PageRef, Store, VALUE_MAX, Within, count};
 use crate::disk::sheaf::budget::Charge;
 use crate::disk::sheaf::tree::cache::{self, CachedPage};
 use crate::disk::sheaf::tree::page::{self, Header, Shape};
+use crate::disk::sheaf::tree::page_memory::PageBuf;
 use crate::disk::sheaf::tree::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, PagePtr, Run};
 use crate::error::{Result, StorageError};
 
 impl Store {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, offset: u64, len: usize) -> Result<PageBuf> {
         if offset + len as u64 > self.len.load(Ordering::Relaxed) {
             return Err(self.corrupt(offset, "a pointer leads beyond the file's end"));
         }
-        let mut bytes = self.cache.spare.take(len);
-        bytes.resize(len, 0);
+        let mut bytes = self.cache.memory.take(len);
         count(&self.counters.pages_read, 1);
         count(&self.counters.bytes_read, len as u64);
         self.file
@@ -37,7 +37,7 @@ impl Store {
     }
 
     /// The granules of a run as they lie in the file, the last one perhaps in part.
-    pub(in crate::disk::sheaf::tree) fn read_run(&self, run: Run) -> Result<Vec<u8>> {
+    pub(in crate::disk::sheaf::tree) fn read_run(&self, run: Run) -> Result<PageBuf> {
         let offset = run.start.saturating_mul(GRANULE);
         let left = self.len.load(Ordering::Relaxed).saturating_sub(offset);
         let len = (run.len * GRANULE).min(left);
@@ -148,8 +148,13 @@ impl Store {
             }
             Ok(header)
         };
+        let unpacked = |bytes: &[u8], header: &Header| {
+            let mut image = self.cache.memory.take(page::unpacked_len(header));
+            page::unpack_into(bytes, header, &mut image).map_err(damaged)?;
+            Ok(image)
+        };
         let mut charge = None;
-        let bytes = if let Some(map) = &within.map {
+        let (image, header) = if let Some(map) = &within.map {
             self.check_written(ptr.run())?;
             // SAFETY: before `within.end`, as the callers have seen, and inside the file; otherwise as in `page`.
             let bytes = unsafe { mapped(map, ptr.run()) };
@@ -167,21 +172,20 @@ impl Store {
                     hold: None,
                 });
             }
-            std::borrow::Cow::Borrowed(bytes)
+            (unpacked(bytes, &header)?, header)
         } else {
             charge = Some(cache::charge(
                 &self.budget,
                 (ptr.run().len * GRANULE) as usize,
             ));
-            std::borrow::Cow::Owned(self.read_run(ptr.run())?)
-        };
-        let header = check(&bytes)?;
-        let image = match bytes {
-            std::borrow::Cow::Owned(mut bytes) if !header.lz4 => {
+            let mut bytes = self.read_run(ptr.run())?;
+            let header = check(&bytes)?;
+            if header.lz4 {
+                bytes = unpacked(&bytes, &header)?;
+            } else {
                 bytes.truncate(header.stored);
-                bytes
             }
-            bytes => page::unpack(&bytes, &header).map_err(damaged)?,
+            (bytes, header)
         };
         let shape = Shape::check(&image, &header).map_err(damaged)?;
         let charge = charge.unwrap_or_else(|| cache::charge(&self.budget, image.len()));
@@ -291,7 +295,7 @@ impl Store {
             return Err(self.corrupt(offset, "the checksum of a value is wrong"));
         }
         if stored < raw {
-            let mut value = vec![0; raw];
+            let mut value = self.cache.memory.take(raw);
             match lz4_flex::block::decompress_into(&bytes, &mut value) {
                 Ok(len) if len == raw => bytes = value,
                 _ => return Err(self.corrupt(offset, "a value does not unpack")),
@@ -306,24 +310,24 @@ impl Store {
 
     fn page_of(
         &self,
-        bytes: Vec<u8>,
+        bytes: PageBuf,
         shape: Shape,
         birth: u32,
         crc: u32,
         charge: Charge,
     ) -> Arc<CachedPage> {
-        CachedPage::new(bytes, shape, birth, crc, charge, &self.cache.spare)
+        CachedPage::new(bytes, shape, birth, crc, charge)
     }
 
     /// A copy of a page's image, for [`Store::keep_written`].
-    pub(in crate::disk::sheaf::tree) fn copied(&self, image: &[u8]) -> Vec<u8> {
-        let mut copy = self.cache.spare.take(image.len());
-        copy.extend_from_slice(image);
+    pub(in crate::disk::sheaf::tree) fn copied(&self, image: &[u8]) -> PageBuf {
+        let mut copy = self.cache.memory.take(image.len());
+        copy.copy_from_slice(image);
         copy
     }
 
     /// Puts a page that was just written into the cache.
-    pub(in crate::disk::sheaf::tree) fn keep_written(&self, ptr: PagePtr, image: Vec<u8>) {
+    pub(in crate::disk::sheaf::tree) fn keep_written(&self, ptr: PagePtr, image: PageBuf) {
         let Some(header) = Header::read(&image) else {
             return;
         };

@@ -351,6 +351,36 @@ impl WriteBatch {
         }
     }
 
+    /// Adds what another batch does that comes after this one: applying this one then gives what applying both would
+    /// have given.
+    pub(crate) fn then(&mut self, later: WriteBatch) {
+        if let Some(error) = later.totals.contradiction {
+            self.totals.contradiction.get_or_insert(error);
+        }
+        for (table, writes) in later.tables {
+            match writes.fate {
+                TableFate::Kept => {}
+                TableFate::Created => self.create_table(table),
+                TableFate::Dropped => self.drop_table(table),
+                TableFate::Replaced => {
+                    self.drop_table(table);
+                    self.create_table(table);
+                }
+                TableFate::Transient => {
+                    self.create_table(table);
+                    self.drop_table(table);
+                }
+            }
+            let TableWrites { ranges, keys, .. } = Arc::unwrap_or_clone(writes);
+            for (lo, hi) in ranges.iter() {
+                self.delete_range(table, lo, hi.map(|hi| &hi[..]));
+            }
+            for (key, KeyChange { write, prior, base }) in keys {
+                self.write(table, key, write, prior, base.as_ref());
+            }
+        }
+    }
+
     /// Whether there is nothing to apply.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty() && self.totals.contradiction.is_none()

@@ -18,7 +18,8 @@
 //!   sheaf/pace.rs        back-pressure                sheaf/view/      snapshots and merged cursors
 //!   sheaf/budget.rs      memory, by kind              sheaf/spill.rs   old snapshots out of memory
 //!   sheaf/flush.rs       durable by itself            sheaf/tree/      pages, free space, reading, bulk builds
-//!   sheaf/open.rs        files, replay, close         sheaf/files.rs   what is asked of a disk
+//!   sheaf/open.rs        files, close                 sheaf/files.rs   what is asked of a disk
+//!   sheaf/loading.rs     the log into generations
 //! ```
 //!
 //! Invariants: the log is ahead of the tree; a sequence is visible when all up to it are; the tree's
@@ -33,6 +34,7 @@ mod compact;
 pub mod files;
 mod flush;
 mod load;
+mod loading;
 mod log;
 mod memtable;
 mod open;

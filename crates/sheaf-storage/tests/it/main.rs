@@ -6,6 +6,7 @@ mod differential;
 mod durable;
 mod engines;
 mod format;
+mod loading;
 mod model;
 mod sheaf_crash;
 mod sheaf_engine;

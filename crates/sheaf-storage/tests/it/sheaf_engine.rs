@@ -595,7 +595,7 @@ fn an_engine_that_writes_no_more_is_backed_up_whole() {
     put(&opened, b"and it goes on", Durability::Synced);
 }
 
-fn contents(folder: &FaultFolder) -> BTreeMap<String, Vec<u8>> {
+pub fn contents(folder: &FaultFolder) -> BTreeMap<String, Vec<u8>> {
     let names = folder.list().unwrap();
     names
         .into_iter()

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+pub(super) use self::delta::KeptDelta;
 pub(super) use self::record::{BATCH_MAX, Encoded, KeyDelta};
 use self::record::{HEADER, Header};
 pub use self::replay::TornTail;

@@ -6,9 +6,6 @@
 //!                                                 └ into the tree, and on
 //! ```
 //!
-//! What was in memory at the crash fits there again. So the tree is hardly ever written before the engine is open: that is
-//! left to the checkpointer, beside readers and writers, as it was before the crash.
-//!
 //! A value that the log has as a delta is made of the one before it, which is in a generation that was just read or
 //! else in the tree: the tree holds exactly the batches up to its sequence, so there is no other.
 
@@ -21,15 +18,16 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::budget::MemoryBudget;
-use super::checkpoint::{Checkpointer, merge};
+use super::checkpoint::Checkpointer;
 use super::commit::{Line, Order};
 use super::files::Folder;
-use super::log::{LogOptions, Record, Replay, TornTail, baseless, is_segment};
-use super::memtable::{Generation, Retired};
+use super::loading::Loading;
+use super::log::{LogOptions, Replay, TornTail, is_segment};
+use super::memtable::Retired;
 use super::pace::Pace;
 use super::spill::Bases;
 use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
-use super::view::{OpenSnapshots, View};
+use super::view::OpenSnapshots;
 use super::{Shared, SheafOptions, Sizes};
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
@@ -41,8 +39,6 @@ pub(super) const UNFINISHED: &str = "backup.unfinished";
 /// The largest generation that is chosen by itself, and the smallest that makes sense.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
-/// By how much a generation may outgrow its size while others wait, at most: three doublings.
-const DOUBLINGS_MAX: usize = 3;
 /// Commits to the tree before the log of new files is begun, at most: its two first superblocks, and the catalog's table.
 const COMMITS_WITHOUT_LOG: u32 = 3;
 
@@ -79,83 +75,6 @@ impl Sizes {
             excess_max: cache / 16,
             reserve_bytes: options.reserve_bytes,
         }
-    }
-
-    /// At how many bytes a generation that the log is read into is full while so many others wait: few large ones are
-    /// better read, and brought into the tree, than many.
-    fn frozen_at(&self, waiting: usize) -> u64 {
-        let grown = self.generation_bytes << waiting.min(DOUBLINGS_MAX);
-        grown.min(self.debt_hard / 2)
-    }
-}
-
-/// The generations that the log is read into.
-struct Loading<'a> {
-    tree: &'a TreeFile,
-    new_table: TableOptions,
-    sizes: &'a Sizes,
-    budget: &'a Arc<MemoryBudget>,
-    view: Arc<View<Roots>>,
-    last: u64,
-    frozen_to: u64,
-}
-
-impl Loading<'_> {
-    fn apply(&mut self, record: Record<'_>) -> Result<()> {
-        let view = &self.view;
-        let Record {
-            seq, file, offset, ..
-        } = record;
-        let batch = &record.into_batch(&mut |found| {
-            let base = match view.get(found.table, found.key, u64::MAX) {
-                Ok(base) => base,
-                Err(StorageError::NoSuchTable(_)) => None,
-                Err(error) => return Err(error),
-            };
-            match base.and_then(|base| found.delta.apply(&base)) {
-                Some(value) => Ok(Some(value)),
-                None => Err(baseless(file, offset, found)),
-            }
-        })?;
-        batch
-            .check(&mut |table| view.contains_table(table, u64::MAX))
-            .map_err(|error| StorageError::Corrupt {
-                file: "log".into(),
-                detail: format!("batch {seq} contradicts what is before it: {error}"),
-            })?;
-        view.insert(seq, batch);
-        self.last = seq;
-        if view.active().bytes() >= self.sizes.frozen_at(view.frozen().len()) {
-            self.rotate();
-            let waiting = self.view.frozen();
-            let bytes: u64 = waiting.iter().map(|generation| generation.bytes()).sum();
-            // With the next one, writers would be held up as soon as they are let in.
-            if bytes + self.sizes.frozen_at(waiting.len()) > self.sizes.debt_hard {
-                self.merge()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn rotate(&mut self) {
-        let bytes = self.sizes.frozen_at(self.view.frozen().len() + 1);
-        let fresh = Generation::new(bytes, self.budget.clone());
-        self.view = Arc::new(self.view.rotated(Arc::new(fresh)));
-        self.frozen_to = self.last;
-    }
-
-    fn merge(&mut self) -> Result<()> {
-        let mut writer = self.tree.writer()?;
-        merge(
-            &mut writer,
-            self.view.frozen(),
-            self.frozen_to,
-            self.new_table,
-        )?;
-        let roots = writer.commit(self.frozen_to)?;
-        let merged = self.view.frozen().len();
-        self.view = Arc::new(self.view.checkpointed(roots, merged));
-        Ok(())
     }
 }
 
@@ -234,29 +153,14 @@ pub(super) fn open(
     let budget = MemoryBudget::new(options.cache_bytes);
     let sizes = Sizes::new(options);
     let tree = open_tree(&folder, options, &budget)?;
-    let roots = tree.roots();
-    let tree_seq = roots.sequence();
-    let active = Generation::new(sizes.generation_bytes, budget.clone());
-    let mut loading = Loading {
-        tree: &tree,
-        new_table: new_table(options),
-        sizes: &sizes,
-        budget: &budget,
-        view: Arc::new(View::new(Arc::new(active), Vec::new(), roots)),
-        last: tree_seq,
-        frozen_to: tree_seq,
-    };
+    let tree_seq = tree.roots().sequence();
+    let mut loading = Loading::new(&tree, new_table(options), &sizes, &budget);
     let replay = Replay::read(&folder, tree_seq, &mut |record| loading.apply(record))?;
+    let (view, last, frozen_to) = loading.finish()?;
     let new_log = replay.found_nothing();
     if new_log {
         check_never_begun(&folder, &tree.roots())?;
     }
-    let Loading {
-        view,
-        last,
-        frozen_to,
-        ..
-    } = loading;
     let recovery = Recovery {
         batches: replay.replayed.batches,
         log_bytes: replay.replayed.bytes,

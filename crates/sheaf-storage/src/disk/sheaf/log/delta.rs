@@ -38,6 +38,28 @@ pub(in crate::disk::sheaf) struct Delta<'a> {
     pieces: &'a [u8],
 }
 
+/// A delta that outlives the bytes it was read from.
+#[derive(Clone, Debug)]
+pub(in crate::disk::sheaf) struct KeptDelta {
+    pub(in crate::disk::sheaf) base_len: u32,
+    base_crc: u32,
+    new_len: u32,
+    new_crc: u32,
+    pieces: Box<[u8]>,
+}
+
+impl KeptDelta {
+    pub(in crate::disk::sheaf) fn as_delta(&self) -> Delta<'_> {
+        Delta {
+            base_len: self.base_len,
+            base_crc: self.base_crc,
+            new_len: self.new_len,
+            new_crc: self.new_crc,
+            pieces: &self.pieces,
+        }
+    }
+}
+
 /// Appends the delta that leads from `base` to `new`; does not, and answers false, when it would not be shorter than
 /// half of `new`.
 pub(super) fn encode(base: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
@@ -293,6 +315,16 @@ impl<'a> Delta<'a> {
             base_crc: input.u32()?,
             new_crc: input.u32()?,
         })
+    }
+
+    pub(in crate::disk::sheaf) fn kept(&self) -> KeptDelta {
+        KeptDelta {
+            base_len: self.base_len,
+            base_crc: self.base_crc,
+            new_len: self.new_len,
+            new_crc: self.new_crc,
+            pieces: self.pieces.into(),
+        }
     }
 
     /// Whether this is the value that the delta begins with.

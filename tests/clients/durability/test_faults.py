@@ -16,12 +16,17 @@ import random
 import shutil
 import threading
 import time
+import uuid
 
+import bson
 import pytest
+from bson.int64 import Int64
 from faults import EIO, ENOSPC, ERROR, FOLDER, HALF, LENGTH, LOG, LOST, OPEN, READ, RENAME, SPARE, SYNC, TORN, TREE, WRITE, Faults, built
 from pymongo import WriteConcern
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError
+from raw import Raw
 from servers import Server
+from test_kill_mix import initiated
 
 ROUNDS = int(os.environ.get("SHEAF_FAULT_ROUNDS", "6"))
 SEED = int(os.environ.get("SHEAF_FAULT_SEED", str(random.randrange(1 << 30))))
@@ -455,6 +460,37 @@ def test_reads_that_fail(shim, tmp_path):
                 assert query() == sums, name
             accepted(client)
             all_valid(client)
+
+
+def test_a_commit_in_doubt(shim, tmp_path):
+    """The sync of a commit fails: asked again the server says the same, and after a start what became of it."""
+    for kept in (False, True):
+        folder = tmp_path / f"data{kept}"
+        lsid = {"id": bson.Binary.from_uuid(uuid.uuid4())}
+        words = {"lsid": lsid, "txnNumber": Int64(1), "autocommit": False}
+        commit = {"commitTransaction": 1, "$db": "admin", "writeConcern": {"w": "majority"}} | words
+        with faulty(shim, folder, *FLAGS, "--replSet", "rs0", losing=True) as (s, faults):
+            with s.client(directConnection=True) as client:
+                initiated(client, s.port)
+                client.faulty.get_collection("moved", write_concern=JOURNALED).insert_one({"_id": 0})
+            with Raw(s.port) as raw:
+                first = {"insert": "moved", "documents": [{"_id": 1}], "startTransaction": True, "$db": "faulty"}
+                assert raw.command(first | words)["ok"] == 1
+                faults.arm(SYNC, LOG, ERROR if kept else LOST, EIO)
+                for _ in range(3):
+                    reply = raw.command(commit)
+                    assert reply["ok"] == 1 and reply["writeConcernError"]["codeName"] == "OperationFailed", reply
+                write = {"insert": "moved", "documents": [{"_id": 2}], "lsid": lsid, "txnNumber": Int64(2), "$db": "faulty"}
+                for _ in range(2):
+                    reply = raw.command(write)
+                    assert reply["ok"] == 0 and reply["code"] == FAILED and "errorLabels" not in reply, reply
+            s.kill()
+            s.environment = {}
+            s.start()
+            with s.client(directConnection=True) as client, Raw(s.port) as raw:
+                assert {d["_id"] for d in client.faulty.moved.find()} == ({0, 1} if kept else {0})
+                reply = raw.command(commit)
+                assert (reply["ok"], reply.get("codeName")) == ((1, None) if kept else (0, "NoSuchTransaction")), reply
 
 
 def test_an_index_build_that_cannot_be_taken_back(shim, tmp_path):

@@ -150,6 +150,9 @@ impl Command {
                 | "collMod"
                 | "createIndexes"
                 | "dropIndexes"
+                | "createSearchIndexes"
+                | "updateSearchIndex"
+                | "dropSearchIndex"
         )
     }
 }

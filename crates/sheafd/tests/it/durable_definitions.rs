@@ -98,3 +98,44 @@ fn indexes_that_were_acknowledged_survive_a_kill() {
         assert!(server.stop().success());
     }
 }
+
+#[test]
+fn search_indexes_that_were_acknowledged_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let field = "{type: 'vector', path: 'v', numDimensions: 2, similarity: 'cosine'}";
+    let filter = "{type: 'filter', path: 'k'}";
+    let steps = [
+        (
+            format!(
+                "{{createSearchIndexes: 'a', indexes: [{{name: 's', type: 'vectorSearch', \
+                 definition: {{fields: [{field}]}}}}]"
+            ),
+            vec!["s 1"],
+        ),
+        (
+            format!(
+                "{{updateSearchIndex: 'a', name: 's', definition: {{fields: [{field}, {filter}]}}"
+            ),
+            vec!["s 2"],
+        ),
+        ("{dropSearchIndex: 'a', name: 's'".into(), vec![]),
+    ];
+    let server = Server::start_on(folder.path(), RARELY);
+    server.client().ok(&command("{create: 'a'}"));
+    assert!(server.stop().success());
+    for (text, left) in &steps {
+        let mut server = Server::start_on(folder.path(), RARELY);
+        let text = format!("{text}, writeConcern: {{w: 1, j: true}}}}");
+        server.client().ok(&command(&text));
+        server.kill();
+        let server = Server::start_on(folder.path(), RARELY);
+        let list = "{aggregate: 'a', pipeline: [{$listSearchIndexes: {}}], cursor: {}}";
+        let found = listed(&mut server.client(), list, |item| {
+            let latest = item.get("latestDefinition").and_then(|v| v.as_document());
+            let fields = latest.unwrap().get("fields").and_then(|v| v.as_array());
+            format!("{} {}", name(item), fields.unwrap().iter().count())
+        });
+        assert_eq!(found, *left, "{text}");
+        assert!(server.stop().success());
+    }
+}

@@ -75,7 +75,7 @@ __attribute__((constructor)) static void begin(void) {
 }
 
 static uint32_t kind_of_path(const char *path) {
-    if (strncmp(path, folder, folder_length) != 0) return 0;
+    if (strncmp(path, folder, folder_length) != 0 || (path[folder_length] != '/' && path[folder_length] != 0)) return 0;
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
     if (strstr(path, "/_tmp/")) return KIND_TEMPORARY;

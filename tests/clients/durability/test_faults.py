@@ -21,7 +21,7 @@ import uuid
 import bson
 import pytest
 from bson.int64 import Int64
-from faults import EIO, ENOSPC, ERROR, FOLDER, HALF, LENGTH, LOG, LOST, OPEN, READ, RENAME, SPARE, SYNC, TORN, TREE, WRITE, Faults, built
+from faults import EIO, ENOSPC, ERROR, FOLDER, HALF, LENGTH, LOG, LOST, OPEN, OTHER, READ, RENAME, SPARE, SYNC, TEMPORARY, TORN, TREE, WRITE, Faults, built
 from pymongo import WriteConcern
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError
 from raw import Raw
@@ -462,6 +462,48 @@ def test_reads_that_fail(shim, tmp_path):
             all_valid(client)
 
 
+def test_temporary_files_that_fail(shim, tmp_path):
+    """Sorts, groups and index builds that spill: the operation fails by name, leaves no file, and nobody else notices."""
+    with faulty(shim, tmp_path / "data") as (s, faults):
+        with s.client() as client:
+            prepare(client)
+            client.admin.command("setParameter", 1, internalQueryMaxBlockingSortMemoryUsageBytes=200_000)
+            still = client.faulty.still
+            work = {
+                "sort": lambda: [d["_id"] for d in still.aggregate([{"$sort": {"b": 1, "c": -1}}], allowDiskUse=True)],
+                "group": lambda: sorted(d["_id"] for d in still.aggregate([{"$group": {"_id": "$c", "all": {"$push": "$pad"}}}], allowDiskUse=True)),
+            }
+            right = {name: run() for name, run in work.items()}
+            hits = 0
+            for ops, action, error, code in [
+                (WRITE, ERROR, EIO, 39),
+                (WRITE, TORN, EIO, 39),
+                (READ, ERROR, EIO, 39),
+                (WRITE, ERROR, ENOSPC, NO_SPACE),
+                (OPEN, ERROR, EIO, 39),
+                (OPEN, ERROR, ENOSPC, NO_SPACE),
+            ]:
+                for name, run in work.items():
+                    for skip in (0, 3, 20):
+                        faults.arm(ops, TEMPORARY, action, error, skip=skip, times=1)
+                        try:
+                            assert run() == right[name], name
+                            assert not faults.hits(), f"{name}: a temporary file failed and nobody said so"
+                        except OperationFailure as failed:
+                            assert faults.hits() and failed.code == code, (name, ops, error, failed.details)
+                            hits += 1
+                        faults.clear()
+                        assert os.listdir(tmp_path / "data" / "_tmp") == []
+            assert hits > 12, hits
+            for ops in (READ, WRITE):
+                faults.arm(ops, TEMPORARY, HALF)
+                for name, run in work.items():
+                    assert run() == right[name], name
+                assert faults.hits()
+                faults.clear()
+            accepted(client)
+
+
 def test_a_commit_in_doubt(shim, tmp_path):
     """The sync of a commit fails: asked again the server says the same, and after a start what became of it."""
     for kept in (False, True):
@@ -584,16 +626,16 @@ def test_faults_at_the_start(shim, tmp_path, what):
     ops, action, error = STARTS[what]
     original = tmp_path / "original"
     documents = {}
-    with faulty(shim, original) as (s, faults):
+    # More in the log than the memory of the starts takes at once: part of it goes into the tree while it is read.
+    with faulty(shim, original, "--wiredTigerCacheSizeGB", "1", "--syncdelay", "3600") as (s, faults):
         with s.client() as client:
             prepare(client)
-            client.admin.command("fsync")
             coll = client.faulty.get_collection("written", write_concern=JOURNALED)
-            for i in range(200):
-                documents[i] = checked(i, 1, i * 37 % 3000)
+            for i in range(150):
+                documents[i] = checked(i, 1, i * 3777 % 200_000)
                 coll.insert_one(documents[i])
         s.kill()
-    kinds = LOG | SPARE | TREE | FOLDER
+    kinds = LOG | SPARE | TREE | FOLDER | OTHER
     refusals = served = skip = 0
     while True:
         folder = tmp_path / "data"
@@ -626,7 +668,7 @@ def test_faults_at_the_start(shim, tmp_path, what):
             s.kill()
         if not hit:
             break
-        skip += 1 if skip < 12 else 1 + skip // 3
+        skip += 1 if skip < 8 else 1 + skip // 2
     assert refusals, (refusals, served)
     print(f"{what}: {refusals} starts refused, {served} served")
 

@@ -218,8 +218,10 @@ impl<'a> Loading<'a> {
             self.rotate();
             let waiting = self.view.frozen();
             let bytes: u64 = waiting.iter().map(|generation| generation.bytes()).sum();
-            // With the next one, writers would be held up as soon as they are let in.
-            if bytes + self.full_at(waiting.len()) > self.sizes.debt_hard {
+            // With the next one, writers would be held up as soon as they are let in. Generations are a little larger than
+            // what they are full at.
+            let most = self.sizes.debt_hard + self.sizes.generation_bytes / 2;
+            if bytes + self.full_at(waiting.len()) > most {
                 self.merge()?;
             }
         }

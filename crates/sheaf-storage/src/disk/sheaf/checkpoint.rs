@@ -305,19 +305,21 @@ impl Shared {
         let room = sizes.debt_hard - sizes.debt_soft;
         let by_debt = debt.saturating_sub(sizes.debt_soft) as f64 / room as f64;
         // Old snapshots may hold what a checkpoint cannot free: writers are slowed for it here, not stopped.
-        let excess = self.excess(debt);
+        let excess = self.excess(debt, 0);
         let by_memory = (excess as f64 / (sizes.debt_hard as f64 / 4.0)).min(0.9);
         by_debt.max(by_memory)
     }
 
-    /// Bytes beyond the budget, or beyond what of it is for writes, where checkpoints or spills may give some back.
-    fn excess(&self, debt: u64) -> u64 {
+    /// Bytes beyond the budget, or beyond what of it is for writes with so many more, where checkpoints or spills may
+    /// give some back.
+    fn excess(&self, debt: u64, coming: u64) -> u64 {
         let written = [
             MemoryKind::Generations,
             MemoryKind::Log,
             MemoryKind::Batches,
         ];
         let written: u64 = written.map(|kind| self.budget.used_for(kind)).iter().sum();
+        let written = written + coming;
         let excess = self.budget.excess();
         match excess.max(written.saturating_sub(self.sizes.written_max)) {
             0 => 0,
@@ -340,7 +342,10 @@ impl Shared {
     pub(super) fn slow_down(&self, batch: &WriteBatch, own: u64) -> Result<()> {
         let pressure = self.pressure(own);
         if pressure <= 0.0 {
-            return Ok(());
+            return match own {
+                0 => Ok(()),
+                _ => self.wait_for_memory(own),
+            };
         }
         let bytes = batch.bytes() + 64 * batch.operations();
         self.pace.slow_down(bytes, pressure);
@@ -373,7 +378,8 @@ impl Shared {
             self.checkpointer.done.load(Ordering::Relaxed) + self.spilled.load(Ordering::Relaxed)
         };
         let rounds = || self.checkpointer.rounds.load(Ordering::Relaxed);
-        let is_crowded = || self.excess(self.debt(own)) > self.sizes.excess_max;
+        // Its bytes are counted as a batch, and will be in a generation besides.
+        let is_crowded = || self.excess(self.debt(own), own) > self.sizes.excess_max;
         while is_crowded() {
             let before = given_back();
             // The one under way may have looked already.

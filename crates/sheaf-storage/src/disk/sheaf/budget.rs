@@ -40,6 +40,12 @@ impl MemoryKind {
     pub const COUNT: usize = 5;
 }
 
+/// How many times its own bytes a charge has a cache give back at most, where others wait for more.
+const OTHERS_PART: u64 = 4;
+
+/// How often a cache is asked: what others hold of that which it gave is not free yet, and more may have come.
+const TRIES: usize = 3;
+
 /// Bytes of one kind, or of all.
 #[derive(Default)]
 struct Counter {
@@ -69,6 +75,8 @@ pub trait Reclaim: Send + Sync {
 pub struct MemoryBudget {
     limit: u64,
     total: Counter,
+    /// What is about to be counted, and has others go.
+    coming: AtomicU64,
     kinds: [Counter; MemoryKind::COUNT],
     givers: RwLock<Vec<Weak<dyn Reclaim>>>,
 }
@@ -126,18 +134,31 @@ impl MemoryBudget {
     }
 
     fn enter(&self, bytes: u64) {
-        if self.used() + bytes > self.limit {
-            // First what can go, then what comes: the sum is to stay below the limit.
-            let givers = self.givers.read();
+        if self.used() + self.coming.load(Ordering::Relaxed) + bytes > self.limit {
+            // First what can go, then what comes: the sum is to stay below the limit. Others do not take what one
+            // that comes slowly has had go.
+            self.coming.fetch_add(bytes, Ordering::Relaxed);
+            self.reclaim(bytes);
+            self.total.add(bytes);
+            self.coming.fetch_sub(bytes, Ordering::Relaxed);
+        } else {
+            self.total.add(bytes);
+        }
+    }
+
+    /// Has caches give way to what comes, `own` of which is the caller's: it does its own part, and some of the others'.
+    fn reclaim(&self, own: u64) {
+        let givers = self.givers.read();
+        for _ in 0..TRIES {
             for giver in givers.iter().filter_map(Weak::upgrade) {
-                let excess = (self.used() + bytes).saturating_sub(self.limit);
+                let coming = self.coming.load(Ordering::Relaxed);
+                let excess = (self.used() + coming).saturating_sub(self.limit);
                 if excess == 0 {
-                    break;
+                    return;
                 }
-                giver.reclaim(excess);
+                giver.reclaim(excess.min(own.saturating_mul(OTHERS_PART)));
             }
         }
-        self.total.add(bytes);
     }
 
     /// As [`MemoryBudget::charge`], unless there would be more than `most` of the kind; but the first is always

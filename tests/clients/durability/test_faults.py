@@ -24,6 +24,7 @@ from bson.int64 import Int64
 from faults import EIO, ENOSPC, ERROR, FOLDER, HALF, LENGTH, LOG, LOST, OPEN, OTHER, READ, RENAME, SPARE, SYNC, TEMPORARY, TORN, TREE, WRITE, Faults, built
 from pymongo import WriteConcern
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
 from raw import Raw
 from servers import Server
 from test_kill_mix import initiated
@@ -460,6 +461,68 @@ def test_reads_that_fail(shim, tmp_path):
                 assert query() == sums, name
             accepted(client)
             all_valid(client)
+
+
+@pytest.mark.parametrize("skip", [0, 3, 9])
+def test_what_was_told_stays(shim, tmp_path, skip):
+    """A sync of the log fails and loses: change streams and majority reads have told of nothing that is gone after it."""
+    told, streamed, ended = set(), set(), []
+    with faulty(shim, tmp_path / "data", *FLAGS, "--replSet", "rs0", losing=True) as (s, faults):
+        with s.client(directConnection=True) as client:
+            initiated(client, s.port)
+            client.faulty.create_collection("told")
+        local = {"directConnection": True}
+
+        def write():
+            with s.client(**local) as client:
+                coll = client.faulty.get_collection("told", write_concern=WriteConcern(w=1, j=False))
+                for i in range(1_000_000):
+                    coll.insert_one({"_id": i})
+
+        def read():
+            with s.client(**local) as client:
+                coll = client.faulty.get_collection("told", read_concern=ReadConcern("majority"))
+                while True:
+                    told.update(d["_id"] for d in coll.find({"_id": {"$gte": len(told) - 5}}))
+
+        def watch():
+            with s.client(**local) as client, client.faulty.told.watch(max_await_time_ms=100) as stream:
+                while True:
+                    event = stream.try_next()
+                    if event:
+                        streamed.add(event["documentKey"]["_id"])
+
+        def until_refused(work):
+            try:
+                work()
+            except OperationFailure as error:
+                ended.append(code_of(error))
+            except ConnectionFailure:
+                ended.append("killed")
+
+        threads = [threading.Thread(target=until_refused, args=(work,), daemon=True) for work in (write, read, watch)]
+        for t in threads:
+            t.start()
+        until = time.monotonic() + 30
+        while not (told and streamed) and time.monotonic() < until:
+            time.sleep(0.01)
+        faults.arm(SYNC, LOG, LOST, EIO, skip=skip)
+        with s.client(**local) as client:
+            run_until_read_only(client)
+        time.sleep(0.3)
+        s.kill()
+        for t in threads:
+            t.join(30)
+            assert not t.is_alive()
+        assert told and streamed
+        assert set(ended) <= {FAILED, "killed"}, ended
+        s.environment = {}
+        s.start()
+        with s.client(**local) as client:
+            found = {d["_id"] for d in client.faulty.told.find()}
+            assert told <= found, (len(told), len(found), sorted(told - found)[:5])
+            assert streamed <= found, (len(streamed), len(found), sorted(streamed - found)[:5])
+            assert found == set(range(len(found)))
 
 
 def test_temporary_files_that_fail(shim, tmp_path):

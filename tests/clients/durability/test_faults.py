@@ -624,6 +624,45 @@ def test_an_index_build_that_cannot_be_taken_back(shim, tmp_path):
     assert s.stop() == 0, s.log()
 
 
+def test_reads_that_fail_of_a_mapped_file(shim, tmp_path):
+    """Less data than memory: pages are read where they lie, and one that the disk cannot read is an error of its reader."""
+    count = 3000
+    with faulty(shim, tmp_path / "data", "--wiredTigerCacheSizeGB", "0.25") as (s, faults):
+        with s.client() as client:
+            client.faulty.small.insert_many([{"_id": i, "k": -i, "pad": "x" * 2000} for i in range(count)])
+            client.faulty.small.create_index("k")
+            client.faulty.large.insert_many([{"_id": i, "pad": os.urandom(300_000)} for i in range(5)])
+        queries = {
+            "scan": lambda db: sum(d["_id"] for d in db.small.find(hint=[("$natural", 1)])),
+            "index": lambda db: -sum(d["k"] for d in db.small.find({}, {"k": 1, "_id": 0}, hint="k_1")),
+            "large": lambda db: sum(len(d["pad"]) for d in db.large.find()),
+        }
+        right = {"scan": sum(range(count)), "index": sum(range(count)), "large": 1_500_000}
+        failures = 0
+        for name, query in queries.items():
+            for skip in (0, 2):
+                # After a start no page has been looked at.
+                assert s.stop() == 0, s.log()
+                s.start()
+                with s.client() as client:
+                    faults.arm(READ, TREE, ERROR, EIO, skip=skip, times=1)
+                    try:
+                        assert query(client.faulty) == right[name]
+                        assert not faults.hits()
+                    except OperationFailure as error:
+                        failures += 1
+                        assert error.code == FAILED and "tree at offset" in str(error), error
+                    faults.clear()
+                    faults.arm(READ, TREE, HALF)
+                    assert query(client.faulty) == right[name], name
+                    faults.clear()
+                    memory = client.admin.command("serverStatus")["sheaf"]["memory"]
+                    assert memory["mapped"]["bytes"] > 5_000_000, memory
+        assert failures > 2, failures
+        with s.client() as client:
+            assert client.faulty.command("validate", "small", full=True)["valid"]
+
+
 def test_backups_of_a_failing_disk(shim, tmp_path):
     """A backup that cannot read says so and leaves nothing; of a server that writes no more it has everything."""
     rng = random.Random(SEED)

@@ -17,8 +17,10 @@
 //!
 //! That is so as long as nobody else writes to the file. Other servers are kept out by the folder's lock, other users by
 //! the file's mode. A program that overwrites the file all the same gives wrong bytes, which every access still
-//! compares with the bounds of its slice; one that shortens it, and a disk that cannot read a page, end the process by
-//! a signal. Who would rather have an error reads through the cache ([`PageReading::Cached`]).
+//! compares with the bounds of its slice; one that shortens it ends the process by a signal. So does a disk that cannot
+//! read a page a second time, after the system has let go of it; the first time it is read by a call before it is
+//! touched, and fails as any read. Who would rather have an error each time reads through the cache
+//! ([`PageReading::Cached`]).
 //!
 //! [`PageReading::Cached`]: crate::disk::sheaf::tree::PageReading::Cached
 

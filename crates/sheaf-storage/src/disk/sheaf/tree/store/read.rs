@@ -27,13 +27,16 @@ impl Store {
         let mut bytes = self.cache.memory.take(len);
         count(&self.counters.pages_read, 1);
         count(&self.counters.bytes_read, len as u64);
-        self.file
-            .read_at(offset, &mut bytes)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => self.corrupt(offset, "the file ends too early"),
-                _ => StorageError::io(format!("read {} at offset {offset}", self.name), &error),
-            })?;
+        self.read_into(offset, &mut bytes)?;
         Ok(bytes)
+    }
+
+    fn read_into(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let read = self.file.read_at(offset, bytes);
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.corrupt(offset, "the file ends too early"),
+            _ => StorageError::io(format!("read {} at offset {offset}", self.name), &error),
+        })
     }
 
     /// The granules of a run as they lie in the file, the last one perhaps in part.
@@ -114,6 +117,20 @@ impl Store {
         Ok(())
     }
 
+    /// Has the system read a run that is about to be touched in the map for the first time: what the disk cannot read is
+    /// an error here, and would be a signal there.
+    fn fetch(&self, run: Run) -> Result<()> {
+        let mut piece = [0; FETCHED];
+        let (mut offset, mut left) = (run.start * GRANULE, run.len * GRANULE);
+        while left > 0 {
+            let len = left.min(FETCHED as u64);
+            self.read_into(offset, &mut piece[..len as usize])?;
+            offset += len;
+            left -= len;
+        }
+        Ok(())
+    }
+
     #[cold]
     #[inline(never)]
     fn not_as_pointed(&self, ptr: PagePtr) -> StorageError {
@@ -156,6 +173,7 @@ impl Store {
         let mut charge = None;
         let (image, header) = if let Some(map) = &within.map {
             self.check_written(ptr.run())?;
+            self.fetch(ptr.run())?;
             // SAFETY: before `within.end`, as the callers have seen, and inside the file; otherwise as in `page`.
             let bytes = unsafe { mapped(map, ptr.run()) };
             let header = check(bytes)?;
@@ -202,7 +220,10 @@ impl Store {
         let offset = ptr.granule * GRANULE;
         let read;
         let stored = match page.hold {
-            None => page.bytes(),
+            None => {
+                self.fetch(ptr.run())?;
+                page.bytes()
+            }
             Some(_) => {
                 read = self.read_run(ptr.run())?;
                 &read[..]
@@ -224,7 +245,10 @@ impl Store {
         let offset = ptr.granule * GRANULE;
         let read;
         let stored = match value.hold {
-            None => value.bytes(),
+            None => {
+                self.fetch(ptr.run())?;
+                value.bytes()
+            }
             Some(_) => {
                 read = self.read_at(offset, ptr.stored as usize)?;
                 &read[..]
@@ -263,6 +287,7 @@ impl Store {
             let checked = self.checked.get(ptr.granule);
             if !checked {
                 self.check_written(run)?;
+                self.fetch(run)?;
             }
             // SAFETY: before `within.end`, and inside the file; otherwise as in `page`.
             let bytes = unsafe { &mapped(map, run)[..stored] };
@@ -338,6 +363,8 @@ impl Store {
     }
 }
 
+/// How much is read at once of what lies in the map.
+const FETCHED: usize = 8 << 10;
 /// How much of a page is asked for before its header is known, in bytes.
 const EARLY: usize = 256;
 /// How much of it at most is asked for then.

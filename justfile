@@ -13,6 +13,10 @@ check:
     cargo clippy --workspace --all-targets --locked
     cargo fmt --check
 
+# looks for undefined behaviour and data races; needs a nightly toolchain
+unsafe *PARTS:
+    tests/unsafe {{PARTS}}
+
 # rewrites the answers of golden tests; the diff is what we review
 bless:
     UPDATE_EXPECT=1 cargo test --workspace --locked

@@ -85,14 +85,23 @@ impl Change {
         match self {
             Change::Write { offset, data } => {
                 let start = *offset as usize;
-                let end = start + data.len();
-                if file.len() < end {
-                    file.resize(end, 0);
-                }
-                file[start..end].copy_from_slice(data);
+                lengthen(file, start);
+                let over = data.len().min(file.len() - start);
+                file[start..start + over].copy_from_slice(&data[..over]);
+                file.extend_from_slice(&data[over..]);
             }
-            Change::SetLen(len) => file.resize(*len as usize, 0),
+            Change::SetLen(len) => {
+                file.truncate(*len as usize);
+                lengthen(file, *len as usize);
+            }
         }
+    }
+}
+
+/// Adds zeros up to a length, as one piece: an interpreter would take `Vec::resize` byte by byte.
+fn lengthen(file: &mut Vec<u8>, len: usize) {
+    if let Some(zeros) = len.checked_sub(file.len()) {
+        file.extend_from_slice(&vec![0; zeros]);
     }
 }
 

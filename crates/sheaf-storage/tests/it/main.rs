@@ -11,6 +11,7 @@ mod model;
 mod sheaf_crash;
 mod sheaf_engine;
 mod sheaf_kill;
+mod sheaf_threads;
 mod tree;
 mod tree_cut;
 mod tree_faults;

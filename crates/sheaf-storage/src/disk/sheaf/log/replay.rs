@@ -485,7 +485,10 @@ impl<'a> Window<'a> {
         }
         if at < self.start || end > self.start + self.bytes.len() as u64 {
             let wanted = (length.max(WINDOW) as u64).min(self.len - at) as usize;
-            self.bytes.resize(wanted, 0);
+            match self.bytes.len() >= wanted {
+                true => self.bytes.truncate(wanted),
+                false => self.bytes = vec![0; wanted],
+            }
             self.start = at;
             let (file, name) = (self.file, self.name);
             file.read_at(at, &mut self.bytes)

@@ -37,8 +37,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 /// The longest rest after a piece of a checkpoint that nobody waits for.
 const REST_MAX: Duration = Duration::from_millis(20);
-/// By how much an active generation may outgrow its size while others wait, at most: three doublings.
-const DOUBLINGS_MAX: usize = 3;
 /// Free bytes within the file that are worth giving back to a disk that is nearly full.
 const GIVEN_BACK_MIN: u64 = 1 << 20;
 /// The longest rest after a try that gave nothing back.
@@ -104,8 +102,7 @@ pub(super) enum Extra {
 impl Shared {
     /// Freezes the active generation if it is full and still the active one.
     pub(super) fn freeze_if_full(&self, view: &Arc<View<Roots>>) {
-        let limit = self.sizes.generation_bytes << view.frozen().len().min(DOUBLINGS_MAX);
-        if view.active().bytes() < limit.min(self.sizes.debt_hard / 2) {
+        if view.active().bytes() < self.sizes.full_at(view.frozen().len()) {
             return;
         }
         if !self.checkpointer.freezing.swap(true, Ordering::AcqRel) {

@@ -34,8 +34,6 @@ use crate::batch::{KeyWrite, Prior, TableFate, WriteBatch};
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 
-/// By how much a generation may outgrow its size while others wait, at most: three doublings.
-const DOUBLINGS_MAX: usize = 3;
 /// How much is gathered at most, in bytes.
 const GATHERED_MAX: u64 = 16 << 20;
 /// What an operation is counted as beside its bytes.
@@ -214,29 +212,22 @@ impl<'a> Loading<'a> {
                 detail: format!("a batch up to {seq} contradicts what is before it: {error}"),
             })?;
         view.insert(seq, &batch);
-        if view.active().bytes() >= self.full_at(view.frozen().len()) {
+        if view.active().bytes() >= self.sizes.full_at(view.frozen().len()) {
             self.rotate();
             let waiting = self.view.frozen();
             let bytes: u64 = waiting.iter().map(|generation| generation.bytes()).sum();
             // With the next one, writers would be held up as soon as they are let in. Generations are a little larger than
             // what they are full at.
             let most = self.sizes.debt_hard + self.sizes.generation_bytes / 2;
-            if bytes + self.full_at(waiting.len()) > most {
+            if bytes + self.sizes.full_at(waiting.len()) > most {
                 self.merge()?;
             }
         }
         Ok(())
     }
 
-    /// At how many bytes a generation is full while so many others wait: few large ones are better read, and brought
-    /// into the tree, than many.
-    fn full_at(&self, waiting: usize) -> u64 {
-        let grown = self.sizes.generation_bytes << waiting.min(DOUBLINGS_MAX);
-        grown.min(self.sizes.debt_hard / 2)
-    }
-
     fn rotate(&mut self) {
-        let bytes = self.full_at(self.view.frozen().len() + 1);
+        let bytes = self.sizes.full_at(self.view.frozen().len() + 1);
         let fresh = Generation::new(bytes, self.budget.clone());
         self.view = Arc::new(self.view.rotated(Arc::new(fresh)));
         self.frozen_to = self.last;

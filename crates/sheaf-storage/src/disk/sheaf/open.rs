@@ -39,6 +39,8 @@ pub(super) const UNFINISHED: &str = "backup.unfinished";
 /// The largest generation that is chosen by itself, and the smallest that makes sense.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
+/// By how much a generation may outgrow its size while others wait, at most: three doublings.
+const DOUBLINGS_MAX: usize = 3;
 /// Commits to the tree before the log of new files is begun, at most: its two first superblocks, and the catalog's table.
 const COMMITS_WITHOUT_LOG: u32 = 3;
 
@@ -75,6 +77,13 @@ impl Sizes {
             excess_max: cache / 16,
             reserve_bytes: options.reserve_bytes,
         }
+    }
+
+    /// At how many bytes a generation is full while so many others wait: few large ones are better read, and brought
+    /// into the tree, than many.
+    pub(super) fn full_at(&self, waiting: usize) -> u64 {
+        let grown = self.generation_bytes << waiting.min(DOUBLINGS_MAX);
+        grown.min(self.debt_hard / 2)
     }
 }
 

@@ -264,6 +264,58 @@ fn everything_at_once_through_the_cache() {
     assert_eq!(rounds, vec![more; WRITERS.into()]);
 }
 
+#[test]
+fn a_snapshot_is_spilled_under_its_cursors() {
+    // With no memory to keep what only snapshots hold.
+    let options = SheafOptions {
+        cache_bytes: 0,
+        ..options(PageReading::Cached)
+    };
+    let engine = SheafEngine::open_in(Arc::new(FaultFolder::default()), options).unwrap();
+    let mut rows = WriteBatch::new();
+    rows.create_table(TABLES[0]);
+    for (key, len) in [(b"a", 10), (b"b", LARGE), (b"c", 10)] {
+        rows.put(TABLES[0], key, vec![key[0]; len]);
+    }
+    engine.apply(rows, Durability::Buffered).unwrap();
+    let snapshot = engine.snapshot().unwrap();
+    let spilled = || engine.stats().memory.unwrap().snapshots_spilled > 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut cursor = snapshot.cursor(TABLES[0]).unwrap();
+            assert!(cursor.seek_first().unwrap());
+            let mut kept = Vec::new();
+            // Once more when it has been: the cursor goes over with its next move.
+            let mut more = true;
+            while more {
+                more = !spilled();
+                for key in [b"b", b"c", b"b", b"a"] {
+                    let found = match cursor.key() < &key[..] {
+                        true => cursor.next(),
+                        false => cursor.prev(),
+                    };
+                    assert_eq!((found, cursor.key()), (Ok(true), &key[..]));
+                    assert_eq!(cursor.value().last(), Some(&key[0]));
+                    kept = vec![cursor.value_bytes()];
+                }
+                assert_eq!(cursor.next(), Ok(true));
+                kept.push(cursor.value_bytes());
+                assert_eq!(cursor.prev(), Ok(true));
+            }
+            drop(cursor);
+            assert_eq!((&kept[0][..], kept[1].len()), (&[b'a'; 10][..], LARGE));
+            assert_eq!(kept[1].last(), Some(&b'b'));
+        });
+        // Generations fill, go into the tree, and the snapshot is the last that holds the first one.
+        while !spilled() {
+            let mut batch = WriteBatch::new();
+            batch.put(TABLES[0], b"b", vec![0; 4 * LARGE]);
+            engine.apply(batch, Durability::Buffered).unwrap();
+        }
+    });
+    assert_eq!(snapshot.len(TABLES[0]), Ok(3));
+}
+
 /// Miri maps no files.
 #[cfg(not(miri))]
 #[test]

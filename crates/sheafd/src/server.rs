@@ -212,7 +212,7 @@ impl Server {
                 if let Err(error) = engine.checkpoint() {
                     server.log.warning(
                         Component::Storage,
-                        9_000_033,
+                        9_000_044,
                         "A checkpoint failed",
                         |attr| {
                             attr.append("error", error.to_string().as_str());

@@ -206,7 +206,15 @@ pub fn backup(
             other => Error::new(ErrorCode::CANNOT_BACKUP, other.to_string()),
         }
     };
+    let is_new = |folder: &&Path| !folder.exists();
+    let new: Vec<&Path> = folder.ancestors().skip(1).take_while(is_new).collect();
     DiskFolder::open(folder).map_err(cannot)?;
+    // Of several folders that were made each is an entry of the one above it.
+    for made in new.into_iter().filter_map(Path::parent) {
+        std::fs::File::open(made)
+            .and_then(|above| above.sync_all())
+            .map_err(cannot)?;
+    }
     if std::fs::read_dir(folder).map_err(cannot)?.next().is_some() {
         return Err(Error::new(
             ErrorCode::CANNOT_BACKUP,

@@ -182,14 +182,14 @@ def test_a_backup_is_of_one_moment_and_opens(tmp_path):
                 while any(c.done < b + 3 for c, b in zip(clients, before)) and time.monotonic() < until:
                     time.sleep(0.01)
                 acknowledged = clients[2].done
-                answer = client.admin.command("createBackup", backupDir=str(tmp_path / f"copy{n}"))
+                answer = client.admin.command("createBackup", backupDir=str(tmp_path / "deep" / f"copy{n}"))
                 assert answer["bytes"] > 9_000_000, answer
                 between.append((acknowledged, clients[2].done + 1))
             assert not any(c.codes for c in clients), [c.codes for c in clients]
         one_moment(client)
     for n, (least, most) in enumerate(between):
         # What was acknowledged before it began is in it, and nothing that was begun after it ended.
-        count = opens_whole(tmp_path / f"copy{n}")
+        count = opens_whole(tmp_path / "deep" / f"copy{n}")
         assert least <= count <= most, (least, count, most)
 
 

@@ -119,6 +119,9 @@ impl Default for SheafOptions {
     }
 }
 
+/// After so many bytes at least writers look how much space is left.
+const LOOK_MIN: u64 = 1 << 20;
+
 /// The engine; see the module's head.
 pub struct SheafEngine {
     shared: Arc<Shared>,
@@ -167,6 +170,8 @@ struct Shared {
     counters: Counters,
     /// Whether the disk has less than the reserve left.
     scarce: AtomicBool,
+    /// How many bytes had been given when that was last looked at.
+    looked_at: AtomicU64,
     closed: AtomicBool,
     /// Handed on when the engine is closed.
     lock: Mutex<Option<FolderLock>>,
@@ -238,6 +243,7 @@ impl Shared {
     /// Looks how much space the disk has left, and gives it where that is known.
     fn look_at_space(&self) -> Option<u64> {
         let wanted = self.space_wanted(self.sizes.reserve_bytes);
+        self.looked_at.store(self.counters.bytes(), Ordering::Relaxed);
         let free = self.folder.free_bytes().unwrap_or(None);
         let scarce = free.is_some_and(|free| free < wanted);
         self.scarce.store(scarce, Ordering::Relaxed);
@@ -252,6 +258,12 @@ impl Shared {
     }
 
     fn refuse_without_space(&self, batch: &WriteBatch) -> Result<()> {
+        let looked_at = self.looked_at.load(Ordering::Relaxed);
+        let every = (self.sizes.reserve_bytes / 8).max(LOOK_MIN);
+        if self.counters.bytes().saturating_sub(looked_at) > every {
+            // The flusher looks now and then; who writes fast would be through the reserve before.
+            self.look_at_space();
+        }
         if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
             // Perhaps there is some again.
             let free = self.look_at_space();

@@ -215,6 +215,7 @@ pub(super) fn open(
         pace: Pace::new(),
         counters: Default::default(),
         scarce: AtomicBool::new(false),
+        looked_at: AtomicU64::new(0),
         closed: AtomicBool::new(false),
         lock: Mutex::new(Some(lock)),
     };

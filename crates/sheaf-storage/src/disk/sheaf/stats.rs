@@ -17,6 +17,11 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// Bytes of all batches.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Counts a batch, of which so many values were logged as deltas.
     pub(super) fn count(&self, batch: &WriteBatch, deltas: u64) {
         self.commits.fetch_add(1, Ordering::Relaxed);

@@ -134,6 +134,7 @@ ROWS = [
     {"currentOp": 1, "$all": True, "$ownOps": True, "$truncateOps": True, "op": "query", "secs_running": {"$gt": 3}, "comment": 1, "$db": "admin"},
     {"killOp": 1, "op": 123456, "comment": 1, "$db": "admin"},
     {"fsync": 1, "lock": False, "fsyncLockAcquisitionTimeoutMillis": 100, "comment": 1, "$db": "admin"},
+    {"createBackup": 1, "backupDir": "never/absolute", "comment": 1, "maxTimeMS": 1000, "$db": "admin"},
     {"logRotate": 1, "comment": "x", "$db": "admin"},
     {"hello": 1, "helloOk": True, "topologyVersion": {"processId": ObjectId("0" * 24), "counter": Int64(0)}, "maxAwaitTimeMS": 1, "compression": ["zlib"], "client": {"driver": {"name": "d", "version": "1"}, "os": {"type": "l"}, "application": {"name": "a"}}, "saslSupportedMechs": "admin.a", "speculativeAuthenticate": {"saslStart": 1}, "loadBalanced": False, "comment": 1},
     {"isMaster": 1, "hostInfo": "x"},

@@ -1,6 +1,9 @@
 //! The memory budget holds: what the engine counts stays within it, and what the allocator hands out stays within
 //! what the engine counts and a slack that does not grow with the data.
 //!
+//! Pages lie outside the allocator's heap, so of them only the engine's count is looked at here; that they go back to
+//! the system is tested where their memory is.
+//!
 //! A binary of its own, for its allocator counts; its tests run one after the other.
 //!
 //! ```text

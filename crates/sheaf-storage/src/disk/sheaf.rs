@@ -243,7 +243,8 @@ impl Shared {
     /// Looks how much space the disk has left, and gives it where that is known.
     fn look_at_space(&self) -> Option<u64> {
         let wanted = self.space_wanted(self.sizes.reserve_bytes);
-        self.looked_at.store(self.counters.bytes(), Ordering::Relaxed);
+        self.looked_at
+            .store(self.counters.bytes(), Ordering::Relaxed);
         let free = self.folder.free_bytes().unwrap_or(None);
         let scarce = free.is_some_and(|free| free < wanted);
         self.scarce.store(scarce, Ordering::Relaxed);

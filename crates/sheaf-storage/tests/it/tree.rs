@@ -11,7 +11,7 @@ use sheaf_storage::budget::MemoryBudget;
 use sheaf_storage::fault::FaultFolder;
 use sheaf_storage::files::{DiskFolder, Folder};
 use sheaf_storage::tree::{
-    Change, Changes, PageReading, Roots, TableOptions, TreeFile, TreeOptions,
+    Change, Changes, PageReading, Roots, TableOptions, TreeFile, TreeOptions, copy_entries,
 };
 use sheaf_storage::{StorageError, TableId, TableStats};
 
@@ -359,7 +359,7 @@ fn run(folder: Arc<dyn Folder>, reading: PageReading, cache: u64, acts: Vec<Act>
         MemoryBudget::new(1 << 20),
         roots.sequence(),
         &roots.table_options(),
-        &mut |table, sink| roots.copy_table(table, sink),
+        &mut |table, sink| copy_entries(&mut roots.cursor(table)?, sink),
     )
     .unwrap();
     drop(roots);

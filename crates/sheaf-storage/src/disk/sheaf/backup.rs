@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::files::Folder;
 use super::log::{LogOptions, Replay};
 use super::open::{TREE, UNFINISHED};
-use super::tree::{Roots, Sink, TableOptions, TreeFile};
+use super::tree::{Roots, Sink, TableOptions, TreeFile, copy_entries};
 use super::{Shared, SheafOptions};
 use crate::engine::{Finding, Snapshot, TableId};
 use crate::error::{Result, StorageError};
@@ -69,7 +69,8 @@ impl Shared {
             Ok(()) => {
                 let roots = self.tree.roots();
                 let tables = roots.table_options();
-                let copy = &mut |table, sink: &mut Sink<'_>| roots.copy_table(table, sink);
+                let copy =
+                    &mut |table, sink: &mut Sink<'_>| copy_entries(&mut roots.cursor(table)?, sink);
                 self.copy_tables(to, roots.sequence(), &tables, copy, go_on)?;
                 roots.sequence()
             }
@@ -84,13 +85,7 @@ impl Shared {
                 let tables = view.tables(last).into_iter();
                 let tables: Vec<_> = tables.map(|table| (table, options(table))).collect();
                 let copy = &mut |table, sink: &mut Sink<'_>| {
-                    let mut cursor = snapshot.cursor(table)?;
-                    let mut found = cursor.seek_first()?;
-                    while found {
-                        sink(cursor.key(), cursor.value())?;
-                        found = cursor.next()?;
-                    }
-                    Ok(())
+                    copy_entries(&mut *snapshot.cursor(table)?, sink)
                 };
                 self.copy_tables(to, last, &tables, copy, go_on)?;
                 last

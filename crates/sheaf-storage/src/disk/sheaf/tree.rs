@@ -47,7 +47,7 @@ mod write;
 
 use self::branch::BranchPages;
 use self::cursor::Keep;
-pub use backup::Sink;
+pub use backup::{Sink, copy_entries};
 pub use branch::Branch;
 pub use bulk::{BulkBuilder, Subtree};
 pub use cursor::TreeCursor;

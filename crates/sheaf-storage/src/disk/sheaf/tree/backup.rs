@@ -9,11 +9,22 @@ use super::record::TableRecord;
 use super::{PageReading, Roots, TableOptions, TreeFile, TreeOptions};
 use crate::disk::sheaf::budget::MemoryBudget;
 use crate::disk::sheaf::files::Folder;
-use crate::engine::TableId;
+use crate::engine::{Cursor, TableId};
 use crate::error::Result;
 
 /// Entries are given to it one by one, in order.
 pub type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
+/// Hands on every entry that a cursor walks over, in order.
+/// Errors: the cursor's, and those of `sink`.
+pub fn copy_entries(cursor: &mut dyn Cursor, sink: &mut Sink<'_>) -> Result<()> {
+    let mut found = cursor.seek_first()?;
+    while found {
+        sink(cursor.key(), cursor.value())?;
+        found = cursor.next()?;
+    }
+    Ok(())
+}
 
 impl TreeFile {
     /// Writes these tables to a new file `name` in `to`, under a sequence; durable when it returns. `copy` hands a
@@ -50,17 +61,5 @@ impl Roots {
         let options = |record: &TableRecord| TableOptions { lz4: record.lz4 };
         let tables = self.tables.iter();
         tables.map(|(table, r)| (*table, options(r))).collect()
-    }
-
-    /// Hands on every entry of a table, in order.
-    /// Errors: `NoSuchTable`, `Corrupt`, `Io`, and those of `sink`.
-    pub fn copy_table(self: &Arc<Self>, table: TableId, sink: &mut Sink<'_>) -> Result<()> {
-        let mut cursor = self.cursor(table)?;
-        let mut found = cursor.seek_first()?;
-        while found {
-            sink(cursor.key(), cursor.value())?;
-            found = cursor.next()?;
-        }
-        Ok(())
     }
 }

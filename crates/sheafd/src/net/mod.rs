@@ -10,7 +10,7 @@
 //! ```
 //!
 //! One blocking thread per connection, measured against an async runtime
-//! (docs/decisions/0001-threading.md). An idle connection holds no buffer and
+//! (docs/decisions/threading.md). An idle connection holds no buffer and
 //! hands back the stack pages that its last command touched.
 //!
 //! Invariant: nothing a client sends, and nothing a handler does short of

@@ -1,7 +1,8 @@
-//! What tests share: generators, naive model, fuzz bodies.
+//! What tests share: generators, naive model, fuzz bodies, the import order of a crate.
 
 #![forbid(unsafe_code)]
 
+pub mod borders;
 pub mod differential;
 pub mod fuzz;
 pub mod generate;

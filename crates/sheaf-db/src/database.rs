@@ -16,7 +16,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::{Snapshot, Storage, StorageEngine};
 
-use crate::aggregate::sink::TEMPORARY_PREFIX;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::snapshot::CatalogSnapshot;
 use crate::catalog::{Catalog, Random, ReadView, open};
@@ -26,7 +25,7 @@ use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
 use crate::storage_error::Coded;
-use crate::timeseries::BUCKETS_PREFIX;
+use crate::system_names::{BUCKETS_PREFIX, TEMPORARY_PREFIX};
 use crate::timeseries::catalogue::BucketCatalogue;
 use crate::transaction_memory::TransactionMemory;
 

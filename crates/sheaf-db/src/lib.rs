@@ -34,6 +34,7 @@ pub mod retryable;
 mod sample_places;
 pub mod statistics;
 pub mod storage_error;
+pub mod system_names;
 pub mod tailable;
 pub mod timeseries;
 pub mod transaction_memory;

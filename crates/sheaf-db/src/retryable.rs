@@ -28,10 +28,8 @@ use crate::find::{self, QueryOptions, ResultSource};
 use crate::index::maintain::Modified;
 use crate::modify::{self, DeleteReport, DeleteStatement};
 use crate::op_context::OpContext;
+use crate::system_names::TRANSACTIONS_NAMESPACE;
 use crate::write::unit::WriteUnit;
-
-/// Where rows are kept; users can read them.
-pub const NAMESPACE: &str = "config.transactions";
 
 /// What sessions remember: one for each session that writes with transaction numbers.
 pub struct SessionRow {
@@ -71,7 +69,7 @@ impl SessionRow {
     /// What is stored of a session; the collection is created if it is not there.
     /// Errors: the engine's.
     pub fn load(db: &Arc<Db>, op: &OpContext, lsid: RawDoc<'_>) -> Result<Arc<SessionRow>> {
-        let ns = Namespace::parse(NAMESPACE)?;
+        let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         if db.catalog().collection(&ns).is_none() {
             // Not through `op`: it may be a statement of a transaction.
             db.ensure_collection(&OpContext::new(), &ns)?;
@@ -273,7 +271,7 @@ impl Db {
     /// anew with its next write.
     /// Errors: `Interrupted`, the engine's.
     pub fn forget_sessions(self: &Arc<Self>, op: &OpContext, since: DateTime) -> Result<u64> {
-        let ns = Namespace::parse(NAMESPACE)?;
+        let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         if self.catalog().collection(&ns).is_none() {
             return Ok(0);
         }
@@ -321,11 +319,11 @@ impl WriteUnit {
         let Some(row) = op.session_row().filter(|_| !remembered.is_empty()) else {
             return Ok(None);
         };
-        let ns = Namespace::parse(NAMESPACE)?;
+        let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         let Some(slot) = self.open(op, &ns, None)? else {
             return Err(Error::new(
                 ErrorCode::INTERNAL_ERROR,
-                format!("{NAMESPACE} was dropped while a session was writing"),
+                format!("{TRANSACTIONS_NAMESPACE} was dropped while a session was writing"),
             ));
         };
         let (doc, stored) = row.row_with(&remembered);

@@ -27,9 +27,8 @@ use crate::exec::Doc;
 use crate::find::ResultSource;
 use crate::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
 use crate::op_context::OpContext;
+use crate::system_names::{TEMPORARY_PREFIX, is_internal_database};
 
-/// The beginning of the names of collections that `$out` fills before they get their name.
-pub const TEMPORARY_PREFIX: &str = "tmp.agg_out.";
 /// Results written together.
 const BATCH_DOCUMENTS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -78,7 +77,7 @@ fn writable(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Na
             format!("Can't {stage} to special collection: {ns}"),
         ));
     }
-    if matches!(ns.db(), "admin" | "config" | "local") {
+    if is_internal_database(ns.db()) {
         return Err(Error::new(
             ErrorCode(31321),
             format!("Can't {stage} to internal database: {}", ns.db()),

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use sheaf_bson::{Error, ErrorCode, ObjectId, RawDoc, Result};
 use sheaf_storage::Snapshot;
 
-use crate::aggregate::sink::TEMPORARY_PREFIX;
 use crate::catalog::collection::Collection;
 use crate::catalog::drop::BuildsMeet;
 use crate::catalog::indexes::ns_not_found;
@@ -25,6 +24,7 @@ use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
 use crate::storage_error::Coded;
+use crate::system_names::TEMPORARY_PREFIX;
 
 /// Documents written together.
 const BATCH_DOCUMENTS_MAX: usize = 1000;

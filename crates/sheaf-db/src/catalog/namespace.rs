@@ -14,13 +14,18 @@ use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
+use crate::system_names::{
+    BUCKETS_PREFIX, OPLOG_NAMESPACE, PROFILE, SESSIONS_NAMESPACE, SYSTEM_PREFIX,
+    TRANSACTIONS_NAMESPACE,
+};
+
 /// A database name has fewer bytes than this.
 pub const DATABASE_NAME_BYTES_LIMIT: usize = 64;
 /// A namespace (database, dot, collection) has at most this many bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 
 /// System collections that come into being like any other.
-const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &["system.profile", "system.js", "system.replset"];
+const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &[PROFILE, "system.js", "system.replset"];
 
 /// The full name of a collection. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,20 +72,29 @@ impl Namespace {
 
     /// Whether this is the oplog, which the server alone writes.
     pub fn is_oplog(&self) -> bool {
-        self.as_str() == crate::oplog::OPLOG_NAMESPACE
+        self.as_str() == OPLOG_NAMESPACE
     }
 
     /// Whether the oplog tells of changes to the collection: not of this server's own.
     pub fn is_replicated(&self) -> bool {
-        let own = [crate::retryable::NAMESPACE, "config.system.sessions"];
-        self.db() != "local"
-            && self.collection() != "system.profile"
-            && !own.contains(&self.as_str())
+        let own = [TRANSACTIONS_NAMESPACE, SESSIONS_NAMESPACE];
+        self.db() != "local" && self.collection() != PROFILE && !own.contains(&self.as_str())
     }
 
     /// Whether the collection is one of the server's own (`system.*`).
     pub fn is_system(&self) -> bool {
-        self.collection().starts_with("system.")
+        self.collection().starts_with(SYSTEM_PREFIX)
+    }
+
+    /// Whether it is the name of a collection of buckets.
+    pub fn is_buckets(&self) -> bool {
+        self.collection().starts_with(BUCKETS_PREFIX)
+    }
+
+    /// The collection of buckets of a time-series collection of this name.
+    /// Errors: `InvalidNamespace`.
+    pub fn buckets(&self) -> Result<Namespace> {
+        Namespace::new(self.db(), &format!("{BUCKETS_PREFIX}{}", self.collection()))
     }
 
     /// Errors: `InvalidNamespace` for a name that is too long for a new collection.

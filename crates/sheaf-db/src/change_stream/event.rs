@@ -12,6 +12,7 @@ use sheaf_bson::path::array_index;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::token::{ResumeToken, TokenKind};
+use crate::system_names::{SYSTEM_PREFIX, is_internal_database};
 
 /// An operation of an entry, before it is made an event.
 #[derive(Debug, Clone, Copy)]
@@ -182,10 +183,8 @@ impl Watched {
             Watched::Collection { db: own, name: one } => {
                 own == db && (one == name || kind == EventKind::DropDatabase)
             }
-            Watched::Database(own) => own == db && !name.starts_with("system."),
-            Watched::Deployment => {
-                !matches!(db, "admin" | "config" | "local") && !name.starts_with("system.")
-            }
+            Watched::Database(own) => own == db && !name.starts_with(SYSTEM_PREFIX),
+            Watched::Deployment => !is_internal_database(db) && !name.starts_with(SYSTEM_PREFIX),
         }
     }
 

@@ -37,11 +37,9 @@ use crate::index::Index;
 use crate::op_context::{OpContext, Waker};
 use crate::records::record_id_of;
 use crate::storage_error::Coded;
+use crate::system_names::OPLOG_NAMESPACE;
 
 pub use entry::LoggedOp;
-
-/// Where the entries are.
-pub const OPLOG_NAMESPACE: &str = "local.oplog.rs";
 
 /// Bytes of entries that are kept at least, unless told otherwise.
 const OPLOG_BYTES: u64 = 1 << 30;

@@ -29,27 +29,12 @@ use sheaf_query::timeseries::TimeseriesOptions;
 use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::snapshot::CatalogSnapshot;
+use crate::system_names::BUCKETS_PREFIX;
 
 pub use create::{BucketsChange, to_list_doc};
 pub(crate) use modify::delete;
 pub use modify::refuse_find_and_update;
 pub(crate) use update::update;
-
-/// What the names of collections of buckets begin with.
-pub const BUCKETS_PREFIX: &str = "system.buckets.";
-
-impl Namespace {
-    /// Whether it is the name of a collection of buckets.
-    pub fn is_buckets(&self) -> bool {
-        self.collection().starts_with(BUCKETS_PREFIX)
-    }
-
-    /// The collection of buckets of a time-series collection of this name.
-    /// Errors: `InvalidNamespace`.
-    pub fn buckets(&self) -> Result<Namespace> {
-        Namespace::new(self.db(), &format!("{BUCKETS_PREFIX}{}", self.collection()))
-    }
-}
 
 /// A time-series collection as the catalog has it.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use sheaf_db::catalog::clustered::record_id_of_id;
 use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::indexes::IndexSelector;
 use sheaf_db::find::{QueryOptions, find};
-use sheaf_db::oplog::OPLOG_NAMESPACE;
+use sheaf_db::system_names::OPLOG_NAMESPACE;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_db::{CollectionOptions, Namespace, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
-use sheaf_db::oplog::OPLOG_NAMESPACE;
 use sheaf_db::oplog::entry::{WriteOrigin, time_of};
+use sheaf_db::system_names::OPLOG_NAMESPACE;
 use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Namespace, OpContext};
 

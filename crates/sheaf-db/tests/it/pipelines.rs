@@ -141,7 +141,7 @@ fn lines(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
 
 /// The name of a temporary collection ends in an ObjectId.
 fn without_random_names(message: &str) -> String {
-    let prefix = aggregate::sink::TEMPORARY_PREFIX;
+    let prefix = sheaf_db::system_names::TEMPORARY_PREFIX;
     match message.split_once(prefix) {
         Some((before, after)) => format!("{before}{prefix}...{}", &after[24..]),
         None => message.to_owned(),
@@ -827,12 +827,12 @@ fn what_out_had_not_finished_is_gone_after_a_restart() {
     let mut test = large(1, 1);
     let unfinished = format!(
         "{}0123456789abcdef01234567",
-        aggregate::sink::TEMPORARY_PREFIX
+        sheaf_db::system_names::TEMPORARY_PREFIX
     );
     test.insert(&unfinished, doc! {"_id": 1}).unwrap();
     let series = format!(
         "{}fedcba9876543210fedcba98",
-        aggregate::sink::TEMPORARY_PREFIX
+        sheaf_db::system_names::TEMPORARY_PREFIX
     );
     answer(
         &test,

@@ -1,6 +1,7 @@
 //! `dropDatabase`: removes a database with all its collections.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
+use sheaf_db::system_names::is_internal_database;
 
 use super::context::CommandContext;
 use super::fields;
@@ -16,7 +17,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         ));
     }
     sheaf_db::check_database_name(cx.db)?;
-    if matches!(cx.db, "admin" | "config" | "local") {
+    if is_internal_database(cx.db) {
         return Err(Error::new(
             ErrorCode::ILLEGAL_OPERATION,
             format!("Dropping the '{}' database is prohibited.", cx.db),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::system_names::is_internal_database;
 use sheaf_db::txn::Isolation;
 
 use super::Command;
@@ -157,7 +158,7 @@ impl RawTransactionArguments {
                 command.name
             ));
         }
-        if !ends && !bulk_write && matches!(db, "config" | "admin" | "local") {
+        if !ends && !bulk_write && is_internal_database(db) {
             return unsupported(format!(
                 "Cannot run command against the '{db}' database in a transaction."
             ));

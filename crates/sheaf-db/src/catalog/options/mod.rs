@@ -29,6 +29,7 @@ pub use validation::{Validation, ValidationAction, ValidationLevel};
 use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expiry};
 use crate::catalog::namespace::Namespace;
 use crate::index::spec::IndexSpec;
+use crate::system_names::is_internal_database;
 use capped::wrong_type;
 
 /// The options of a collection.
@@ -162,7 +163,7 @@ impl CollectionOptions {
     /// Errors: `InvalidOptions`.
     pub(crate) fn check_namespace(&self, ns: &Namespace) -> Result<()> {
         self.validation.check_namespace(ns)?;
-        if self.keeps_images && matches!(ns.db(), "admin" | "config" | "local") {
+        if self.keeps_images && is_internal_database(ns.db()) {
             return Err(Error::new(
                 ErrorCode::INVALID_OPTIONS,
                 format!(

@@ -21,6 +21,7 @@ use sheaf_query::validation::{failure_details, not_in_validators};
 
 use super::capped::wrong_type;
 use crate::catalog::namespace::Namespace;
+use crate::system_names::is_internal_database;
 
 /// When documents are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,7 +235,7 @@ impl Validation {
         if self.validator.is_none() {
             return Ok(());
         }
-        if matches!(ns.db(), "admin" | "config" | "local") {
+        if is_internal_database(ns.db()) {
             return Err(Error::new(
                 ErrorCode::INVALID_OPTIONS,
                 format!(

@@ -18,6 +18,7 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode};
 use sheaf_db::Namespace;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::modify::{DeleteReport, UpdateReport};
+use sheaf_db::system_names::is_internal_database;
 use sheaf_db::write::ends_operation;
 
 use self::parse::{Op, Request};
@@ -78,7 +79,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
 fn check_databases(namespaces: &[Namespace]) -> Result<(), Error> {
     match namespaces
         .iter()
-        .find(|namespace| matches!(namespace.db(), "config" | "admin" | "local"))
+        .find(|namespace| is_internal_database(namespace.db()))
     {
         None => Ok(()),
         Some(namespace) => Err(Error::new(

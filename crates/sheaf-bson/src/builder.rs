@@ -1,4 +1,4 @@
-//! Writing documents: straight into one buffer, lengths filled in at the end.
+//! Writes documents directly into one buffer. Lengths are patched in when a frame is closed.
 //!
 //! ```text
 //!  open frames   [reply] [cursor] [firstBatch]
@@ -6,12 +6,12 @@
 //!  buffer        ....i32.....i32......i32..elements
 //! ```
 //!
-//! Closing a frame writes its final zero and patches its length. A builder may
-//! begin behind bytes that are already in the buffer, so that a reply is
-//! built behind its message header without a copy.
+//! Closing a frame writes its terminating zero and patches its length. A builder may start after
+//! bytes that are already in the buffer, so a reply is built directly after its message header,
+//! without a copy.
 //!
-//! Keys, patterns and options are cut at their first zero byte: the format
-//! cannot hold one there. Whoever takes keys from outside refuses it first.
+//! Keys, patterns and options are truncated at their first zero byte, because the format cannot
+//! hold one there. A caller that takes keys from outside must reject zero bytes first.
 
 use crate::raw::{RawDoc, RawElement};
 use crate::raw_value::RawValue;
@@ -21,10 +21,10 @@ use crate::value::{ArrayBuf, DocBuf, Value};
 #[derive(Debug)]
 pub struct DocBuilder {
     out: Vec<u8>,
-    /// The frames that are open below the document itself, innermost last.
+    /// The open frames that enclose `current`, innermost last.
     outer: Vec<Frame>,
     current: Frame,
-    /// Where this builder's document begins in `out`.
+    /// Offset in `out` where this builder's document begins.
     start: usize,
 }
 
@@ -42,12 +42,12 @@ impl Default for DocBuilder {
 }
 
 impl DocBuilder {
-    /// A document in a buffer of its own.
+    /// A document in a new buffer.
     pub fn new() -> DocBuilder {
         DocBuilder::with_vec(Vec::new())
     }
 
-    /// A document appended to `out`, whose bytes stay as they are.
+    /// A document appended to `out`. The bytes already in `out` are kept.
     pub fn with_vec(mut out: Vec<u8>) -> DocBuilder {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
@@ -59,7 +59,7 @@ impl DocBuilder {
         }
     }
 
-    /// A builder that begins with the elements of `doc`.
+    /// A builder whose document starts with a copy of the elements of `doc`.
     pub fn from_doc(doc: RawDoc<'_>) -> DocBuilder {
         let mut builder = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes() + 64));
         builder.extend(doc);
@@ -149,7 +149,7 @@ impl DocBuilder {
         self.append(key, value.as_raw())
     }
 
-    /// Appends anything that knows how to append itself; what `doc!` uses.
+    /// Appends any [`AppendBson`] value. The `doc!` macro uses this.
     pub fn append_bson<T: AppendBson + ?Sized>(
         &mut self,
         key: impl AsRef<str>,
@@ -166,7 +166,7 @@ impl DocBuilder {
         self
     }
 
-    /// Copies whole elements, given by the bytes they have in their document.
+    /// Copies whole elements, given as the raw bytes they have in their document.
     #[inline]
     pub fn append_element_bytes(&mut self, bytes: &[u8]) -> &mut DocBuilder {
         self.out.extend_from_slice(bytes);
@@ -192,32 +192,32 @@ impl DocBuilder {
         self
     }
 
-    /// Appends a document given by its bytes, which must be framed as one.
+    /// Appends a document given by its bytes, which must be a correctly framed document.
     pub fn append_document_bytes(&mut self, key: impl AsRef<str>, bytes: &[u8]) -> &mut DocBuilder {
         self.header(crate::ElementType::Document as u8, key.as_ref().as_bytes());
         self.out.extend_from_slice(bytes);
         self
     }
 
-    /// Opens an embedded document: what follows goes into it until [`DocBuilder::end`].
+    /// Opens an embedded document. Later appends go into it until [`DocBuilder::end`].
     pub fn begin_document(&mut self, key: impl AsRef<str>) -> &mut DocBuilder {
         self.header(crate::ElementType::Document as u8, key.as_ref().as_bytes());
         self.open()
     }
 
-    /// Opens an array: push into it until [`DocBuilder::end`].
+    /// Opens an array. Later pushes go into it until [`DocBuilder::end`].
     pub fn begin_array(&mut self, key: impl AsRef<str>) -> &mut DocBuilder {
         self.header(crate::ElementType::Array as u8, key.as_ref().as_bytes());
         self.open()
     }
 
-    /// Opens a document as the next value of the array that is open.
+    /// Opens a document as the next value of the open array.
     pub fn push_begin_document(&mut self) -> &mut DocBuilder {
         self.index_key(crate::ElementType::Document as u8);
         self.open()
     }
 
-    /// Opens an array as the next value of the array that is open.
+    /// Opens an array as the next value of the open array.
     pub fn push_begin_array(&mut self) -> &mut DocBuilder {
         self.index_key(crate::ElementType::Array as u8);
         self.open()
@@ -239,8 +239,8 @@ impl DocBuilder {
         self.out[self.current.start..self.current.start + 4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// Closes the innermost open document or array. The document itself is
-    /// closed by `finish`; one `end` too many does nothing.
+    /// Closes the innermost open document or array. `finish` closes the outermost document, so an
+    /// `end` without a matching `begin` does nothing (and fails a debug assertion).
     pub fn end(&mut self) -> &mut DocBuilder {
         debug_assert!(!self.outer.is_empty(), "end() without a begin");
         if let Some(outer) = self.outer.pop() {
@@ -250,7 +250,7 @@ impl DocBuilder {
         self
     }
 
-    /// Appends a value under the next index key ("0", "1"...) of the open frame.
+    /// Appends a value under the next index key ("0", "1", ...) of the open frame.
     #[inline]
     pub fn push<'v>(&mut self, value: impl Into<RawValue<'v>>) -> &mut DocBuilder {
         let value = value.into();
@@ -264,7 +264,7 @@ impl DocBuilder {
         self.push(value.as_raw())
     }
 
-    /// Appends anything that knows how to append itself under the next index key.
+    /// Appends any [`AppendBson`] value under the next index key.
     pub fn push_bson<T: AppendBson + ?Sized>(&mut self, value: &T) -> &mut DocBuilder {
         let mut key = Vec::new();
         write_index(&mut key, self.current.next);
@@ -288,23 +288,24 @@ impl DocBuilder {
         self
     }
 
-    /// How many values were pushed into the open frame.
+    /// Number of values pushed into the open frame.
     pub fn pushed(&self) -> u32 {
         self.current.next
     }
 
-    /// Bytes of this document so far, without the final zeros still to come.
+    /// Length of this document so far in bytes, without the terminating zeros of the open frames.
     #[inline]
     pub fn current_len(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// Makes room for this many more bytes.
+    /// Reserves capacity for at least `additional` more bytes.
     pub fn reserve(&mut self, additional: usize) {
         self.out.reserve(additional);
     }
 
-    /// Closes every open frame and gives the document, without what stood before it in the buffer.
+    /// Closes every open frame and returns the document, without the bytes that preceded it in the
+    /// buffer.
     pub fn finish(self) -> DocBuf {
         let start = self.start;
         let mut bytes = self.finish_into();
@@ -314,7 +315,8 @@ impl DocBuilder {
         DocBuf::from_vec_unchecked(bytes)
     }
 
-    /// Closes every open frame and gives the whole buffer, what stood before the document included.
+    /// Closes every open frame and returns the whole buffer, including the bytes that preceded the
+    /// document.
     pub fn finish_into(mut self) -> Vec<u8> {
         while let Some(outer) = self.outer.pop() {
             self.close();
@@ -332,7 +334,7 @@ pub struct ArrayBuilder {
 }
 
 impl ArrayBuilder {
-    /// An array in a buffer of its own.
+    /// An array in a new buffer.
     pub fn new() -> ArrayBuilder {
         ArrayBuilder::default()
     }
@@ -361,7 +363,7 @@ impl ArrayBuilder {
         self
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.inner.pushed() as usize
     }
@@ -371,12 +373,12 @@ impl ArrayBuilder {
         self.len() == 0
     }
 
-    /// Bytes so far, without the final zero still to come.
+    /// Length so far in bytes, without the terminating zero.
     pub fn current_len(&self) -> usize {
         self.inner.current_len()
     }
 
-    /// The array.
+    /// Closes the array and returns it.
     pub fn finish(self) -> ArrayBuf {
         ArrayBuf::from_vec_unchecked(self.inner.finish_into())
     }
@@ -398,7 +400,7 @@ fn write_index(out: &mut Vec<u8>, index: u32) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// What can be appended to a document by reference.
+/// A type whose values can be appended to a document by reference.
 pub trait AppendBson {
     /// Appends `self` under `key`.
     fn append_to(&self, key: &str, builder: &mut DocBuilder);

@@ -1,6 +1,6 @@
-//! The one order of all values.
+//! The total order of all values.
 //!
-//! First the rank of the type, then the value:
+//! Values compare by the rank of their type first, then by value:
 //!
 //! ```text
 //!  MinKey < undefined < null < numbers < strings, symbols < object < array
@@ -10,17 +10,16 @@
 //!
 //! - Numbers compare by value across int, long, double and Decimal128, without
 //!   rounding. NaN is below every other number and equal to NaN; -0 equals 0.
-//! - Documents compare element by element: rank, then field name, then value;
-//!   the shorter one first. Arrays alike, without names.
+//! - Documents compare element by element: rank, then field name, then value; a
+//!   prefix sorts first. Arrays compare the same way, without names.
 //! - Binary: length, subtype, bytes. Text: by bytes.
-//!
-//! - With a collator text compares by the collation, also inside documents and
-//!   arrays; everything else stays as it is ([`compare_values_with`]).
+//! - With a collator, text compares by the collation, also inside documents and
+//!   arrays; everything else is unchanged ([`compare_values_with`]).
 //!
 //! Invariant: memcmp of the KeyStrings of two values gives this order.
 //!
-//! Works on raw bytes: an element is decoded only when types are comparable,
-//! and text is not checked for UTF-8.
+//! Comparison works on raw bytes: an element is decoded only if the types are comparable, and text
+//! is not checked for UTF-8.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -32,18 +31,18 @@ use crate::number::{Number, cmp_decimal, cmp_f64, cmp_i64_f64};
 use crate::raw::{RawArray, RawDoc, RawElement, RawIter};
 use crate::raw_value::RawValue;
 
-/// Whether names of fields take part in a comparison of documents.
+/// Whether a comparison of documents includes field names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldNames {
-    /// MongoDB's order of values.
+    /// Names count at every level: MongoDB's order of values.
     Consider,
-    /// At the top only values count, as in sort keys and index keys; names
-    /// inside nested documents still do.
+    /// Only values count at the top level, as in sort keys and index keys. Names inside nested
+    /// documents still count.
     Ignore,
 }
 
-/// Deeper than any valid document: below it bytes are compared as bytes, so
-/// that unvalidated input cannot exhaust the stack.
+/// Deeper than any valid document. Below this depth, values compare as raw bytes, so that
+/// unvalidated input cannot exhaust the stack.
 pub(crate) const DEPTH_MAX: u32 = 250;
 
 /// How text compares: strings and symbols, at any depth.
@@ -73,7 +72,7 @@ pub fn compare_values(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     compare_at(a, b, 0, ByBytes)
 }
 
-/// Compares two values, text by a collation; `None`: by bytes.
+/// Compares two values, text by a collation; with `None`, text by bytes.
 #[inline]
 pub fn compare_values_with(
     a: RawValue<'_>,
@@ -86,13 +85,13 @@ pub fn compare_values_with(
     }
 }
 
-/// Whether two values are equal in the order: 1, 1.0 and Decimal 1.00 are.
+/// Whether two values compare equal: 1, 1.0 and Decimal 1.00 do.
 #[inline]
 pub fn values_equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     compare_values(a, b) == Ordering::Equal
 }
 
-/// Whether two values are equal in the order of [`compare_values_with`].
+/// Whether two values compare equal by [`compare_values_with`].
 #[inline]
 pub fn values_equal_with(a: RawValue<'_>, b: RawValue<'_>, collator: Option<&Collator>) -> bool {
     compare_values_with(a, b, collator) == Ordering::Equal
@@ -103,7 +102,7 @@ pub fn compare_docs(a: RawDoc<'_>, b: RawDoc<'_>) -> Ordering {
     nested(a, b, true, 0, ByBytes)
 }
 
-/// Compares two documents, taking names of top-level fields into account or not.
+/// Compares two documents, with or without the names of top-level fields.
 pub fn compare_docs_with(a: RawDoc<'_>, b: RawDoc<'_>, names: FieldNames) -> Ordering {
     elements(
         a.iter(),
@@ -119,7 +118,7 @@ pub fn compare_arrays(a: RawArray<'_>, b: RawArray<'_>) -> Ordering {
     elements(a.elements(), b.elements(), false, 0, ByBytes)
 }
 
-/// Compares two elements: rank, then name if asked for, then value.
+/// Compares two elements: rank, then name if `names` says so, then value.
 pub fn compare_elements(a: RawElement<'_>, b: RawElement<'_>, names: FieldNames) -> Ordering {
     element(a, b, names == FieldNames::Consider, 0, ByBytes)
 }
@@ -172,7 +171,7 @@ fn element<T: TextOrder>(
     compare_at(a.value(), b.value(), depth, text)
 }
 
-/// The text of a string or symbol without looking at its encoding.
+/// The bytes of a string or symbol, not checked for UTF-8.
 fn text_bytes<'a>(element: &RawElement<'a>) -> &'a [u8] {
     let bytes = element.raw_value_bytes();
     bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or(&[])
@@ -265,7 +264,7 @@ fn nested<T: TextOrder>(
     depth: u32,
     text: T,
 ) -> Ordering {
-    // Equal bytes are equal values, however deep.
+    // Equal bytes are equal values at any depth.
     if a.as_bytes() == b.as_bytes() {
         return Ordering::Equal;
     }
@@ -279,7 +278,7 @@ fn compare_decimal(a: Decimal128, b: RawValue<'_>) -> Ordering {
     Number::from(a).cmp(&number(b))
 }
 
-/// The number that a numeric value is; NaN for what is none.
+/// The numeric value; NaN if the value is not a number.
 pub(crate) fn number(value: RawValue<'_>) -> Number {
     match value {
         RawValue::Int32(n) => Number::from(i64::from(n)),
@@ -290,7 +289,7 @@ pub(crate) fn number(value: RawValue<'_>) -> Number {
     }
 }
 
-/// Feeds a value to a hasher such that values equal in the order hash alike.
+/// Feeds a value to a hasher so that values which compare equal have the same hash.
 pub fn hash_value<H: Hasher>(value: RawValue<'_>, state: &mut H) {
     hash_at(value, state, 0);
 }
@@ -304,7 +303,7 @@ fn hash_at<H: Hasher>(value: RawValue<'_>, state: &mut H, depth: u32) {
                 Number::Infinite(negative) => state.write_u8(1 + u8::from(negative)),
                 Number::Zero => state.write_u8(3),
                 Number::Finite(f) => {
-                    // A rest need not take part: equal numbers have equal mantissas.
+                    // A remainder need not be hashed: equal numbers have equal mantissas.
                     state.write_u8(4 + u8::from(f.negative));
                     state.write_i32(f.exponent);
                     state.write_u64(f.mantissa);
@@ -330,7 +329,7 @@ fn hash_at<H: Hasher>(value: RawValue<'_>, state: &mut H, depth: u32) {
 }
 
 fn hash_elements<H: Hasher>(doc: RawDoc<'_>, names: bool, state: &mut H, depth: u32) {
-    // Beyond this depth equality looks at bytes, and a constant is a hash of anything.
+    // Below this depth equality compares bytes, so hashing nothing more is correct for any value.
     if depth < DEPTH_MAX {
         for element in doc {
             if names {

@@ -10,10 +10,9 @@
 //!      sign  11111 ...                           NaN
 //! ```
 //!
-//! A value is sign, coefficient (0 ..= 10^34 - 1) and exponent (-6176 ..= 6111);
-//! 1.0 and 1.00 are two representations of one value, and both survive
-//! storage. Arithmetic lives with the expression language; here are
-//! representation, text, exact comparison and conversion.
+//! A value is sign, coefficient (0 ..= 10^34 - 1) and exponent (-6176 ..= 6111); 1.0 and 1.00 are
+//! two representations of one value, and storage preserves both. This module has representation,
+//! text, exact comparison and conversion; arithmetic is in the expression language.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -21,7 +20,8 @@ use std::str::FromStr;
 
 use crate::error::BsonError;
 
-/// A decimal as stored, little-endian. `==` compares representations; see [`Decimal128::cmp_value`].
+/// A decimal as stored, little-endian. `==` compares representations; for values see
+/// [`Decimal128::cmp_value`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Decimal128(pub [u8; 16]);
 
@@ -73,7 +73,7 @@ impl Decimal128 {
         self.special() < 0x1E
     }
 
-    /// Whether the sign bit is set; true for -0, and possible for NaN.
+    /// Whether the sign bit is set; true for -0, and possibly for NaN.
     #[inline]
     pub const fn is_negative(self) -> bool {
         self.bits() >> 127 == 1
@@ -85,8 +85,8 @@ impl Decimal128 {
         self.is_finite() && self.decompose().1 == 0
     }
 
-    /// Sign (true: negative), coefficient, exponent: the value is coefficient
-    /// times ten to the exponent. NaN and infinities give coefficient 0.
+    /// Sign (true: negative), coefficient, exponent: the value is coefficient times ten to the
+    /// exponent. NaN and infinities return coefficient 0.
     #[inline]
     pub const fn decompose(self) -> (bool, u128, i32) {
         let bits = self.bits();
@@ -111,8 +111,8 @@ impl Decimal128 {
         )
     }
 
-    /// The decimal of these parts; `None` when coefficient or exponent is out
-    /// of range, even if another representation of the value would fit.
+    /// The decimal with these parts; `None` when coefficient or exponent is out of range, even if
+    /// another representation of the value would fit.
     pub const fn from_parts(
         negative: bool,
         coefficient: u128,
@@ -125,7 +125,7 @@ impl Decimal128 {
         Some(Decimal128::from_bits(bits))
     }
 
-    /// The value as an i64 when it is one exactly.
+    /// The value as an `i64` if it is exactly one.
     pub fn to_i64_exact(self) -> Option<i64> {
         if !self.is_finite() {
             return None;
@@ -146,7 +146,7 @@ impl Decimal128 {
         i64::try_from(if negative { -magnitude } else { magnitude }).ok()
     }
 
-    /// The nearest double, ties to even; infinite beyond its range.
+    /// The nearest double, ties to even; infinite if out of a double's range.
     pub fn to_f64(self) -> f64 {
         let (negative, coefficient, exponent) = self.decompose();
         let magnitude = if self.is_nan() {
@@ -169,7 +169,7 @@ impl Decimal128 {
         if negative { -magnitude } else { magnitude }
     }
 
-    /// The double rounded to 15 significant digits, as MongoDB converts.
+    /// The double rounded to 15 significant digits, as in MongoDB's conversion.
     pub fn from_f64(x: f64) -> Decimal128 {
         if x.is_nan() {
             return Decimal128::NAN;
@@ -227,8 +227,8 @@ impl From<i64> for Decimal128 {
 }
 
 impl fmt::Display for Decimal128 {
-    /// The text of the BSON Decimal128 specification: every digit of the
-    /// coefficient, scientific when the exponent is positive or the value tiny.
+    /// The text of the BSON Decimal128 specification: every digit of the coefficient; scientific
+    /// notation when the exponent is positive or the value is below 1e-6.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_nan() {
             return f.write_str("NaN");
@@ -323,7 +323,7 @@ impl FromStr for Decimal128 {
             if power_digits.is_empty() || !power_digits.iter().all(u8::is_ascii_digit) {
                 return Err(bad(text.len() - power.len()));
             }
-            // Beyond any exponent a few billion are as good as more.
+            // Cap the sum so that it cannot overflow: 2^40 is far beyond any valid exponent.
             let size = power_digits
                 .iter()
                 .fold(0i64, |sum, d| (sum * 10 + i64::from(d - b'0')).min(1 << 40));

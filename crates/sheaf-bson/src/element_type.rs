@@ -1,7 +1,6 @@
-//! The type byte of a BSON element: its names, its numbers, its place in the
-//! order of types.
+//! The BSON element type: type byte, names, numbers, and rank in the order of types.
 
-/// The type of a BSON element; the value is the type byte of the format.
+/// The type of a BSON element. The discriminant is the format's type byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ElementType {
@@ -11,7 +10,7 @@ pub enum ElementType {
     String = 0x02,
     /// Embedded document.
     Document = 0x03,
-    /// Array: a document whose keys are not looked at.
+    /// Array: a document whose keys are ignored.
     Array = 0x04,
     /// Bytes with a subtype.
     Binary = 0x05,
@@ -52,7 +51,7 @@ pub enum ElementType {
 use ElementType::*;
 
 impl ElementType {
-    /// Every type, by type byte, MinKey and MaxKey last.
+    /// Every type in ascending type byte, MinKey and MaxKey last.
     pub const ALL: [ElementType; 21] = [
         Double,
         String,
@@ -77,7 +76,7 @@ impl ElementType {
         MaxKey,
     ];
 
-    /// The type with this type byte; `None` for a byte the format does not know.
+    /// The type with this type byte; `None` for a byte the format does not define.
     #[inline]
     pub const fn from_u8(byte: u8) -> Option<ElementType> {
         Some(match byte {
@@ -106,7 +105,7 @@ impl ElementType {
         })
     }
 
-    /// The type with a byte that was checked before; null for one that was not.
+    /// The type with this type byte, which was validated before; `Null` if it was not.
     #[inline]
     pub(crate) const fn from_known_u8(byte: u8) -> ElementType {
         match ElementType::from_u8(byte) {
@@ -115,7 +114,7 @@ impl ElementType {
         }
     }
 
-    /// The size of every value of this type; `None` when values differ in size.
+    /// The size in bytes of every value of this type; `None` if values differ in size.
     #[inline]
     pub(crate) const fn fixed_len(self) -> Option<u8> {
         match self {
@@ -129,7 +128,7 @@ impl ElementType {
         }
     }
 
-    /// The number `$type` knows this type by: the type byte, except that MinKey is -1.
+    /// The number of this type in `$type`: the type byte, except that MinKey is -1.
     pub const fn type_code(self) -> i32 {
         match self {
             MinKey => -1,
@@ -137,7 +136,7 @@ impl ElementType {
         }
     }
 
-    /// The type `$type` means by this number. 255 means MinKey too.
+    /// The type with this number in `$type`. 255 also means MinKey.
     pub fn from_type_code(code: i64) -> Option<ElementType> {
         match code {
             -1 => Some(MinKey),
@@ -146,8 +145,8 @@ impl ElementType {
         }
     }
 
-    /// The place of this type in the order of all values. Types of one rank
-    /// compare by value: the four numeric types, and string with symbol.
+    /// The rank of this type in the order of all values. Types of equal rank compare by value: the
+    /// four numeric types, and string with symbol.
     #[inline]
     pub const fn canonical_rank(self) -> i8 {
         match self {
@@ -204,13 +203,13 @@ impl ElementType {
         }
     }
 
-    /// The single type that the match operator `$type` means by a name.
-    /// "number" is several types: see [`ElementType::from_alias`].
+    /// The single type with this name in the match operator `$type`. "number" is several types: see
+    /// [`ElementType::from_alias`].
     pub fn from_name(name: &str) -> Option<ElementType> {
         ElementType::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// The types that the match operator `$type` means by a name: one, or four for "number".
+    /// The types with this name in the match operator `$type`: one, or four for "number".
     pub fn from_alias(alias: &str) -> Option<&'static [ElementType]> {
         if alias == "number" {
             return Some(&[Int32, Int64, Double, Decimal128]);

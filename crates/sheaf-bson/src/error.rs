@@ -1,11 +1,11 @@
-//! The one error of this crate: what is wrong with some bytes, and where.
+//! The error for malformed input: what is wrong, and where.
 
 use std::fmt;
 
-/// Why some bytes, a text or a path are not what they claim to be.
+/// Why bytes, a text or a path are malformed.
 ///
-/// `offset` counts bytes from the start of what was given to the failing
-/// function; `path` is the dotted path of the element, empty at the top.
+/// `offset` counts bytes from the start of the input of the failing function; `path` is the dotted
+/// path of the element, empty at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BsonError {
     message: String,
@@ -25,7 +25,7 @@ impl BsonError {
         }
     }
 
-    /// A document at `offset` is nested deeper than `depth_max` levels.
+    /// The error for a document at `offset` that is nested deeper than `depth_max` levels.
     pub(crate) fn too_deep(depth_max: usize, offset: usize) -> BsonError {
         BsonError {
             too_deep: true,
@@ -36,7 +36,7 @@ impl BsonError {
         }
     }
 
-    /// Whether nothing is wrong but that documents are nested too deep.
+    /// Whether the only fault is that documents are nested too deep.
     pub fn is_too_deep(&self) -> bool {
         self.too_deep
     }
@@ -47,12 +47,12 @@ impl BsonError {
         self
     }
 
-    /// What is wrong, without offset and path.
+    /// The message without offset and path.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Where, in bytes from the start of the input.
+    /// Bytes from the start of the input.
     pub fn offset(&self) -> usize {
         self.offset
     }

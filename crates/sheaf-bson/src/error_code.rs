@@ -1,16 +1,16 @@
-//! MongoDB's error codes, and the one error that carries them to a client.
+//! MongoDB's error codes, and the error type that carries them to a client.
 //!
-//! Every crate above raises [`Error`] when a *client* is told something: a
-//! code, its name, a message that says what to change, perhaps labels and
-//! fields of its own. The server shapes it into a reply:
+//! Every higher crate returns [`Error`] for a failure that a *client* sees: a code, its name, a
+//! message that says what to change, and optionally labels and additional fields. The server turns
+//! it into a reply:
 //!
 //! ```text
 //! {ok: 0, errmsg: message, code: 11000, codeName: "DuplicateKey",
 //!  errorLabels: [...], ...extra}
 //! ```
 //!
-//! A code without a name of its own (MongoDB numbers single places in its
-//! source) is named after its number: `Location40353`.
+//! A code without a name (MongoDB numbers single places in its source) is named after its number:
+//! `Location40353`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::value::DocBuf;
 
 /// The number a client sees as `code`.
 ///
-/// Any `i32` is a code: `ErrorCode(40353)` for those without a constant.
+/// Any `i32` is valid: use `ErrorCode(40353)` for a code without a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorCode(pub i32);
 
@@ -31,7 +31,7 @@ macro_rules! codes {
                 pub const $constant: ErrorCode = ErrorCode($number);
             )*
 
-            /// Every code that has a name, in ascending order.
+            /// Every named code, in ascending order.
             pub const NAMED: &'static [ErrorCode] = &[$(ErrorCode($number)),*];
 
             fn known_name(self) -> Option<&'static str> {
@@ -302,7 +302,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// What a client sees as `codeName`; `Location<number>` when the code has no name of its own.
+    /// What a client sees as `codeName`; `Location<number>` for an unnamed code.
     pub fn name(self) -> Cow<'static, str> {
         match self.known_name() {
             Some(name) => Cow::Borrowed(name),
@@ -323,13 +323,13 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Labels drivers act upon.
+/// Error labels that drivers act on.
 pub mod label {
-    /// The whole transaction may be tried again.
+    /// The whole transaction may be retried.
     pub const TRANSIENT_TRANSACTION: &str = "TransientTransactionError";
-    /// The commit may have happened; commit again.
+    /// The commit may have happened; the client may retry it.
     pub const UNKNOWN_TRANSACTION_COMMIT_RESULT: &str = "UnknownTransactionCommitResult";
-    /// The write may be tried again under the same transaction number.
+    /// The write may be retried with the same transaction number.
     pub const RETRYABLE_WRITE: &str = "RetryableWriteError";
     /// The change stream may be resumed with its last token.
     pub const RESUMABLE_CHANGE_STREAM: &str = "ResumableChangeStreamError";
@@ -337,7 +337,7 @@ pub mod label {
     pub const NON_RESUMABLE_CHANGE_STREAM: &str = "NonResumableChangeStreamError";
 }
 
-/// An error as a client sees it. One pointer wide, so `Result`s stay small.
+/// An error as a client sees it. One pointer wide, to keep `Result`s small.
 #[derive(Clone, PartialEq)]
 pub struct Error(Box<Parts>);
 
@@ -349,11 +349,11 @@ struct Parts {
     extra: Option<DocBuf>,
 }
 
-/// A result whose error is one for a client.
+/// A result whose error is reported to a client.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this code. The message should say what to change.
+    /// An error with this code. The message should say what to change.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Error(Box::new(Parts {
             code,
@@ -363,12 +363,12 @@ impl Error {
         }))
     }
 
-    /// Shorthand for the most common of all: `BadValue`.
+    /// Shorthand for the most common code, `BadValue`.
     pub fn bad_value(message: impl Into<String>) -> Self {
         Error::new(ErrorCode::BAD_VALUE, message)
     }
 
-    /// Adds a label (see [`label`]); adding one twice keeps one.
+    /// Adds a label (see [`label`]) unless it is already present.
     pub fn with_label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
         let label = label.into();
         if !self.0.labels.contains(&label) {
@@ -377,25 +377,25 @@ impl Error {
         self
     }
 
-    /// Sets the fields of its own that the error brings to the reply, such as
-    /// `keyPattern` and `keyValue` of a `DuplicateKey`. Replaces earlier ones.
+    /// Sets additional reply fields, such as `keyPattern` and `keyValue` of a `DuplicateKey`.
+    /// Replaces those set earlier.
     pub fn with_extra(mut self, extra: DocBuf) -> Self {
         self.0.extra = Some(extra);
         self
     }
 
-    /// Puts `context` before the message: `"context :: caused by :: message"`.
+    /// Prefixes the message: `"context :: caused by :: message"`.
     pub fn with_context(mut self, context: impl fmt::Display) -> Self {
         self.0.message = format!("{context} :: caused by :: {}", self.0.message);
         self
     }
 
-    /// The code.
+    /// The numeric code (`code`).
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
 
-    /// The code's name.
+    /// The name of the code (`codeName`).
     pub fn code_name(&self) -> Cow<'static, str> {
         self.0.code.name()
     }
@@ -405,17 +405,17 @@ impl Error {
         &self.0.message
     }
 
-    /// The labels, in the order they were added; mostly none.
+    /// The labels, in the order they were added; usually empty.
     pub fn labels(&self) -> &[Cow<'static, str>] {
         &self.0.labels
     }
 
-    /// The fields of its own, for the reply.
+    /// The additional reply fields.
     pub fn extra(&self) -> Option<&DocBuf> {
         self.0.extra.as_ref()
     }
 
-    /// True when the label was added.
+    /// Whether the label was added.
     pub fn has_label(&self, label: &str) -> bool {
         self.0.labels.iter().any(|l| l == label)
     }

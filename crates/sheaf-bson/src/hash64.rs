@@ -1,18 +1,18 @@
-//! The hash of hashed indexes: the first eight bytes, as a little-endian
-//! integer, of the MD5 of a canonical form of the value.
+//! The hash function of hashed indexes: the first eight bytes, as a little-endian integer, of the
+//! MD5 of a canonical form of the value.
 //!
 //! ```text
 //!   canonical form:  00 00 00 00 | rank of the type, 4 bytes | the value
-//!   numbers          cut to a 64-bit integer: 5, 5.0 and 5.9 are one
-//!   documents        (rank, name, value) of every field; arrays alike
+//!   numbers          truncated to a 64-bit integer: 5, 5.0 and 5.9 are equal
+//!   documents        (rank, name, value) of every field; arrays likewise
 //!   everything else  its bytes in BSON
 //! ```
 //!
-//! MongoDB documents that numbers are cut to integers and that the hash is of
-//! 64 bits; the form here gives its published hash of 1 (and so of all
-//! integers). That other types hash to the same numbers is not claimed.
+//! MongoDB documents that numbers are truncated to integers and that the hash has 64 bits. This
+//! form yields its published hash of 1 (and so of all integers). We do not claim that other types
+//! hash to MongoDB's numbers.
 //!
-//! Invariant: values that are equal in the order of values have equal hashes.
+//! Invariant: values that compare equal have equal hashes.
 
 use md5::{Digest, Md5};
 
@@ -21,7 +21,7 @@ use crate::compare::DEPTH_MAX;
 use crate::raw::RawDoc;
 use crate::raw_value::RawValue;
 
-/// The hash of a value; a missing one hashes as null.
+/// The hash of a value. A missing value hashes as null.
 pub fn hash64(value: RawValue<'_>) -> i64 {
     let mut form = vec![0; 4];
     append(value, &mut form, 0);
@@ -37,7 +37,7 @@ fn append(value: RawValue<'_>, out: &mut Vec<u8>, depth: u32) {
     match value {
         RawValue::Int32(n) => out.extend_from_slice(&i64::from(n).to_le_bytes()),
         RawValue::Int64(n) => out.extend_from_slice(&n.to_le_bytes()),
-        // The cast cuts off, saturates, and takes NaN for 0.
+        // The cast truncates, saturates, and maps NaN to 0.
         RawValue::Double(x) => out.extend_from_slice(&(x as i64).to_le_bytes()),
         RawValue::Decimal128(d) => {
             let n = d.to_i64_exact().unwrap_or_else(|| d.to_f64() as i64);
@@ -45,7 +45,7 @@ fn append(value: RawValue<'_>, out: &mut Vec<u8>, depth: u32) {
         }
         RawValue::Document(doc) => append_fields(doc, true, out, depth),
         RawValue::Array(array) => append_fields(array.as_doc(), false, out, depth),
-        // Equal to a string of the same text.
+        // A symbol equals a string with the same text.
         RawValue::Symbol(text) => append_bytes(RawValue::String(text), out),
         other => append_bytes(other, out),
     }
@@ -61,7 +61,7 @@ fn append_bytes(value: RawValue<'_>, out: &mut Vec<u8>) {
 }
 
 fn append_fields(doc: RawDoc<'_>, names: bool, out: &mut Vec<u8>, depth: u32) {
-    // Below this depth equality looks at bytes, and a constant is a hash of anything.
+    // Below this depth equality compares bytes, so hashing nothing more is correct for any value.
     if depth >= DEPTH_MAX {
         return;
     }
@@ -72,7 +72,7 @@ fn append_fields(doc: RawDoc<'_>, names: bool, out: &mut Vec<u8>, depth: u32) {
         }
         append(element.value(), out, depth + 1);
     }
-    // Where it ends, so that [[1], 2] is not [[1, 2]].
+    // Marks the end, so that [[1], 2] differs from [[1, 2]].
     out.extend_from_slice(&0i32.to_le_bytes());
 }
 

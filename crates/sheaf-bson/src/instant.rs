@@ -1,4 +1,4 @@
-//! The two kinds of time in BSON.
+//! BSON's two kinds of time: date and timestamp.
 
 /// Milliseconds since 1970-01-01T00:00:00Z, signed: BSON's date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -10,7 +10,7 @@ impl DateTime {
     /// The earliest date a value can hold.
     pub const MIN: DateTime = DateTime(i64::MIN);
 
-    /// The system clock, to the millisecond.
+    /// The current time of the system clock, truncated to milliseconds.
     pub fn now() -> DateTime {
         use std::time::{SystemTime, UNIX_EPOCH};
         match SystemTime::now().duration_since(UNIX_EPOCH) {
@@ -35,7 +35,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// A timestamp of its two halves.
+    /// A timestamp from its two halves.
     pub const fn new(time: u32, increment: u32) -> Timestamp {
         Timestamp { time, increment }
     }

@@ -1,4 +1,4 @@
-//! Raw BSON values, their one comparison order, dotted paths, KeyString.
+//! Raw BSON values, their total order, dotted paths, KeyString, and MongoDB's error codes.
 //!
 //! ```text
 //!   bytes ──validate──> RawDoc ──iter/get──> RawValue ──compare──> Ordering
@@ -8,8 +8,9 @@
 //!   DocBuilder, doc! ──> DocBuf, Value ──json──> text
 //! ```
 //!
-//! Pure: no I/O, no clock but the one that dates an [`ObjectId`], no unsafe.
-//! Reading never fails and never panics; see [`raw`] for why.
+//! Pure: no I/O and no unsafe code. Two constructors read the system clock: [`ObjectId::new`]
+//! (which also draws randomness once per process) and [`DateTime::now`]. Reading never fails and
+//! never panics; see [`raw`] for the reason.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `doc!` and `array!`: documents written as they look.
+//! The macros `doc!` and `array!`: documents written as literals.
 
 /// Builds a [`DocBuf`](crate::DocBuf): `doc! {"a": 1, name: {"c": [1, 2.5, null]}}`.
 ///
@@ -25,7 +25,7 @@ macro_rules! array {
     }};
 }
 
-/// Takes tokens into the key until a colon, then one value.
+/// Collects key tokens up to a colon, then takes one value.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! doc_elements {

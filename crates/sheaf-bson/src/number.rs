@@ -1,23 +1,22 @@
-//! One order for int, long, double and Decimal128, without losing a bit.
+//! A common form for int, long, double and Decimal128 that compares exactly.
 //!
-//! Every finite nonzero number is seen as a binary expansion cut after 64
-//! significant bits:
+//! Every finite nonzero number is represented as a binary expansion truncated after 64 significant
+//! bits:
 //!
 //! ```text
 //!   |x| = mantissa * 2^(exponent - 63) + rest,   2^63 <= mantissa < 2^64
 //! ```
 //!
-//! Integers and doubles fit without rest. A decimal mostly does not (0.1 has
-//! no finite expansion); its rest is known only as "some", and then two
-//! decimals with the same mantissa are told apart as decimals. Since nothing
-//! but a decimal has a rest, that decides every comparison exactly, and the
-//! same form is what KeyString writes.
+//! Integers and doubles fit without rest. Most decimals do not (0.1 has no finite expansion). A
+//! decimal with a rest keeps its decimal digits, which distinguish two decimals with the same
+//! mantissa. Only decimals have a rest, so this decides every comparison exactly. KeyString writes
+//! the same form.
 
 use std::cmp::Ordering;
 
 use crate::decimal128::Decimal128;
 
-/// A number of any type, ready to be compared with any other.
+/// A number of any type, comparable with any other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number {
     /// Any NaN. Lowest, and equal to itself.
@@ -38,16 +37,17 @@ pub(crate) struct Finite {
     pub exponent: i32,
     /// The leading 64 bits, the first of them 1.
     pub mantissa: u64,
-    /// What the mantissa does not hold: only decimals have it.
+    /// The decimal digits, if the mantissa does not hold the number exactly. Only decimals have
+    /// them.
     pub rest: Option<DecimalDigits>,
 }
 
-/// The exact magnitude of a decimal, independent of its trailing zeros.
+/// The exact magnitude of a decimal, independent of trailing zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DecimalDigits {
     /// floor(log10(|x|)).
     pub exponent: i32,
-    /// 34 digits, the first of them not 0.
+    /// 34 digits, the first one not 0.
     pub digits: u128,
 }
 
@@ -126,7 +126,7 @@ impl From<Decimal128> for Number {
     }
 }
 
-/// Compares two decimals, as [`Number`]s compare, without expanding them.
+/// Compares two decimals as [`Number`] does, without the binary expansion.
 pub(crate) fn cmp_decimal(a: Decimal128, b: Decimal128) -> Ordering {
     if !a.is_finite() || !b.is_finite() || a.is_zero() || b.is_zero() {
         return Number::from(a).cmp(&Number::from(b));
@@ -150,7 +150,8 @@ impl DecimalDigits {
 }
 
 impl Number {
-    /// -1, 0 or 1; NaN is -2, below -infinity.
+    /// The class of the number, in ascending order: NaN is -3, -infinity -2, then the signs -1, 0
+    /// and 1, and infinity 2.
     fn side(&self) -> i8 {
         match self {
             Number::NaN => -3,
@@ -194,10 +195,10 @@ impl PartialEq for Number {
 
 impl Eq for Number {}
 
-/// Binary expansion of coefficient * 10^exponent10 (coefficient not 0):
-/// leading bit position, leading 64 bits, and whether nothing was cut off.
+/// Binary expansion of coefficient * 10^exponent10 (coefficient not 0): leading bit position,
+/// leading 64 bits, and whether the expansion is exact.
 fn expand(coefficient: u128, exponent10: i32) -> (i32, u64, bool) {
-    // 10^e = 5^e * 2^e: the power of two only moves the result.
+    // 10^e = 5^e * 2^e: the power of two only shifts the result.
     if let Some(expansion) = expand_short(coefficient, exponent10) {
         return expansion;
     }
@@ -207,7 +208,7 @@ fn expand(coefficient: u128, exponent10: i32) -> (i32, u64, bool) {
         return (top + exponent10, mantissa, exact);
     }
     let power = exponent10.unsigned_abs();
-    // Shift the coefficient until the quotient has 64 bits or a few more, then divide.
+    // Shift the coefficient so that the quotient has 64 bits or a few more, then divide.
     let divisor = Big::power_of_five(power, 1);
     let shift = (divisor.bits() + 66 - bits_of(coefficient)).max(0);
     let (quotient, remainder_zero) = Big::from_u128(coefficient)
@@ -221,7 +222,7 @@ fn expand(coefficient: u128, exponent10: i32) -> (i32, u64, bool) {
     )
 }
 
-/// [`expand`] for exponents whose power of five has 64 bits, without big integers.
+/// [`expand`] for exponents whose power of five fits 64 bits, without big integers.
 fn expand_short(coefficient: u128, exponent10: i32) -> Option<(i32, u64, bool)> {
     let power = exponent10.unsigned_abs();
     if power > 27 {
@@ -231,7 +232,7 @@ fn expand_short(coefficient: u128, exponent10: i32) -> Option<(i32, u64, bool)> 
     let (number, exact, moved) = if exponent10 >= 0 {
         (coefficient.checked_mul(five)?, true, exponent10)
     } else {
-        // With all 128 bits used the quotient has at least 65.
+        // With the coefficient shifted to 128 bits, the quotient has at least 65.
         let zeros = coefficient.leading_zeros();
         let wide = coefficient << zeros;
         (
@@ -250,7 +251,7 @@ fn bits_of(n: u128) -> i32 {
     128 - n.leading_zeros() as i32
 }
 
-/// An unsigned integer of any size, 64 bits a limb, least first, no zero limb on top.
+/// An unsigned integer of any size: 64-bit limbs, least significant first, no zero limb on top.
 struct Big {
     limbs: Vec<u64>,
 }
@@ -272,7 +273,7 @@ impl Big {
 
     /// start * 5^power
     fn power_of_five(mut power: u32, start: u128) -> Big {
-        // 5^27 is the largest power in 64 bits.
+        // 5^27 is the largest power of five that fits 64 bits.
         const STEP: u32 = 27;
         let mut big = Big::from_u128(start);
         while power > 0 {
@@ -320,7 +321,7 @@ impl Big {
         big
     }
 
-    /// Position of the leading bit, the leading 64 bits, and whether the rest is zero.
+    /// Position of the leading bit, the leading 64 bits, and whether the remaining bits are zero.
     fn leading(&self) -> (i32, u64, bool) {
         let top = self.bits() - 1;
         let n = self.limbs.len();
@@ -331,10 +332,10 @@ impl Big {
         (top, (wide >> 64) as u64, exact)
     }
 
-    /// Quotient, known to fit 128 bits, and whether the remainder is zero.
+    /// The quotient, which must fit 128 bits, and whether the remainder is zero.
     ///
-    /// Bit by bit: the quotient has some 67 bits, or up to 113 when the
-    /// divisor is small and needs no shift, so this is at most 128 subtractions.
+    /// Divides bit by bit: the quotient has about 67 bits, or up to 113 when the divisor is small
+    /// and needs no shift, so this takes at most 128 subtractions.
     fn div_small_quotient(mut self, divisor: &Big) -> (u128, bool) {
         let mut quotient = 0u128;
         let excess = (self.bits() - divisor.bits()).max(0);
@@ -384,7 +385,7 @@ impl Big {
 /// Compares an integer with a double exactly; NaN is below every integer.
 #[inline]
 pub(crate) fn cmp_i64_f64(n: i64, x: f64) -> Ordering {
-    // Integers up to 2^53 are doubles.
+    // Integers up to 2^53 are exact as doubles.
     if n.unsigned_abs() <= 1 << 53 {
         return cmp_f64(n as f64, x);
     }

@@ -1,12 +1,5 @@
-//! ObjectId: twelve bytes, unique without coordination.
-//!
-//! ```text
-//!   0       4         9       12
-//!   | secs  | process | count |     all big-endian
-//! ```
-//!
-//! So ids sort by second, and within a process by order of creation until
-//! the counter wraps.
+//! Ids therefore sort by second and, within a process, by order of creation until the counter
+//! wraps.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -26,8 +19,8 @@ fn process() -> &'static Process {
     static PROCESS: OnceLock<Process> = OnceLock::new();
     PROCESS.get_or_init(|| {
         let mut seed = [0u8; 8];
-        // Without the system's randomness the hash seeds of the standard
-        // library still differ between processes.
+        // If the system has no randomness, the hash seeds of the standard library still differ
+        // between processes.
         if getrandom::fill(&mut seed).is_err() {
             use std::hash::{BuildHasher, RandomState};
             seed = RandomState::new()
@@ -43,7 +36,7 @@ fn process() -> &'static Process {
 }
 
 impl ObjectId {
-    /// A fresh id: the current second, this process's random bytes, the next count.
+    /// A new id: the current second, this process's random bytes, the next count.
     #[allow(clippy::new_without_default)]
     pub fn new() -> ObjectId {
         let seconds = SystemTime::now()
@@ -52,7 +45,7 @@ impl ObjectId {
         ObjectId::with_seconds(seconds as u32)
     }
 
-    /// A fresh id as if made at `seconds` since 1970.
+    /// A new id with the given timestamp, in seconds since 1970.
     pub fn with_seconds(seconds: u32) -> ObjectId {
         let process = process();
         let count = process.counter.fetch_add(1, Ordering::Relaxed);
@@ -63,18 +56,18 @@ impl ObjectId {
         ObjectId(bytes)
     }
 
-    /// Seconds since 1970 at which the id was made.
+    /// The timestamp of the id, in seconds since 1970.
     pub fn seconds(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// 24 lowercase hexadecimal digits.
+    /// The id as 24 lowercase hexadecimal digits.
     pub fn to_hex(&self) -> String {
         self.to_string()
     }
 
-    /// The id written as exactly 24 hexadecimal digits of either case; `None` otherwise.
+    /// Parses exactly 24 hexadecimal digits of either case; `None` otherwise.
     pub fn parse_hex(text: &str) -> Option<ObjectId> {
         let digits: &[u8; 24] = text.as_bytes().try_into().ok()?;
         let mut bytes = [0; 12];

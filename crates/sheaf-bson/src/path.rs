@@ -1,8 +1,8 @@
 //! Dotted paths, and what a path means in a document with arrays.
 //!
-//! Two readings exist. [`get_path`] descends embedded documents only. Queries
-//! use [`for_each_value`], which also goes through arrays, and hands every
-//! value the path reaches to a visitor:
+//! There are two interpretations. [`get_path`] descends embedded documents only. Queries use
+//! [`for_each_value`], which also traverses arrays and passes every value the path reaches to a
+//! visitor:
 //!
 //! ```text
 //!  path   document                        the visitor sees
@@ -11,8 +11,8 @@
 //!  a      {a: [1, [2]]}                   1, [2], then the array [1, [2]] itself
 //!  a.b    {a: {b: 1}}                     1
 //!  a.b    {a: 5}, {a: {}}                 missing
-//!  a.b    {a: [{b: 1}, {c: 2}, 3]}        1, missing            (3 is passed over)
-//!  a.b    {a: [[{b: 1}]]}                 nothing               (arrays in arrays are not entered)
+//!  a.b    {a: [{b: 1}, {c: 2}, 3]}        1, missing            (3 is skipped)
+//!  a.b    {a: [[{b: 1}]]}                 nothing               (nested arrays are not entered)
 //!  a.b    {a: []}                         nothing
 //!  a.0    {a: [7, 8]}                     7
 //!  a.0    {a: [[7, 8]]}                   [7, 8]                (as a whole)
@@ -23,22 +23,23 @@
 //!
 //! The rules:
 //!
-//! - A field that holds an array in the middle of a path stands for its
-//!   elements: the rest of the path applies to each embedded document among
-//!   them. Elements of other types are passed over and yield nothing, not
-//!   even "missing". So {"a.b": null} does not match {a: []} or {a: [1]}.
+//! - An array in the middle of a path applies the remaining path to each
+//!   embedded document among its elements. Elements of other types are skipped
+//!   and yield nothing, not even "missing". So {"a.b": null} does not match
+//!   {a: []} or {a: [1]}.
 //! - A numeric part is first a field name of those embedded documents (and
-//!   yields "missing" where they lack it, as MongoDB does: {"a.0": null}
+//!   yields "missing" where they lack it, as in MongoDB: {"a.0": null}
 //!   matches {a: [{b: 1}]}), then a position in the array. Only canonical
-//!   numbers are positions: "0", "12", not "01". An array picked by position
-//!   may be entered by the parts that follow.
+//!   numbers are positions: "0", "12", not "01". The parts that follow may
+//!   enter an array selected by position.
 //! - At the end of the path an array yields its elements and then itself
-//!   ([`LeafArrayBehavior::Traverse`]), or only itself ([`LeafArrayBehavior::NoTraverse`]). What
-//!   a position picks is yielded as a whole either way.
-//! - Where a document lacks a part, or a value that is neither document nor
-//!   array stands in the middle, the path yields "missing".
+//!   ([`LeafArrayBehavior::Traverse`]), or only itself
+//!   ([`LeafArrayBehavior::NoTraverse`]). A value selected by position is
+//!   yielded as a whole either way.
+//! - If a document lacks a part, or a value that is neither document nor array
+//!   is in the middle of the path, the path yields "missing".
 //!
-//! Nothing is allocated; recursion is bounded by the number of parts.
+//! Traversal allocates nothing; recursion is bounded by the number of parts.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -48,7 +49,7 @@ use crate::error::BsonError;
 use crate::raw::{RawArray, RawDoc, RawElement};
 use crate::raw_value::RawValue;
 
-/// The most parts a path may have.
+/// Maximum number of parts of a path.
 pub const PARTS_MAX: usize = 200;
 
 /// A parsed dotted path.
@@ -62,12 +63,12 @@ pub struct FieldPath {
 struct Part {
     start: u32,
     end: u32,
-    /// The array position that the part can stand for.
+    /// The array position this part can denote, if it is numeric.
     index: Option<u32>,
 }
 
 impl FieldPath {
-    /// Parses a path. Errors: empty, an empty part, too many parts, a zero byte.
+    /// Parses a path. Errors: empty path, empty part, too many parts, a zero byte.
     pub fn parse(dotted: &str) -> Result<FieldPath, BsonError> {
         if dotted.is_empty() {
             return Err(BsonError::new("path is empty", 0));
@@ -82,8 +83,8 @@ impl FieldPath {
         }
     }
 
-    /// Parses a path whose parts may be empty, as the query language allows:
-    /// "" is the field with the empty name.
+    /// Parses a path whose parts may be empty, as the query language allows: "" is the field with
+    /// the empty name. Errors: too many parts, a zero byte.
     pub fn parse_lenient(dotted: &str) -> Result<FieldPath, BsonError> {
         if let Some(at) = dotted.bytes().position(|b| b == 0) {
             return Err(BsonError::new("path contains a zero byte", at));
@@ -131,13 +132,13 @@ impl FieldPath {
         self.dotted.get(part.start as usize..part.end as usize)
     }
 
-    /// The array position that a part can stand for.
+    /// The array position that part `i` can denote; `None` if it is not numeric or past the end.
     #[inline]
     pub fn part_index(&self, i: usize) -> Option<u32> {
         self.parts.get(i)?.index
     }
 
-    /// How many parts there are; never 0.
+    /// Number of parts; never 0.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -149,7 +150,7 @@ impl FieldPath {
         self.parts.iter().skip(1).any(|p| p.index.is_some())
     }
 
-    /// The first `n` parts with their dots; everything when there are fewer.
+    /// The first `n` parts with their dots; the whole path if there are fewer.
     pub fn prefix(&self, n: usize) -> &str {
         match n.checked_sub(1) {
             None => "",
@@ -160,7 +161,8 @@ impl FieldPath {
         }
     }
 
-    /// Whether `self` is `other` or leads to it: "a.b" and "a.b.c", not "a.b" and "a.bc".
+    /// Whether `self` equals `other` or is an ancestor of it: "a.b" of "a.b.c", not "a.b" of
+    /// "a.bc".
     pub fn is_prefix_of(&self, other: &FieldPath) -> bool {
         is_path_prefix(&self.dotted, &other.dotted)
     }
@@ -185,13 +187,13 @@ impl std::str::FromStr for FieldPath {
     }
 }
 
-/// Whether the dotted path `prefix` is `path` or leads to it.
+/// Whether the dotted path `prefix` equals `path` or is an ancestor of it.
 pub fn is_path_prefix(prefix: &str, path: &str) -> bool {
     path.strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The array position a path part stands for: digits without a leading zero.
+/// The array position that a path part denotes: digits without a leading zero.
 pub fn array_index(part: &str) -> Option<u32> {
     let canonical = part == "0" || !part.starts_with('0');
     (canonical && part.bytes().all(|b| b.is_ascii_digit()))
@@ -208,13 +210,13 @@ pub enum LeafArrayBehavior {
     NoTraverse,
 }
 
-/// What a path reached.
+/// A value that a path reached, or "missing".
 #[derive(Clone, Copy, Debug)]
 pub struct PathItem<'a> {
-    /// The element; its key is that of its parent. `None` is "missing".
+    /// The element, with the key it has in its parent. `None` is "missing".
     pub element: Option<RawElement<'a>>,
-    /// The position in the outermost array that was gone through, if any. What
-    /// the positional operator `$` refers to.
+    /// The position in the outermost traversed array, if any. The positional operator `$` refers to
+    /// it.
     pub array_index: Option<u32>,
 }
 
@@ -226,7 +228,7 @@ impl<'a> PathItem<'a> {
     }
 }
 
-/// Hands everything `path` reaches in `doc` to `visit`, until it breaks.
+/// Passes everything `path` reaches in `doc` to `visit`, until it breaks.
 pub fn for_each_value<'a, B, F>(
     doc: RawDoc<'a>,
     path: &FieldPath,
@@ -239,9 +241,9 @@ where
     Traversal { path, leaf }.document(doc, 0, None, &mut visit)
 }
 
-/// Like [`for_each_value`], for the rest of `path` from part `first` on: what
-/// an implementation of `$elemMatch` or of expressions needs after having
-/// walked the first parts itself. Past the last part nothing is visited.
+/// Like [`for_each_value`], for the remaining parts of `path` starting at `first`. For callers such
+/// as `$elemMatch` and expressions, which resolve the first parts themselves. Visits nothing if
+/// `first` is past the last part.
 pub fn for_each_value_from<'a, B, F>(
     doc: RawDoc<'a>,
     path: &FieldPath,
@@ -265,7 +267,8 @@ struct Traversal<'p> {
 }
 
 impl Traversal<'_> {
-    /// The parts from `at` on, in a document. `outer` is the position in the outermost array.
+    /// Applies the parts from `at` on to a document. `outer` is the position in the outermost
+    /// array.
     #[inline]
     fn document<'a, B, F>(
         self,
@@ -299,7 +302,7 @@ impl Traversal<'_> {
         }
     }
 
-    /// An array that is the value of part `at`.
+    /// Handles an array that is the value of part `at`.
     fn array_field<'a, B, F>(
         self,
         element: RawElement<'a>,
@@ -331,7 +334,7 @@ impl Traversal<'_> {
         })
     }
 
-    /// The parts from `at` on, in an array that stands in the middle of the path.
+    /// Applies the parts from `at` on to an array in the middle of the path.
     fn array<'a, B, F>(
         self,
         array: RawArray<'a>,
@@ -372,12 +375,12 @@ impl Traversal<'_> {
     }
 }
 
-/// The value at a path of embedded documents; arrays are not gone through.
+/// The value at a path of embedded documents; arrays are not traversed.
 pub fn get_path<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<RawValue<'a>> {
     get_parts(doc, path.parts())
 }
 
-/// [`get_path`] for a path that is not worth parsing.
+/// [`get_path`] for a path that is used once and not worth parsing.
 pub fn get_dotted<'a>(doc: RawDoc<'a>, dotted: &str) -> Option<RawValue<'a>> {
     get_parts(doc, dotted.split('.'))
 }

@@ -1,18 +1,17 @@
 //! Documents read in place.
 //!
-//! A `RawDoc` borrows the bytes of a document and decodes an element when it
-//! is asked for. Bytes are validated once, where they enter (socket, disk: see
-//! [`crate::validate`]); reading never fails and never panics: on malformed
-//! bytes an iteration ends early, text that is not UTF-8 reads as "", a
-//! nested frame that does not hold reads as empty.
+//! A `RawDoc` borrows the bytes of a document and decodes an element on request. Bytes are
+//! validated once, where they enter the process (socket, disk: see [`crate::validate`]). Reading
+//! never fails and never panics. On malformed bytes an iteration ends early, text that is not UTF-8
+//! reads as "", and a malformed nested frame reads as empty.
 //!
 //! ```text
 //!  document   | len i32 | element ... | 00 |      len counts everything
 //!  element    | type | key bytes | 00 | value |
 //! ```
 //!
-//! Looking for a key compares bytes and skips values by their lengths; it
-//! neither validates nor decodes what it passes.
+//! Looking up a key compares bytes and skips values by their lengths. It neither validates nor
+//! decodes the values it skips.
 
 use crate::element_type::ElementType;
 use crate::error::BsonError;
@@ -24,7 +23,7 @@ pub struct RawDoc<'a> {
     bytes: &'a [u8],
 }
 
-/// An array in place: the same bytes as a document, keys not looked at.
+/// An array in place: the same bytes as a document, with keys ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawArray<'a> {
     doc: RawDoc<'a>,
@@ -43,7 +42,8 @@ impl<'a> RawDoc<'a> {
     /// The document without elements.
     pub const EMPTY: RawDoc<'static> = RawDoc { bytes: EMPTY_BYTES };
 
-    /// Checks the outer frame only: length prefix equal to `bytes.len()` and a final zero.
+    /// Checks only the outer frame: the length prefix equals `bytes.len()` and the last byte is
+    /// zero.
     pub fn parse(bytes: &'a [u8]) -> Result<RawDoc<'a>, BsonError> {
         match RawDoc::parse_prefix(bytes)? {
             (doc, []) => Ok(doc),
@@ -54,7 +54,8 @@ impl<'a> RawDoc<'a> {
         }
     }
 
-    /// Like [`RawDoc::parse`], for a document at the start of `bytes`; also gives what follows it.
+    /// Like [`RawDoc::parse`], for a document at the start of `bytes`. Also returns what follows
+    /// it.
     pub fn parse_prefix(bytes: &'a [u8]) -> Result<(RawDoc<'a>, &'a [u8]), BsonError> {
         let Some(len) = read_len(bytes, 0) else {
             return Err(BsonError::new(
@@ -85,7 +86,7 @@ impl<'a> RawDoc<'a> {
         Ok((RawDoc { bytes: own }, rest))
     }
 
-    /// A nested frame: empty when it does not hold.
+    /// A nested frame; empty if it is too short for a document.
     #[inline]
     pub(crate) fn nested(bytes: &'a [u8]) -> RawDoc<'a> {
         if bytes.len() < 5 {
@@ -95,7 +96,7 @@ impl<'a> RawDoc<'a> {
         }
     }
 
-    /// The elements, in their order.
+    /// The elements, in document order.
     #[inline]
     pub fn iter(self) -> RawIter<'a> {
         RawIter {
@@ -122,13 +123,13 @@ impl<'a> RawDoc<'a> {
         self.iter().next()
     }
 
-    /// The whole document, length prefix and final zero included.
+    /// The whole document, including length prefix and terminating zero.
     #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The size in bytes, length prefix and final zero included.
+    /// The size in bytes, including length prefix and terminating zero.
     #[inline]
     pub fn len_bytes(self) -> usize {
         self.bytes.len()
@@ -163,13 +164,13 @@ impl<'a> RawArray<'a> {
     /// The array without elements.
     pub const EMPTY: RawArray<'static> = RawArray { doc: RawDoc::EMPTY };
 
-    /// The array whose bytes are those of this document; keys do not matter.
+    /// The array with the bytes of this document. Keys are ignored.
     #[inline]
     pub fn from_doc(doc: RawDoc<'a>) -> RawArray<'a> {
         RawArray { doc }
     }
 
-    /// Checks the outer frame only, as [`RawDoc::parse`] does.
+    /// Checks only the outer frame, as [`RawDoc::parse`] does.
     pub fn parse(bytes: &'a [u8]) -> Result<RawArray<'a>, BsonError> {
         RawDoc::parse(bytes).map(RawArray::from_doc)
     }
@@ -180,7 +181,7 @@ impl<'a> RawArray<'a> {
         self.doc
     }
 
-    /// The values, in their order.
+    /// The values, in array order.
     #[inline]
     pub fn iter(self) -> RawArrayIter<'a> {
         RawArrayIter {
@@ -194,13 +195,13 @@ impl<'a> RawArray<'a> {
         self.doc.iter()
     }
 
-    /// The value at this position, found by walking: the key is not looked at.
+    /// The value at this position. Walks the array in O(n); keys are ignored.
     #[inline]
     pub fn get(self, index: usize) -> Option<RawValue<'a>> {
         self.doc.iter().nth(index).map(|e| e.value())
     }
 
-    /// How many values there are, found by walking.
+    /// Number of values. Walks the array in O(n).
     #[inline]
     pub fn count(self) -> usize {
         self.doc.iter().count()
@@ -212,13 +213,13 @@ impl<'a> RawArray<'a> {
         self.doc.is_empty()
     }
 
-    /// The whole array, length prefix and final zero included.
+    /// The whole array, including length prefix and terminating zero.
     #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.doc.bytes
     }
 
-    /// The size in bytes, length prefix and final zero included.
+    /// The size in bytes, including length prefix and terminating zero.
     #[inline]
     pub fn len_bytes(self) -> usize {
         self.doc.bytes.len()
@@ -280,12 +281,13 @@ pub struct RawElement<'a> {
     /// Type byte, key, zero, value.
     bytes: &'a [u8],
     key_len: u32,
-    /// Known to be one of a type.
+    /// Always a valid type byte.
     type_byte: u8,
 }
 
 impl<'a> RawElement<'a> {
-    /// The element at the start of `bytes`, which may go on; `None` when there is no whole one.
+    /// The element at the start of `bytes`, which may be longer; `None` if the element is
+    /// incomplete.
     #[inline]
     pub fn parse_prefix(bytes: &'a [u8]) -> Option<RawElement<'a>> {
         RawElement::split(bytes).map(|(element, _)| element)
@@ -326,7 +328,7 @@ impl<'a> RawElement<'a> {
         std::str::from_utf8(self.key_bytes()).unwrap_or("")
     }
 
-    /// The key's bytes, without the final zero.
+    /// The bytes of the key, without the terminating zero.
     #[inline]
     pub fn key_bytes(&self) -> &'a [u8] {
         &self.bytes[1..1 + self.key_len as usize]
@@ -338,27 +340,27 @@ impl<'a> RawElement<'a> {
         decode(self.element_type(), self.raw_value_bytes())
     }
 
-    /// The value as it stands in the document.
+    /// The undecoded bytes of the value.
     #[inline]
     pub fn raw_value_bytes(&self) -> &'a [u8] {
         &self.bytes[2 + self.key_len as usize..]
     }
 
-    /// Type byte, key, zero and value as they stand in the document.
+    /// The bytes of the whole element: type byte, key, zero and value.
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 }
 
-/// In [`LEN`]: a length, and that many bytes behind it.
+/// In [`LEN`]: a length prefix that does not count itself.
 const STRING: u8 = 0xF0;
-/// In [`LEN`]: a length that counts itself.
+/// In [`LEN`]: a length prefix that counts itself.
 const DOCUMENT: u8 = 0xF1;
-/// In [`LEN`]: neither, or no type at all.
+/// In [`LEN`]: any other layout, or not a type.
 const RARE: u8 = 0xFF;
 
-/// The size of the values of a type, by type byte: walking a document looks here for every element.
+/// The size of a value by type byte. Walking a document looks it up for every element.
 static LEN: [u8; 256] = {
     let mut table = [RARE; 256];
     let mut i = 0;
@@ -375,8 +377,8 @@ static LEN: [u8; 256] = {
     table
 };
 
-/// The size of a value of a type that [`LEN`] calls rare; `None` when its
-/// lengths do not hold together or there is no such type.
+/// The size of a value whose type is [`RARE`] in [`LEN`]; `None` if its lengths are inconsistent or
+/// the type does not exist.
 #[cold]
 fn rare_len(type_byte: u8, bytes: &[u8]) -> Option<usize> {
     match ElementType::from_u8(type_byte)? {
@@ -392,8 +394,8 @@ fn rare_len(type_byte: u8, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The position of the first zero byte. Keys are short: sixteen bytes in two
-/// steps find most ends before a call to memchr would have begun.
+/// The position of the first zero byte. Keys are short: two eight-byte steps find most ends in less
+/// time than a call to memchr takes.
 #[inline]
 pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     if let Some(chunk) = bytes.first_chunk::<8>() {
@@ -416,7 +418,8 @@ fn find_far_zero(bytes: &[u8]) -> Option<usize> {
     memchr::memchr(0, bytes)
 }
 
-/// The lowest bit set here marks the first zero byte of the word; bits above it may err.
+/// The lowest bit set in the result marks the first zero byte of the word; higher bits may be
+/// wrong.
 #[inline]
 pub(crate) fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080

@@ -1,4 +1,4 @@
-//! A value in place, decoded as far as a machine word goes.
+//! A value in place, with its fixed-size parts decoded.
 
 use crate::decimal128::Decimal128;
 use crate::element_type::ElementType;
@@ -7,10 +7,10 @@ use crate::object_id::ObjectId;
 use crate::raw::{RawArray, RawDoc};
 use crate::value::{ArrayBuf, DocBuf, Value};
 
-/// A BSON value that borrows its variable part. Cheap to copy.
+/// A BSON value that borrows its variable-length part. Cheap to copy.
 ///
-/// `==` is equality of representation (type and bits), with doubles by `==`;
-/// equality of values across types is [`crate::values_equal`].
+/// `==` compares representations (type and bits), doubles by `==`. For equality across types see
+/// [`crate::values_equal`].
 #[derive(Clone, Copy, PartialEq)]
 pub enum RawValue<'a> {
     /// A double.
@@ -21,11 +21,11 @@ pub enum RawValue<'a> {
     Document(RawDoc<'a>),
     /// An array.
     Array(RawArray<'a>),
-    /// Bytes with their subtype. Of the old subtype 2 the inner length belongs to `bytes`.
+    /// Bytes with their subtype. In the old subtype 2, `bytes` includes the inner length.
     Binary {
-        /// What kind of bytes.
+        /// The subtype byte: 0 generic, 4 UUID, and so on.
         subtype: u8,
-        /// The bytes.
+        /// The payload.
         bytes: &'a [u8],
     },
     /// Undefined.
@@ -47,9 +47,9 @@ pub enum RawValue<'a> {
     },
     /// A DBPointer.
     DbPointer {
-        /// Database and collection.
+        /// `database.collection`.
         namespace: &'a str,
-        /// The `_id` pointed at.
+        /// The `_id` of the referenced document.
         id: ObjectId,
     },
     /// Code.
@@ -60,7 +60,7 @@ pub enum RawValue<'a> {
     JavaScriptWithScope {
         /// The code.
         code: &'a str,
-        /// Its variables.
+        /// The variables of the code.
         scope: RawDoc<'a>,
     },
     /// A 32-bit integer.
@@ -71,9 +71,9 @@ pub enum RawValue<'a> {
     Int64(i64),
     /// A decimal.
     Decimal128(Decimal128),
-    /// Below everything.
+    /// Sorts below everything.
     MinKey,
-    /// Above everything.
+    /// Sorts above everything.
     MaxKey,
 }
 
@@ -82,14 +82,14 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
 }
 
-/// The text of a length-prefixed string, without its final zero; "" if it does not hold.
+/// The text of a length-prefixed string without its terminating zero; "" if it is malformed.
 #[inline]
 fn text(bytes: &[u8]) -> &str {
     let end = bytes.len().saturating_sub(1);
     std::str::from_utf8(bytes.get(4..end).unwrap_or(&[])).unwrap_or("")
 }
 
-/// Decodes a value whose bytes have the size that `value_len` says.
+/// Decodes a value. `bytes` must have the length that walking the document determined for it.
 #[inline]
 pub(crate) fn decode(element_type: ElementType, bytes: &[u8]) -> RawValue<'_> {
     match element_type {
@@ -155,7 +155,7 @@ fn code_with_scope(bytes: &[u8]) -> RawValue<'_> {
 }
 
 impl<'a> RawValue<'a> {
-    /// A whole number as an int where it fits, as a long elsewhere: how MongoDB prints figures.
+    /// An integer as an int if it fits, otherwise as a long: how MongoDB reports numbers.
     pub fn int_or_long(n: i64) -> RawValue<'static> {
         match i32::try_from(n) {
             Ok(n) => RawValue::Int32(n),
@@ -191,7 +191,7 @@ impl<'a> RawValue<'a> {
         }
     }
 
-    /// MongoDB's name of the type ("int", "objectId"...).
+    /// MongoDB's name of the type ("int", "objectId", ...).
     pub fn type_name(&self) -> &'static str {
         self.element_type().name()
     }
@@ -238,7 +238,7 @@ impl<'a> RawValue<'a> {
         }
     }
 
-    /// The number as an i64 when it is one exactly: 3, 3.0, Decimal 3; `None` for 3.5, NaN, "3".
+    /// The number as an `i64` if it is exactly one: 3, 3.0, Decimal 3; `None` for 3.5, NaN, "3".
     pub fn as_i64_exact(&self) -> Option<i64> {
         match *self {
             RawValue::Int32(n) => Some(i64::from(n)),
@@ -249,7 +249,7 @@ impl<'a> RawValue<'a> {
         }
     }
 
-    /// The number as the nearest double; `None` when it is not a number.
+    /// The number as the nearest double; `None` if it is not a number.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             RawValue::Int32(n) => Some(f64::from(n)),
@@ -260,7 +260,8 @@ impl<'a> RawValue<'a> {
         }
     }
 
-    /// Truth as MongoDB takes it for options and `$and`: false, 0, null and undefined are false.
+    /// Truth value as MongoDB defines it for options and `$and`: false, 0, null and undefined are
+    /// false.
     pub fn is_truthy(&self) -> bool {
         match *self {
             RawValue::Boolean(b) => b,
@@ -279,9 +280,9 @@ impl<'a> RawValue<'a> {
     }
 }
 
-/// The integer that a double is exactly.
+/// The integer a double is exactly equal to; `None` if there is none in `i64`.
 pub(crate) fn f64_to_i64_exact(x: f64) -> Option<i64> {
-    // 2^63 itself is a double and not an i64; every double in between converts exactly if integral.
+    // 2^63 is a double but not an i64. Every integral double in this range converts exactly.
     let within = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x);
     (within && x.trunc() == x).then_some(x as i64)
 }

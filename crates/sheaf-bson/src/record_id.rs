@@ -1,13 +1,13 @@
-//! RecordId: the name of a record in its collection.
+//! RecordId: the identity of a record in its collection.
 //!
 //! ```text
-//!   Number(7)      80 00 00 00 00 00 00 07            in order of insertion
-//!   Key(..)        KeyString of the _id, at least nine bytes   clustered collections: in order of _id
+//!   Number(7)   80 00 00 00 00 00 00 07                  in order of insertion
+//!   Key(..)     KeyString of the _id, 9 bytes or more    clustered collections: in order of _id
 //! ```
 //!
-//! All records of a collection are of one kind. What is shorter than nine bytes is
-//! filled up with zeros: KeyStrings are no prefixes of each other, so their order
-//! stays, and the two kinds tell apart by their length.
+//! All records of a collection have the same kind of id. Keys shorter than nine bytes are padded
+//! with zeros. No KeyString is a prefix of another, so padding preserves their order, and the
+//! length distinguishes the two kinds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use smallvec::SmallVec;
 
 use crate::raw_value::RawValue;
 
-/// The bytes under which a record is stored.
+/// The key of a record in its record store.
 pub type RecordKeyBytes = SmallVec<[u8; 16]>;
 
-/// Bytes of a [`RecordId::Key`] at least.
+/// Minimum length of a [`RecordId::Key`] in bytes.
 const KEY_BYTES_MIN: usize = 9;
 
-/// Names a record; ordered as records are.
+/// Identifies a record; ids order as the records are stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordId {
-    /// Counted; records are stored in this order.
+    /// Assigned in insertion order.
     Number(i64),
-    /// Made of what the records are clustered by, at least nine bytes.
+    /// The KeyString of the cluster key (`_id`), at least nine bytes.
     Key(Arc<[u8]>),
 }
 
 impl RecordId {
-    /// Before every counted record.
+    /// Below every assigned number.
     pub const MIN: RecordId = RecordId::Number(i64::MIN);
-    /// After every counted record.
+    /// Above every assigned number.
     pub const MAX: RecordId = RecordId::Number(i64::MAX);
 
-    /// A counted one.
+    /// The id with this number.
     pub const fn new(number: i64) -> RecordId {
         RecordId::Number(number)
     }
 
-    /// The one of a record that is stored under the KeyString of one value.
+    /// The id of a clustered record: the KeyString of its `_id`, padded to nine bytes.
     pub fn of_key_string(key: &[u8]) -> RecordId {
         let mut bytes: RecordKeyBytes = SmallVec::from_slice(key);
         if bytes.len() < KEY_BYTES_MIN {
@@ -51,7 +51,7 @@ impl RecordId {
         RecordId::Key(bytes.as_slice().into())
     }
 
-    /// The number, of a counted one.
+    /// The number; `None` for a clustered record.
     pub fn number(&self) -> Option<i64> {
         match self {
             RecordId::Number(number) => Some(*number),
@@ -59,7 +59,7 @@ impl RecordId {
         }
     }
 
-    /// As `$recordId` shows it: a number, or bytes.
+    /// The value of `$recordId`: a number, or bytes.
     pub fn as_raw(&self) -> RawValue<'_> {
         match self {
             RecordId::Number(number) => RawValue::Int64(*number),
@@ -67,7 +67,7 @@ impl RecordId {
         }
     }
 
-    /// Bytes that sort as the ids do.
+    /// The key in the record store. Keys order by memcmp as the ids do.
     pub fn to_key(&self) -> RecordKeyBytes {
         match self {
             RecordId::Number(number) => {
@@ -77,7 +77,7 @@ impl RecordId {
         }
     }
 
-    /// The inverse of [`RecordId::to_key`]; `None` for what is shorter than a number.
+    /// The inverse of [`RecordId::to_key`]; `None` for fewer than eight bytes.
     #[inline]
     pub fn from_key(key: &[u8]) -> Option<RecordId> {
         match <[u8; 8]>::try_from(key) {

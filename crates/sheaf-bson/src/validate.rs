@@ -1,7 +1,7 @@
-//! The one walk over bytes that come from outside.
+//! Validation of bytes that come from outside.
 //!
-//! Everything behind it reads documents without checks, so this checks all
-//! that reading relies on, once, in one pass and without recursion:
+//! Everything after it reads documents without checks. This therefore checks all that reading
+//! relies on, once, in one pass and without recursion:
 //!
 //! - every length holds inside its parent, every frame ends in its zero byte
 //! - types are known, booleans are 0 or 1
@@ -9,16 +9,16 @@
 //! - code with scope and the old binary subtype agree with their inner lengths
 //! - nesting stays within the limit
 //!
-//! Keys of arrays are not looked at, and keys may repeat: MongoDB accepts both.
+//! Keys of arrays are ignored, and keys may repeat: MongoDB accepts both.
 
 use crate::element_type::ElementType;
 use crate::error::BsonError;
 use crate::raw::{RawDoc, find_zero, zero_bytes};
 
-/// What [`validate`] demands.
+/// The limits that [`validate`] enforces.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidateOptions {
-    /// How many documents and arrays may lie around a value, the outermost not counted.
+    /// Maximum number of documents and arrays around a value, not counting the outermost.
     pub depth_max: usize,
 }
 
@@ -31,7 +31,7 @@ impl Default for ValidateOptions {
 
 /// Checks that `bytes` are exactly one well-formed document.
 ///
-/// The error gives the offset and the dotted path of the element at fault.
+/// The error has the offset and the dotted path of the faulty element.
 pub fn validate(bytes: &[u8], options: &ValidateOptions) -> Result<(), BsonError> {
     RawDoc::parse(bytes)?;
     let mut walk = Walk {
@@ -47,7 +47,7 @@ pub fn validate(bytes: &[u8], options: &ValidateOptions) -> Result<(), BsonError
     })
 }
 
-/// Checks that `bytes` begin with one well-formed document and gives it with what follows.
+/// Checks that `bytes` begin with one well-formed document. Returns it and the bytes that follow.
 pub fn validate_prefix<'a>(
     bytes: &'a [u8],
     options: &ValidateOptions,
@@ -59,16 +59,16 @@ pub fn validate_prefix<'a>(
 
 struct Walk<'a> {
     bytes: &'a [u8],
-    /// The next byte to look at.
+    /// Offset of the next byte.
     at: usize,
-    /// Behind the final zero of the innermost open document.
+    /// Offset just after the terminating zero of the innermost open document.
     end: usize,
     outer: Vec<Outer>,
-    /// Start and length of the current element's key.
+    /// Start and length of the current element's key; start 0 if there is no current key.
     key: (usize, usize),
 }
 
-/// A document around the innermost one: its end, and the key it continues from.
+/// An enclosing document: its end, and the key of the nested document in it.
 struct Outer {
     end: usize,
     key: (usize, usize),
@@ -96,7 +96,7 @@ impl Walk<'_> {
                 return fail(format!("unrecognized BSON type {type_byte}"), start);
             };
             let key_start = self.at;
-            // On failure the path shall not show the element before.
+            // If the key is malformed, the path must not show the previous element.
             self.key = (0, 0);
             self.cstring("field name")?;
             self.key = (key_start, self.at - 1 - key_start);
@@ -158,7 +158,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes past `n` bytes, which must leave room for the document's final zero.
+    /// Skips `n` bytes. They must leave room for the document's terminating zero.
     fn skip(&mut self, n: usize) -> Result<(), BsonError> {
         if n >= self.end - self.at {
             return fail("value exceeds its document", self.at);
@@ -167,7 +167,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads a length of at least `min` and goes past it. That it fits is checked by the caller.
+    /// Reads a length of at least `min`. The caller checks that it fits.
     fn length(&mut self, min: i32, what: &str) -> Result<usize, BsonError> {
         let start = self.at;
         self.skip(4)?;
@@ -199,9 +199,9 @@ impl Walk<'_> {
 
     fn cstring(&mut self, what: &str) -> Result<(), BsonError> {
         let start = self.at;
-        // The last byte belongs to the document.
+        // The last byte is the document's terminating zero.
         let inside = &self.bytes[start..self.end - 1];
-        // Most keys are a few ASCII letters: end and encoding are seen in one step.
+        // Most keys are a few ASCII letters: one step finds the end and checks the encoding.
         if let Some(chunk) = inside.first_chunk::<8>() {
             let word = u64::from_le_bytes(*chunk);
             let zeros = zero_bytes(word);
@@ -286,7 +286,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The dotted path of the current element, no longer than a message should be.
+    /// The dotted path of the current element, truncated for a message.
     fn path(&self) -> String {
         const LEN_MAX: usize = 200;
         let mut path = String::new();

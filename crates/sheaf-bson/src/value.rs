@@ -37,7 +37,8 @@ impl Default for ArrayBuf {
     }
 }
 
-/// What is not at least a frame reads as empty, so that readers need no checks.
+/// Returns the bytes if their outer frame is valid, otherwise an empty document, so that readers
+/// need no checks.
 fn framed(bytes: Vec<u8>) -> Vec<u8> {
     if RawDoc::parse(&bytes).is_ok() {
         bytes
@@ -52,8 +53,8 @@ impl DocBuf {
         DocBuf::default()
     }
 
-    /// Takes bytes that were validated before. Bytes that are not even framed
-    /// as a document become the empty document.
+    /// Takes bytes that were validated before. Bytes without a valid outer frame become the empty
+    /// document.
     pub fn from_vec_unchecked(bytes: Vec<u8>) -> DocBuf {
         DocBuf {
             bytes: framed(bytes),
@@ -66,18 +67,18 @@ impl DocBuf {
         Ok(DocBuf { bytes })
     }
 
-    /// The document in place.
+    /// A borrowed view of the document.
     #[inline]
     pub fn as_raw(&self) -> RawDoc<'_> {
         RawDoc::nested(&self.bytes)
     }
 
-    /// The bytes, length prefix and final zero included.
+    /// The bytes, including length prefix and terminating zero.
     pub fn into_vec(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The bytes, length prefix and final zero included.
+    /// The bytes, including length prefix and terminating zero.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -94,7 +95,7 @@ impl DocBuf {
         self.as_raw().is_empty()
     }
 
-    /// The elements, in their order.
+    /// The elements, in document order.
     pub fn iter(&self) -> RawIter<'_> {
         self.as_raw().iter()
     }
@@ -132,18 +133,18 @@ impl ArrayBuf {
         builder.finish()
     }
 
-    /// The array in place.
+    /// A borrowed view of the array.
     #[inline]
     pub fn as_raw(&self) -> RawArray<'_> {
         RawArray::from_doc(RawDoc::nested(&self.bytes))
     }
 
-    /// The bytes, length prefix and final zero included.
+    /// The bytes, including length prefix and terminating zero.
     pub fn into_vec(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The bytes, length prefix and final zero included.
+    /// The bytes, including length prefix and terminating zero.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -154,7 +155,7 @@ impl ArrayBuf {
         self.as_raw().is_empty()
     }
 
-    /// How many values there are, found by walking.
+    /// Number of values. Walks the array in O(n).
     pub fn count(&self) -> usize {
         self.as_raw().count()
     }
@@ -162,10 +163,10 @@ impl ArrayBuf {
 
 /// An owned BSON value; mirrors [`RawValue`].
 ///
-/// `==` is equality of representation, with doubles by `==`; equality of
-/// values across types is [`crate::values_equal`].
+/// `==` compares representations, doubles by `==`. For equality across types see
+/// [`crate::values_equal`].
 #[derive(Clone, PartialEq, Default)]
-#[allow(missing_docs)] // each variant is what RawValue's variant of that name is
+#[allow(missing_docs)] // each variant mirrors RawValue's variant of that name
 pub enum Value {
     Double(f64),
     String(String),
@@ -204,7 +205,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value in place.
+    /// A borrowed view of the value.
     #[inline]
     pub fn as_raw(&self) -> RawValue<'_> {
         match self {
@@ -243,7 +244,7 @@ impl Value {
         self.as_raw().element_type()
     }
 
-    /// MongoDB's name of the type ("int", "objectId"...).
+    /// MongoDB's name of the type ("int", "objectId", ...).
     pub fn type_name(&self) -> &'static str {
         self.element_type().name()
     }

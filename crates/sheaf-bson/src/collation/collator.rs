@@ -1,5 +1,4 @@
-//! Compares and makes sort keys, with the ICU4X library and the data compiled
-//! into it.
+//! Compares strings and builds sort keys with the ICU4X library and its compiled-in data.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -27,23 +26,23 @@ use crate::raw_value::RawValue;
 use crate::value::Value;
 use crate::{ArrayBuilder, DocBuilder};
 
-/// A collation at work. Made once for an operation or an index, then shared.
+/// A collation ready to compare. Built once per operation or index, then shared.
 ///
-/// Two are equal when their collations are.
+/// Two collators are equal when their collations are equal.
 pub struct Collator {
     collation: Collation,
     icu: Icu,
 }
 
 enum Icu {
-    /// Over the compiled data as it is.
+    /// Uses the compiled data unchanged.
     Compiled(CollatorBorrowed<'static>),
-    /// Over data that differs in one flag.
+    /// Uses the compiled data with the `backwards` flag changed ([`WithBackwards`]).
     Changed(Box<icu_collator::Collator>),
 }
 
 impl Collator {
-    /// Errors: BadValue for a variant that the locale's data does not have.
+    /// Errors: BadValue if the locale's data does not have the requested variant.
     pub fn new(collation: Collation) -> Result<Collator> {
         let refuse = |why: String| {
             Error::bad_value(format!(
@@ -112,18 +111,18 @@ impl Collator {
         Ok(Collator { collation, icu })
     }
 
-    /// What was asked for, filled in.
+    /// The collation, with defaults filled in.
     pub fn collation(&self) -> &Collation {
         &self.collation
     }
 
-    /// Compares two texts.
+    /// Compares two strings.
     #[inline]
     pub fn compare(&self, a: &str, b: &str) -> Ordering {
         self.compare_bytes(a.as_bytes(), b.as_bytes())
     }
 
-    /// As [`Collator::compare`]; what is no UTF-8 counts as U+FFFD.
+    /// As [`Collator::compare`]; invalid UTF-8 compares as U+FFFD.
     pub(crate) fn compare_bytes(&self, a: &[u8], b: &[u8]) -> Ordering {
         match &self.icu {
             Icu::Compiled(icu) => icu.compare_utf8(a, b),
@@ -131,7 +130,7 @@ impl Collator {
         }
     }
 
-    /// The bytes whose order is that of the collation. No 00 among them.
+    /// A sort key: memcmp of two keys gives the collation's order. Contains no zero byte.
     pub fn sort_key(&self, text: &str) -> Vec<u8> {
         let mut key = Vec::with_capacity(text.len() * 2 + 4);
         self.write_sort_key(text.as_bytes(), &mut key);
@@ -146,13 +145,13 @@ impl Collator {
         };
     }
 
-    /// The sort key as text: each byte as the character of that number, so
-    /// that the text's own order is the collation's.
+    /// The sort key as text: each byte becomes the character with that code point, so that
+    /// comparing the texts bytewise gives the collation's order.
     pub fn key_text(&self, text: &str) -> String {
         self.sort_key(text).into_iter().map(char::from).collect()
     }
 
-    /// The value with every string replaced by its sort key as text.
+    /// The value with every string and symbol replaced by its sort key as text.
     pub fn key_value(&self, value: RawValue<'_>) -> Value {
         with_text(value, &|text| self.key_text(text), 0)
     }
@@ -172,7 +171,7 @@ impl fmt::Debug for Collator {
     }
 }
 
-/// Whether values of this type may hold text, which collations compare.
+/// Whether values of this type can contain text, which a collation compares.
 pub fn is_collatable(element_type: ElementType) -> bool {
     matches!(
         element_type,
@@ -180,7 +179,7 @@ pub fn is_collatable(element_type: ElementType) -> bool {
     )
 }
 
-/// The sort key in `0x...` notation, of text that [`Collator::key_text`] made.
+/// The sort key in `0x...` notation. `text` is the result of [`Collator::key_text`].
 pub fn text_of_sort_key(text: &str) -> String {
     use fmt::Write;
     let mut out = String::with_capacity(2 + text.len() * 2);
@@ -191,8 +190,7 @@ pub fn text_of_sort_key(text: &str) -> String {
     out
 }
 
-/// A value that [`Collator::key_value`] made, for people: sort keys as
-/// `CollationKey(0x...)`.
+/// A result of [`Collator::key_value`] for display: sort keys are shown as `CollationKey(0x...)`.
 pub fn shown_key_value(value: RawValue<'_>) -> Value {
     with_text(
         value,
@@ -201,7 +199,7 @@ pub fn shown_key_value(value: RawValue<'_>) -> Value {
     )
 }
 
-/// The value with every string replaced.
+/// The value with `of` applied to every string and symbol, up to `DEPTH_MAX` levels deep.
 fn with_text(value: RawValue<'_>, of: &dyn Fn(&str) -> String, depth: u32) -> Value {
     match value {
         RawValue::String(text) => Value::String(of(text)),
@@ -224,7 +222,8 @@ fn with_text(value: RawValue<'_>, of: &dyn Fn(&str) -> String, depth: u32) -> Va
     }
 }
 
-/// Whether the compiled data has this collation for the locale's language (with its script, if given).
+/// Whether the compiled data has this collation for the locale's language (with its script, if
+/// given).
 fn has_variant(locale: &IcuLocale, variant: &str) -> bool {
     let Ok(attributes) = DataMarkerAttributes::try_from_str(variant) else {
         return false;
@@ -246,12 +245,11 @@ fn has_variant(locale: &IcuLocale, variant: &str) -> bool {
     })
 }
 
-/// The compiled data, except whether accents compare from the end. ICU has
-/// this as an option, ICU4X as a property of the locale's data (of Canadian
-/// French).
+/// The compiled data with `backwards` (accents compare from the end) set as given. ICU has this as
+/// an option; ICU4X has it as a property of the locale's data (set for Canadian French).
 struct WithBackwards(bool);
 
-/// The flag within [`CollationMetadata::bits`].
+/// The `backwards` bit of [`CollationMetadata::bits`].
 const BACKWARDS: u32 = 1 << 7;
 
 impl DataProvider<CollationMetadataV1> for WithBackwards {

@@ -1,13 +1,13 @@
-//! ICU's names of locales, and what a locale changes in the defaults.
+//! ICU locale names, and the collation defaults that depend on the locale.
 //!
 //! ```text
 //!   en   en_US   sr_Latn   zh_Hant_TW   en_US_POSIX   de@collation=phonebook
-//!   └ language, script, region, variant, then the collation's own variant
+//!   └ language, script, region, variant, then the variant of the collation
 //! ```
 
 use super::spec::{Alternate, CaseFirst};
 
-/// A locale that exists.
+/// A locale whose language has a collation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Locale {
     name: String,
@@ -23,7 +23,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of most locales.
+    /// The defaults of most locales.
     pub const PLAIN: Defaults = Defaults {
         case_first: CaseFirst::Off,
         alternate: Alternate::NonIgnorable,
@@ -44,13 +44,13 @@ const LANGUAGES: &[&str] = &[
     "wo", "xh", "yi", "yo", "zh", "zu",
 ];
 
-/// Languages whose text is not normalized as a rule. Sorted.
+/// Languages whose default for `normalization` is true. Sorted.
 const NORMALIZING: &[&str] = &[
     "as", "bn", "bo", "el", "fa", "gu", "he", "hi", "ig", "km", "kn", "kok", "mr", "my", "or",
     "pa", "ps", "si", "ta", "te", "th", "vi", "wo", "yi", "yo",
 ];
 
-/// ICU's names of variants, and how locale identifiers of the web write them.
+/// ICU variant names, and their spelling in BCP 47 language tags.
 const VARIANTS: &[(&str, &str)] = &[
     ("compat", "compat"),
     ("dictionary", "dict"),
@@ -71,7 +71,7 @@ const VARIANTS: &[(&str, &str)] = &[
 ];
 
 impl Locale {
-    /// From its ICU name. Errors: what is wrong with it.
+    /// Parses an ICU name. Errors: a message that says what is wrong with the name.
     pub fn parse(name: &str) -> Result<Locale, String> {
         let (base, keywords) = match name.split_once('@') {
             Some((base, keywords)) => (base, Some(keywords)),
@@ -117,25 +117,25 @@ impl Locale {
         })
     }
 
-    /// ICU's name, as the user gave it.
+    /// The ICU name, as the user wrote it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The locale without the collation's variant, as locale identifiers of the web are written: `fr-CA`.
+    /// The locale without the collation variant, as a lowercase BCP 47 language tag: `fr-ca`.
     pub fn tag(&self) -> String {
         let base = self.name.split('@').next().unwrap_or_default();
         base.replace('_', "-").to_ascii_lowercase()
     }
 
-    /// The collation's variant as locale identifiers of the web write it; `None` for the default one.
+    /// The collation variant in BCP 47 spelling; `None` for the default variant.
     pub fn variant(&self) -> Option<&'static str> {
         let (_, icu) = self.name.split_once("@collation=")?;
         let found = VARIANTS.iter().find(|(name, _)| *name == icu)?;
         (found.1 != "standard").then_some(found.1)
     }
 
-    /// What the locale changes in the defaults.
+    /// The collation defaults of this locale.
     pub fn defaults(&self) -> Defaults {
         let language = self.name.split(['_', '@']).next().unwrap_or_default();
         let is_canadian_french = self.name.split('@').next() == Some("fr_CA");

@@ -1,5 +1,4 @@
-//! Collations: how text is compared where a user asks for the rules of a
-//! language instead of the order of bytes.
+//! Collations: string comparison by the rules of a language instead of byte order.
 //!
 //! ```text
 //!   {locale: "fr", strength: 2} ──Collation::parse──> all fields, defaults filled in
@@ -8,21 +7,18 @@
 //!                                      └───── sort key: bytes, memcmp == compare
 //! ```
 //!
-//! Nothing but the comparison of strings (and symbols) changes: the order of
-//! types, numbers, names of fields, code and regular expressions stay as they
-//! are. Strings inside documents and arrays are compared by the collation too.
+//! A collation changes only the comparison of strings and symbols, including those inside documents
+//! and arrays. The order of types, numbers, field names, code and regular expressions is unchanged.
 //!
-//! An index with a collation holds sort keys in place of strings. A sort key is
-//! kept as *text* ([`Collator::key_text`]): each byte is the character of that
-//! number, which keeps the order and makes it a string like any other. So
-//! bounds, keys and seeks know nothing of collations: they see a value whose
-//! strings were replaced ([`Collator::key_value`]).
+//! An index with a collation holds sort keys in place of strings. A sort key is stored as *text*
+//! ([`Collator::key_text`]): each byte becomes the character with that code point, which preserves
+//! the order and makes the key an ordinary string. Bounds, keys and seeks are therefore independent
+//! of collations: they see a value whose strings were replaced ([`Collator::key_value`]).
 //!
-//! Invariant: for any two values, comparing them with a collator equals
-//! comparing their key values without one.
+//! Invariant: for any two values, comparing them with a collator equals comparing their key values
+//! without one.
 //!
-//! No collator (`None`) is the simple collation, comparison by bytes, and costs
-//! a test of a pointer.
+//! No collator (`None`) is the simple collation, comparison by bytes. It costs one null check.
 
 mod collator;
 mod locale;
@@ -36,29 +32,27 @@ pub use spec::{Alternate, CaseFirst, Collation, MaxVariable};
 use crate::error_code::Result;
 use crate::raw::RawDoc;
 
-/// Which data sort keys are made from. Keys of one are nothing to another: an
-/// index remembers it.
+/// Version of the data that sort keys are built from. Keys from different versions are not
+/// comparable, so an index records its version.
 pub const SORT_KEY_DATA: &str = "icu4x 2.4.0";
 
-/// What is said of a collation where one can be said: of an operation, an
-/// index or a new collection.
+/// The `collation` argument of an operation, an index or a new collection.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum CollationChoice {
-    /// Nothing: the collection's own applies.
+    /// Absent: the collection's default applies.
     #[default]
     Unsaid,
-    /// `{locale: "simple"}`: by bytes, whatever the collection says.
+    /// `{locale: "simple"}`: comparison by bytes, regardless of the collection's default.
     Simple,
-    /// This one.
+    /// This collation.
     Of(Arc<Collator>),
 }
 
 impl CollationChoice {
-    /// Reads a collation document; an empty one says nothing.
+    /// Parses a collation document; an empty document is `Unsaid`.
     ///
-    /// Errors: 40414 without `locale`, 40415 for an unknown field,
-    /// TypeMismatch, BadValue for values that cannot be,
-    /// IncompatibleCollationVersion.
+    /// Errors: 40414 without `locale`, 40415 for an unknown field, TypeMismatch, BadValue for an
+    /// invalid value, IncompatibleCollationVersion.
     pub fn parse(spec: RawDoc<'_>) -> Result<CollationChoice> {
         if spec.is_empty() {
             return Ok(CollationChoice::Unsaid);
@@ -69,7 +63,7 @@ impl CollationChoice {
         })
     }
 
-    /// The collator that applies, where `default` does if nothing is said.
+    /// The collator to use; `default` applies if the choice is `Unsaid`.
     pub fn resolve(&self, default: Option<&Arc<Collator>>) -> Option<Arc<Collator>> {
         match self {
             CollationChoice::Unsaid => default.cloned(),
@@ -78,7 +72,7 @@ impl CollationChoice {
         }
     }
 
-    /// The collator named here; `None` for the simple collation and where nothing is said.
+    /// The collator named here; `None` for the simple collation and for `Unsaid`.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         match self {
             CollationChoice::Of(collator) => Some(collator),
@@ -94,7 +88,7 @@ impl From<Option<Arc<Collator>>> for CollationChoice {
     }
 }
 
-// Collators are shared by threads: an operation's cursor may move on in another.
+// Threads share collators: a different thread may resume an operation's cursor.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     shared::<Collator>();

@@ -1,4 +1,4 @@
-//! The collation document: read, checked, filled in, written.
+//! Parses, validates, completes and writes the collation document.
 //!
 //! ```text
 //!   {locale: "fr_CA", strength: 1}
@@ -15,15 +15,15 @@ use crate::raw::{RawDoc, RawElement};
 use crate::raw_value::RawValue;
 use crate::value::DocBuf;
 
-/// The version that MongoDB gives its collations. It is shown so that what
-/// copies collections and indexes between servers finds the same on both
-/// sides; which data our own sort keys come from is another matter.
+/// The collation version that MongoDB reports. We report the same one, so that tools which copy
+/// collections and indexes between servers find equal specifications on both sides. It is
+/// independent of the data that our sort keys are built from ([`super::SORT_KEY_DATA`]).
 const VERSION: &str = "57.1";
 
-/// `caseFirst`.
+/// The `caseFirst` option: which case sorts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CaseFirst {
-    /// Case decides among other variants, lower first.
+    /// No preference: the default order of the third level, lowercase first.
     Off,
     /// Uppercase sorts first.
     Upper,
@@ -31,49 +31,48 @@ pub enum CaseFirst {
     Lower,
 }
 
-/// `alternate`.
+/// The `alternate` option: whether spaces and punctuation are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Alternate {
-    /// Spaces and punctuation are characters like others.
+    /// Spaces and punctuation compare like other characters.
     NonIgnorable,
-    /// They count from strength 4 on only.
+    /// Spaces and punctuation are ignored below strength 4.
     Shifted,
 }
 
-/// `maxVariable`: what `alternate: "shifted"` is about.
+/// The `maxVariable` option: which characters `alternate: "shifted"` affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MaxVariable {
     /// Spaces and punctuation.
     Punct,
-    /// Spaces alone.
+    /// Only spaces.
     Space,
 }
 
-/// A collation other than the simple one, every field known.
+/// A collation other than the simple one, with every field filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Collation {
     pub(super) locale: Locale,
-    /// A level of its own for case, also at strength 1 and 2.
+    /// Adds a separate case level, so that case also counts at strength 1 and 2.
     pub case_level: bool,
     /// Which case comes first.
     pub case_first: CaseFirst,
-    /// How many levels decide: 1 letters, 2 accents, 3 case, 4 punctuation, 5 code points.
+    /// Number of levels that count: 1 letters, 2 accents, 3 case, 4 punctuation, 5 code points.
     pub strength: u8,
     /// Runs of digits compare as numbers.
     pub numeric_ordering: bool,
-    /// Whether spaces and punctuation count.
+    /// Whether spaces and punctuation are ignored below strength 4.
     pub alternate: Alternate,
-    /// What of them.
+    /// Which of them `alternate: "shifted"` affects.
     pub max_variable: MaxVariable,
-    /// Kept and shown. Text is always compared as if normalized.
+    /// Stored and reported only: comparison always treats text as if normalized.
     pub normalization: bool,
     /// Accents compare from the end of the text.
     pub backwards: bool,
 }
 
 impl Collation {
-    /// The collation of a locale with its defaults.
-    /// Errors: BadValue for a locale that is not known.
+    /// The collation of a locale with its defaults. Errors: BadValue for an unknown locale.
     pub fn of_locale(locale: &str) -> Result<Collation> {
         let mut spec = DocBuilder::new();
         spec.append("locale", locale);
@@ -81,13 +80,13 @@ impl Collation {
         Collation::parse(spec.as_raw())?.ok_or_else(|| invalid("locale", spec.as_raw()))
     }
 
-    /// The ICU name of the locale, as the user gave it.
+    /// The ICU name of the locale, as the user wrote it.
     pub fn locale(&self) -> &str {
         self.locale.name()
     }
 
-    /// Reads a collation document; `None` is the simple collation.
-    /// Errors: see [`super::CollationChoice::parse`].
+    /// Parses a collation document; `None` is the simple collation. Errors: see
+    /// [`super::CollationChoice::parse`].
     pub fn parse(spec: RawDoc<'_>) -> Result<Option<Collation>> {
         let Some(name) = spec.get_element("locale") else {
             return Err(Error::new(
@@ -196,7 +195,7 @@ impl Collation {
         Ok(Some(parsed))
     }
 
-    /// With every field, as `listCollections`, `listIndexes` and `explain` show it.
+    /// The document with every field, as shown by `listCollections`, `listIndexes` and `explain`.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         out.append("locale", self.locale.name());

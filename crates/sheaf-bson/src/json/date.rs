@@ -1,8 +1,7 @@
-//! Dates as text: ISO 8601 to milliseconds and back.
+//! ISO 8601 dates as text, to and from milliseconds.
 //!
-//! Days are counted from 0000-03-01, so that a leap day ends its year: 400
-//! years have 146097 days, and from March the months repeat 31 30 31 30 31,
-//! which is 153 days.
+//! Days count from 0000-03-01, so that a leap day is the last day of its year: 400 years have
+//! 146097 days, and from March on the month lengths repeat 31 30 31 30 31, 153 days in total.
 
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
@@ -47,8 +46,8 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     days_from_civil(next_year, next, 1) - days_from_civil(year, month, 1)
 }
 
-/// `1970-01-01T00:00:00Z`, with milliseconds when there are some; `None`
-/// outside the years 1970 to 9999, which relaxed JSON writes as a number.
+/// `1970-01-01T00:00:00Z`, with milliseconds if they are not zero. `None` outside the years 1970 to
+/// 9999, for which relaxed JSON writes a number.
 pub(super) fn format(millis: i64) -> Option<String> {
     const END: i64 = 253_402_300_800_000;
     if !(0..END).contains(&millis) {
@@ -67,8 +66,8 @@ pub(super) fn format(millis: i64) -> Option<String> {
     ))
 }
 
-/// Milliseconds of `2020-02-29`, `2020-02-29T10:00:00.5Z`, `...+01:00`. The
-/// year has four digits; digits below the millisecond are dropped.
+/// Milliseconds since 1970 of `2020-02-29`, `2020-02-29T10:00:00.5Z`, `...+01:00`. The year has
+/// four digits; digits below the millisecond are dropped.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let mut rest = text;
     let year = number(&mut rest, 4)?;

@@ -6,14 +6,14 @@ use crate::json::DEPTH_MAX;
 use crate::raw::{RawArray, RawDoc};
 use crate::raw_value::RawValue;
 
-/// A value as relaxed Extended JSON: plain numbers, ISO dates, no spaces.
+/// Formats a value as relaxed Extended JSON: plain numbers, ISO dates, no spaces.
 pub fn to_relaxed<'a>(value: impl Into<RawValue<'a>>) -> String {
     let mut out = String::new();
     write_relaxed(&mut out, value.into());
     out
 }
 
-/// A value as canonical Extended JSON: every type told apart, no spaces.
+/// Formats a value as canonical Extended JSON: every type is distinguishable, no spaces.
 pub fn to_canonical<'a>(value: impl Into<RawValue<'a>>) -> String {
     let mut out = String::new();
     write_canonical(&mut out, value.into());
@@ -51,7 +51,8 @@ impl Printer<'_> {
             RawValue::Document(d) => self.document(d, depth),
             RawValue::Array(a) => self.array(a, depth),
             RawValue::Binary { subtype, bytes } => {
-                // The old subtype repeats its length inside; the text shows what it holds.
+                // Subtype 2 (old binary) repeats its length inside; the text shows only the
+                // payload.
                 let shown = if subtype == 2 {
                     bytes.get(4..).unwrap_or(&[])
                 } else {
@@ -117,7 +118,7 @@ impl Printer<'_> {
     }
 
     fn text(&mut self, text: &str) {
-        // JSON's escapes are those of the shell style.
+        // JSON needs the same escapes as the shell style.
         let _ = super::shell::quoted(self.out, text);
     }
 

@@ -1,13 +1,4 @@
-//! Text forms of values.
-//!
-//! | style     | `{a: Long 5, b: [1.0]}`                      | where |
-//! |-----------|----------------------------------------------|-------|
-//! | shell     | `{ a: 5, b: [ 1.0 ] }`                       | explain bounds, messages, golden tests |
-//! | typed     | `{ a: NumberLong(5), b: [ 1.0 ] }`           | `Debug`; reads back to the same bytes |
-//! | relaxed   | `{"a":5,"b":[1.0]}`                          | log lines |
-//! | canonical | `{"a":{"$numberLong":"5"},"b":[...]}`        | exact interchange |
-//!
-//! Printing recurses no deeper than a valid document can and cuts off below.
+//! Printing recurses no deeper than a valid document can be nested and truncates below that.
 
 mod date;
 mod extended;

@@ -1,16 +1,16 @@
-//! Reads values: JSON, Extended JSON, and the shell's ways of writing.
+//! Parses values: JSON, Extended JSON, and the shell's notation.
 //!
 //! ```text
 //!  {a: 1, 'b.c': [1.5, NumberLong(5), /re/i], $and: [], d: ISODate("2020-01-01"), e: MinKey}
 //!  {"a": {"$numberLong": "5"}}
 //! ```
 //!
-//! - Keys may be bare when they consist of letters, digits, `_`, `$`, `.`;
-//!   strings take either quote; a comma may follow the last item.
+//! - Keys may be bare if they consist of letters, digits, `_`, `$`, `.`;
+//!   strings take either quote; a trailing comma is allowed.
 //! - An integer is an int if it fits, else a long, else a double; a number
 //!   with a point or an exponent is a double.
-//! - An object that begins with a key of Extended JSON stands for that value.
-//! - Everything `json::typed` prints reads back to the same bytes.
+//! - An object whose first key is an Extended JSON key represents that value.
+//! - Everything `json::typed` prints parses to the same bytes.
 //!
 //! Recursion is bounded by the nesting limit of documents.
 
@@ -21,10 +21,10 @@ use crate::instant::{DateTime, Timestamp};
 use crate::object_id::ObjectId;
 use crate::value::{DocBuf, Value};
 
-/// The nesting a text may have: what a document may have, and its wrappers.
+/// Maximum nesting of a text: the nesting limit of documents, plus Extended JSON wrappers.
 const DEPTH_MAX: u32 = 110;
 
-/// Reads exactly one value. The error's offset is that in `text`.
+/// Parses exactly one value. The error's offset is relative to `text`.
 pub fn parse(text: &str) -> Result<Value, BsonError> {
     let (value, end) = parse_prefix(text)?;
     if end < text.len() {
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Result<Value, BsonError> {
     Ok(value)
 }
 
-/// Reads one object. Errors: as [`parse`], or the value is not an object.
+/// Parses one object. Errors: as [`parse`], or the value is not an object.
 pub fn parse_doc(text: &str) -> Result<DocBuf, BsonError> {
     match parse(text)? {
         Value::Document(doc) => Ok(doc),
@@ -44,7 +44,8 @@ pub fn parse_doc(text: &str) -> Result<DocBuf, BsonError> {
     }
 }
 
-/// Reads the value at the start of `text`; also gives the offset of what follows it and white space.
+/// Parses the value at the start of `text`. Also returns the offset after the value and the white
+/// space that follows it.
 pub fn parse_prefix(text: &str) -> Result<(Value, usize), BsonError> {
     let mut parser = Parser { text, at: 0 };
     parser.space();
@@ -90,7 +91,7 @@ impl<'t> Parser<'t> {
         self.fail(format!("expected '{}'", byte as char))
     }
 
-    /// After an item: true if another may follow, false at the closing byte.
+    /// After an item: true if another may follow, false if the closing byte was consumed.
     fn another(&mut self, close: u8) -> Result<bool, BsonError> {
         self.space();
         if self.eat(close) {
@@ -169,7 +170,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Letters, digits, `_`, `$`, `.`
+    /// Reads letters, digits, `_`, `$` and `.`; the result may be empty.
     fn bare(&mut self) -> &'t str {
         let rest = self.rest();
         let is_bare = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '.');
@@ -256,7 +257,8 @@ impl<'t> Parser<'t> {
             match self.next_char() {
                 Some('/') => break,
                 Some('\\') => {
-                    // A slash has its backslash only to be written; it is not part of the pattern.
+                    // `\/` is how a pattern writes a slash: the backslash is not part of the
+                    // pattern.
                     if self.peek() != Some(b'/') {
                         pattern.push('\\');
                     }
@@ -309,7 +311,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `inf.0`, `nan.0`, `Infinity`, `NaN`
+    /// Reads `inf.0`, `nan.0`, `Infinity` or `NaN`, if one is next.
     fn special_double(&mut self) -> Option<f64> {
         let names = [
             ("inf.0", f64::INFINITY),
@@ -367,7 +369,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What stands at an offset, for a message.
+    /// The text at an offset, truncated for a message.
     fn shown(&self, at: usize) -> String {
         self.text[at..].chars().take(12).collect()
     }
@@ -377,7 +379,7 @@ impl<'t> Parser<'t> {
         let mut arguments = Vec::new();
         let mut more = !self.eat(b')');
         while more {
-            // BinData's bytes may stand there in hexadecimal, without quotes.
+            // The bytes of BinData may be bare hexadecimal digits, without quotes.
             let hex = call == "BinData" && arguments.len() == 1;
             if hex && self.peek().is_some_and(|b| b.is_ascii_hexdigit()) {
                 let start = self.at;
@@ -397,7 +399,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What a call of the shell makes of its arguments.
+/// The value of a shell constructor call; `None` if the arguments do not fit.
 fn call(name: &str, arguments: &[Value]) -> Option<Value> {
     use Value::{Binary, Document, Int32, Int64, String};
     let integer = |value: &Value| match value {
@@ -450,7 +452,7 @@ fn call(name: &str, arguments: &[Value]) -> Option<Value> {
     }
 }
 
-/// Bytes as stored: those of the old subtype 2 begin with their length.
+/// Binary as stored: the bytes of the old subtype 2 must begin with their length.
 fn binary(subtype: i64, bytes: Vec<u8>) -> Option<Value> {
     let subtype = u8::try_from(subtype).ok()?;
     let inner = |bytes: &[u8]| Some(u32::from_le_bytes(*bytes.first_chunk()?) as usize + 4);

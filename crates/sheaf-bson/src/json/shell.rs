@@ -1,4 +1,4 @@
-//! The shell style: what MongoDB prints in explain and in messages.
+//! The shell style: the notation of MongoDB's explain output and messages.
 
 use std::fmt::{self, Write};
 
@@ -8,33 +8,35 @@ use crate::raw::{RawArray, RawDoc};
 use crate::raw_value::RawValue;
 use crate::value::{ArrayBuf, DocBuf, Value};
 
-/// A value in shell style: `{ a: 1, b: "x" }`. Int, long and decimal look alike, as in MongoDB's messages.
+/// Formats a value in shell style: `{ a: 1, b: "x" }`. Int, long and decimal look alike, as in
+/// MongoDB's messages.
 pub fn shell<'a>(value: impl Into<RawValue<'a>>) -> String {
     let mut out = String::new();
     write_shell(&mut out, value.into());
     out
 }
 
-/// A document in shell style.
+/// Formats a document in shell style.
 pub fn shell_doc(doc: RawDoc<'_>) -> String {
     shell(doc)
 }
 
-/// A value in shell style with every type told apart, for reading back.
+/// Formats a value in shell style with every type distinguishable. [`parse`](super::parse) reads it
+/// back to the same value.
 pub fn typed<'a>(value: impl Into<RawValue<'a>>) -> String {
     let mut out = String::new();
     let _ = Printer { typed: true }.value(&mut out, value.into(), 0);
     out
 }
 
-/// A document in shell style with every type told apart.
+/// As [`typed`], for a document.
 pub fn typed_doc(doc: RawDoc<'_>) -> String {
     typed(doc)
 }
 
-/// Appends a value in shell style to `out`.
+/// Appends a value in shell style.
 pub fn write_shell(out: &mut String, value: RawValue<'_>) {
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = Printer { typed: false }.value(out, value, 0);
 }
 
@@ -139,7 +141,7 @@ impl Printer {
     }
 }
 
-/// Whether a key needs no quotes to be read back.
+/// Whether a key can be parsed without quotes.
 fn is_bare_key(key: &str) -> bool {
     !key.is_empty()
         && key
@@ -153,7 +155,7 @@ fn call<W: Write>(out: &mut W, name: &str, text: &str) -> fmt::Result {
     out.write_char(')')
 }
 
-/// Whether a regular expression reads back when written between slashes.
+/// Whether a regular expression can be parsed when written between slashes.
 fn is_plain(pattern: &str, options: &str) -> bool {
     !pattern.is_empty()
         && !pattern.contains(['/', '\n'])
@@ -161,7 +163,7 @@ fn is_plain(pattern: &str, options: &str) -> bool {
         && options.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
-/// A double always shows that it is one: 1.0, 1.5, 1e+20, inf.0, -inf.0, nan.0.
+/// Writes a double so that it is recognizable as one: 1.0, 1.5, 1e+20, inf.0, -inf.0, nan.0.
 fn double<W: Write>(out: &mut W, x: f64) -> fmt::Result {
     if x.is_nan() {
         return out.write_str("nan.0");
@@ -178,7 +180,7 @@ fn double<W: Write>(out: &mut W, x: f64) -> fmt::Result {
     write!(out, "{x:?}")
 }
 
-/// A string in double quotes; quotes, backslashes and control characters escaped.
+/// Writes a string in double quotes, with quotes, backslashes and control characters escaped.
 pub(crate) fn quoted<W: Write>(out: &mut W, text: &str) -> fmt::Result {
     out.write_char('"')?;
     for c in text.chars() {
@@ -203,7 +205,7 @@ impl fmt::Display for RawValue<'_> {
 }
 
 impl fmt::Debug for RawValue<'_> {
-    /// Shell style with every type told apart.
+    /// Shell style with every type distinguishable.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Printer { typed: true }.value(f, *self, 0)
     }
@@ -219,7 +221,7 @@ macro_rules! print_as_raw {
             }
         }
         impl fmt::Debug for $t {
-            /// Shell style with every type told apart.
+            /// Shell style with every type distinguishable.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let $this = self;
                 fmt::Debug::fmt(&$raw, f)

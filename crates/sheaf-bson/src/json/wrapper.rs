@@ -1,5 +1,5 @@
-//! Objects of Extended JSON that stand for a value: `{"$oid": "..."}` and its
-//! relatives. What begins with one of their keys must be one exactly.
+//! Extended JSON wrapper objects, such as `{"$oid": "..."}`, which represent a value. An object
+//! whose first key is a wrapper key must be a valid wrapper.
 
 use super::date;
 use crate::decimal128::Decimal128;
@@ -9,8 +9,8 @@ use crate::raw::RawDoc;
 use crate::raw_value::RawValue;
 use crate::value::Value;
 
-/// The value that an object stands for; `None` when it is just an object.
-/// Error: what is wrong with a wrapper.
+/// The value that a wrapper object represents; `None` for an ordinary object. Errors: a message
+/// that says what is wrong with the wrapper.
 pub(super) fn unwrap(object: RawDoc<'_>) -> Result<Option<Value>, String> {
     let Some(first) = object.first() else {
         return Ok(None);
@@ -65,7 +65,7 @@ fn document(value: RawValue<'_>) -> Option<RawDoc<'_>> {
     value.as_document()
 }
 
-/// The values of exactly these two fields, in whatever order.
+/// The values of two fields, in either order; `None` unless the object has exactly these two.
 fn two<'a>(object: RawDoc<'a>, a: &str, b: &str) -> Option<(RawValue<'a>, RawValue<'a>)> {
     let both = (object.get(a)?, object.get(b)?);
     (object.iter().count() == 2).then_some(both)
@@ -92,7 +92,7 @@ fn binary(object: RawDoc<'_>) -> Option<Value> {
     let subtype = u8::from_str_radix(subtype, 16).ok()?;
     let mut bytes = from_base64(text(data)?)?;
     if subtype == 2 {
-        // The old subtype repeats the length inside.
+        // Subtype 2 (old binary) repeats its length inside.
         let length = i32::try_from(bytes.len()).ok()?;
         bytes.splice(0..0, length.to_le_bytes());
     }
@@ -159,7 +159,7 @@ pub(super) fn uuid(text: &str) -> Option<Vec<u8>> {
     from_hex(&text.replace('-', ""))
 }
 
-/// Pairs of hexadecimal digits.
+/// Decodes pairs of hexadecimal digits.
 pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
@@ -171,7 +171,7 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Base64 with its padding.
+/// Decodes padded base64.
 pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
     let stripped = text.trim_end_matches('=');
     if !text.len().is_multiple_of(4) || text.len() - stripped.len() > 2 {

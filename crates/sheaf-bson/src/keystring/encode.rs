@@ -1,4 +1,4 @@
-//! Values to bytes, ascending. Descending fields are complemented by the caller.
+//! Encodes values, always ascending. The caller complements the bytes of descending fields.
 
 use super::class;
 use super::number;
@@ -9,13 +9,13 @@ use crate::element_type::ElementType;
 use crate::raw::{RawArray, RawDoc};
 use crate::raw_value::RawValue;
 
-/// What is written for a string.
+/// How a string is written.
 pub(super) trait TextForm: Copy {
-    /// Appends it, its end included.
+    /// Appends the string and its terminator.
     fn write(self, out: &mut Vec<u8>, text: &str);
 }
 
-/// Its own bytes.
+/// Writes the string's own bytes.
 #[derive(Clone, Copy)]
 pub(super) struct AsItIs;
 
@@ -26,14 +26,14 @@ impl TextForm for AsItIs {
     }
 }
 
-/// Its sort key.
+/// Writes the string's sort key.
 impl TextForm for &Collator {
     fn write(self, out: &mut Vec<u8>, string: &str) {
         text(out, self.key_text(string).as_bytes());
     }
 }
 
-/// Appends one value: class byte, then what its type needs to end by itself.
+/// Appends one value: the class byte, then a self-delimiting encoding of the value.
 pub(super) fn value<T: TextForm>(
     out: &mut Vec<u8>,
     bits: &mut TypeBits,
@@ -110,8 +110,8 @@ pub(super) fn value<T: TextForm>(
     }
 }
 
-/// Bytes ended by 00. 00 and 01 inside become 01 01 and 01 02: the order
-/// stays, and no text is a prefix of another.
+/// Appends bytes terminated by 00. 00 and 01 inside become 01 01 and 01 02, which preserves the
+/// order and makes no text a prefix of another.
 fn text(out: &mut Vec<u8>, mut bytes: &[u8]) {
     while let Some(at) = memchr::memchr2(0, 1, bytes) {
         out.extend_from_slice(&bytes[..at]);
@@ -122,7 +122,7 @@ fn text(out: &mut Vec<u8>, mut bytes: &[u8]) {
     out.push(0);
 }
 
-/// One byte below 255, or 255 and four.
+/// One byte for a length below 255; otherwise 255 and four bytes, big-endian.
 fn length(out: &mut Vec<u8>, length: usize) {
     match u8::try_from(length) {
         Ok(short) if short < 0xFF => out.push(short),
@@ -142,7 +142,7 @@ fn document<T: TextForm>(
     form: T,
 ) {
     if depth >= DEPTH_MAX {
-        // As deep as this the order of values is that of bytes, too.
+        // At this depth [`crate::compare_values`] compares bytes, too.
         return text(out, doc.as_bytes());
     }
     for element in doc {
@@ -170,7 +170,8 @@ fn array<T: TextForm>(
     out.push(0);
 }
 
-/// One byte for all types that compare by value: in a document the name comes between it and the value.
+/// One byte for all types that compare by value, because in a document the name comes between it
+/// and the value.
 pub(super) fn rank(element_type: ElementType) -> u8 {
     match element_type {
         ElementType::MinKey => class::MIN_KEY,

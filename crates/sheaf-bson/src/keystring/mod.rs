@@ -1,4 +1,4 @@
-//! KeyString: values as bytes whose memcmp order is the order of values.
+//! KeyString: values encoded as bytes whose memcmp order is the order of values.
 //!
 //! ```text
 //!  index {a: 1, b: -1}, document {a: 5, b: "x"}, record 7
@@ -15,20 +15,21 @@
 //! - For tuples of values x and y, memcmp of their encodings equals comparing
 //!   value by value with [`crate::compare_values`], reversed where the field
 //!   descends. Values that compare equal have equal bytes, so 1, 1.0 and
-//!   Decimal 1.00 are one key.
+//!   Decimal 1.00 have the same key.
 //! - An encoding is never a proper prefix of another of the same field, and
-//!   its first byte is neither 00 nor FF. So a prefix of whole fields sorts
-//!   just before all keys that have it, and with FF appended just after them.
-//! - What the bytes forget (int or double, trailing zeros of a decimal, string
-//!   or symbol) is kept in [`TypeBits`], stored beside the key and not
-//!   compared. With them the exact value comes back, except the payload of a
-//!   NaN.
+//!   its first byte is neither 00 nor FF. A prefix of whole fields therefore
+//!   sorts just before all keys that start with it, and with FF appended just
+//!   after them.
+//! - What the bytes do not distinguish (int or double, trailing zeros of a
+//!   decimal, string or symbol) is kept in [`TypeBits`], which are stored
+//!   alongside the key and not compared. Key and type bits together restore the
+//!   exact value, except the payload of a NaN.
 //!
-//! With a collator ([`KeyStringBuilder::append_with`]) strings are replaced by
-//! their sort keys as text: the key is that of [`Collator::key_value`], and the
-//! strings themselves do not come back.
+//! With a collator ([`KeyStringBuilder::append_with`]), strings are replaced by their sort keys as
+//! text: the key is the one of [`Collator::key_value`], and the original strings cannot be
+//! restored.
 //!
-//! The format is written down byte by byte in `docs/format/keystring.md`.
+//! `docs/format/keystring.md` specifies the format byte by byte.
 
 mod encode;
 mod number;
@@ -44,7 +45,7 @@ pub use reader::{KeyReader, decode, field_end, fields, prefix_end};
 pub use record_id::decode_record_id;
 pub use type_bits::TypeBits;
 
-/// The direction of every field of an index: bit i set means field i descends.
+/// The direction of each field of an index: bit i is set if field i descends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Directions(u64);
 
@@ -54,8 +55,8 @@ impl Directions {
         Directions(0)
     }
 
-    /// From the values of a key pattern in order: negative descends. Fields
-    /// past the 64th ascend; an index has at most 32.
+    /// Takes the values of a key pattern in order; a negative value descends. Fields past the 64th
+    /// ascend; an index has at most 32.
     pub fn from_signs(signs: impl IntoIterator<Item = i32>) -> Directions {
         let bits = signs.into_iter().take(64).enumerate();
         Directions(bits.fold(0, |bits, (i, sign)| bits | (u64::from(sign < 0) << i)))
@@ -73,7 +74,7 @@ impl Directions {
     }
 }
 
-/// Where a seek key lies among the keys that begin with its fields.
+/// The position of a seek key relative to the keys that start with its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discriminator {
     /// Before all of them.
@@ -82,7 +83,7 @@ pub enum Discriminator {
     After,
 }
 
-/// Builds one key after another in one buffer.
+/// Builds keys one after another in one buffer.
 #[derive(Clone, Debug, Default)]
 pub struct KeyStringBuilder {
     bytes: Vec<u8>,
@@ -100,20 +101,20 @@ impl KeyStringBuilder {
         }
     }
 
-    /// Empties the buffer for the next key, whose directions are the same.
+    /// Clears the buffer for the next key, which has the same directions.
     pub fn reset(&mut self) {
         self.bytes.clear();
         self.type_bits.clear();
         self.fields = 0;
     }
 
-    /// Appends the next field, in its direction.
+    /// Appends the next field in its direction.
     pub fn append<'v>(&mut self, value: impl Into<RawValue<'v>>) -> &mut KeyStringBuilder {
         let descending = self.directions.is_descending(self.fields);
         self.append_directed(value, descending)
     }
 
-    /// Appends the next field, in its direction, its text by a collation.
+    /// Appends the next field in its direction, with text encoded by a collation.
     pub fn append_with<'v>(
         &mut self,
         value: impl Into<RawValue<'v>>,
@@ -123,7 +124,7 @@ impl KeyStringBuilder {
         self.encode(value.into(), descending, collator)
     }
 
-    /// Appends the next field in a direction given here.
+    /// Appends the next field in the given direction.
     pub fn append_directed<'v>(
         &mut self,
         value: impl Into<RawValue<'v>>,
@@ -132,7 +133,7 @@ impl KeyStringBuilder {
         self.encode(value.into(), descending, None)
     }
 
-    /// Appends the next field in a direction given here, its text by a collation.
+    /// Appends the next field in the given direction, with text encoded by a collation.
     pub fn append_directed_with<'v>(
         &mut self,
         value: impl Into<RawValue<'v>>,
@@ -161,22 +162,22 @@ impl KeyStringBuilder {
         self
     }
 
-    /// Appends the next field, encoded already in its direction. Its type bits
-    /// are not known, so this is for seek keys.
+    /// Appends the next field, already encoded in its direction. Its type bits are unknown, so use
+    /// this only for seek keys.
     pub fn append_encoded(&mut self, field: &[u8]) -> &mut KeyStringBuilder {
         self.append_encoded_prefix(field, 1)
     }
 
-    /// Appends `fields` fields that are encoded already, such as a prefix cut
-    /// out of another key with the same directions.
+    /// Appends `fields` fields that are already encoded, such as a prefix taken from another key
+    /// with the same directions.
     pub fn append_encoded_prefix(&mut self, bytes: &[u8], fields: usize) -> &mut KeyStringBuilder {
         self.bytes.extend_from_slice(bytes);
         self.fields += fields;
         self
     }
 
-    /// Makes this a seek key: just before or just after every key that begins
-    /// with the fields so far. Nothing is to be appended behind it.
+    /// Turns this into a seek key, just before or just after every key that starts with the fields
+    /// so far. Append nothing after it.
     pub fn append_discriminator(&mut self, discriminator: Discriminator) -> &mut KeyStringBuilder {
         if discriminator == Discriminator::After {
             self.bytes.push(0xFF);
@@ -184,7 +185,8 @@ impl KeyStringBuilder {
         self
     }
 
-    /// Ends an index entry: keys equal in all fields are told apart and sorted by record.
+    /// Appends the record id that ends an index entry. It distinguishes and orders entries whose
+    /// fields are all equal.
     pub fn append_record_id(&mut self, id: &RecordId) -> &mut KeyStringBuilder {
         record_id::encode(&mut self.bytes, id);
         self
@@ -196,18 +198,18 @@ impl KeyStringBuilder {
         &self.bytes
     }
 
-    /// What the key forgets of its values' types.
+    /// What the key itself does not record about the types of its values.
     #[inline]
     pub fn type_bits(&self) -> &TypeBits {
         &self.type_bits
     }
 
-    /// How many fields were appended.
+    /// Number of fields appended.
     pub fn field_count(&self) -> usize {
         self.fields
     }
 
-    /// Gives key and type bits away.
+    /// Returns the key and its type bits.
     pub fn finish(self) -> (Vec<u8>, TypeBits) {
         (self.bytes, self.type_bits)
     }
@@ -218,7 +220,7 @@ mod class {
     pub const MIN_KEY: u8 = 0x08;
     pub const UNDEFINED: u8 = 0x10;
     pub const NULL: u8 = 0x18;
-    // 0x2F ..= 0x50 are the numbers around zero.
+    // 0x2F ..= 0x50 are numbers, on both sides of zero.
     pub const NAN: u8 = ZERO - 17;
     pub const ZERO: u8 = 0x40;
     pub const INFINITY: u8 = ZERO + 16;

@@ -1,27 +1,26 @@
-//! Numbers in a KeyString.
+//! Encoding of numbers in a KeyString.
 //!
-//! The magnitude is written in base 128, most significant digit first. The
-//! class byte says how many digits stand before the point; every digit's low
-//! bit says whether another follows, so a shorter expansion sorts first:
+//! The magnitude is written in base 128, most significant digit first. The class byte encodes how
+//! many digits precede the point. The low bit of every digit byte says whether another follows, so
+//! a shorter expansion sorts first:
 //!
 //! ```text
-//!  class                  how many digits before the point (g), seen from zero
+//!  class                  number of digits before the point (g), counted from zero
 //!  ZERO+1                 below -2: g + 0x4000 follows, 16 bits
 //!  ZERO+2 ..= ZERO+14     -2 ..= 10
 //!  ZERO+15                above 10: g + 0x4000 follows, 16 bits
 //!  digits                 | digit:7 more:1 | ...
 //! ```
 //!
-//! Integers and doubles end there. A decimal that 64 bits do not hold exactly
-//! is cut after ten digits (which hold at least those 64 bits), the last of
-//! them still saying "more", and then written out in decimal:
+//! Integers and doubles end there. A decimal that 64 bits cannot hold exactly is truncated after
+//! ten digits (which hold at least those 64 bits), the last of them still marked "more", and then
+//! written out in decimal:
 //!
 //! ```text
 //!  | floor(log10) + 0x4000, 16 bits | pair of digits:7 more:1 | ...
 //! ```
 //!
-//! A negative number has the class on the other side of zero and all further
-//! bytes complemented.
+//! A negative number has its class on the other side of zero, and all further bytes complemented.
 
 use super::class::{INFINITY, NAN, ZERO};
 use super::reader::Cursor;
@@ -40,9 +39,9 @@ const EXPONENT_BITS: usize = 14;
 const DECIMAL_BIAS: i32 = 6176;
 const BIAS: i32 = 0x4000;
 
-/// Digits of an expansion that was cut.
+/// Number of digits of a truncated expansion.
 const CUT_DIGITS: usize = 10;
-/// Digits before the point for which the class byte says it all.
+/// Digit counts before the point that the class byte encodes by itself.
 const SHORT: std::ops::RangeInclusive<i32> = -2..=10;
 
 pub(super) fn encode_int(out: &mut Vec<u8>, bits: &mut TypeBits, n: i32) {
@@ -84,7 +83,7 @@ fn encode(out: &mut Vec<u8>, number: Number) {
     }
 }
 
-/// The class at this distance from zero.
+/// The class at this distance from zero, on the given side.
 fn sided(distance: u8, negative: bool) -> u8 {
     if negative {
         ZERO - distance
@@ -106,7 +105,7 @@ fn encode_finite(out: &mut Vec<u8>, f: &Finite) {
     if !SHORT.contains(&before_point) {
         out.extend_from_slice(&((before_point + BIAS) as u16).to_be_bytes());
     }
-    // The first digit holds 1 to 7 bits, every other 7.
+    // The first digit has 1 to 7 bits, every other digit 7.
     let lead = f.exponent.rem_euclid(7) as u32 + 1;
     let mut digit = f.mantissa >> (64 - lead);
     let mut rest = f.mantissa << lead;
@@ -148,13 +147,13 @@ fn encode_decimal_digits(out: &mut Vec<u8>, decimal: &DecimalDigits) {
     }
 }
 
-/// Whether the class byte is that of a number.
+/// Whether a class byte belongs to a number.
 #[inline]
 pub(super) fn is_number(class: u8) -> bool {
     (NAN..=INFINITY).contains(&class)
 }
 
-/// Goes past the number whose class byte was read.
+/// Skips the number whose class byte was already read.
 pub(super) fn skip(cursor: &mut Cursor<'_>, class: u8) -> Result<(), BsonError> {
     if matches!(class, NAN | ZERO | INFINITY) || class == NAN + 1 {
         return Ok(());
@@ -173,7 +172,7 @@ pub(super) fn skip(cursor: &mut Cursor<'_>, class: u8) -> Result<(), BsonError> 
     Ok(())
 }
 
-/// Reads the number whose class byte was read, with its type.
+/// Decodes the number whose class byte was already read, with its type.
 pub(super) fn decode(
     cursor: &mut Cursor<'_>,
     bits: &mut TypeBitsReader<'_>,
@@ -346,14 +345,15 @@ fn decimal(number: Number, bits: &mut TypeBitsReader<'_>) -> Option<Decimal128> 
     }
 }
 
-/// The coefficient that makes these digits a decimal with this exponent.
+/// The coefficient of a decimal with these digits and this exponent; `None` if there is none.
 fn coefficient_of_digits(decimal: &DecimalDigits, exponent: i32) -> Option<u128> {
     let zeros = u32::try_from(exponent - (decimal.exponent - 33)).ok()?;
     let scale = 10u128.checked_pow(zeros)?;
     (decimal.digits.is_multiple_of(scale)).then_some(decimal.digits / scale)
 }
 
-/// The coefficient that makes mantissa * 2^(exponent2 - 63) a decimal with this exponent.
+/// The coefficient of a decimal that equals mantissa * 2^(exponent2 - 63) and has this exponent;
+/// `None` if there is none.
 fn coefficient_of_binary(exponent2: i32, mantissa: u64, exponent: i32) -> Option<u128> {
     let zeros = mantissa.trailing_zeros();
     let odd = u128::from(mantissa >> zeros);
@@ -368,6 +368,6 @@ fn coefficient_of_binary(exponent2: i32, mantissa: u64, exponent: i32) -> Option
     } else {
         odd.checked_mul(power)?
     };
-    // Shifted bits must not fall off: a coefficient has at most 113.
+    // No bit may be shifted out: a coefficient has at most 113 bits.
     (twos <= fives.leading_zeros()).then(|| fives << twos.min(127))
 }

@@ -1,9 +1,8 @@
-//! Bytes to values, field by field, without trusting them.
+//! Decodes keys field by field, without trusting the bytes.
 //!
-//! [`field_end`], [`prefix_end`] and [`fields`] only find where fields end: what a scan needs
-//! to compare a field's bytes with encoded bounds and to cut a prefix to seek
-//! past. [`KeyReader`] gives the values themselves, or writes them straight
-//! into a document.
+//! [`field_end`], [`prefix_end`] and [`fields`] only find where fields end: a scan needs this to
+//! compare a field's bytes with encoded bounds, and to build the prefix of its next seek.
+//! [`KeyReader`] decodes the values, optionally directly into a document.
 
 use std::borrow::Cow;
 
@@ -20,7 +19,7 @@ use crate::value::Value;
 
 /// All values of a key without record id.
 ///
-/// Errors: bytes that are not a key, or type bits that do not fit it.
+/// Errors: bytes that are not a key, or type bits that do not match it.
 pub fn decode(
     key: &[u8],
     type_bits: &[u8],
@@ -29,19 +28,19 @@ pub fn decode(
     KeyReader::new(key, type_bits, directions).collect()
 }
 
-/// Where the field ends that begins at `start`; `None` when there is no whole one.
+/// The end offset of the field that begins at `start`; `None` if the field is not complete.
 #[inline]
 pub fn field_end(key: &[u8], start: usize, descending: bool) -> Option<usize> {
     let len = skip_field(key.get(start..)?, descending).ok()?;
     Some(start + len)
 }
 
-/// The length of the first `n` fields; `None` when the key has fewer or is malformed.
+/// The length in bytes of the first `n` fields; `None` if the key has fewer or is malformed.
 pub fn prefix_end(key: &[u8], n: usize, directions: Directions) -> Option<usize> {
     (0..n).try_fold(0, |at, i| field_end(key, at, directions.is_descending(i)))
 }
 
-/// The fields of a key without record id, each as its bytes. Ends early on malformed bytes.
+/// The fields of a key without record id, each as its bytes. Ends early at malformed bytes.
 pub fn fields(key: &[u8], directions: Directions) -> impl Iterator<Item = &[u8]> {
     let mut rest = key;
     let mut i = 0;
@@ -57,7 +56,7 @@ pub fn fields(key: &[u8], directions: Directions) -> impl Iterator<Item = &[u8]>
     })
 }
 
-/// Reads the values of a key without record id, one by one.
+/// Decodes the values of a key without record id, one at a time.
 #[derive(Clone)]
 pub struct KeyReader<'a> {
     key: &'a [u8],
@@ -65,7 +64,7 @@ pub struct KeyReader<'a> {
     bits: TypeBitsReader<'a>,
     directions: Directions,
     field: usize,
-    /// Where the iterator builds a value.
+    /// Scratch space in which the iterator builds a value.
     buffer: Vec<u8>,
 }
 
@@ -82,7 +81,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Where the next field begins.
+    /// Offset of the next field.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -92,8 +91,8 @@ impl<'a> KeyReader<'a> {
         self.at >= self.key.len()
     }
 
-    /// Appends the next field's value to a document under `name`. False at the
-    /// end of the key. On an error the document is unusable.
+    /// Appends the next field's value to a document under `name`. Returns false at the end of the
+    /// key. After an error the document is unusable.
     pub fn read_into(&mut self, builder: &mut DocBuilder, name: &str) -> Result<bool, BsonError> {
         if self.is_at_end() {
             return Ok(false);
@@ -123,7 +122,7 @@ impl<'a> KeyReader<'a> {
 impl Iterator for KeyReader<'_> {
     type Item = Result<Value, BsonError>;
 
-    /// The next field's value. After an error nothing more comes.
+    /// The next field's value. After an error the iterator ends.
     fn next(&mut self) -> Option<Result<Value, BsonError>> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
@@ -143,7 +142,7 @@ impl Iterator for KeyReader<'_> {
     }
 }
 
-/// Bytes of a key, un-complemented as they are read.
+/// Reads the bytes of a key, undoing the complement of a descending field.
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -170,7 +169,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next `n` bytes as stored, complemented or not.
+    /// The next `n` bytes as stored, without undoing the complement.
     #[inline]
     pub(super) fn take(&mut self, n: usize) -> Result<&'a [u8], BsonError> {
         match self.bytes.get(self.at..self.at.saturating_add(n)) {
@@ -200,7 +199,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The stored bytes of a text, up to its end, and goes past that.
+    /// Reads a text: returns its stored bytes and skips the terminator.
     fn text(&mut self) -> Result<&'a [u8], BsonError> {
         match memchr::memchr(self.flip, &self.bytes[self.at..]) {
             None => self.fail("text in the key does not end"),
@@ -212,7 +211,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a text: where it stands, if it stands there as it is.
+    /// Reads a text and unescapes it. Borrows the stored bytes if they need no change.
     fn unescaped_text(&mut self) -> Result<Cow<'a, [u8]>, BsonError> {
         let flip = self.flip;
         let start = self.at;
@@ -235,7 +234,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The size of the field at the start of `bytes`.
+/// The length in bytes of the field at the start of `bytes`.
 fn skip_field(bytes: &[u8], descending: bool) -> Result<usize, BsonError> {
     let mut cursor = Cursor {
         bytes,
@@ -303,7 +302,7 @@ fn skip_document(cursor: &mut Cursor<'_>, depth: u32) -> Result<(), BsonError> {
     Ok(())
 }
 
-/// Under what a decoded value is appended.
+/// The key under which a decoded value is appended.
 #[derive(Clone, Copy)]
 enum Name<'n> {
     Field(&'n str),
@@ -326,7 +325,7 @@ struct Decoder<'c, 'k, 'b, 't> {
 }
 
 impl<'k> Decoder<'_, 'k, '_, '_> {
-    /// Recurses, so what does not is kept out of its stack frame.
+    /// Recursive, so all non-recursive work is in other functions to keep this stack frame small.
     fn value(
         &mut self,
         builder: &mut DocBuilder,
@@ -373,7 +372,7 @@ impl<'k> Decoder<'_, 'k, '_, '_> {
         }
     }
 
-    /// A value without others in it.
+    /// Decodes a value that contains no other values.
     #[inline(never)]
     fn leaf(
         &mut self,
@@ -451,7 +450,7 @@ impl<'k> Decoder<'_, 'k, '_, '_> {
         Ok(())
     }
 
-    /// A document or array so deep that it was written as its bytes.
+    /// Decodes a document or array that was nested so deep that it was written as its bytes.
     #[inline(never)]
     fn deep(
         &mut self,
@@ -470,7 +469,7 @@ impl<'k> Decoder<'_, 'k, '_, '_> {
         Ok(())
     }
 
-    /// Elements until the end mark, into the document that is open.
+    /// Decodes elements up to the end mark, into the open document.
     fn document(&mut self, builder: &mut DocBuilder, depth: u32) -> Result<(), BsonError> {
         if depth >= DEPTH_MAX {
             let bytes = self.text()?;
@@ -505,7 +504,7 @@ impl<'k> Decoder<'_, 'k, '_, '_> {
         std::str::from_utf8(bytes).or_else(|_| self.cursor.fail("text in the key is not UTF-8"))
     }
 
-    /// Whether the next byte is 00, which is then passed.
+    /// Whether the next byte is 00; if so, consumes it.
     fn at_end_mark(&mut self) -> Result<bool, BsonError> {
         let end = self.cursor.byte()? == 0;
         if !end {

@@ -1,23 +1,24 @@
-//! The record id behind an index key: ordered by memcmp, and readable from
-//! the end, since the key in front of it has no stated length.
+//! The record id after an index key. It orders by memcmp and can be read from the end, because the
+//! length of the key before it is not recorded.
 //!
 //! ```text
 //!  n = 0..7 further bytes
 //!  | n:3 top:5 |  n bytes  | low:5 n:3 |      10 + 8n bits of the id, big-endian
 //! ```
 //!
-//! The shortest n that holds the id is used; more bytes mean a larger first
-//! byte. Ids below 0 are written as 0, which is below every record.
+//! The smallest n that holds the id is used; more bytes mean a larger first byte. Ids below 0 are
+//! written as 0, which is below every record.
 //!
 //! ```text
 //!  | key | F0 | its length, 7 bytes big-endian | 07 |         an id of bytes
 //! ```
 //!
-//! No number is written with F0 in that place: it would be too large.
+//! No number has F0 in that position: it would have to be too large.
 
 use crate::record_id::RecordId;
 
-/// Where a number of seven further bytes has its first, which is E3 at most.
+/// Marks an id of bytes, in the position of the first byte of a number with seven further bytes,
+/// which is at most E3.
 const KEY_MARK: u8 = 0xF0;
 
 pub(super) fn encode(out: &mut Vec<u8>, id: &RecordId) {
@@ -33,15 +34,15 @@ pub(super) fn encode(out: &mut Vec<u8>, id: &RecordId) {
     };
     let bits = 64 - id.leading_zeros();
     let n = bits.saturating_sub(10).div_ceil(8);
-    // Data bits are those of id, the lowest 5 in the last byte.
+    // The data bits are those of `id`, with the lowest 5 in the last byte.
     let top = id.checked_shr(5 + 8 * n).unwrap_or(0) as u8;
     out.push((n as u8) << 5 | top);
     out.extend((0..n).rev().map(|i| (id >> (5 + 8 * i)) as u8));
     out.push((id as u8) << 3 | n as u8);
 }
 
-/// Splits an index entry's key: the record id at its end, and the length of the
-/// key in front of it. `None` when the end is not a record id.
+/// Splits an index entry's key into the record id at its end and the length of the key before it.
+/// `None` if the end is not a record id.
 pub fn decode_record_id(key: &[u8]) -> Option<(RecordId, usize)> {
     let (&last, front) = key.split_last()?;
     let n = usize::from(last & 7);

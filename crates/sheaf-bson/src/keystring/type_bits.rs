@@ -1,4 +1,4 @@
-//! What a KeyString forgets: a string of bits in the order of the values.
+//! Type bits: what a KeyString does not record, as a bit string in the order of the values.
 //!
 //! ```text
 //!  int 00   long 01   double 10   decimal 11 + 14 bits of exponent
@@ -6,19 +6,19 @@
 //!  string 0           symbol 1
 //! ```
 //!
-//! Zero bits at the end are not stored and read as zeros, so the keys of ints
-//! and strings have none at all. Bits fill a byte from its lowest.
+//! Trailing zero bits are not stored and read as zeros, so keys of ints and strings have no type
+//! bits at all. Bits fill a byte from its lowest bit.
 
 /// The type bits of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeBits {
     bytes: Vec<u8>,
-    /// Bits appended, those not stored included.
+    /// Bits appended, including trailing zeros that are not stored.
     len: usize,
 }
 
 impl TypeBits {
-    /// The bytes to store, empty for the common case.
+    /// The bytes to store; empty in the common case.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -46,7 +46,7 @@ impl TypeBits {
     }
 }
 
-/// Reads type bits in order; zeros past the end.
+/// Reads type bits in order; past the end it reads zeros.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TypeBitsReader<'a> {
     bytes: &'a [u8],

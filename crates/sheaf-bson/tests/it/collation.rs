@@ -1,5 +1,5 @@
-//! Collations: the document as MongoDB reads and shows it, what each field
-//! means (tables), and sort keys against comparison (properties).
+//! Collations: how the document is parsed and shown, what each field means (tables), and that sort
+//! keys agree with comparison (properties).
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ fn collator(spec: DocBuf) -> Collator {
     Collator::new(collation).unwrap_or_else(|e| panic!("{spec}: {e}"))
 }
 
-/// `"a < b = c < d"`: every two neighbours, both ways, by comparison and by sort key.
+/// Checks a chain `"a < b = c < d"`: every adjacent pair, both ways, by comparison and by sort key.
 fn table(spec: DocBuf, chain: &str) {
     let collator = collator(spec.clone());
     let words: Vec<&str> = chain.split(' ').collect();
@@ -47,9 +47,9 @@ fn strength_says_which_differences_count() {
     table(doc! {"locale": "en", "strength": 2}, "a = A < á = Á < b");
     table(doc! {"locale": "en", "strength": 3}, "a < A < á < Á < b");
     table(doc! {"locale": "en"}, "a < A < á < Á < b");
-    // A difference of letters weighs more than accents, those more than case.
+    // A difference in letters outweighs accents, which outweigh case.
     table(doc! {"locale": "en"}, "role < Role < rôle < roles < Roles");
-    // Level 5 tells apart what only code points do.
+    // Level 5 distinguishes texts that differ only in code points.
     table(doc! {"locale": "en", "strength": 4}, "a\u{1}b = ab");
     table(doc! {"locale": "en", "strength": 5}, "ab < a\u{1}c");
     assert!(
@@ -85,7 +85,7 @@ fn case_first_says_which_case_leads() {
         doc! {"locale": "en", "caseFirst": "off"},
         "a < A < á < Á < b < B",
     );
-    // The default of Danish.
+    // The default for Danish.
     table(doc! {"locale": "da"}, "A < a < B < b");
 }
 
@@ -124,7 +124,7 @@ fn shifted_passes_over_spaces_and_punctuation() {
         doc! {"locale": "en", "alternate": "shifted", "maxVariable": "space"},
         "di_Silva = diSilva < U.S.A. < USA",
     );
-    // The default of Thai.
+    // The default for Thai.
     table(doc! {"locale": "th"}, "a_b = ab");
 }
 
@@ -132,7 +132,7 @@ fn shifted_passes_over_spaces_and_punctuation() {
 fn backwards_compares_accents_from_the_end() {
     table(doc! {"locale": "fr"}, "cote < coté < côte < côté");
     table(doc! {"locale": "fr_CA"}, "cote < côte < coté < côté");
-    // Said otherwise than the locale has it.
+    // The opposite of the locale's default.
     table(
         doc! {"locale": "fr", "backwards": true},
         "cote < côte < coté < côté",
@@ -273,7 +273,7 @@ fn documents_that_cannot_be_are_refused() {
         assert_eq!(error.code().0, code, "{spec}: {error}");
         assert!(error.to_string().contains(part), "{spec}: {error}");
     }
-    // Weaker by the locale's own default is no contradiction.
+    // A conflict that comes from the locale's default is not an error.
     for spec in [
         doc! {"locale": "da", "strength": 1},
         doc! {"locale": "fr_CA", "strength": 1},
@@ -324,7 +324,7 @@ const LOCALES: &[&str] = &[
     "bn",
 ];
 
-/// Any collation that can be.
+/// Any valid collation document.
 fn spec() -> impl Strategy<Value = DocBuf> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let case_first = proptest::sample::select(vec!["off", "upper", "lower"]);
@@ -345,7 +345,7 @@ fn spec() -> impl Strategy<Value = DocBuf> {
     )
 }
 
-/// Text of many scripts, with much that is nearly equal.
+/// Text of many scripts, much of it nearly equal.
 fn text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => proptest::sample::select(vec![

@@ -1,6 +1,6 @@
-//! The test vectors of the BSON specification, read where they lie beside the project.
+//! The test vectors of the BSON specification, read from a directory next to the project.
 //!
-//! Where they are absent, a note says so and the few vectors below still run.
+//! If they are absent, the test prints a note and runs only the few vectors below.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ const FEW: &str = r#"{
   "parseErrors": [{"description": "bad oid", "string": "{\"a\" : {\"$oid\" : 42}}"}]
 }"#;
 
-/// Every file of vectors, as name and content.
+/// Name and content of every vector file.
 fn files() -> Vec<(String, Json)> {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/bson-corpus");
     let mut files = vec![("few".to_owned(), serde_json::from_str(FEW).unwrap())];
@@ -111,7 +111,7 @@ fn valid_documents() {
                 assert!(same_json(&printed, extended), "{what}: {printed}");
             }
 
-            // The shell's form, with types told apart, reads back exactly.
+            // The shell style with types reads back exactly.
             if !lossy {
                 let shell = json::typed(&doc);
                 let back =

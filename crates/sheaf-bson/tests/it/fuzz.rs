@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, over mutated examples: what can run in every test run.
+//! Runs the bodies of the fuzz targets over mutated examples, as part of every test run.
 
 use sheaf_bson::{DocBuilder, RawValue, Value, doc};
 use sheaf_testkit::fuzz::{Random, bson, json, keystring, mutate};
@@ -36,7 +36,7 @@ fn examples() -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// Feeds `body` with every example, mutated over and over.
+/// Feeds `body` with every example, mutated repeatedly.
 fn run(seed: u64, rounds: usize, prefix: usize, body: impl Fn(&[u8])) {
     let mut random = Random::new(seed);
     for example in examples() {

@@ -1,4 +1,4 @@
-//! KeyString: bytes in the order of values, and exact values back.
+//! KeyString: bytes order as values do, and exact values can be restored.
 
 use std::cmp::Ordering;
 
@@ -43,7 +43,7 @@ fn compare_tuples(a: &[Value], b: &[Value], directions: Directions) -> Ordering 
     by_field.fold(Ordering::Equal, Ordering::then)
 }
 
-/// Equal bits, except that a NaN is a NaN.
+/// Whether the bits are equal; any two NaNs are.
 fn same(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     match (a, b) {
         (RawValue::Double(x), RawValue::Double(y)) => {
@@ -123,7 +123,7 @@ proptest! {
         let mut after = encode(&prefix, d);
         after.append_discriminator(Discriminator::After);
         prop_assert!(before.as_bytes() < key.as_bytes() && key.as_bytes() < after.as_bytes());
-        // A key with another last value lies on the same side of all three.
+        // A key with another last value is on the same side of all three.
         let mut elsewhere = prefix.clone();
         *elsewhere.last_mut().unwrap() = other.clone();
         let mut far = encode(&elsewhere, d);
@@ -362,7 +362,7 @@ fn deep_documents_do_not_exhaust_the_stack() {
     )
     .unwrap();
     assert!(values_equal(back[0].as_raw(), deep.as_raw()));
-    // Bytes that open documents without end.
+    // Bytes that open documents without end and never close them.
     let bomb = vec![0x68; 100_000];
     assert!(decode(&bomb, &[], Directions::ascending()).is_err());
     assert_eq!(prefix_end(&bomb, 1, Directions::ascending()), None);

@@ -1,4 +1,4 @@
-//! Everything that tests sheaf-bson from outside: one binary.
+//! All integration tests of sheaf-bson, in one binary.
 
 mod build;
 mod collation;
@@ -12,7 +12,7 @@ mod text;
 mod types;
 mod validate;
 
-/// How many cases a property gets, unless the environment asks for another number.
+/// A property runs `n` cases, unless the environment sets another number.
 fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     let mut config = proptest::prelude::ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {

@@ -1,4 +1,4 @@
-//! The `bson` crate as a second opinion on bytes.
+//! Compares our reader and builder with the `bson` crate.
 
 use bson::Bson;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use sheaf_testkit::generate::document;
 
-/// Rebuilds a document from what the other crate read, with our builder.
+/// Rebuilds a document with our builder from what the other crate parsed.
 fn rebuild(doc: &bson::Document) -> DocBuf {
     let mut builder = DocBuilder::new();
     for (key, value) in doc {
@@ -91,15 +91,14 @@ fn append(builder: &mut DocBuilder, key: Option<&str>, value: &Bson) {
         Bson::Undefined => put(builder, RawValue::Undefined),
         Bson::MaxKey => put(builder, RawValue::MaxKey),
         Bson::MinKey => put(builder, RawValue::MinKey),
-        // Its fields are private: taken from our own bytes instead.
+        // Its fields are private, and `comparable` excludes it.
         Bson::DbPointer(_) => unreachable!("filtered out"),
     }
 }
 
-/// What the other crate does not carry faithfully: pointers (no way to read
-/// their fields), the old binary subtype (it drops the inner length), options
-/// of regular expressions (it sorts them), and fields of one document with the
-/// same key.
+/// Whether the other crate carries the document faithfully. It does not carry pointers (their
+/// fields cannot be read), the old binary subtype (it drops the inner length), options of regular
+/// expressions (it sorts them), and repeated field names.
 fn comparable(doc: RawDoc<'_>) -> bool {
     let value = |value: RawValue<'_>| match value {
         RawValue::DbPointer { .. } => false,

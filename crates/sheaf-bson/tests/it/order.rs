@@ -1,5 +1,4 @@
-//! The order of all values: its laws, its examples, and numbers against an
-//! independent reading of them.
+//! The total order of values: its laws, examples, and numbers compared by an independent method.
 
 use std::cmp::Ordering;
 use std::collections::hash_map::DefaultHasher;
@@ -22,8 +21,8 @@ fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// A number written out in full: sign and 1100 digits on either side of the
-/// point, so that text compares as the number does.
+/// A number written out in full: the sign, and 1100 digits on either side of the point, so that the
+/// text compares as the number does.
 fn written_out(value: &Value) -> Option<(bool, String)> {
     const SIDE: usize = 1100;
     let (negative, text) = match value {
@@ -112,7 +111,7 @@ proptest! {
             prop_assert_eq!(d.cmp_i64(exact), Ordering::Equal);
         }
         if !d.is_nan() {
-            // The nearest double is no further than its neighbours.
+            // `to_f64` returns the nearest double, as the standard parser does.
             let back: f64 = d.to_string().parse().unwrap();
             prop_assert!(d.to_f64() == back, "{} {} {}", d, d.to_f64(), back);
         }
@@ -152,7 +151,7 @@ fn the_order_of_types() {
         ],
         vec![5e-324.into()],
         vec![decimal("0.1")],
-        // The double 0.1 is a little more than a tenth.
+        // The double 0.1 is slightly more than one tenth.
         vec![0.1.into()],
         vec![1.into(), 1.0.into()],
         vec![9007199254740992.0.into(), 9007199254740992i64.into()],
@@ -168,7 +167,7 @@ fn the_order_of_types() {
         vec!["aa".into()],
         vec!["é".into()],
         vec![doc! {}.into()],
-        // The type of the first field comes before its name.
+        // The type of the first field compares before its name.
         vec![doc! {"b": 1}.into()],
         vec![doc! {"b": 1, "a": 1}.into()],
         vec![doc! {"c": 0}.into()],

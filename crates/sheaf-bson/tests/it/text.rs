@@ -1,4 +1,4 @@
-//! Text forms: what is printed, what is read.
+//! Text forms: printing and parsing.
 
 use proptest::prelude::*;
 use sheaf_bson::{DateTime, DocBuilder, RawValue, Timestamp, Value, doc, json};
@@ -154,7 +154,7 @@ proptest! {
 
     #[test]
     fn typed_text_reads_back(doc in document()) {
-        // A NaN's payload is all that text loses.
+        // Text loses only the payload of a NaN.
         let text = json::typed(&doc);
         let back = json::parse_doc(&text).unwrap();
         prop_assert_eq!(json::typed(&back), text);

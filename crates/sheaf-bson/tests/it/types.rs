@@ -1,4 +1,4 @@
-//! Names and numbers of types, object ids, and reading bytes that do not hold.
+//! Names and numbers of types, object ids, and reading malformed bytes.
 
 use std::collections::HashSet;
 
@@ -66,7 +66,7 @@ fn reading_ends_early_on_malformed_bytes() {
         (doc.get("a"), doc.get("z")),
         (Some(RawValue::Int32(1)), None)
     );
-    // Text that is not UTF-8 reads as empty, and what follows is still there.
+    // Text that is not UTF-8 reads as empty, and what follows is still readable.
     let mut bytes = good.as_bytes().to_vec();
     bytes[18] = 0xFF;
     let doc = RawDoc::parse(&bytes).unwrap();

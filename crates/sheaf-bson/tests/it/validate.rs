@@ -1,4 +1,4 @@
-//! What validation refuses, and where it says the fault is.
+//! What validation rejects, and where it reports the fault.
 
 use sheaf_bson::{DocBuilder, RawValue, ValidateOptions, Value, doc, validate};
 
@@ -124,7 +124,7 @@ fn a_scope_must_fill_its_length() {
 fn a_bomb_of_depth_costs_nothing() {
     let bytes = nested(200_000);
     assert!(check(&bytes).is_err());
-    // Reading it unvalidated stays within the stack.
+    // Reading it unvalidated does not exhaust the stack.
     let doc = sheaf_bson::RawDoc::parse(&bytes).unwrap();
     assert_eq!(
         sheaf_bson::compare_docs(doc, doc),

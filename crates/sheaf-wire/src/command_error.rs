@@ -1,4 +1,4 @@
-//! How an error looks in a reply.
+//! The shape of an error in a reply.
 //!
 //! ```text
 //! {ok: 0.0, errmsg: "...", code: 11000, codeName: "DuplicateKey",
@@ -21,8 +21,8 @@ pub fn append(error: &Error, reply: &mut DocBuilder) {
     append_labels(error, reply);
 }
 
-/// Appends `errorLabels`, if the error has any: they stand beside `ok: 1` too,
-/// where a write failed and the command did not.
+/// Appends `errorLabels`, if the error has any. They also accompany `ok: 1`, when a write failed
+/// but the command did not.
 pub fn append_labels(error: &Error, reply: &mut DocBuilder) {
     if error.labels().is_empty() {
         return;

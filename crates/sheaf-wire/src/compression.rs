@@ -1,20 +1,20 @@
-//! The compressors of OP_COMPRESSED, with their output bounded.
+//! The compressors of OP_COMPRESSED, with bounded output.
 //!
-//! A message says how long it is uncompressed. That length is checked against
-//! the limit before a byte is decoded, the output never grows past it, and a
-//! result of another length is an error: a few bytes cannot become gigabytes.
+//! A message declares its uncompressed length. That length is checked against the limit before any
+//! byte is decoded, the output never grows past it, and a result of a different length is an error.
+//! A few bytes can therefore not expand to gigabytes.
 //!
-//! zstd and snappy keep large work areas. They belong to the process, not to a
-//! connection: a few are kept in a pool and lent for one message.
+//! zstd and snappy need large work areas. These belong to the process, not to a connection: a pool
+//! keeps a few and lends one per message.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// A compressor, by the id it has on the wire.
+/// A compressor; the discriminant is its id on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Compressor {
-    /// Bytes as they are; only tests of drivers send it.
+    /// No compression. Only driver tests send it.
     Noop = 0,
     /// Snappy's raw format.
     Snappy = 1,
@@ -25,11 +25,11 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// The compressors that can be negotiated, in the order a server prefers them.
+    /// The compressors that can be negotiated, in the server's default order of preference.
     pub const NEGOTIABLE: [Compressor; 3] =
         [Compressor::Snappy, Compressor::Zstd, Compressor::Zlib];
 
-    /// The compressor with this id.
+    /// The compressor with this id; `None` if the id is unknown.
     pub fn from_id(id: u8) -> Option<Compressor> {
         Some(match id {
             0 => Compressor::Noop,
@@ -40,7 +40,8 @@ impl Compressor {
         })
     }
 
-    /// The compressor a handshake or `--networkMessageCompressors` means.
+    /// The compressor with this name in a handshake or in `--networkMessageCompressors`; `None` for
+    /// unknown names and for noop, which cannot be negotiated.
     pub fn from_name(name: &str) -> Option<Compressor> {
         Compressor::NEGOTIABLE
             .into_iter()
@@ -58,10 +59,10 @@ impl Compressor {
     }
 }
 
-/// A set of compressors, in the order of preference they were given.
+/// A set of compressors, in the order of preference in which they were inserted.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressorSet {
-    /// Absent ones are `None`, at the end.
+    /// The members, followed by `None`.
     in_order: [Option<Compressor>; Compressor::NEGOTIABLE.len()],
 }
 
@@ -71,17 +72,17 @@ impl CompressorSet {
         in_order: [None; 3],
     };
 
-    /// All that can be negotiated.
+    /// All compressors that can be negotiated.
     pub fn all() -> CompressorSet {
         Compressor::NEGOTIABLE.into_iter().collect()
     }
 
-    /// True when the compressor is in the set.
+    /// Whether the compressor is in the set.
     pub fn contains(&self, compressor: Compressor) -> bool {
         self.in_order.contains(&Some(compressor))
     }
 
-    /// Adds a compressor behind the others; one that is there, or noop, is left out.
+    /// Appends a compressor. Ignores noop and members that are already present.
     pub fn insert(&mut self, compressor: Compressor) {
         if compressor == Compressor::Noop || self.contains(compressor) {
             return;
@@ -96,13 +97,13 @@ impl CompressorSet {
         self.in_order.into_iter().flatten()
     }
 
-    /// True for no compression.
+    /// Whether the set is empty: no compression.
     pub fn is_empty(&self) -> bool {
         self.in_order[0].is_none()
     }
 
-    /// What a handshake agrees on: those of the client's names that the server
-    /// has too, in the client's order; unknown names are passed over.
+    /// The result of a handshake: the client's names that are also in this set, in the client's
+    /// order. Ignores unknown names.
     pub fn negotiate<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> CompressorSet {
         names
             .into_iter()
@@ -130,8 +131,8 @@ impl fmt::Debug for CompressorSet {
     }
 }
 
-/// Commands whose request and reply are never compressed, by the compression
-/// specification: what is secret must not show in a length.
+/// Whether a command's request and reply may be compressed. By the compression specification,
+/// commands that carry secrets may not, because the compressed length would leak information.
 pub fn is_compressible(command: &str) -> bool {
     const NEVER: [&str; 11] = [
         "hello",
@@ -149,7 +150,7 @@ pub fn is_compressible(command: &str) -> bool {
     !NEVER.contains(&command) && command != "copydb"
 }
 
-/// Why bytes did not decompress.
+/// Why data could not be decompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecompressError(String);
 
@@ -163,8 +164,8 @@ impl std::error::Error for DecompressError {}
 
 /// Decompresses `input` into the whole of `output`.
 ///
-/// Errors: the input is damaged, or is not exactly `output.len()` bytes long
-/// when decompressed. `output` then holds anything.
+/// Errors: the input is corrupt, or its uncompressed length is not exactly `output.len()` bytes.
+/// The content of `output` is then unspecified.
 pub fn decompress(
     compressor: Compressor,
     input: &[u8],
@@ -224,8 +225,8 @@ fn damaged(compressor: Compressor, why: impl fmt::Display) -> DecompressError {
     ))
 }
 
-/// Appends `input` compressed to `output`. Returns false, with `output` as it
-/// was, when that would not be shorter than the input.
+/// Appends the compressed form of `input` to `output`. Returns false, with `output` unchanged, if
+/// that is not shorter than the input.
 pub fn compress(compressor: Compressor, input: &[u8], output: &mut Vec<u8>) -> bool {
     let start = output.len();
     let written = match compressor {
@@ -240,7 +241,7 @@ pub fn compress(compressor: Compressor, input: &[u8], output: &mut Vec<u8>) -> b
                 .ok()
         }
         Compressor::Zlib => {
-            // Room for one byte less than the input: what does not fit is not worth sending.
+            // Room for one byte less than the input: a longer result is not worth sending.
             output.resize(start + input.len().saturating_sub(1), 0);
             let mut stream = flate2::Compress::new(flate2::Compression::default(), true);
             match stream.compress(input, &mut output[start..], flate2::FlushCompress::Finish) {
@@ -274,10 +275,11 @@ static ZSTD_DECODERS: Pool<zstd::bulk::Decompressor<'static>> = Pool::new();
 static ZSTD_ENCODERS: Pool<zstd::bulk::Compressor<'static>> = Pool::new();
 static SNAPPY_ENCODERS: Pool<snap::raw::Encoder> = Pool::new();
 
-/// Work areas that are dear to make, lent for one message each.
+/// Work areas that are expensive to create, each lent for one message.
 struct Pool<T>(Mutex<Vec<T>>);
 
-/// More than work at once on most machines; those beyond are made and dropped.
+/// Maximum number of pooled items: more than run concurrently on most machines. Further ones are
+/// created and dropped.
 const POOLED: usize = 8;
 
 impl<T> Pool<T> {

@@ -1,4 +1,4 @@
-//! From the bytes of one frame to a [`Message`].
+//! Decodes the bytes of one frame into a [`Message`].
 //!
 //! ```text
 //!  OP_MSG         flags  (0 document | 1 size identifier document*)+  [crc32c]
@@ -6,10 +6,9 @@
 //!  OP_QUERY       flags namespace skip return document [fields]
 //! ```
 //!
-//! Invariant: a message that comes out has exactly one body, every document in
-//! it is valid BSON and lies within its section, identifiers are unique, and
-//! its checksum, if it had one, held. The frame's border is known, so a bad
-//! message is answered and the stream goes on.
+//! Invariant: a decoded message has exactly one body, every document in it is valid BSON and lies
+//! within its section, identifiers are unique, and its checksum, if present, is correct. The
+//! frame's length is known, so after an invalid message the server can reply and read on.
 
 use sheaf_bson::RawDoc;
 use sheaf_bson::validate::{ValidateOptions, validate_prefix};
@@ -22,34 +21,34 @@ use crate::message::{DocumentSequence, Flags, Message, Protocol};
 use crate::rejection::{Answer, Rejection};
 use crate::{Error, ErrorCode};
 
-/// The longest document in a message: 16 MiB and what a command around a
-/// document of that size may add.
+/// Maximum length of a document in a message: 16 MiB, plus what a command around a document of that
+/// size may add.
 const MAX_DOCUMENT_BYTES: usize = (16 << 20) + (16 << 10);
 
-/// A document may be nested 100 levels deep; the commands around it (an update
-/// in an array of updates) add a few.
+/// Documents may be nested 100 levels deep; the commands around them (an update in an array of
+/// updates) add a few levels.
 const LIMITS: ValidateOptions = ValidateOptions {
     depth_max: 100 + 16,
 };
 
-/// More document sequences than any command has array fields.
+/// Maximum number of document sequences in a message: more than any command has array fields.
 const MAX_SEQUENCES: usize = 16;
 
-/// originalOpcode, uncompressedSize, compressorId.
+/// Length of originalOpcode, uncompressedSize and compressorId.
 const COMPRESSED_PREFIX_BYTES: usize = 4 + 4 + 1;
 
-/// A decompressed message's buffer larger than this is given back after use.
+/// A decompression buffer larger than this is released after use.
 const RETAINED_BYTES: usize = 256 << 10;
 
 /// Decodes the frames of one connection.
 pub struct Decoder {
     accepted: CompressorSet,
-    /// The last compressed message as it would have come uncompressed.
+    /// The last compressed message, decompressed.
     plain: Vec<u8>,
 }
 
 impl Decoder {
-    /// A decoder that takes these compressors (and noop, which costs nothing).
+    /// A decoder that accepts these compressors, and noop, which costs nothing.
     pub fn new(accepted: CompressorSet) -> Self {
         Decoder {
             accepted,
@@ -57,7 +56,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes one whole frame, as cut by [`FrameBuffer`](crate::FrameBuffer).
+    /// Decodes one complete frame, as returned by [`FrameBuffer`](crate::FrameBuffer). Errors: how
+    /// to answer an invalid frame, and whether the stream can be read on.
     pub fn decode<'a>(&'a mut self, frame: &'a [u8]) -> Result<Message<'a>, Rejection> {
         self.release_above(RETAINED_BYTES);
         let header = Header::read(frame).ok_or_else(|| Rejection {
@@ -98,7 +98,7 @@ impl Decoder {
         }
     }
 
-    /// Gives back memory, as for an idle connection.
+    /// Releases the decompression buffer, for an idle connection.
     pub fn release(&mut self) {
         self.plain = Vec::new();
     }
@@ -109,8 +109,8 @@ impl Decoder {
         }
     }
 
-    /// Decompresses the frame into `self.plain`, behind the header it would
-    /// have had: the rest of the decoder need not know.
+    /// Decompresses the frame into `self.plain`, after the header it would have had uncompressed,
+    /// so that the rest of the decoder sees an ordinary message.
     fn unwrap(&mut self, outer: &Header, frame: &[u8]) -> Result<(Compressor, Header), Error> {
         let body = &frame[HEADER_BYTES..];
         let (Some(original), Some(size), Some(&id)) =
@@ -149,7 +149,8 @@ impl Decoder {
             op_code: original,
             ..*outer
         };
-        // A fresh zeroed vector: pages that decompression never reaches cost nothing.
+        // Allocate a zeroed vector instead of resizing: pages that decompression never writes are
+        // not committed.
         if self.plain.capacity() < length {
             self.plain = vec![0; length];
         } else {
@@ -166,10 +167,10 @@ impl Decoder {
     }
 }
 
-/// Why a message is refused, and two things its error does not say.
+/// Why a message is rejected, and how to answer.
 struct Refused {
     error: Error,
-    /// Its sender does not listen.
+    /// The sender does not expect a reply.
     silent: bool,
     close: bool,
 }
@@ -332,7 +333,7 @@ fn op_query<'a>(header: &Header, message: &'a [u8]) -> Result<Message<'a>, Error
             return Err(invalid("an OP_QUERY goes on behind its documents"));
         }
     }
-    // An old way to send options beside a command: {$query: command, ...}.
+    // A legacy form wraps the command to add options: {$query: command, ...}.
     let first = outer.first();
     let body = first
         .filter(|field| matches!(field.key(), "$query" | "query"))
@@ -366,7 +367,7 @@ fn unsupported_query(what: &str) -> Error {
     )
 }
 
-/// The valid document at the front, and what lies behind it.
+/// The valid document at the start of `bytes`, and the bytes after it.
 fn first_document(bytes: &[u8]) -> Result<(RawDoc<'_>, &[u8]), Error> {
     let length = read_i32(bytes, 0)
         .and_then(|length| usize::try_from(length).ok())
@@ -385,7 +386,7 @@ fn first_document(bytes: &[u8]) -> Result<(RawDoc<'_>, &[u8]), Error> {
     })
 }
 
-/// The string before the first zero byte, and what lies behind that byte.
+/// The string before the first zero byte, and the bytes after that zero byte.
 fn cstring(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let end = bytes.iter().position(|b| *b == 0)?;
     Some((std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]))

@@ -1,52 +1,52 @@
-//! Cuts a stream of bytes into frames, over one buffer that is used again.
+//! Splits a byte stream into frames, in one reused buffer.
 //!
 //! ```text
 //!   bytes:  [ taken | frame | frame | part of a fra|   free   ]
 //!                   ^start                         ^end
 //! ```
 //!
-//! The buffer grows with what has arrived, not with what a header promises:
-//! a header that claims 48 MB costs nothing until the bytes come. Bytes of a
-//! refused frame are dropped as they arrive, so one bad frame costs neither
-//! the connection nor memory.
+//! The buffer grows with the bytes received, not with what a header declares: a header that claims
+//! 48 MB costs nothing until the bytes arrive. Bytes of a rejected frame are dropped as they
+//! arrive, so a bad frame costs neither the connection nor memory.
 
 use crate::header::{HEADER_BYTES, Header, MAX_MESSAGE_BYTES, op};
 use crate::rejection::{Answer, Rejection};
 use crate::{Error, ErrorCode};
 
-/// A first read takes this much: most requests whole, and one page of memory.
+/// Size of the first read: holds most requests completely, and is one page of memory.
 const INITIAL_BYTES: usize = 4096;
 
-/// Room made at once for a frame that is larger than the buffer.
+/// Minimum capacity allocated at once for a frame that exceeds the buffer.
 const STEP_BYTES: usize = 256 << 10;
 
-/// A buffer that grew past this is given back once it is empty.
+/// A buffer larger than this is released once it is empty.
 const RETAINED_BYTES: usize = 1 << 20;
 
-/// Bytes of one connection on their way to becoming frames.
+/// Received bytes of one connection that are not yet consumed as frames.
 #[derive(Default)]
 pub struct FrameBuffer {
-    /// Always initialised to its end; `start..end` are the bytes not yet taken.
+    /// Initialised to its full length; `start..end` are the bytes not yet consumed.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes still to come that belong to a refused frame.
+    /// Bytes of a rejected frame that have not arrived yet.
     skip: usize,
 }
 
 impl FrameBuffer {
-    /// An empty buffer that owns no memory yet.
+    /// An empty buffer without an allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Room to read into, never empty. What was read is announced with [`filled`](Self::filled).
+    /// Space to read into, never empty. Report the bytes read with [`filled`](Self::filled).
     pub fn spare(&mut self) -> &mut [u8] {
         self.make_room();
         &mut self.bytes[self.end..]
     }
 
-    /// Says that the first `n` bytes of [`spare`](Self::spare) were filled.
+    /// Records that the first `n` bytes of [`spare`](Self::spare) were filled. Panics if `spare` is
+    /// shorter than `n`.
     pub fn filled(&mut self, n: usize) {
         assert!(
             n <= self.bytes.len() - self.end,
@@ -56,7 +56,7 @@ impl FrameBuffer {
         self.drop_skipped();
     }
 
-    /// Adds bytes that were read elsewhere.
+    /// Appends bytes that were read elsewhere.
     pub fn extend(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let spare = self.spare();
@@ -67,10 +67,10 @@ impl FrameBuffer {
         }
     }
 
-    /// The length of the frame at the front, or `None` while it is incomplete.
+    /// The length of the first frame, or `None` while it is incomplete.
     ///
-    /// Errors: the frame's header is refused. The caller answers as the
-    /// rejection says, then closes or calls [`reject`](Self::reject) and goes on.
+    /// Errors: the frame's header is rejected. The caller answers as the rejection says, then
+    /// either closes the connection or calls [`reject`](Self::reject) and reads on.
     pub fn next_frame(&self) -> Result<Option<usize>, Rejection> {
         let pending = &self.bytes[self.start..self.end];
         let Some(header) = Header::read(pending) else {
@@ -83,12 +83,12 @@ impl FrameBuffer {
         Ok((pending.len() >= length).then_some(length))
     }
 
-    /// The bytes of the frame whose length [`next_frame`](Self::next_frame) gave.
+    /// The bytes of the first frame, whose length [`next_frame`](Self::next_frame) returned.
     pub fn frame(&self, length: usize) -> &[u8] {
         &self.bytes[self.start..self.end][..length]
     }
 
-    /// Takes that frame away.
+    /// Removes the first frame. Panics if fewer than `length` bytes are buffered.
     pub fn consume(&mut self, length: usize) {
         assert!(
             length <= self.end - self.start,
@@ -98,24 +98,24 @@ impl FrameBuffer {
         self.settle();
     }
 
-    /// Drops the frame that a rejection speaks of, also what of it is still to come.
+    /// Drops the frame of a rejection, including its bytes that have not arrived yet.
     pub fn reject(&mut self, rejection: &Rejection) {
         self.skip += rejection.skip;
         self.drop_skipped();
     }
 
-    /// True when no byte of a further frame has arrived.
+    /// Whether no unconsumed bytes are buffered.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// True while a frame has begun and not ended: a client that goes away now
-    /// has broken off in the middle.
+    /// Whether a frame has started and not ended: a client that disconnects now breaks off in the
+    /// middle of a message.
     pub fn in_frame(&self) -> bool {
         !self.is_empty() || self.skip > 0
     }
 
-    /// Gives the memory back when nothing is in it, as for an idle connection.
+    /// Releases the memory if the buffer is empty, for an idle connection.
     pub fn release(&mut self) {
         if self.is_empty() {
             self.bytes = Vec::new();
@@ -124,7 +124,7 @@ impl FrameBuffer {
         }
     }
 
-    /// Bytes of memory held.
+    /// Allocated bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.len()
     }
@@ -146,8 +146,8 @@ impl FrameBuffer {
         }
     }
 
-    /// Makes at least one byte of room at the end; for a frame under way as
-    /// much as it needs, but no more than [`STEP_BYTES`] or twice what is here.
+    /// Makes at least one byte of room at the end. For a partial frame, makes the room it needs,
+    /// but at most [`STEP_BYTES`] or twice the bytes received so far.
     fn make_room(&mut self) {
         let pending = self.end - self.start;
         let frame = Header::read(&self.bytes[self.start..self.end])
@@ -156,8 +156,8 @@ impl FrameBuffer {
             .min(MAX_MESSAGE_BYTES);
         let needed = frame.min(STEP_BYTES.max(2 * pending)).max(pending + 1);
         if self.bytes.len() < needed {
-            // A fresh zeroed vector rather than `resize`: the allocator hands
-            // out untouched zero pages, and a page costs only once it is written.
+            // Allocate a zeroed vector instead of calling `resize`: the allocator returns untouched
+            // zero pages, and a page is committed only when it is written.
             let mut larger = vec![0; needed.max(INITIAL_BYTES)];
             larger[..pending].copy_from_slice(&self.bytes[self.start..self.end]);
             self.bytes = larger;
@@ -171,12 +171,12 @@ impl FrameBuffer {
     }
 }
 
-/// The frame's length, if a frame of this kind can be read at all.
+/// The frame's length, if the header is acceptable.
 fn check_header(header: &Header, pending: &[u8]) -> Result<usize, Rejection> {
     let known = matches!(header.op_code, op::MSG | op::COMPRESSED | op::QUERY);
     let length = usize::try_from(header.message_length).unwrap_or(0);
     if length < HEADER_BYTES {
-        // Where the next frame begins cannot be known.
+        // The start of the next frame is unknown.
         return Err(Rejection {
             error: Error::new(
                 ErrorCode::INVALID_LENGTH,
@@ -208,7 +208,7 @@ fn check_header(header: &Header, pending: &[u8]) -> Result<usize, Rejection> {
             error: Error::new(ErrorCode::PROTOCOL_ERROR, what),
             answer: Some(Answer::to(header)),
             skip: if oversized { 0 } else { length },
-            // Neither code nor length make sense: this is another protocol.
+            // Neither code nor length is plausible: this is another protocol.
             close: oversized,
         });
     }

@@ -1,40 +1,41 @@
-//! The sixteen bytes every message begins with.
+//! The sixteen bytes at the start of every message.
 //!
 //! ```text
 //!  0              4             8              12         16
 //!  messageLength  requestID     responseTo     opCode     body ...
-//!  (all of it, header included; little-endian like everything here)
 //! ```
+//!
+//! The length includes the header. All integers on the wire are little-endian.
 
 /// Length of a message header.
 pub const HEADER_BYTES: usize = 16;
 
-/// `maxMessageSizeBytes`: the longest message, header included, before and
-/// after decompression.
+/// `maxMessageSizeBytes`: the maximum length of a message including its header, both compressed and
+/// decompressed.
 pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
 
 /// Operation codes.
 pub mod op {
-    /// Reply to an [`QUERY`]; only the handshake still sees one.
+    /// Reply to an [`QUERY`]; used only in the handshake.
     pub const REPLY: i32 = 1;
-    /// Long gone; refused by name.
+    /// Removed from the protocol; rejected by name.
     pub const UPDATE: i32 = 2001;
-    /// Long gone; refused by name.
+    /// Removed from the protocol; rejected by name.
     pub const INSERT: i32 = 2002;
-    /// Only for the handshake: `hello` and its older names.
+    /// Accepted only for the handshake: `hello` and its older names.
     pub const QUERY: i32 = 2004;
-    /// Long gone; refused by name.
+    /// Removed from the protocol; rejected by name.
     pub const GET_MORE: i32 = 2005;
-    /// Long gone; refused by name.
+    /// Removed from the protocol; rejected by name.
     pub const DELETE: i32 = 2006;
-    /// Long gone; refused by name.
+    /// Removed from the protocol; rejected by name.
     pub const KILL_CURSORS: i32 = 2007;
-    /// A compressed message of another kind.
+    /// A compressed message with another operation code.
     pub const COMPRESSED: i32 = 2012;
     /// Every request and reply since MongoDB 3.6.
     pub const MSG: i32 = 2013;
 
-    /// The name of a code this protocol ever had.
+    /// The name of an operation code, including removed ones; `None` if the code never existed.
     pub fn name(code: i32) -> Option<&'static str> {
         Some(match code {
             REPLY => "OP_REPLY",
@@ -51,21 +52,21 @@ pub mod op {
     }
 }
 
-/// A message header. Lengths and codes are as sent: nothing is checked yet.
+/// A message header as sent; lengths and codes are not validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the whole message, this header included.
+    /// Length of the whole message in bytes, including this header.
     pub message_length: i32,
-    /// Chosen by the sender; the reply's `response_to`.
+    /// Chosen by the sender; the reply repeats it as `response_to`.
     pub request_id: i32,
-    /// In replies: the request answered. 0 in requests.
+    /// In replies: the `request_id` of the request. 0 in requests.
     pub response_to: i32,
     /// One of [`op`].
     pub op_code: i32,
 }
 
 impl Header {
-    /// Reads a header; `None` when fewer than [`HEADER_BYTES`] are there.
+    /// Reads a header; `None` if `bytes` has fewer than [`HEADER_BYTES`].
     pub fn read(bytes: &[u8]) -> Option<Header> {
         Some(Header {
             message_length: read_i32(bytes, 0)?,

@@ -1,7 +1,7 @@
-//! MongoDB's wire protocol: frames in, frames out, compression, error codes.
+//! MongoDB's wire protocol: frames in, frames out, compression, the shape of error replies.
 //!
-//! Nothing here knows a socket or what a command means. Bytes go in one side
-//! and come out the other:
+//! This crate knows neither sockets nor the meaning of commands. It transforms bytes into messages
+//! and replies into bytes:
 //!
 //! ```text
 //!  socket ──> FrameBuffer ──> one frame ──> Decoder ──> Message<'a>
@@ -10,10 +10,11 @@
 //!  socket <── finished bytes <── ReplyWriter <── body written in place
 //! ```
 //!
-//! Invariant: no byte sequence makes this crate panic, recurse without bound,
-//! or hold more memory than a small multiple of what was really received or
-//! of [`MAX_MESSAGE_BYTES`]. What cannot be understood becomes a [`Rejection`],
-//! which says how to answer and whether the stream can be read on.
+//! Invariant: no byte sequence makes this crate panic, recurse without bound, or hold more memory
+//! than a small multiple of the bytes received or of [`MAX_MESSAGE_BYTES`]. Input that cannot be
+//! decoded becomes a [`Rejection`], which says how to answer and whether the stream can be read on.
+//!
+//! The error codes are in `sheaf_bson::error_code`; this crate re-exports them.
 
 #![forbid(unsafe_code)]
 

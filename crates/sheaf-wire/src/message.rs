@@ -1,5 +1,5 @@
-//! A request as the commands see it: one body document, perhaps sequences of
-//! further documents, and what the network layer must know to answer.
+//! A request as the commands see it: one body document, optional sequences of further documents,
+//! and what the network layer needs for the reply.
 
 use std::fmt;
 
@@ -15,18 +15,18 @@ pub struct Flags(pub u32);
 impl Flags {
     /// The message ends with a CRC-32C.
     pub const CHECKSUM_PRESENT: u32 = 1;
-    /// The sender sends another message before it listens. On a request: no
-    /// reply is wanted, not even an error. On a reply: further replies follow.
+    /// The sender sends another message before it reads. On a request: no reply is expected, not
+    /// even an error. On a reply: further replies follow.
     pub const MORE_TO_COME: u32 = 1 << 1;
-    /// The client takes several replies to this request.
+    /// The client accepts several replies to this request.
     pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 
-    /// Bits that must be understood, and are not.
+    /// Unknown bits in the range that the receiver must understand.
     pub(crate) fn unknown_required(self) -> u32 {
         self.0 & 0xffff & !(Self::CHECKSUM_PRESENT | Self::MORE_TO_COME)
     }
 
-    /// True when all of these bits are set.
+    /// Whether all of these bits are set.
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits == bits
     }
@@ -38,17 +38,17 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// How a request came, and so how its reply goes.
+/// The operation code of a request, which determines the form of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OP_MSG.
     OpMsg,
-    /// OP_QUERY; only for a handshake.
+    /// OP_QUERY; accepted only for the handshake.
     OpQuery,
 }
 
 impl Protocol {
-    /// The name the log uses.
+    /// The protocol's name in the log.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::OpMsg => "op_msg",
@@ -57,9 +57,9 @@ impl Protocol {
     }
 }
 
-/// A decoded request. Borrows the frame: nothing was copied.
+/// A decoded request. Borrows the frame without copying.
 ///
-/// Every document in it is valid BSON; what they mean nobody has asked yet.
+/// Every document in it is valid BSON; nothing is validated beyond that.
 #[derive(Debug)]
 pub struct Message<'a> {
     pub(crate) request_id: i32,
@@ -74,7 +74,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The request's id, which its reply names.
+    /// The request's id, which the reply repeats.
     pub fn request_id(&self) -> i32 {
         self.request_id
     }
@@ -84,23 +84,23 @@ impl<'a> Message<'a> {
         self.body
     }
 
-    /// The command's name: the first field of the body; empty when there is none.
+    /// The command's name: the first field of the body; empty if the body is empty.
     pub fn command_name(&self) -> &'a str {
         self.body.first().map_or("", |field| field.key())
     }
 
-    /// The database that an OP_QUERY names in its namespace. An OP_MSG names
-    /// its database in the body's `$db`, and this is `None`.
+    /// The database in the namespace of an OP_QUERY; `None` for an OP_MSG, which names its database
+    /// in the body's `$db`.
     pub fn database(&self) -> Option<&'a str> {
         self.database
     }
 
-    /// The document sequences, in the order sent. No two have one identifier.
+    /// The document sequences, in the order sent. Identifiers are unique.
     pub fn sequences(&self) -> &[DocumentSequence<'a>] {
         &self.sequences
     }
 
-    /// The sequence that stands for this field of the body.
+    /// The sequence that replaces this field of the body; `None` if there is none.
     pub fn sequence(&self, identifier: &str) -> Option<DocumentSequence<'a>> {
         self.sequences
             .iter()
@@ -113,22 +113,22 @@ impl<'a> Message<'a> {
         self.flags
     }
 
-    /// The client wants no reply, not even an error.
+    /// Whether the client expects no reply, not even an error.
     pub fn more_to_come(&self) -> bool {
         self.flags.has(Flags::MORE_TO_COME)
     }
 
-    /// The client takes several replies to this request.
+    /// Whether the client accepts several replies to this request.
     pub fn exhaust_allowed(&self) -> bool {
         self.flags.has(Flags::EXHAUST_ALLOWED)
     }
 
-    /// The request carried a checksum (which held), so its reply does too.
+    /// Whether the request carried a (correct) checksum; the reply then carries one as well.
     pub fn checksum_present(&self) -> bool {
         self.flags.has(Flags::CHECKSUM_PRESENT)
     }
 
-    /// The compressor the request came with; its reply may use the same.
+    /// The compressor of the request, which the reply may use; `None` if it was not compressed.
     pub fn compressor(&self) -> Option<Compressor> {
         self.compressor
     }
@@ -138,13 +138,13 @@ impl<'a> Message<'a> {
         self.protocol
     }
 
-    /// Bytes of the message uncompressed, header included.
+    /// Length of the uncompressed message in bytes, including the header.
     pub fn length(&self) -> usize {
         self.length
     }
 }
 
-/// Documents sent beside the body in the place of one of its array fields.
+/// Documents sent alongside the body in place of one of its array fields.
 #[derive(Clone, Copy)]
 pub struct DocumentSequence<'a> {
     pub(crate) identifier: &'a str,
@@ -153,27 +153,27 @@ pub struct DocumentSequence<'a> {
 }
 
 impl<'a> DocumentSequence<'a> {
-    /// The field this sequence stands for.
+    /// The name of the body field that this sequence replaces.
     pub fn identifier(&self) -> &'a str {
         self.identifier
     }
 
-    /// How many documents there are.
+    /// Number of documents.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True for a sequence of no documents.
+    /// Whether the sequence has no documents.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The documents' bytes, one after the other.
+    /// The bytes of the documents, concatenated.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.documents
     }
 
-    /// The documents in the order sent.
+    /// The documents, in the order sent.
     pub fn iter(&self) -> Documents<'a> {
         Documents {
             rest: self.documents,
@@ -209,7 +209,7 @@ impl<'a> Iterator for Documents<'a> {
     type Item = RawDoc<'a>;
 
     fn next(&mut self) -> Option<RawDoc<'a>> {
-        // The decoder has walked and validated these very bytes.
+        // The decoder has already walked and validated these bytes.
         let (document, rest) = RawDoc::parse_prefix(self.rest).ok()?;
         self.rest = rest;
         self.count -= 1;

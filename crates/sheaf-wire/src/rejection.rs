@@ -1,22 +1,22 @@
-//! Why a frame was not understood, and what to do about it.
+//! Why a frame was rejected, and how to proceed.
 
 use crate::Error;
 use crate::header::{Header, op};
 
-/// A frame refused before any command saw it.
+/// A frame rejected before it reached any command.
 #[derive(Debug)]
 pub struct Rejection {
-    /// What the client did wrong.
+    /// The error to report to the client.
     pub error: Error,
-    /// The form of the answer; `None` when nobody waits for one.
+    /// The form of the reply; `None` if the sender does not expect one.
     pub answer: Option<Answer>,
-    /// Bytes the refused frame takes up in the stream, counted from its first.
+    /// Length of the rejected frame in the stream, from its first byte.
     pub skip: usize,
-    /// The stream cannot be read on after the answer.
+    /// Whether to close the connection after the reply, because the stream cannot be read on.
     pub close: bool,
 }
 
-/// How the sender of a refused frame expects to be answered.
+/// The form in which the sender of a rejected frame expects the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// An OP_MSG to this request.
@@ -29,12 +29,12 @@ pub enum Answer {
         /// The request's id.
         response_to: i32,
     },
-    /// These bytes, to somebody who does not speak the protocol.
+    /// These bytes, for a sender that does not speak the protocol.
     Raw(&'static [u8]),
 }
 
 impl Answer {
-    /// The form that answers a message with this header.
+    /// The form of the reply to a message with this header.
     pub fn to(header: &Header) -> Answer {
         let response_to = header.request_id;
         match header.op_code {

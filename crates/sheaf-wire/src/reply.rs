@@ -7,7 +7,7 @@
 //!  compress  [ header | opcode size id | bytes ]             when both sides may
 //! ```
 //!
-//! A body is written once, into its place; lengths are patched afterwards.
+//! The body is written once, in its final place; lengths are patched afterwards.
 
 use sheaf_bson::DocBuilder;
 
@@ -19,29 +19,29 @@ use crate::message::{Flags, Message, Protocol};
 use crate::rejection::{Answer, Rejection};
 use crate::{Error, ErrorCode};
 
-/// A reply buffer larger than this is given back after use.
+/// A reply buffer larger than this is released after use.
 const RETAINED_BYTES: usize = 256 << 10;
 
-/// responseFlags, cursorID, startingFrom, numberReturned of an OP_REPLY.
+/// Length of responseFlags, cursorID, startingFrom and numberReturned in an OP_REPLY.
 const OP_REPLY_PREFIX_BYTES: usize = 4 + 8 + 4 + 4;
 
 /// OP_REPLY flag: the server understands AwaitData.
 const AWAIT_CAPABLE: i32 = 1 << 3;
 
-/// The reply to the request under way, on one connection.
+/// The reply to the current request of one connection.
 #[derive(Default)]
 pub struct ReplyWriter {
     out: Vec<u8>,
-    /// The compressed form, when there is one.
+    /// The compressed form; empty if the reply is sent uncompressed.
     packed: Vec<u8>,
-    /// Where the body document begins in `out`.
+    /// Offset in `out` of the body document.
     body: usize,
     form: Form,
     next_id: i32,
     more_to_come: bool,
 }
 
-/// What the request decides about the shape of its reply.
+/// The properties of the reply that the request determines.
 #[derive(Clone, Copy)]
 struct Form {
     protocol: Protocol,
@@ -62,12 +62,12 @@ impl Default for Form {
 }
 
 impl ReplyWriter {
-    /// A writer that owns no memory yet.
+    /// A writer without allocations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins the reply to this request. What was there before is gone.
+    /// Starts the reply to this request. Discards previous content.
     pub fn begin(&mut self, request: &Message<'_>) {
         self.begin_form(Form {
             protocol: request.protocol(),
@@ -79,7 +79,7 @@ impl ReplyWriter {
         });
     }
 
-    /// Begins the next reply of an exhaust stream: an answer to the last reply.
+    /// Starts the next reply of an exhaust stream, which responds to the previous reply.
     pub fn begin_next(&mut self) {
         let response_to = self.next_id;
         self.begin_form(Form {
@@ -88,8 +88,8 @@ impl ReplyWriter {
         });
     }
 
-    /// Begins the answer to a request that was refused before any command saw
-    /// it, and writes it whole. False when nobody waits for an answer.
+    /// Writes the complete reply to a request that was rejected before it reached any command.
+    /// Returns false if the sender does not expect a reply.
     pub fn reject(&mut self, rejection: &Rejection) -> bool {
         let (protocol, response_to) = match rejection.answer {
             None => return false,
@@ -131,18 +131,17 @@ impl ReplyWriter {
         self.body = self.out.len();
     }
 
-    /// Writes the body, in its place. Called again, it begins anew.
+    /// Writes the body in place. Called again, it replaces the body.
     pub fn write(&mut self, fill: impl FnOnce(&mut DocBuilder)) {
         let mut body = self.take_body();
         fill(&mut body);
         self.put_body(body);
     }
 
-    /// Lends the message out as a builder of its body, for whoever builds it
-    /// in several steps; [`put_body`](Self::put_body) brings it back.
+    /// Lends out the buffer as a builder of the body, for callers that build it in several steps.
+    /// Return it with [`put_body`](Self::put_body).
     ///
-    /// A builder that is dropped instead loses only what was in it: the body
-    /// can be begun anew.
+    /// Dropping the builder instead loses only its content: the body can be started again.
     pub fn take_body(&mut self) -> DocBuilder {
         if self.out.len() < self.body {
             self.begin_form(self.form);
@@ -151,34 +150,34 @@ impl ReplyWriter {
         DocBuilder::with_vec(std::mem::take(&mut self.out))
     }
 
-    /// Takes back the builder that [`take_body`](Self::take_body) lent.
+    /// Returns the builder that [`take_body`](Self::take_body) lent out.
     pub fn put_body(&mut self, body: DocBuilder) {
         self.out = body.finish_into();
     }
 
-    /// Makes the body an error's, whatever had been written of it.
+    /// Replaces the body with an error.
     pub fn error(&mut self, error: &Error) {
         self.write(|body| command_error::append(error, body));
     }
 
-    /// Bytes of body written so far.
+    /// Length of the body so far in bytes.
     pub fn body_length(&self) -> usize {
         self.out.len().saturating_sub(self.body)
     }
 
-    /// True while nothing of a body has been written.
+    /// Whether no body has been written.
     pub fn is_empty(&self) -> bool {
         self.out.len() <= self.body
     }
 
-    /// Announces that another reply follows this one without a request.
+    /// Sets whether another reply follows this one without a request.
     pub fn set_more_to_come(&mut self, more: bool) {
         self.more_to_come = more;
     }
 
     /// Completes the message: header, flags, checksum, compression.
     ///
-    /// A body beyond the limit of a message, or none at all, becomes an error.
+    /// A missing body, or one that exceeds the limit of a message, is replaced by an error.
     pub fn finish(&mut self) {
         if self.out.len() + checksum::CHECKSUM_BYTES > MAX_MESSAGE_BYTES {
             let length = self.body_length();
@@ -232,8 +231,8 @@ impl ReplyWriter {
         self.out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Fills `packed` with the compressed form; false when it is no shorter.
-    /// A compressed reply carries no checksum.
+    /// Fills `packed` with the compressed form; false if it is not shorter. A compressed reply
+    /// carries no checksum.
     fn pack(&mut self, compressor: Compressor, header: Header) -> bool {
         let plain = &self.out[HEADER_BYTES..];
         self.packed.clear();
@@ -255,7 +254,7 @@ impl ReplyWriter {
         true
     }
 
-    /// The finished message, to be sent as it is.
+    /// The finished message, ready to send.
     pub fn bytes(&self) -> &[u8] {
         match self.packed.is_empty() {
             true => &self.out,
@@ -263,14 +262,14 @@ impl ReplyWriter {
         }
     }
 
-    /// The compressor of the finished message and its length before, header
-    /// included; `None` when it is sent as it is.
+    /// The compressor of the finished message and its uncompressed length, including the header;
+    /// `None` if the message is not compressed.
     pub fn compressed(&self) -> Option<(Compressor, usize)> {
         let compressor = self.form.compressor?;
         (!self.packed.is_empty()).then_some((compressor, self.out.len()))
     }
 
-    /// Gives back buffers that grew large; to be called when a reply was sent.
+    /// Releases large buffers. Call it after a reply was sent.
     pub fn release_large(&mut self) {
         for buffer in [&mut self.out, &mut self.packed] {
             if buffer.capacity() > RETAINED_BYTES {
@@ -279,7 +278,7 @@ impl ReplyWriter {
         }
     }
 
-    /// Gives back all memory, as for an idle connection.
+    /// Releases all memory, for an idle connection.
     pub fn release(&mut self) {
         self.out = Vec::new();
         self.packed = Vec::new();

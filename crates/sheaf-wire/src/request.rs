@@ -1,5 +1,5 @@
-//! Builds requests: what a client sends. For tests, measurements, and one
-//! server that asks another.
+//! Builds requests as a client sends them, for tests, benchmarks, and servers that call other
+//! servers.
 
 use sheaf_bson::RawDoc;
 
@@ -8,8 +8,8 @@ use crate::compression::{self, Compressor};
 use crate::header::{HEADER_BYTES, Header, op};
 use crate::message::Flags;
 
-/// An OP_MSG with this body and these document sequences. With
-/// [`Flags::CHECKSUM_PRESENT`] the checksum is appended.
+/// An OP_MSG with this body and these document sequences. Appends a checksum if
+/// [`Flags::CHECKSUM_PRESENT`] is set.
 pub fn op_msg(
     request_id: i32,
     flags: Flags,
@@ -47,7 +47,7 @@ pub fn op_msg(
     out
 }
 
-/// An OP_QUERY of one document, as old drivers begin a conversation.
+/// An OP_QUERY with one document, as sent by old drivers in the handshake.
 pub fn op_query(request_id: i32, namespace: &str, query: RawDoc<'_>) -> Vec<u8> {
     let mut out = vec![0; HEADER_BYTES];
     out.extend_from_slice(&0i32.to_le_bytes());
@@ -61,8 +61,8 @@ pub fn op_query(request_id: i32, namespace: &str, query: RawDoc<'_>) -> Vec<u8> 
     out
 }
 
-/// The message within an OP_COMPRESSED; as it is when that is no shorter,
-/// save for noop, which never is.
+/// Wraps a message in an OP_COMPRESSED. Returns it unchanged if that is not shorter, except with
+/// noop, which always wraps.
 pub fn compressed(compressor: Compressor, message: &[u8]) -> Vec<u8> {
     let Some(header) = Header::read(message) else {
         return message.to_vec();

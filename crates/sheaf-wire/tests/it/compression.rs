@@ -1,4 +1,4 @@
-//! Compressors: what goes in comes out, and never more than was announced.
+//! Compressors: a round trip restores the input, and the output never exceeds the declared length.
 
 use proptest::prelude::*;
 use sheaf_wire::compression::{compress, decompress, is_compressible};
@@ -18,7 +18,7 @@ proptest! {
                 let mut output = vec![0; input.len()];
                 decompress(compressor, &packed[3..], &mut output).unwrap();
                 prop_assert_eq!(&output, &input);
-                // Announced a byte less or more, it is refused.
+                // With a declared length one byte less or more, it is rejected.
                 let mut short = vec![0; input.len() - 1];
                 prop_assert!(decompress(compressor, &packed[3..], &mut short).is_err());
                 let mut long = vec![0; input.len() + 1];
@@ -41,7 +41,7 @@ proptest! {
                 packed[at] = *byte;
             }
             let mut output = vec![0; input.len()];
-            // Either is fine; neither panics nor writes past the end.
+            // Success and failure are both fine; neither may panic or write past the end.
             let _ = decompress(compressor, &packed, &mut output);
         }
     }

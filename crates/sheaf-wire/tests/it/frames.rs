@@ -1,4 +1,4 @@
-//! Cutting a stream into frames: partial, pipelined, refused.
+//! Splitting a stream into frames: partial, pipelined, rejected.
 
 use proptest::prelude::*;
 use sheaf_bson::doc;
@@ -26,7 +26,7 @@ fn header(message_length: i32, op_code: i32) -> [u8; HEADER_BYTES] {
     .to_bytes()
 }
 
-/// Takes out all frames that are whole.
+/// Removes and returns all complete frames.
 fn drain(buffer: &mut FrameBuffer) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while let Some(length) = buffer.next_frame().expect("no frame is refused") {
@@ -233,7 +233,7 @@ fn other_protocols_are_told_so() {
         };
         assert!(bytes.starts_with(b"HTTP/1.0 400"));
     }
-    // The beginning of a TLS handshake.
+    // The start of a TLS handshake.
     let hello = [
         0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0x5a, 0x11, 0x22, 0x33, 0x44,
     ];

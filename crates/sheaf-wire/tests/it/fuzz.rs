@@ -1,4 +1,4 @@
-//! The body of the frames' fuzz target, over changed examples.
+//! Runs the body of the `frames` fuzz target over mutated examples.
 
 use proptest::prelude::*;
 use sheaf_bson::doc;
@@ -6,7 +6,7 @@ use sheaf_testkit::fuzz::{Random, frames, mutate};
 use sheaf_wire::request::{compressed, op_msg, op_query};
 use sheaf_wire::{Compressor, Flags};
 
-/// One stream of every kind of message there is.
+/// One stream with every kind of message.
 fn seeds() -> Vec<Vec<u8>> {
     let body = doc! {"insert": "c", "$db": "test", "text": "seed ".repeat(20).as_str()};
     let document = doc! {"_id": 1, "a": [1, {"b": "x"}]};

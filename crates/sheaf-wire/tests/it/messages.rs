@@ -1,4 +1,4 @@
-//! From the bytes of a frame to a message, and what is wrong with others.
+//! Decoding frames into messages, and the errors of invalid frames.
 
 use sheaf_bson::{DocBuf, RawDoc, doc};
 use sheaf_wire::request::{compressed, op_msg, op_query};
@@ -19,7 +19,7 @@ fn refused(frame: &[u8]) -> Rejection {
     }
 }
 
-/// An OP_MSG of these flags and bytes behind them.
+/// An OP_MSG with these flags, followed by these bytes.
 fn raw(flags: u32, sections: &[u8]) -> Vec<u8> {
     let length = (HEADER_BYTES + 4 + sections.len()) as i32;
     let mut out = Vec::new();
@@ -323,7 +323,7 @@ fn a_compressed_message_is_the_message() {
         assert_eq!(message.body(), body.as_raw());
         assert_eq!(message.compressor(), Some(compressor));
         assert_eq!(message.request_id(), 7);
-        // The checksum is that of the message as it was before compression.
+        // The checksum covers the message before compression.
         assert!(message.checksum_present());
     }
 }
@@ -408,7 +408,7 @@ fn refused_compressed_messages() {
         );
         assert_eq!(rejection.skip, frame.len(), "{what}");
     }
-    // Only what was negotiated.
+    // Only negotiated compressors are accepted.
     let mut only_snappy = Decoder::new([Compressor::Snappy].into_iter().collect());
     let rejection = only_snappy.decode(&good).expect_err("zstd is not accepted");
     assert_eq!(rejection.error.code(), ErrorCode::PROTOCOL_ERROR);

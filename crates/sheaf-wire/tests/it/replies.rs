@@ -77,7 +77,7 @@ fn a_reply_to_a_compressed_request_is_compressed() {
         assert_eq!(message.compressor(), Some(compressor));
         assert_eq!(message.body(), ok_body().as_raw());
 
-        // A handshake's is not, nor one too short to gain by it.
+        // A handshake reply is not compressed, nor one too short to benefit.
         let hello = op_msg(
             7,
             Flags::default(),
@@ -155,7 +155,7 @@ fn an_error_replaces_what_was_begun() {
     };
     for half_done in [
         (|reply: &mut ReplyWriter| ok(reply)) as fn(&mut ReplyWriter),
-        // A body begun and given up, its buffer with it.
+        // The body is started and dropped, and its buffer with it.
         |reply| drop(reply.take_body()),
     ] {
         let bytes = reply_to(&request(0), |reply| {

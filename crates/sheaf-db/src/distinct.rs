@@ -2,8 +2,9 @@
 //!
 //! From the keys of an index that begins with the path, one seek a value,
 //! where there is such an index; from the documents elsewhere. An array
-//! counts by its elements, a missing field not at all. Of values that are equal
-//! by a collation the first one met is given.
+//! counts by its elements, a missing field not at all. Values are returned in
+//! their BSON order, text by the query's collation, whatever the plan was. Of
+//! values that compare equal the first one met is returned.
 //!
 //! ```text
 //!   index a_1    null   1   "x"          keys of {}, {a: null} and {a: [null]} are alike,
@@ -11,7 +12,7 @@
 //!                  └─> is there a document that holds one? ── a query of its own
 //! ```
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -28,14 +29,17 @@ use crate::exec::key_document::values_of;
 use crate::exec::{Member, PlanExecutor, WorkCounts};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
+use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 
-/// The reply must fit a document.
-const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024 - 16 * 1024;
+/// Bytes of the array of values, which must fit the reply. The array of one value taken from a
+/// document is at most one byte longer than that document, and any document that a find returns must
+/// also be returned by distinct.
+const VALUES_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16;
 
 /// What distinct found, and what it read for it.
 #[derive(Debug, Default)]
 pub struct Distinct {
-    /// The values, each once, in the order met.
+    /// The values, each once, in BSON order.
     pub values: ArrayBuf,
     /// What was read.
     pub counts: WorkCounts,
@@ -66,7 +70,6 @@ pub fn distinct(
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(error) => return Err(error),
         }
-        // At once, so that values come in the order of the keys.
         if let Some(doubtful) = values.doubtful.take() {
             let counts = add_if_held(view, op, key, &query, options, doubtful, &mut values)?;
             looked.keys_examined += counts.keys_examined;
@@ -75,7 +78,7 @@ pub fn distinct(
     }
     let counts = executor.counts();
     Ok(Distinct {
-        values: values.list.finish(),
+        values: values.sorted(),
         counts: WorkCounts {
             keys_examined: counts.keys_examined + looked.keys_examined,
             docs_examined: counts.docs_examined + looked.docs_examined,
@@ -122,7 +125,7 @@ fn add_if_held(
     Ok(executor.counts())
 }
 
-/// The distinct values of a path among documents: an array counts by its elements.
+/// The distinct values of a path among documents, in BSON order: an array counts by its elements.
 /// Errors: they are too large for a reply.
 pub fn values_of_documents<'d>(
     docs: impl IntoIterator<Item = RawDoc<'d>>,
@@ -138,7 +141,7 @@ pub fn values_of_documents<'d>(
             return Err(error);
         }
     }
-    Ok(values.list.finish())
+    Ok(values.sorted())
 }
 
 /// The plan: DISTINCT_SCAN where an index allows it, the query's own elsewhere.
@@ -166,8 +169,10 @@ pub fn start(
 
 #[derive(Default)]
 struct Values {
-    seen: HashSet<Box<[u8]>>,
+    /// Positions in `list` by the values' KeyStrings, which compare as the values do.
+    found: HashMap<Box<[u8]>, usize>,
     key: KeyStringBuilder,
+    /// The values in the order met.
     list: ArrayBuilder,
     /// The value of an index key that stands for documents without the value as well.
     doubtful: Option<Value>,
@@ -183,10 +188,11 @@ impl Values {
     fn add(&mut self, value: RawValue<'_>) -> ControlFlow<Error> {
         self.key.reset();
         self.key.append_with(value, self.collator.as_deref());
-        if self.seen.contains(self.key.as_bytes()) {
+        if self.found.contains_key(self.key.as_bytes()) {
             return ControlFlow::Continue(());
         }
-        self.seen.insert(self.key.as_bytes().into());
+        self.found
+            .insert(self.key.as_bytes().into(), self.found.len());
         self.list.push(value);
         if self.list.current_len() > VALUES_BYTES_MAX {
             return ControlFlow::Break(Error::new(
@@ -195,6 +201,19 @@ impl Values {
             ));
         }
         ControlFlow::Continue(())
+    }
+
+    /// The values in BSON order.
+    fn sorted(self) -> ArrayBuf {
+        let met = self.list.finish();
+        let met: Vec<RawValue<'_>> = met.as_raw().iter().collect();
+        let mut found: Vec<_> = self.found.into_iter().collect();
+        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let mut sorted = ArrayBuilder::new();
+        for (_, position) in found {
+            sorted.push(met[position]);
+        }
+        sorted.finish()
     }
 }
 

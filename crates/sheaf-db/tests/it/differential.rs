@@ -496,13 +496,12 @@ fn check_values(
     distinct: impl FnOnce(&ReadView) -> Result<Distinct, Error>,
 ) -> Checked {
     let found = distinct(&view(t)).map_err(|e| e.to_string())?;
-    let mut got: Vec<Value> = found
+    let got: Vec<Value> = found
         .values
         .as_raw()
         .iter()
         .map(RawValue::to_value)
         .collect();
-    got.sort_by(|a, b| model::compare(a.as_raw(), b.as_raw()));
     let matching = model::matching(docs, filter.as_raw());
     let wanted = model::distinct(matching.into_iter().map(DocBuf::as_raw), path);
     let same = got.len() == wanted.len()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuilder, Error, RawElement};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
@@ -20,7 +20,12 @@ pub fn parse<'a>(
         match element.key() {
             "key" => {
                 let name = fields::string(NAME, &element)?;
-                let path = FieldPath::parse(name)
+                if name.contains('\0') {
+                    let why = "Key field cannot contain an embedded null byte";
+                    return Err(Error::new(ErrorCode(31032), why));
+                }
+                // Fields may have empty names: "x." is the field "" of x.
+                let path = FieldPath::parse_lenient(name)
                     .map_err(|e| Error::bad_value(format!("distinct.key: {e}")))?;
                 key = Some(path);
             }

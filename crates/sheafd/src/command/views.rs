@@ -120,6 +120,10 @@ pub fn distinct_stages(key: &str, spec: &FindSpec<'_>) -> ArrayBuf {
         stages.add("$match", filter);
     }
     let top = key.split('.').next().unwrap_or(key);
+    // No projection names such a field.
+    if top.is_empty() || top.starts_with('$') {
+        return stages.0.finish();
+    }
     let mut projection: DocBuf = doc! {top: 1};
     if top != "_id" {
         projection = doc! {"_id": 0, top: 1};

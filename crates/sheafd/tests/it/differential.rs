@@ -213,8 +213,7 @@ impl Session<'_> {
         });
         let values = reply.get("values").and_then(|v| v.as_array());
         let values = values.ok_or_else(|| format!("{reply:?}"))?;
-        let mut got: Vec<Value> = values.iter().map(RawValue::to_value).collect();
-        got.sort_by(|a, b| compare_values(a.as_raw(), b.as_raw()));
+        let got: Vec<Value> = values.iter().map(RawValue::to_value).collect();
         let matching = model::matching(&self.docs, filter.as_raw());
         let wanted = model::distinct(matching.into_iter().map(DocBuf::as_raw), path);
         let same = compare_values(

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use sheaf_server::host::set_up_heap;
 use sheafd::config::{self, Request, Settings};
 use sheafd::process::daemon::{Forked, Readiness, fork};
-use sheafd::process::{
-    Exit, keep_files_private, outlive_file_size_limit, set_up_heap, stop_holder,
-};
-use sheafd::{open, startup};
+use sheafd::process::{Exit, keep_files_private, outlive_file_size_limit, stop_holder};
+use sheafd::startup;
 
 /// How long `--shutdown` waits for the server to end.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(300);
@@ -37,7 +36,7 @@ fn run(settings: Settings, readiness: Readiness) -> Exit {
     // SAFETY: no thread has been started.
     unsafe { set_up_heap() };
     outlive_file_size_limit();
-    startup::run(settings, readiness, &open::open)
+    startup::run(settings, readiness)
 }
 
 fn run_in_background(settings: Settings) -> ExitCode {
@@ -62,7 +61,7 @@ fn run_in_background(settings: Settings) -> ExitCode {
 }
 
 fn shutdown(settings: &Settings) -> Exit {
-    match stop_holder(&settings.storage.db_path, SHUTDOWN_LIMIT) {
+    match stop_holder(&settings.server.storage.db_path, SHUTDOWN_LIMIT) {
         Ok(pid) => {
             println!("process {pid} has stopped");
             Exit::Clean

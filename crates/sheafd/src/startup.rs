@@ -12,15 +12,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::{DocBuilder, Error};
+use sheaf_server::engine;
+use sheaf_server::host::host_name;
+use sheaf_server::log::{self, Component, Log, Severity};
+use sheaf_server::traffic::Traffic;
 
 use crate::config::{Net, Settings};
-use crate::log::{self, Component, Log, Severity};
 use crate::net::{
     BindError, Connections, Endpoint, Listener, NetOptions, Server, Service, all_addresses,
     resolve, unix_socket_path,
 };
 use crate::process::daemon::Readiness;
 use crate::process::{self, Exit, LockFile, PidFile, Reason, Shutdown};
+use crate::service::CommandService;
 
 /// How long operations under way may go on after the signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -28,25 +32,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long the end waits for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_secs(2);
 
-/// What the service is made from.
-#[derive(Clone)]
-pub struct Startup {
-    /// The options in effect.
-    pub settings: Arc<Settings>,
-    /// The log.
-    pub log: Arc<Log>,
-    /// The open connections, for `serverStatus` and `currentOp`.
-    pub connections: Arc<Connections>,
-    /// To stop the server (`shutdown`).
-    pub shutdown: Shutdown,
-}
-
-/// Opens the database in the locked data folder and makes the service that
-/// answers requests.
-pub type Open = dyn Fn(&Startup) -> Result<Arc<dyn Service>, Error>;
-
 /// Runs the server until it is asked to stop.
-pub fn run(settings: Settings, readiness: Readiness, open: &Open) -> Exit {
+pub fn run(settings: Settings, readiness: Readiness) -> Exit {
     log::set_context("main");
     let log = match Log::open(settings.log.options.clone()) {
         Ok(log) => log,
@@ -59,7 +46,7 @@ pub fn run(settings: Settings, readiness: Readiness, open: &Open) -> Exit {
         log.set_verbosity(*component, *level);
     }
     log_panics(&log);
-    let exit = start_and_wait(Arc::new(settings), &log, readiness, open);
+    let exit = start_and_wait(&settings, &log, readiness);
     log.info(Component::Control, 23138, "Shutting down", |attr| {
         attr.append("exitCode", i32::from(exit.code()));
     });
@@ -67,29 +54,24 @@ pub fn run(settings: Settings, readiness: Readiness, open: &Open) -> Exit {
     exit
 }
 
-fn start_and_wait(
-    settings: Arc<Settings>,
-    log: &Arc<Log>,
-    readiness: Readiness,
-    open: &Open,
-) -> Exit {
-    log_start(&settings, log);
+fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> Exit {
+    log_start(settings, log);
     let shutdown = Shutdown::new();
     if let Err(e) = process::listen(shutdown.clone(), Arc::clone(log)) {
         return fatal(log, Exit::Uncaught, &e.to_string());
     }
     log::set_context("initandlisten");
-    warn(&settings, log);
-    let folder = &settings.storage.db_path;
-    let lock = process::prepare_folder(folder, settings.storage.db_path_given)
+    warn(settings, log);
+    let folder = &settings.server.storage.db_path;
+    let lock = process::prepare_folder(folder, settings.server.storage.db_path_given)
         .and_then(|()| LockFile::acquire(folder));
     let lock = match lock {
         Ok(lock) => lock,
         Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
     };
 
-    if let Some(maintenance) = settings.storage.maintenance {
-        return match crate::engine::maintain(&settings, log, maintenance) {
+    if let Some(maintenance) = settings.server.storage.maintenance {
+        return match engine::maintain(&settings.server, log, maintenance) {
             Ok(true) => Exit::Clean,
             Ok(false) => fatal(
                 log,
@@ -100,19 +82,19 @@ fn start_and_wait(
         };
     }
 
-    let connections = Connections::new(connections_max(&settings, log));
-    let startup = Startup {
-        settings: Arc::clone(&settings),
-        log: Arc::clone(log),
-        connections: Arc::clone(&connections),
-        shutdown: shutdown.clone(),
-    };
-    let service = match open(&startup) {
-        Ok(service) => service,
+    let connections = Connections::new(connections_max(settings, log));
+    let service = match open(settings, log, &shutdown, &connections) {
+        Ok(service) => Arc::new(service),
         Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
     };
 
-    let exit = serve(&startup, Arc::clone(&service), readiness);
+    let running = Running {
+        settings,
+        log,
+        connections,
+        shutdown,
+    };
+    let exit = running.serve(Arc::clone(&service) as Arc<dyn Service>, readiness);
     let at_rest = service.close();
     drop(lock);
     match exit {
@@ -121,71 +103,108 @@ fn start_and_wait(
     }
 }
 
-/// Listens, waits for the wish to stop, and ends all connections.
-fn serve(startup: &Startup, service: Arc<dyn Service>, readiness: Readiness) -> Exit {
-    let Startup { settings, log, .. } = startup;
-    let listeners = match bind(&settings.net) {
-        Ok(listeners) => listeners,
-        Err(e) => return fatal(log, Exit::NetError, &e.to_string()),
-    };
-    let pid_file = match settings.pid_file.as_deref().map(PidFile::write).transpose() {
-        Ok(pid_file) => pid_file,
-        Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
-    };
-    let port = listeners.iter().find_map(Listener::port);
-    for listener in &listeners {
-        log.info(Component::Network, 23015, "Listening on", |attr| {
-            attr.append("address", listener.endpoint().to_string().as_str());
-        });
-    }
-    let options = NetOptions {
-        compressors: settings.net.compressors,
-        quiet: settings.log.quiet,
-        send_limit: None,
-    };
-    let connections = Arc::clone(&startup.connections);
-    let server = match Server::start(listeners, service, connections, options, Arc::clone(log)) {
-        Ok(server) => server,
-        Err(e) => return fatal(log, Exit::NetError, &e.to_string()),
-    };
-    log.info(
-        Component::Network,
-        23016,
-        "Waiting for connections",
-        |attr| {
-            attr.append("port", i32::from(port.unwrap_or(settings.net.port)));
-            attr.append("ssl", "off");
-        },
-    );
-    // Whoever waits may look into the log at once.
-    log.flush(LOG_FLUSH);
-    if let Err(e) = readiness.ready() {
-        log.warning(
-            Component::Control,
-            9_000_020,
-            "Cannot tell the caller that the server is ready",
+/// Opens the database in the locked data folder and makes the service that answers requests.
+///
+/// Errors: the data folder cannot be opened, an option is not possible.
+fn open(
+    settings: &Settings,
+    log: &Arc<Log>,
+    shutdown: &Shutdown,
+    connections: &Arc<Connections>,
+) -> Result<CommandService, Error> {
+    let settings = Arc::new(settings.server.clone());
+    let db = sheaf_server::open::open(&settings, log)?;
+    let server = sheaf_server::Server::new(
+        db,
+        settings,
+        Arc::clone(log),
+        Arc::new(shutdown.clone()),
+        Arc::clone(connections) as Arc<dyn Traffic>,
+    )?;
+    sheaf_server::jobs::start(&server)?;
+    Ok(CommandService(server))
+}
+
+/// A server that is about to listen.
+struct Running<'s> {
+    settings: &'s Settings,
+    log: &'s Arc<Log>,
+    connections: Arc<Connections>,
+    shutdown: Shutdown,
+}
+
+impl Running<'_> {
+    /// Listens, waits for the request to stop, and ends all connections.
+    fn serve(self, service: Arc<dyn Service>, readiness: Readiness) -> Exit {
+        let Running {
+            settings,
+            log,
+            connections,
+            shutdown,
+        } = self;
+        let listeners = match bind(&settings.net) {
+            Ok(listeners) => listeners,
+            Err(e) => return fatal(log, Exit::NetError, &e.to_string()),
+        };
+        let pid_file = match settings.pid_file.as_deref().map(PidFile::write).transpose() {
+            Ok(pid_file) => pid_file,
+            Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
+        };
+        let port = listeners.iter().find_map(Listener::port);
+        for listener in &listeners {
+            log.info(Component::Network, 23015, "Listening on", |attr| {
+                attr.append("address", listener.endpoint().to_string().as_str());
+            });
+        }
+        let options = NetOptions {
+            compressors: settings.net.compressors,
+            quiet: settings.log.quiet,
+            send_limit: None,
+        };
+        let server = match Server::start(listeners, service, connections, options, Arc::clone(log))
+        {
+            Ok(server) => server,
+            Err(e) => return fatal(log, Exit::NetError, &e.to_string()),
+        };
+        log.info(
+            Component::Network,
+            23016,
+            "Waiting for connections",
             |attr| {
-                attr.append("error", e.to_string().as_str());
+                attr.append("port", i32::from(port.unwrap_or(settings.net.port)));
+                attr.append("ssl", "off");
             },
         );
-    }
+        // Whoever waits may look into the log at once.
+        log.flush(LOG_FLUSH);
+        if let Err(e) = readiness.ready() {
+            log.warning(
+                Component::Control,
+                9_000_020,
+                "Cannot tell the caller that the server is ready",
+                |attr| {
+                    attr.append("error", e.to_string().as_str());
+                },
+            );
+        }
 
-    let reason = startup.shutdown.wait();
-    log::set_context("shutdown");
-    log.info(
-        Component::Control,
-        23381,
-        "Will stop after the operations under way",
-        |attr| {
-            match reason {
-                Reason::Signal(signal) => attr.append("signal", signal),
-                Reason::Command => attr.append("command", "shutdown"),
-            };
-        },
-    );
-    server.stop(GRACE);
-    drop(pid_file);
-    Exit::Clean
+        let reason = shutdown.wait();
+        log::set_context("shutdown");
+        log.info(
+            Component::Control,
+            23381,
+            "Will stop after the operations under way",
+            |attr| {
+                match reason {
+                    Reason::Signal(signal) => attr.append("signal", signal),
+                    Reason::Command => attr.append("command", "shutdown"),
+                };
+            },
+        );
+        server.stop(GRACE);
+        drop(pid_file);
+        Exit::Clean
+    }
 }
 
 /// Listens at all the places the settings name. One port for all: with port 0
@@ -253,7 +272,7 @@ fn log_start(settings: &Settings, log: &Log) {
         attr.append("port", i32::from(settings.net.port));
         attr.append(
             "dbPath",
-            settings.storage.db_path.to_string_lossy().as_ref(),
+            settings.server.storage.db_path.to_string_lossy().as_ref(),
         );
         attr.append("architecture", "64-bit");
         attr.append("host", host_name().as_str());
@@ -272,7 +291,7 @@ fn log_start(settings: &Settings, log: &Log) {
         21951,
         "Options set by command line",
         |attr| {
-            attr.append_bson("options", &settings.parsed);
+            attr.append_bson("options", &settings.server.parsed);
         },
     );
 }
@@ -304,18 +323,6 @@ fn warn(settings: &Settings, log: &Log) {
                 attr.append("bindIp", entry.as_str());
             },
         );
-    }
-}
-
-/// The name of this machine.
-pub fn host_name() -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: the buffer and its length are valid for the call.
-    let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0;
-    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-    match failed {
-        true => "localhost".to_string(),
-        false => String::from_utf8_lossy(&name[..end]).into_owned(),
     }
 }
 

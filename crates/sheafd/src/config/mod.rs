@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-pub use settings::{LogSettings, Maintenance, Net, Profiling, Settings, Storage, UnixSocket};
+pub use settings::{LogSettings, Net, Settings, UnixSocket};
 
 use options::{Opt, Value};
 

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sheaf_bson::DocBuf;
+use sheaf_server::log::{Component, Destination, LogOptions, Rotation};
+use sheaf_server::settings::{Maintenance, Profiling, Storage};
 use sheaf_wire::{Compressor, CompressorSet};
 
 use super::options::Value;
 use super::{ConfigError, Given, parsed};
-use crate::log::{Component, Destination, LogOptions, Rotation};
 
 /// The port of MongoDB.
 const DEFAULT_PORT: u16 = 27017;
@@ -24,28 +24,14 @@ const DEFAULT_DB_PATH: &str = "data";
 pub struct Settings {
     /// Addresses and connections.
     pub net: Net,
-    /// Where and how data is kept.
-    pub storage: Storage,
+    /// What the commands and the database know of it.
+    pub server: sheaf_server::Settings,
     /// Where and how much is logged.
     pub log: LogSettings,
     /// Runs in the background.
     pub fork: bool,
     /// The file that gets the process id.
     pub pid_file: Option<PathBuf>,
-    /// The profiler's state at start.
-    pub profiling: Profiling,
-    /// Refuse queries that would scan a whole collection.
-    pub no_table_scan: bool,
-    /// `--replSet`.
-    pub replica_set: Option<String>,
-    /// `--oplogSize`, in bytes.
-    pub oplog_bytes: Option<u64>,
-    /// `--setParameter`, in the order given; names and values unchecked.
-    pub parameters: Vec<(String, String)>,
-    /// The command line, the program's name first.
-    pub arguments: Vec<String>,
-    /// What was given, as `getCmdLineOpts.parsed` shows it.
-    pub parsed: DocBuf,
 }
 
 /// Addresses and connections.
@@ -74,34 +60,6 @@ pub struct UnixSocket {
     pub prefix: PathBuf,
 }
 
-/// Where and how data is kept.
-#[derive(Clone, Debug)]
-pub struct Storage {
-    /// The data folder.
-    pub db_path: PathBuf,
-    /// The folder was named; otherwise it is the default and may be created.
-    pub db_path_given: bool,
-    /// The engine's name; `None` for the default.
-    pub engine: Option<String>,
-    /// Bytes of memory for cached data; `None` for the default.
-    pub cache_bytes: Option<u64>,
-    /// Milliseconds between two flushes of the log.
-    pub journal_commit_interval_ms: u64,
-    /// Seconds between two checkpoints; 0 for none.
-    pub sync_period_secs: f64,
-    /// What to do with the data files instead of serving.
-    pub maintenance: Option<Maintenance>,
-}
-
-/// Work on the data files of a server that does not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maintenance {
-    /// Say what is damaged.
-    Verify,
-    /// Save what can be read into new files.
-    Repair,
-}
-
 /// Where and how much is logged.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
@@ -111,19 +69,6 @@ pub struct LogSettings {
     pub components: Vec<(Component, i8)>,
     /// Connections that come and go are not logged.
     pub quiet: bool,
-}
-
-/// The profiler's state at start.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Profiling {
-    /// 0 off, 1 slow operations, 2 all.
-    pub level: u8,
-    /// Milliseconds from which an operation is slow.
-    pub slow_ms: i64,
-    /// Share of slow operations that is logged, 0 to 1.
-    pub sample_rate: f64,
-    /// A query in JSON: what matches it is logged and profiled, in place of what is slow.
-    pub filter: Option<String>,
 }
 
 /// The options that were given, looked up by target.
@@ -179,36 +124,46 @@ pub(super) fn assemble(
     arguments: &[String],
 ) -> Result<Settings, ConfigError> {
     let options = Lookup(given);
+    let net = net(&options)?;
     let settings = Settings {
-        net: net(&options)?,
-        storage: storage(&options),
+        server: sheaf_server::Settings {
+            storage: storage(&options),
+            profiling: profiling(&options),
+            no_table_scan: options.switch("notablescan").unwrap_or(false),
+            replica_set: options.text("replication.replSetName").map(str::to_owned),
+            oplog_bytes: options
+                .integer("replication.oplogSizeMB")
+                .and_then(|mb| u64::try_from(mb).ok())
+                .map(|mb| mb << 20),
+            parameters: parameters(given),
+            port: net.port,
+            bind: net.bind.clone(),
+            compressors: net.compressors,
+            arguments: arguments.to_vec(),
+            parsed: parsed::document(given, config.as_deref()),
+        },
+        net,
         log: log(given, &options)?,
         fork: options.switch("processManagement.fork").unwrap_or(false),
         pid_file: options
             .text("processManagement.pidFilePath")
             .map(PathBuf::from),
-        profiling: profiling(&options),
-        no_table_scan: options.switch("notablescan").unwrap_or(false),
-        replica_set: options.text("replication.replSetName").map(str::to_owned),
-        oplog_bytes: options
-            .integer("replication.oplogSizeMB")
-            .and_then(|mb| u64::try_from(mb).ok())
-            .map(|mb| mb << 20),
-        parameters: given
-            .iter()
-            .filter(|g| g.option.key == "setParameter")
-            .filter_map(|g| match &g.value {
-                Value::Text(text) => Some((g.name.clone(), text.clone())),
-                _ => None,
-            })
-            .collect(),
-        arguments: arguments.to_vec(),
-        parsed: parsed::document(given, config.as_deref()),
     };
     if settings.fork && settings.log.options.destination == Destination::Stdout {
         return Err(ConfigError::new("--fork needs --logpath"));
     }
     Ok(settings)
+}
+
+fn parameters(given: &[Given]) -> Vec<(String, String)> {
+    given
+        .iter()
+        .filter(|g| g.option.key == "setParameter")
+        .filter_map(|g| match &g.value {
+            Value::Text(text) => Some((g.name.clone(), text.clone())),
+            _ => None,
+        })
+        .collect()
 }
 
 fn net(options: &Lookup<'_>) -> Result<Net, ConfigError> {

@@ -6,7 +6,7 @@ use sheaf_bson::json;
 
 use super::options::{self, OPTIONS, Standing};
 use super::{ConfigError, Request, Settings, read_with};
-use crate::log::{Component, Destination, Rotation};
+use sheaf_server::log::{Component, Destination, Rotation};
 
 /// Reads a command line, with this text as the configuration file `conf`.
 fn read(line: &[&str], file: &str) -> Result<Request, ConfigError> {
@@ -42,7 +42,7 @@ fn refused(line: &[&str], file: &str) -> String {
 }
 
 fn parsed(settings: &Settings) -> String {
-    json::to_relaxed(settings.parsed.as_raw())
+    json::to_relaxed(settings.server.parsed.as_raw())
 }
 
 #[test]
@@ -53,17 +53,17 @@ fn defaults() {
     assert_eq!(s.net.unix_socket.unwrap().prefix, PathBuf::from("/tmp"));
     assert_eq!(s.net.unix_permissions, 0o700);
     assert_eq!(s.net.connections_max, 65_536);
-    assert!(!s.net.ipv6 && !s.fork && !s.no_table_scan && !s.log.quiet);
+    assert!(!s.net.ipv6 && !s.fork && !s.server.no_table_scan && !s.log.quiet);
     let names: Vec<_> = s.net.compressors.iter().map(|c| c.name()).collect();
     assert_eq!(names, ["snappy", "zstd", "zlib"]);
-    assert_eq!(s.storage.db_path, PathBuf::from("data"));
-    assert!(!s.storage.db_path_given);
-    assert_eq!(s.storage.journal_commit_interval_ms, 100);
-    assert_eq!(s.storage.sync_period_secs, 60.0);
-    assert_eq!(s.profiling.slow_ms, 100);
-    assert_eq!(s.profiling.sample_rate, 1.0);
+    assert_eq!(s.server.storage.db_path, PathBuf::from("data"));
+    assert!(!s.server.storage.db_path_given);
+    assert_eq!(s.server.storage.journal_commit_interval_ms, 100);
+    assert_eq!(s.server.storage.sync_period_secs, 60.0);
+    assert_eq!(s.server.profiling.slow_ms, 100);
+    assert_eq!(s.server.profiling.sample_rate, 1.0);
     assert_eq!(s.log.options.destination, Destination::Stdout);
-    assert_eq!(s.arguments, ["sheafd"]);
+    assert_eq!(s.server.arguments, ["sheafd"]);
 }
 
 #[test]
@@ -161,12 +161,12 @@ setParameter:
         assert_eq!(names, ["zlib", "snappy"]);
         assert_eq!(s.net.unix_socket.unwrap().prefix, PathBuf::from("/run/x"));
         assert_eq!(s.net.unix_permissions, 0o777);
-        assert_eq!(s.storage.db_path, PathBuf::from("/d"));
-        assert!(s.storage.db_path_given);
-        assert_eq!(s.storage.engine.as_deref(), Some("inMemory"));
-        assert_eq!(s.storage.cache_bytes, Some(1 << 29));
-        assert_eq!(s.storage.journal_commit_interval_ms, 30);
-        assert_eq!(s.storage.sync_period_secs, 10.0);
+        assert_eq!(s.server.storage.db_path, PathBuf::from("/d"));
+        assert!(s.server.storage.db_path_given);
+        assert_eq!(s.server.storage.engine.as_deref(), Some("inMemory"));
+        assert_eq!(s.server.storage.cache_bytes, Some(1 << 29));
+        assert_eq!(s.server.storage.journal_commit_interval_ms, 30);
+        assert_eq!(s.server.storage.sync_period_secs, 10.0);
         let destination = Destination::File {
             path: "/l".into(),
             append: true,
@@ -176,11 +176,11 @@ setParameter:
         assert_eq!(s.log.options.verbosity, 2);
         assert!(s.log.options.utc && s.log.quiet && s.fork);
         assert_eq!(s.pid_file, Some("/p".into()));
-        assert_eq!(s.profiling.level, 1);
-        assert_eq!(s.profiling.slow_ms, -1);
-        assert_eq!(s.profiling.sample_rate, 0.25);
+        assert_eq!(s.server.profiling.level, 1);
+        assert_eq!(s.server.profiling.slow_ms, -1);
+        assert_eq!(s.server.profiling.sample_rate, 0.25);
         let parameters = [("a", "1"), ("b", "x=y")].map(|(n, v)| (n.into(), v.into()));
-        assert_eq!(s.parameters, parameters);
+        assert_eq!(s.server.parameters, parameters);
     }
 }
 
@@ -195,9 +195,9 @@ setParameter: {a: file, b: file}
     let s = settings(&line, file);
     assert_eq!(s.net.port, 2);
     assert!(s.net.ipv6);
-    assert_eq!(s.storage.db_path, PathBuf::from("/file"));
+    assert_eq!(s.server.storage.db_path, PathBuf::from("/file"));
     let expected = [("b", "file"), ("a", "line")].map(|(n, v)| (n.into(), v.into()));
-    assert_eq!(s.parameters, expected);
+    assert_eq!(s.server.parameters, expected);
 
     // Also where the flag and the key have different names.
     let file = "net: {unixDomainSocket: {enabled: true}}";

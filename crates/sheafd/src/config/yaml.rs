@@ -7,7 +7,7 @@ use saphyr_parser::{Event, Parser, StrInput};
 
 use super::options::{self, Kind};
 use super::{ConfigError, Given, Origin};
-use crate::log::Component;
+use sheaf_server::log::Component;
 
 /// More levels than any option's key has.
 const DEPTH_MAX: usize = 10;

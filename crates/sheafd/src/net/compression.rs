@@ -6,28 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sheaf_server::traffic::CompressionStats;
 use sheaf_wire::Compressor;
-
-/// Bytes of messages into and out of one compressor, with their headers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CompressorStats {
-    /// Replies before they were packed, and after.
-    pub compressed: Flow,
-    /// Requests before they were unpacked, and after.
-    pub decompressed: Flow,
-}
-
-/// Bytes in and bytes out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
-    /// What went in.
-    pub bytes_in: u64,
-    /// What came out.
-    pub bytes_out: u64,
-}
-
-/// One for each of [`Compressor::NEGOTIABLE`], in that order.
-pub type CompressionStats = [CompressorStats; Compressor::NEGOTIABLE.len()];
 
 /// The counters of one connection. Written by its thread alone.
 #[derive(Default)]

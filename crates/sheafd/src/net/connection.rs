@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use sheaf_server::log::{Component, Log};
 use sheaf_wire::{Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
-
-use crate::log::{Component, Log};
 
 use super::link::{Link, poll};
 use super::server::{NetOptions, SEND_LIMIT_DEFAULT};

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use sheaf_server::traffic::{ConnectionStats, NetworkStats, Traffic};
 
 use super::Link;
-use super::compression::CompressionStats;
 use super::link::Counters;
 
 /// The server's open connections.
@@ -33,41 +33,11 @@ struct Open {
     stopping: bool,
 }
 
-/// `serverStatus.connections`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionStats {
-    /// Open now.
-    pub current: u64,
-    /// How many more are allowed.
-    pub available: u64,
-    /// Accepted since the start.
-    pub total_created: u64,
-    /// Refused since the start, because there were too many.
-    pub rejected: u64,
-    /// Open and handling a request now.
-    pub active: u64,
-}
-
-/// `serverStatus.network`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NetworkStats {
-    /// Bytes received, as they came over the line.
-    pub bytes_in: u64,
-    /// Bytes sent.
-    pub bytes_out: u64,
-    /// Requests read, also those that were refused.
-    pub requests: u64,
-    /// By compressor.
-    pub compression: CompressionStats,
-}
-
-impl NetworkStats {
-    fn add(&mut self, counters: &Counters) {
-        self.bytes_in += counters.bytes_in.load(Ordering::Relaxed);
-        self.bytes_out += counters.bytes_out.load(Ordering::Relaxed);
-        self.requests += counters.requests.load(Ordering::Relaxed);
-        counters.compression.add_to(&mut self.compression);
-    }
+fn add(sum: &mut NetworkStats, counters: &Counters) {
+    sum.bytes_in += counters.bytes_in.load(Ordering::Relaxed);
+    sum.bytes_out += counters.bytes_out.load(Ordering::Relaxed);
+    sum.requests += counters.requests.load(Ordering::Relaxed);
+    counters.compression.add_to(&mut sum.compression);
 }
 
 impl Connections {
@@ -105,7 +75,7 @@ impl Connections {
         let open = self.open.lock();
         let mut sum = open.past;
         for link in open.links.values() {
-            sum.add(&link.counters);
+            add(&mut sum, &link.counters);
         }
         sum
     }
@@ -143,7 +113,7 @@ impl Connections {
     pub(super) fn remove(&self, link: &Link) -> usize {
         let mut open = self.open.lock();
         if open.links.remove(&link.id()).is_some() {
-            open.past.add(&link.counters);
+            add(&mut open.past, &link.counters);
         }
         let left = open.links.len();
         drop(open);
@@ -177,5 +147,15 @@ impl Connections {
             }
         }
         true
+    }
+}
+
+impl Traffic for Connections {
+    fn connections(&self) -> ConnectionStats {
+        self.stats()
+    }
+
+    fn network(&self) -> NetworkStats {
+        Connections::network(self)
     }
 }

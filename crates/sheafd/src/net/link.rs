@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use sheaf_server::client::{Client, ClientState};
 use socket2::Socket;
 
 use super::compression::CompressionCounters;
@@ -33,17 +34,6 @@ impl fmt::Display for Peer {
             Peer::Unix(_) => f.write_str("anonymous unix socket"),
         }
     }
-}
-
-/// Whether anybody still waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkState {
-    /// The client is there, as far as the kernel knows.
-    Open,
-    /// The client has closed its end or broken off.
-    Gone,
-    /// The server is stopping, or this connection was closed from our side.
-    Stopping,
 }
 
 /// A connection, shared between its thread and those who look at it.
@@ -115,26 +105,26 @@ impl Link {
     /// for milliseconds between two looks, not for each document.
     ///
     /// A client that only closed its sending side counts as gone.
-    pub fn state(&self) -> LinkState {
+    pub fn state(&self) -> ClientState {
         self.wait(Duration::ZERO)
     }
 
     /// Waits until the client goes away, the server stops, or the time is over
-    /// (then the state is `Open`).
-    pub fn wait(&self, limit: Duration) -> LinkState {
+    /// (then the state is `Connected`).
+    pub fn wait(&self, limit: Duration) -> ClientState {
         let end = Instant::now().checked_add(limit);
         loop {
             if self.closed.load(Ordering::Acquire) {
-                return LinkState::Stopping;
+                return ClientState::Stopping;
             }
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
             match poll(&self.socket, libc::POLLRDHUP, Some(left)) {
-                Ok(true) if self.closed.load(Ordering::Acquire) => return LinkState::Stopping,
-                Ok(true) => return LinkState::Gone,
-                Ok(false) if left.is_zero() => return LinkState::Open,
+                Ok(true) if self.closed.load(Ordering::Acquire) => return ClientState::Stopping,
+                Ok(true) => return ClientState::Gone,
+                Ok(false) if left.is_zero() => return ClientState::Connected,
                 Ok(false) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return LinkState::Gone,
+                Err(_) => return ClientState::Gone,
             }
         }
     }
@@ -156,6 +146,24 @@ impl Link {
     /// True once it was closed from our side.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Client for Link {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn remote(&self) -> String {
+        self.peer.to_string()
+    }
+
+    fn local_port(&self) -> Option<u16> {
+        self.local.map(|address| address.port())
+    }
+
+    fn wait_until_gone(&self, limit: Duration) -> ClientState {
+        self.wait(limit)
     }
 }
 

@@ -25,9 +25,8 @@ mod server;
 mod service;
 mod stack;
 
-pub use compression::{CompressionStats, CompressorStats, Flow};
-pub use connections::{ConnectionStats, Connections, NetworkStats};
-pub use link::{Link, LinkState, Peer};
+pub use connections::Connections;
+pub use link::{Link, Peer};
 pub use listener::{BindError, Endpoint, Listener, all_addresses, resolve, unix_socket_path};
 pub use server::{NetOptions, Server};
 pub use service::{ConnectionHandler, Next, Service};

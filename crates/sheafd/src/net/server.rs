@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use sheaf_server::log::{self, Component, Log, Severity};
 use sheaf_wire::CompressorSet;
-
-use crate::log::{self, Component, Log, Severity};
 
 use super::connection::{self, Ended};
 use super::link::{Link, poll_all, watch};

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+use sheaf_bson::Error;
+use sheaf_server::control::Control;
 
 /// Who wants the server to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,5 +57,12 @@ impl Shutdown {
                 None => self.0.wished.wait(&mut wish),
             }
         }
+    }
+}
+
+impl Control for Shutdown {
+    fn request_shutdown(&self) -> Result<(), Error> {
+        self.request(Reason::Command);
+        Ok(())
     }
 }

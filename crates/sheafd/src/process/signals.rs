@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use sheaf_server::log::{self, Component, Log};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXCPU};
 use signal_hook::iterator::Signals;
 
 use super::{Reason, Shutdown};
-use crate::log::{self, Component, Log};
 
 /// Starts the thread that hears them. The first that means the end begins the
 /// shutdown, further ones are ignored: an end under way is not cut short.

@@ -21,7 +21,7 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::update::{self, UpdateDriver};
 use sheaf_query::{expression, pipeline};
-use sheafd::command::{COMMANDS, Compat};
+use sheaf_server::command::{COMMANDS, Compat};
 use sheafd::config::options::{OPTIONS, Standing};
 
 use super::server::Server;

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use sheaf_server::ClientState;
+use sheaf_server::log::Log;
 use sheaf_wire::{CompressorSet, Message, ReplyWriter};
-use sheafd::log::Log;
 use sheafd::net::{
-    ConnectionHandler, Connections, Endpoint, Link, LinkState, Listener, NetOptions, Next, Server,
-    Service,
+    ConnectionHandler, Connections, Endpoint, Link, Listener, NetOptions, Next, Server, Service,
 };
 
 use super::client::Client;
@@ -34,7 +34,7 @@ pub struct Seen {
     /// Times an idle connection gave its memory back.
     pub idle: AtomicUsize,
     /// How awaiting commands ended.
-    ended: Mutex<Vec<LinkState>>,
+    ended: Mutex<Vec<ClientState>>,
     /// Commands that have begun to wait.
     waiting: AtomicUsize,
     changed: Condvar,
@@ -43,7 +43,7 @@ pub struct Seen {
 impl Seen {
     /// Waits until the number of awaiting commands that ended is this, and
     /// says how they did.
-    pub fn wait_ended(&self, number: usize) -> Vec<LinkState> {
+    pub fn wait_ended(&self, number: usize) -> Vec<ClientState> {
         let mut ended = self.ended.lock();
         while ended.len() < number {
             let waited = self.changed.wait_for(&mut ended, PATIENCE);

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use sheaf_bson::{DocBuf, RawDoc, doc};
+use sheaf_server::ClientState;
 use sheaf_wire::request::{compressed, op_msg};
 use sheaf_wire::{Compressor, Flags, HEADER_BYTES, Header, op};
-use sheafd::net::{Endpoint, LinkState, Listener};
+use sheafd::net::{Endpoint, Listener};
 
 use super::client::Client;
 use super::echo::EchoServer;
@@ -300,7 +301,7 @@ fn a_handler_learns_that_its_client_is_gone() {
     server.seen.wait_waiting(1);
     assert_eq!(server.connections.stats().active, 1);
     drop(client);
-    assert_eq!(server.seen.wait_ended(1), [LinkState::Gone]);
+    assert_eq!(server.seen.wait_ended(1), [ClientState::Gone]);
     server
         .seen
         .wait(|seen| seen.handlers.load(Ordering::SeqCst) == 0);
@@ -320,7 +321,7 @@ fn stopping_interrupts_and_answers() {
     ));
     server.seen.wait_waiting(1);
     server.stop();
-    assert_eq!(server.seen.wait_ended(1), [LinkState::Stopping]);
+    assert_eq!(server.seen.wait_ended(1), [ClientState::Stopping]);
     assert!(busy.receive().is_ok(), "the reply under way was sent");
     assert_eq!(busy.receive_rest(), []);
     assert_eq!(idle.receive_rest(), []);

@@ -1,0 +1,274 @@
+//! `explain`: the plan of another command, and what carrying it out would cost.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::Namespace;
+use sheaf_db::catalog::views::not_on_view;
+use sheaf_db::explain::Verbosity;
+use sheaf_db::explain::query::{self, Explained};
+use sheaf_db::find::canonicalize;
+use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
+use sheaf_db::timeseries::{Timeseries, explain as series_explain, refuse_find_and_update};
+
+use super::build_info::COMPATIBLE_VERSION;
+use super::context::{CommandContext, is_generic};
+use super::find::FindRequest;
+use super::find_and_modify::{self, Change};
+use super::{aggregate, count, delete, distinct, fields, update, views};
+use crate::host::host_name;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    const NAME: &str = "explain";
+    let command = fields::document(NAME, &cx.first()?)?;
+    let mut verbosity = Verbosity::AllPlansExecution;
+    for element in cx.arguments() {
+        match element.key() {
+            "verbosity" => verbosity = Verbosity::parse(fields::string(NAME, &element)?)?,
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    explain(cx, command, verbosity, out)
+}
+
+/// Explains `command`, for `aggregate` with `explain: true` too.
+pub fn explain(
+    cx: &CommandContext<'_>,
+    command: RawDoc<'_>,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let first = command.first().ok_or_else(|| {
+        Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "explain needs a command to explain",
+        )
+    })?;
+    if !matches!(
+        first.key(),
+        "find"
+            | "count"
+            | "distinct"
+            | "aggregate"
+            | "update"
+            | "delete"
+            | "findAndModify"
+            | "findandmodify"
+    ) {
+        return Err(Error::new(
+            ErrorCode::COMMAND_NOT_FOUND,
+            format!("Explain failed due to unknown command: {}", first.key()),
+        ));
+    }
+    let Some(collection) = first.value().as_str() else {
+        return Err(Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            format!("explain of {} needs the name of a collection", first.key()),
+        ));
+    };
+    let namespace = Namespace::new(cx.db, collection)?;
+    if cx.server.db.catalog().view(&namespace).is_some() && first.key() != "aggregate" {
+        out.append("explainVersion", "1");
+        explain_on_view(cx, command, &namespace, verbosity, out)?;
+        append_tail(cx, command, out);
+        return Ok(());
+    }
+    let view = cx.view(&namespace)?;
+    out.append("explainVersion", "1");
+    let arguments = command
+        .iter()
+        .skip(1)
+        .filter(|element| !is_generic(element.key()));
+    let explained = |query, options| Explained {
+        view: &view,
+        op: &cx.op,
+        query,
+        options,
+        namespace: namespace.as_str(),
+        verbosity,
+    };
+    let target = |options| Target {
+        engine: &**cx.server.db.engine(),
+        view: &view,
+        op: &cx.op,
+        options,
+        namespace: namespace.as_str(),
+        verbosity,
+    };
+    match first.key() {
+        "find" => {
+            let request = FindRequest::parse(arguments)?;
+            let options = cx.server.query_options(request.allow_disk_use);
+            let query = Arc::new(canonicalize(&view, request.spec)?);
+            query::find(&explained(&query, &options), out)?;
+        }
+        "count" => {
+            let options = cx.server.query_options(None);
+            let query = Arc::new(canonicalize(&view, count::parse(arguments)?)?);
+            query::count(&explained(&query, &options), out)?;
+        }
+        "distinct" => {
+            let (key, spec) = distinct::parse(arguments)?;
+            let options = cx.server.query_options(None);
+            let query = Arc::new(canonicalize(&view, spec)?);
+            let (executor, _) =
+                sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
+            query::executor(&explained(&query, &options), executor, out)?;
+        }
+        "aggregate" => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
+        "update" => {
+            let options = cx.server.query_options(None);
+            let statement = only_statement(command, "updates")?;
+            let let_vars = command.get("let").and_then(|value| value.as_document());
+            let statement = update::parse_statement(statement, let_vars)?;
+            explain_update(&target(&options), &statement, out)?;
+        }
+        "delete" => {
+            let options = cx.server.query_options(None);
+            let statement = only_statement(command, "deletes")?;
+            let let_vars = command.get("let").and_then(|value| value.as_document());
+            let statement = delete::parse_statement(statement, let_vars)?;
+            explain_delete(&target(&options), &statement, out)?;
+        }
+        _ => {
+            let options = cx.server.query_options(None);
+            match find_and_modify::parse(arguments)? {
+                Change::Update(statement) => explain_update(&target(&options), &statement, out)?,
+                Change::Remove(statement) => explain_delete(&target(&options), &statement, out)?,
+            }
+        }
+    }
+    append_tail(cx, command, out);
+    Ok(())
+}
+
+/// Explains a read of a view: a pipeline.
+fn explain_on_view(
+    cx: &CommandContext<'_>,
+    command: RawDoc<'_>,
+    namespace: &Namespace,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let name = command.first().map_or("", |first| first.key());
+    let arguments = command
+        .iter()
+        .skip(1)
+        .filter(|element| !is_generic(element.key()));
+    let plain = |stages, collation| aggregate::ViewRequest {
+        pipeline: stages,
+        hint: None,
+        let_vars: None,
+        collation,
+        batch_size: None,
+        allow_disk_use: None,
+    };
+    match name {
+        "find" => {
+            let request = FindRequest::parse(arguments)?;
+            let stages = views::find_stages(&request)?;
+            let request = request.on_view(&stages);
+            aggregate::explain_on_view(cx, namespace, request, verbosity, out)
+        }
+        "count" => {
+            let spec = count::parse(arguments)?;
+            let stages = views::count_stages(&spec);
+            let request = plain(stages.as_raw(), spec.collation);
+            aggregate::explain_on_view(cx, namespace, request, verbosity, out)
+        }
+        "distinct" => {
+            let (key, spec) = distinct::parse(arguments)?;
+            let stages = views::distinct_stages(key.dotted(), &spec);
+            let request = plain(stages.as_raw(), spec.collation);
+            aggregate::explain_on_view(cx, namespace, request, verbosity, out)
+        }
+        _ => match cx.server.db.catalog().timeseries(namespace) {
+            Some(series) => explain_modify(cx, command, &series, verbosity, out),
+            None => Err(not_on_view(namespace)),
+        },
+    }
+}
+
+/// Explains an update or delete of a time-series collection.
+fn explain_modify(
+    cx: &CommandContext<'_>,
+    command: RawDoc<'_>,
+    series: &Timeseries,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let namespace = series.buckets.ns();
+    let view = cx.view(namespace)?;
+    let options = cx.server.query_options(None);
+    let target = Target {
+        view: &view,
+        op: &cx.op,
+        options: &options,
+        namespace: namespace.as_str(),
+        verbosity,
+        engine: &**cx.server.db.engine(),
+    };
+    let let_vars = command.get("let").and_then(|value| value.as_document());
+    match command.first().map_or("", |first| first.key()) {
+        "delete" => {
+            let statement = delete::parse_statement(only_statement(command, "deletes")?, let_vars)?;
+            series_explain::explain_delete(&target, series, &statement, out)
+        }
+        "update" => {
+            let statement = update::parse_statement(only_statement(command, "updates")?, let_vars)?;
+            series_explain::explain_update(&target, series, &statement, out)
+        }
+        _ => {
+            let arguments = command.iter().skip(1);
+            let arguments = arguments.filter(|element| !is_generic(element.key()));
+            match find_and_modify::parse(arguments)? {
+                Change::Remove(statement) => {
+                    series_explain::explain_delete(&target, series, &statement, out)
+                }
+                Change::Update(_) => Err(refuse_find_and_update(namespace)),
+            }
+        }
+    }
+}
+
+/// `command`, `serverInfo`, `serverParameters`.
+fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilder) {
+    let mut explained = DocBuilder::new();
+    for element in command.iter() {
+        if element.key() != "$db" {
+            explained.append_raw_element(element);
+        }
+    }
+    explained.append("$db", cx.db);
+    out.append_bson("command", &explained.finish());
+    out.begin_document("serverInfo");
+    out.append("host", host_name().as_str());
+    out.append("port", cx.port());
+    out.append("version", COMPATIBLE_VERSION);
+    out.append("gitVersion", "unknown");
+    out.end();
+    out.begin_document("serverParameters");
+    for name in [
+        "internalQueryMaxBlockingSortMemoryUsageBytes",
+        "internalQueryMaxScansToExplode",
+    ] {
+        cx.server.parameters.append(name, out);
+    }
+    out.end();
+}
+
+/// A statement inside `updates` or `deletes`: explain takes exactly one.
+fn only_statement<'a>(command: RawDoc<'a>, list: &str) -> Result<RawDoc<'a>, Error> {
+    let statements = match command.get(list) {
+        Some(RawValue::Array(statements)) => statements,
+        _ => return Err(fields::missing("explain", list)),
+    };
+    let mut statements = statements.iter();
+    match (statements.next(), statements.next()) {
+        (Some(RawValue::Document(statement)), None) => Ok(statement),
+        _ => Err(Error::bad_value(
+            "explained write batches must be of size 1",
+        )),
+    }
+}

@@ -1,0 +1,172 @@
+//! `hello` and its older spellings: what this server is and can do.
+
+use std::time::{Duration, Instant};
+
+use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_wire::MAX_MESSAGE_BYTES;
+
+use super::context::CommandContext;
+use super::fields;
+use crate::client::ClientState;
+use crate::repl::ReplicaSet;
+
+/// The newest wire protocol version spoken: that of MongoDB 8.0.
+pub const WIRE_VERSION_MAX: i32 = 25;
+/// Largest document.
+pub const BSON_BYTES_MAX: i32 = 16 * 1024 * 1024;
+/// Most documents in one write command.
+pub const WRITE_BATCH_MAX: usize = 100_000;
+/// Idle logical sessions live for this long.
+pub const SESSION_TIMEOUT_MINUTES: i32 = 30;
+
+/// How long a wait for a change goes on before it looks whether the client is still there.
+const AWAIT_SLICE: Duration = Duration::from_millis(200);
+
+/// Client metadata larger than this is refused (handshake specification).
+const CLIENT_METADATA_BYTES_MAX: usize = 512;
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let spelling = cx.first()?.key();
+    let legacy = spelling != "hello";
+    let (mut hello_ok, mut offered, mut await_time, mut topology) = (false, None, None, None);
+    for element in cx.arguments() {
+        match element.key() {
+            "helloOk" => hello_ok = fields::boolean("hello", &element)?,
+            "compression" => offered = Some(fields::array("hello", &element)?),
+            "client" => take_client_metadata(cx, fields::document("hello", &element)?)?,
+            "topologyVersion" => topology = Some(fields::document("hello", &element)?),
+            "maxAwaitTimeMS" => {
+                await_time = Some(fields::non_negative("hello", &element)?);
+            }
+            // No users to speak of, no load balancer, no cluster behind.
+            "saslSupportedMechs"
+            | "speculativeAuthenticate"
+            | "loadBalanced"
+            | "hostInfo"
+            | "internalClient"
+            | "forShell"
+            | "secondaryOk"
+            | "slaveOk"
+            | "backpressure" => {}
+            _ => return Err(cx.unknown_field(&element)),
+        }
+    }
+    match (topology, await_time) {
+        (Some(known), Some(limit)) => {
+            await_change(cx, known, Duration::from_millis(limit));
+            cx.connection.exhaust = cx.exhaust_allowed;
+        }
+        (None, None) => {}
+        _ => {
+            return Err(Error::new(
+                ErrorCode(31368),
+                "topologyVersion and maxAwaitTimeMS must be given together",
+            ));
+        }
+    }
+    if hello_ok {
+        out.append("helloOk", true);
+    }
+    out.append(
+        if legacy {
+            "ismaster"
+        } else {
+            "isWritablePrimary"
+        },
+        cx.server
+            .repl
+            .as_ref()
+            .is_none_or(|set| set.config().is_some()),
+    );
+    out.begin_document("topologyVersion");
+    out.append("processId", cx.server.process_id);
+    let counter = cx.server.repl.as_ref().map_or(0, ReplicaSet::counter);
+    out.append("counter", counter);
+    out.end();
+    if let Some(set) = &cx.server.repl {
+        set.append_hello(&cx.server.db, out);
+    }
+    out.append("maxBsonObjectSize", BSON_BYTES_MAX);
+    out.append("maxMessageSizeBytes", MAX_MESSAGE_BYTES as i32);
+    out.append("maxWriteBatchSize", WRITE_BATCH_MAX as i32);
+    out.append("localTime", DateTime::now());
+    out.append("logicalSessionTimeoutMinutes", SESSION_TIMEOUT_MINUTES);
+    out.append("connectionId", cx.connection.client.id() as i32);
+    out.append("minWireVersion", 0);
+    out.append("maxWireVersion", WIRE_VERSION_MAX);
+    out.append("readOnly", false);
+    if let Some(offered) = offered {
+        let offered = offered.iter().filter_map(|value| value.as_str());
+        let common = cx.server.compressors.negotiate(offered);
+        if !common.is_empty() {
+            out.begin_array("compression");
+            for compressor in common.iter() {
+                out.push(compressor.name());
+            }
+            out.end();
+        }
+    }
+    Ok(())
+}
+
+/// The first hello of a connection may carry what the client says of itself.
+fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Result<(), Error> {
+    if cx.connection.client_metadata.is_some() {
+        return Err(Error::new(
+            ErrorCode::CLIENT_METADATA_CANNOT_BE_MUTATED,
+            "The client metadata document may only be sent in the first hello",
+        ));
+    }
+    if client.len_bytes() > CLIENT_METADATA_BYTES_MAX {
+        return Err(Error::new(
+            ErrorCode::CLIENT_METADATA_DOCUMENT_TOO_LARGE,
+            format!(
+                "The client metadata document must be less then or equal to \
+                 {CLIENT_METADATA_BYTES_MAX} bytes"
+            ),
+        ));
+    }
+    if let Some(RawValue::Document(application)) = client.get("application")
+        && let Some(name) = application.get("name").and_then(|name| name.as_str())
+    {
+        cx.connection.operations.set_app_name(name);
+    }
+    cx.connection.operations.set_metadata(client.to_buf());
+    cx.connection.client_metadata = Some(client.to_buf());
+    Ok(())
+}
+
+/// One node's topology never changes: waits for the time to pass or the client to go.
+/// A client that knows another topology has learned ours from the first reply of a stream.
+fn await_change(cx: &CommandContext<'_>, known: RawDoc<'_>, limit: Duration) {
+    let same_process = matches!(
+        known.get("processId"),
+        Some(RawValue::ObjectId(id)) if id == cx.server.process_id
+    );
+    if !same_process && !cx.connection.follows {
+        return;
+    }
+    let Some(set) = &cx.server.repl else {
+        if cx.connection.client.state() == ClientState::Connected {
+            cx.connection.client.wait_until_gone(limit);
+        }
+        return;
+    };
+    // A set changes when it is initiated or configured anew.
+    let seen = match known
+        .get("counter")
+        .and_then(|counter| counter.as_i64_exact())
+    {
+        Some(counter) if same_process && !cx.connection.follows => counter,
+        _ => set.counter(),
+    };
+    let until = Instant::now() + limit;
+    while set.counter() == seen && cx.connection.client.state() == ClientState::Connected {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        set.wait(seen, left.min(AWAIT_SLICE));
+    }
+}

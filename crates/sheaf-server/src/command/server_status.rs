@@ -1,0 +1,275 @@
+//! `serverStatus`: counters and gauges for monitoring.
+
+use sheaf_bson::{DateTime, DocBuilder, Error};
+use sheaf_wire::Compressor;
+
+use super::Kind;
+use super::build_info::COMPATIBLE_VERSION;
+use super::context::CommandContext;
+use crate::host::host_name;
+
+/// Sections that are left out unless asked for, or asked to be left out.
+const SECTIONS: &[&str] = &[
+    "asserts",
+    "connections",
+    "extra_info",
+    "globalLock",
+    "logicalSessionRecordCache",
+    "mem",
+    "metrics",
+    "network",
+    "opLatencies",
+    "opcounters",
+    "storageEngine",
+    "transactions",
+];
+
+/// Runs it. `section: 0` leaves a section out.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let mut left_out = Vec::new();
+    for element in cx.arguments() {
+        // Unknown sections are ignored, as in MongoDB: monitoring asks for those of every version.
+        if !element.value().is_truthy() {
+            left_out.push(element.key().to_owned());
+        }
+    }
+    let server = cx.server;
+    let uptime = server.started.elapsed();
+    out.append("host", format!("{}:{}", host_name(), cx.port()).as_str());
+    out.append("version", COMPATIBLE_VERSION);
+    out.append("process", "sheafd");
+    out.append("pid", i64::from(std::process::id()));
+    out.append("uptime", uptime.as_secs_f64().floor());
+    out.append("uptimeMillis", uptime.as_millis() as i64);
+    out.append("uptimeEstimate", uptime.as_secs() as i64);
+    out.append("localTime", DateTime::now());
+    for section in SECTIONS
+        .iter()
+        .filter(|s| !left_out.iter().any(|l| l == *s))
+    {
+        append_section(cx, section, out);
+    }
+    Ok(())
+}
+
+fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) {
+    let server = cx.server;
+    match section {
+        "asserts" => server.metrics.append_asserts(out),
+        "opcounters" => server.metrics.append_opcounters(out),
+        "opLatencies" => server.metrics.append_latencies(out),
+        "connections" => {
+            let stats = server.traffic.connections();
+            out.begin_document(section);
+            out.append("current", stats.current as i32);
+            out.append("available", stats.available as i32);
+            out.append("totalCreated", stats.total_created as i64);
+            out.append("rejected", stats.rejected as i64);
+            out.append("active", stats.active as i32);
+            out.end();
+        }
+        "globalLock" => {
+            let (mut readers, mut writers, mut others) = (0, 0, 0);
+            for slot in server.operations.slots() {
+                match slot.current().map(|operation| operation.command.kind) {
+                    Some(Kind::Read) => readers += 1,
+                    Some(Kind::Write) => writers += 1,
+                    Some(_) => others += 1,
+                    None => {}
+                }
+            }
+            out.begin_document(section);
+            out.append("totalTime", server.started.elapsed().as_micros() as i64);
+            // There is no lock of the whole server that anybody could wait for.
+            for (name, total, readers, writers) in [
+                ("currentQueue", 0, 0, 0),
+                (
+                    "activeClients",
+                    readers + writers + others,
+                    readers,
+                    writers,
+                ),
+            ] {
+                out.begin_document(name);
+                out.append("total", total);
+                out.append("readers", readers);
+                out.append("writers", writers);
+                out.end();
+            }
+            out.end();
+        }
+        "logicalSessionRecordCache" => {
+            out.begin_document(section);
+            out.append("activeSessionsCount", server.sessions.len() as i32);
+            out.end();
+        }
+        "network" => {
+            let network = server.traffic.network();
+            out.begin_document(section);
+            out.append("bytesIn", network.bytes_in as i64);
+            out.append("bytesOut", network.bytes_out as i64);
+            out.append("numRequests", network.requests as i64);
+            out.begin_document("compression");
+            for (compressor, stats) in Compressor::NEGOTIABLE.iter().zip(network.compression) {
+                out.begin_document(compressor.name());
+                for (name, flow) in [
+                    ("compressor", stats.compressed),
+                    ("decompressor", stats.decompressed),
+                ] {
+                    out.begin_document(name);
+                    out.append("bytesIn", flow.bytes_in as i64);
+                    out.append("bytesOut", flow.bytes_out as i64);
+                    out.end();
+                }
+                out.end();
+            }
+            out.end();
+            out.end();
+        }
+        "transactions" => {
+            out.begin_document(section);
+            server.sessions.append_status(out);
+            let held = server.db.transaction_memory().used();
+            out.append("memoryBytesHeld", held as i64);
+            out.end();
+        }
+        "mem" => {
+            let (resident, virtual_bytes) = memory().unwrap_or((0, 0));
+            out.begin_document(section);
+            out.append("bits", usize::BITS as i32);
+            out.append("resident", (resident >> 20) as i32);
+            out.append("virtual", (virtual_bytes >> 20) as i32);
+            out.append("supported", true);
+            out.end();
+        }
+        "extra_info" => {
+            out.begin_document(section);
+            out.append("note", "fields vary by platform");
+            let (user, system) = cpu_micros();
+            out.append("user_time_us", user);
+            out.append("system_time_us", system);
+            out.end();
+        }
+        "metrics" => {
+            out.begin_document(section);
+            server.metrics.append_metrics(out);
+            server.ttl.append_metrics(out);
+            let (open, pinned, no_timeout) = server.cursors.open_counts();
+            let counts = server.cursors.counts();
+            out.begin_document("cursor");
+            out.append("timedOut", counts.timed_out as i64);
+            out.append("totalOpened", counts.total_opened as i64);
+            out.begin_document("open");
+            out.append("noTimeout", no_timeout as i64);
+            out.append("pinned", pinned as i64);
+            out.append("total", open as i64);
+            out.end();
+            out.end();
+            out.end();
+        }
+        "storageEngine" => {
+            out.begin_document(section);
+            out.append("name", server.db.engine().name());
+            out.append("supportsCommittedReads", true);
+            out.append("readOnly", false);
+            out.append("persistent", server.db.engine().name() != "memory");
+            out.end();
+            append_engine(cx, out);
+        }
+        _ => {}
+    }
+}
+
+/// The engine's own counters, under the name of the engine.
+fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
+    let engine = cx.server.db.engine();
+    let stats = engine.stats();
+    out.begin_document(engine.name());
+    for (name, value) in [
+        ("commits", stats.commits),
+        ("operations", stats.operations),
+        ("bytesGiven", stats.bytes_logged),
+        ("bytesWritten", stats.bytes_written),
+        ("bytesRead", stats.bytes_read),
+        ("syncs", stats.syncs),
+        ("groups", stats.groups),
+        ("groupMax", stats.group_max),
+        ("openSnapshots", stats.open_snapshots),
+    ] {
+        out.append(name, value as i64);
+    }
+    // What only an engine with memtables has.
+    if stats.generations > 0 {
+        for (name, value) in [
+            ("generations", stats.generations),
+            ("versions", stats.versions),
+            ("memtableBytes", stats.memtable_bytes),
+            ("retiredBytes", stats.retired_bytes),
+            ("checkpointDebtBytes", stats.checkpoint_debt_bytes),
+            ("checkpoints", stats.checkpoints),
+            ("checkpointMicros", stats.checkpoint_micros),
+            ("logBytes", stats.log_bytes),
+            ("logSegments", stats.log_segments),
+            ("logDeltas", stats.log_deltas),
+            ("logBytesFilled", stats.log_bytes_filled),
+            ("stalls", stats.stalls),
+            ("stalledMicros", stats.stalled_micros),
+            ("pagesRead", stats.pages_read),
+            ("pagesHit", stats.pages_hit),
+            ("pagesEvicted", stats.pages_evicted),
+        ] {
+            out.append(name, value as i64);
+        }
+    }
+    for (name, value) in [
+        ("fileBytes", stats.file_bytes),
+        ("fileFreeBytes", stats.file_free_bytes),
+        ("cacheBytes", stats.cache_bytes),
+    ] {
+        if let Some(value) = value {
+            out.append(name, value as i64);
+        }
+    }
+    if let Some(memory) = stats.memory {
+        out.begin_document("memory");
+        out.append("limitBytes", memory.limit as i64);
+        out.append("snapshotsSpilled", memory.snapshots_spilled as i64);
+        for (name, used) in [
+            ("total", memory.total),
+            ("generations", memory.generations),
+            ("pages", memory.pages),
+            ("mapped", memory.mapped),
+            ("log", memory.log),
+            ("batches", memory.batches),
+        ] {
+            out.begin_document(name);
+            out.append("bytes", used.bytes as i64);
+            out.append("bytesMax", used.bytes_max as i64);
+            out.end();
+        }
+        out.end();
+    }
+    if let Some(age) = stats.oldest_snapshot_age {
+        out.append("oldestSnapshotAgeMillis", age.as_millis() as i64);
+    }
+    if let Some(why) = &stats.refuses_writes {
+        out.append("refusesWrites", why.as_str());
+    }
+    out.end();
+}
+
+/// Resident and virtual size in bytes.
+fn memory() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split_whitespace().map(|n| n.parse::<u64>().ok());
+    let (virtual_pages, resident_pages) = (pages.next()??, pages.next()??);
+    const PAGE_BYTES: u64 = 4096;
+    Some((resident_pages * PAGE_BYTES, virtual_pages * PAGE_BYTES))
+}
+
+/// Processor time of the process so far, user and system, in microseconds.
+fn cpu_micros() -> (i64, i64) {
+    crate::host::cpu_times().map_or((0, 0), |(user, system)| {
+        (user.as_micros() as i64, system.as_micros() as i64)
+    })
+}

@@ -1,0 +1,35 @@
+//! The server without sockets: commands, sessions, cursors, background jobs, metrics, the log.
+//!
+//! ```text
+//!   sheafd: sockets, signals, options          a program: Session::run(db, command)
+//!               │  Client, Traffic, Control               │
+//!               └───────────────┬─────────────────────────┘
+//!                            Server ── dispatch ──> command/ ──> sheaf-db
+//!                               └── jobs::start: what runs without a client
+//! ```
+//!
+//! Invariant: nothing here opens a socket, reads the command line or handles a signal, and no
+//! thread starts before [`jobs::start`], save the log's writer.
+
+pub mod client;
+pub mod command;
+pub mod control;
+pub mod engine;
+pub mod host;
+pub mod jobs;
+pub mod log;
+pub mod observe;
+pub mod open;
+pub mod parameters;
+pub mod repl;
+pub mod server;
+pub mod session;
+pub mod settings;
+pub mod traffic;
+
+pub use client::{Client, ClientState};
+pub use server::Server;
+pub use settings::Settings;
+
+/// The version of sheaf.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,242 @@
+//! The server: what all connections share, and what one connection keeps.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use sheaf_bson::{Error, ErrorCode, ObjectId};
+use sheaf_db::Db;
+use sheaf_db::find::QueryOptions;
+use sheaf_wire::CompressorSet;
+
+use crate::client::Client;
+use crate::command::rw_concern::RwConcernDefaults;
+use crate::control::Control;
+use crate::jobs::ttl::TtlMonitor;
+use crate::jobs::vector::VectorMonitor;
+use crate::log::{Component, Log};
+use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
+use crate::parameters::{Parameter, Parameters};
+use crate::repl::ReplicaSet;
+use crate::session::cursors::CursorTable;
+use crate::session::leftovers::Leftovers;
+use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
+use crate::session::operations::{OperationSlot, OperationTable};
+use crate::session::snapshots::SnapshotWindow;
+use crate::settings::Settings;
+use crate::traffic::Traffic;
+
+/// What all connections share.
+pub struct Server {
+    /// The database.
+    pub db: Arc<Db>,
+    /// Where lines go.
+    pub log: Arc<Log>,
+    /// The options in effect.
+    pub settings: Arc<Settings>,
+    /// The program that holds the server.
+    pub control: Arc<dyn Control>,
+    /// Counts of the connections that reach the server.
+    pub traffic: Arc<dyn Traffic>,
+    /// The replica set that this server is the member of.
+    pub repl: Option<ReplicaSet>,
+    /// What reads and writes without a concern of their own have.
+    pub rw_concern: RwLock<RwConcernDefaults>,
+    /// Logical sessions and their transactions.
+    pub sessions: SessionTable,
+    /// Snapshots that reads come back to.
+    pub snapshots: SnapshotWindow,
+    /// Open cursors.
+    pub cursors: CursorTable,
+    /// Operations in progress.
+    pub operations: OperationTable,
+    /// What setParameter sets.
+    pub parameters: Parameters,
+    /// What serverStatus shows.
+    pub metrics: Metrics,
+    /// Deletes what has expired.
+    pub ttl: TtlMonitor,
+    /// The thread that builds vector indexes anew.
+    pub vectors: VectorMonitor,
+    /// Profiling levels and system.profile.
+    pub profiler: Profiler,
+    /// Compressors offered to clients.
+    pub compressors: CompressorSet,
+    /// Tells this run of the server from others (`topologyVersion`).
+    pub process_id: ObjectId,
+    /// When the process began serving.
+    pub started: Instant,
+}
+
+/// What one connection keeps between its commands.
+pub struct ConnectionState {
+    /// Who the client is, and whether it is still there.
+    pub client: Arc<dyn Client>,
+    /// The session used last.
+    pub session: Option<Arc<LogicalSession>>,
+    /// Shows what this connection is doing.
+    pub operations: Arc<OperationSlot>,
+    /// What the client said of itself in its first hello.
+    pub client_metadata: Option<sheaf_bson::DocBuf>,
+    /// The command under way has a session, or a cluster time: its reply tells the times.
+    pub has_session: bool,
+    /// Set by a command whose reply is to be followed by another without a request.
+    pub exhaust: bool,
+    /// The reply under way follows another of the same stream.
+    pub follows: bool,
+    /// What is freed when the reply has been sent.
+    pub leftovers: Leftovers,
+}
+
+impl Server {
+    /// A server over an open database. Starts no thread; see [`crate::jobs::start`].
+    ///
+    /// Errors: a parameter given at start is unknown or wrong.
+    pub fn new(
+        db: Arc<Db>,
+        settings: Arc<Settings>,
+        log: Arc<Log>,
+        control: Arc<dyn Control>,
+        traffic: Arc<dyn Traffic>,
+    ) -> Result<Arc<Server>, Error> {
+        let parameters = Parameters::default();
+        for (name, value) in &settings.parameters {
+            parameters.set(name, value.as_str().into(), true, None)?;
+        }
+        if settings.no_table_scan {
+            parameters.set("notablescan", true.into(), true, None)?;
+        }
+        if let Some(bytes) = settings.oplog_bytes {
+            db.oplog().set_bytes_max(bytes);
+        }
+        let repl = match &settings.replica_set {
+            Some(name) => Some(ReplicaSet::open(&db, name)?),
+            None => None,
+        };
+        let rw_concern = RwLock::new(RwConcernDefaults::read(&db)?);
+        let server = Arc::new(Server {
+            db,
+            repl,
+            rw_concern,
+            log,
+            control,
+            traffic,
+            sessions: SessionTable::default(),
+            snapshots: SnapshotWindow::default(),
+            cursors: CursorTable::default(),
+            operations: OperationTable::default(),
+            parameters,
+            metrics: Metrics::default(),
+            ttl: TtlMonitor::default(),
+            vectors: VectorMonitor::default(),
+            profiler: Profiler::new(ProfileSettings {
+                level: settings.profiling.level,
+                slow_ms: settings.profiling.slow_ms,
+                sample_rate: settings.profiling.sample_rate,
+                filter: profile_filter(settings.profiling.filter.as_deref())?,
+            }),
+            compressors: settings.compressors,
+            process_id: ObjectId::new(),
+            started: Instant::now(),
+            settings,
+        });
+        server.parameters_changed()?;
+        Ok(server)
+    }
+
+    /// How queries run, by the server's parameters and the command's wish.
+    pub fn query_options(&self, allow_disk_use: Option<bool>) -> QueryOptions {
+        self.parameters.query_options(&self.db, allow_disk_use)
+    }
+
+    /// Hands parameters to those who keep a copy.
+    pub fn parameters_changed(&self) -> Result<(), Error> {
+        let megabytes = self
+            .parameters
+            .int(Parameter::MaxIndexBuildMemoryUsageMegabytes);
+        self.db
+            .set_index_build_memory_mb(megabytes.unsigned_abs())?;
+        let bytes = |parameter| self.parameters.int(parameter).unsigned_abs();
+        self.db.transaction_memory().set_max(
+            bytes(Parameter::TransactionMemoryMaxBytes),
+            bytes(Parameter::TransactionMemoryTotalMaxBytes),
+        );
+        let kilobytes = self.parameters.int(Parameter::MaxLogSizeKb);
+        self.log
+            .set_attribute_bytes_max(usize::try_from(kilobytes).unwrap_or(10) * 1024);
+        Ok(())
+    }
+
+    /// Size of the file system that holds the data, and how much of it is used.
+    pub fn file_system(&self) -> (u64, u64) {
+        crate::host::file_system(&self.settings.storage.db_path).unwrap_or((0, 0))
+    }
+
+    /// Closes the cursors of sessions that have ended.
+    pub fn close_cursors_of(&self, ended: &[SessionId]) {
+        if ended.is_empty() {
+            return;
+        }
+        self.cursors.kill_where(|_, lsid| {
+            let id = lsid.and_then(|lsid| session_id(lsid.as_raw()));
+            id.is_some_and(|id| ended.contains(&id))
+        });
+    }
+
+    /// Interrupts every operation, also those that begin later, and aborts open transactions: the
+    /// server is about to stop.
+    pub fn interrupt(&self) {
+        self.operations.kill_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+        self.sessions.abort_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+        self.ttl.stop();
+        self.vectors.stop();
+    }
+
+    /// Closes the database once no client is left. Returns whether all data is at rest.
+    pub fn close(&self) -> bool {
+        self.cursors.kill_where(|_, _| true);
+        self.ttl.stop();
+        self.vectors.stop();
+        let closed = self.db.close();
+        if let Err(error) = &closed {
+            self.log.error(
+                Component::Storage,
+                9_000_030,
+                "The database did not close cleanly",
+                |attr| {
+                    attr.append("error", error.message());
+                },
+            );
+        }
+        closed.is_ok()
+    }
+}
+
+impl ConnectionState {
+    /// The state of a new connection of this client.
+    pub fn new(server: &Server, client: &Arc<dyn Client>) -> ConnectionState {
+        ConnectionState {
+            client: client.clone(),
+            session: None,
+            operations: server.operations.connect(client),
+            client_metadata: None,
+            has_session: false,
+            exhaust: false,
+            follows: false,
+            leftovers: Leftovers::default(),
+        }
+    }
+}
+
+/// The profiler's filter that the server is started with.
+/// Errors: it is no JSON document, or no query.
+fn profile_filter(json: Option<&str>) -> Result<Option<Arc<ProfileFilter>>, Error> {
+    let Some(json) = json else {
+        return Ok(None);
+    };
+    let wrong = |why: &str| Error::bad_value(format!("slowOpFilter '{json}' is wrong: {why}"));
+    let filter = sheaf_bson::json::parse_doc(json).map_err(|e| wrong(&e.to_string()))?;
+    ProfileFilter::parse(filter.as_raw())
+        .map(Some)
+        .map_err(|e| wrong(e.message()))
+}

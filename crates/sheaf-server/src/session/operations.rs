@@ -1,0 +1,235 @@
+//! Operations in progress, for currentOp and killOp.
+//!
+//! Every connection has one slot; registering an operation writes only that
+//! slot. currentOp walks all slots.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
+use sheaf_db::OpContext;
+
+use crate::client::Client;
+use crate::command::context::GenericArguments;
+use crate::command::{Command, Kind};
+use crate::observe;
+
+/// A command larger than this is shown by its beginning.
+const COMMAND_BYTES_SHOWN: usize = 4096;
+
+/// One operation, as others see it.
+#[derive(Clone)]
+pub struct Operation {
+    /// For killOp.
+    pub opid: i32,
+    /// Kill flag, counters, progress.
+    pub op: Arc<OpContext>,
+    /// What it does.
+    pub command: &'static Command,
+    /// `$db`.
+    pub db: String,
+    /// The command document; of a large one the beginning (`$truncated`).
+    pub body: DocBuf,
+    /// The collection that it names first, if it does.
+    pub collection: Option<String>,
+    /// Its session.
+    pub lsid: Option<DocBuf>,
+    /// The number of its transaction or retryable write, and whether it is a transaction.
+    pub number: Option<(i64, bool)>,
+    /// The cursor that it continues.
+    pub cursor: Option<DocBuf>,
+}
+
+impl Operation {
+    /// Whether it does nothing but make an answer.
+    fn is_for_client(&self) -> bool {
+        match self.command.kind {
+            Kind::Read | Kind::Diagnostic => true,
+            Kind::Admin => matches!(
+                self.command.name,
+                "listCollections" | "listDatabases" | "listIndexes" | "validate"
+            ),
+            Kind::Write | Kind::Handshake | Kind::Session => false,
+        }
+    }
+}
+
+/// One connection's slot.
+pub struct OperationSlot {
+    client: Arc<dyn Client>,
+    remote: String,
+    app_name: Mutex<String>,
+    metadata: Mutex<Option<DocBuf>>,
+    current: Mutex<Option<Operation>>,
+    next_opid: Arc<AtomicI32>,
+    ending: Arc<OnceLock<ErrorCode>>,
+}
+
+/// All slots.
+#[derive(Default)]
+pub struct OperationTable {
+    slots: Mutex<HashMap<u64, Weak<OperationSlot>>>,
+    next_opid: Arc<AtomicI32>,
+    next_key: AtomicU64,
+    /// Why operations that begin from now on are interrupted at once, when they are.
+    ending: Arc<OnceLock<ErrorCode>>,
+}
+
+/// Ends the registration when dropped.
+pub struct Registered {
+    slot: Arc<OperationSlot>,
+}
+
+impl OperationTable {
+    /// A slot for a connection; gone when the connection drops it.
+    pub fn connect(&self, client: &Arc<dyn Client>) -> Arc<OperationSlot> {
+        let slot = Arc::new(OperationSlot {
+            client: client.clone(),
+            remote: client.remote(),
+            app_name: Mutex::default(),
+            metadata: Mutex::default(),
+            current: Mutex::default(),
+            next_opid: self.next_opid.clone(),
+            ending: self.ending.clone(),
+        });
+        let mut slots = self.slots.lock();
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        if key.is_multiple_of(256) {
+            slots.retain(|_, slot| slot.strong_count() > 0);
+        }
+        slots.insert(key, Arc::downgrade(&slot));
+        slot
+    }
+
+    /// Every connection's slot.
+    pub fn slots(&self) -> Vec<Arc<OperationSlot>> {
+        self.slots
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Operations older than this that are of no use without their client, and whether it is there.
+    pub fn awaited(&self, running_min: Duration) -> Vec<(Arc<dyn Client>, Arc<OpContext>)> {
+        let slots = self.slots.lock();
+        let slots = slots.values().filter_map(Weak::upgrade);
+        slots
+            .filter_map(|slot| {
+                let current = slot.current.lock();
+                let operation = current.as_ref()?;
+                let awaited = operation.is_for_client()
+                    && !operation.op.is_killed()
+                    && operation.op.started().elapsed() >= running_min;
+                awaited.then(|| (slot.client.clone(), operation.op.clone()))
+            })
+            .collect()
+    }
+
+    /// Interrupts one operation; false when there is none of this id.
+    pub fn kill(&self, opid: i32) -> bool {
+        for slot in self.slots() {
+            if let Some(operation) = &*slot.current.lock()
+                && operation.opid == opid
+            {
+                operation.op.kill(ErrorCode::INTERRUPTED);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Interrupts everything, also what begins later (shutdown).
+    pub fn kill_all(&self, code: ErrorCode) {
+        // Of an operation that begins meanwhile either this sees the slot filled, or it sees the code.
+        let _ = self.ending.set(code);
+        for slot in self.slots() {
+            if let Some(operation) = &*slot.current.lock() {
+                operation.op.kill(code);
+            }
+        }
+    }
+}
+
+impl OperationSlot {
+    /// Shows an operation until the returned guard is dropped.
+    pub fn register(
+        self: &Arc<Self>,
+        op: &Arc<OpContext>,
+        command: &'static Command,
+        db: &str,
+        (body, generic): (RawDoc<'_>, &GenericArguments<'_>),
+    ) -> Registered {
+        let opid = self.next_opid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        *self.current.lock() = Some(Operation {
+            opid,
+            op: op.clone(),
+            command,
+            db: db.to_owned(),
+            body: observe::shown(body, op.comment(), COMMAND_BYTES_SHOWN),
+            collection: body
+                .first()
+                .and_then(|first| first.value().as_str())
+                .map(str::to_owned),
+            lsid: generic.lsid.map(|lsid| lsid.to_buf()),
+            number: (generic.transaction.number)
+                .map(|number| (number, generic.transaction.autocommit.is_some())),
+            cursor: None,
+        });
+        if let Some(code) = self.ending.get() {
+            op.kill(*code);
+        }
+        Registered { slot: self.clone() }
+    }
+
+    /// Shows which cursor the operation continues.
+    pub fn set_cursor(&self, description: DocBuf) {
+        if let Some(operation) = &mut *self.current.lock() {
+            operation.cursor = Some(description);
+        }
+    }
+
+    /// What the client said of itself.
+    pub fn metadata(&self) -> Option<DocBuf> {
+        self.metadata.lock().clone()
+    }
+
+    /// From the first hello.
+    pub fn set_metadata(&self, metadata: DocBuf) {
+        *self.metadata.lock() = Some(metadata);
+    }
+
+    /// What runs now.
+    pub fn current(&self) -> Option<Operation> {
+        self.current.lock().clone()
+    }
+
+    /// The connection's number in the log.
+    pub fn connection_id(&self) -> u64 {
+        self.client.id()
+    }
+
+    /// `address:port` of the client.
+    pub fn client(&self) -> &str {
+        &self.remote
+    }
+
+    /// What the client calls itself.
+    pub fn app_name(&self) -> String {
+        self.app_name.lock().clone()
+    }
+
+    /// From the first hello.
+    pub fn set_app_name(&self, name: &str) {
+        *self.app_name.lock() = name.to_owned();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        *self.slot.current.lock() = None;
+    }
+}

@@ -1,0 +1,106 @@
+//! How a server runs. Read at start; what changes later is in [`crate::parameters`].
+
+use std::path::PathBuf;
+
+use sheaf_bson::DocBuf;
+use sheaf_wire::CompressorSet;
+
+/// How a server runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where and how data is kept.
+    pub storage: Storage,
+    /// The profiler's state at start.
+    pub profiling: Profiling,
+    /// Refuse queries that would scan a whole collection.
+    pub no_table_scan: bool,
+    /// `--replSet`.
+    pub replica_set: Option<String>,
+    /// `--oplogSize`, in bytes.
+    pub oplog_bytes: Option<u64>,
+    /// `--setParameter`, in the order given; names and values unchecked.
+    pub parameters: Vec<(String, String)>,
+    /// The port that clients connect to, for replies that name it.
+    pub port: u16,
+    /// `bind_ip`'s entries: addresses, names, `*`, paths of unix sockets.
+    pub bind: Vec<String>,
+    /// Compressors offered to clients, most preferred first.
+    pub compressors: CompressorSet,
+    /// The command line, the program's name first.
+    pub arguments: Vec<String>,
+    /// What was given, as `getCmdLineOpts.parsed` shows it.
+    pub parsed: DocBuf,
+}
+
+/// Where and how data is kept.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// The data folder.
+    pub db_path: PathBuf,
+    /// The folder was named; otherwise it is the default and may be created.
+    pub db_path_given: bool,
+    /// The engine's name; `None` for the default.
+    pub engine: Option<String>,
+    /// Bytes of memory for cached data; `None` for the default.
+    pub cache_bytes: Option<u64>,
+    /// Milliseconds between two flushes of the log.
+    pub journal_commit_interval_ms: u64,
+    /// Seconds between two checkpoints; 0 for none.
+    pub sync_period_secs: f64,
+    /// What to do with the data files instead of serving.
+    pub maintenance: Option<Maintenance>,
+}
+
+/// Work on the data files of a server that does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Say what is damaged.
+    Verify,
+    /// Save what can be read into new files.
+    Repair,
+}
+
+/// The profiler's state at start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profiling {
+    /// 0 off, 1 slow operations, 2 all.
+    pub level: u8,
+    /// Milliseconds from which an operation is slow.
+    pub slow_ms: i64,
+    /// Share of slow operations that is logged, 0 to 1.
+    pub sample_rate: f64,
+    /// A query in JSON: what matches it is logged and profiled, in place of what is slow.
+    pub filter: Option<String>,
+}
+
+impl Settings {
+    /// The defaults, with data in this folder.
+    pub fn in_folder(db_path: impl Into<PathBuf>) -> Settings {
+        Settings {
+            storage: Storage {
+                db_path: db_path.into(),
+                db_path_given: true,
+                engine: None,
+                cache_bytes: None,
+                journal_commit_interval_ms: 100,
+                sync_period_secs: 60.0,
+                maintenance: None,
+            },
+            profiling: Profiling {
+                level: 0,
+                slow_ms: 100,
+                sample_rate: 1.0,
+                filter: None,
+            },
+            no_table_scan: false,
+            replica_set: None,
+            oplog_bytes: None,
+            parameters: Vec::new(),
+            port: 27017,
+            bind: Vec::new(),
+            compressors: CompressorSet::NONE,
+            arguments: Vec::new(),
+            parsed: DocBuf::new(),
+        }
+    }
+}

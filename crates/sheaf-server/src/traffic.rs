@@ -1,0 +1,75 @@
+//! What connections have carried, for `serverStatus`.
+
+use sheaf_wire::Compressor;
+
+/// Counts of the connections that reach this server.
+pub trait Traffic: Send + Sync {
+    /// `serverStatus.connections`.
+    fn connections(&self) -> ConnectionStats;
+
+    /// `serverStatus.network`.
+    fn network(&self) -> NetworkStats;
+}
+
+/// The traffic of a server without a network.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTraffic;
+
+impl Traffic for NoTraffic {
+    fn connections(&self) -> ConnectionStats {
+        ConnectionStats::default()
+    }
+
+    fn network(&self) -> NetworkStats {
+        NetworkStats::default()
+    }
+}
+
+/// `serverStatus.connections`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// Open now.
+    pub current: u64,
+    /// How many more are allowed.
+    pub available: u64,
+    /// Accepted since the start.
+    pub total_created: u64,
+    /// Refused since the start, because there were too many.
+    pub rejected: u64,
+    /// Open and handling a request now.
+    pub active: u64,
+}
+
+/// `serverStatus.network`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// Bytes received, as they came over the line.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Requests read, also those that were refused.
+    pub requests: u64,
+    /// By compressor.
+    pub compression: CompressionStats,
+}
+
+/// Bytes of messages into and out of one compressor, with their headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompressorStats {
+    /// Replies before and after compression.
+    pub compressed: Flow,
+    /// Requests before and after decompression.
+    pub decompressed: Flow,
+}
+
+/// Bytes in and bytes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// What went in.
+    pub bytes_in: u64,
+    /// What came out.
+    pub bytes_out: u64,
+}
+
+/// One for each of [`Compressor::NEGOTIABLE`], in that order.
+pub type CompressionStats = [CompressorStats; Compressor::NEGOTIABLE.len()];

@@ -1,9 +1,0 @@
-//! What lives longer than one command: client cursors, operations in
-//! progress, logical sessions.
-
-pub mod cursors;
-pub mod disconnects;
-pub mod leftovers;
-pub mod logical;
-pub mod operations;
-pub mod snapshots;

@@ -17,10 +17,10 @@ use sheaf_bson::{Error, ErrorCode};
 use sheaf_db::index::build::{RebuiltCollection, make_missing_tables};
 use sheaf_db::storage_error::coded;
 use sheaf_db::{Db, DbOptions, Events, OpContext};
-use sheaf_storage::files::{DiskFolder, Folder};
+use sheaf_storage::folder::{DiskFolder, Folder};
 use sheaf_storage::{
-    MemoryEngine, RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine, StorageError,
-    repair, verify_files,
+    LogTreeEngine, LogTreeOptions, MemoryEngine, RedbEngine, RedbOptions, StorageEngine,
+    StorageError, repair, verify_files,
 };
 
 use crate::log::{Component, Log};
@@ -117,8 +117,8 @@ pub fn open(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine
     }
 }
 
-fn sheaf_options(settings: &Settings) -> SheafOptions {
-    SheafOptions {
+fn sheaf_options(settings: &Settings) -> LogTreeOptions {
+    LogTreeOptions {
         cache_bytes: settings.storage.cache_bytes.unwrap_or_else(default_cache),
         flush_interval: Duration::from_millis(settings.storage.journal_commit_interval_ms),
         checkpoint_interval: match settings.storage.sync_period_secs {
@@ -126,13 +126,13 @@ fn sheaf_options(settings: &Settings) -> SheafOptions {
             0.0 => Duration::MAX,
             seconds => Duration::from_secs_f64(seconds),
         },
-        ..SheafOptions::default()
+        ..LogTreeOptions::default()
     }
 }
 
 fn open_sheaf(settings: &Settings, log: &Log) -> Result<Arc<dyn StorageEngine>, Error> {
     let path = settings.storage.db_path.join(SHEAF_FOLDER);
-    let engine = SheafEngine::open(&path, sheaf_options(settings)).map_err(coded)?;
+    let engine = LogTreeEngine::open(&path, sheaf_options(settings)).map_err(coded)?;
     let recovery = engine.recovery();
     if recovery.batches > 0 || recovery.torn.is_some() {
         log.info(

@@ -2,33 +2,35 @@
 //!
 //! ```text
 //!   sheaf-db
-//!      │  WriteUnitOfWork: snapshot + own writes + locks       unit.rs
+//!      │  WriteUnitOfWork: snapshot + own writes + locks       unit/
 //!      ▼
 //!   Storage ── StorageEngine ──┬── MemoryEngine                memory.rs (the specification)
-//!                              ├── RedbEngine                  disk/redb.rs (durable)
-//!                              └── SheafEngine                 disk/sheaf.rs (our own: durable, concurrent)
+//!                              ├── RedbEngine                  disk/redb/ (durable)
+//!                              └── LogTreeEngine               disk/logtree/ (our own: durable, concurrent)
 //! ```
 //!
-//! For tests there are `checked.rs`, which watches any engine keep the contract, and `fault.rs`, a
-//! disk that loses and tears what was not synced.
+//! An engine that keeps files reaches them through the traits of `folder.rs`. The feature `testing` adds
+//! `testing/`: an engine that checks another one against the contract, and a disk that fails and loses
+//! what was not synced.
 //!
 //! Keys and values are bytes; what they mean is known above. An engine knows batches and snapshots
 //! only; locks, conflicts and reading one's own writes are built once, above all engines.
 
 mod batch;
-pub mod checked;
 mod disk;
 mod engine;
 mod error;
-pub mod fault;
+pub mod folder;
 mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod unit;
 
 pub use batch::{KeyChange, KeyRanges, KeyWrite, Prior, TableFate, TableWrites, WriteBatch};
-pub use disk::{
-    Recovery, RedbEngine, RedbOptions, Repaired, SheafEngine, SheafOptions, TornTail, budget,
-    files, repair, tree, verify_files,
+pub use disk::logtree::{
+    LogTreeEngine, LogTreeOptions, Recovery, Repaired, TornTail, budget, repair, tree, verify_files,
 };
+pub use disk::redb::{RedbEngine, RedbOptions};
 pub use engine::{
     CommitSeq, Cursor, Durability, EngineStats, Finding, MemoryStats, MemoryUse, Snapshot,
     StorageEngine, TableId, TableStats,

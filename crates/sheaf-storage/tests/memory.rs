@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sheaf_storage::{
-    Durability, MemoryStats, SheafEngine, SheafOptions, StorageEngine, TableId, WriteBatch,
+    Durability, LogTreeEngine, LogTreeOptions, MemoryStats, StorageEngine, TableId, WriteBatch,
 };
 
 /// What is not counted: buffers of constant size, lists of tables and of space, this test's own keys and values.
@@ -84,14 +84,14 @@ impl Watch {
     }
 }
 
-fn open(folder: &tempfile::TempDir, cache_bytes: u64) -> SheafEngine {
-    let options = SheafOptions {
+fn open(folder: &tempfile::TempDir, cache_bytes: u64) -> LogTreeEngine {
+    let options = LogTreeOptions {
         cache_bytes,
         // Only what is asked for is synced: the disk is not what is tested.
         flush_interval: Duration::from_secs(3600),
-        ..SheafOptions::default()
+        ..LogTreeOptions::default()
     };
-    let engine = SheafEngine::open(folder.path(), options).unwrap();
+    let engine = LogTreeEngine::open(folder.path(), options).unwrap();
     let mut batch = WriteBatch::new();
     batch.create_table(TABLE);
     batch.create_table(LARGE);
@@ -99,7 +99,7 @@ fn open(folder: &tempfile::TempDir, cache_bytes: u64) -> SheafEngine {
     engine
 }
 
-fn memory(engine: &SheafEngine) -> MemoryStats {
+fn memory(engine: &LogTreeEngine) -> MemoryStats {
     engine.stats().memory.expect("the engine counts its memory")
 }
 
@@ -117,7 +117,7 @@ fn value(n: u64, version: u64, length: usize) -> Vec<u8> {
 }
 
 fn put(
-    engine: &SheafEngine,
+    engine: &LogTreeEngine,
     table: TableId,
     keys: impl Iterator<Item = u64>,
     version: u64,

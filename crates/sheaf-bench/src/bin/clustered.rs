@@ -15,7 +15,7 @@ use sheaf_db::find::{self, QueryOptions};
 use sheaf_db::modify::{DeleteReport, DeleteStatement, ReturnDocument, delete};
 use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, OpContext, ResultSource};
 use sheaf_query::canonical::FindSpec;
-use sheaf_storage::{SheafEngine, SheafOptions, StorageEngine};
+use sheaf_storage::{LogTreeEngine, LogTreeOptions, StorageEngine};
 
 /// Documents there are.
 const DOCUMENTS: i64 = 50_000;
@@ -108,7 +108,7 @@ fn said(error: Error) -> String {
 
 struct Bench {
     db: Arc<Db>,
-    engine: Arc<SheafEngine>,
+    engine: Arc<LogTreeEngine>,
     op: OpContext,
     ns: Namespace,
     text: String,
@@ -118,7 +118,10 @@ struct Bench {
 impl Bench {
     fn new(clustered: bool) -> Result<Bench> {
         let folder = tempfile::tempdir()?;
-        let engine = Arc::new(SheafEngine::open(folder.path(), SheafOptions::default())?);
+        let engine = Arc::new(LogTreeEngine::open(
+            folder.path(),
+            LogTreeOptions::default(),
+        )?);
         let bench = Bench {
             db: Db::open(engine.clone(), DbOptions::default()).map_err(said)?,
             engine,

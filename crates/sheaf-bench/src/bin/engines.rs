@@ -27,7 +27,7 @@ use sheaf_bench::engines::{
 };
 use sheaf_bench::measure::{cpu_micros, median, process_cpu};
 use sheaf_storage::tree::PageReading;
-use sheaf_storage::{MemoryEngine, SheafEngine, SheafOptions};
+use sheaf_storage::{LogTreeEngine, LogTreeOptions, MemoryEngine};
 
 struct Options {
     documents: u64,
@@ -212,13 +212,13 @@ fn contender(name: &str, folder: &Path, generation: Option<u64>) -> Result<Box<d
     std::fs::create_dir_all(&folder)?;
     Ok(match name {
         "sheaf" => {
-            let options = SheafOptions {
+            let options = LogTreeOptions {
                 cache_bytes: 4 << 30,
                 // The load is measured alone, and once more until all is in its place.
                 generation_bytes: generation,
-                ..SheafOptions::default()
+                ..LogTreeOptions::default()
             };
-            let engine = SheafEngine::open(&folder, options)?;
+            let engine = LogTreeEngine::open(&folder, options)?;
             Box::new(EngineContender::create(Arc::new(engine))?)
         }
         "memory" => Box::new(EngineContender::create(Arc::new(MemoryEngine::new()))?),

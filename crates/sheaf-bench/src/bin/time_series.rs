@@ -23,7 +23,7 @@ use sheaf_db::index::spec::IndexSpec;
 use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, OpContext, ResultSource};
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};
-use sheaf_storage::{SheafEngine, SheafOptions};
+use sheaf_storage::{LogTreeEngine, LogTreeOptions};
 
 const SENSORS: i64 = 100;
 const BATCH: i64 = 5_000;
@@ -170,7 +170,7 @@ fn main() -> Outcome<()> {
     };
     let tenth = points / 10;
     let dir = tempfile::tempdir()?;
-    let engine = SheafEngine::open(&dir.path().join("data"), SheafOptions::default())?;
+    let engine = LogTreeEngine::open(&dir.path().join("data"), LogTreeOptions::default())?;
     let options = DbOptions {
         temp_dir: Some(dir.path().join("tmp")),
         ..DbOptions::default()

@@ -16,7 +16,7 @@ use std::time::Instant;
 use sheaf_bench::engines::{Documents, Result, mixed};
 use sheaf_storage::TableId;
 use sheaf_storage::budget::MemoryBudget;
-use sheaf_storage::files::{DiskFolder, Folder};
+use sheaf_storage::folder::{DiskFolder, Folder};
 use sheaf_storage::tree::{Change, Changes, PageReading, TableOptions, TreeFile, TreeOptions};
 
 const TABLE: TableId = TableId(1);

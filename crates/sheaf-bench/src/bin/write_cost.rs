@@ -15,7 +15,7 @@ use sheaf_db::index::spec::IndexSpec;
 use sheaf_db::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
 use sheaf_db::{Db, DbOptions, Namespace, OpContext};
 use sheaf_query::canonical::FindSpec;
-use sheaf_storage::{SheafEngine, SheafOptions, StorageEngine};
+use sheaf_storage::{LogTreeEngine, LogTreeOptions, StorageEngine};
 
 /// Documents of a collection that are updated, at random.
 const DOCUMENTS: i64 = 2000;
@@ -26,7 +26,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let engine = Arc::new(SheafEngine::open(folder.path(), SheafOptions::default())?);
+    let engine = Arc::new(LogTreeEngine::open(
+        folder.path(),
+        LogTreeOptions::default(),
+    )?);
     let bench = Bench {
         db: Db::open(engine.clone(), DbOptions::default()).map_err(said)?,
         engine,
@@ -47,7 +50,7 @@ fn said(error: Error) -> String {
 
 struct Bench {
     db: Arc<Db>,
-    engine: Arc<SheafEngine>,
+    engine: Arc<LogTreeEngine>,
     op: OpContext,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheaf_storage::TableId;
 use sheaf_storage::budget::MemoryBudget;
-use sheaf_storage::files::{DiskFolder, Folder};
+use sheaf_storage::folder::{DiskFolder, Folder};
 use sheaf_storage::tree::{
     Change, Changes, PageReading, Roots, TableOptions, TreeCursor, TreeFile, TreeOptions,
 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sheaf_bson::{ErrorCode, Timestamp, doc};
 use sheaf_db::{Db, DbOptions, OpContext};
-use sheaf_storage::checked::CheckedEngine;
+use sheaf_storage::testing::checked::CheckedEngine;
 
 use crate::support::{EngineKind, ns, open_engine};
 

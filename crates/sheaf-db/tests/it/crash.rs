@@ -10,8 +10,10 @@ use sheaf_bson::{DocBuf, RawDoc, RawValue, Result, doc};
 use sheaf_db::index::validate::validate;
 use sheaf_db::write::update::UpdateResult;
 use sheaf_db::{Db, DbOptions, IndexSelector, OpContext};
-use sheaf_storage::fault::{Fault, FaultDisk, FaultFolder, Remains};
-use sheaf_storage::{RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine, TableId};
+use sheaf_storage::testing::fault::{Fault, FaultDisk, FaultFolder, Remains};
+use sheaf_storage::{
+    LogTreeEngine, LogTreeOptions, RedbEngine, RedbOptions, StorageEngine, TableId,
+};
 
 use crate::support::{Change, index_spec, ns, source, with_field};
 
@@ -58,15 +60,15 @@ impl Disk for FaultDisk {
 
 impl Disk for FaultFolder {
     fn engine(&self) -> sheaf_storage::Result<Arc<dyn StorageEngine>> {
-        let options = SheafOptions {
+        let options = LogTreeOptions {
             cache_bytes: 1 << 20,
             generation_bytes: Some(64 << 10),
             flush_interval: NEVER,
             segment_bytes: 16 << 10,
             reserve_bytes: 0,
-            ..SheafOptions::default()
+            ..LogTreeOptions::default()
         };
-        Ok(Arc::new(SheafEngine::open_in(
+        Ok(Arc::new(LogTreeEngine::open_in(
             Arc::new(self.clone()),
             options,
         )?))

@@ -12,9 +12,9 @@ use sheaf_db::write::delete::{DeleteResult, DocumentDelete};
 use sheaf_db::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult};
 use sheaf_db::write::{MatchedRecord, RecordSource};
 use sheaf_db::{Db, DbOptions, Events, Namespace, OpContext};
-use sheaf_storage::checked::CheckedEngine;
+use sheaf_storage::testing::checked::CheckedEngine;
 use sheaf_storage::{
-    MemoryEngine, RedbEngine, RedbOptions, SheafEngine, SheafOptions, StorageEngine,
+    LogTreeEngine, LogTreeOptions, MemoryEngine, RedbEngine, RedbOptions, StorageEngine,
 };
 
 /// The engines that every test runs on.
@@ -225,15 +225,15 @@ pub fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<CheckedEngine> {
         }
         EngineKind::Sheaf => {
             // Small, so that generations fill and are brought into the tree.
-            let options = SheafOptions {
+            let options = LogTreeOptions {
                 cache_bytes: 8 << 20,
                 generation_bytes: Some(256 << 10),
                 segment_bytes: 256 << 10,
                 reserve_bytes: 0,
-                ..SheafOptions::default()
+                ..LogTreeOptions::default()
             };
             let folder = file.with_extension("sheaf");
-            Arc::new(SheafEngine::open(&folder, options).unwrap())
+            Arc::new(LogTreeEngine::open(&folder, options).unwrap())
         }
     };
     Arc::new(CheckedEngine::new(engine))

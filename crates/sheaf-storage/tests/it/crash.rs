@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sheaf_storage::fault::{Fault, FaultDisk, Remains};
+use sheaf_storage::testing::fault::{Fault, FaultDisk, Remains};
 use sheaf_storage::*;
 
 use crate::engines::folder;

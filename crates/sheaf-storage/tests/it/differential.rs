@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sheaf_storage::checked::CheckedEngine;
-use sheaf_storage::fault::{FaultDisk, FaultFolder, Remains};
+use sheaf_storage::testing::checked::CheckedEngine;
+use sheaf_storage::testing::fault::{FaultDisk, FaultFolder, Remains};
 use sheaf_storage::*;
 
 use crate::engines::sheaf_with_cache;

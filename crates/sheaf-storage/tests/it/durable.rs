@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use sheaf_storage::fault::{FaultDisk, Remains};
+use sheaf_storage::testing::fault::{FaultDisk, Remains};
 use sheaf_storage::*;
 
 use crate::engines::folder;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheaf_storage::fault::FaultFolder;
+use sheaf_storage::testing::fault::FaultFolder;
 use sheaf_storage::*;
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ pub fn redb() -> TestEngine {
 
 pub fn sheaf() -> TestEngine {
     let folder = tempfile::tempdir().unwrap();
-    let engine = SheafEngine::open(folder.path(), SheafOptions::default()).unwrap();
+    let engine = LogTreeEngine::open(folder.path(), LogTreeOptions::default()).unwrap();
     TestEngine {
         engine: Arc::new(engine),
         _folder: Some(folder),
@@ -48,7 +48,7 @@ pub fn sheaf() -> TestEngine {
 }
 
 /// The engine in a folder of a simulated disk, so small that everything overflows soon.
-pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<SheafEngine> {
+pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<LogTreeEngine> {
     sheaf_with_cache(folder, flush_interval, 1 << 20)
 }
 
@@ -58,17 +58,17 @@ pub fn sheaf_with_cache(
     folder: &FaultFolder,
     flush_interval: Duration,
     cache_bytes: u64,
-) -> Result<SheafEngine> {
-    let options = SheafOptions {
+) -> Result<LogTreeEngine> {
+    let options = LogTreeOptions {
         cache_bytes,
         generation_bytes: Some(128 << 10),
         flush_interval,
         segment_bytes: 32 << 10,
         log_buffer_bytes: 4 << 10,
         reserve_bytes: 0,
-        ..SheafOptions::default()
+        ..LogTreeOptions::default()
     };
-    SheafEngine::open_in(Arc::new(folder.clone()), options)
+    LogTreeEngine::open_in(Arc::new(folder.clone()), options)
 }
 
 /// A new folder, and the path of a file in it.

@@ -83,10 +83,10 @@ fn folders_with_deltas_in_the_log_open() {
 
 fn opens(name: &str, changes: &[Op]) {
     let kept = testdata(name);
-    let options = || SheafOptions {
+    let options = || LogTreeOptions {
         segment_bytes: 16 << 10,
         flush_interval: std::time::Duration::from_secs(3600),
-        ..SheafOptions::default()
+        ..LogTreeOptions::default()
     };
     let last = TableId(u64::MAX - 1);
     let mut before = content();
@@ -118,7 +118,7 @@ fn opens(name: &str, changes: &[Op]) {
         }
     };
     if std::env::var_os("SHEAF_BLESS").is_some() && !kept.exists() {
-        let engine = SheafEngine::open(folder.path(), options()).unwrap();
+        let engine = LogTreeEngine::open(folder.path(), options()).unwrap();
         let batch = Model::new().batch(&before);
         engine.apply(batch, Durability::Synced).unwrap();
         engine.checkpoint().unwrap();
@@ -135,16 +135,16 @@ fn opens(name: &str, changes: &[Op]) {
     }
     let folder = tempfile::tempdir().unwrap();
     copy(&kept, folder.path());
-    let disk: std::sync::Arc<dyn files::Folder> =
-        std::sync::Arc::new(files::DiskFolder::open(folder.path()).unwrap());
+    let disk: std::sync::Arc<dyn folder::Folder> =
+        std::sync::Arc::new(folder::DiskFolder::open(folder.path()).unwrap());
     assert_eq!(verify_files(&disk, &mut |_| {}), Ok(vec![]));
-    let engine = SheafEngine::open(folder.path(), options()).unwrap();
+    let engine = LogTreeEngine::open(folder.path(), options()).unwrap();
     assert_eq!(engine.recovery().batches, after.len() as u64);
     let tables = engine.tables().unwrap();
     assert_eq!(tables, [TableId::CATALOG, TABLE, TableId(0x20)]);
     assert_eq!(dump(&*engine.snapshot().unwrap(), tables.clone()), model);
     engine.close().unwrap();
-    let engine = SheafEngine::open(folder.path(), options()).unwrap();
+    let engine = LogTreeEngine::open(folder.path(), options()).unwrap();
     assert_eq!(engine.recovery().batches, 0);
     assert_eq!(dump(&*engine.snapshot().unwrap(), tables), model);
     assert_eq!(engine.verify(&mut |_| {}), Ok(vec![]));

@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sheaf_storage::fault::{FaultFolder, Remains};
+use sheaf_storage::testing::fault::{FaultFolder, Remains};
 use sheaf_storage::*;
 
+use crate::logtree_engine::contents;
 use crate::model::{Model, Op, TABLES, dump, op_or_change};
-use crate::sheaf_engine::contents;
 
 const NEVER: Duration = Duration::from_secs(3600);
 
-fn open(folder: &FaultFolder, generation_bytes: u64) -> Result<SheafEngine> {
-    let options = SheafOptions {
+fn open(folder: &FaultFolder, generation_bytes: u64) -> Result<LogTreeEngine> {
+    let options = LogTreeOptions {
         cache_bytes: 16 << 20,
         generation_bytes: Some(generation_bytes),
         flush_interval: NEVER,
         checkpoint_interval: NEVER,
         reserve_bytes: 0,
-        ..SheafOptions::default()
+        ..LogTreeOptions::default()
     };
-    SheafEngine::open_in(Arc::new(folder.clone()), options)
+    LogTreeEngine::open_in(Arc::new(folder.clone()), options)
 }
 
 /// Opens what a crash leaves, and compares contents and sizes with the model.

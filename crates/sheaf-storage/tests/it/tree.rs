@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sheaf_storage::budget::MemoryBudget;
-use sheaf_storage::fault::FaultFolder;
-use sheaf_storage::files::{DiskFolder, Folder};
+use sheaf_storage::folder::{DiskFolder, Folder};
+use sheaf_storage::testing::fault::FaultFolder;
 use sheaf_storage::tree::{
     Change, Changes, PageReading, Roots, TableOptions, TreeFile, TreeOptions, copy_entries,
 };

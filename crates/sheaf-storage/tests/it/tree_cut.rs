@@ -11,8 +11,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use sheaf_storage::fault::FaultFolder;
-use sheaf_storage::files::{self, File, Folder, FolderLock};
+use sheaf_storage::folder::{self, File, Folder, FolderLock};
+use sheaf_storage::testing::fault::FaultFolder;
 use sheaf_storage::tree::{PageReading, TableOptions, TreeFile};
 use sheaf_storage::{Result, TableId};
 
@@ -82,7 +82,7 @@ impl File for SlowlyCut {
         }
         self.file.set_len(len)
     }
-    fn map(&self, offset: u64, len: u64) -> io::Result<Option<files::Map>> {
+    fn map(&self, offset: u64, len: u64) -> io::Result<Option<folder::Map>> {
         self.file.map(offset, len)
     }
 }

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sheaf_storage::fault::{Fault, FaultFolder, Remains};
-use sheaf_storage::files::Folder;
+use sheaf_storage::folder::Folder;
+use sheaf_storage::testing::fault::{Fault, FaultFolder, Remains};
 use sheaf_storage::tree::{PageReading, Salvage, TableOptions, TreeFile, salvage};
 use sheaf_storage::{StorageError, TableId};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use sheaf_storage::budget::MemoryBudget;
-use sheaf_storage::fault::FaultFolder;
-use sheaf_storage::files::{DiskFolder, Folder};
+use sheaf_storage::folder::{DiskFolder, Folder};
+use sheaf_storage::testing::fault::FaultFolder;
 use sheaf_storage::tree::{PageReading, TableOptions, TreeFile, TreeOptions};
 use sheaf_storage::{StorageError, TableId};
 

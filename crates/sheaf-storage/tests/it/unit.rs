@@ -543,7 +543,9 @@ fn the_first_base_speaks_of_the_state_before_the_unit() {
 
 #[test]
 fn a_false_hint_is_found_out() {
-    let engine = Arc::new(checked::CheckedEngine::new(Arc::new(MemoryEngine::new())));
+    let engine = Arc::new(testing::checked::CheckedEngine::new(Arc::new(
+        MemoryEngine::new(),
+    )));
     let mut batch = WriteBatch::new();
     batch.create_table(T);
     // What a batch creates it knows: hints say nothing there.

@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sheaf_bench::engines::{Result, mixed};
-use sheaf_storage::{Durability, SheafEngine, SheafOptions, StorageEngine, TableId, WriteBatch};
+use sheaf_storage::{
+    Durability, LogTreeEngine, LogTreeOptions, StorageEngine, TableId, WriteBatch,
+};
 
 const RECORDS: TableId = TableId(1);
 const INDEX: TableId = TableId(2);
@@ -85,12 +87,12 @@ fn main() -> Result<()> {
     }
 }
 
-fn open(options: &Options, folder: &Path) -> Result<Arc<SheafEngine>> {
-    let engine = SheafEngine::open(
+fn open(options: &Options, folder: &Path) -> Result<Arc<LogTreeEngine>> {
+    let engine = LogTreeEngine::open(
         folder,
-        SheafOptions {
+        LogTreeOptions {
             cache_bytes: options.cache_bytes,
-            ..SheafOptions::default()
+            ..LogTreeOptions::default()
         },
     )?;
     Ok(Arc::new(engine))

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sheaf_bench::engines::{Result, mixed};
 use sheaf_bench::measure::{process_cpu, process_io};
-use sheaf_storage::{Durability, Prior, SheafEngine, SheafOptions, StorageEngine, WriteBatch};
+use sheaf_storage::{Durability, LogTreeEngine, LogTreeOptions, Prior, StorageEngine, WriteBatch};
 
 use super::{Options, RECORDS, change, key, load, open, value};
 
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    fn write(self, engine: &SheafEngine, n: u64, bytes: usize) -> Result<()> {
+    fn write(self, engine: &LogTreeEngine, n: u64, bytes: usize) -> Result<()> {
         let number = mixed(n) % KEYS;
         let (number, prior) = match self {
             // Each is new, and they come in no order.
@@ -85,13 +85,13 @@ fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Resul
     const MEMTABLE_MAX: u64 = 3 << 30;
     let folder = tempfile::tempdir_in(&options.folder)?;
     // Nothing goes into the tree after the start, whatever the budget that it is opened with afterwards.
-    let engine = SheafEngine::open(
+    let engine = LogTreeEngine::open(
         folder.path(),
-        SheafOptions {
+        LogTreeOptions {
             cache_bytes: 16 << 30,
             generation_bytes: Some(2 * MEMTABLE_MAX),
             checkpoint_interval: Duration::from_secs(3600),
-            ..SheafOptions::default()
+            ..LogTreeOptions::default()
         },
     )?;
     load(&engine, KEYS, bytes)?;
@@ -122,7 +122,7 @@ fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Resul
         let crashed = crash(options, folder.path())?;
         look_through(crashed.path(), cold)?;
         let (start, cpu, io) = (Instant::now(), process_cpu(), process_io());
-        let again: Arc<SheafEngine> = open(options, crashed.path())?;
+        let again: Arc<LogTreeEngine> = open(options, crashed.path())?;
         let (took, cpu, io_after) = (start.elapsed(), process_cpu() - cpu, process_io());
         let recovery = again.recovery();
         println!(

@@ -12,9 +12,9 @@ use super::errors::{
     begin_error, commit_error, internal_failure, open_error, other_error, storage_error,
 };
 use super::file::{save_sizes, table_name, table_of};
+use super::group::{Leader, Ticket};
 use super::{LENGTH_MAX, Shared};
 use crate::batch::{KeyWrite, TableFate, TableWrites, WriteBatch};
-use crate::disk::group::{Leader, Ticket};
 use crate::engine::{CommitSeq, Durability, TableId, TableStats};
 use crate::error::{Result, StorageError};
 

@@ -1,0 +1,200 @@
+//! A copy of the newest state, and a walk through all of it, while the engine goes on.
+//!
+//! ```text
+//!   checkpoint ─> roots, pinned ─┬─> backup: a tree of its own in another folder, and an empty log behind it
+//!                                └─> verify: every page read and checked
+//! ```
+//!
+//! Invariant: from its first file to its last a backup's folder holds a file that says that it is not whole; with it
+//! nothing in the folder opens.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::log::{LogOptions, Replay};
+use super::open::{TREE, UNFINISHED};
+use super::tree::{Roots, Sink, TableOptions, TreeFile, copy_entries};
+use super::{LogTreeOptions, Shared};
+use crate::engine::{Finding, Snapshot, TableId};
+use crate::error::{Result, StorageError};
+use crate::folder::Folder;
+
+/// After so many entries somebody is asked whether to go on.
+const LOOK: u64 = 1024;
+
+impl Shared {
+    /// See [`crate::StorageEngine::backup`].
+    pub(super) fn backup(
+        self: &Arc<Self>,
+        to: Arc<dyn Folder>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<u64> {
+        self.check_open()?;
+        let names = list(&to)?;
+        if let Some(name) = names.first() {
+            return Err(StorageError::Io {
+                context: format!("back up to {}", to.display(name)),
+                kind: std::io::ErrorKind::AlreadyExists,
+                message: "the folder is not empty; choose an empty one".into(),
+            });
+        }
+        let failed = |error| StorageError::io("begin a backup", &error);
+        to.open(UNFINISHED, true).map_err(failed)?;
+        let made = to.sync().map_err(failed).and_then(|()| {
+            let _lock = to.lock()?;
+            self.copy_to(&to, go_on)?;
+            // Whole from here on.
+            to.remove(UNFINISHED)
+                .and_then(|()| to.sync())
+                .map_err(|error| StorageError::io("end a backup", &error))
+        });
+        if let Err(error) = made {
+            discard(&to);
+            return Err(error);
+        }
+        let length = |name: &String| to.open(name, false).and_then(|file| file.len());
+        let lengths: std::io::Result<Vec<u64>> = list(&to)?.iter().map(length).collect();
+        let lengths = lengths.map_err(|error| StorageError::io("read the backup", &error))?;
+        Ok(lengths.iter().sum())
+    }
+
+    /// A tree of what is there now, and a log that begins behind it: without one the copy would pass for one whose log
+    /// is lost.
+    fn copy_to(
+        self: &Arc<Self>,
+        to: &Arc<dyn Folder>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let sequence = match self.checkpoint_now() {
+            Ok(()) => {
+                let roots = self.tree.roots();
+                let tables = roots.table_options();
+                let copy =
+                    &mut |table, sink: &mut Sink<'_>| copy_entries(&mut roots.cursor(table)?, sink);
+                self.copy_tables(to, roots.sequence(), &tables, copy, go_on)?;
+                roots.sequence()
+            }
+            // An engine that writes no more has in memory what its tree will never get.
+            Err(StorageError::ReadOnly { .. }) => {
+                let last = self.log.head().last();
+                self.order.wait(last);
+                let snapshot = self.snapshot();
+                let (view, _) = self.newest();
+                let known: HashMap<_, _> = view.roots().table_options().into_iter().collect();
+                let options = |table| known.get(&table).copied().unwrap_or(self.new_table);
+                let tables = view.tables(last).into_iter();
+                let tables: Vec<_> = tables.map(|table| (table, options(table))).collect();
+                let copy = &mut |table, sink: &mut Sink<'_>| {
+                    copy_entries(&mut *snapshot.cursor(table)?, sink)
+                };
+                self.copy_tables(to, last, &tables, copy, go_on)?;
+                last
+            }
+            Err(error) => return Err(error),
+        };
+        Replay::at(to, sequence).begin(
+            LogOptions {
+                segment_bytes: LogTreeOptions::default().segment_bytes,
+                buffer_bytes: 0,
+                budget: self.budget.clone(),
+            },
+            (),
+        )?;
+        Ok(())
+    }
+
+    fn copy_tables(
+        &self,
+        to: &Arc<dyn Folder>,
+        sequence: u64,
+        tables: &[(TableId, TableOptions)],
+        copy: &mut dyn FnMut(TableId, &mut Sink<'_>) -> Result<()>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let mut count = 0_u64;
+        TreeFile::copy_tables(
+            to,
+            TREE,
+            self.budget.clone(),
+            sequence,
+            tables,
+            &mut |table, sink| {
+                copy(table, &mut |key, value| {
+                    if count.is_multiple_of(LOOK) {
+                        self.check_open()?;
+                        if !go_on() {
+                            return Err(StorageError::Closed);
+                        }
+                        self.leave_space(to)?;
+                    }
+                    count += 1;
+                    sink(key, value)
+                })
+            },
+        )
+    }
+
+    /// A backup gives way before the disk is so full that writers are refused, be it this engine's disk or not.
+    fn leave_space(&self, to: &Arc<dyn Folder>) -> Result<()> {
+        match to.free_bytes() {
+            Ok(Some(free)) if free < self.sizes.reserve_bytes => Err(StorageError::NoSpace {
+                context: "back up: the reserve of free disk space is reached".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// See [`crate::StorageEngine::verify`].
+    pub(super) fn verify(self: &Arc<Self>, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
+        self.check_open()?;
+        // What is only in the log is read again when the tree has it.
+        match self.checkpoint_now() {
+            Ok(()) | Err(StorageError::ReadOnly { .. } | StorageError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        verify_tree(&self.tree, &self.tree.roots(), progress)
+    }
+}
+
+fn list(folder: &Arc<dyn Folder>) -> Result<Vec<String>> {
+    let listed = folder.list();
+    listed.map_err(|error| StorageError::io("list the folder of the backup", &error))
+}
+
+/// Removes what a backup has made, last what says that it is not whole. A file that stays is no harm, then.
+fn discard(folder: &Arc<dyn Folder>) {
+    let Ok(names) = folder.list() else {
+        return;
+    };
+    let others = names.iter().filter(|name| *name != UNFINISHED);
+    let gone = others
+        .map(|name| folder.remove(name))
+        .all(|gone| gone.is_ok());
+    if gone && folder.sync().is_ok() {
+        let _ = folder.remove(UNFINISHED);
+    }
+}
+
+/// Walks through everything that the roots reach.
+pub(super) fn verify_tree(
+    tree: &super::tree::TreeFile,
+    roots: &Arc<Roots>,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Vec<Finding>> {
+    // Pages differ in size; the part that is done is an estimate that ends with all.
+    let disk: u64 = roots
+        .tables()
+        .filter_map(|table| roots.table(table))
+        .map(|stats| stats.disk_bytes)
+        .sum();
+    let pages = (disk / 4096).max(1) as f64;
+    let verified = tree.verify(roots, &mut |read| progress((read as f64 / pages).min(0.99)))?;
+    progress(1.0);
+    let findings = verified.findings.into_iter().map(|finding| Finding {
+        file: finding.file,
+        offset: Some(finding.offset),
+        table: finding.table,
+        detail: finding.detail,
+    });
+    Ok(findings.collect())
+}

@@ -1,0 +1,311 @@
+//! One version of one key, in one piece of the arena.
+//!
+//! ```text
+//!   link[h-1] ... link[1] link[0] │ head  seq  prev  key_len  value │ key bytes │ value bytes
+//!                                 ^ the pointer to the node                      or handle, or nothing
+//! ```
+//!
+//! `link[0]`, the head of the key and (for keys of usual length) the key lie side by side: what a walk along the
+//! lowest level looks at is in one or two cache lines. The links of higher levels lie in front, so that the
+//! height need not be kept.
+//!
+//! Invariant: all but the links and `prev` is written before the node can be reached, and never again.
+
+use std::cmp::Ordering as Compared;
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+use bytes::Bytes;
+
+use super::arena::{ALIGN, Room};
+use crate::disk::logtree::sync::{AtomicPtr, Ordering};
+
+/// The levels of a list: with one node in four reaching the next level, good for millions.
+#[cfg(not(explore))]
+pub(super) const HEIGHT_MAX: usize = 12;
+#[cfg(explore)]
+pub(super) const HEIGHT_MAX: usize = 2;
+
+/// Values up to this length are copied into the node; longer ones are held by handle, in one piece and
+/// uncopied.
+pub(super) const INLINE_BYTES_MAX: usize = 2048;
+
+/// Parts of the header's `value`: the length of a value in the node, the number of the list, and how the
+/// value is kept.
+const LEN_BITS: u32 = 12;
+const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
+const LIST_BITS: u32 = 18;
+const HANDLE: u32 = 1 << 30;
+const DELETED: u32 = 1 << 31;
+const _: () = assert!(INLINE_BYTES_MAX <= LEN_MASK as usize && LEN_BITS + LIST_BITS == 30);
+
+/// The greatest number of a list that a node can hold.
+pub(super) const LIST_MAX: u32 = (1 << LIST_BITS) - 1;
+
+pub(super) type Link = AtomicPtr<Header>;
+
+#[repr(C)]
+pub(super) struct Header {
+    head: u64,
+    seq: u64,
+    /// A node before this one, as a rule the one directly before.
+    prev: Link,
+    key_len: u32,
+    /// See [`LEN_BITS`].
+    value: u32,
+}
+
+const LINK_BYTES: usize = size_of::<Link>();
+const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<Link>() <= align_of::<Header>());
+const _: () = assert!(LINK_BYTES.is_multiple_of(align_of::<Header>()));
+
+/// The first eight bytes of a key as a number: where two heads differ, their keys compare alike.
+#[inline]
+pub(super) fn head_of(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
+        }
+    }
+}
+
+/// A node of a list that lives for `'g`.
+#[derive(Clone, Copy)]
+pub(in crate::disk::logtree) struct NodeRef<'g> {
+    at: NonNull<Header>,
+    generation: PhantomData<&'g Header>,
+}
+
+// SAFETY: what a node shares is immutable or atomic, and the handle it may hold is of a `Bytes`, which is `Send` and
+// `Sync`; the arena owns it.
+unsafe impl Send for NodeRef<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for NodeRef<'_> {}
+
+impl PartialEq for NodeRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl<'g> NodeRef<'g> {
+    /// Writes a node with links that lead nowhere.
+    pub(super) fn write(
+        room: &mut Room<'g>,
+        list: u32,
+        height: usize,
+        key: &[u8],
+        seq: u64,
+        value: Option<&Bytes>,
+    ) -> NodeRef<'g> {
+        let inline = value.map_or(0, |value| match value.len() {
+            len if len <= INLINE_BYTES_MAX => len,
+            _ => size_of::<*const Bytes>(),
+        });
+        // What reads a node relies on both. No batch has a longer key: the log's records are not that long.
+        debug_assert!(list <= LIST_MAX && (1..=HEIGHT_MAX).contains(&height));
+        let Ok(key_len) = u32::try_from(key.len()) else {
+            unreachable!("a key of {} bytes", key.len());
+        };
+        let tower = (height * LINK_BYTES).next_multiple_of(align_of::<Header>());
+        let piece = room.piece(tower + size_of::<Header>() + key.len() + inline);
+        let value_field = list << LEN_BITS
+            | match value {
+                None => DELETED,
+                Some(value) if value.len() <= INLINE_BYTES_MAX => value.len() as u32,
+                Some(_) => HANDLE,
+            };
+        // SAFETY: the piece is aligned for `Header` and as long as tower, header, key and value are together;
+        // `tower` is a multiple of the alignment. Nobody else knows the piece yet.
+        unsafe {
+            let at = piece.add(tower).cast::<Header>();
+            for level in 0..height {
+                at.cast::<Link>()
+                    .sub(level + 1)
+                    .write(Link::new(null_mut()));
+            }
+            at.write(Header {
+                head: head_of(key),
+                seq,
+                prev: Link::new(null_mut()),
+                key_len,
+                value: value_field,
+            });
+            let key_at = at.add(1).cast::<u8>();
+            key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            let value_at = key_at.add(key.len());
+            match value {
+                None => {}
+                Some(value) if value.len() <= INLINE_BYTES_MAX => {
+                    let from = NonNull::from(&value[..]).cast();
+                    value_at.copy_from_nonoverlapping(from, value.len());
+                }
+                Some(value) => {
+                    let handle: *const Bytes = room.keep(value.clone()).as_ptr();
+                    value_at.cast::<*const Bytes>().write_unaligned(handle);
+                }
+            }
+            NodeRef {
+                at,
+                generation: PhantomData,
+            }
+        }
+    }
+
+    /// # Safety
+    /// `at` is null or a node that [`NodeRef::write`] made, in an arena that lives for `'g`.
+    #[inline]
+    pub(super) unsafe fn from_link(at: *mut Header) -> Option<NodeRef<'g>> {
+        NonNull::new(at).map(|at| NodeRef {
+            at,
+            generation: PhantomData,
+        })
+    }
+
+    /// What links to this node hold.
+    #[inline]
+    pub(super) fn as_link(self) -> *mut Header {
+        self.at.as_ptr()
+    }
+
+    #[inline]
+    fn header(self) -> &'g Header {
+        // SAFETY: `write` made the header whole, and the arena lives for `'g`.
+        unsafe { self.at.as_ref() }
+    }
+
+    /// # Safety
+    /// The node is higher than `level`.
+    #[inline]
+    pub(super) unsafe fn link(self, level: usize) -> &'g Link {
+        // SAFETY: `write` put a link there for every level below the node's height, and the arena lives for `'g`.
+        unsafe { self.at.cast::<Link>().sub(level + 1).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn prev_link(self) -> &'g Link {
+        &self.header().prev
+    }
+
+    /// The node after this one.
+    #[inline]
+    pub(in crate::disk::logtree) fn next(self) -> Option<NodeRef<'g>> {
+        // SAFETY: every node has a link of level 0; it leads to a node of the same list, and so of the same arena, or
+        // nowhere.
+        unsafe { NodeRef::from_link(self.link(0).load(Ordering::Acquire)) }
+    }
+
+    #[inline]
+    pub(super) fn head(self) -> u64 {
+        self.header().head
+    }
+
+    /// The number of the list that the node is in.
+    #[inline]
+    pub(super) fn list(self) -> u32 {
+        self.header().value >> LEN_BITS & LIST_MAX
+    }
+
+    /// Asks for a node's memory, which will be read soon.
+    #[inline]
+    pub(super) fn prefetch(link: *mut Header) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint, for any address whatever.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(link.cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = link;
+    }
+
+    /// The sequence of the batch that wrote the version.
+    #[inline]
+    pub(in crate::disk::logtree) fn seq(self) -> u64 {
+        self.header().seq
+    }
+
+    #[inline]
+    pub(in crate::disk::logtree) fn key(self) -> &'g [u8] {
+        let len = self.header().key_len as usize;
+        // SAFETY: `write` put the key's bytes behind the header, in the same piece.
+        unsafe { NonNull::slice_from_raw_parts(self.at.add(1).cast::<u8>(), len).as_ref() }
+    }
+
+    #[inline]
+    fn value_at(self) -> NonNull<u8> {
+        let key_len = self.header().key_len as usize;
+        // SAFETY: the piece goes on behind the key, or ends there.
+        unsafe { self.at.add(1).cast::<u8>().add(key_len) }
+    }
+
+    fn handle(self) -> &'g Bytes {
+        // SAFETY: called where the header says that a handle was written, behind the key; the arena keeps
+        // what it points to.
+        unsafe { &*self.value_at().cast::<*const Bytes>().read_unaligned() }
+    }
+
+    /// Whether the version says that the key is gone.
+    #[inline]
+    pub(in crate::disk::logtree) fn is_deleted(self) -> bool {
+        self.header().value & DELETED != 0
+    }
+
+    /// The value; empty for a deleted key.
+    #[inline]
+    pub(in crate::disk::logtree) fn value(self) -> &'g [u8] {
+        let value = self.header().value;
+        if value & HANDLE != 0 {
+            return self.handle();
+        }
+        let len = (value & LEN_MASK) as usize;
+        // SAFETY: `write` put this many bytes behind the key, none for a deleted one.
+        unsafe { NonNull::slice_from_raw_parts(self.value_at(), len).as_ref() }
+    }
+
+    /// The value, to keep. Points at no node: a small one is copied, a large one is shared.
+    pub(in crate::disk::logtree) fn value_bytes(self) -> Bytes {
+        if self.header().value & HANDLE != 0 {
+            return self.handle().clone();
+        }
+        Bytes::copy_from_slice(self.value())
+    }
+
+    /// The value's length; `None` for a deleted key.
+    #[inline]
+    pub(in crate::disk::logtree) fn value_len(self) -> Option<usize> {
+        (!self.is_deleted()).then(|| self.value().len())
+    }
+
+    #[inline]
+    pub(in crate::disk::logtree) fn compare_key(self, head: u64, key: &[u8]) -> Compared {
+        match self.head().cmp(&head) {
+            Compared::Equal => self.key().cmp(key),
+            unequal => unequal,
+        }
+    }
+
+    #[inline]
+    pub(in crate::disk::logtree) fn compare_node_key(self, other: NodeRef<'_>) -> Compared {
+        self.compare_key(other.head(), other.key())
+    }
+
+    #[inline]
+    pub(in crate::disk::logtree) fn same_key(self, other: NodeRef<'_>) -> bool {
+        self.head() == other.head() && self.key() == other.key()
+    }
+
+    /// Whether the node comes before the place of (`key`, `seq`): keys ascend, and of one key the newest comes
+    /// first.
+    #[inline]
+    pub(super) fn is_before(self, head: u64, key: &[u8], seq: u64) -> bool {
+        match self.compare_key(head, key) {
+            Compared::Less => true,
+            Compared::Equal => self.seq() > seq,
+            Compared::Greater => false,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Generations that nobody writes any more, held until their last reader has gone.
+//!
+//! To free a full generation takes milliseconds. A reader that happens to be the last should not pay them: whoever
+//! takes a generation out of the view leaves it here, and the engine's own thread sweeps.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Generation;
+
+/// See the module's head.
+#[derive(Default)]
+pub(in crate::disk::logtree) struct Retired {
+    held: Mutex<Vec<Arc<Generation>>>,
+    bytes: AtomicU64,
+}
+
+impl Retired {
+    /// Takes a generation that is in no new view any more.
+    pub(in crate::disk::logtree) fn add(&self, generation: Arc<Generation>) {
+        let mut held = self.held.lock();
+        held.push(generation);
+        self.count(&held);
+    }
+
+    fn count(&self, held: &[Arc<Generation>]) {
+        let bytes = held.iter().map(|generation| generation.bytes()).sum();
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Frees the generations that no reader holds. Answers their bytes.
+    pub(in crate::disk::logtree) fn sweep(&self) -> u64 {
+        let mut free = Vec::new();
+        // Nobody gets hold of a retired generation anew: a count of one stays one.
+        let mut held = self.held.lock();
+        let mut at = 0;
+        while at < held.len() {
+            if Arc::strong_count(&held[at]) == 1 {
+                free.push(held.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        self.count(&held);
+        drop(held);
+        free.iter().map(|generation| generation.bytes()).sum()
+    }
+
+    /// Which they are; each lives as long as it is listed here.
+    pub(in crate::disk::logtree) fn all(&self) -> HashSet<*const Generation> {
+        self.held.lock().iter().map(Arc::as_ptr).collect()
+    }
+
+    /// Bytes of the generations that readers still hold, and of those not yet swept.
+    pub(in crate::disk::logtree) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,179 @@
+//! How many entries a table has gained and lost in a generation, as of any sequence.
+//!
+//! Each batch that changes the number leaves a record, and the records form a chain, newest pushed first:
+//!
+//! ```text
+//!   head ──> 9: +1, total 4 ──> 7: -1, total 3 ──> 8: +2, total 4 ──> 5: +2, total 2
+//!            newest 9           newest 8           newest 8           newest 5
+//! ```
+//!
+//! A snapshot that sees all of it reads the head; an older one takes back what it does not see, and is done at
+//! the first record below which nothing is newer than itself. Batches push in no strict order, hence `newest`.
+//!
+//! When the table is emptied, dropped or created, the total begins anew.
+
+use super::arena::Room;
+use crate::disk::logtree::sync::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+
+struct Record {
+    below: *mut Record,
+    seq: u64,
+    /// The newest sequence from here down.
+    newest: u64,
+    entries: i64,
+    /// Of the entries from here down that are not older than the last new beginning.
+    total: i64,
+}
+
+/// See the module's head. Lives no longer than the arena of the rooms it is given.
+#[derive(Default)]
+pub(super) struct Sizes {
+    head: AtomicPtr<Record>,
+    /// Sequence of the last new beginning.
+    begun: AtomicU64,
+    key_bytes: AtomicI64,
+    value_bytes: AtomicI64,
+}
+
+/// What a batch, or a generation, adds to a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::disk::logtree) struct Delta {
+    pub(in crate::disk::logtree) entries: i64,
+    pub(in crate::disk::logtree) key_bytes: i64,
+    pub(in crate::disk::logtree) value_bytes: i64,
+}
+
+impl Delta {
+    /// Adds the change of one key from a value of one length to one of another; `None` is no entry.
+    pub(in crate::disk::logtree) fn add(
+        &mut self,
+        key: &[u8],
+        before: Option<usize>,
+        after: Option<usize>,
+    ) {
+        let there = |len: Option<usize>| i64::from(len.is_some());
+        self.entries += there(after) - there(before);
+        self.key_bytes += key.len() as i64 * (there(after) - there(before));
+        self.value_bytes += after.unwrap_or(0) as i64 - before.unwrap_or(0) as i64;
+    }
+}
+
+impl Sizes {
+    /// Adds what a batch does.
+    ///
+    /// # Safety
+    /// `room` is of the arena that the sizes live with.
+    pub(super) unsafe fn add(&self, room: &mut Room<'_>, seq: u64, delta: Delta) {
+        if delta.key_bytes != 0 {
+            self.key_bytes.fetch_add(delta.key_bytes, Ordering::Relaxed);
+        }
+        if delta.value_bytes != 0 {
+            self.value_bytes
+                .fetch_add(delta.value_bytes, Ordering::Relaxed);
+        }
+        if delta.entries != 0 {
+            self.push(room, seq, delta.entries);
+        }
+    }
+
+    /// Begins anew: all that is older than `seq` counts no more.
+    ///
+    /// # Safety
+    /// As for [`Sizes::add`].
+    pub(super) unsafe fn begin(&self, room: &mut Room<'_>, seq: u64) {
+        self.begun.fetch_max(seq, Ordering::AcqRel);
+        self.key_bytes.store(0, Ordering::Relaxed);
+        self.value_bytes.store(0, Ordering::Relaxed);
+        self.push(room, seq, 0);
+    }
+
+    fn push(&self, room: &mut Room<'_>, seq: u64, entries: i64) {
+        let record = room.piece(size_of::<Record>()).cast::<Record>();
+        loop {
+            let below = self.head.load(Ordering::Acquire);
+            // SAFETY: `push` wrote it whole before it became the head, in the arena that the sizes live with, as its
+            // callers promise.
+            let (newest, total) = match unsafe { below.as_ref() } {
+                Some(below) => (below.newest, below.total),
+                None => (0, 0),
+            };
+            // The record of the beginning is pushed after `begun` is raised: seen too late here, the exchange fails.
+            let begun = self.begun.load(Ordering::Acquire);
+            let total = if seq < begun {
+                total
+            } else if newest < begun {
+                entries
+            } else if seq == begun && entries == 0 {
+                // Newer batches have overtaken the beginning.
+                self.walk(below, begun, u64::MAX)
+            } else {
+                total + entries
+            };
+            // SAFETY: a piece of this size and alignment, which nobody else knows until the exchange succeeds.
+            unsafe {
+                record.write(Record {
+                    below,
+                    seq,
+                    newest: newest.max(seq),
+                    entries,
+                    total,
+                });
+            }
+            let pushed = self.head.compare_exchange(
+                below,
+                record.as_ptr(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if pushed.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// The sum over the records from `at` down with sequences from `floor` to `visible`.
+    fn walk(&self, mut at: *mut Record, floor: u64, visible: u64) -> i64 {
+        let mut sum = 0;
+        // SAFETY: as in `push`.
+        while let Some(record) = unsafe { at.as_ref() } {
+            if (floor..=visible).contains(&record.seq) {
+                sum += record.entries;
+            }
+            at = record.below;
+        }
+        sum
+    }
+
+    /// What has been added by batches with sequences from `floor` (the last beginning that is not newer than
+    /// `visible`, 0 for none) to `visible`.
+    pub(super) fn entries(&self, floor: u64, visible: u64) -> i64 {
+        let mut sum = 0;
+        let mut at = self.head.load(Ordering::Acquire);
+        let begun = self.begun.load(Ordering::Acquire);
+        // SAFETY: as in `push`.
+        while let Some(record) = unsafe { at.as_ref() } {
+            if record.newest <= visible && begun <= floor {
+                // Where nothing has begun since the floor, the total is of what is not older than the floor.
+                let total = if record.newest < floor {
+                    0
+                } else {
+                    record.total
+                };
+                return sum + total;
+            }
+            if (floor..=visible).contains(&record.seq) {
+                sum += record.entries;
+            }
+            at = record.below;
+        }
+        sum
+    }
+
+    /// The sums of lengths, of all that has been added since the last beginning.
+    pub(super) fn bytes(&self) -> (i64, i64) {
+        let key_bytes = self.key_bytes.load(Ordering::Relaxed);
+        (key_bytes, self.value_bytes.load(Ordering::Relaxed))
+    }
+}
+
+const _: () = assert!(align_of::<Record>() <= super::arena::ALIGN);

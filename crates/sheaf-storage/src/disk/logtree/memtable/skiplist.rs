@@ -1,0 +1,321 @@
+//! An ordered list of versions into which many threads insert while others read, in both directions.
+//!
+//! ```text
+//!   level 1   root ───────────────> b@7 ─────────────────────> end
+//!   level 0   root ──> a@4 ──> b@7 ──> b@3 ──> c@9 ──────────> end
+//!                  <── prev <── prev <── prev
+//! ```
+//!
+//! Ordered by key, and within a key newest first: the version that a snapshot sees is the first at or
+//! after (key, its sequence). Nothing is ever removed.
+//!
+//! A node is inserted by one compare-and-swap of the link before it on the lowest level; from there on it is in
+//! the list. The links of higher levels are short cuts and follow one by one. `prev` may fall behind when
+//! two nodes are inserted side by side, never ahead: it leads to some earlier node, and a few steps forward from there
+//! end at the node directly before.
+//!
+//! Invariants: on each level the links lead through a part of the level below, in order; from any node's `prev`
+//! the lowest level leads back to the node.
+
+use std::ptr::null_mut;
+
+use super::arena::Room;
+use super::node::{HEIGHT_MAX, Header, NodeRef, head_of};
+use crate::disk::logtree::sync::{AtomicUsize, Ordering};
+
+/// See the module's head.
+pub(in crate::disk::logtree) struct SkipList {
+    /// Before all nodes; only its links are used.
+    root: *mut Header,
+    /// The highest level that a node may have reached.
+    height: AtomicUsize,
+    /// Written into every node.
+    number: u32,
+}
+
+// SAFETY: the root is a node like the others, which threads share; the rest is atomic or never changes.
+unsafe impl Send for SkipList {}
+// SAFETY: as above.
+unsafe impl Sync for SkipList {}
+
+/// Where the last insertion went: the next, of a greater key, begins there.
+pub(super) struct Splice<'g> {
+    before: [NodeRef<'g>; HEIGHT_MAX],
+    after: [*mut Header; HEIGHT_MAX],
+    used: bool,
+}
+
+/// An inserted version, and what it met.
+pub(super) struct Inserted<'g> {
+    pub(super) node: NodeRef<'g>,
+    /// A newer version of the key was there.
+    pub(super) has_newer: bool,
+    /// The next older version of the key in this list.
+    pub(super) older: Option<NodeRef<'g>>,
+}
+
+impl SkipList {
+    /// An empty list with a number.
+    ///
+    /// # Safety
+    /// The list is used no longer than `room`'s arena lives. Into it is inserted with rooms of that arena and splices of
+    /// this list.
+    pub(super) unsafe fn new(room: &mut Room<'_>, number: u32) -> SkipList {
+        SkipList {
+            root: NodeRef::write(room, number, HEIGHT_MAX, &[], 0, None).as_link(),
+            height: AtomicUsize::new(1),
+            number,
+        }
+    }
+
+    #[inline]
+    fn root(&self) -> NodeRef<'_> {
+        // SAFETY: `new` wrote it, in an arena that outlives the list.
+        match unsafe { NodeRef::from_link(self.root) } {
+            Some(root) => root,
+            None => unreachable!("a list without a root"),
+        }
+    }
+
+    /// `None` for the root.
+    fn not_root<'a>(&'a self, node: NodeRef<'a>) -> Option<NodeRef<'a>> {
+        (node.as_link() != self.root).then_some(node)
+    }
+
+    /// The last node before the place of (`key`, `seq`), and the first at or after it.
+    fn find(&self, key: &[u8], seq: u64) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
+        let head = head_of(key);
+        let mut level = self.height.load(Ordering::Relaxed) - 1;
+        let mut before = self.root();
+        let mut beyond = null_mut();
+        loop {
+            // SAFETY: `before` is the root, or was reached on this level or a higher one.
+            let link = unsafe { before.link(level) }.load(Ordering::Acquire);
+            #[cfg(not(explore))]
+            if level > 0 {
+                // What is looked at if this one lies beyond.
+                // SAFETY: as above.
+                let below = unsafe { before.link(level - 1) };
+                NodeRef::prefetch(below.load(Ordering::Relaxed));
+            }
+            // SAFETY: links lead to nodes of this list.
+            let next = unsafe { NodeRef::from_link(link) };
+            match next {
+                Some(next) if link != beyond && next.is_before(head, key, seq) => before = next,
+                _ if level == 0 => return (before, next),
+                _ => {
+                    beyond = link;
+                    level -= 1;
+                }
+            }
+        }
+    }
+
+    /// The first version at or after (`key`, `seq`): of the key itself the newest that is not newer
+    /// than `seq`, otherwise the newest of the next key.
+    pub(in crate::disk::logtree) fn at_or_after(
+        &self,
+        key: &[u8],
+        seq: u64,
+    ) -> Option<NodeRef<'_>> {
+        self.find(key, seq).1
+    }
+
+    /// The last version before (`key`, `seq`).
+    pub(in crate::disk::logtree) fn before(&self, key: &[u8], seq: u64) -> Option<NodeRef<'_>> {
+        self.not_root(self.find(key, seq).0)
+    }
+
+    /// The version of `key` that a snapshot at `seq` sees.
+    pub(in crate::disk::logtree) fn get(&self, key: &[u8], seq: u64) -> Option<NodeRef<'_>> {
+        self.at_or_after(key, seq).filter(|node| node.key() == key)
+    }
+
+    /// The first version of the first key.
+    pub(in crate::disk::logtree) fn first(&self) -> Option<NodeRef<'_>> {
+        self.root().next()
+    }
+
+    /// The last version of the last key.
+    pub(in crate::disk::logtree) fn last(&self) -> Option<NodeRef<'_>> {
+        let mut level = self.height.load(Ordering::Relaxed) - 1;
+        let mut last = self.root();
+        loop {
+            // SAFETY: `last` is the root, or was reached on this level or a higher one; links lead to nodes.
+            let next = unsafe { NodeRef::from_link(last.link(level).load(Ordering::Acquire)) };
+            match next {
+                Some(next) => last = next,
+                None if level == 0 => return self.not_root(last),
+                None => level -= 1,
+            }
+        }
+    }
+
+    /// The version before `node`, which is in this list.
+    #[inline]
+    pub(in crate::disk::logtree) fn prev<'a>(&'a self, node: NodeRef<'a>) -> Option<NodeRef<'a>> {
+        let hint = node.prev_link().load(Ordering::Acquire);
+        // SAFETY: set before the node could be reached, to a node of this list or the root.
+        let mut before = unsafe { NodeRef::from_link(hint) }?;
+        loop {
+            let next = before.next()?;
+            if next == node {
+                return self.not_root(before);
+            }
+            before = next;
+        }
+    }
+
+    /// Begins a run of insertions.
+    pub(super) fn splice(&self) -> Splice<'_> {
+        Splice {
+            before: [self.root(); HEIGHT_MAX],
+            after: [null_mut(); HEIGHT_MAX],
+            used: false,
+        }
+    }
+
+    /// Inserts a version, whose key is greater than that of the last one inserted through the splice.
+    /// No two versions of one key have the same sequence. `levels` is any number, as random as may be.
+    pub(super) fn insert<'g>(
+        &'g self,
+        room: &mut Room<'g>,
+        splice: &mut Splice<'g>,
+        key: &[u8],
+        seq: u64,
+        value: Option<&bytes::Bytes>,
+        levels: u64,
+    ) -> Inserted<'g> {
+        // One node in four reaches the next level.
+        let height = (1 + levels.trailing_zeros() as usize / 2).min(HEIGHT_MAX);
+        let node = NodeRef::write(room, self.number, height, key, seq, value);
+        let head = node.head();
+        self.locate(splice, head, key, seq);
+        self.height.fetch_max(height, Ordering::Relaxed);
+        for level in 0..height {
+            loop {
+                let (before, after) = (splice.before[level], splice.after[level]);
+                // SAFETY: `level` is below the node's height; `before` is the root, or was reached on this level or a
+                // higher one, or was inserted through the splice before and is that high.
+                let (own, link) = unsafe { (node.link(level), before.link(level)) };
+                own.store(after, Ordering::Relaxed);
+                if level == 0 {
+                    // Nobody can reach the node yet.
+                    node.prev_link().store(before.as_link(), Ordering::Relaxed);
+                }
+                // Release: who follows the link sees the node whole.
+                let linked = link.compare_exchange(
+                    after,
+                    node.as_link(),
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
+                if linked.is_ok() {
+                    break;
+                }
+                self.walk(splice, level, before, head, key, seq);
+            }
+            if level == 0 {
+                self.correct_prev(node, splice.before[0], splice.after[0]);
+            }
+        }
+        // SAFETY: links lead to nodes of this list.
+        let after = unsafe { NodeRef::from_link(splice.after[0]) };
+        let before = self.not_root(splice.before[0]);
+        splice.before[..height].fill(node);
+        Inserted {
+            node,
+            has_newer: before.is_some_and(|before| before.same_key(node)),
+            older: after.filter(|after| after.same_key(node)),
+        }
+    }
+
+    /// Brings the splice to the place of (`key`, `seq`).
+    fn locate(&self, splice: &mut Splice<'_>, head: u64, key: &[u8], seq: u64) {
+        let mut level = 0;
+        if splice.used {
+            // Up to the first level on which the last place is also this one's.
+            while level < HEIGHT_MAX {
+                // SAFETY: what a splice holds was read from this list's links.
+                let after = unsafe { NodeRef::from_link(splice.after[level]) };
+                if !after.is_some_and(|after| after.is_before(head, key, seq)) {
+                    break;
+                }
+                level += 1;
+            }
+        } else {
+            splice.used = true;
+            level = HEIGHT_MAX;
+        }
+        let mut moved = level == HEIGHT_MAX;
+        while level > 0 {
+            level -= 1;
+            let from = match splice.before.get(level + 1) {
+                Some(above) if moved => *above,
+                // Nothing was passed on the level above: the last place on this one is not far.
+                _ => splice.before[level],
+            };
+            let start = from.as_link();
+            self.walk(splice, level, from, head, key, seq);
+            moved |= splice.before[level].as_link() != start;
+        }
+    }
+
+    /// Brings one level of the splice to the place of (`key`, `seq`), from a node before it.
+    fn walk<'g>(
+        &self,
+        splice: &mut Splice<'g>,
+        level: usize,
+        from: NodeRef<'g>,
+        head: u64,
+        key: &[u8],
+        seq: u64,
+    ) {
+        let mut before = from;
+        loop {
+            // SAFETY: `before` is the root, or was reached on this level or a higher one, or comes from the splice, of
+            // which the same holds; links lead to nodes.
+            let after = unsafe { before.link(level) }.load(Ordering::Acquire);
+            // SAFETY: as above.
+            match unsafe { NodeRef::from_link(after) } {
+                Some(next) if next.is_before(head, key, seq) => before = next,
+                _ => {
+                    splice.before[level] = before;
+                    splice.after[level] = after;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells the node after a new one that it has a nearer neighbour, unless it has a still nearer one.
+    fn correct_prev(&self, node: NodeRef<'_>, before: NodeRef<'_>, after: *mut Header) {
+        // SAFETY: links lead to nodes of this list.
+        let Some(after) = (unsafe { NodeRef::from_link(after) }) else {
+            return;
+        };
+        let mut hint = before.as_link();
+        loop {
+            let corrected = after.prev_link().compare_exchange(
+                hint,
+                node.as_link(),
+                Ordering::Release,
+                Ordering::Acquire,
+            );
+            let Err(found) = corrected else {
+                return;
+            };
+            hint = found;
+            // SAFETY: `prev` holds nodes of this list, or the root.
+            let nearer = match unsafe { NodeRef::from_link(found) } {
+                Some(found) if found.as_link() != self.root => {
+                    !found.is_before(node.head(), node.key(), node.seq())
+                }
+                _ => false,
+            };
+            if nearer {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A walk over what one generation says of a table's keys as of one sequence, in either direction.
+//!
+//! ```text
+//!   list       a@9  a@4  a@2 │ b@12 │ c@7(gone)  c@1 │ d@3
+//!   seen at 8       a@4                c@7(gone)       d@3
+//! ```
+//!
+//! It stands on the version seen of a key, also when that says that the key is gone: it may hide one further
+//! down. A hot key has thousands of versions: after a few steps along them it searches.
+
+use super::node::{NodeRef, head_of};
+use super::ranges::Cover;
+use super::runs::Run;
+use super::table::TableMem;
+
+/// How many versions of one key are stepped over before searching.
+const STEPS_MAX: usize = 4;
+
+/// See the module's head.
+pub(in crate::disk::logtree) struct Source<'g> {
+    mem: &'g TableMem,
+    /// Older versions do not count: the table was emptied at this sequence. 0 when it was not.
+    floor: u64,
+    visible: u64,
+    has_ranges: bool,
+    /// The version on which it stands.
+    pub(in crate::disk::logtree) at: Option<NodeRef<'g>>,
+}
+
+impl<'g> Source<'g> {
+    /// Stands nowhere yet. `None` when the generation says nothing of any key.
+    pub(in crate::disk::logtree) fn new(
+        mem: &'g TableMem,
+        floor: u64,
+        visible: u64,
+    ) -> Option<Source<'g>> {
+        let has_ranges = mem.has_ranges();
+        // A version that comes later is newer than `visible`.
+        (has_ranges || mem.list.first().is_some()).then_some(Source {
+            mem,
+            floor,
+            visible,
+            has_ranges,
+            at: None,
+        })
+    }
+
+    /// The newest range over `key` that is seen here.
+    #[inline]
+    pub(in crate::disk::logtree) fn cover(&self, key: &[u8]) -> Option<Cover> {
+        if !self.has_ranges {
+            return None;
+        }
+        self.mem.cover(key, self.floor, self.visible)
+    }
+
+    /// A stretch around `key` in which nothing is to be seen, here and below.
+    #[inline]
+    pub(in crate::disk::logtree) fn run_over(&self, key: &[u8]) -> Option<Run> {
+        self.mem.run_over(key, self.visible)
+    }
+
+    /// Notes that nothing is to be seen from `first` to `last`, here and below. This generation says so of at least
+    /// one key.
+    pub(in crate::disk::logtree) fn note_run(&self, first: &[u8], last: &[u8]) {
+        self.mem.note_run(first, last, self.visible);
+    }
+
+    pub(in crate::disk::logtree) fn seek_first(&mut self) {
+        self.at = self.seen_from(self.mem.list.first());
+    }
+
+    pub(in crate::disk::logtree) fn seek_last(&mut self) {
+        self.at = self.seen_back_from(self.mem.list.last());
+    }
+
+    /// To the first key at or after `key`.
+    pub(in crate::disk::logtree) fn seek(&mut self, key: &[u8]) {
+        let from = self.mem.list.at_or_after(key, self.visible);
+        self.at = self.seen_from(from);
+    }
+
+    /// To the last key at or before `key`.
+    pub(in crate::disk::logtree) fn seek_for_prev(&mut self, key: &[u8]) {
+        self.at = self.seen_back_from(self.mem.list.before(key, 0));
+    }
+
+    /// To the first key after `key`.
+    pub(in crate::disk::logtree) fn seek_after(&mut self, key: &[u8]) {
+        self.at = self.seen_from(self.mem.list.at_or_after(key, 0));
+    }
+
+    /// To the last key before `key`.
+    pub(in crate::disk::logtree) fn seek_before(&mut self, key: &[u8]) {
+        self.at = self.seen_back_from(self.mem.list.before(key, u64::MAX));
+    }
+
+    /// To the next key, from the one on which it stands.
+    #[inline]
+    pub(in crate::disk::logtree) fn next(&mut self) {
+        if let Some(at) = self.at {
+            self.at = self.seen_from(self.after_key(at));
+        }
+    }
+
+    /// To the key before, from the one on which it stands.
+    #[inline]
+    pub(in crate::disk::logtree) fn prev(&mut self) {
+        if let Some(at) = self.at {
+            self.at = self.seen_back_from(self.before_key(at));
+        }
+    }
+
+    /// The newest version of the next key.
+    #[inline]
+    fn after_key(&self, at: NodeRef<'g>) -> Option<NodeRef<'g>> {
+        let mut next = at.next()?;
+        let mut steps = 0;
+        while next.same_key(at) {
+            steps += 1;
+            if steps > STEPS_MAX {
+                return self.mem.list.at_or_after(at.key(), 0);
+            }
+            next = next.next()?;
+        }
+        Some(next)
+    }
+
+    /// The oldest version of the key before.
+    #[inline]
+    fn before_key(&self, at: NodeRef<'g>) -> Option<NodeRef<'g>> {
+        let list = &self.mem.list;
+        let mut before = list.prev(at)?;
+        let mut steps = 0;
+        while before.same_key(at) {
+            steps += 1;
+            if steps > STEPS_MAX {
+                return list.before(at.key(), u64::MAX);
+            }
+            before = list.prev(before)?;
+        }
+        Some(before)
+    }
+
+    /// The version seen of the key of `from`, or of the next key of which one is seen. `from` is not older than it.
+    #[inline]
+    fn seen_from(&self, mut from: Option<NodeRef<'g>>) -> Option<NodeRef<'g>> {
+        let mut steps = 0;
+        loop {
+            let at = from?;
+            if at.seq() <= self.visible {
+                if at.seq() >= self.floor {
+                    return Some(at);
+                }
+                from = self.after_key(at);
+                steps = 0;
+                continue;
+            }
+            from = at.next();
+            steps += 1;
+            if steps > STEPS_MAX && from.is_some_and(|next| next.same_key(at)) {
+                from = self.mem.list.at_or_after(at.key(), self.visible);
+                steps = 0;
+            }
+        }
+    }
+
+    /// The version seen of the key of `from`, or of the last key before of which one is seen. `from` is the oldest of
+    /// its key.
+    #[inline]
+    fn seen_back_from(&self, mut from: Option<NodeRef<'g>>) -> Option<NodeRef<'g>> {
+        let list = &self.mem.list;
+        loop {
+            let oldest = from?;
+            if oldest.seq() > self.visible {
+                from = self.before_key(oldest);
+                continue;
+            }
+            let mut seen = oldest;
+            let mut steps = 0;
+            while let Some(newer) = list.prev(seen) {
+                if newer.seq() > self.visible || !newer.same_key(seen) {
+                    break;
+                }
+                seen = newer;
+                steps += 1;
+                if steps > STEPS_MAX {
+                    // Of this key it finds `seen` at the latest.
+                    seen = list.at_or_after(seen.key(), self.visible).unwrap_or(seen);
+                    break;
+                }
+            }
+            if seen.seq() >= self.floor {
+                return Some(seen);
+            }
+            from = self.before_key(seen);
+        }
+    }
+
+    /// Compares the key on which it stands with another: how far apart heads are is seen first.
+    #[inline]
+    pub(in crate::disk::logtree) fn compare(at: NodeRef<'_>, key: &[u8]) -> std::cmp::Ordering {
+        at.compare_key(head_of(key), key)
+    }
+}

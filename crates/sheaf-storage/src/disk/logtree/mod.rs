@@ -1,0 +1,396 @@
+//! The engine of our own: a log, memtables, and a copy-on-write tree of pages in one file.
+//!
+//! ```text
+//!  writers ──> log (group commit) ──> memtable ── ack
+//!                                        │  full or old
+//!                                        v
+//!                frozen generations ──> checkpointer ──> page tree
+//!  readers ──> snapshot = (visible sequence, [memtable, frozen..., roots of the tree])
+//! ```
+//!
+//! A commit costs a copy into the log's buffer and inserts into the memtable; readers take no lock that
+//! writers hold. One thread writes the tree, so the tree needs no latches, and a crash finds the old or the new
+//! one. What a crash takes from memory is read again from the log.
+//!
+//! ```text
+//!   commit.rs      sequences, visibility        log/       segments, records, group commit, replay
+//!   checkpoint.rs  generations into the tree    memtable/  generations
+//!   pace.rs        back-pressure                view/      snapshots and merged cursors
+//!   budget.rs      memory, by kind              spill.rs   old snapshots out of memory
+//!   flush.rs       durable by itself            tree/      pages, free space, reading, bulk builds
+//!   open.rs        files, close
+//!   loading.rs     the log into generations
+//! ```
+//!
+//! Invariants: the log is ahead of the tree; a sequence is visible when all up to it are; the tree's
+//! sequence says from where the log is read again. A write or sync that failed is never tried twice: the
+//! engine then reads, and writes no more. A full disk refuses batches, and ends nothing.
+
+mod backup;
+pub mod budget;
+mod checkpoint;
+mod commit;
+mod compact;
+mod flush;
+mod load;
+mod loading;
+mod log;
+mod memtable;
+mod open;
+mod pace;
+mod random;
+mod repair;
+mod roots;
+mod spill;
+mod stats;
+mod sync;
+pub mod tree;
+mod view;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use self::budget::MemoryBudget;
+use self::checkpoint::Checkpointer;
+use self::commit::{Line, Order};
+use self::flush::Flusher;
+pub use self::log::TornTail;
+use self::log::{Encoded, Log};
+use self::memtable::Retired;
+pub use self::open::Recovery;
+use self::pace::Pace;
+pub use self::repair::{Repaired, repair, verify_files};
+use self::spill::Bases;
+use self::stats::Counters;
+use self::tree::{PageReading, Roots, TableOptions, TreeFile};
+use self::view::{OpenSnapshots, View};
+use crate::batch::WriteBatch;
+use crate::engine::{
+    CommitSeq, Durability, EngineStats, Finding, Snapshot, StorageEngine, TableId, TableStats,
+};
+use crate::error::{Result, StorageError};
+use crate::folder::{DiskFolder, Folder, FolderLock};
+
+/// How to open a [`LogTreeEngine`].
+#[derive(Clone, Debug)]
+pub struct LogTreeOptions {
+    /// Memory for pages, generations and what snapshots keep of them, together, in bytes.
+    pub cache_bytes: u64,
+    /// Size of a generation, in bytes, from which on it goes into the tree. `None`: an eighth of
+    /// `cache_bytes`, 64 MiB at most.
+    pub generation_bytes: Option<u64>,
+    /// How long a `Buffered` commit may stay in memory only.
+    pub flush_interval: Duration,
+    /// How long a commit may be in the log only, before a checkpoint that nothing else asks for.
+    pub checkpoint_interval: Duration,
+    /// Length of a segment of the log, in bytes.
+    pub segment_bytes: u64,
+    /// How much of the log is gathered before it is written without being asked, in bytes.
+    pub log_buffer_bytes: usize,
+    /// Free disk space, in bytes, below which batches with puts are refused; those that make room are not, down to a
+    /// quarter of it.
+    pub reserve_bytes: u64,
+    /// How pages are read.
+    pub reading: PageReading,
+    /// Whether pages of new tables are compressed.
+    pub compression: bool,
+}
+
+impl Default for LogTreeOptions {
+    fn default() -> Self {
+        LogTreeOptions {
+            cache_bytes: 256 << 20,
+            generation_bytes: None,
+            flush_interval: Duration::from_millis(100),
+            checkpoint_interval: Duration::from_secs(60),
+            segment_bytes: 32 << 20,
+            log_buffer_bytes: 1 << 20,
+            reserve_bytes: 64 << 20,
+            reading: PageReading::default(),
+            compression: false,
+        }
+    }
+}
+
+/// After so many bytes at least writers look how much space is left.
+const LOOK_MIN: u64 = 1 << 20;
+
+/// The engine; see the module's head.
+pub struct LogTreeEngine {
+    shared: Arc<Shared>,
+    recovery: Recovery,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+/// Sizes that follow from the options, in bytes.
+struct Sizes {
+    generation_bytes: u64,
+    /// From which debt on writers are slowed, and at which they are by much.
+    debt_soft: u64,
+    debt_hard: u64,
+    /// At which nothing is let in any more.
+    debt_max: u64,
+    /// For large batches between their encoding and the log's file.
+    batches_max: u64,
+    /// For generations that only snapshots hold; beyond it snapshots are spilled.
+    retired_max: u64,
+    /// For generations, those that snapshots hold included, the log's buffers and large batches together.
+    written_max: u64,
+    /// In use beyond that or beyond the budget; from there on writers wait for it.
+    excess_max: u64,
+    reserve_bytes: u64,
+}
+
+struct Shared {
+    folder: Arc<dyn Folder>,
+    budget: Arc<MemoryBudget>,
+    sizes: Sizes,
+    tree: TreeFile,
+    /// What new tables are like.
+    new_table: TableOptions,
+    log: Log<Line>,
+    order: Order,
+    /// The view that the log's line has, for readers.
+    views: ArcSwap<View<Roots>>,
+    snapshots: OpenSnapshots<Roots>,
+    /// How many of them were spilled.
+    spilled: AtomicU64,
+    bases: Bases,
+    retired: Retired,
+    flusher: Flusher,
+    checkpointer: Checkpointer,
+    pace: Pace,
+    counters: Counters,
+    /// Whether the disk has less than the reserve left.
+    scarce: AtomicBool,
+    /// How many bytes had been given when that was last looked at.
+    looked_at: AtomicU64,
+    closed: AtomicBool,
+    /// Handed on when the engine is closed.
+    lock: Mutex<Option<FolderLock>>,
+}
+
+impl LogTreeEngine {
+    /// Opens the engine's files in a folder, or creates them. What was not in the tree is read from the log.
+    ///
+    /// Errors: `InUse`, `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`, `NoSpace`.
+    pub fn open(path: &Path, options: LogTreeOptions) -> Result<LogTreeEngine> {
+        let folder = DiskFolder::open(path)
+            .map_err(|error| StorageError::io(format!("open {}", path.display()), &error))?;
+        Self::open_in(Arc::new(folder), options)
+    }
+
+    /// Copies the newest state into an empty folder. See [`StorageEngine::backup`].
+    pub fn backup_in(&self, to: Arc<dyn Folder>, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        self.shared.backup(to, go_on)
+    }
+
+    /// Opens or creates the engine's files in anything that behaves like a folder.
+    /// Errors: as [`LogTreeEngine::open`].
+    pub fn open_in(folder: Arc<dyn Folder>, options: LogTreeOptions) -> Result<LogTreeEngine> {
+        // A point in time that far away can still be told.
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let intervals = (options.flush_interval.min(DAY), options.checkpoint_interval);
+        let (shared, recovery) = open::open(folder, &options)?;
+        let spawn = |name: &str, run: Box<dyn FnOnce(Arc<Shared>) + Send>| {
+            let shared = shared.clone();
+            thread::Builder::new()
+                .name(name.into())
+                .spawn(move || run(shared))
+                .map_err(|error| StorageError::io(format!("start the {name}"), &error))
+        };
+        let engine = LogTreeEngine {
+            shared: shared.clone(),
+            recovery,
+            threads: Mutex::default(),
+        };
+        for thread in [
+            spawn(
+                "flusher",
+                Box::new(move |shared| shared.flush_loop(intervals.0)),
+            ),
+            spawn(
+                "checkpointer",
+                Box::new(move |shared| shared.checkpoint_loop(intervals.1)),
+            ),
+        ] {
+            engine.threads.lock().push(thread?);
+        }
+        Ok(engine)
+    }
+
+    /// What opening the files found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+}
+
+impl Shared {
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(StorageError::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Looks how much space the disk has left, and gives it where that is known.
+    fn look_at_space(&self) -> Option<u64> {
+        let wanted = self.space_wanted(self.sizes.reserve_bytes);
+        self.looked_at
+            .store(self.counters.bytes(), Ordering::Relaxed);
+        let free = self.folder.free_bytes().unwrap_or(None);
+        let scarce = free.is_some_and(|free| free < wanted);
+        self.scarce.store(scarce, Ordering::Relaxed);
+        free
+    }
+
+    /// What must be free so that `reserve` bytes are left when all is in the tree.
+    fn space_wanted(&self, reserve: u64) -> u64 {
+        // What waits for a checkpoint will be written once more.
+        let debt = self.checkpointer.debt.load(Ordering::Relaxed);
+        reserve.saturating_add(debt)
+    }
+
+    fn refuse_without_space(&self, batch: &WriteBatch) -> Result<()> {
+        let looked_at = self.looked_at.load(Ordering::Relaxed);
+        let every = (self.sizes.reserve_bytes / 8).max(LOOK_MIN);
+        if self.counters.bytes().saturating_sub(looked_at) > every {
+            // The flusher looks now and then; who writes fast would be through the reserve before.
+            self.look_at_space();
+        }
+        if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
+            // Perhaps there is some again.
+            let free = self.look_at_space();
+            if !self.scarce.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let last = self.space_wanted(self.sizes.reserve_bytes / 4);
+            if !(batch.makes_room() && free.is_some_and(|free| free >= last)) {
+                return Err(no_reserve());
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_open()?;
+        let last = self.log.head().last();
+        self.order.wait(last);
+        self.log.sync_to(last)
+    }
+}
+
+fn no_reserve() -> StorageError {
+    StorageError::NoSpace {
+        context: "the reserve of free disk space is reached".into(),
+    }
+}
+
+impl StorageEngine for LogTreeEngine {
+    fn name(&self) -> &'static str {
+        "sheaf"
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.shared.check_open()?;
+        Ok(Arc::new(self.shared.snapshot()))
+    }
+
+    fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq> {
+        self.apply_counted(batch, durability).map(|(seq, _)| seq)
+    }
+
+    fn bytes_to_log(&self, batch: &WriteBatch) -> u64 {
+        match batch.is_empty() {
+            true => 0,
+            false => Encoded::new(batch, Vec::new()).map_or(0, |encoded| encoded.stride()),
+        }
+    }
+
+    fn apply_counted(&self, batch: WriteBatch, durability: Durability) -> Result<(CommitSeq, u64)> {
+        let shared = &self.shared;
+        shared.check_open()?;
+        if batch.is_empty() {
+            let seq = shared.order.visible();
+            if durability == Durability::Synced {
+                shared.sync()?;
+            }
+            return Ok((CommitSeq(seq), 0));
+        }
+        let (seq, logged) = shared.commit(&batch)?;
+        if durability == Durability::Synced {
+            shared.log.sync_to(seq.0)?;
+        }
+        Ok((seq, logged))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.sync()
+    }
+
+    fn bulk_load(
+        &self,
+        table: TableId,
+        entries: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<u64> {
+        if self.table_stats(table)?.entries > 0 {
+            return Err(StorageError::TableNotEmpty(table));
+        }
+        self.shared.bulk_load(table, entries)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.shared.check_open()?;
+        self.shared.checkpoint_now()?;
+        self.shared.spill();
+        Ok(())
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.shared.stats()
+    }
+
+    fn table_stats(&self, table: TableId) -> Result<TableStats> {
+        self.shared.check_open()?;
+        let (view, _) = self.shared.newest();
+        view.table_stats(table)
+            .ok_or(StorageError::NoSuchTable(table))
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>> {
+        self.shared.check_open()?;
+        let (view, visible) = self.shared.newest();
+        Ok(view.tables(visible))
+    }
+
+    fn backup(&self, to: &Path, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        let folder = DiskFolder::open(to)
+            .map_err(|error| StorageError::io(format!("open {}", to.display()), &error))?;
+        self.shared.backup(Arc::new(folder), go_on)
+    }
+
+    fn compact(&self) -> Result<u64> {
+        self.shared.compact()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
+        self.shared.verify(progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.shared.close(&self.threads)
+    }
+}
+
+impl Drop for LogTreeEngine {
+    fn drop(&mut self) {
+        // Who wants to know of a failure closes.
+        let _ = self.close();
+    }
+}

@@ -1,0 +1,257 @@
+//! Opening: the tree's newest roots, then the log behind them. And closing.
+//!
+//! ```text
+//!   lock the folder ─> tree: sequence 41 ─> log: 42, 43 ... into generations ─> a new segment ─> open
+//!                                                 │ more than writers may leave to checkpoints
+//!                                                 └ into the tree, and on
+//! ```
+//!
+//! A value that the log has as a delta is made of the one before it, which is in a generation that was just read or
+//! else in the tree: the tree holds exactly the batches up to its sequence, so there is no other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::budget::MemoryBudget;
+use super::checkpoint::Checkpointer;
+use super::commit::{Line, Order};
+use super::loading::Loading;
+use super::log::{LogOptions, Replay, TornTail, is_segment};
+use super::memtable::Retired;
+use super::pace::Pace;
+use super::spill::Bases;
+use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
+use super::view::OpenSnapshots;
+use super::{LogTreeOptions, Shared, Sizes};
+use crate::engine::TableId;
+use crate::error::{Result, StorageError};
+use crate::folder::Folder;
+
+/// The tree's file.
+pub(super) const TREE: &str = "tree";
+/// In a folder that a backup is being made in: what else is there is not whole.
+pub(super) const UNFINISHED: &str = "backup.unfinished";
+/// The largest generation that is chosen by itself, and the smallest that makes sense.
+const GENERATION_MAX: u64 = 64 << 20;
+const GENERATION_MIN: u64 = 64 << 10;
+/// By how much a generation may outgrow its size while others wait, at most: three doublings.
+const DOUBLINGS_MAX: usize = 3;
+/// Commits to the tree before the log of new files is begun, at most: its two first superblocks, and the catalog's table.
+const COMMITS_WITHOUT_LOG: u32 = 3;
+
+/// What opening the files found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Batches read from the log.
+    pub batches: u64,
+    /// Bytes of the log that were read.
+    pub log_bytes: u64,
+    /// A torn tail of the log that was cut: writes that had been promised to nobody.
+    pub torn: Option<TornTail>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Sizes {
+    fn new(options: &LogTreeOptions) -> Sizes {
+        let cache = options.cache_bytes;
+        let generation_bytes = options
+            .generation_bytes
+            .unwrap_or((cache / 8).min(GENERATION_MAX))
+            .max(GENERATION_MIN);
+        let debt_soft = generation_bytes.saturating_mul(2);
+        let debt_hard = (cache / 8 * 3).max(debt_soft + generation_bytes);
+        Sizes {
+            generation_bytes,
+            debt_soft,
+            debt_hard,
+            debt_max: (cache / 2).max(debt_hard + generation_bytes),
+            batches_max: cache / 8,
+            retired_max: cache / 8,
+            written_max: cache / 4 * 3,
+            excess_max: cache / 16,
+            reserve_bytes: options.reserve_bytes,
+        }
+    }
+
+    /// At how many bytes a generation is full while so many others wait: few large ones are better read, and brought
+    /// into the tree, than many.
+    pub(super) fn full_at(&self, waiting: usize) -> u64 {
+        let grown = self.generation_bytes << waiting.min(DOUBLINGS_MAX);
+        grown.min(self.debt_hard / 2)
+    }
+}
+
+/// The tree's file, made if the folder holds nothing of the engine's yet.
+fn open_tree(
+    folder: &Arc<dyn Folder>,
+    options: &LogTreeOptions,
+    budget: &Arc<MemoryBudget>,
+) -> Result<TreeFile> {
+    let tree_options = TreeOptions {
+        reading: options.reading,
+        budget: budget.clone(),
+    };
+    let names = folder
+        .list()
+        .map_err(|error| StorageError::io("list the data folder", &error))?;
+    if names.iter().any(|name| name == UNFINISHED) {
+        return Err(unfinished(folder));
+    }
+    let tree = if names.iter().any(|name| name == TREE) {
+        TreeFile::open(folder, TREE, tree_options)?
+    } else if names.iter().any(|name| is_segment(name)) {
+        return Err(StorageError::Corrupt {
+            file: folder.display(TREE),
+            detail: "it is missing, though its log is there".into(),
+        });
+    } else {
+        TreeFile::create(folder, TREE, tree_options)?
+    };
+    let roots = tree.roots();
+    if roots.table(TableId::CATALOG).is_none() {
+        if roots.sequence() > 0 {
+            return Err(StorageError::Corrupt {
+                file: folder.display(TREE),
+                detail: "the catalog's table is missing".into(),
+            });
+        }
+        let mut writer = tree.writer()?;
+        writer.create_table(TableId::CATALOG, new_table(options))?;
+        writer.commit(0)?;
+    }
+    Ok(tree)
+}
+
+/// A folder with [`UNFINISHED`] in it.
+pub(super) fn unfinished(folder: &Arc<dyn Folder>) -> StorageError {
+    let path = folder.path().map(|path| path.display().to_string());
+    StorageError::Unfinished {
+        folder: path.unwrap_or_else(|| "the folder".into()),
+    }
+}
+
+/// Errors: `Corrupt` for a tree that has had a log, of which there is nothing.
+pub(super) fn check_never_begun(folder: &Arc<dyn Folder>, roots: &Roots) -> Result<()> {
+    match roots.version() <= COMMITS_WITHOUT_LOG {
+        true => Ok(()),
+        false => Err(StorageError::Corrupt {
+            file: folder.display("log.*"),
+            detail: "the log is missing or has no head, though its tree is there".into(),
+        }),
+    }
+}
+
+pub(super) fn new_table(options: &LogTreeOptions) -> TableOptions {
+    TableOptions {
+        lz4: options.compression,
+    }
+}
+
+pub(super) fn open(
+    folder: Arc<dyn Folder>,
+    options: &LogTreeOptions,
+) -> Result<(Arc<Shared>, Recovery)> {
+    let start = Instant::now();
+    let lock = folder.lock()?;
+    let budget = MemoryBudget::new(options.cache_bytes);
+    let sizes = Sizes::new(options);
+    let tree = open_tree(&folder, options, &budget)?;
+    let tree_seq = tree.roots().sequence();
+    let mut loading = Loading::new(&tree, new_table(options), &sizes, &budget);
+    let replay = Replay::read(&folder, tree_seq, &mut |record| loading.apply(record))?;
+    let (view, last, frozen_to) = loading.finish()?;
+    let new_log = replay.found_nothing();
+    if new_log {
+        check_never_begun(&folder, &tree.roots())?;
+    }
+    let recovery = Recovery {
+        batches: replay.replayed.batches,
+        log_bytes: replay.replayed.bytes,
+        torn: replay.replayed.torn.clone(),
+        took: start.elapsed(),
+    };
+    let tables = view.tables(u64::MAX).into_iter().collect();
+    let line = Line {
+        view: view.clone(),
+        frozen_to,
+        tables,
+        closed: false,
+    };
+    let log_options = LogOptions {
+        segment_bytes: options.segment_bytes,
+        buffer_bytes: options.log_buffer_bytes,
+        budget: budget.clone(),
+    };
+    let log = replay.begin(log_options, line)?;
+    if new_log {
+        // From now on files without a log are files that have lost it.
+        tree.writer()?.commit(tree_seq)?;
+    }
+    log.trim(view.roots().sequence());
+    let checkpointer = Checkpointer::default();
+    let debt = view.frozen().iter().map(|generation| generation.bytes());
+    checkpointer.debt.store(debt.sum(), Ordering::Relaxed);
+    let shared = Shared {
+        folder,
+        budget,
+        sizes,
+        tree,
+        new_table: new_table(options),
+        log,
+        order: Order::new(last),
+        views: ArcSwap::new(view),
+        snapshots: OpenSnapshots::default(),
+        spilled: AtomicU64::new(0),
+        bases: Bases::default(),
+        retired: Retired::default(),
+        flusher: Default::default(),
+        checkpointer,
+        pace: Pace::new(),
+        counters: Default::default(),
+        scarce: AtomicBool::new(false),
+        looked_at: AtomicU64::new(0),
+        closed: AtomicBool::new(false),
+        lock: Mutex::new(Some(lock)),
+    };
+    shared.look_at_space();
+    Ok((Arc::new(shared), recovery))
+}
+
+impl Shared {
+    /// Ends the threads, syncs, brings everything into the tree, and lets go of the folder once nobody
+    /// reads any more.
+    pub(super) fn close(self: &Arc<Self>, threads: &Mutex<Vec<JoinHandle<()>>>) -> Result<()> {
+        let mut threads = threads.lock();
+        self.closed.store(true, Ordering::Release);
+        let last = {
+            let mut head = self.log.head();
+            if std::mem::replace(&mut head.state.closed, true) {
+                return Ok(());
+            }
+            head.last()
+        };
+        self.flusher.stop();
+        self.checkpointer.stop();
+        for thread in threads.drain(..) {
+            // A thread that panicked has nothing more to do.
+            let _ = thread.join();
+        }
+        self.order.wait(last);
+        let synced = self.log.sync_to(last);
+        // What is in the log is safe; a checkpoint only makes the next start short.
+        if synced.is_ok() {
+            let _ = self.checkpoint_now();
+        }
+        self.retired.sweep();
+        if let Some(lock) = self.lock.lock().take() {
+            self.snapshots.keep(lock);
+        }
+        synced
+    }
+}

@@ -1,0 +1,544 @@
+//! The tree file: many ordered tables in one file, one writer, any number of readers without latches.
+//!
+//! ```text
+//!            superblocks        ┌ directory: table number → root, sums
+//!   file    [ 0 │ 1 │ pages ... │ ...... free ...... │ pages and large values ... ]
+//!             └─ the newer one points to the directory and to the list of what is free
+//!
+//!   TreeFile ── roots() ──> Arc<Roots> ── get, cursor      pins what it sees while it lives
+//!            ── writer() ──> TreeWriter ── apply* ── commit(sequence) ──> Arc<Roots>
+//!            ── bulk() ──> BulkBuilder ── push* ── finish ──> Subtree ── writer.install
+//! ```
+//!
+//! Pages are never changed. A commit writes new ones to free space, syncs, and then writes one of two
+//! superblocks: a crash finds the old roots or the new ones, each whole. What a commit replaces is used
+//! again when no pinned roots see it. `docs/format/tree.md` describes the file byte by byte.
+//!
+//! Invariants: every granule of the file is live, free, waiting or owned by somebody who writes, once;
+//! every pointer carries the checksum of what it points to; whatever bytes the file holds, reading it
+//! ends, with an answer or an error that names file and offset.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, RwLock};
+
+mod backup;
+mod branch;
+mod build;
+mod bulk;
+mod cache;
+mod cursor;
+mod merge;
+mod output;
+mod page;
+mod page_memory;
+mod pointer;
+mod record;
+mod relocate;
+mod salvage;
+mod space;
+mod store;
+mod superblock;
+mod verify;
+mod write;
+
+use self::branch::BranchPages;
+use self::cursor::Keep;
+pub use backup::{Sink, copy_entries};
+pub use branch::Branch;
+pub use bulk::{BulkBuilder, Subtree};
+pub use cursor::TreeCursor;
+pub use merge::{Change, Changes};
+pub use output::WrittenHook;
+pub use salvage::{Salvage, salvage};
+pub use store::{KEY_MAX, VALUE_MAX};
+pub use verify::{Finding, Verified};
+pub use write::TreeWriter;
+
+use self::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, Run};
+use self::record::TableRecord;
+use self::space::{FreeRuns, Space};
+use self::store::{Store, Within};
+use self::superblock::{Found, FreeMap, Superblock};
+use super::budget::MemoryBudget;
+use crate::engine::{TableId, TableStats};
+use crate::error::{Result, StorageError};
+use crate::folder::{File, Folder};
+
+/// How pages are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageReading {
+    /// `Mapped` for roots whose file is not larger than the memory budget, `Cached` beyond. A map is
+    /// fastest where all of it stays in memory; where it does not, a page that is missing costs a fault
+    /// that reads far more than the page, and memory that nobody counts.
+    #[default]
+    Auto,
+    /// Where they lie in the mapped file; the system's page cache keeps them. A file that cannot be
+    /// mapped is read as with `Cached`.
+    Mapped,
+    /// Into a cache of our own, within the memory budget.
+    Cached,
+}
+
+/// How a tree file is opened.
+#[derive(Clone)]
+pub struct TreeOptions {
+    /// How pages are read.
+    pub reading: PageReading,
+    /// What the page cache is charged to.
+    pub budget: Arc<MemoryBudget>,
+}
+
+/// What a table is like, for as long as it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Whether pages and large values are packed with LZ4 where that saves space.
+    pub lz4: bool,
+}
+
+/// Counters since the file was opened, and sizes as of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeFileStats {
+    /// Length of the file in bytes.
+    pub file_bytes: u64,
+    /// Part of the file that can be written at once.
+    pub free_bytes: u64,
+    /// Part of the file that only older roots see, and that is free when they are dropped.
+    pub waiting_bytes: u64,
+    /// Bytes that the page cache holds.
+    pub cached_bytes: u64,
+    /// Pages evicted from the cache.
+    pub evicted: u64,
+    /// Pages and large values read from the file, or (mapped) looked at for the first time.
+    pub pages_read: u64,
+    /// Their bytes.
+    pub bytes_read: u64,
+    /// Pages found in memory, about.
+    pub hits: u64,
+    /// Pages written.
+    pub pages_written: u64,
+    /// Bytes written to the file.
+    pub bytes_written: u64,
+    /// Calls that wrote them.
+    pub writes: u64,
+    /// Calls that forced the file to disk.
+    pub syncs: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Pages and values moved from the file's end, so that it can shrink.
+    pub relocated: u64,
+}
+
+struct Inner {
+    store: Arc<Store>,
+    current: RwLock<Arc<Roots>>,
+    gate: Gate,
+    /// The greatest version that a writer has used, committed or not.
+    version: Mutex<u32>,
+    idle: Mutex<relocate::Idle>,
+}
+
+/// Lets one writer in at a time.
+#[derive(Default)]
+struct Gate {
+    busy: Mutex<bool>,
+    left: Condvar,
+}
+
+/// An open tree file. Clones are the same file.
+#[derive(Clone)]
+pub struct TreeFile {
+    inner: Arc<Inner>,
+}
+
+impl TreeFile {
+    /// Makes a file without tables, of sequence 0, durable when this returns.
+    /// Errors: `Io` (also when the file exists), `NoSpace`.
+    pub fn create(folder: &Arc<dyn Folder>, name: &str, options: TreeOptions) -> Result<TreeFile> {
+        let shown = folder.display(name);
+        let failed = |error: io::Error| StorageError::io(format!("create {shown}"), &error);
+        if folder
+            .list()
+            .map_err(failed)?
+            .iter()
+            .any(|found| found == name)
+        {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        let first = Superblock {
+            slot: 0,
+            version: 1,
+            sequence: 0,
+            end: FIRST_GRANULE,
+            directory: None,
+            free: FreeMap::default(),
+        };
+        // Under another name until it is whole: a crash leaves no file, or a good one.
+        let unfinished = format!("{name}.new");
+        let file = folder.open(&unfinished, true).map_err(failed)?;
+        file.set_len(0).map_err(failed)?;
+        file.set_len(FIRST_GRANULE * GRANULE).map_err(failed)?;
+        let second = Superblock {
+            slot: 1,
+            version: 2,
+            ..first
+        };
+        for superblock in [first, second] {
+            for offset in Superblock::places(superblock.slot) {
+                let bytes = superblock.encode();
+                file.write_at(offset, &bytes).map_err(failed)?;
+            }
+        }
+        file.sync().map_err(failed)?;
+        folder.rename(&unfinished, name).map_err(failed)?;
+        folder.sync().map_err(failed)?;
+        Self::open_file(file, shown, options)
+    }
+
+    /// Opens a file at its newest commit.
+    /// Errors: `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`.
+    pub fn open(folder: &Arc<dyn Folder>, name: &str, options: TreeOptions) -> Result<TreeFile> {
+        let shown = folder.display(name);
+        let file = folder
+            .open(name, false)
+            .map_err(|error| StorageError::io(format!("open {shown}"), &error))?;
+        Self::open_file(file, shown, options)
+    }
+
+    fn open_file(file: Arc<dyn File>, name: String, options: TreeOptions) -> Result<TreeFile> {
+        let len = file
+            .len()
+            .map_err(|error| StorageError::io(format!("open {name}"), &error))?;
+        let newest = read_superblock(&*file, &name, len)?;
+        let space = Space::new(newest.end, FreeRuns::default());
+        let store = Store::new(file, name, len, options.budget, options.reading, space);
+        let store = Arc::new(store);
+        if len < newest.end * GRANULE {
+            let detail = format!("the file ends before offset {}", newest.end * GRANULE);
+            return Err(store.corrupt(len, detail));
+        }
+        let free = read_free_map(&store, &newest)?;
+        *store.space.lock() = Space::new(newest.end, free);
+        let roots = Roots::load(&store, &newest)?;
+        Ok(TreeFile {
+            inner: Arc::new(Inner {
+                store,
+                current: RwLock::new(Arc::new(roots)),
+                gate: Gate::default(),
+                version: Mutex::new(newest.version),
+                idle: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The newest committed roots.
+    pub fn roots(&self) -> Arc<Roots> {
+        self.inner.current.read().clone()
+    }
+
+    /// Begins to write; waits until another writer has ended.
+    /// Errors: `ReadOnly` after a write or a sync has failed.
+    pub fn writer(&self) -> Result<TreeWriter> {
+        TreeWriter::new(self)
+    }
+
+    /// Begins a table's tree out of entries in order, beside writers and readers.
+    /// Errors: `ReadOnly`.
+    pub fn bulk(&self, table: TableId, options: TableOptions) -> Result<BulkBuilder> {
+        self.inner.store.check_writable()?;
+        // Which commit will install it is not known; it is none before the next.
+        let birth = self.roots().version();
+        Ok(BulkBuilder::new(&self.inner.store, birth, table, options))
+    }
+
+    /// Counters and sizes. Cheap.
+    pub fn stats(&self) -> TreeFileStats {
+        self.inner.store.stats()
+    }
+
+    /// Whether writes are still accepted; else why not.
+    pub fn check_writable(&self) -> Result<()> {
+        self.inner.store.check_writable()
+    }
+
+    fn next_version(&self) -> u32 {
+        let mut version = self.inner.version.lock();
+        *version += 1;
+        *version
+    }
+}
+
+impl Store {
+    fn stats(&self) -> TreeFileStats {
+        use std::sync::atomic::Ordering::Relaxed;
+        let counters = &self.counters;
+        let (free, waiting, end) = {
+            let mut space = self.space.lock();
+            // What waited only for those who have gone since the last commit is free by now.
+            space.collect();
+            let free = space.free_granules();
+            (free, space.waiting_granules(), space.end())
+        };
+        let file_bytes = self.len.load(Relaxed);
+        // Behind the end the file is as good as free: the next commit cuts it off.
+        let behind = file_bytes.saturating_sub(end * GRANULE);
+        TreeFileStats {
+            file_bytes,
+            free_bytes: (free * GRANULE + behind).min(file_bytes),
+            waiting_bytes: waiting * GRANULE,
+            cached_bytes: self.cache.bytes(),
+            evicted: self.cache.evicted(),
+            pages_read: counters.pages_read.load(Relaxed),
+            bytes_read: counters.bytes_read.load(Relaxed),
+            hits: counters.hits.load(Relaxed),
+            pages_written: counters.pages_written.load(Relaxed),
+            bytes_written: counters.bytes_written.load(Relaxed),
+            writes: counters.writes.load(Relaxed),
+            syncs: counters.syncs.load(Relaxed),
+            commits: counters.commits.load(Relaxed),
+            relocated: counters.relocated.load(Relaxed),
+        }
+    }
+}
+
+/// Every copy of every superblock, with its offset.
+fn superblocks(file: &dyn File, len: u64) -> io::Result<Vec<(u64, Found)>> {
+    let mut found = Vec::new();
+    for slot in 0..2 {
+        for offset in Superblock::places(slot) {
+            let mut bytes = [0; superblock::LEN];
+            if offset + superblock::LEN as u64 <= len {
+                file.read_at(offset, &mut bytes)?;
+            }
+            found.push((offset, Superblock::decode(&bytes, slot)));
+        }
+    }
+    Ok(found)
+}
+
+/// The newest whole superblock.
+fn read_superblock(file: &dyn File, name: &str, len: u64) -> Result<Superblock> {
+    let found =
+        superblocks(file, len).map_err(|error| StorageError::io(format!("read {name}"), &error))?;
+    let mut newest: Option<Superblock> = None;
+    let (mut newer, mut damaged) = (None, None);
+    for (offset, found) in found {
+        match found {
+            Found::Whole(block) if newest.is_none_or(|newest| block.version > newest.version) => {
+                newest = Some(block);
+            }
+            Found::Whole(_) | Found::Foreign => {}
+            Found::Newer(version) => newer = Some(version),
+            Found::Damaged => damaged = Some(offset),
+        }
+    }
+    match (newer, newest, damaged) {
+        (Some(version), _, _) => Err(StorageError::NewerFormat {
+            found: u64::from(version),
+            supported: u64::from(superblock::VERSION),
+        }),
+        (None, Some(newest), _) => Ok(newest),
+        (None, None, Some(offset)) => Err(StorageError::Corrupt {
+            file: name.to_owned(),
+            detail: format!("at offset {offset}: no superblock is whole"),
+        }),
+        (None, None, None) => Err(StorageError::WrongFormat {
+            detail: format!("{name} has no superblock"),
+        }),
+    }
+}
+
+fn read_free_map(store: &Store, superblock: &Superblock) -> Result<FreeRuns> {
+    let map = superblock.free;
+    if map.granule == 0 {
+        return Ok(FreeRuns::default());
+    }
+    let run = free_map_run(&map);
+    let offset = map.granule.saturating_mul(GRANULE);
+    let inside = run.start < superblock.end && run.end() <= superblock.end;
+    if run.start < FIRST_GRANULE || !inside || u64::from(map.len) > run.len * GRANULE {
+        return Err(store.corrupt(offset, "the list of free space lies outside the file"));
+    }
+    let mut bytes = store.read_run(run)?;
+    bytes.truncate(map.len as usize);
+    if crc32c::crc32c(&bytes) != map.crc {
+        return Err(store.corrupt(offset, "the checksum of the list of free space is wrong"));
+    }
+    FreeRuns::decode(&bytes, superblock.end)
+        .ok_or_else(|| store.corrupt(offset, "the list of free space makes no sense"))
+}
+
+fn free_map_run(map: &FreeMap) -> Run {
+    Run {
+        start: map.granule,
+        len: u64::from(map.granules),
+    }
+}
+
+/// The tables as of one commit. Pins their pages while it lives.
+pub struct Roots {
+    store: Arc<Store>,
+    /// Which superblock leads here.
+    slot: u8,
+    version: u32,
+    sequence: u64,
+    loads: u64,
+    /// Ascending by table.
+    tables: Vec<(TableId, TableRecord)>,
+    directory: TableRecord,
+    free_map: FreeMap,
+    within: Within,
+    /// Of roots that no superblock leads to: the pages that no commit knows, each part held by all that grew from it.
+    branches: Vec<Arc<BranchPages>>,
+}
+
+impl Drop for Roots {
+    fn drop(&mut self) {
+        self.store.space.lock().unpin(self.version);
+    }
+}
+
+impl Roots {
+    /// The roots that a superblock leads to, with an empty list of tables.
+    fn new(store: &Arc<Store>, superblock: &Superblock) -> Roots {
+        store.space.lock().pin(superblock.version);
+        Roots {
+            store: store.clone(),
+            slot: superblock.slot,
+            version: superblock.version,
+            sequence: superblock.sequence,
+            loads: 0,
+            tables: Vec::new(),
+            directory: TableRecord {
+                root: superblock.directory,
+                // Not known, and not asked for; an upper bound keeps damage from looping.
+                granules: superblock.end,
+                ..TableRecord::default()
+            },
+            free_map: superblock.free,
+            within: Within {
+                end: superblock.end,
+                map: store.map(superblock.end),
+            },
+            branches: Vec::new(),
+        }
+    }
+
+    fn load(store: &Arc<Store>, superblock: &Superblock) -> Result<Roots> {
+        let mut tables = Vec::new();
+        let directory = Arc::new(Roots::new(store, superblock));
+        let mut cursor = TreeCursor::new(Keep::Counted(directory), superblock.directory);
+        let mut found = cursor.seek_first()?;
+        while found {
+            let record = TableRecord::decode(cursor.key(), cursor.value());
+            let Some((table, record)) = record else {
+                return Err(store.corrupt(0, "an entry of the directory makes no sense"));
+            };
+            if record.granules > superblock.end {
+                return Err(store.corrupt(0, "a table is larger than the file"));
+            }
+            if tables.last().is_some_and(|(last, _)| *last >= table) {
+                return Err(store.corrupt(0, "the directory is not in order"));
+            }
+            tables.push((table, record));
+            found = cursor.next()?;
+        }
+        let mut roots = Roots::new(store, superblock);
+        roots.tables = tables;
+        Ok(roots)
+    }
+
+    /// The log sequence up to which everything is contained.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// How many tables have been loaded into the file since it was opened: those come under no sequence of their own.
+    /// Roots with the same number and the same sequence hold the same.
+    pub fn loads(&self) -> u64 {
+        self.loads
+    }
+
+    /// How many branches lie one upon the other here; 0 for what a commit has made.
+    pub fn depth(&self) -> usize {
+        self.branches.len()
+    }
+
+    /// Whether they are read from a map that newer ones no longer use.
+    pub fn is_map_outdated(&self) -> bool {
+        self.within.map.is_some() && self.store.is_cached_reading()
+    }
+
+    /// Counts the commits of the file; greater is newer.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The tables, ascending.
+    pub fn tables(&self) -> impl Iterator<Item = TableId> {
+        self.tables.iter().map(|(table, _)| *table)
+    }
+
+    /// A table's sums; `None` when there is no such table.
+    pub fn table(&self, table: TableId) -> Option<TableStats> {
+        self.record(table).map(TableRecord::stats)
+    }
+
+    fn record(&self, table: TableId) -> Option<&TableRecord> {
+        let at = self
+            .tables
+            .binary_search_by_key(&table, |(table, _)| *table);
+        at.ok().map(|at| &self.tables[at].1)
+    }
+
+    fn root(&self, table: TableId) -> Result<&TableRecord> {
+        self.record(table).ok_or(StorageError::NoSuchTable(table))
+    }
+
+    /// The value under `key`. A small one is copied; a large one stays in its page, which together
+    /// with the roots it pins.
+    /// Errors: `NoSuchTable`, `Corrupt`, `Io`.
+    pub fn get(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
+        let Some((mut ptr, mut level)) = self.root(table)?.root else {
+            return Ok(None);
+        };
+        loop {
+            let page = self.store.page(ptr, level, &self.within)?;
+            let (image, shape) = (page.bytes(), page.shape);
+            if level > 0 {
+                ptr = shape.child(image, shape.child_for(image, key));
+                level -= 1;
+                continue;
+            }
+            let (at, true) = shape.lower_bound(image, key) else {
+                return Ok(None);
+            };
+            let entry = shape.entry(image, at);
+            if !entry.extent {
+                return Ok(Some(Bytes::copy_from_slice(entry.value)));
+            }
+            let ptr = ExtentPtr::decode(entry.value).expect("checked when the page was read");
+            let value = self.store.extent(ptr, &self.within, true)?;
+            return Ok(Some(store::value_bytes(value, || self.clone())));
+        }
+    }
+
+    /// A cursor over a table, not yet positioned.
+    /// Errors: `NoSuchTable`.
+    pub fn cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
+        let root = self.root(table)?.root;
+        Ok(TreeCursor::new(Keep::Counted(self.clone()), root))
+    }
+
+    /// As [`Roots::cursor`], without counting a reference.
+    ///
+    /// # Safety
+    /// This very `Arc` stays where it is as long as the cursor lives.
+    pub(super) unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
+        let root = self.root(table)?.root;
+        Ok(TreeCursor::new(Keep::Lent(NonNull::from(self)), root))
+    }
+}

@@ -1,0 +1,266 @@
+//! Reads what can be read of a damaged file.
+//!
+//! ```text
+//!   1  roots that open       every table's pages that are whole, from the root down
+//!   2  what they miss        every leaf found by looking at each granule that is not free
+//!   3  no roots at all       every leaf found, the oldest first, so that the newest entry wins
+//! ```
+//!
+//! A page below a damaged one is found in the second step: a leaf says itself which table it belongs to.
+//! Where even the list of free space is lost, leaves that were replaced long ago cannot be told from
+//! living ones; then an entry that was deleted may come back, and the answer says so.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use super::page::{self, Shape};
+use super::page_memory::PageBuf;
+use super::pointer::{ExtentPtr, FIRST_GRANULE, GRANULE, PagePtr, Run};
+use super::record::{DIRECTORY, TableRecord};
+use super::space::{FreeRuns, Space};
+use super::store::{Store, Within};
+use super::verify::{Finding, Verified};
+use super::{PageReading, read_free_map, read_superblock};
+use crate::disk::logtree::budget::MemoryBudget;
+use crate::engine::TableId;
+use crate::error::{Result, StorageError};
+use crate::folder::Folder;
+
+/// What was saved and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvage {
+    /// The log sequence of the roots, if a superblock could be read.
+    pub sequence: Option<u64>,
+    /// The tables that entries were found for, or that the directory lists.
+    pub tables: BTreeSet<TableId>,
+    /// Entries handed out, those counted twice that were found in two leaves.
+    pub entries: u64,
+    /// Leaves that were found by looking for them.
+    pub found_leaves: u64,
+    /// Whether entries that had been deleted or replaced may be among them.
+    pub stale: bool,
+    /// What could not be read, at most [`Verified::FINDINGS_MAX`].
+    pub lost: Vec<Finding>,
+}
+
+/// Where entries go: table, key, value.
+pub type Sink<'a> = &'a mut dyn FnMut(TableId, &[u8], &[u8]) -> Result<()>;
+
+struct Rescue<'a> {
+    store: Arc<Store>,
+    within: Within,
+    sink: Sink<'a>,
+    answer: Salvage,
+    /// Granules at which a leaf was read on the way from a root.
+    read: HashSet<u64>,
+}
+
+/// Hands every entry that can be read to `sink`. Of a key that comes twice, the later value is the newer
+/// one. The file is not changed.
+/// Errors: `Io` when the file cannot be read at all, and those of `sink`. Damage is in the answer.
+pub fn salvage(folder: &Arc<dyn Folder>, name: &str, sink: Sink<'_>) -> Result<Salvage> {
+    let shown = folder.display(name);
+    let failed = |error: std::io::Error| StorageError::io(format!("open {shown}"), &error);
+    let file = folder.open(name, false).map_err(failed)?;
+    let len = file.len().map_err(failed)?;
+    let superblock = match read_superblock(&*file, &shown, len) {
+        Ok(superblock) => Some(superblock),
+        Err(error @ (StorageError::Io { .. } | StorageError::NewerFormat { .. })) => {
+            return Err(error);
+        }
+        Err(_) => None,
+    };
+    let space = Space::new(FIRST_GRANULE, FreeRuns::default());
+    let budget = MemoryBudget::new(32 << 20);
+    let store = Store::new(file, shown, len, budget, PageReading::Cached, space);
+    let mut rescue = Rescue {
+        store: Arc::new(store),
+        within: Within {
+            end: len.div_ceil(GRANULE),
+            map: None,
+        },
+        sink,
+        answer: Salvage::default(),
+        read: HashSet::new(),
+    };
+    let mut free = None;
+    if let Some(superblock) = &superblock {
+        rescue.answer.sequence = Some(superblock.sequence);
+        match read_free_map(&rescue.store, superblock) {
+            Ok(runs) => free = Some(runs),
+            Err(error) => {
+                let offset = superblock.free.granule.saturating_mul(GRANULE);
+                rescue.lose(offset, None, &error)?;
+            }
+        }
+    } else {
+        rescue.lost(0, None, "no superblock is whole".into());
+    }
+    // The tables as the directory lists them, down to the leaves.
+    let before = rescue.answer.lost.len();
+    if let Some((root, level)) = superblock.and_then(|superblock| superblock.directory) {
+        let mut tables = BTreeMap::new();
+        rescue.directory(root, level, &mut tables)?;
+        for (table, record) in &tables {
+            rescue.answer.tables.insert(*table);
+            if let Some((root, level)) = record.root {
+                rescue.page(*table, root, level)?;
+            }
+        }
+    }
+    if superblock.is_none() || rescue.answer.lost.len() > before {
+        rescue.scan(free.as_ref())?;
+    }
+    Ok(rescue.answer)
+}
+
+impl Rescue<'_> {
+    fn lost(&mut self, offset: u64, table: Option<TableId>, detail: String) {
+        if self.answer.lost.len() < Verified::FINDINGS_MAX {
+            self.answer.lost.push(Finding {
+                file: self.store.name.clone(),
+                offset,
+                table,
+                detail,
+            });
+        }
+    }
+
+    /// Notes that something cannot be read. A disk that refuses to read a place has lost it as well.
+    fn lose(&mut self, offset: u64, table: Option<TableId>, error: &StorageError) -> Result<()> {
+        self.lost(offset, table, error.to_string());
+        Ok(())
+    }
+
+    fn directory(
+        &mut self,
+        ptr: PagePtr,
+        level: u8,
+        tables: &mut BTreeMap<TableId, TableRecord>,
+    ) -> Result<()> {
+        if !self.read.insert(ptr.granule) {
+            return Ok(());
+        }
+        let page = match self.store.page_once(ptr, level, &self.within) {
+            Ok(page) => page,
+            Err(error) => return self.lose(ptr.granule * GRANULE, None, &error),
+        };
+        let (image, shape) = (page.bytes(), page.shape);
+        let mut key = Vec::new();
+        for index in 0..shape.count {
+            if level > 0 {
+                self.directory(shape.child(image, index), level - 1, tables)?;
+                continue;
+            }
+            shape.key_into(image, index, &mut key);
+            match TableRecord::decode(&key, shape.entry(image, index).value) {
+                Some((table, record)) => {
+                    tables.insert(table, record);
+                }
+                None => {
+                    let detail = "an entry of the directory makes no sense";
+                    self.lost(ptr.granule * GRANULE, None, detail.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, table: TableId, ptr: PagePtr, level: u8) -> Result<()> {
+        let page = match self.store.page_once(ptr, level, &self.within) {
+            Ok(page) => page,
+            Err(error) => return self.lose(ptr.granule * GRANULE, Some(table), &error),
+        };
+        let (image, shape) = (page.bytes(), page.shape);
+        if level == 0 {
+            // A hostile file may lead here again and again.
+            if self.read.insert(ptr.granule) {
+                self.leaf(table, image, shape)?;
+            }
+            return Ok(());
+        }
+        if !self.read.insert(ptr.granule) {
+            return Ok(());
+        }
+        for index in 0..shape.count {
+            self.page(table, shape.child(image, index), level - 1)?;
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, table: TableId, image: &[u8], shape: Shape) -> Result<()> {
+        let mut key = Vec::new();
+        self.answer.tables.insert(table);
+        for index in 0..shape.count {
+            shape.key_into(image, index, &mut key);
+            let entry = shape.entry(image, index);
+            let ptr = ExtentPtr::decode(entry.value).filter(|_| entry.extent);
+            match ptr.map(|ptr| (ptr, self.store.extent(ptr, &self.within, false))) {
+                None => (self.sink)(table, &key, entry.value)?,
+                Some((_, Ok(value))) => (self.sink)(table, &key, value.bytes())?,
+                Some((ptr, Err(error))) => {
+                    self.lose(ptr.granule * GRANULE, Some(table), &error)?;
+                    continue;
+                }
+            }
+            self.answer.entries += 1;
+        }
+        Ok(())
+    }
+
+    /// Looks for leaves in every granule that is not known to be free.
+    fn scan(&mut self, free: Option<&FreeRuns>) -> Result<()> {
+        let mut leaves: Vec<(u32, u64, u64)> = Vec::new();
+        for granule in FIRST_GRANULE..self.within.end {
+            let run = Run {
+                start: granule,
+                len: 1,
+            };
+            if self.read.contains(&granule) || free.is_some_and(|free| free.overlaps(run)) {
+                continue;
+            }
+            if let Some((header, _)) = self.leaf_at(granule)
+                && header.table != DIRECTORY
+            {
+                leaves.push((header.birth, granule, header.table));
+            }
+        }
+        self.answer.stale = free.is_none() && !leaves.is_empty();
+        leaves.sort_unstable();
+        for (_, granule, table) in leaves {
+            let Some((header, bytes)) = self.leaf_at(granule) else {
+                continue;
+            };
+            if let Ok(image) = page::unpack(&bytes, &header)
+                && let Ok(shape) = Shape::check(&image, &header)
+            {
+                self.answer.found_leaves += 1;
+                self.leaf(TableId(table), &image, shape)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaf that begins at a granule, if a whole one does.
+    fn leaf_at(&self, granule: u64) -> Option<(page::Header, PageBuf)> {
+        let run = Run {
+            start: granule,
+            len: 1,
+        };
+        let first = self.store.read_run(run).ok()?;
+        let header = page::Header::read(&first).filter(|header| header.level == 0)?;
+        let len = super::pointer::granules(header.stored);
+        if len > PagePtr::GRANULES_MAX || granule + len > self.within.end {
+            return None;
+        }
+        let bytes = self
+            .store
+            .read_run(Run {
+                start: granule,
+                len,
+            })
+            .ok()?;
+        let header = page::check_stored(&bytes).ok()?;
+        Some((header, bytes))
+    }
+}

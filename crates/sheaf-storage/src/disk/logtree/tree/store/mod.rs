@@ -1,0 +1,360 @@
+//! The file under a tree: what is written to it, and the one way in which pages are read from it.
+//!
+//! ```text
+//!   PagePtr ──> read ──┬── mapped: the page where it lies; checked once, a bit remembers it
+//!                      └── cached: from the page cache, else read, checked, unpacked, kept
+//! ```
+//!
+//! Whoever reads gets a [`PageRef`] and does not see which way it came. Packed pages take the second
+//! way in a mapped file too.
+//!
+//! ```text
+//!   store/read.rs          pages and large values, checked      store/mapping.rs       the file in memory
+//!   store/page_ref.rs      what a reader holds                  store/checked_bits.rs  what need not be checked again
+//! ```
+//!
+//! Invariant: a page is handed out only if its checksum, its birth and its level are those that the
+//! pointer to it says, and its [`Shape`] was checked.
+
+mod checked_bits;
+mod mapping;
+mod page_ref;
+mod read;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use self::checked_bits::CheckedBits;
+use self::mapping::Mapping;
+pub(super) use self::mapping::Within;
+pub(super) use self::page_ref::{PageRef, value_bytes};
+use super::PageReading;
+use super::cache::PageCache;
+use super::pointer::{GRANULE, Run, granules};
+use super::space::Space;
+use crate::disk::logtree::budget::{Charge, MemoryBudget, MemoryKind};
+use crate::error::{Result, StorageError};
+use crate::folder::File;
+
+/// The most bytes of a value.
+pub const VALUE_MAX: usize = 64 << 20;
+/// The most bytes of a key.
+pub const KEY_MAX: usize = 20 << 20;
+/// Numbers that count up while the file is open.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub pages_read: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub hits: AtomicU64,
+    pub bytes_written: AtomicU64,
+    pub pages_written: AtomicU64,
+    pub writes: AtomicU64,
+    pub syncs: AtomicU64,
+    pub commits: AtomicU64,
+    pub relocated: AtomicU64,
+}
+
+pub(super) fn count(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// An open tree file.
+pub(super) struct Store {
+    pub file: Arc<dyn File>,
+    /// The file's name in messages.
+    pub name: String,
+    pub budget: Arc<MemoryBudget>,
+    pub cache: Arc<PageCache>,
+    pub space: Mutex<Space>,
+    pub counters: Counters,
+    /// Length of the file in bytes, as last set or extended by a write.
+    pub len: AtomicU64,
+    /// Shared by those who write pages, and alone with whoever cuts the file: see [`Store::cut`].
+    tail: RwLock<()>,
+    reading: PageReading,
+    unmappable: AtomicBool,
+    /// Whether the newest roots read from a map.
+    is_mapped: AtomicBool,
+    map: RwLock<Option<Arc<Mapping>>>,
+    checked: CheckedBits,
+    /// The first write or sync that failed.
+    failed: Mutex<Option<StorageError>>,
+}
+
+impl Store {
+    pub(super) fn new(
+        file: Arc<dyn File>,
+        name: String,
+        len: u64,
+        budget: Arc<MemoryBudget>,
+        reading: PageReading,
+        space: Space,
+    ) -> Store {
+        Store {
+            file,
+            name,
+            cache: PageCache::new(&budget),
+            budget,
+            space: Mutex::new(space),
+            counters: Counters::default(),
+            len: AtomicU64::new(len),
+            tail: RwLock::new(()),
+            reading,
+            unmappable: AtomicBool::new(false),
+            is_mapped: AtomicBool::new(false),
+            map: RwLock::new(None),
+            checked: CheckedBits::default(),
+            failed: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn corrupt(&self, offset: u64, detail: impl fmt::Display) -> StorageError {
+        StorageError::Corrupt {
+            file: self.name.clone(),
+            detail: format!("at offset {offset}: {detail}"),
+        }
+    }
+
+    /// Refuses when a write or a sync has failed before.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some(error) => Err(error.as_read_only()),
+            None => Ok(()),
+        }
+    }
+
+    /// What an error of a write or sync becomes. A full disk leaves the file as it was; after anything
+    /// else, and after any failed sync (`fatal`), what the disk holds is not known, so nothing is
+    /// written any more.
+    fn write_failed(&self, context: &str, error: &io::Error, fatal: bool) -> StorageError {
+        let context = format!("{context} {}", self.name);
+        let error = StorageError::io(context, error);
+        if fatal || !matches!(error, StorageError::NoSpace { .. }) {
+            self.failed.lock().get_or_insert_with(|| error.clone());
+        }
+        error
+    }
+
+    pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        count(&self.counters.writes, 1);
+        count(&self.counters.bytes_written, data.len() as u64);
+        let _tail = self.tail.read();
+        let written = self.file.write_at(offset, data);
+        // Also after a failure: part of it may have been written.
+        self.len
+            .fetch_max(offset + data.len() as u64, Ordering::Relaxed);
+        written.map_err(|error| self.write_failed("write to", &error, false))
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.check_writable()?;
+        count(&self.counters.syncs, 1);
+        let synced = self.file.sync();
+        synced.map_err(|error| self.write_failed("sync", &error, true))
+    }
+
+    /// Writes what must not fail halfway: a superblock.
+    pub(super) fn write_superblock(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        count(&self.counters.bytes_written, data.len() as u64);
+        let written = self.file.write_at(offset, data);
+        written.map_err(|error| self.write_failed("write to", &error, true))
+    }
+
+    /// Cuts off the end of the file that nobody uses, when that is at least one part in `parts` of it.
+    ///
+    /// Others may be given granules behind the end meanwhile, by a bulk build or a branch. They are written when the
+    /// cut is over: whoever was given them before the end was looked at has moved it.
+    pub(super) fn cut(&self, parts: u64) -> Result<()> {
+        self.check_writable()?;
+        let _tail = self.tail.write();
+        let end = self.space.lock().end();
+        let len = self.len.load(Ordering::Relaxed);
+        let end_bytes = end * GRANULE;
+        if len <= end_bytes || (len - end_bytes).saturating_mul(parts) < len {
+            return Ok(());
+        }
+        // What lies there when the file has grown again must be checked again.
+        self.checked.clear(Run {
+            start: end,
+            len: len.div_ceil(GRANULE) - end,
+        });
+        // Lowered first: nothing behind it is read from the map any more.
+        self.len.store(end_bytes, Ordering::Relaxed);
+        let cut = self.file.set_len(end_bytes);
+        cut.map_err(|error| self.write_failed("shorten", &error, false))?;
+        Ok(())
+    }
+
+    /// A mapping of at least the first `granules` of the file; `None` when the file is not to be
+    /// mapped, or cannot be.
+    pub(super) fn map(&self, granules: u64) -> Option<Arc<Mapping>> {
+        let need = granules * GRANULE;
+        let mapped = self.wants_map(need).then(|| self.mapped(need)).flatten();
+        self.is_mapped.store(mapped.is_some(), Ordering::Relaxed);
+        if mapped.is_none() {
+            // Older roots may still read from it; then it goes with the last of them.
+            *self.map.write() = None;
+        }
+        mapped
+    }
+
+    /// The map that the newest roots use, where it reaches so far.
+    pub(super) fn current_map(&self, granules: u64) -> Option<Arc<Mapping>> {
+        let map = self.map.read().clone();
+        map.filter(|map| map.reaches(granules))
+    }
+
+    fn mapped(&self, need: u64) -> Option<Arc<Mapping>> {
+        let fits = |map: &&Arc<Mapping>| map.map.len() as u64 >= need;
+        let mut current = self.map.write();
+        if let Some(mapping) = current.as_ref().filter(fits) {
+            mapping.charge.lock().set(need);
+            return Some(mapping.clone());
+        }
+        // Addresses are cheap: with room to grow, the file is mapped anew only a few times.
+        let len = (need * 2).next_power_of_two().max(1 << 30);
+        match self.file.map(0, len) {
+            Ok(Some(map)) => {
+                // Two maps of one file share its pages: what the new one counts the old one does not.
+                if let Some(before) = current.take() {
+                    before.charge.lock().set(0);
+                }
+                let charge = Charge::new(&self.budget, MemoryKind::Mapped, need);
+                let mapping = Arc::new(Mapping {
+                    map,
+                    charge: Mutex::new(charge),
+                });
+                *current = Some(mapping.clone());
+                Some(mapping)
+            }
+            // A limit on addresses, say. The cache serves as well.
+            Ok(None) | Err(_) => {
+                self.unmappable.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Forgets what was known of granules that are about to be written.
+    pub(super) fn forget(&self, run: Run) {
+        self.checked.clear(run);
+    }
+
+    /// Whether a file of `len` bytes is to be mapped.
+    fn wants_map(&self, len: u64) -> bool {
+        let wanted = match self.reading {
+            // What is mapped cannot be evicted: half of the budget stays for what else there is, and all of it
+            // must fit beside what there is now. Pages in the cache give way.
+            PageReading::Auto => {
+                let budget = &self.budget;
+                let aside = budget.used_for(MemoryKind::Mapped) + self.cache.bytes();
+                let others = budget.used().saturating_sub(aside);
+                len <= budget.limit() / 2 && others + len <= budget.limit()
+            }
+            PageReading::Mapped => true,
+            PageReading::Cached => false,
+        };
+        wanted && !self.unmappable.load(Ordering::Relaxed)
+    }
+
+    /// Whether pages are read through the cache.
+    pub(super) fn is_cached_reading(&self) -> bool {
+        !self.is_mapped.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a value of this length gets granules of its own, in a table whose leaves are of `leaf` bytes.
+pub(super) fn is_large(value_len: usize, leaf: usize) -> bool {
+    value_len > leaf && granules(value_len) >= 2
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{Change, Changes, PageReading, TableOptions, TreeFile, TreeOptions};
+    use crate::disk::logtree::budget::MemoryBudget;
+    use crate::engine::TableId;
+    use crate::error::Result;
+    use crate::folder::Folder;
+    use crate::testing::fault::FaultFolder;
+
+    /// Puts of the numbers from the first to below the second.
+    struct Numbers(u32, u32, Vec<[u8; 4]>, Vec<u8>);
+
+    impl Numbers {
+        fn new(from: u32, to: u32, value: Vec<u8>) -> Numbers {
+            Numbers(
+                from,
+                from,
+                (from..to).map(u32::to_be_bytes).collect(),
+                value,
+            )
+        }
+    }
+
+    impl Changes for Numbers {
+        fn current(&self) -> Option<Change<'_>> {
+            let key = self.2.get((self.1 - self.0) as usize)?;
+            Some(Change::Put(key, &self.3))
+        }
+
+        fn advance(&mut self) -> Result<()> {
+            self.1 += 1;
+            Ok(())
+        }
+    }
+
+    /// Small enough for Miri, which looks after the bytes that page references lend.
+    #[test]
+    fn what_is_lent_outlives_the_cache_the_cursor_and_the_roots() {
+        const TABLE: TableId = TableId(1);
+        let folder: Arc<dyn Folder> = Arc::new(FaultFolder::default());
+        let options = TreeOptions {
+            reading: PageReading::Cached,
+            // Next to nothing stays in the cache.
+            budget: MemoryBudget::new(600_000),
+        };
+        let file = TreeFile::create(&folder, "tree", options).unwrap();
+        let mut writer = file.writer().unwrap();
+        writer.create_table(TABLE, TableOptions::default()).unwrap();
+        writer
+            .apply(TABLE, &mut Numbers::new(0, 150, vec![1; 60]))
+            .unwrap();
+        writer
+            .apply(TABLE, &mut Numbers::new(150, 152, vec![2; 70_000]))
+            .unwrap();
+        let roots = writer.commit(1).unwrap();
+        let mut cursor = roots.cursor(TABLE).unwrap();
+        assert!(cursor.seek_first().unwrap());
+        let walked = std::thread::spawn(move || {
+            let mut lent = Vec::new();
+            loop {
+                lent.push(cursor.value_bytes());
+                if !cursor.next().unwrap() {
+                    return lent;
+                }
+            }
+        });
+        let got = roots.get(TABLE, &151_u32.to_be_bytes()).unwrap().unwrap();
+        let lent = walked.join().unwrap();
+        drop(roots);
+        let mut writer = file.writer().unwrap();
+        writer
+            .apply(TABLE, &mut Numbers::new(0, 152, vec![3; 10]))
+            .unwrap();
+        writer.commit(2).unwrap();
+        drop(file);
+        assert_eq!(
+            (lent.len(), &lent[149][..], &lent[151]),
+            (152, &[1; 60][..], &got)
+        );
+        assert!(got.iter().step_by(999).all(|byte| *byte == 2));
+    }
+}

@@ -1,0 +1,633 @@
+//! The cursor: the generations' walks and the tree's cursor, merged.
+//!
+//! ```text
+//!   active      b            d(gone)         g
+//!   frozen           c   (d)                 (g)
+//!   tree    a       (c)  (d)         e   f         h
+//!   seen    a   b    c               e   f   g     h      (..) hidden by what lies above
+//! ```
+//!
+//! All stand at the current entry or beyond it in the direction of the last move. A step moves the one
+//! that gives the entry; those that stood on the same key were moved when it was chosen. There are two or
+//! three of them, so they are simply compared. A turn seeks all anew from the current key.
+//!
+//! A table of which the generations say nothing has no walks: then the cursor is the tree's, and one branch.
+
+use std::cmp::Ordering as Compared;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::open::Pinned;
+use super::snapshot::Hold;
+use super::{Base, View};
+use crate::disk::logtree::memtable::{Cover, NodeRef, Run, Source};
+use crate::engine::{Cursor, TableId};
+use crate::error::{Result, StorageError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    Nowhere,
+    Base,
+    Source(usize),
+    /// On the key that is kept, of an entry that is not at hand.
+    Resting,
+}
+
+/// Whether a version on which a walk stands is to be seen.
+enum Shown {
+    Yes,
+    /// Not this key.
+    No,
+    /// Nothing in this range, which a newer generation has emptied; its place.
+    NotIn(Cover, usize),
+}
+
+/// How many keys in a row must be gone before that is noted for others.
+const RUN_MIN: usize = if cfg!(test) { 2 } else { 64 };
+
+/// Keys in a row that are gone.
+#[derive(Default)]
+struct Gone {
+    /// The first and the last of them in the direction of the move.
+    ends: Option<(NodeRef<'static>, NodeRef<'static>)>,
+    count: usize,
+    /// The newest generation that had a say in it.
+    place: usize,
+}
+
+impl Gone {
+    fn said_by(&mut self, place: usize) {
+        self.place = if self.count == 0 && self.ends.is_none() {
+            place
+        } else {
+            self.place.min(place)
+        };
+    }
+
+    fn add(&mut self, at: NodeRef<'static>) {
+        self.count += 1;
+        self.ends = Some(match self.ends {
+            Some((first, _)) => (first, at),
+            None => (at, at),
+        });
+    }
+}
+
+/// The merged walk. Keeps nothing alive.
+pub(super) struct Merged<C> {
+    /// Newest first.
+    sources: Vec<Source<'static>>,
+    base: Option<C>,
+    /// Whether `base` stands on an entry.
+    base_on: bool,
+    current: Current,
+    forward: bool,
+    /// Whether what is gone is noted for others.
+    notes: bool,
+    /// Scratch for the key at which the direction turns; the key on which it rests.
+    turn_key: Vec<u8>,
+}
+
+impl<C: Cursor> Merged<C> {
+    /// Stands nowhere yet.
+    ///
+    /// Errors: `NoSuchTable`, and those of the tree.
+    ///
+    /// # Safety
+    /// The view lives, where it lies, as long as what is returned: its generations and its roots are pointed into.
+    pub(super) unsafe fn new<R: Base<Cursor = C>>(
+        view: &View<R>,
+        table: TableId,
+        visible: u64,
+    ) -> Result<Merged<C>> {
+        let mut sources = Vec::new();
+        let mut floor = 0;
+        for generation in view.generations() {
+            let Some(mem) = generation.table(table) else {
+                continue;
+            };
+            if let Some(fate) = mem.fate(visible) {
+                if !fate.exists {
+                    return Err(StorageError::NoSuchTable(table));
+                }
+                floor = fate.seq;
+            }
+            // SAFETY: the caller keeps the view, with it the generation, and what that holds of the table. What a walk
+            // shows of it, it shows as of its own borrow: `'static` does not leave this type.
+            let mem = unsafe { &*std::ptr::from_ref(mem) };
+            sources.extend(Source::new(mem, floor, visible));
+            if floor > 0 {
+                break;
+            }
+        }
+        let base = if floor > 0 {
+            None
+        } else if view.roots.table(table).is_some() {
+            // SAFETY: the caller keeps the view, and with it its roots.
+            Some(unsafe { view.roots.lent_cursor(table)? })
+        } else {
+            return Err(StorageError::NoSuchTable(table));
+        };
+        Ok(Merged {
+            sources,
+            base,
+            base_on: false,
+            current: Current::Nowhere,
+            forward: true,
+            notes: true,
+            turn_key: Vec::new(),
+        })
+    }
+
+    /// Walks at a sequence up to which not everything may be inserted yet: what it does not see may still come.
+    pub(super) fn without_notes(mut self) -> Merged<C> {
+        self.notes = false;
+        self
+    }
+
+    /// Forgets everything but the key on which it stands, and the direction in which it came there.
+    fn resting(&mut self) -> Merged<C> {
+        let mut key = std::mem::take(&mut self.turn_key);
+        key.clear();
+        key.extend_from_slice(self.key());
+        Merged {
+            sources: Vec::new(),
+            base: None,
+            base_on: false,
+            current: match self.valid() {
+                true => Current::Resting,
+                false => Current::Nowhere,
+            },
+            forward: self.forward,
+            notes: self.notes,
+            turn_key: key,
+        }
+    }
+
+    /// Positions the tree's cursor, then chooses.
+    #[inline]
+    fn position(&mut self, base: impl FnOnce(&mut C) -> Result<bool>) -> Result<bool> {
+        self.current = Current::Nowhere;
+        self.base_on = false;
+        if let Some(cursor) = &mut self.base {
+            self.base_on = base(cursor)?;
+        }
+        self.settle()
+    }
+
+    #[inline]
+    fn step(&mut self, forward: bool) -> Result<bool> {
+        if self.current == Current::Nowhere {
+            return Ok(false);
+        }
+        if self.forward != forward {
+            return self.turn(forward);
+        }
+        match self.current {
+            Current::Source(place) => self.step_source(place),
+            _ => self.step_base()?,
+        }
+        self.settle()
+    }
+
+    #[inline]
+    fn step_base(&mut self) -> Result<()> {
+        self.current = Current::Nowhere;
+        if let Some(cursor) = &mut self.base {
+            self.base_on = false;
+            self.base_on = if self.forward {
+                cursor.next()?
+            } else {
+                cursor.prev()?
+            };
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn step_source(&mut self, place: usize) {
+        if self.forward {
+            self.sources[place].next();
+        } else {
+            self.sources[place].prev();
+        }
+    }
+
+    /// Chooses the nearest entry that is to be seen.
+    #[inline]
+    fn settle(&mut self) -> Result<bool> {
+        if self.sources.is_empty() {
+            self.current = if self.base_on {
+                Current::Base
+            } else {
+                Current::Nowhere
+            };
+            return Ok(self.base_on);
+        }
+        self.settle_merged()
+    }
+
+    fn settle_merged(&mut self) -> Result<bool> {
+        self.current = Current::Nowhere;
+        let mut gone = Gone::default();
+        let found = self.settle_passing(&mut gone)?;
+        if gone.count >= RUN_MIN
+            && self.notes
+            && let Some((first, last)) = gone.ends
+        {
+            let (first, last) = if self.forward {
+                (first, last)
+            } else {
+                (last, first)
+            };
+            self.sources[gone.place].note_run(first.key(), last.key());
+        }
+        Ok(found)
+    }
+
+    fn settle_passing(&mut self, gone: &mut Gone) -> Result<bool> {
+        let farther = if self.forward {
+            Compared::Greater
+        } else {
+            Compared::Less
+        };
+        loop {
+            let nearest = self.nearest_source(farther.reverse());
+            if let Some(cursor) = self.base.as_ref().filter(|_| self.base_on) {
+                let at = nearest.and_then(|place| self.sources[place].at);
+                let compared = at.map_or(farther, |at| Source::compare(at, cursor.key()));
+                if compared == farther {
+                    // The tree's entry is nearer.
+                    let mut sources = self.sources.iter().enumerate();
+                    let cover = sources.find_map(|(above, source)| {
+                        let cover = source.cover(cursor.key())?;
+                        Some((above, cover))
+                    });
+                    let Some((above, cover)) = cover else {
+                        self.current = Current::Base;
+                        return Ok(true);
+                    };
+                    gone.said_by(above);
+                    self.take_base_out_of(&cover.lo, cover.hi.as_deref())?;
+                    continue;
+                }
+                if compared == Compared::Equal {
+                    self.step_base()?;
+                }
+            }
+            let Some(place) = nearest else {
+                return Ok(false);
+            };
+            match self.shown(place) {
+                Shown::Yes => {
+                    self.current = Current::Source(place);
+                    return Ok(true);
+                }
+                Shown::No => {
+                    gone.said_by(place);
+                    if let Some(at) = self.sources[place].at {
+                        gone.add(at);
+                        self.leave_run(at)?;
+                        if self.sources[place].at == Some(at) {
+                            self.step_source(place);
+                        }
+                    }
+                }
+                Shown::NotIn(cover, above) => {
+                    gone.said_by(above);
+                    self.take_source_out_of(place, &cover.lo, cover.hi.as_deref());
+                }
+            }
+        }
+    }
+
+    /// Where it is noted that nothing is to be seen around a key, moves beyond.
+    fn leave_run(&mut self, at: NodeRef<'static>) -> Result<()> {
+        for place in 0..self.sources.len() {
+            if let Some(Run { lo, hi }) = self.sources[place].run_over(at.key()) {
+                for below in place..self.sources.len() {
+                    self.take_source_out_of(below, &lo, Some(&hi));
+                }
+                if self.base_on {
+                    self.take_base_out_of(&lo, Some(&hi))?;
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The walk on the nearest key, the newest of those on the same; the others on it are moved on.
+    #[inline]
+    fn nearest_source(&mut self, nearer: Compared) -> Option<usize> {
+        let mut nearest = None;
+        for place in 0..self.sources.len() {
+            let Some(at) = self.sources[place].at else {
+                continue;
+            };
+            let Some((_, best)) = nearest else {
+                nearest = Some((place, at));
+                continue;
+            };
+            match at.compare_node_key(best) {
+                Compared::Equal => self.step_source(place),
+                compared if compared == nearer => nearest = Some((place, at)),
+                _ => {}
+            }
+        }
+        nearest.map(|(place, _)| place)
+    }
+
+    #[inline]
+    fn shown(&self, place: usize) -> Shown {
+        let Some(at) = self.sources[place].at else {
+            return Shown::No;
+        };
+        for (above, source) in self.sources[..=place].iter().enumerate() {
+            if let Some(cover) = source.cover(at.key())
+                && cover.seq > at.seq()
+            {
+                // Of its own generation some keys in the range may be newer than the range.
+                return if above < place {
+                    Shown::NotIn(cover, above)
+                } else {
+                    Shown::No
+                };
+            }
+        }
+        if at.is_deleted() {
+            Shown::No
+        } else {
+            Shown::Yes
+        }
+    }
+
+    /// Moves a walk out of a range in which nothing of it is to be seen, if it has not left it.
+    fn take_source_out_of(&mut self, place: usize, lo: &[u8], hi: Option<&[u8]>) {
+        let source = &mut self.sources[place];
+        let Some(at) = source.at else {
+            return;
+        };
+        match (self.forward, hi) {
+            (true, Some(hi)) if at.key() < hi => source.seek(hi),
+            (true, None) => source.at = None,
+            (false, _) if at.key() >= lo => source.seek_before(lo),
+            _ => {}
+        }
+    }
+
+    /// Moves the tree's cursor, which stands on an entry, out of a range, if it has not left it.
+    fn take_base_out_of(&mut self, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
+        let Some(cursor) = &mut self.base else {
+            return Ok(());
+        };
+        self.base_on = false;
+        self.base_on = match (self.forward, hi) {
+            (true, Some(hi)) => cursor.key() >= hi || cursor.seek(hi)?,
+            (true, None) => false,
+            (false, _) => {
+                cursor.key() < lo
+                    || (cursor.seek_for_prev(lo)? && (cursor.key() != lo || cursor.prev()?))
+            }
+        };
+        Ok(())
+    }
+
+    /// Turns round at the current entry and takes one step.
+    fn turn(&mut self, forward: bool) -> Result<bool> {
+        let mut key = std::mem::take(&mut self.turn_key);
+        key.clear();
+        key.extend_from_slice(self.key());
+        self.forward = forward;
+        for source in &mut self.sources {
+            if forward {
+                source.seek_after(&key);
+            } else {
+                source.seek_before(&key);
+            }
+        }
+        let base_there = self.current == Current::Base;
+        let result = self.position(|cursor| match (forward, base_there) {
+            (true, true) => cursor.next(),
+            (false, true) => cursor.prev(),
+            (true, false) => Ok(cursor.seek(&key)? && (cursor.key() != key || cursor.next()?)),
+            (false, false) => {
+                Ok(cursor.seek_for_prev(&key)? && (cursor.key() != key || cursor.prev()?))
+            }
+        });
+        self.turn_key = key;
+        result
+    }
+}
+
+impl<C: Cursor> Cursor for Merged<C> {
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.forward = true;
+        self.sources.iter_mut().for_each(|source| source.seek(key));
+        self.position(|cursor| cursor.seek(key))
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
+        self.forward = false;
+        let sources = self.sources.iter_mut();
+        sources.for_each(|source| source.seek_for_prev(key));
+        self.position(|cursor| cursor.seek_for_prev(key))
+    }
+
+    fn seek_first(&mut self) -> Result<bool> {
+        self.forward = true;
+        self.sources.iter_mut().for_each(Source::seek_first);
+        self.position(C::seek_first)
+    }
+
+    fn seek_last(&mut self) -> Result<bool> {
+        self.forward = false;
+        self.sources.iter_mut().for_each(Source::seek_last);
+        self.position(C::seek_last)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<bool> {
+        self.step(true)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<bool> {
+        self.step(false)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        match self.current {
+            Current::Nowhere => &[],
+            Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.key()),
+            Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.key()),
+            Current::Resting => &self.turn_key,
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match self.current {
+            Current::Nowhere | Current::Resting => &[],
+            Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.value()),
+            Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.value()),
+        }
+    }
+
+    fn value_bytes(&self) -> Bytes {
+        match self.current {
+            Current::Nowhere | Current::Resting => Bytes::new(),
+            Current::Base => self.base.as_ref().map_or_else(Bytes::new, C::value_bytes),
+            Current::Source(place) => {
+                let at = self.sources[place].at;
+                at.map_or_else(Bytes::new, |at| at.value_bytes())
+            }
+        }
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current != Current::Nowhere
+    }
+}
+
+/// The merged walk, with what keeps it alive.
+///
+/// ```text
+///   walks ──rest──> a key, nothing is kept alive
+///     ▲               │ next move: the walk is made anew, over the snapshot's view of then,
+///     └───────────────┘ and finds the key
+/// ```
+///
+/// When the snapshot has been given another view, the walk goes over to it likewise with its next move, and what
+/// the old one kept is let go.
+pub(super) struct SheafCursor<R: Base> {
+    // Dropped first: it points into what `pinned` keeps.
+    merged: Merged<R::Cursor>,
+    /// `None` while the cursor rests.
+    pinned: Option<Arc<Pinned<R>>>,
+    /// Of the snapshot's views, which one that is; [`RESTING`] where there is none.
+    replacements: u32,
+    table: TableId,
+    hold: Arc<Hold<R>>,
+}
+
+/// No view has this number, so that a cursor that rests is found out by the same comparison as one whose view was
+/// replaced.
+const RESTING: u32 = u32::MAX;
+
+impl<R: Base> SheafCursor<R> {
+    /// Stands nowhere yet.
+    /// Errors: `NoSuchTable`, and those of the tree.
+    pub(super) fn new(hold: Arc<Hold<R>>, table: TableId) -> Result<SheafCursor<R>> {
+        // Read before the view: seen too small, the cursor goes over once in vain.
+        let replacements = hold.replacements();
+        let pinned = hold.pinned.read().clone();
+        // SAFETY: the cursor keeps `pinned`, and through it the view, which stays where it is; it lets go of it after
+        // the walk (`rest`, `go_over`, and the order of the fields).
+        let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
+        Ok(SheafCursor {
+            merged,
+            pinned: Some(pinned),
+            replacements,
+            table,
+            hold,
+        })
+    }
+
+    /// Goes over to the snapshot's newest view, if it is another one, and stands there where it stood.
+    #[inline]
+    fn follow(&mut self) -> Result<()> {
+        match self.hold.replacements() == self.replacements {
+            true => Ok(()),
+            false => self.go_over(true),
+        }
+    }
+
+    /// As [`SheafCursor::follow`], for a move that does not begin where the cursor stands.
+    #[inline]
+    fn follow_nowhere(&mut self) -> Result<()> {
+        match self.hold.replacements() == self.replacements {
+            true => Ok(()),
+            false => self.go_over(false),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_over(&mut self, find: bool) -> Result<()> {
+        let key = (find && self.merged.valid()).then(|| self.merged.key().to_vec());
+        let forward = self.merged.forward;
+        // Where the new view cannot be read, the cursor stands nowhere.
+        self.merged.current = Current::Nowhere;
+        let mut new = SheafCursor::new(self.hold.clone(), self.table)?;
+        if let Some(key) = key {
+            let found = match forward {
+                true => new.merged.seek(&key)?,
+                false => new.merged.seek_for_prev(&key)?,
+            };
+            debug_assert!(found && new.merged.key() == key, "the views say the same");
+        }
+        *self = new;
+        Ok(())
+    }
+}
+
+impl<R: Base> Cursor for SheafCursor<R> {
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.follow_nowhere()?;
+        self.merged.seek(key)
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<bool> {
+        self.follow_nowhere()?;
+        self.merged.seek_for_prev(key)
+    }
+
+    fn seek_first(&mut self) -> Result<bool> {
+        self.follow_nowhere()?;
+        self.merged.seek_first()
+    }
+
+    fn seek_last(&mut self) -> Result<bool> {
+        self.follow_nowhere()?;
+        self.merged.seek_last()
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        self.follow()?;
+        self.merged.next()
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        self.follow()?;
+        self.merged.prev()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.merged.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.merged.value()
+    }
+
+    fn value_bytes(&self) -> Bytes {
+        self.merged.value_bytes()
+    }
+
+    fn valid(&self) -> bool {
+        self.merged.valid()
+    }
+
+    fn rest(&mut self) {
+        if self.pinned.is_some() {
+            // The walk goes before what it points into.
+            self.merged = self.merged.resting();
+            self.pinned = None;
+            self.replacements = RESTING;
+        }
+    }
+}

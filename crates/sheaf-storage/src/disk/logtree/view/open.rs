@@ -1,0 +1,271 @@
+//! The snapshots that are alive: how many, since when, and what each of them reads.
+//!
+//! ```text
+//!   part of some threads ── cached: the newest view, as this part's snapshots hold it
+//!                        └─ places: since when ─ the snapshot ──> Pinned ──> View
+//!                                                      │  spilled
+//!                                                      └────────> Pinned ──> View of pages only
+//! ```
+//!
+//! Every snapshot passes here twice, so the list is cut into parts by thread. Snapshots of a part share one
+//! [`Pinned`]: taking one touches no count that other parts touch.
+//!
+//! Invariant: a place that has a snapshot has one that lives: a snapshot leaves its place, under the part's lock,
+//! before its memory goes. While it waits for that lock, whoever has it may look at it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::View;
+use super::snapshot::{Hold, SheafSnapshot};
+use crate::disk::logtree::memtable::thread_number;
+use crate::folder::FolderLock;
+
+const PARTS: usize = 16;
+
+/// A view that snapshots hold.
+pub(in crate::disk::logtree) struct Pinned<R> {
+    pub(in crate::disk::logtree) view: Arc<View<R>>,
+}
+
+/// See the module's head.
+pub(in crate::disk::logtree) struct OpenSnapshots<R> {
+    parts: [Arc<Mutex<Part<R>>>; PARTS],
+}
+
+/// The snapshots of some threads.
+pub(super) struct Part<R> {
+    /// The newest view when one was last taken.
+    cached: Option<Arc<Pinned<R>>>,
+    places: Vec<Place<R>>,
+    free: Vec<usize>,
+    /// Of a closed engine, until the last snapshot has gone: others would write over what it reads.
+    lock: Option<Arc<FolderLock>>,
+}
+
+struct Place<R> {
+    /// By the clock of [`now`].
+    taken: Duration,
+    hold: Option<NonNull<Hold<R>>>,
+}
+
+// SAFETY: what a place points to is shared between threads anyway, as the compiler checks below, and is looked at under
+// the part's lock, which the invariant makes it outlive.
+unsafe impl<R: Send + Sync> Send for Place<R> {}
+
+#[expect(dead_code, reason = "checked, not called")]
+fn holds_are_shared<R: Send + Sync>() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Hold<R>>();
+}
+
+impl<R> Default for OpenSnapshots<R> {
+    fn default() -> Self {
+        OpenSnapshots {
+            parts: std::array::from_fn(|_| Arc::new(Mutex::new(Part::default()))),
+        }
+    }
+}
+
+impl<R> Default for Part<R> {
+    fn default() -> Self {
+        Part {
+            cached: None,
+            places: Vec::new(),
+            free: Vec::new(),
+            lock: None,
+        }
+    }
+}
+
+/// A clock for ages: milliseconds are enough, and it is read for every snapshot.
+fn now() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is valid for the call; a clock that cannot be read leaves zeros.
+    unsafe { libc::clock_gettime(CLOCK, &mut time) };
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// A snapshot that may be spilled: what it reads, and as of when.
+pub(in crate::disk::logtree) struct Candidate<R> {
+    pub(in crate::disk::logtree) pinned: Arc<Pinned<R>>,
+    pub(in crate::disk::logtree) visible: u64,
+}
+
+impl<R> OpenSnapshots<R> {
+    /// How many there are, and the age of the oldest.
+    pub(in crate::disk::logtree) fn count_and_oldest(&self) -> (u64, Option<Duration>) {
+        let (mut count, mut oldest) = (0, None::<Duration>);
+        for part in &self.parts {
+            let part = part.lock();
+            for place in part.places.iter().filter(|place| place.hold.is_some()) {
+                count += 1;
+                oldest = Some(oldest.map_or(place.taken, |oldest| oldest.min(place.taken)));
+            }
+        }
+        (count, oldest.map(|taken| now().saturating_sub(taken)))
+    }
+
+    /// Takes a snapshot of the newest view, up to a sequence up to which it holds everything.
+    ///
+    /// The view is loaded first: a sequence that is visible by then is in it. One that became visible
+    /// later may be in a generation that the view does not have, so the view must still be the newest. And the
+    /// tree in the view holds nothing beyond what was visible before the view was made.
+    pub(in crate::disk::logtree) fn take(
+        &self,
+        views: &ArcSwap<View<R>>,
+        visible: impl Fn() -> u64,
+    ) -> SheafSnapshot<R> {
+        let own = &self.parts[thread_number() % PARTS];
+        let mut part = own.lock();
+        let (pinned, visible) = loop {
+            let view = views.load();
+            let visible = visible();
+            if !Arc::ptr_eq(&view, &views.load()) {
+                continue;
+            }
+            match &part.cached {
+                Some(cached) if Arc::ptr_eq(&cached.view, &view) => {
+                    break (cached.clone(), visible);
+                }
+                _ => {
+                    let view = arc_swap::Guard::into_inner(view);
+                    let pinned = Arc::new(Pinned { view });
+                    part.cached = Some(pinned.clone());
+                    break (pinned, visible);
+                }
+            }
+        };
+        Self::enter(own, &mut part, pinned, visible)
+    }
+
+    /// A snapshot of a view. All batches up to `visible` are in it, and its tree has none that is newer.
+    #[cfg(all(test, not(explore)))]
+    pub(super) fn take_of(&self, view: Arc<View<R>>, visible: u64) -> SheafSnapshot<R> {
+        let own = &self.parts[thread_number() % PARTS];
+        Self::enter(own, &mut own.lock(), Arc::new(Pinned { view }), visible)
+    }
+
+    fn enter(
+        own: &Arc<Mutex<Part<R>>>,
+        part: &mut Part<R>,
+        pinned: Arc<Pinned<R>>,
+        visible: u64,
+    ) -> SheafSnapshot<R> {
+        let at = part.free.pop().unwrap_or(part.places.len());
+        let hold = Arc::new(Hold::new(pinned, visible, own.clone(), at));
+        let place = Place {
+            taken: now(),
+            hold: NonNull::new(Arc::as_ptr(&hold).cast_mut()),
+        };
+        match part.places.get_mut(at) {
+            Some(free) => *free = place,
+            None => part.places.push(place),
+        }
+        SheafSnapshot::new(hold)
+    }
+
+    /// Forgets views that are no longer the newest. Called after another has become it.
+    pub(in crate::disk::logtree) fn forget(&self) {
+        for part in &self.parts {
+            // Dropped without the lock: it may be the last that holds a view.
+            let _cached = part.lock().cached.take();
+        }
+    }
+
+    /// Keeps others out of the files until the last snapshot has gone: they would write over what it reads.
+    pub(in crate::disk::logtree) fn keep(&self, lock: FolderLock) {
+        let lock = Arc::new(lock);
+        for part in &self.parts {
+            let mut part = part.lock();
+            part.cached = None;
+            if part.free.len() < part.places.len() {
+                part.lock = Some(lock.clone());
+            }
+        }
+    }
+
+    /// The snapshots whose view is chosen, the oldest first.
+    pub(in crate::disk::logtree) fn candidates(
+        &self,
+        chosen: impl Fn(&View<R>) -> bool,
+    ) -> Vec<Candidate<R>> {
+        let mut candidates = Vec::new();
+        for part in &self.parts {
+            let part = part.lock();
+            for place in &part.places {
+                // SAFETY: the place has it, under the lock: it lives, for to be dropped it first leaves its place. That
+                // somebody may be about to, and wait for the lock, is allowed for by `Hold`'s marker.
+                let Some(hold) = place.hold.map(|hold| unsafe { hold.as_ref() }) else {
+                    continue;
+                };
+                if let Some(pinned) = hold.pinned.try_read()
+                    && chosen(&pinned.view)
+                {
+                    candidates.push(Candidate {
+                        pinned: pinned.clone(),
+                        visible: hold.visible,
+                    });
+                }
+            }
+        }
+        candidates.sort_by_key(|candidate| candidate.visible);
+        candidates
+    }
+
+    /// Has all snapshots that read what `of` reads, as of the same sequence, read `instead`, which says the same.
+    /// Cursors follow when they are next moved. Answers how many there were; one that is just being used is left.
+    pub(in crate::disk::logtree) fn replace(
+        &self,
+        of: &Candidate<R>,
+        instead: &Arc<View<R>>,
+    ) -> usize {
+        let mut replaced = Vec::new();
+        for part in &self.parts {
+            let part = part.lock();
+            let pinned = Arc::new(Pinned {
+                view: instead.clone(),
+            });
+            for place in &part.places {
+                // SAFETY: as in `candidates`.
+                let Some(hold) = place.hold.map(|hold| unsafe { hold.as_ref() }) else {
+                    continue;
+                };
+                if hold.visible == of.visible
+                    && let Some(mut held) = hold.pinned.try_write()
+                    && Arc::ptr_eq(&held.view, &of.pinned.view)
+                {
+                    replaced.push(std::mem::replace(&mut *held, pinned.clone()));
+                    hold.count_replacement();
+                }
+            }
+        }
+        replaced.len()
+    }
+}
+
+impl<R> Part<R> {
+    /// Takes a snapshot, which is being dropped, out of its place.
+    pub(super) fn leave(&mut self, at: usize) -> Option<Arc<FolderLock>> {
+        self.places[at].hold = None;
+        self.free.push(at);
+        if self.free.len() == self.places.len() {
+            return self.lock.take();
+        }
+        None
+    }
+}

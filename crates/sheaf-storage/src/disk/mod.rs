@@ -1,0 +1,4 @@
+//! Engines that keep their data in files.
+
+pub mod logtree;
+pub mod redb;

@@ -6,11 +6,10 @@
 //!   int < long < double < decimal
 //! ```
 //!
-//! and an int result that does not fit an int becomes a long. What happens
-//! when a long overflows depends on who asks: updates (`$inc`, `$mul`) refuse
-//! ([`Number::add_exact`] gives `None`), expressions go on in double
-//! ([`Number::plus`]). Doubles become decimals rounded to 15 digits, as
-//! everywhere in MongoDB.
+//! and an int result that does not fit an int becomes a long. The caller decides what happens when
+//! a long overflows: updates (`$inc`, `$mul`) reject it ([`Number::add_exact`] returns `None`),
+//! expressions continue in double ([`Number::plus`]). As in MongoDB, doubles are rounded to 15
+//! digits when they become decimals.
 
 use sheaf_bson::{Decimal128, RawValue, Value};
 
@@ -20,7 +19,7 @@ pub mod sum;
 
 pub use sum::Sum;
 
-/// A number of any of the four types.
+/// A number of any of BSON's four numeric types.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// 32-bit integer.
@@ -33,16 +32,16 @@ pub enum Number {
     Decimal(Decimal128),
 }
 
-/// Two operands brought to one type. Ints are computed as longs.
+/// Two operands converted to a common type. Ints are computed as longs.
 enum Pair {
-    /// The flag: both were ints, so the result is an int if it fits.
+    /// The flag is true if both were ints, so that the result is an int if it fits.
     Integers(i64, i64, bool),
     Doubles(f64, f64),
     Decimals(Decimal128, Decimal128),
 }
 
 impl Number {
-    /// The number in a value; `None` when it is not one.
+    /// The number in a value; `None` if the value is not a number.
     #[inline]
     pub fn from_raw(value: RawValue<'_>) -> Option<Number> {
         Some(match value {
@@ -74,7 +73,7 @@ impl Number {
         }
     }
 
-    /// An int or a long, as a long.
+    /// An int or a long, as a long; `None` for the other types.
     pub fn as_integer(self) -> Option<i64> {
         match self {
             Number::Int(n) => Some(i64::from(n)),
@@ -83,7 +82,7 @@ impl Number {
         }
     }
 
-    /// A long that fits an int as an int.
+    /// A long that fits an int is converted to an int; any other number is unchanged.
     pub fn narrowed(self) -> Number {
         match self {
             Number::Long(n) => Number::integer(n, true),
@@ -91,7 +90,7 @@ impl Number {
         }
     }
 
-    /// Any zero.
+    /// Whether the number is a zero of any type and sign.
     pub fn is_zero(self) -> bool {
         match self {
             Number::Int(n) => n == 0,
@@ -101,7 +100,7 @@ impl Number {
         }
     }
 
-    /// NaN, of double or decimal.
+    /// Whether the number is NaN, as a double or a decimal.
     pub fn is_nan(self) -> bool {
         match self {
             Number::Double(x) => x.is_nan(),
@@ -134,7 +133,7 @@ impl Number {
         }
     }
 
-    /// The sum; `None` when longs overflow.
+    /// The sum; `None` on overflow of a long.
     pub fn add_exact(self, other: Number) -> Option<Number> {
         Some(match self.pair(other) {
             Pair::Integers(a, b, narrow) => Number::integer(a.checked_add(b)?, narrow),
@@ -143,7 +142,7 @@ impl Number {
         })
     }
 
-    /// The product; `None` when longs overflow.
+    /// The product; `None` on overflow of a long.
     pub fn multiply_exact(self, other: Number) -> Option<Number> {
         Some(match self.pair(other) {
             Pair::Integers(a, b, narrow) => Number::integer(a.checked_mul(b)?, narrow),
@@ -152,7 +151,7 @@ impl Number {
         })
     }
 
-    /// The difference; `None` when longs overflow.
+    /// The difference; `None` on overflow of a long.
     pub fn subtract_exact(self, other: Number) -> Option<Number> {
         Some(match self.pair(other) {
             Pair::Integers(a, b, narrow) => Number::integer(a.checked_sub(b)?, narrow),
@@ -161,25 +160,25 @@ impl Number {
         })
     }
 
-    /// The sum; a double when longs overflow.
+    /// The sum; a double on overflow of a long.
     pub fn plus(self, other: Number) -> Number {
         self.add_exact(other)
             .unwrap_or_else(|| Number::Double(self.to_f64() + other.to_f64()))
     }
 
-    /// The product; a double when longs overflow.
+    /// The product; a double on overflow of a long.
     pub fn times(self, other: Number) -> Number {
         self.multiply_exact(other)
             .unwrap_or_else(|| Number::Double(self.to_f64() * other.to_f64()))
     }
 
-    /// The difference; a double when longs overflow.
+    /// The difference; a double on overflow of a long.
     pub fn minus(self, other: Number) -> Number {
         self.subtract_exact(other)
             .unwrap_or_else(|| Number::Double(self.to_f64() - other.to_f64()))
     }
 
-    /// The quotient: a double, or a decimal when an operand is one. `None`: division by zero.
+    /// The quotient: a decimal if an operand is one, otherwise a double. `None`: division by zero.
     pub fn divide(self, other: Number) -> Option<Number> {
         if other.is_zero() {
             return None;
@@ -197,14 +196,14 @@ impl Number {
             return None;
         }
         Some(match self.pair(other) {
-            // i64::MIN % -1 overflows in the machine and is 0 in arithmetic.
+            // In machine arithmetic, i64::MIN % -1 overflows; the mathematical result is 0.
             Pair::Integers(a, b, narrow) => Number::integer(a.wrapping_rem(b), narrow),
             Pair::Doubles(a, b) => Number::Double(a % b),
             Pair::Decimals(a, b) => Number::Decimal(decimal::remainder(a, b)),
         })
     }
 
-    /// The absolute value; an int that does not fit becomes a long. `None`: the least long.
+    /// The absolute value; an int that does not fit becomes a long. `None` for the smallest long.
     pub fn abs(self) -> Option<Number> {
         Some(match self {
             Number::Int(n) => Number::integer(i64::from(n).abs(), true),
@@ -214,8 +213,8 @@ impl Number {
         })
     }
 
-    /// Rounds to `place` digits behind the decimal point (negative: before it).
-    /// `None`: an integer result that fits no long.
+    /// Rounds to `place` digits after the decimal point (negative: before it). `None` if an integer
+    /// result does not fit a long.
     pub fn round(self, place: i32, rounding: Rounding) -> Option<Number> {
         Some(match self {
             Number::Int(n) => Number::integer(round_integer(i64::from(n), place, rounding)?, true),
@@ -226,7 +225,7 @@ impl Number {
     }
 }
 
-/// What to do with the digits that go.
+/// How discarded digits affect the remaining ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
     /// To the nearest, ties to the even digit.
@@ -243,7 +242,7 @@ fn round_integer(n: i64, place: i32, rounding: Rounding) -> Option<i64> {
     if place >= 0 {
         return Some(n);
     }
-    // Beyond 10^19 nothing of a long is left.
+    // A unit of 10^20 exceeds every long.
     let unit = 10i128.pow(place.unsigned_abs().min(20));
     let n = i128::from(n);
     let below = n.div_euclid(unit);
@@ -272,7 +271,7 @@ fn round_double(x: f64, place: i32, rounding: Rounding) -> f64 {
             Rounding::Ceiling => x.ceil(),
         };
     }
-    // Multiplying by a power of ten would round on the way: 1.005 * 100 is not 100.5.
+    // Round in decimal: multiplying by a power of ten would itself round. 1.005 * 100 is not 100.5.
     decimal::round(decimal::from_f64_full(x), place, rounding).to_f64()
 }
 

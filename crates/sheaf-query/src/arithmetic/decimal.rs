@@ -1,8 +1,8 @@
-//! Decimal128 arithmetic, done by decNumber.
+//! Decimal128 arithmetic, implemented by decNumber.
 //!
-//! BSON stores the coefficient in binary (BID), decNumber in declets (DPD), so
-//! values cross as sign, coefficient and exponent; both formats have the same
-//! 34 digits and the same exponents, and crossing loses nothing.
+//! BSON stores the coefficient in binary (BID), decNumber in declets (DPD), so values are converted
+//! through sign, coefficient and exponent. Both formats have the same 34 digits and the same range
+//! of exponents, so the conversion is exact.
 
 use dec::Context;
 use sheaf_bson::Decimal128;
@@ -15,7 +15,7 @@ fn context() -> Context<Dec> {
     Context::default()
 }
 
-/// Flips the sign, which is the top bit in this format too.
+/// Flips the sign, which is the top bit in this encoding, too.
 fn negate(d: Dec) -> Dec {
     let mut bytes = d.to_le_bytes();
     bytes[15] ^= 0x80;
@@ -91,12 +91,12 @@ pub fn multiply(a: Decimal128, b: Decimal128) -> Decimal128 {
     binary(a, b, |cx, a, b| cx.mul(a, b))
 }
 
-/// `a / b`, rounded half to even; by zero it is infinite or NaN.
+/// `a / b`, rounded half to even; division by zero returns an infinity or NaN.
 pub fn divide(a: Decimal128, b: Decimal128) -> Decimal128 {
     binary(a, b, |cx, a, b| cx.div(a, b))
 }
 
-/// The remainder of `a / b` cut toward zero; NaN for infinite `a` or zero `b`.
+/// The remainder of `a / b` truncated toward zero; NaN for infinite `a` or zero `b`.
 pub fn remainder(a: Decimal128, b: Decimal128) -> Decimal128 {
     if !a.is_finite() || b.is_nan() || b.is_zero() {
         return Decimal128::NAN;
@@ -109,9 +109,9 @@ pub fn remainder(a: Decimal128, b: Decimal128) -> Decimal128 {
         if !out.is_nan() {
             return from_dec(out);
         }
-        // decNumber refuses a quotient of more than 34 digits. Taking away a
-        // multiple of b at a's own scale first does not change the remainder:
-        // b shifted so that the quotient has at most 34 digits.
+        // decNumber rejects a quotient of more than 34 digits. Reduce `a` first by a multiple of
+        // `b`, which does not change the remainder: `b` scaled so that the quotient has at most 34
+        // digits.
         let digits = |d: Dec| d.exponent() + d.digits() as i32;
         let shift = digits(a) - digits(b) - 32;
         if shift <= 0 {
@@ -130,7 +130,7 @@ pub fn remainder(a: Decimal128, b: Decimal128) -> Decimal128 {
     }
 }
 
-/// The magnitude.
+/// The absolute value; NaN is unchanged.
 pub fn abs(d: Decimal128) -> Decimal128 {
     if d.is_negative() && !d.is_nan() {
         from_dec(negate(to_dec(d)))
@@ -139,12 +139,12 @@ pub fn abs(d: Decimal128) -> Decimal128 {
     }
 }
 
-/// The integer as a decimal, exactly.
+/// The integer as an exact decimal.
 pub fn from_i64(n: i64) -> Decimal128 {
     Decimal128::from_parts(n < 0, u128::from(n.unsigned_abs()), 0).unwrap_or(Decimal128::NAN)
 }
 
-/// The double with the 34 digits that a decimal holds, not rounded to 15.
+/// The double rounded to a decimal's 34 digits instead of 15.
 pub fn from_f64_full(x: f64) -> Decimal128 {
     if !x.is_finite() {
         return Decimal128::from_f64(x);
@@ -162,7 +162,7 @@ pub fn from_f64_full(x: f64) -> Decimal128 {
     parts().unwrap_or(Decimal128::NAN)
 }
 
-/// Rounds to `place` digits behind the point. A number with fewer digits stays as it is.
+/// Rounds to `place` digits after the point. A number with fewer digits is unchanged.
 pub fn round(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
     let (_, _, exponent) = d.decompose();
     if !d.is_finite() || exponent >= -place {
@@ -180,7 +180,7 @@ pub fn round(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
     from_dec(cx.quantize(to_dec(d), unit))
 }
 
-/// Reads text, rounding what has more than 34 digits. `None`: not a number's text.
+/// Parses a number, rounding it to 34 digits. `None` if the text is not a number.
 pub fn parse_rounded(text: &str) -> Option<Decimal128> {
     context().parse(text).ok().map(from_dec)
 }

@@ -1,25 +1,24 @@
-//! Elementary functions of decimals, to all 34 digits.
+//! Elementary functions of decimals, exact to 34 digits.
 //!
-//! Everything is computed with 102 digits and rounded once at the end, so that
-//! what cancels on the way (as `1 - x` near 1) costs nothing that is seen.
-//! decNumber has square roots, logarithms and powers; the circular and
-//! hyperbolic functions are made of those and of series.
+//! Everything is computed with 102 digits and rounded once at the end, so that cancellation (as in
+//! `1 - x` near 1) does not show in the result. decNumber provides square roots, logarithms and
+//! powers; the circular and hyperbolic functions are built from those and from series.
 
 use dec::{Context, Decimal};
 use sheaf_bson::Decimal128;
 
 use super::decimal::{from_dec, to_dec};
 
-/// 34 units of three digits.
+/// 34 units of three digits: 102 digits.
 type Wide = Decimal<34>;
 
-/// 101 digits.
+/// Pi to 101 digits.
 const PI: &str = "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679";
 
-/// Arguments beyond this have lost their place in the circle with the digits that PI has.
+/// Beyond this, the digits of PI do not suffice to reduce the argument to one turn.
 const CIRCLE_MAX: &str = "1E+50";
 
-/// Below this a function that touches the diagonal at 0 is its argument, to 34 digits.
+/// Below this, a function with slope 1 at 0 equals its argument to 34 digits.
 const TINY: &str = "1E-20";
 
 struct Calculator(Context<Wide>);
@@ -27,7 +26,7 @@ struct Calculator(Context<Wide>);
 impl Calculator {
     fn new() -> Calculator {
         let mut cx: Context<Wide> = Context::default();
-        // decNumber's functions want no larger exponents.
+        // decNumber's functions do not accept larger exponents.
         let _ = cx.set_max_exponent(999_999);
         let _ = cx.set_min_exponent(-999_999);
         Calculator(cx)
@@ -106,7 +105,8 @@ impl Calculator {
         self.less(&magnitude, TINY)
     }
 
-    /// first + first * x2 / ((k+1)(k+2)) + ..., signs alternating: sine from x and 1, cosine from 1 and 0.
+    /// Sums first - first * x^2 / ((k+1)(k+2)) + ..., with k starting at `start` and signs
+    /// alternating. The sine is (x, x, 1), the cosine (1, x, 0).
     fn circular_series(&mut self, first: Wide, x: Wide, start: i32) -> Wide {
         let square = self.mul(x, x);
         let (mut term, mut sum) = (first, first);
@@ -124,7 +124,7 @@ impl Calculator {
         }
     }
 
-    /// Sine and cosine; `None`: too far from 0 for the digits of pi.
+    /// Sine and cosine; `None` if `x` is too far from 0 for the digits of pi.
     fn sin_cos(&mut self, x: Wide) -> Option<(Wide, Wide)> {
         let magnitude = self.abs(x);
         if !self.less(&magnitude, CIRCLE_MAX) {
@@ -175,7 +175,7 @@ impl Calculator {
                 false => out,
             };
         }
-        // Three times half the angle: atan(x) = 2 atan(x / (1 + sqrt(1 + x^2))).
+        // Halve the angle three times: atan(x) = 2 atan(x / (1 + sqrt(1 + x^2))).
         let mut small = x;
         for _ in 0..3 {
             let square = self.mul(small, small);
@@ -275,7 +275,7 @@ impl Calculator {
 
 /// A function of one decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // their names say it
+#[allow(missing_docs)] // the names are self-explanatory
 pub enum Function {
     Exp,
     Ln,
@@ -305,8 +305,8 @@ fn narrow(w: &Wide) -> Decimal128 {
     from_dec(w.to_decimal128())
 }
 
-/// The function's value; its domain was checked before, NaN gives NaN.
-/// `None`: a circular function so far from 0 that the digits of pi do not suffice.
+/// The function's value. The caller has checked the domain; NaN returns NaN. `None` if the argument
+/// of a circular function is too far from 0 for the digits of pi.
 pub fn apply(function: Function, d: Decimal128) -> Option<Decimal128> {
     if d.is_nan() {
         return Some(d);
@@ -349,7 +349,7 @@ pub fn apply(function: Function, d: Decimal128) -> Option<Decimal128> {
             c.div(cosine, Wide::from(2))
         }
         Function::Tanh => {
-            // Beyond this the quotient of the two is 1 to 100 digits.
+            // Beyond this, the quotient is 1 to 100 digits.
             let magnitude = c.abs(x);
             if !c.less(&magnitude, "200") {
                 let one = Wide::from(1);
@@ -392,7 +392,7 @@ pub fn apply(function: Function, d: Decimal128) -> Option<Decimal128> {
     Some(narrow(&out))
 }
 
-/// The angle of the point (x, y).
+/// The angle of the point (x, y), in radians.
 pub fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
     if x.is_nan() || y.is_nan() {
         return Decimal128::NAN;
@@ -402,7 +402,7 @@ pub fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
     narrow(&out)
 }
 
-/// `base` to the power of `exponent`; NaN where that is no real number.
+/// `base` to the power of `exponent`; NaN if that is not a real number.
 pub fn pow(base: Decimal128, exponent: Decimal128) -> Decimal128 {
     let mut c = Calculator::new();
     let mut out = wide(base);
@@ -410,7 +410,7 @@ pub fn pow(base: Decimal128, exponent: Decimal128) -> Decimal128 {
     narrow(&out)
 }
 
-/// The logarithm of `x` in a base.
+/// The logarithm of `x` to the given base.
 pub fn log(x: Decimal128, base: Decimal128) -> Decimal128 {
     let mut c = Calculator::new();
     let (above, below) = (c.ln(wide(x)), c.ln(wide(base)));
@@ -426,7 +426,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Computed by an independent program with 60 digits, rounded to 34.
+    /// Expected values were computed by an independent program with 60 digits and rounded to 34.
     #[test]
     fn values() {
         use Function::*;

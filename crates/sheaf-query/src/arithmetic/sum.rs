@@ -1,9 +1,8 @@
-//! Sums whose result does not depend on the order of their terms' types.
+//! Sums whose result does not depend on the order of the types of their terms.
 //!
-//! Integers are added exactly, doubles with their rounding errors kept aside
-//! (a *double-double*: the sum and what it lost), decimals on their own. Only
-//! the total is brought to one type, so `[0.1, 0.2, 0.3]` gives 0.6 and a
-//! long total that overflows on the way is no matter.
+//! Integers are added exactly, doubles as a *double-double* (the sum and its accumulated rounding
+//! error), decimals separately. Only the total is converted to one type, so `[0.1, 0.2, 0.3]` sums
+//! to 0.6, and an intermediate long total that overflows does no harm.
 
 use sheaf_bson::{ArrayBuf, ArrayBuilder, Decimal128, RawArray, RawValue};
 
@@ -71,15 +70,15 @@ impl Sum {
     fn add_double(&mut self, x: f64) {
         let sum = self.high + x;
         if sum.is_finite() {
-            // Knuth's two-sum: the exact error of the addition.
+            // Knuth's two-sum: computes the exact rounding error of the addition.
             let back = sum - self.high;
             self.low += (self.high - (sum - back)) + (x - back);
         }
         self.high = sum;
     }
 
-    /// Takes a finite term away again: what a window that slides needs. The
-    /// widest type and the count stay as they are: see [`Sum::set_terms`].
+    /// Subtracts a finite term, as a sliding window needs. The widest type and the count do not
+    /// change: see [`Sum::set_terms`].
     pub fn take_away(&mut self, number: Number) {
         match number {
             Number::Int(n) => self.integers -= i128::from(n),
@@ -89,7 +88,7 @@ impl Sum {
         }
     }
 
-    /// Says how many terms there are, and whether some are longs, doubles, decimals.
+    /// Sets the number of terms, and whether some are longs, doubles, decimals.
     pub fn set_terms(&mut self, count: u64, longs: bool, doubles: bool, decimals: bool) {
         self.count = count;
         self.widest = match (longs, doubles, decimals) {
@@ -100,7 +99,7 @@ impl Sum {
         };
     }
 
-    /// Makes the sum infinite or NaN, whatever its terms are.
+    /// Makes the sum infinite or NaN, regardless of its terms.
     pub fn override_with(&mut self, special: f64) {
         self.high = special;
         self.low = 0.0;
@@ -131,7 +130,7 @@ impl Sum {
         out.finish()
     }
 
-    /// The state that [`Sum::to_partial`] wrote; `None` when the array is none.
+    /// Restores the state that [`Sum::to_partial`] wrote; `None` if the array has another form.
     pub fn from_partial(partial: RawArray<'_>) -> Option<Sum> {
         let mut values = partial.iter();
         let mut next = || values.next();
@@ -164,7 +163,7 @@ impl Sum {
         })
     }
 
-    /// How many terms there were.
+    /// Number of terms.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -175,7 +174,7 @@ impl Sum {
         }
         let mut total = *self;
         total.integers = 0;
-        // An i128 in three parts, each exact as a double.
+        // Split the i128 into three parts, each exact as a double.
         let top = self.integers >> 96;
         let middle = (self.integers >> 48) & 0xFFFF_FFFF_FFFF;
         let bottom = self.integers & 0xFFFF_FFFF_FFFF;
@@ -200,8 +199,8 @@ impl Sum {
         total
     }
 
-    /// The sum: an int or long while it fits and all terms were such, else a
-    /// double, or a decimal when a term was one. 0 without terms.
+    /// The sum: an int or long if all terms were integers and it fits, a decimal if a term was one,
+    /// otherwise a double. 0 without terms.
     pub fn total(&self) -> Number {
         match self.widest {
             Widest::Decimal => Number::Decimal(self.decimal_total()),

@@ -1,8 +1,7 @@
 //! `$add`, `$subtract`, `$multiply`, `$divide`, `$mod`, rounding, `$sum`, `$avg`.
 //!
-//! Null and missing operands make the result null, except in `$sum` and
-//! `$avg`, which pass over everything that is not a number. Dates take part in
-//! `$add` and `$subtract`, in milliseconds.
+//! A null or missing operand makes the result null, except in `$sum` and `$avg`, which ignore
+//! everything that is not a number. `$add` and `$subtract` also accept dates, in milliseconds.
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::{DateTime, RawValue, Value};
@@ -17,7 +16,7 @@ const TYPE_MISMATCH: i32 = ErrorCode::TYPE_MISMATCH.0;
 const BAD_VALUE: i32 = ErrorCode::BAD_VALUE.0;
 const OVERFLOW: i32 = ErrorCode::OVERFLOW.0;
 
-/// A number, or `None` for null and missing.
+/// The number; `None` for null and missing. Errors: `code` for any other type.
 pub(super) fn number(
     operator: &'static Operator,
     value: &EvalValue<'_>,
@@ -76,7 +75,7 @@ pub(super) fn add<'e>(
     }
 }
 
-/// A date moved by a number of milliseconds, rounded to a whole one.
+/// The date plus a number of milliseconds, rounded to a whole number.
 fn shift_date<'e>(
     operator: &'static Operator,
     date: DateTime,
@@ -146,7 +145,7 @@ pub(super) fn multiply<'e>(
     result(product)
 }
 
-/// Two numbers, or `None` when one is null or missing.
+/// Two numbers; `None` if either is null or missing. Errors: `code` for any other type.
 fn two_numbers<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -299,7 +298,7 @@ pub(super) fn trunc<'e>(
     round_at(operator, args, ctx, Rounding::Down)
 }
 
-/// Adds what is a number; the values of an array when it is the only operand.
+/// Sums the operands that are numbers. If the only operand is an array, sums its elements.
 fn sum_of<'e>(args: &'e [Expression], ctx: EvalContext<'e>) -> Result<Sum> {
     let mut sum = Sum::default();
     let mut add = |raw: RawValue<'_>| {

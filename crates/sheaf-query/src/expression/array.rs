@@ -1,8 +1,7 @@
 //! Operators on arrays, and the loops `$map`, `$filter`, `$reduce`.
 //!
-//! A loop binds the element and, where its body asks for it, the element's
-//! place: under the name that `arrayIndexAs` gives, else as `$$IDX`. Bodies
-//! that name neither do not pay for it.
+//! A loop binds the element. If the body uses the element's index, the loop binds that as well: to
+//! the name in `arrayIndexAs`, or to `$$IDX`. Bodies that use neither do not pay for it.
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::json::shell;
@@ -68,7 +67,8 @@ pub(super) fn parse_reduce(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Re
     ))
 }
 
-/// The name that an argument gives to a variable; `None`: it is not there.
+/// The variable name in an argument; `None` if the argument is absent. Errors: not a string, or not
+/// a valid name.
 fn variable_name<'a>(
     parser: &Parser<'_>,
     args: &Arguments<'a>,
@@ -95,7 +95,8 @@ fn element_name<'a>(parser: &Parser<'_>, args: &Arguments<'a>, operator: &str) -
     Ok(variable_name(parser, args, operator, "as")?.unwrap_or("this"))
 }
 
-/// Parses what a loop does with each element, `names` bound; and whether the element's place is bound behind them.
+/// Parses the body of a loop with `names` bound. The flag reports whether the element's index is
+/// bound after them.
 fn loop_body(
     parser: &mut Parser<'_>,
     args: &Arguments<'_>,
@@ -118,8 +119,8 @@ fn loop_body(
     Ok((parser.with_locals(&names, body)?, true))
 }
 
-/// Whether a string within a value is this variable or a path into it. Nesting is
-/// bounded where documents come in.
+/// Whether a string anywhere in `value` is this variable or a path into it. Recursion is bounded by
+/// the nesting limit of documents.
 fn mentions(value: RawValue<'_>, variable: &str) -> bool {
     match value {
         RawValue::String(text) => text
@@ -147,7 +148,7 @@ fn looped(
     }
 }
 
-/// A piece of an evaluated operand, keeping the borrow when there is one.
+/// The array element at the position that `pick` returns, still borrowed if the operand is.
 fn element_of<'e>(
     value: EvalValue<'e>,
     pick: impl FnOnce(RawArray<'_>) -> Option<usize>,
@@ -169,7 +170,7 @@ fn int32(value: RawValue<'_>) -> Option<i32> {
     value.as_i64_exact().and_then(|n| i32::try_from(n).ok())
 }
 
-/// A place counted from the front, or from the back when negative.
+/// The position of an index that counts from the end if negative; `None` if before the start.
 fn position(index: i64, array: RawArray<'_>) -> Option<usize> {
     match usize::try_from(index) {
         Ok(at) => Some(at),
@@ -249,7 +250,7 @@ pub(super) fn last<'e>(
     end(operator, args, ctx, -1)
 }
 
-/// The length; null and missing are errors here.
+/// The length. Unlike in most operators, null and missing are errors.
 pub(super) fn size<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -388,7 +389,8 @@ pub(super) fn reverse_array<'e>(
     }
 }
 
-/// `[array, n]`: n from the front, or -n from the back. `[array, position, n]`: n from a place on.
+/// `[array, n]`: the first n elements, or the last -n. `[array, position, n]`: n elements from a
+/// position.
 pub(super) fn slice<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -457,7 +459,7 @@ pub(super) fn slice<'e>(
     Ok(Value::Array(out.finish()).into())
 }
 
-/// `[start, end, step]`: the integers from start up to, not including, end.
+/// `[start, end, step]`: the integers from start up to, but not including, end.
 pub(super) fn range<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -498,9 +500,9 @@ pub(super) fn range<'e>(
     } else {
         (end - start + step + 1) / step
     };
-    // An element is a type, a number, the digits of its key and a zero.
+    // An element has a type byte, a 4-byte number, the digits of its key, and a zero.
     budget::check_value(usize::try_from(count).map_or(0, |count| count.saturating_mul(13)))?;
-    // A loop may ask for one range after the other.
+    // A loop may build many ranges.
     budget::steps(u64::try_from(count).unwrap_or(0))?;
     let mut out = ArrayBuilder::new();
     let mut at = start;

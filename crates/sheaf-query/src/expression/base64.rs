@@ -5,13 +5,13 @@ pub(super) const STANDARD: Alphabet = Alphabet {
     last: [b'+', b'/'],
     padded: true,
 };
-/// With `-`, `_` and none.
+/// With `-` and `_`, without padding.
 pub(super) const URL: Alphabet = Alphabet {
     last: [b'-', b'_'],
     padded: false,
 };
 
-/// The characters for 62 and 63, and whether the last group is filled with `=`.
+/// The characters for 62 and 63, and whether the last group is padded with `=`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alphabet {
     last: [u8; 2],
@@ -42,7 +42,7 @@ impl Alphabet {
     }
 }
 
-/// The text of some bytes.
+/// Encodes bytes as text.
 pub(super) fn encode(bytes: &[u8], alphabet: Alphabet) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
@@ -61,7 +61,7 @@ pub(super) fn encode(bytes: &[u8], alphabet: Alphabet) -> String {
     out
 }
 
-/// The bytes of a text; `None` when it is not such a text. Bits that stand for nothing must be 0.
+/// Decodes a text; `None` if it is malformed. Unused bits in the last group must be 0.
 pub(super) fn decode(text: &str, alphabet: Alphabet) -> Option<Vec<u8>> {
     let digits = match alphabet.padded {
         true => {

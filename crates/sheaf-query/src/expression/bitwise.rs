@@ -1,4 +1,5 @@
-//! `$bitAnd`, `$bitOr`, `$bitXor`, `$bitNot`: on ints and longs; a long among them makes the result one.
+//! `$bitAnd`, `$bitOr`, `$bitXor`, `$bitNot`, on ints and longs. The result is a long if an operand
+//! is one.
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::{RawValue, Value};
@@ -7,7 +8,7 @@ use super::Expression;
 use super::eval::{EvalContext, EvalValue};
 use super::operators::Operator;
 
-/// The bits and whether they are a long's; `None` for null and missing.
+/// The bits, and whether the operand is a long; `None` for null and missing.
 fn bits(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<(i64, bool)>> {
     match value.non_null() {
         None => Ok(None),
@@ -26,7 +27,7 @@ fn bits(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<(i6
 fn number(bits: i64, long: bool) -> EvalValue<'static> {
     match long {
         true => Value::Int64(bits).into(),
-        // Both were sign-extended, so the upper half holds nothing of its own.
+        // Both operands were sign-extended, so the upper half carries no information.
         false => Value::Int32(bits as i32).into(),
     }
 }

@@ -1,4 +1,4 @@
-//! `$and`, `$or`, `$not`: truth of anything, evaluated no further than needed.
+//! `$and`, `$or`, `$not`: accept operands of any type and short-circuit.
 
 use sheaf_bson::error_code::Result;
 

@@ -1,16 +1,15 @@
-//! What one evaluation may cost: expressions come from clients, and a short one
-//! can ask for more than any machine has.
+//! Limits on the cost of one evaluation. Expressions come from clients, and a short one can request
+//! more memory than any machine has.
 //!
 //! ```text
 //!   {$reduce: {input: {$range: [0, 40]}, initialValue: "xx",
 //!              in: {$concat: ["$$value", "$$value"]}}}            2 TB of text
 //! ```
 //!
-//! Three limits hold: on the bytes of one value that is built, on the bytes of
-//! all values held while another is computed (variables, operands, arrays being
-//! filled), and on the array elements that are walked for one document. Work
-//! between two documents can be interrupted by whoever feeds them; within one
-//! document every [`STEPS_BETWEEN_CHECKS`] elements ask whether to go on.
+//! There are three limits: on the bytes of one constructed value, on the total bytes of values held
+//! while another is computed (variables, operands, partially filled arrays), and on the array
+//! elements walked for one document. The caller can interrupt work between two documents; within
+//! one document, the evaluation checks for interruption every [`STEPS_BETWEEN_CHECKS`] elements.
 
 use std::cell::Cell;
 
@@ -19,41 +18,41 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 
 use super::eval::EvalValue;
 
-/// Largest value that is built.
+/// Maximum size of a constructed value in bytes.
 pub(super) const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// All values that wait for another one, together.
+/// Maximum total size of the values held while another one is computed, in bytes.
 const HELD_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// Array elements that are walked for one document. (Fewer in tests, which run unoptimised.)
+/// Maximum number of array elements walked for one document. (Lower in tests, which run
+/// unoptimised.)
 const STEPS_MAX: u64 = if cfg!(test) {
     10_000_000
 } else {
     10_000_000_000
 };
-/// Elements walked between two questions whether the operation is to go on: less than a millisecond.
+/// Number of elements walked between two interruption checks: takes less than a millisecond.
 pub(super) const STEPS_BETWEEN_CHECKS: u64 = 1024;
 
-/// So many bytes of a value count as an element.
+/// Bytes of a value that count as one step.
 const BYTES_A_STEP: usize = 256;
 
 thread_local! {
-    /// Steps of the evaluation that runs on this thread: one at a time does.
+    /// Steps of the evaluation on this thread. A thread runs one evaluation at a time.
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins the count for a document.
+/// Resets the step count for a new document.
 pub(super) fn begin() {
     STEPS.set(0);
 }
 
-/// Counts one step of a loop.
-/// Errors: there were too many; the operation is to end.
+/// Counts one step of a loop. Errors: as [`steps`].
 #[inline]
 pub(super) fn step() -> Result<()> {
     steps(1)
 }
 
-/// Counts so many steps, before they are taken.
-/// Errors: there were too many; the operation is to end.
+/// Counts `more` steps, before they are taken. Errors: ExceededTimeLimit above the limit, or the
+/// operation was interrupted.
 #[inline]
 pub(super) fn steps(more: u64) -> Result<()> {
     let before = STEPS.get();
@@ -65,7 +64,7 @@ pub(super) fn steps(more: u64) -> Result<()> {
     Ok(())
 }
 
-/// Counts a value that is handed to an operator: whatever that does, it walks what is large once.
+/// Counts a value passed to an operator as one walk over its bytes, which every operator may need.
 /// Errors: as [`steps`].
 #[inline]
 pub(super) fn walk<'e>(value: Result<EvalValue<'e>>) -> Result<EvalValue<'e>> {
@@ -94,7 +93,7 @@ fn check_steps(steps: u64) -> Result<()> {
     crate::interrupt::check()
 }
 
-/// Errors: a value of so many bytes is too large to build.
+/// Checks the size of a value to construct. Errors: ExceededMemoryLimit if it is too large.
 #[inline]
 pub(super) fn check_value(bytes: usize) -> Result<()> {
     if bytes > VALUE_BYTES_MAX {
@@ -106,7 +105,8 @@ pub(super) fn check_value(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Errors: so many bytes are too much to hold while another value is computed.
+/// Checks the total size of values held while another one is computed. Errors: ExceededMemoryLimit
+/// if it is too large.
 #[inline]
 pub(super) fn check_held(bytes: usize) -> Result<()> {
     if bytes > HELD_BYTES_MAX {
@@ -120,7 +120,7 @@ pub(super) fn check_held(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that a value holds on the heap, roughly: none, when it is borrowed.
+/// Approximate heap size of a value in bytes; 0 if it is borrowed.
 #[inline]
 pub(super) fn heap_bytes(value: &EvalValue<'_>) -> usize {
     let EvalValue::Owned(value) = value else {
@@ -129,7 +129,7 @@ pub(super) fn heap_bytes(value: &EvalValue<'_>) -> usize {
     raw_bytes(value.as_raw())
 }
 
-/// Bytes that a value holds on the heap once it is no longer borrowed, roughly.
+/// Approximate heap size of an owned copy of a value, in bytes.
 #[inline]
 pub(super) fn raw_bytes(value: RawValue<'_>) -> usize {
     match value {

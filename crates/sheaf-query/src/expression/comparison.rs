@@ -1,7 +1,8 @@
-//! `$cmp` and its six relatives, `$min` and `$max`: BSON order over all types.
+//! `$cmp`, `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`, `$min` and `$max`: BSON order over all
+//! types.
 //!
-//! Unlike in the match language nothing is bracketed by type, arrays compare
-//! whole, and a missing value is below everything but MinKey, null included.
+//! Unlike in the match language, there is no type bracketing, arrays compare as a whole, and a
+//! missing value sorts below everything except MinKey, including null.
 
 use std::cmp::Ordering;
 
@@ -12,7 +13,7 @@ use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::{Expression, budget};
 
-/// BSON order; missing stands between MinKey and all the rest.
+/// BSON order; a missing value sorts between MinKey and everything else.
 pub(crate) fn compare(
     a: Option<RawValue<'_>>,
     b: Option<RawValue<'_>>,
@@ -62,8 +63,8 @@ comparisons! {
     lte is_le;
 }
 
-/// The operand (or the element of the only operand, an array) that `better`
-/// prefers; null, undefined and missing do not take part.
+/// The smallest or largest operand, as `better` says. A single array operand contributes its
+/// elements instead. Null, undefined and missing are ignored.
 fn extreme<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,

@@ -102,7 +102,7 @@ pub(super) fn parse_let(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Resul
     Ok(Expression::Let { values, body })
 }
 
-/// The first operand that is not null or missing, else the last.
+/// The first operand that is not null or missing, otherwise the last.
 pub(super) fn if_null<'e>(
     _: &'static Operator,
     args: &'e [Expression],

@@ -15,8 +15,8 @@
 //!   object    string of JSON
 //! ```
 //!
-//! A value of the wanted type stays as it is. Null and missing give `onNull`
-//! (null); what cannot be converted is a ConversionFailure (241), or `onError`.
+//! A value that already has the target type is unchanged. Null and missing return `onNull` (default
+//! null). A value that cannot be converted returns `onError`, or else is a ConversionFailure (241).
 
 use std::fmt::Write;
 
@@ -34,18 +34,18 @@ use super::eval::{EvalContext, EvalValue};
 use super::operators::{Operator, is_absent};
 use super::{json_text, vector};
 
-/// The subtype of UUIDs.
+/// The binary subtype of UUIDs.
 const UUID: u8 = 4;
 
-/// What to convert to.
+/// The type to convert to.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     element_type: ElementType,
-    /// Of binary data.
+    /// Used only if the target is binary data.
     subtype: u8,
 }
 
-/// How strings stand for bytes.
+/// How strings encode bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Base64,
@@ -53,11 +53,11 @@ enum Format {
     Utf8,
     Hex,
     Uuid,
-    /// UUIDs as such, everything else in base64.
+    /// UUIDs in their own notation, everything else in base64.
     Auto,
 }
 
-/// What besides the type says how to convert.
+/// Conversion options other than the target type.
 #[derive(Debug, Clone, Copy)]
 struct How {
     format: Option<Format>,
@@ -139,8 +139,8 @@ fn convert(value: RawValue<'_>, target: Target, how: How) -> Result<Value, Strin
     }
 }
 
-/// Converts a value that is not null.
-/// Errors: those that no `onError` answers. Inside: why it cannot be converted.
+/// Converts a value that is not null. Errors: failures that `onError` does not catch. The inner
+/// error is why the value cannot be converted, which `onError` does catch.
 fn converted(
     value: RawValue<'_>,
     target: Target,
@@ -171,7 +171,7 @@ fn converted(
     })
 }
 
-/// The text of a value that `$toString` converts; `None` for other types.
+/// The text that `$toString` converts a value to; `None` for other types.
 pub(super) fn text(value: RawValue<'_>) -> Option<String> {
     Some(match value {
         RawValue::String(text) => text.to_owned(),
@@ -187,7 +187,8 @@ pub(super) fn text(value: RawValue<'_>) -> Option<String> {
     })
 }
 
-/// The shortest text that reads back as the same double; exponents for the very large and small.
+/// The shortest text that parses to the same double; very large and very small numbers have
+/// exponents.
 fn double_text(x: f64) -> String {
     if x.is_nan() {
         return "NaN".to_owned();
@@ -212,8 +213,8 @@ fn double_text(x: f64) -> String {
     x.to_string()
 }
 
-/// An integer in `least..=most`: numbers are cut toward zero, strings hold decimal digits only.
-/// `None`: the type has no such conversion.
+/// Converts to an integer in `least..=most`: numbers are truncated toward zero, strings must be
+/// decimal integers. `None` if the type has no such conversion.
 fn integer(
     value: RawValue<'_>,
     to: &str,
@@ -282,7 +283,7 @@ fn integer(
     })
 }
 
-/// The two's complement integer in at most eight bytes.
+/// The two's complement integer in up to eight bytes.
 fn signed(bytes: &[u8], big_endian: bool) -> i64 {
     let negative = match big_endian {
         true => bytes.first(),
@@ -402,10 +403,10 @@ fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
     Some(Ok(Value::String(text)))
 }
 
-/// Two uppercase digits a byte.
+/// Two uppercase hexadecimal digits per byte.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut out, byte| {
-        // Writing to a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(out, "{byte:02X}");
         out
     })
@@ -466,7 +467,7 @@ fn to_binary(value: RawValue<'_>, subtype: u8, how: How) -> Option<Result<Value,
                 "binary data of subtype {own} cannot be converted to subtype {subtype}"
             )));
         }
-        // A number of another size is no UUID.
+        // Numbers cannot be converted to a UUID, which has 16 bytes.
         RawValue::Int32(_) | RawValue::Int64(_) | RawValue::Double(_) if subtype == UUID => {
             return None;
         }
@@ -478,7 +479,7 @@ fn to_binary(value: RawValue<'_>, subtype: u8, how: How) -> Option<Result<Value,
             let bytes = match format {
                 Format::Uuid | Format::Auto if subtype == UUID => uuid_bytes(text),
                 Format::Uuid | Format::Auto => None,
-                // Only what is a UUID may say so.
+                // Only the UUID notation produces a UUID.
                 _ if subtype == UUID => None,
                 Format::Base64 => base64::decode(text, base64::STANDARD),
                 Format::Base64Url => base64::decode(text, base64::URL),
@@ -507,7 +508,7 @@ fn failure(operator: &'static Operator, why: &str) -> Error {
     )
 }
 
-/// A short form: `{$toInt: e}`.
+/// Evaluates a short form, such as `{$toInt: e}`.
 fn short<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -561,7 +562,7 @@ fn wrong(message: String) -> Error {
     Error::new(ErrorCode::FAILED_TO_PARSE, message)
 }
 
-/// A type by name or number.
+/// Parses a type name or number.
 fn element_type(value: RawValue<'_>) -> Result<ElementType> {
     if let RawValue::String(name) = value {
         return ElementType::from_name(name)
@@ -586,7 +587,7 @@ fn element_type(value: RawValue<'_>) -> Result<ElementType> {
     })
 }
 
-/// `to`: a type, or `{type, subtype}`; `None` for null and missing.
+/// Parses `to`: a type, or `{type, subtype}`; `None` for null and missing.
 fn target_of(value: &EvalValue<'_>) -> Result<Option<Target>> {
     let Some(raw) = value.non_null() else {
         return Ok(None);
@@ -667,7 +668,7 @@ fn big_endian(value: &EvalValue<'_>) -> Result<bool> {
     }
 }
 
-/// `{input, to, format, byteOrder, onError, onNull}`.
+/// `$convert: {input, to, format, byteOrder, onError, onNull}`.
 pub(super) fn convert_any<'e>(
     operator: &'static Operator,
     args: &'e [Expression],

@@ -5,23 +5,23 @@ use super::field_path::Base;
 use crate::matcher::Dependencies;
 
 impl Expression {
-    /// Adds what an evaluation may read of the root document.
+    /// Adds the paths of the root document that an evaluation may read.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         match self {
             Expression::Constant(_) => {}
             Expression::FieldPath(path) => match path.base {
                 Base::Root if path.components.is_empty() => found.whole_document = true,
                 Base::Root => found.insert(&path.components.join(".")),
-                // What the variable holds was counted where it was bound.
+                // The value of the variable was counted where it is bound.
                 Base::Slot(_) => {}
             },
             _ => self.for_each_child(&mut |child| child.add_dependencies(found)),
         }
     }
 
-    /// The expression with `path` of the document read from a variable: the one in slot 0, where all
-    /// others move up by one. `None` when it reads the document in a way that a variable in the place of
-    /// the path cannot serve: as a whole, or what the path lies within.
+    /// The expression with `path` of the document replaced by the variable in slot 0; all other
+    /// slots move up by one. `None` if a variable in place of the path does not suffice, because
+    /// the expression reads the whole document or an ancestor of the path.
     pub(crate) fn with_path_as_variable(&self, path: &[Box<str>]) -> Option<Expression> {
         let mut out = self.clone();
         out.rebase(path).then_some(out)
@@ -34,7 +34,7 @@ impl Expression {
             return all;
         };
         match own.base {
-            // A variable that is declared only has no slot to move from.
+            // A variable that is only declared has no slot.
             Base::Slot(usize::MAX) => true,
             Base::Slot(slot) => {
                 own.base = Base::Slot(slot + 1);

@@ -1,8 +1,7 @@
 //! `$exp`, `$ln`, `$log`, `$log10`, `$sqrt`, `$pow`, `$sigmoid`, and the functions of angles.
 //!
-//! Null and missing give null, NaN gives NaN. Decimals are computed as
-//! decimals, everything else as doubles. A double's last digit is that of the
-//! machine's library.
+//! Null and missing return null, NaN returns NaN. Decimals are computed as decimals, everything
+//! else as doubles. The last digit of a double depends on the system's math library.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{Decimal128, Value};
@@ -15,7 +14,7 @@ use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::{Expression, location};
 
-/// Where a function is defined: the code of the error elsewhere, the test, its name.
+/// The domain of a function: the error code outside of it, the predicate, its description.
 type Domain = (i32, fn(Number) -> bool, &'static str);
 
 fn result<'e>(number: Number) -> Result<EvalValue<'e>> {
@@ -79,7 +78,7 @@ fn is_finite(x: Number) -> bool {
     }
 }
 
-/// -1 to 1, both included. A decimal next to 1 must not be rounded to it.
+/// Between -1 and 1, inclusive. A decimal close to 1 must not be rounded to it.
 fn is_ratio(x: Number) -> bool {
     match x {
         Number::Decimal(d) => d.cmp_i64(1).is_le() && d.cmp_i64(-1).is_ge(),
@@ -127,7 +126,8 @@ functions! {
     radians_to_degrees |x| x * (180.0 / std::f64::consts::PI), RadiansToDegrees, None;
 }
 
-/// Two numbers, or `None` when one is null or missing; the codes of each that is no number.
+/// Two numbers; `None` if either is null or missing. Errors: `codes` for each operand that is not a
+/// number.
 fn two<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -135,7 +135,7 @@ fn two<'e>(
     codes: (i32, i32),
 ) -> Result<Option<(Number, Number)>> {
     let (a, b) = pair(args, ctx)?;
-    // A wrong type is an error even beside a null.
+    // A wrong type is an error even if the other operand is null.
     let a = number(operator, &a, codes.0)?;
     let b = number(operator, &b, codes.1)?;
     Ok(a.zip(b))
@@ -146,7 +146,7 @@ fn decimals(a: Number, b: Number) -> Option<(Decimal128, Decimal128)> {
     one.then(|| (a.to_decimal(), b.to_decimal()))
 }
 
-/// `[y, x]`.
+/// `$atan2: [y, x]`.
 pub(super) fn atan2<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -161,7 +161,7 @@ pub(super) fn atan2<'e>(
     })
 }
 
-/// `[number, base]`.
+/// `$log: [number, base]`.
 pub(super) fn log<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -191,7 +191,7 @@ pub(super) fn log<'e>(
     })
 }
 
-/// 1 / (1 + e^-x).
+/// `$sigmoid`: 1 / (1 + e^-x).
 pub(super) fn sigmoid<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -211,7 +211,8 @@ pub(super) fn sigmoid<'e>(
     result(one.divide(one.plus(power)).unwrap_or(Number::Int(0)))
 }
 
-/// An integer while both are and the result fits one, else a double; a decimal when one is.
+/// `$pow`: an integer if both operands are and the result fits a long, a decimal if an operand is
+/// one, otherwise a double.
 pub(super) fn pow<'e>(
     operator: &'static Operator,
     args: &'e [Expression],

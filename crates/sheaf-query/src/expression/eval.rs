@@ -1,27 +1,27 @@
-//! Evaluation: one recursive walk, with variables on the machine's stack.
+//! Evaluation: a recursive walk, with variables on the call stack.
 //!
-//! Variables are frames linked from the inside out. A frame lives on the stack
-//! of the operator that binds it, so what a body gives back may borrow from
-//! the frame and is made owned before the frame goes.
+//! Variables are frames linked from the innermost outward. A frame lives on the stack of the
+//! operator that binds it. The result of a body may borrow from the frame, so it is made owned
+//! before the frame is dropped.
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, Collator, DocBuilder, RawDoc, RawValue, Value};
 
 use super::{Expression, LoopKind, budget, location};
 
-/// What an evaluation gives.
+/// The result of an evaluation.
 #[derive(Debug, Clone)]
 pub enum EvalValue<'e> {
-    /// No value: a field that is not there.
+    /// No value: an absent field.
     Missing,
-    /// A part of the document, of the expression or of a variable.
+    /// Borrowed from the document, the expression or a variable.
     Raw(RawValue<'e>),
-    /// Computed.
+    /// A computed value.
     Owned(Value),
 }
 
 impl<'e> EvalValue<'e> {
-    /// The value in place; `None` when missing.
+    /// A borrowed view of the value; `None` if missing.
     #[inline]
     pub fn as_raw(&self) -> Option<RawValue<'_>> {
         match self {
@@ -31,14 +31,15 @@ impl<'e> EvalValue<'e> {
         }
     }
 
-    /// The value in place; `None` for null, undefined and missing, which most operators treat alike.
+    /// A borrowed view of the value; `None` for null, undefined and missing, which most operators
+    /// treat alike.
     #[inline]
     pub fn non_null(&self) -> Option<RawValue<'_>> {
         self.as_raw()
             .filter(|v| !matches!(v, RawValue::Null | RawValue::Undefined))
     }
 
-    /// An owned copy; `None` when missing.
+    /// An owned copy; `None` if missing.
     pub fn into_value(self) -> Option<Value> {
         match self {
             EvalValue::Missing => None,
@@ -47,8 +48,7 @@ impl<'e> EvalValue<'e> {
         }
     }
 
-    /// The same value, borrowing nothing that could outlive a frame: scalars
-    /// without bytes stay as they are, the rest is copied.
+    /// The same value without borrows, so that it can outlive a frame: a borrowed value is copied.
     pub fn detach<'x>(self) -> EvalValue<'x> {
         match self {
             EvalValue::Missing => EvalValue::Missing,
@@ -57,13 +57,14 @@ impl<'e> EvalValue<'e> {
         }
     }
 
-    /// Truth in expressions: false, 0, null, undefined and missing are false; all else is true.
+    /// Truth in expressions: false, 0, null, undefined and missing are false, everything else is
+    /// true.
     #[inline]
     pub fn is_truthy(&self) -> bool {
         self.as_raw().is_some_and(|v| v.is_truthy())
     }
 
-    /// MongoDB's name of the type, "missing" included.
+    /// MongoDB's name of the type, or "missing".
     pub fn type_name(&self) -> &'static str {
         self.as_raw().map_or("missing", |v| v.type_name())
     }
@@ -98,7 +99,7 @@ pub struct Frame<'e> {
     values: &'e [EvalValue<'e>],
 }
 
-/// Where an expression is evaluated: a document and the variables in reach.
+/// The context of an evaluation: a document and the visible variables.
 #[derive(Debug, Clone, Copy)]
 pub struct EvalContext<'e> {
     /// `$$ROOT`.
@@ -106,12 +107,12 @@ pub struct EvalContext<'e> {
     /// How text compares; `None`: by bytes.
     pub collator: Option<&'e Collator>,
     frame: Option<&'e Frame<'e>>,
-    /// Bytes that operators around this one hold while they wait.
+    /// Bytes held by enclosing operators during this evaluation.
     held: usize,
 }
 
 impl<'e> EvalContext<'e> {
-    /// A document and no variables. The work done for the document counts from here.
+    /// A context with a document and no variables. Resets the step count of the thread's budget.
     pub fn new(root: RawDoc<'e>) -> EvalContext<'e> {
         budget::begin();
         EvalContext {
@@ -122,7 +123,7 @@ impl<'e> EvalContext<'e> {
         }
     }
 
-    /// The same with text compared by a collation.
+    /// The same context with text compared by a collation.
     pub fn with_collator(self, collator: Option<&'e Collator>) -> EvalContext<'e> {
         EvalContext { collator, ..self }
     }
@@ -131,7 +132,7 @@ impl<'e> EvalContext<'e> {
         self.frame.map_or(0, |f| f.base + f.values.len())
     }
 
-    /// The value in a slot; the parser gives out no number that is not bound.
+    /// The value in a slot. The parser only assigns slots that are bound at evaluation.
     pub(super) fn slot(&self, slot: usize) -> Option<&'e EvalValue<'e>> {
         let mut frame = self.frame?;
         while slot < frame.base {
@@ -140,8 +141,8 @@ impl<'e> EvalContext<'e> {
         frame.values.get(slot - frame.base)
     }
 
-    /// Evaluates `body` with `values` in the next slots.
-    /// Errors: the body's; variables that hold too much.
+    /// Evaluates `body` with `values` in the next slots. Errors: those of the body; the variables
+    /// hold too much memory.
     pub(crate) fn with_slots<T>(
         &self,
         values: &[EvalValue<'_>],
@@ -162,8 +163,8 @@ impl<'e> EvalContext<'e> {
         })
     }
 
-    /// The context in which the next operand is evaluated while `bytes` are held.
-    /// Errors: it is too much, with what is held further out.
+    /// The context for evaluating the next operand while `bytes` are held. Errors:
+    /// ExceededMemoryLimit if this and the enclosing operators hold too much.
     #[inline]
     pub(super) fn holding(&self, bytes: usize) -> Result<EvalContext<'e>> {
         let held = self.held + bytes;
@@ -172,7 +173,7 @@ impl<'e> EvalContext<'e> {
     }
 }
 
-/// The values of the first two operands.
+/// Evaluates the first two operands.
 pub(super) fn pair<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
@@ -183,8 +184,8 @@ pub(super) fn pair<'e>(
 }
 
 impl Expression {
-    /// Evaluates on `ctx`'s document.
-    /// Errors: what an operator finds wrong with its operands.
+    /// Evaluates the expression on the document of `ctx`. Errors: invalid operands of an operator;
+    /// exceeded budgets; interruption.
     pub fn evaluate<'e>(&'e self, ctx: EvalContext<'e>) -> Result<EvalValue<'e>> {
         match self {
             Expression::Constant(value) => {
@@ -320,7 +321,7 @@ fn evaluate_loop<'e>(
     }
 }
 
-/// Where an element stands, counted from 0; an array has fewer elements than an int counts.
+/// The index of an element, from 0, as an int: no array has more elements.
 fn place(at: usize) -> EvalValue<'static> {
     EvalValue::Owned(Value::Int32(at as i32))
 }

@@ -1,8 +1,8 @@
-//! `"$a.b"`: reading a dotted path from a document or a variable.
+//! `"$a.b"`: reads a dotted path from a document or a variable.
 //!
-//! Arrays on the way are mapped over, documents in them followed and
-//! everything else in them passed by, so the result has at most as many
-//! elements as the array. Numbers in a path are field names, never positions.
+//! An array on the path is mapped: the remaining path is applied to its documents and other
+//! elements are skipped, so the result has at most as many elements as the array. Numbers in a path
+//! are field names, never positions.
 //!
 //! ```text
 //! {a: [{b: 1}, 5, {c: 2}, {b: [3]}]}    "$a.b"  [1, [3]]
@@ -14,29 +14,29 @@ use sheaf_bson::{ArrayBuilder, RawArray, RawDoc, RawValue, Value};
 use super::eval::{EvalContext, EvalValue};
 use super::location;
 
-/// Longest path, in components.
+/// Maximum number of components of a path.
 const COMPONENTS_MAX: usize = 200;
 
-/// A path and what it starts from.
+/// A path and its starting point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldPathExpr {
-    /// Where to begin.
+    /// The starting point.
     pub base: Base,
-    /// Field names; empty is the base itself.
+    /// Field names; empty means the base itself.
     pub components: Box<[Box<str>]>,
 }
 
-/// Where a path begins.
+/// The starting point of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
-    /// The document.
+    /// The root document.
     Root,
-    /// A variable.
+    /// The variable in this slot.
     Slot(usize),
 }
 
-/// Splits and checks a path without its `$`.
-/// Errors: an empty component, one that starts with `$`, a zero byte, too many.
+/// Splits and validates a path without its `$`. Errors: an empty component, one that starts with
+/// `$`, a zero byte, too many components.
 pub fn split(path: &str) -> Result<Box<[Box<str>]>> {
     if path.is_empty() {
         return Err(location(40352, "a field path must not be empty"));
@@ -58,7 +58,7 @@ pub fn split(path: &str) -> Result<Box<[Box<str>]>> {
     Ok(components)
 }
 
-/// Errors: an empty name, one that starts with `$`, a zero byte.
+/// Validates a field name. Errors: empty, starts with `$`, contains a zero byte.
 pub(super) fn check_component(component: &str, path: &str) -> Result<()> {
     if component.is_empty() {
         return Err(location(
@@ -81,7 +81,7 @@ pub(super) fn check_component(component: &str, path: &str) -> Result<()> {
 }
 
 impl FieldPathExpr {
-    /// The path read from the document itself: dotted, when it starts at the root.
+    /// The dotted path, if it starts at the root document.
     pub fn root_path(&self) -> Option<String> {
         (self.base == Base::Root).then(|| self.components.join("."))
     }
@@ -101,7 +101,7 @@ impl FieldPathExpr {
     }
 }
 
-/// Reads a path of at least one component.
+/// Reads a path from a document; the empty path is the document.
 pub fn in_document<'e>(doc: RawDoc<'e>, path: &[Box<str>]) -> EvalValue<'e> {
     let Some((first, rest)) = path.split_first() else {
         return EvalValue::Raw(RawValue::Document(doc));

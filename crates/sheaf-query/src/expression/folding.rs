@@ -1,7 +1,6 @@
-//! Folding: what does not depend on the document is computed once.
+//! Constant folding: computes at parse time what does not depend on the document.
 //!
-//! A call that fails is left as it is: it may stand in a branch that no
-//! document reaches.
+//! A call that fails is left unchanged: it may be in a branch that no document reaches.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use sheaf_bson::{Collator, RawDoc};
 
 use super::{EvalContext, Expression, meta, random};
 
-/// The expression, or the constant that it is, where text compares by `collator`.
+/// The expression, or its value as a constant. Text compares by `collator`.
 pub(super) fn fold(expression: Expression, collator: Option<&Collator>) -> Expression {
     if matches!(expression, Expression::Constant(_)) || !operands_are_constant(&expression) {
         return expression;
@@ -38,7 +37,7 @@ fn operands_are_constant(expression: &Expression) -> bool {
                 && args.iter().all(is_constant)
         }
         Expression::Let { values, body } => values.iter().all(is_constant) && is_constant(body),
-        // A loop over a constant array may give a result far larger than its text.
+        // The result of a loop over a constant array may be far larger than its text.
         Expression::Loop { .. } => false,
         Expression::Collated { body, .. } => is_constant(body),
         Expression::Switch { branches, default } => {

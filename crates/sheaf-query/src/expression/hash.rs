@@ -1,8 +1,8 @@
-//! `$hash` and `$hexHash`: `{input, algorithm}`, the hash of a string's bytes or of binary data.
+//! `$hash` and `$hexHash`: `{input, algorithm}`, the hash of a string or of binary data.
 //!
 //! ```text
 //!   md5     16 bytes        sha256   32 bytes
-//!   xxh64    8 bytes, the number's highest byte first, seed 0
+//!   xxh64    8 bytes, big-endian, seed 0
 //! ```
 
 use md5::{Digest, Md5};
@@ -15,7 +15,7 @@ use super::eval::{EvalContext, EvalValue, pair};
 use super::operators::Operator;
 use super::{Expression, convert};
 
-/// `None` when the input is null or missing.
+/// The hash; `None` if the input is null or missing.
 fn digest<'e>(
     operator: &'static Operator,
     args: &'e [Expression],

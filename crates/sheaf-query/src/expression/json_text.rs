@@ -1,13 +1,13 @@
-//! JSON as RFC 8259 has it, for `$toArray` and `$toObject`.
+//! Parses JSON as defined by RFC 8259, for `$toArray` and `$toObject`.
 //!
 //! ```text
-//!   12            int, or long where it must be      {"$oid": "..."}   a document like any other
+//!   12            int, or long if needed             {"$oid": "..."}   an ordinary document
 //!   12.0  1e3     double                             {"a": 1, "a": 2}  {a: 2}
 //! ```
 //!
-//! Integers beyond long are doubles. The text is an array or an object at the
-//! top; comments, trailing commas and bare words are errors. The text comes from
-//! clients: nesting and the size of what is built are limited.
+//! Integers beyond long are doubles. The top level is an array or an object; comments, trailing
+//! commas and bare words are errors. The text comes from clients, so nesting and the size of the
+//! result are limited.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -17,14 +17,14 @@ use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, Value};
 
 use super::budget;
 
-/// Deepest nesting of arrays and objects.
+/// Maximum nesting of arrays and objects.
 const DEPTH_MAX: usize = 100;
 
-/// Why there is no value.
+/// Why parsing stopped.
 enum Failure {
-    /// The text is no JSON: what is wrong, and at which byte.
+    /// The text is not JSON: what is wrong, and at which byte.
     Text(String),
-    /// It would take too much, or the operation is to end.
+    /// A limit was exceeded, or the operation was interrupted.
     End(Error),
 }
 
@@ -42,8 +42,8 @@ impl From<Error> for Failure {
 
 type Read<T> = std::result::Result<T, Failure>;
 
-/// The value of a text, or what is wrong with it.
-/// Errors: a value that is too large; those that end the operation.
+/// Parses a text; the inner error says why it is not JSON. Errors: the value is too large; the
+/// operation was interrupted.
 pub(super) fn parse(text: &str) -> Result<std::result::Result<Value, String>> {
     let mut reader = Reader {
         text,
@@ -59,9 +59,9 @@ pub(super) fn parse(text: &str) -> Result<std::result::Result<Value, String>> {
 
 struct Reader<'t> {
     text: &'t str,
-    /// Always between two characters.
+    /// Always on a character boundary.
     at: usize,
-    /// Of field names.
+    /// Hashes field names. Seeded per parse, so that clients cannot construct collisions.
     hasher: RandomState,
 }
 
@@ -93,7 +93,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes what is there, if it is.
+    /// Consumes `wanted` if it is next.
     fn take(&mut self, wanted: &str) -> bool {
         let found = self.text[self.at..].starts_with(wanted);
         if found {
@@ -143,7 +143,7 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Read<Value> {
         let mut out = DocBuilder::new();
-        // Hashes, for names are long and seldom there twice.
+        // Hashes instead of names: names may be long, and duplicates are rare.
         let mut seen = HashSet::new();
         let mut twice = false;
         self.at += 1;
@@ -234,7 +234,7 @@ impl Reader<'_> {
         Ok(char::from(plain))
     }
 
-    /// Four hexadecimal digits.
+    /// Four hexadecimal digits: a UTF-16 code unit.
     fn unit(&mut self) -> Read<u32> {
         let digits = self
             .text
@@ -259,7 +259,7 @@ impl Reader<'_> {
     fn number(&mut self) -> Read<Value> {
         let start = self.at;
         self.take("-");
-        // A zero in front stands alone.
+        // No digits may follow a leading zero.
         if !self.take("0") {
             self.digits()?;
         }
@@ -287,7 +287,7 @@ impl Reader<'_> {
     }
 }
 
-/// Each field once, where it came first, with the value that came last.
+/// Keeps each field once, at its first position and with its last value.
 fn last_of_each(doc: &DocBuf) -> DocBuf {
     let mut last = HashMap::new();
     for element in doc.as_raw() {
@@ -295,7 +295,7 @@ fn last_of_each(doc: &DocBuf) -> DocBuf {
     }
     let mut out = DocBuilder::new();
     for element in doc.as_raw() {
-        // What was taken is written.
+        // The first occurrence takes the value out of the map.
         if let Some(value) = last.remove(element.key()) {
             out.append(element.key(), value);
         }

@@ -1,9 +1,9 @@
 //! `{$meta: name}` as an expression.
 //!
-//! What is known of a document besides its fields is known to the find layer. A `$project` or
-//! `$addFields` that asks for it becomes the find's projection where it can ([`is_meta`]); anywhere
-//! else there is nothing to give, and the document is refused rather than given without.
-//! The score of `$vectorSearch` is a field that documents carry ([`crate::pipeline::score`]).
+//! Only the find layer has metadata of a document. A `$project` or `$addFields` that uses it
+//! becomes the find's projection where possible ([`is_meta`]). Anywhere else the metadata is not
+//! available, and evaluation fails instead of omitting it. The score of `$vectorSearch` is a field
+//! that the documents carry ([`crate::pipeline::score`]).
 
 use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;
@@ -17,14 +17,14 @@ use super::random::RAND;
 use crate::pipeline::score::{META_NAME, SCORE_FIELD};
 use crate::projection::MetaField;
 
-/// The operator; its value must not be computed while parsing.
+/// The operator. It must not be evaluated at parse time.
 pub(super) static META: Operator = Operator {
     name: "$meta",
     arity: Arity::Exactly(1),
     eval: meta,
 };
 
-/// Errors: those of [`MetaField::parse`].
+/// Parses the operand of `$meta`. Errors: those of [`MetaField::parse`].
 pub(super) fn parse_meta(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
     if operand == RawValue::String(META_NAME) && parser.scope().knows_vector_score() {
         return Ok(Expression::FieldPath(FieldPathExpr {
@@ -44,7 +44,7 @@ pub(super) fn parse_meta(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Resu
     })
 }
 
-/// Whether the expression is such a question and nothing else.
+/// Whether the expression is a `$meta` and nothing else.
 pub(super) fn is_meta(expression: &Expression) -> bool {
     matches!(expression, Expression::Call { operator, .. } if operator.name == META.name)
 }

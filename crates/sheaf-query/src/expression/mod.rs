@@ -10,18 +10,17 @@
 //!      └─ Constant 1
 //! ```
 //!
-//! What an evaluation gives is a borrowed piece of the document wherever the
-//! expression only selects ([`EvalValue::Raw`]), and an owned value where it
-//! computes. A *missing* value is neither null nor an error.
+//! An evaluation returns a borrowed part of the document if the expression only selects
+//! ([`EvalValue::Raw`]), and an owned value if it computes. A *missing* value is neither null nor
+//! an error.
 //!
-//! Everything that does not depend on the document is settled while parsing:
-//! `$$NOW`, the user's `let` constants and calls whose operands are constants
-//! all become [`Expression::Constant`], and an operation's collation is put around
-//! the whole ([`Expression::Collated`], from where [`EvalContext`] has it). An evaluation therefore needs the
-//! document and nothing else.
+//! Everything that does not depend on the document is resolved at parse time: `$$NOW`, the user's
+//! `let` constants and calls with constant operands become [`Expression::Constant`], and an
+//! operation's collation wraps the whole expression ([`Expression::Collated`], which sets it in
+//! [`EvalContext`]). Evaluation therefore needs only the document.
 //!
-//! Operators live in one table ([`operators`]): name, number of operands,
-//! function. One file a family holds the functions.
+//! Operators are in one table ([`operators`]): name, number of operands, function. Each family of
+//! operators has a file for its functions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,62 +75,63 @@ pub use variables::VariableScope;
 
 /// One node of an expression.
 ///
-/// Slots number the variables that `$let`, `$map`, `$filter`... bind: the
-/// outermost binding is slot 0, each binding within has the next numbers.
+/// Slots number the variables that `$let`, `$map`, `$filter`, ... bind: the outermost binding is
+/// slot 0, and each inner binding has the next numbers.
 #[derive(Debug, Clone)]
 pub enum Expression {
-    /// A value known at parse time. Missing is `None` (`$$REMOVE`).
+    /// A value known at parse time; `None` is missing (`$$REMOVE`).
     Constant(Option<Arc<Value>>),
     /// `"$a.b"`, `"$$ROOT.a"`, `"$$this.x"`.
     FieldPath(FieldPathExpr),
-    /// `{a: ..., b: ...}`; fields whose value is missing are left out.
+    /// `{a: ..., b: ...}`; fields with a missing value are omitted.
     Object(Vec<(Box<str>, Expression)>),
     /// `[..., ...]`; missing becomes null.
     Array(Vec<Expression>),
     /// An operator that evaluates operands in order, each at most once.
     Call {
-        /// What it does.
+        /// The operator's entry in the table.
         operator: &'static operators::Operator,
-        /// As many as the operator's arity allows.
+        /// The operands; their number satisfies the operator's arity.
         args: Vec<Expression>,
     },
-    /// `{$let: {vars: ..., in: ...}}`: evaluates `values`, binds them to the next slots, evaluates `body`.
+    /// `{$let: {vars: ..., in: ...}}`: evaluates `values`, binds them to the next slots, evaluates
+    /// `body`.
     Let {
-        /// The bound values; they see the outer variables only.
+        /// The bound values, which see only the outer variables.
         values: Vec<Expression>,
         /// Sees `values` as the innermost slots.
         body: Box<Expression>,
     },
     /// An operator that evaluates its body once per array element.
     Loop {
-        /// Which operator.
+        /// The operator.
         kind: LoopKind,
-        /// The array.
+        /// Evaluates to the array.
         input: Box<Expression>,
-        /// `$reduce`'s initialValue, `$filter`'s limit.
+        /// `initialValue` of `$reduce`, `limit` of `$filter`.
         extra: Option<Box<Expression>>,
-        /// Sees the element (and for `$reduce` `$$value` before it) as the innermost slots.
+        /// Sees the element (for `$reduce`, `$$value` and then the element) in the innermost slots.
         body: Box<Expression>,
-        /// Whether the element's place follows it in the next slot.
+        /// Whether the next slot holds the element's index.
         indexed: bool,
     },
-    /// `{$switch: ...}` and `$cond`: the first branch whose case holds.
+    /// `{$switch: ...}` and `$cond`: the first branch whose case is true.
     Switch {
         /// (case, then), in order.
         branches: Vec<(Expression, Expression)>,
-        /// `None`: an error when no branch holds.
+        /// `None`: an error if no case is true.
         default: Option<Box<Expression>>,
     },
-    /// A whole expression whose comparisons of text follow a collation.
+    /// An expression whose text comparisons use a collation.
     Collated {
-        /// Which.
+        /// The collation.
         collator: Arc<Collator>,
-        /// Holds no other of these.
+        /// Contains no other `Collated`.
         body: Box<Expression>,
     },
 }
 
-/// Operators that walk an array.
+/// Operators that evaluate their body for each element of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoopKind {
     /// `$map`.
@@ -143,7 +143,8 @@ pub enum LoopKind {
 }
 
 impl Expression {
-    /// The constant, when this is one; `Some(None)` is the constant *missing*.
+    /// The value of a constant, `None` for other expressions; `Some(None)` is the constant
+    /// *missing*.
     pub fn as_constant(&self) -> Option<Option<RawValue<'_>>> {
         match self {
             Expression::Constant(value) => Some(value.as_ref().map(|v| v.as_raw())),
@@ -151,7 +152,7 @@ impl Expression {
         }
     }
 
-    /// Evaluates on one document, without outer variables.
+    /// Evaluates the expression on a document, without outer variables.
     pub fn evaluate_on<'e>(&'e self, root: RawDoc<'e>) -> Result<EvalValue<'e>> {
         self.evaluate(EvalContext::new(root))
     }
@@ -161,7 +162,7 @@ impl Expression {
         Expression::Constant(Some(Arc::new(value.into())))
     }
 
-    /// Paths of the root document that an evaluation may read.
+    /// The paths of the root document that an evaluation may read.
     pub fn dependencies(&self) -> Dependencies {
         let mut found = Dependencies::default();
         self.add_dependencies(&mut found);
@@ -171,8 +172,7 @@ impl Expression {
 
 /// An expression used as a predicate: `{$expr: ...}`.
 ///
-/// Everything it needs besides the document (`let` constants, `$$NOW`) was
-/// bound when it was parsed.
+/// Everything it needs except the document (`let` constants, `$$NOW`) is bound at parse time.
 #[derive(Debug, Clone)]
 pub struct BoundExpression {
     expression: Expression,
@@ -180,7 +180,7 @@ pub struct BoundExpression {
 }
 
 impl BoundExpression {
-    /// Parses the operand of `$expr`. `scope` gives `let` constants and the clock's reading.
+    /// Parses the operand of `$expr`. `scope` provides the `let` constants and the current time.
     /// Errors: as [`parse`].
     pub fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<BoundExpression> {
         Ok(BoundExpression {
@@ -189,29 +189,29 @@ impl BoundExpression {
         })
     }
 
-    /// Whether the expression is true for this document.
-    /// Errors: what the evaluation finds wrong (types, division by zero, ...).
+    /// Whether the expression is true for this document. Errors: those of the evaluation (types,
+    /// division by zero, ...).
     pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool> {
         Ok(self.expression.evaluate_on(doc)?.is_truthy())
     }
 
-    /// The answer, when it is the same for every document.
+    /// The result, if it is the same for every document.
     pub fn constant_answer(&self) -> Option<bool> {
         let constant = self.expression.as_constant()?;
         Some(constant.is_some_and(|value| value.is_truthy()))
     }
 
-    /// As the user wrote it.
+    /// The specification as the user wrote it.
     pub fn spec(&self) -> RawValue<'_> {
         self.spec.as_raw()
     }
 
-    /// The tree.
+    /// The parsed expression.
     pub fn expression(&self) -> &Expression {
         &self.expression
     }
 
-    /// By which collation it compares text.
+    /// The collation for text; `None`: comparison by bytes.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         match &self.expression {
             Expression::Collated { collator, .. } => Some(collator),
@@ -219,30 +219,29 @@ impl BoundExpression {
         }
     }
 
-    /// Dotted paths that the answer depends on; `None` when it is the whole document.
+    /// The dotted paths that the result depends on; `None` if it depends on the whole document.
     pub fn fields(&self) -> Option<BTreeSet<String>> {
         let found = self.expression.dependencies();
         (!found.whole_document).then_some(found.paths)
     }
 }
 
-/// An instant moved by calendar units, in UTC; `None`: beyond the range of dates.
+/// An instant shifted by calendar units in UTC; `None` if out of range.
 pub(crate) fn shift_utc(millis: i64, unit: Unit, amount: i64) -> Option<i64> {
     date::arithmetic::shift(millis, unit, amount, &date::zone::Zone::UTC)
 }
 
-/// An expression whose `$$CURRENT` is a document within the root: `$redact`'s.
+/// An expression whose `$$CURRENT` is a document nested in the root, for `$redact`.
 #[derive(Debug, Clone)]
 pub(crate) struct LevelExpression(Expression);
 
 impl LevelExpression {
-    /// Errors: as [`parse`].
+    /// Parses an expression. Errors: as [`parse`].
     pub(crate) fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<LevelExpression> {
         parser::parse_with_current(spec, scope).map(LevelExpression)
     }
 
-    /// The value for a level of a document.
-    /// Errors: those of the evaluation.
+    /// Evaluates the expression for a level of a document. Errors: those of the evaluation.
     pub(crate) fn evaluate(
         &self,
         root: RawDoc<'_>,
@@ -254,7 +253,7 @@ impl LevelExpression {
     }
 }
 
-/// An error of a place that MongoDB numbers and does not name.
+/// An error with a numbered code that has no name in MongoDB.
 pub(crate) fn location(code: i32, message: impl Into<String>) -> Error {
     Error::new(ErrorCode(code), message)
 }

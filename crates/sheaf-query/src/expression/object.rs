@@ -10,7 +10,7 @@ use super::operators::{Arity, Operator};
 use super::parser::{Arguments, Parser};
 use super::{Expression, budget, location};
 
-/// Fields in order of first mention, each with its last value.
+/// Fields in the order of their first occurrence, each with its last value.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     fields: Vec<(String, Value)>,
@@ -19,7 +19,7 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Sets a field; a field that is there keeps its place.
+    /// Sets a field. An existing field keeps its position.
     pub(crate) fn set(&mut self, name: &str, value: RawValue<'_>) {
         match self.places.get(name) {
             Some(&at) => {
@@ -35,7 +35,7 @@ impl Merged {
         }
     }
 
-    /// Bytes that it takes, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -56,19 +56,20 @@ impl Merged {
     }
 }
 
-/// Bytes that a field takes: its value, and its name twice over.
+/// Approximate memory of a field in bytes: its value, and its name twice.
 fn field_bytes(name: &str, value: RawValue<'_>) -> usize {
     2 * name.len() + 128 + budget::raw_bytes(value)
 }
 
-/// All operands (or the elements of the only one) as one document; null and missing are passed over.
+/// Merges all operands into one document; null and missing are ignored. A single array operand
+/// contributes its elements instead.
 pub(super) fn merge_objects<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let mut merged = Merged::default();
-    // Counts what came in, not what overwrote something: an upper bound.
+    // Counts all input, including overwritten fields: an upper bound.
     let bytes = std::cell::Cell::new(0);
     let mut add = |raw: RawValue<'_>| match raw {
         RawValue::Null | RawValue::Undefined => Ok(()),
@@ -98,7 +99,7 @@ pub(super) fn merge_objects<'e>(
     Ok(Value::Document(merged.finish()).into())
 }
 
-/// `{a: 1}` becomes `[{k: "a", v: 1}]`.
+/// Converts `{a: 1}` to `[{k: "a", v: 1}]`.
 pub(super) fn object_to_array<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -128,7 +129,8 @@ pub(super) fn object_to_array<'e>(
     }
 }
 
-/// The inverse of `$objectToArray`; also takes `[[k, v], ...]`. The first element decides the form.
+/// The inverse of `$objectToArray`; also accepts `[[k, v], ...]`. The first element determines the
+/// form.
 pub(super) fn array_to_object<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -228,8 +230,8 @@ static GET_FIELD: Operator = Operator {
     eval: get_field,
 };
 
-/// `{$getField: "name"}` or `{$getField: {field, input}}`. The name is taken
-/// as it is: dots and dollars in it mean nothing.
+/// `{$getField: "name"}` or `{$getField: {field, input}}`. The name is literal: dots and dollars in
+/// it have no meaning.
 pub(super) fn parse_get_field(
     parser: &mut Parser<'_>,
     operand: RawValue<'_>,
@@ -266,7 +268,7 @@ pub(super) fn parse_get_field(
                 format!("$getField requires 'field' to evaluate to a String, found: {found}"),
             ));
         }
-        // A name that is itself computed is allowed: it is checked when it is known.
+        // A computed name is checked at evaluation.
         None => {}
     }
     Ok(Expression::Call {
@@ -308,8 +310,8 @@ static SET_FIELD: Operator = Operator {
     eval: set_field,
 };
 
-/// `{field, input, value}`; the name is taken as it is, dots and dollars mean nothing.
-/// A value that is missing (`$$REMOVE`) takes the field away.
+/// `{field, input, value}`. The name is literal: dots and dollars in it have no meaning. A missing
+/// value (`$$REMOVE`) removes the field.
 pub(super) fn parse_set_field(
     parser: &mut Parser<'_>,
     operand: RawValue<'_>,

@@ -1,8 +1,7 @@
 //! `$dateAdd`, `$dateSubtract`, `$dateDiff`, `$dateTrunc`.
 //!
-//! Days and longer units are counted on the local calendar, hours and shorter
-//! ones in elapsed time. So a day added over a change of clocks keeps the time
-//! of day, and 24 hours need not.
+//! Days and longer units are counted on the local calendar, hours and shorter ones in elapsed time.
+//! So adding a day across a clock change keeps the time of day, while adding 24 hours may not.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
@@ -39,7 +38,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The unit of this name.
+    /// The unit with this name; `None` if unknown.
     pub(crate) fn find(name: &str) -> Option<Unit> {
         Some(match name {
             "millisecond" => Unit::Millisecond,
@@ -55,8 +54,8 @@ impl Unit {
         })
     }
 
-    /// Milliseconds of a unit that always has the same length; weeks and days
-    /// as on a clock that is never changed. `None`: months and longer.
+    /// Length in milliseconds of a unit with a fixed length; weeks and days as if clocks never
+    /// changed. `None` for months and longer units.
     pub(crate) fn millis(self) -> Option<i64> {
         Some(match self {
             Unit::Millisecond => 1,
@@ -69,7 +68,7 @@ impl Unit {
         })
     }
 
-    /// Months of a unit that has some.
+    /// Number of months in the unit; 0 for units shorter than a month.
     fn months(self) -> i64 {
         match self {
             Unit::Month => 1,
@@ -80,8 +79,8 @@ impl Unit {
     }
 }
 
-/// `amount` units later (earlier when negative), by the local calendar of `zone`.
-/// A day that the month reached does not have becomes its last. `None`: no such date.
+/// The time `amount` units later (earlier if negative), on the local calendar of `zone`. A day that
+/// the resulting month does not have becomes its last day. `None` if the result is out of range.
 pub(crate) fn shift(millis: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let by_clock = |length: i64| millis.checked_add(amount.checked_mul(length)?);
     match unit {
@@ -100,7 +99,7 @@ pub(crate) fn shift(millis: i64, unit: Unit, amount: i64, zone: &Zone) -> Option
             let months = (civil.year * 12 + civil.month - 1)
                 .checked_add(amount.checked_mul(unit.months())?)?;
             let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
-            // Beyond this no date can be, and days_of would overflow.
+            // No valid date is beyond this, and days_of would overflow.
             if year.abs() > 300_000_000 {
                 return None;
             }
@@ -112,7 +111,7 @@ pub(crate) fn shift(millis: i64, unit: Unit, amount: i64, zone: &Zone) -> Option
     }
 }
 
-/// The unit of an operand; `None` for null and missing.
+/// The time unit in an operand; `None` for null and missing.
 fn unit_operand(
     operator: &'static Operator,
     value: &EvalValue<'_>,
@@ -138,7 +137,7 @@ fn unit_operand(
     }
 }
 
-/// The date of an operand; `None` for null and missing.
+/// The date in an operand, in milliseconds; `None` for null and missing.
 fn date_operand(
     operator: &'static Operator,
     name: &str,
@@ -160,7 +159,8 @@ fn date_operand(
     }
 }
 
-/// The day on which weeks begin, 1 for Monday: of `args[at]`, Sunday when it was not given.
+/// The first day of the week in an operand, 1 for Monday; Sunday if the operand is absent, `None`
+/// for null and missing.
 fn first_weekday<'e>(
     operator: &'static Operator,
     arg: &'e Expression,
@@ -188,7 +188,7 @@ fn first_weekday<'e>(
         .ok_or_else(|| operator.error(5439016, format_args!("unknown day of week value: {name}")))
 }
 
-/// 1 for "monday" or "mon", 7 for "sunday", case ignored.
+/// 1 for "monday" or "mon", 7 for "sunday"; ignores case.
 fn weekday(name: &str) -> Option<i64> {
     const NAMES: [&str; 7] = [
         "monday",
@@ -219,7 +219,7 @@ fn moved<'e>(
     ctx: EvalContext<'e>,
     back: bool,
 ) -> Result<EvalValue<'e>> {
-    // What is no date or unit may be large: it is held while the rest is computed.
+    // Operands of a wrong type may be large, and are held while the others are computed.
     let (date, unit) = pair(args, ctx)?;
     let inner = ctx.holding(heap_bytes(&date) + heap_bytes(&unit))?;
     let amount = args[2].evaluate(inner)?;
@@ -262,7 +262,7 @@ fn moved<'e>(
     }
 }
 
-/// `{startDate, unit, amount, timezone}`.
+/// `$dateAdd: {startDate, unit, amount, timezone}`.
 pub(in crate::expression) fn date_add<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -271,7 +271,7 @@ pub(in crate::expression) fn date_add<'e>(
     moved(operator, args, ctx, false)
 }
 
-/// `{startDate, unit, amount, timezone}`.
+/// `$dateSubtract: {startDate, unit, amount, timezone}`.
 pub(in crate::expression) fn date_subtract<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -280,8 +280,8 @@ pub(in crate::expression) fn date_subtract<'e>(
     moved(operator, args, ctx, true)
 }
 
-/// Boundaries of `unit` passed on the way from one instant to the other.
-/// `None`: more than a long holds.
+/// Number of `unit` boundaries crossed from one instant to the other. `None` if it does not fit a
+/// long.
 fn boundaries(start: i64, end: i64, unit: Unit, zone: &Zone, first_weekday: i64) -> Option<i64> {
     let local = |millis: i64| zone.to_local(millis);
     let days = |millis: i64| local(millis).div_euclid(DAY_MILLIS);
@@ -298,8 +298,8 @@ fn boundaries(start: i64, end: i64, unit: Unit, zone: &Zone, first_weekday: i64)
         Unit::Week => weeks(end) - weeks(start),
         Unit::Day => days(end) - days(start),
         Unit::Hour => {
-            // Boundaries are those of the local clock, but an hour that clocks
-            // leapt over or passed twice is not counted.
+            // Boundaries are those of the local clock, corrected for a change of the UTC offset: an
+            // hour that the clock skips does not count, and one that it repeats counts twice.
             let hours = |millis: i64| local(millis).div_euclid(3_600_000);
             let turned = zone.offset_at(end) - zone.offset_at(start);
             hours(end) - hours(start) - turned.div_euclid(3_600_000)
@@ -312,7 +312,7 @@ fn boundaries(start: i64, end: i64, unit: Unit, zone: &Zone, first_weekday: i64)
     })
 }
 
-/// `{startDate, endDate, unit, timezone, startOfWeek}`.
+/// `$dateDiff: {startDate, endDate, unit, timezone, startOfWeek}`.
 pub(in crate::expression) fn date_diff<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -345,9 +345,8 @@ pub(in crate::expression) fn date_diff<'e>(
     }
 }
 
-/// The beginning of the bin in which an instant lies. Bins are counted from
-/// 2000-01-01 on the local calendar, those of weeks from the first `first_weekday` of that year.
-/// `None`: no such date.
+/// The start of the bin that contains an instant. Bins count from 2000-01-01 on the local calendar,
+/// those of weeks from the first `first_weekday` of that year. `None` if the start is out of range.
 pub(crate) fn truncate(
     millis: i64,
     unit: Unit,
@@ -390,7 +389,7 @@ pub(crate) fn truncate(
     }
 }
 
-/// `{date, unit, binSize, timezone, startOfWeek}`.
+/// `$dateTrunc: {date, unit, binSize, timezone, startOfWeek}`.
 pub(in crate::expression) fn date_trunc<'e>(
     operator: &'static Operator,
     args: &'e [Expression],

@@ -1,9 +1,10 @@
-//! `$dateToString` and `$dateFromString`, and the specifiers of their formats.
+//! `$dateToString` and `$dateFromString`, and their format specifiers.
 //!
 //! ```text
 //!   %Y year  %m month  %d day  %H hour  %M minute  %S second  %L millisecond  %j day of year
-//!   %b %B month's name  %G ISO year  %V ISO week  %u ISO weekday
-//!   %z +hhmm  %Z minutes ahead of UTC  %% percent      written only: %U week  %w weekday from Sunday, 1
+//!   %b %B name of month  %G ISO year  %V ISO week  %u ISO weekday
+//!   %z +hhmm  %Z minutes ahead of UTC  %% percent
+//!   only when formatting: %U week  %w weekday, 1 for Sunday
 //! ```
 
 use std::fmt::Write;
@@ -33,7 +34,7 @@ pub(super) const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Writes a date. Errors: 18535 and 18536 for a bad format, 18537 for a year without four digits.
+/// Formats a date. Errors: 18535 and 18536 for an invalid format, 18537 for a year outside 0-9999.
 fn write(format: &str, millis: i64, zone: &Zone) -> Result<String> {
     let local = zone.to_local(millis);
     let civil = Civil::from_millis(local);
@@ -57,7 +58,7 @@ fn write(format: &str, millis: i64, zone: &Zone) -> Result<String> {
         let Some(specifier) = chars.next() else {
             return Err(location(18535, "Unmatched '%' at end of format string"));
         };
-        // Writing to a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = match specifier {
             '%' => write!(out, "%"),
             'Y' => write!(out, "{:04}", four_digits(civil.year)?),
@@ -99,7 +100,7 @@ fn unknown_specifier(specifier: char) -> Error {
     )
 }
 
-/// The format of an operand; `None` for null and missing.
+/// The format in an operand; `None` for null and missing. Errors: `code` for any other type.
 fn format_operand<'v>(
     operator: &'static Operator,
     value: &'v EvalValue<'_>,
@@ -119,7 +120,7 @@ fn format_operand<'v>(
     }
 }
 
-/// `{date, format, timezone, onNull}`.
+/// `$dateToString: {date, format, timezone, onNull}`.
 pub(in crate::expression) fn date_to_string<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -150,7 +151,7 @@ pub(in crate::expression) fn date_to_string<'e>(
     Ok(Value::String(write(format, millis, &zone)?).into())
 }
 
-/// What a text says of a date. What it does not say is `None`.
+/// The parts of a date found in a text; `None` for parts that are absent.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(super) struct Parsed {
     pub(super) year: Option<i64>,
@@ -160,14 +161,14 @@ pub(super) struct Parsed {
     pub(super) iso_year: Option<i64>,
     pub(super) iso_week: Option<i64>,
     pub(super) iso_weekday: Option<i64>,
-    /// Milliseconds within the day.
+    /// Time of day in milliseconds.
     pub(super) time: i64,
-    /// Milliseconds ahead of UTC.
+    /// Offset from UTC in milliseconds, positive if ahead.
     pub(super) offset: Option<i64>,
 }
 
 impl Parsed {
-    /// Days since 1970. Errors: parts are missing, or there is no such day.
+    /// Days since 1970. Errors: parts are missing, or the day does not exist.
     pub(super) fn days(&self) -> Result<i64, String> {
         if let Some(year) = self.iso_year {
             let (Some(week), weekday) = (self.iso_week, self.iso_weekday.unwrap_or(1)) else {
@@ -203,7 +204,7 @@ impl Parsed {
     }
 }
 
-/// Up to `most` digits at the start of a text, and what is behind them.
+/// Takes up to `most` digits from the start of a text; returns their value and the remaining text.
 pub(super) fn take_digits(text: &str, most: usize) -> Option<(i64, &str)> {
     let count = text
         .bytes()
@@ -214,7 +215,7 @@ pub(super) fn take_digits(text: &str, most: usize) -> Option<(i64, &str)> {
     Some((digits.parse().ok()?, rest))
 }
 
-/// A month's name, or its first three letters, at the start of a text; case does not matter.
+/// Takes the name of a month, or its first three letters, from the start of a text; ignores case.
 pub(super) fn take_month(text: &str) -> Option<(i64, &str)> {
     let letters = text.bytes().take_while(u8::is_ascii_alphabetic).count();
     let (word, rest) = text.split_at(letters);
@@ -224,7 +225,7 @@ pub(super) fn take_month(text: &str) -> Option<(i64, &str)> {
     Some((at as i64 + 1, rest))
 }
 
-/// A specifier that reads a number: the most digits it takes, the least and the greatest value.
+/// For a numeric specifier: the maximum number of digits, the smallest and the largest value.
 fn numeric(specifier: char) -> Option<(usize, i64, i64)> {
     Some(match specifier {
         'Y' | 'G' => (4, 0, 9999),
@@ -240,14 +241,15 @@ fn numeric(specifier: char) -> Option<(usize, i64, i64)> {
     })
 }
 
-/// Reads a text as its format says. The outer error is a bad format, the inner one a text that does not fit.
+/// Parses a text by a format. The outer error is an invalid format, the inner one a text that does
+/// not match it.
 fn read(format: &str, text: &str) -> Result<Result<Parsed, String>> {
     let mut parsed = Parsed::default();
     let (mut hour, mut minute, mut second, mut milli) = (0, 0, 0, 0);
     let mut rest = text;
     let mut failure: Option<String> = None;
     let mut chars = format.chars();
-    // The whole format is looked at even when the text failed: it may be wrong itself.
+    // Check the whole format even if the text does not match: the format may be invalid, too.
     while let Some(c) = chars.next() {
         let literal = match c {
             '%' => match chars.next() {
@@ -312,7 +314,7 @@ fn read(format: &str, text: &str) -> Result<Result<Parsed, String>> {
     })
 }
 
-/// `+hh`, `+hhmm`, `+hh:mm`, `Z`, `UTC`, `GMT` at the start of a text, in milliseconds.
+/// Takes `+hh`, `+hhmm`, `+hh:mm`, `Z`, `UTC` or `GMT` from the start of a text, in milliseconds.
 pub(super) fn take_offset(text: &str) -> Option<(i64, &str)> {
     for word in ["UTC", "GMT", "Z"] {
         if let Some(rest) = text.strip_prefix(word) {
@@ -326,7 +328,7 @@ pub(super) fn take_offset(text: &str) -> Option<(i64, &str)> {
     })
 }
 
-/// `+60`, `-445`: minutes ahead of UTC at the start of a text, in milliseconds.
+/// Takes minutes ahead of UTC, such as `+60` or `-445`, from the start of a text, in milliseconds.
 fn take_minutes(text: &str) -> Option<(i64, &str)> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -336,8 +338,8 @@ fn take_minutes(text: &str) -> Option<(i64, &str)> {
     Some((sign * minutes * 60_000, rest))
 }
 
-/// The instant that a text means in a zone (UTC when none was given).
-/// Errors: the text is no date, or names a zone beside the one given.
+/// The instant of a parsed date in a zone (default UTC), in milliseconds since 1970. Errors: the
+/// parts are no date, or the text has a zone as well as `zone`.
 fn instant(parsed: &Parsed, zone: Option<&Zone>) -> Result<i64, String> {
     let local = parsed.days()? * DAY_MILLIS + parsed.time;
     match (parsed.offset, zone) {
@@ -353,12 +355,13 @@ fn instant(parsed: &Parsed, zone: Option<&Zone>) -> Result<i64, String> {
     }
 }
 
-/// Reads a date from a text of any common form.
+/// Parses a date in any common notation.
 pub(in crate::expression) fn parse_any(text: &str) -> Result<i64, String> {
     instant(&free_form::parse(text)?, None)
 }
 
-/// Reads a date from a text, by a format (outer error: a bad one) or of any common form.
+/// Parses a date by a format, or in any common notation without one. The outer error is an invalid
+/// format.
 pub(in crate::expression) fn parse_by(
     format: Option<&str>,
     text: &str,
@@ -371,7 +374,7 @@ pub(in crate::expression) fn parse_by(
     Ok(parsed.and_then(|parsed| instant(&parsed, zone)))
 }
 
-/// `{dateString, format, timezone, onError, onNull}`.
+/// `$dateFromString: {dateString, format, timezone, onError, onNull}`.
 pub(in crate::expression) fn date_from_string<'e>(
     operator: &'static Operator,
     args: &'e [Expression],

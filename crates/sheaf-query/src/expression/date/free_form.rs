@@ -1,4 +1,4 @@
-//! Dates in texts without a format, as people and programs write them.
+//! Parses dates without a format, in the notations that people and programs commonly use.
 //!
 //! ```text
 //!   2024-02-29   2024/2/9   20240229   2024-060   2/29/2024   29.2.2024   29-Feb-2024
@@ -7,14 +7,14 @@
 //!   ...and a zone:        Z   UTC   +01:00   -0500   EST   Europe/Berlin
 //! ```
 //!
-//! A text must say year, month and day. What stands before or behind a date
-//! and is none of the above makes it no date: a wrong guess is worse than an error.
+//! A text must contain year, month and day. Any text before or after the date that is none of the
+//! above is an error: a wrong guess is worse than an error.
 
 use super::format::{Parsed, take_digits, take_month, take_offset};
 use super::zone::Zone;
 use super::{Civil, DAY_MILLIS};
 
-/// Reads a text. Errors: why it is no date.
+/// Parses a text. Errors: why it is not a date.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let mut parsed = Parsed::default();
     let mut rest = skip(skip_weekday(text.trim_ascii()));
@@ -52,7 +52,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
         let instant = zone.to_utc(local).ok_or("there is no such date")?;
         parsed.offset = Some(local - instant);
     }
-    // Whether the day exists is part of reading it.
+    // Also fails if the day does not exist.
     parsed.days()?;
     Ok(parsed)
 }
@@ -65,7 +65,7 @@ fn skip(text: &str) -> &str {
     text.trim_start_matches([' ', '\t', ','])
 }
 
-/// Behind a date also "at" and a T may stand.
+/// Skips separators, and an "at", after a date.
 fn skip_after_date(text: &str) -> &str {
     let rest = skip(text);
     match rest.strip_prefix("at ") {
@@ -74,7 +74,7 @@ fn skip_after_date(text: &str) -> &str {
     }
 }
 
-/// A weekday's name in front says nothing new.
+/// Skips the name of a weekday, which adds no information.
 fn skip_weekday(text: &str) -> &str {
     let letters = text.bytes().take_while(u8::is_ascii_alphabetic).count();
     let (word, rest) = text.split_at(letters);
@@ -96,14 +96,15 @@ fn skip_weekday(text: &str) -> &str {
     }
 }
 
-/// `12:30`, `12:30:15`, `12:30:15.123456`, `12:30 pm`, `3pm`; behind a date also `123015`.
+/// Takes `12:30`, `12:30:15`, `12:30:15.123456`, `12:30 pm` or `3pm`, or after a date also
+/// `123015`.
 fn take_time(text: &str, dated: bool) -> Option<(i64, &str)> {
     let (hour, rest) = take_digits(text, 2)?;
     let Some(after) = rest.strip_prefix(':') else {
         if let Some((hour, rest)) = take_half_day(hour, rest) {
             return Some((hour * 3_600_000, rest));
         }
-        // Six or four digits in a row, behind a T or a space.
+        // Four or six digits in a row, after a T or a space.
         let count = text.bytes().take_while(u8::is_ascii_digit).count();
         if !dated || !matches!(count, 4 | 6) {
             return None;
@@ -139,7 +140,7 @@ fn clock(hour: i64, minute: i64, second: i64) -> Option<i64> {
     (valid || midnight).then_some(hour * 3_600_000 + minute * 60_000 + second * 1000)
 }
 
-/// ` am`, `PM`, `a.m.` behind an hour from 1 to 12.
+/// Takes ` am`, `PM` or `a.m.` after an hour from 1 to 12.
 fn take_half_day(hour: i64, text: &str) -> Option<(i64, &str)> {
     let rest = text.trim_start_matches(' ');
     let (half, rest) = rest.split_at_checked(1)?;
@@ -163,10 +164,10 @@ fn take_half_day(hour: i64, text: &str) -> Option<(i64, &str)> {
         .then_some((hour % 12 + afternoon, rest))
 }
 
-/// A date at the start of a text; gives what is behind it.
+/// Takes a date from the start of a text; returns the remaining text.
 fn take_date<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
     if let Some((month, rest)) = take_month(text) {
-        // Feb 29, 2024  or  Feb-29-2024
+        // `Feb 29, 2024` or `Feb-29-2024`.
         let rest = rest.trim_start_matches(['.', ' ', '-']);
         let (day, rest) = take_day(rest)?;
         let rest = rest.trim_start_matches([',', ' ', '-']);
@@ -189,7 +190,7 @@ fn take_date<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
     }
 }
 
-/// `2024-02-29`, `2024/2/29`, `2024-060`, `2024-W09-4`, `2024-Feb-29`, `2024 Feb 29`.
+/// Takes `2024-02-29`, `2024/2/29`, `2024-060`, `2024-W09-4`, `2024-Feb-29` or `2024 Feb 29`.
 fn year_first<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
     let (year, rest) = take_digits(text, 4)?;
     let separator = rest.chars().next().filter(|c| "-/. ".contains(*c))?;
@@ -233,7 +234,8 @@ fn year_first<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
     Some(rest)
 }
 
-/// `2/29/2024` (month first), `29.2.2024`, `29-2-2024` (day first), `29 Feb 2024`, `29th of February, 2024`.
+/// Takes `2/29/2024` (month first), `29.2.2024` or `29-2-2024` (day first), `29 Feb 2024` or `29th
+/// of February, 2024`.
 fn day_or_month_first<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
     let (first, rest) = take_digits(text, 2)?;
     let separator = rest.chars().next()?;
@@ -258,7 +260,7 @@ fn day_or_month_first<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str>
     Some(rest)
 }
 
-/// One or two digits, and `st`, `nd`, `rd`, `th` behind them.
+/// Takes one or two digits, and an optional `st`, `nd`, `rd` or `th` after them.
 fn take_day(text: &str) -> Option<(i64, &str)> {
     let (day, rest) = take_digits(text, 2)?;
     for suffix in ["st", "nd", "rd", "th"] {
@@ -269,13 +271,14 @@ fn take_day(text: &str) -> Option<(i64, &str)> {
     (!starts_digit(rest)).then_some((day, rest))
 }
 
-/// Exactly four digits.
+/// Takes exactly four digits.
 fn take_year(text: &str) -> Option<(i64, &str)> {
     let count = text.bytes().take_while(u8::is_ascii_digit).count();
     (count == 4).then(|| take_digits(text, 4)).flatten()
 }
 
-/// North American abbreviations, in hours; other letters are places.
+/// Zone abbreviations of North America and Central Europe, with their offsets in hours. Other zones
+/// are written as place names.
 const ABBREVIATIONS: [(&str, i64); 10] = [
     ("EST", -5),
     ("EDT", -4),
@@ -289,7 +292,7 @@ const ABBREVIATIONS: [(&str, i64); 10] = [
     ("CEST", 2),
 ];
 
-/// A zone behind a time (or a date): an offset, an abbreviation, a place.
+/// Takes a zone after a time (or a date): an offset, an abbreviation, or a place.
 fn take_zone<'t>(
     text: &'t str,
     timed: bool,

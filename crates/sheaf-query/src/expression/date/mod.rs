@@ -4,8 +4,8 @@
 //!   instant (ms since 1970, UTC) ──Zone──> local ms ──Civil──> year, month, day, ...
 //! ```
 //!
-//! Operands that hold a time (dates, timestamps, object ids) all serve. The
-//! calendar is the proleptic Gregorian one, over the whole range of dates.
+//! Operands may be any value that contains a time: dates, timestamps, object ids. The calendar is
+//! the proleptic Gregorian one, over the whole range of dates.
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{RawValue, Value};
@@ -22,7 +22,7 @@ use super::operators::Operator;
 
 pub(super) const DAY_MILLIS: i64 = 86_400_000;
 
-/// A date taken apart in the proleptic Gregorian calendar.
+/// A date split into the parts of the proleptic Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Civil {
     pub(crate) year: i64,
@@ -37,11 +37,11 @@ pub(crate) struct Civil {
 }
 
 impl Civil {
-    /// Takes milliseconds since 1970 apart.
+    /// Splits milliseconds since 1970.
     pub(crate) fn from_millis(millis: i64) -> Civil {
         let days = millis.div_euclid(DAY_MILLIS);
-        // Counted from 0000-03-01, so that the leap day ends the year; an era
-        // is the 400 years after which the calendar repeats.
+        // Days count from 0000-03-01, so that the leap day ends the year; an era is the 400 years
+        // after which the calendar repeats.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
         let of_era = shifted.rem_euclid(146_097);
@@ -89,7 +89,7 @@ impl Civil {
     }
 }
 
-/// Milliseconds since 1970 of a value that holds a time.
+/// The time in a date, timestamp or object id, in milliseconds since 1970; `None` for other values.
 pub(crate) fn millis_of(value: RawValue<'_>) -> Option<i64> {
     match value {
         RawValue::DateTime(date) => Some(date.0),
@@ -100,39 +100,40 @@ pub(crate) fn millis_of(value: RawValue<'_>) -> Option<i64> {
 }
 
 impl Civil {
-    /// 1 is Monday, 7 is Sunday.
+    /// The ISO weekday: 1 is Monday, 7 is Sunday.
     pub(crate) fn iso_weekday(&self) -> i64 {
         (self.days + 3).rem_euclid(7) + 1
     }
 
-    /// From 1.
+    /// The day of the year, from 1.
     pub(crate) fn day_of_year(&self) -> i64 {
         self.days - Civil::days_of(self.year, 1, 1) + 1
     }
 
-    /// The ISO year and week: a week belongs to the year that its Thursday lies in.
+    /// The ISO year and week: a week belongs to the year that contains its Thursday.
     pub(crate) fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days + 4 - self.iso_weekday();
         let of_thursday = Civil::from_millis(thursday.saturating_mul(DAY_MILLIS));
         (of_thursday.year, (of_thursday.day_of_year() - 1) / 7 + 1)
     }
 
-    /// Weeks that begin on Sunday; days before the year's first Sunday are week 0.
+    /// The week of the year, with weeks that begin on Sunday; days before the first Sunday are week
+    /// 0.
     pub(crate) fn sunday_week(&self) -> i64 {
         let since_sunday = self.iso_weekday() % 7;
         (self.day_of_year() + 6 - since_sunday) / 7
     }
 }
 
-/// Days since 1970-01-01 of a day of an ISO week; weeks and days beyond their range carry over.
+/// Days since 1970-01-01 of a day in an ISO week; weeks and days out of range carry over.
 pub(crate) fn days_of_iso(year: i64, week: i64, weekday: i64) -> i64 {
-    // January 4 lies in week 1.
+    // January 4 is always in week 1.
     let fourth = Civil::days_of(year, 1, 4);
     let weekday_of_fourth = (fourth + 3).rem_euclid(7) + 1;
     fourth - weekday_of_fourth + (week - 1) * 7 + weekday
 }
 
-/// The error of an operand that is no date.
+/// The error for an operand that is not a date.
 fn not_a_date(
     operator: &'static Operator,
     code: i32,
@@ -144,7 +145,7 @@ fn not_a_date(
     )
 }
 
-/// The value of a part of `args[0]` in the zone `args[1]`.
+/// A part of the date `args[0]` in the zone `args[1]`.
 fn part<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -155,7 +156,7 @@ fn part<'e>(
     let Some(raw) = value.non_null() else {
         return Ok(EvalValue::NULL);
     };
-    // What is no date is refused before the zone is computed, so nothing large is held meanwhile.
+    // Check the date before evaluating the zone, so that nothing large is held meanwhile.
     let millis = millis_of(raw).ok_or_else(|| not_a_date(operator, 16006, raw))?;
     Ok(match zone::operand(operator, &args[1], ctx)? {
         Some(zone) => pick(Civil::from_millis(zone.to_local(millis))).into(),
@@ -188,7 +189,7 @@ parts! {
     week |date| int(date.sunday_week());
     iso_day_of_week |date| int(date.iso_weekday());
     iso_week |date| int(date.iso_week().1);
-    // A long, unlike $year.
+    // A long, unlike the result of $year.
     iso_week_year |date| Value::Int64(date.iso_week().0);
     hour |date| int(date.millis / 3_600_000);
     minute |date| int(date.millis / 60_000 % 60);

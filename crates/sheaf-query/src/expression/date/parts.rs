@@ -8,7 +8,7 @@ use super::super::eval::{EvalContext, EvalValue};
 use super::super::operators::{Operator, is_absent};
 use super::{Civil, DAY_MILLIS, days_of_iso, millis_of, not_a_date, zone};
 
-/// `{date, timezone, iso8601}`.
+/// `$dateToParts: {date, timezone, iso8601}`.
 pub(in crate::expression) fn date_to_parts<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -84,8 +84,8 @@ pub(in crate::expression) const PARTS: [(&str, Option<i32>); 11] = [
     ("timezone", None),
 ];
 
-/// `{year, month, day, hour, ...}` or `{isoWeekYear, isoWeek, isoDayOfWeek, hour, ...}`.
-/// Parts beyond their range carry over: month 14 is February of the next year.
+/// `$dateFromParts: {year, month, day, hour, ...}` or `{isoWeekYear, isoWeek, isoDayOfWeek, hour,
+/// ...}`. Parts out of range carry over: month 14 is February of the next year.
 pub(in crate::expression) fn date_from_parts<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -107,7 +107,7 @@ pub(in crate::expression) fn date_from_parts<'e>(
         }
         (natural, _) => !natural,
     };
-    // A part that is null makes the date null; `None` inside is that.
+    // Inner `None`: the part is null, which makes the result null.
     let part = |at: usize, default: i64| -> Result<Option<i64>> {
         if !given(at) {
             return Ok(Some(default));

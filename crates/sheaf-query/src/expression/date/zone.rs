@@ -1,8 +1,8 @@
 //! Time zones: `"Europe/Berlin"`, `"+05:30"`, `"-0330"`, `"+02"`, `"Z"`.
 //!
-//! The rules come from the IANA database that is built into the program, so
-//! that answers do not depend on the machine. That database covers the years
-//! -9999 to 9999; dates beyond take the offset at its ends.
+//! The rules come from the IANA database that is compiled into the program, so that results do not
+//! depend on the machine. It covers the years -9999 to 9999; dates beyond use the offset at its
+//! ends.
 
 use std::cell::RefCell;
 
@@ -14,21 +14,21 @@ use super::super::eval::{EvalContext, EvalValue};
 use super::super::operators::{Operator, is_absent};
 use super::super::{Expression, location};
 
-/// What turns an instant into local time and back.
+/// Converts between instants and local time.
 #[derive(Debug, Clone)]
 pub(crate) enum Zone {
-    /// Always so many milliseconds ahead of UTC.
+    /// A fixed offset from UTC in milliseconds, positive if ahead.
     Fixed(i64),
-    /// By the rules of a place.
+    /// The rules of a place.
     Named(TimeZone),
 }
 
-/// The seconds for which jiff has rules.
+/// The range of seconds since 1970 that jiff supports.
 const SECONDS_MIN: i64 = -377_705_023_201;
 const SECONDS_MAX: i64 = 253_402_207_200;
 
 thread_local! {
-    /// The zone that was asked for last: most pipelines name one only.
+    /// The most recently used zone: most pipelines use only one.
     static LAST: RefCell<Option<(String, Zone)>> = const { RefCell::new(None) };
 }
 
@@ -36,7 +36,7 @@ impl Zone {
     /// UTC.
     pub(crate) const UTC: Zone = Zone::Fixed(0);
 
-    /// The zone of this name or offset; `None` when there is none.
+    /// The zone with this name or offset; `None` if it does not exist.
     pub(crate) fn find(name: &str) -> Option<Zone> {
         if let Some(zone) = offset(name) {
             return Some(Zone::Fixed(zone));
@@ -53,7 +53,7 @@ impl Zone {
         Some(zone)
     }
 
-    /// Whether local time is UTC.
+    /// Whether local time equals UTC at all times.
     pub(crate) fn is_utc(&self) -> bool {
         match self {
             Zone::Fixed(offset) => *offset == 0,
@@ -66,7 +66,7 @@ impl Zone {
         }
     }
 
-    /// Milliseconds that local time is ahead of UTC at an instant.
+    /// Offset of local time from UTC at an instant, in milliseconds, positive if ahead.
     pub(crate) fn offset_at(&self, millis: i64) -> i64 {
         match self {
             Zone::Fixed(offset) => *offset,
@@ -85,14 +85,15 @@ impl Zone {
         millis.saturating_add(self.offset_at(millis))
     }
 
-    /// The instant at which the local clock shows this. A time that clocks
-    /// pass twice is the first of the two; a time that they leap over is taken
-    /// with the offset before the leap, so it comes out as much later.
+    /// The instant at which the local clock shows `local`; `None` if it is out of range. For a time
+    /// that the clock repeats, the first of the two instants. A time that the clock skips is
+    /// converted with the offset before the change, so the local clock shows a time later by the
+    /// length of the gap.
     pub(crate) fn to_utc(&self, local: i64) -> Option<i64> {
         let offset = match self {
             Zone::Fixed(offset) => *offset,
             Zone::Named(zone) => {
-                // A day from the ends, so that no offset leads out of the range.
+                // Stay two days inside the range, so that no offset leads out of it.
                 let seconds = local
                     .div_euclid(1000)
                     .clamp(SECONDS_MIN + 200_000, SECONDS_MAX - 200_000);
@@ -115,7 +116,7 @@ fn in_millis(offset: Offset) -> i64 {
     i64::from(offset.seconds()) * 1000
 }
 
-/// Milliseconds of `+hh`, `+hhmm`, `+hh:mm`, `Z`, `UTC` and `GMT`.
+/// Parses `+hh`, `+hhmm`, `+hh:mm`, `Z`, `UTC` or `GMT` to milliseconds.
 pub(crate) fn offset(text: &str) -> Option<i64> {
     if matches!(text, "Z" | "UTC" | "GMT") {
         return Some(0);
@@ -143,8 +144,8 @@ pub(crate) fn offset(text: &str) -> Option<i64> {
     Some(sign * (hours * 60 + minutes) * 60_000)
 }
 
-/// The zone that an operand names: UTC when it was not given, `None` for null and missing.
-/// Errors: 40517 for a value that is no string, 40485 for a zone that there is not.
+/// The zone named by an operand: UTC if it is absent, `None` for null and missing. Errors: 40517
+/// for a value that is not a string, 40485 for an unknown zone.
 pub(crate) fn operand<'e>(
     operator: &'static Operator,
     arg: &'e Expression,
@@ -215,15 +216,15 @@ mod tests {
         // 2024-01-15 and 2024-07-15, noon.
         assert_eq!(hours(&new_york, 1_705_320_000_000), -5);
         assert_eq!(hours(&new_york, 1_721_044_800_000), -4);
-        // 2024-03-10T02:30 was leapt over: 03:30 EDT, 07:30 UTC.
+        // 2024-03-10T02:30 was skipped: 03:30 EDT, 07:30 UTC.
         let local = 1_710_037_800_000;
         assert_eq!(new_york.to_utc(local), Some(local + 5 * 3_600_000));
-        // 2024-11-03T01:30 came twice: the first, EDT.
+        // 2024-11-03T01:30 occurred twice: the first is EDT.
         let local = 1_730_597_400_000;
         assert_eq!(new_york.to_utc(local), Some(local + 4 * 3_600_000));
         assert_eq!(hours(&new_york, i64::MAX), -5);
         new_york.offset_at(i64::MIN);
-        // The ends of the range: an answer or none, and no panic.
+        // At the ends of the range: a result or `None`, and no panic.
         assert!(new_york.to_utc(i64::MIN).is_some());
         assert_eq!(new_york.to_utc(i64::MAX), None);
         assert!(Zone::find("Mars/Olympus").is_none());

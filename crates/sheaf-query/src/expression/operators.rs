@@ -1,9 +1,8 @@
-//! The table of operators: everything `{$name: ...}` can be in an expression.
+//! The table of operators: every `{$name: ...}` that an expression can contain.
 //!
-//! An entry is either a *call* (operands in order, a number of them, a
-//! function) or a *form* with a syntax of its own (`$let`, `$switch`, ...). A
-//! new operator is a line here and a function in its family's file; what is
-//! not in the table is refused by name.
+//! An entry is a *call* (positional operands, their number, a function), a *named* call (operands
+//! by name), or a *form* with its own syntax (`$let`, `$switch`, ...). A new operator is a line
+//! here and a function in the file of its family. Names that are not in the table are rejected.
 
 use sheaf_bson::RawValue;
 use sheaf_bson::error_code::{Error, Result};
@@ -16,19 +15,19 @@ use super::{
     type_ops, vector,
 };
 
-/// What evaluates a call: the operator itself (for messages), its operands, the document.
+/// Evaluates a call, given the operator itself (for messages), its operands and the context.
 pub type EvalFn =
     for<'e> fn(&'static Operator, &'e [Expression], EvalContext<'e>) -> Result<EvalValue<'e>>;
 
-/// What parses a form: the operand as written.
+/// Parses a form, given its operand as written.
 pub type ParseFn = fn(&mut Parser<'_>, RawValue<'_>) -> Result<Expression>;
 
-/// How many operands a call takes.
+/// The number of operands that a call takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arity {
     /// Exactly this many.
     Exactly(usize),
-    /// From the first to the second, both included.
+    /// From the first to the second, inclusive.
     Between(usize, usize),
     /// This many or more.
     AtLeast(usize),
@@ -39,11 +38,11 @@ pub enum Arity {
 /// An operator that evaluates its operands.
 #[derive(Clone, Copy)]
 pub struct Operator {
-    /// `$name`.
+    /// The name, including `$`.
     pub name: &'static str,
-    /// How many operands.
+    /// The number of operands.
     pub arity: Arity,
-    /// Its function.
+    /// Evaluates a call.
     pub eval: EvalFn,
 }
 
@@ -54,7 +53,7 @@ impl std::fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// Errors: a number of operands the operator does not take.
+    /// Checks the number of operands. Errors: 16020, 17045 or 28667 if it does not fit the arity.
     pub(super) fn check_arity(&self, given: usize) -> Result<()> {
         let name = self.name;
         match self.arity {
@@ -79,44 +78,45 @@ impl Operator {
         }
     }
 
-    /// An error of this operator: the message begins with its name.
+    /// An error of this operator; the message begins with the operator's name.
     pub(super) fn error(&self, code: i32, message: impl std::fmt::Display) -> Error {
         location(code, format!("{} {message}", self.name))
     }
 }
 
-/// One line of the table.
+/// An entry of the table.
 pub enum Entry {
     /// Evaluates operands.
     Call(Operator),
     /// Evaluates operands that have names: `{$op: {name: operand, ...}}`.
     Named(Named),
-    /// Has a syntax of its own.
+    /// Has its own syntax.
     Form(&'static str, ParseFn),
 }
 
-/// An operator whose operands are named. Its function gets them in the order
-/// of `fields`; one that was not given is absent ([`is_absent`]).
+/// An operator with named operands. Its function receives them in the order of `fields`; an operand
+/// that was not given is absent ([`is_absent`]).
 pub struct Named {
     /// The operator.
     pub operator: Operator,
-    /// The names; with a code, the operand is required, and that is the error without it.
+    /// The names of the operands. A code marks the operand as required, and is the error if it is
+    /// absent.
     pub fields: &'static [(&'static str, Option<i32>)],
-    /// The code of an operand that is no document.
+    /// Error code for an operand that is not a document.
     pub not_object: i32,
-    /// The code of a name that is not in `fields`.
+    /// Error code for a name that is not in `fields`.
     pub unknown: i32,
-    /// `{$op: e}` and `{$op: [e]}` mean the first field alone.
+    /// Whether `{$op: e}` and `{$op: [e]}` are accepted as shorthand for the first field alone.
     pub shorthand: bool,
 }
 
-/// Whether an operand of a [`Named`] operator was not given.
+/// Whether an operand of a [`Named`] operator is absent.
 pub(super) fn is_absent(arg: &Expression) -> bool {
     matches!(arg, Expression::Constant(None))
 }
 
 impl Entry {
-    /// `$name`.
+    /// The name, including `$`.
     pub fn name(&self) -> &'static str {
         match self {
             Entry::Call(operator) => operator.name,
@@ -130,7 +130,8 @@ const fn call(name: &'static str, arity: Arity, eval: EvalFn) -> Entry {
     Entry::Call(Operator { name, arity, eval })
 }
 
-/// `{$op: {name: ..., ...}}`, with the codes of a bad operand and an unknown name.
+/// `{$op: {name: ..., ...}}`, with the error codes for an operand that is not a document and for an
+/// unknown name.
 const fn named(
     name: &'static str,
     not_object: i32,
@@ -544,7 +545,7 @@ pub static TABLE: &[Entry] = &[
     Entry::Form("$zip", select::parse_zip),
 ];
 
-/// The operator of this name; `None` when there is none.
+/// The entry with this name; `None` if there is none.
 pub fn find(name: &str) -> Option<&'static Entry> {
     TABLE
         .binary_search_by(|entry| entry.name().cmp(name))

@@ -1,11 +1,11 @@
-//! A value that sets and maps can hold: ordered and equal as BSON has it.
+//! A value with BSON's total order, usable as a key of sets and maps.
 
 use std::cmp::Ordering;
 
 use sheaf_bson::{Collator, RawValue, compare_values_with};
 
-/// Ordered by BSON's order of values; 1 and 1.0 are equal. Text compares by the
-/// collator, of which all values of one set have the same.
+/// Compares by BSON's order of values, in which 1 and 1.0 are equal. Text compares by the collator,
+/// which must be the same for all values of a set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OrderedValue<'a>(pub(crate) RawValue<'a>, pub(crate) Option<&'a Collator>);
 

@@ -1,4 +1,4 @@
-//! From BSON to an [`Expression`].
+//! Parses BSON into an [`Expression`].
 //!
 //! ```text
 //! "$a.b"            a path              "$$v.b"   a variable's path
@@ -17,11 +17,11 @@ use super::operators::{self, Entry, Named};
 use super::variables::{Binding, VariableScope, check_user_name};
 use super::{Expression, folding, location};
 
-/// Deepest nesting of operators, documents and arrays together.
+/// Maximum nesting of operators, documents and arrays together.
 const DEPTH_MAX: usize = 100;
 
-/// Parses what stands where an expression may stand.
-/// Errors: an operator, variable or path that is unknown or malformed, by name.
+/// Parses an expression. Errors: an unknown or malformed operator, variable or path, which the
+/// message names.
 pub fn parse(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
     parse_within(value, scope, Vec::new())
 }
@@ -52,7 +52,7 @@ fn parse_within(
     })
 }
 
-/// Whether an expression has an operator in it.
+/// Whether an expression contains an operator, which may compare text.
 fn may_compare(expression: &Expression) -> bool {
     match expression {
         Expression::Constant(_) | Expression::FieldPath(_) => false,
@@ -68,10 +68,10 @@ pub fn parse_operand(doc: RawDoc<'_>, scope: &VariableScope) -> Result<Expressio
     parse(RawValue::Document(doc), scope)
 }
 
-/// The state of one parse: constants in reach, variables bound so far.
+/// The state of a parse: the visible constants and the variables bound so far.
 pub struct Parser<'s> {
     scope: &'s VariableScope,
-    /// Names by slot; an inner name hides an outer one.
+    /// Variable names by slot; an inner name hides an outer one.
     locals: Vec<Box<str>>,
     depth: usize,
 }
@@ -116,12 +116,12 @@ impl Parser<'_> {
         parsed
     }
 
-    /// The constants in reach.
+    /// The visible constants.
     pub(super) fn scope(&self) -> &VariableScope {
         self.scope
     }
 
-    /// Errors: a name the user may not bind.
+    /// Checks a name to bind. Errors: FailedToParse if the user may not bind it.
     pub(super) fn check_name(&self, name: &str) -> Result<()> {
         check_user_name(name)
     }
@@ -189,12 +189,12 @@ impl Parser<'_> {
                     ));
                 }
             },
-            // Nobody is logged in, so nobody has a role.
+            // Without access control, no user is authenticated and has roles.
             "USER_ROLES" => Arc::new(Value::Array(ArrayBuilder::new().finish())),
             _ => match self.scope.binding(name) {
                 Some(Binding::Constant(Some(value))) => value.clone(),
                 Some(Binding::Constant(None)) => return Ok(Expression::Constant(None)),
-                // No frame has such a slot: missing, and never folded.
+                // No frame has this slot: the value is missing, and is never folded.
                 Some(Binding::Unknown) => {
                     return Ok(self.path_of(Base::Slot(usize::MAX), components));
                 }
@@ -289,7 +289,7 @@ impl Parser<'_> {
 }
 
 impl Parser<'_> {
-    /// The operands of an operator that names them.
+    /// Parses the operands of an operator with named operands.
     fn named(&mut self, named: &'static Named, operand: RawValue<'_>) -> Result<Expression> {
         let operator = &named.operator;
         let is_options = |doc: RawDoc<'_>| doc.first().is_none_or(|e| !e.key().starts_with('$'));
@@ -345,7 +345,8 @@ impl Parser<'_> {
         Ok(Expression::Call { operator, args })
     }
 
-    /// An operand that was given: even one that is known to be missing is not absent.
+    /// Parses an operand that was given. Wraps a constant *missing*, so that it is not taken for an
+    /// absent operand.
     fn given(&mut self, value: RawValue<'_>) -> Result<Expression> {
         Ok(match self.operand(value)? {
             missing @ Expression::Constant(None) => Expression::Let {
@@ -364,7 +365,8 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Errors: an operand that is not a document (`not_object`), an argument not in `known` (`unknown`).
+    /// Takes the operand of a form. Errors: it is not a document (`not_object`), or has an argument
+    /// that is not in `known` (`unknown`).
     pub(super) fn new(
         name: &'static str,
         operand: RawValue<'a>,
@@ -396,7 +398,7 @@ impl<'a> Arguments<'a> {
         self.doc.get(key)
     }
 
-    /// Errors: the argument is not there (`missing`).
+    /// A required argument. Errors: it is absent (`missing`).
     pub(super) fn required(&self, key: &str, missing: i32) -> Result<RawValue<'a>> {
         self.get(key).ok_or_else(|| {
             location(

@@ -6,10 +6,9 @@
 //!                                                  d ── e include
 //! ```
 //!
-//! What is kept stays where it was and is copied as bytes; what is computed
-//! is appended in the specification's order, save that `$addFields` replaces
-//! in place what is there. Paths go through arrays: every element is projected.
-//! All expressions see the document as it came in.
+//! Kept fields stay in their position and are copied as bytes. Computed fields are appended in the
+//! order of the specification, except that `$addFields` replaces existing fields in place. Paths
+//! traverse arrays: every element is projected. All expressions see the input document.
 
 use std::collections::BTreeSet;
 
@@ -22,17 +21,17 @@ use super::variables::VariableScope;
 use super::{Expression, budget, field_path, location, operators, parse};
 use crate::matcher::Dependencies;
 
-/// Deepest nesting that is projected within.
+/// Maximum nesting of a projection.
 const DEPTH_MAX: usize = 100;
 
-/// What happens to fields that are not named.
+/// How fields that are not named are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// They go; named ones stay or are computed.
+    /// They are removed; named fields are kept or computed.
     Inclusion,
-    /// They stay; named ones go.
+    /// They are kept; named fields are removed.
     Exclusion,
-    /// They stay; named ones are computed.
+    /// They are kept; named fields are computed.
     AddFields,
 }
 
@@ -46,7 +45,7 @@ pub struct ProjectionExec {
 #[derive(Debug, Clone, Default)]
 struct Node {
     fields: Vec<(Box<str>, Action)>,
-    /// An expression is somewhere below.
+    /// Whether this subtree contains an expression.
     computes: bool,
 }
 
@@ -63,7 +62,8 @@ impl Node {
         self.fields.iter().position(|(n, _)| n.as_bytes() == name)
     }
 
-    /// Errors: the path is named already, or leads to or through one that is.
+    /// Inserts a path. Errors: 31250 if it equals, or is an ancestor or descendant of, an existing
+    /// path.
     fn insert(&mut self, path: &[&str], action: Action, whole: &str) -> Result<()> {
         let collision = || {
             Err(location(
@@ -97,7 +97,7 @@ impl Node {
     }
 }
 
-/// What a specification says of one path.
+/// What a specification says about a path.
 enum Said<'a> {
     Include,
     Exclude,
@@ -105,8 +105,8 @@ enum Said<'a> {
 }
 
 impl ProjectionExec {
-    /// Parses the specification of `$project`.
-    /// Errors: inclusion and exclusion mixed (31253, 31254), paths that collide, expressions that do not parse.
+    /// Parses the specification of `$project`. Errors: inclusion and exclusion are mixed (31253,
+    /// 31254), paths collide, an expression is invalid.
     pub fn parse_project(spec: RawDoc<'_>, scope: &VariableScope) -> Result<ProjectionExec> {
         let mut said = Vec::new();
         flatten(spec, "", true, 0, &mut said)?;
@@ -130,7 +130,7 @@ impl ProjectionExec {
             let action = match (said, mode) {
                 (Said::Include, Mode::Inclusion) => Action::Include,
                 (Said::Exclude, Mode::Exclusion) => Action::Exclude,
-                // _id is kept and dropped apart from the rest.
+                // `_id` may be included or excluded in either mode.
                 (Said::Exclude, _) if path == "_id" => Action::Exclude,
                 (Said::Include, _) if path == "_id" => Action::Include,
                 (Said::Include, _) => {
@@ -164,8 +164,8 @@ impl ProjectionExec {
         Ok(out)
     }
 
-    /// Parses the specification of `$addFields` (and `$set`).
-    /// Errors: paths that collide, expressions that do not parse.
+    /// Parses the specification of `$addFields` (and `$set`). Errors: paths collide, an expression
+    /// is invalid.
     pub fn parse_add_fields(spec: RawDoc<'_>, scope: &VariableScope) -> Result<ProjectionExec> {
         let mut said = Vec::new();
         flatten(spec, "", false, 0, &mut said)?;
@@ -181,8 +181,8 @@ impl ProjectionExec {
         Ok(out)
     }
 
-    /// The projection that leaves these paths out (`$unset`).
-    /// Errors: paths that are malformed or collide.
+    /// The projection that removes these paths (`$unset`). Errors: a path is malformed, or paths
+    /// collide.
     pub fn excluding<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<ProjectionExec> {
         let mut out = ProjectionExec {
             mode: Mode::Exclusion,
@@ -200,17 +200,18 @@ impl ProjectionExec {
         self.root.insert(&components, action, path)
     }
 
-    /// What happens to fields that are not named.
+    /// How fields that are not named are handled.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether it computes nothing: it keeps or drops fields only.
+    /// Whether the projection only keeps or removes fields and computes none.
     pub fn is_plain(&self) -> bool {
         !self.root.computes
     }
 
-    /// Whether it computes nothing but `$meta` of top-level fields, at least one: that is for the find layer.
+    /// Whether the projection computes only `$meta` in top-level fields, and at least one: the find
+    /// layer must evaluate it.
     pub fn asks_for_metadata(&self) -> bool {
         let mut any = false;
         let plain = self.root.fields.iter().all(|(_, action)| match action {
@@ -225,13 +226,12 @@ impl ProjectionExec {
         plain && any
     }
 
-    /// Whether `_id` is kept when it is not named.
+    /// Whether `_id` is kept without being named.
     fn keeps_id(&self) -> bool {
         self.mode == Mode::Inclusion && self.root.find(b"_id").is_none()
     }
 
-    /// The projected document.
-    /// Errors: those of the expressions, and nesting beyond the limit.
+    /// Projects a document. Errors: those of the expressions; nesting beyond the limit.
     pub fn apply(&self, doc: RawDoc<'_>) -> Result<DocBuf> {
         let mut out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes()));
         let run = Run {
@@ -242,7 +242,8 @@ impl ProjectionExec {
         Ok(out.finish())
     }
 
-    /// Adds the paths an application reads; `false` when it passes on fields it does not name.
+    /// Adds the paths that the projection reads. Returns false if it also passes on fields that it
+    /// does not name.
     pub fn add_dependencies(&self, found: &mut Dependencies) -> bool {
         if self.keeps_id() {
             found.insert("_id");
@@ -251,7 +252,7 @@ impl ProjectionExec {
         self.mode == Mode::Inclusion
     }
 
-    /// Whether the value at `path` comes out as it went in.
+    /// Whether the value at `path` is unchanged in the result.
     pub fn preserves(&self, path: &str) -> bool {
         if self.keeps_id() && sheaf_bson::path::is_path_prefix("_id", path) {
             return true;
@@ -277,7 +278,7 @@ fn join(prefix: &str, name: &str) -> String {
     }
 }
 
-/// Brings nested documents and dotted names to one form: paths.
+/// Normalizes nested documents and dotted names to dotted paths.
 fn flatten<'a>(
     spec: RawDoc<'a>,
     prefix: &str,
@@ -340,7 +341,8 @@ fn flatten<'a>(
     Ok(())
 }
 
-/// A projection says of an unknown operator what other places say with `InvalidPipelineOperator`.
+/// Checks the name of an operator. Errors: 31325 if it is unknown; outside of projections this is
+/// InvalidPipelineOperator.
 pub(crate) fn operator_is_known(name: &str) -> Result<()> {
     match operators::find(name) {
         Some(_) => Ok(()),
@@ -355,7 +357,7 @@ fn add_node_dependencies(node: &Node, prefix: &str, found: &mut Dependencies) {
             Action::Include => found.insert(&path),
             Action::Exclude => {}
             Action::Compute(expression) => {
-                // Arrays on the way decide how often the value is written.
+                // Arrays on the path determine how many times the value is written.
                 if !prefix.is_empty() {
                     found.insert(prefix);
                 }
@@ -366,9 +368,9 @@ fn add_node_dependencies(node: &Node, prefix: &str, found: &mut Dependencies) {
     }
 }
 
-/// The names of fields that a projection computes or drops: where a value may not be what it was.
+/// Changed paths: where the value in the result may differ from the input.
 impl ProjectionExec {
-    /// Dotted paths that are computed or excluded.
+    /// The dotted paths that the projection computes or excludes.
     pub fn changed_paths(&self) -> BTreeSet<String> {
         fn add(node: &Node, prefix: &str, found: &mut BTreeSet<String>) {
             for (name, action) in &node.fields {
@@ -388,7 +390,7 @@ impl ProjectionExec {
     }
 }
 
-/// One application.
+/// The projection of one document.
 struct Run<'e> {
     mode: Mode,
     ctx: EvalContext<'e>,
@@ -422,7 +424,7 @@ impl<'e> Run<'e> {
                     out.append_raw_element(element);
                 }
                 Action::Exclude => {}
-                // A computed field of an inclusion is a new one and comes behind the kept ones.
+                // In an inclusion, a computed field is a new field after the kept ones.
                 Action::Compute(_) if self.mode == Mode::Inclusion => {}
                 Action::Compute(expression) => {
                     if !std::mem::replace(&mut done[at], true) {
@@ -480,7 +482,7 @@ impl<'e> Run<'e> {
                 self.array(node, array, depth + 1, out)?;
                 out.end();
             }
-            // A computed field needs a document to stand in, whatever was there.
+            // A computed field needs a document around it, so it replaces any other value.
             _ if node.computes => {
                 out.begin_document(element.key());
                 self.document(node, RawDoc::EMPTY, false, depth + 1, out)?;
@@ -534,8 +536,7 @@ impl<'e> Run<'e> {
     }
 }
 
-/// The value of `newRoot`, which must be a document.
-/// Errors: it is something else (40228).
+/// Evaluates `newRoot`, which must be a document. Errors: 40228 if it is not.
 pub fn evaluate_root(expression: &Expression, doc: RawDoc<'_>) -> Result<DocBuf> {
     let value = expression.evaluate_on(doc)?;
     match value.as_raw() {

@@ -1,7 +1,8 @@
-//! What is another each time: `$rand`, a double from 0 to 1, and `$createObjectId`.
+//! Operators with a different value at each evaluation: `$rand`, a double from 0 to 1, and
+//! `$createObjectId`.
 //!
-//! The generator of numbers is seeded for each thread from the standard library's random
-//! state. It is good enough for sampling and for nothing that must be secret.
+//! The random number generator is per thread, seeded from the standard library's random state. It
+//! is good enough for sampling, but not for secrets.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,21 +29,21 @@ fn next() -> u64 {
     z ^ (z >> 31)
 }
 
-/// `$rand`; its value must not be computed while parsing.
+/// `$rand`. It must not be evaluated at parse time.
 pub(super) static RAND: Operator = Operator {
     name: "$rand",
     arity: Arity::Exactly(0),
     eval: rand,
 };
 
-/// `$createObjectId`; its value must not be computed while parsing.
+/// `$createObjectId`. It must not be evaluated at parse time.
 static CREATE_OBJECT_ID: Operator = Operator {
     name: "$createObjectId",
     arity: Arity::Exactly(0),
     eval: create_object_id,
 };
 
-/// Whether an operator of this name gives another value each time.
+/// Whether the operator with this name has a different value at each evaluation.
 pub(super) fn is_random(name: &str) -> bool {
     name == RAND.name || name == CREATE_OBJECT_ID.name
 }
@@ -99,8 +100,8 @@ fn rand<'e>(
     Ok(Value::Double(random_number()).into())
 }
 
-/// From 0 to 1, without 1.
+/// A random number in [0, 1).
 pub fn random_number() -> f64 {
-    // 53 bits: as many as a double has.
+    // Use 53 bits, the precision of a double.
     (next() >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,7 +1,7 @@
 //! `$regexMatch`, `$regexFind`, `$regexFindAll`: `{input, regex, options}`.
 //!
-//! The pattern may differ from document to document; the programs of those
-//! used last are kept for the thread.
+//! The pattern may differ from document to document, so each thread caches the most recently used
+//! compiled patterns.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,15 +15,16 @@ use super::eval::{EvalContext, EvalValue};
 use super::operators::{Operator, is_absent};
 use super::{Expression, budget};
 
-/// Programs kept.
+/// Maximum number of compiled patterns cached per thread.
 const KEPT_MAX: usize = 16;
 
 thread_local! {
-    /// The last used first.
+    /// Most recently used first.
     static KEPT: RefCell<Vec<Arc<CompiledRegex>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Errors: 51111 for what is no pattern, 51108 for an unknown option, 51109 for a zero byte.
+/// Compiles a pattern, or takes it from the cache. Errors: 51111 for an invalid pattern, 51108 for
+/// an unknown option, 51109 for a zero byte.
 pub(super) fn compiled(
     operator: &'static Operator,
     pattern: &str,
@@ -55,9 +56,9 @@ pub(super) fn compiled(
     Ok(regex)
 }
 
-/// Calls `visit` with where each match begins and ends, in order, at most so many times. Matches do
-/// not overlap; behind an empty one the search goes on one character later, up to the text's end.
-/// Errors: `visit`'s; a match that goes over its limits.
+/// Calls `visit` with the start and end of each match, in order, at most `most` times. Matches do
+/// not overlap. After an empty match the search continues one character later, up to the end of the
+/// text. Errors: those of `visit`; a match that exceeds its limits.
 pub(super) fn each_match(
     regex: &CompiledRegex,
     text: &str,
@@ -84,7 +85,8 @@ pub(super) fn each_match(
     Ok(())
 }
 
-/// Calls `then` with the text and the program; gives `otherwise` when the text or the pattern is null.
+/// Calls `then` with the text and the compiled pattern. Returns `otherwise` if the text or the
+/// pattern is null.
 fn with_operands<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -146,7 +148,7 @@ fn with_operands<'e>(
     let Some(pattern) = pattern else {
         return Ok(otherwise.into());
     };
-    // What is no pattern is an error even where there is nothing to match it with.
+    // An invalid pattern is an error even if the text is null.
     let regex = compiled(operator, pattern, options)?;
     match text {
         None => Ok(otherwise.into()),
@@ -164,7 +166,8 @@ pub(super) fn regex_match<'e>(
     })
 }
 
-/// `{match, idx, captures}`; `idx` counts characters from `passed` at byte `from`.
+/// A match as `{match, idx, captures}`, and its `idx`, which counts characters: `passed` of them
+/// precede byte `from`.
 fn found(
     text: &str,
     groups: &[Option<(usize, usize)>],
@@ -200,8 +203,8 @@ pub(super) fn regex_find<'e>(
     })
 }
 
-/// All matches that do not overlap; behind an empty one the search goes on one
-/// character later, and it ends with the text: only a text without characters is matched at its end.
+/// All matches that do not overlap. After an empty match the search continues one character later,
+/// and it stops at the end of the text: only an empty text is matched at its end.
 pub(super) fn regex_find_all<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -210,7 +213,7 @@ pub(super) fn regex_find_all<'e>(
     let none = Value::Array(ArrayBuilder::new().finish());
     with_operands(operator, args, ctx, none, |text, regex| {
         let mut out = ArrayBuilder::new();
-        // Characters are counted onward from the match before: over a long text not from its start each time.
+        // Count characters on from the previous match, not from the start of a long text each time.
         let (mut counted, mut passed) = (0, 0);
         let mut start = 0;
         while let Some(groups) = regex.captures_at(text, start)? {

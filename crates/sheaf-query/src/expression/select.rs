@@ -1,5 +1,5 @@
-//! Operators that choose or order elements of an array: `$firstN`, `$lastN`,
-//! `$minN`, `$maxN`, `$sortArray`, `$zip`.
+//! Operators that select or order elements of an array: `$firstN`, `$lastN`, `$minN`, `$maxN`,
+//! `$sortArray`, `$zip`.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use super::operators::{Operator, is_absent};
 use super::ordered_value::OrderedValue;
 use super::{Expression, budget};
 
-/// `{n, input}`: what `pick` makes of the array and n.
+/// Evaluates `{n, input}` and returns what `pick` selects from the array.
 fn of_n<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -85,7 +85,7 @@ pub(super) fn last_n<'e>(
     })
 }
 
-/// The n least or greatest that are not null, the best first.
+/// The n smallest or largest values that are not null, the most extreme first.
 fn best_n<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -124,11 +124,11 @@ pub(super) fn max_n<'e>(
     best_n(operator, args, ctx, true)
 }
 
-/// By what `$sortArray` sorts.
+/// The order of `$sortArray`.
 enum ArrayOrder {
-    /// `1` and `-1`: by the elements themselves.
+    /// `1` and `-1`: by the elements themselves. True is ascending.
     Whole(bool),
-    /// By fields of the elements; what is no document has none.
+    /// By fields of the elements. Elements that are not documents sort as if they had no fields.
     Fields(SortPattern),
 }
 
@@ -150,7 +150,7 @@ fn array_order(operator: &'static Operator, spec: RawValue<'_>) -> Result<ArrayO
     }
 }
 
-/// `{input, sortBy}`; equal elements keep their order. `sortBy` is taken as it is written.
+/// `{input, sortBy}`. The sort is stable. `sortBy` is literal, not an expression.
 pub(super) fn parse_sort_array(
     parser: &mut super::parser::Parser<'_>,
     operand: RawValue<'_>,
@@ -223,12 +223,12 @@ fn sort_array<'e>(
     Ok(Value::Array(out.finish()).into())
 }
 
-/// An element, and by what it is sorted.
+/// An element with its sort keys.
 struct Row<'a> {
-    /// Of the fields; empty where elements are sorted by themselves.
+    /// The keys by field; empty if elements are sorted by themselves.
     keys: Vec<RawValue<'a>>,
     value: RawValue<'a>,
-    /// Equal ones keep their order.
+    /// The position in the input, which makes the sort stable.
     at: usize,
     order: &'a ArrayOrder,
     collator: Option<&'a Collator>,

@@ -1,4 +1,5 @@
-//! Arrays as sets: values that compare equal are one, order does not matter.
+//! Set operators: an array as a set, in which values that compare equal are one element and the
+//! order is irrelevant.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use super::operators::Operator;
 use super::ordered_value::OrderedValue;
 use super::{Expression, budget};
 
-/// The only operand, an array.
+/// Calls `then` with an operand that must be an array. Errors: `code` if it is not.
 fn only_array<'e, T>(
     operator: &'static Operator,
     value: &EvalValue<'e>,
@@ -106,7 +107,7 @@ pub(super) fn set_union<'e>(
     from_set(set)
 }
 
-/// The distinct values that all operands have, in BSON order.
+/// The distinct values that are in all operands, in BSON order.
 pub(super) fn set_intersection<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -145,7 +146,7 @@ pub(super) fn set_intersection<'e>(
     from_set(common.unwrap_or_default())
 }
 
-/// The distinct values of the first operand that the second does not have, in the first's order.
+/// The distinct values of the first operand that are not in the second, in the order of the first.
 pub(super) fn set_difference<'e>(
     operator: &'static Operator,
     args: &'e [Expression],

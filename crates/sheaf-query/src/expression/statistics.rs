@@ -1,4 +1,5 @@
-//! `$stdDevPop`, `$stdDevSamp`, `$percentile`, `$median` over operands or the elements of one array.
+//! `$stdDevPop`, `$stdDevSamp`, `$percentile`, `$median`, over operands or the elements of one
+//! array.
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
@@ -88,7 +89,7 @@ pub(super) fn parse_median(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Re
     })
 }
 
-/// The numbers of the operand: itself, or those among its elements.
+/// The number in the operand, or the numbers among its elements.
 fn numbers<'e>(arg: &'e Expression, ctx: EvalContext<'e>) -> Result<Quantiles> {
     let mut numbers = Quantiles::default();
     let mut add = |raw: RawValue<'_>| {

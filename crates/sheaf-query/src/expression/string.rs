@@ -1,4 +1,4 @@
-//! Operators on strings. Case is changed for ASCII letters only, as MongoDB does.
+//! Operators on strings. As in MongoDB, case conversion affects only ASCII letters.
 
 use sheaf_bson::error_code::{Error, Result};
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
@@ -33,7 +33,8 @@ pub(super) fn concat<'e>(
     Ok(Value::String(out).into())
 }
 
-/// The operand as text: strings, numbers, dates; "" for null and missing.
+/// The operand as text: strings, numbers, dates; "" for null and missing. Errors: 16007 for other
+/// types.
 fn text_of(operator: &'static Operator, value: &EvalValue<'_>) -> Result<String> {
     let Some(raw) = value.non_null() else {
         return Ok(String::new());
@@ -78,7 +79,7 @@ pub(super) fn to_upper<'e>(
     Ok(Value::String(text).into())
 }
 
-/// -1, 0 or 1, ASCII case ignored.
+/// -1, 0 or 1; ignores the case of ASCII letters.
 pub(super) fn strcasecmp<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -123,7 +124,7 @@ pub(super) fn str_len_cp<'e>(
     length(operator, args, ctx, 34471, |text| text.chars().count())
 }
 
-/// A start or a length of `$substrBytes`: any number, cut toward zero.
+/// A start or length of `$substrBytes`: any number, truncated toward zero.
 fn byte_count(
     operator: &'static Operator,
     value: &EvalValue<'_>,
@@ -142,7 +143,7 @@ fn byte_count(
     }
 }
 
-/// `[string, start, bytes]`; a negative length means to the end.
+/// `[string, start, bytes]`; a negative length means up to the end.
 pub(super) fn substr_bytes<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -217,7 +218,7 @@ pub(super) fn substr_cp<'e>(
     Ok(Value::String(part).into())
 }
 
-/// The pieces of a string between delimiters.
+/// Splits a string at a delimiter.
 pub(super) fn split<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -241,7 +242,7 @@ pub(super) fn split<'e>(
         let regex = compiled(operator, pattern, options)?;
         let mut from = 0;
         each_match(&regex, text, usize::MAX, |start, end| {
-            // What is empty delimits nothing.
+            // An empty match delimits nothing.
             if start < end {
                 out.push(&text[from..start]);
                 from = end;
@@ -270,7 +271,7 @@ pub(super) fn split<'e>(
     Ok(Value::Array(out.finish()).into())
 }
 
-/// What trims take away when they are not told: white space as MongoDB's manual lists it.
+/// The characters that trims remove by default: white space as listed in MongoDB's manual.
 fn is_space(c: char) -> bool {
     matches!(
         c,
@@ -279,7 +280,7 @@ fn is_space(c: char) -> bool {
     )
 }
 
-/// `{input, chars}`: characters of a set gone from the left, the right, or both ends.
+/// `{input, chars}`: removes the characters of a set from the left, the right, or both ends.
 fn trimmed<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -348,7 +349,7 @@ pub(super) fn rtrim<'e>(
     trimmed(operator, args, ctx, (false, true))
 }
 
-/// `{input, find, replacement}`: with at most so many occurrences replaced.
+/// `{input, find, replacement}`: replaces at most `most` occurrences.
 fn replaced<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -424,8 +425,8 @@ pub(super) fn replace_all<'e>(
     replaced(operator, args, ctx, usize::MAX)
 }
 
-/// `[string, substring, start, end]`: where the first occurrence within
-/// `start..end` begins, or -1. Places count bytes or characters.
+/// `[string, substring, start, end]`: the position of the first occurrence within `start..end`, or
+/// -1. Positions count bytes or characters.
 fn index_of<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -493,7 +494,7 @@ fn index_of<'e>(
     if from > to {
         return nowhere;
     }
-    // Where the characters of these numbers begin.
+    // The byte offset of the nth character.
     let byte_of = |n: usize| match by_bytes {
         true => n,
         false => text.char_indices().nth(n).map_or(text.len(), |(at, _)| at),

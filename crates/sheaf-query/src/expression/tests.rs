@@ -1,18 +1,18 @@
 //! Runs the scripts in `testdata/expression`, and properties over random documents.
 //!
 //! ```text
-//!   expr {$add: ["$a", 1]}      an expression; below it documents and its value
+//!   expr {$add: ["$a", 1]}      an expression, followed by documents and its values
 //!     {a: 1} => 2
 //!     {} => null
 //!     {a: "x"} => 14 $add only supports ...
 //!   refuse {$foo: 1}            the error of parsing
-//!   project {a: 1, b: "$c"}     a pipeline's projection; below it documents and what they become
+//!   project {a: 1, b: "$c"}     a pipeline's projection, followed by documents and its results
 //!   addFields {...}
 //!   unset a b.c
 //!   let {x: 5}                  variables of the expressions that follow
 //! ```
 //!
-//! Answers are rewritten by `UPDATE_EXPECT=1`.
+//! `UPDATE_EXPECT=1` rewrites the results.
 
 use proptest::prelude::*;
 use sheaf_bson::json::typed;
@@ -51,7 +51,7 @@ fn projected(projection: &Result<ProjectionExec>, doc: &DocBuf) -> String {
     }
 }
 
-/// Rows `left => right`; the left is kept, the right computed.
+/// Rows `left => right`: keeps the left side and computes the right side.
 fn rows(block: &Block, mut answer: impl FnMut(&DocBuf) -> String) -> Option<Vec<String>> {
     let row = |line: &String| {
         let (doc, _) = read_prefix(line.trim());
@@ -122,7 +122,7 @@ fn constants_are_folded() {
     ] {
         assert!(parsed(text).as_constant().is_some(), "{text}");
     }
-    // What fails is left to fail when a document reaches it.
+    // Folding leaves a failing call unchanged, to fail only when a document reaches it.
     for text in [
         "{$divide: [1, 0]}",
         "{$add: ['$a', 1]}",
@@ -204,23 +204,23 @@ fn nesting_is_limited() {
 fn an_evaluation_costs_no_more_than_it_may() {
     let a: Vec<i32> = (0..2000).collect();
     let doc = doc! {"a": a, "s": "x".repeat(1 << 20)};
-    // 40 MB: not too large alone.
+    // 40 MB: not too large by itself.
     let big = format!("{{$concat: [{}]}}", ["'$s'"; 40].join(", "));
     for text in [
-        // Text that doubles.
+        // Text that doubles at each step.
         "{$reduce: {input: '$a', initialValue: 'xx', in: {$concat: ['$$value', '$$value']}}}",
-        // An array that doubles.
+        // An array that doubles at each step.
         "{$reduce: {input: '$a', initialValue: ['$s'], in: {$concatArrays: ['$$value', '$$value']}}}",
-        // A large value many times over.
+        // A large value, repeated.
         "{$map: {input: '$a', in: '$s'}}",
         "{$range: [0, 2000000000]}",
-        // Variables within variables.
+        // Nested variables.
         "{$let: {vars: {a: BIG}, in: {$let: {vars: {b: BIG}, in: {$let: {vars: {c: BIG}, in: 1}}}}}}",
         "{$let: {vars: {a: BIG, b: BIG, c: BIG}, in: 1}}",
-        // Operands that wait for operands.
+        // Operands held while other operands are computed.
         "{$eq: [BIG, {$eq: [BIG, {$eq: [BIG, 1]}]}]}",
         "{$setUnion: [[BIG], [BIG], [BIG], [1]]}",
-        // Named operands that wait for others.
+        // Named operands held while other operands are computed.
         "{$dateAdd: {startDate: '$d', unit: BIG, amount: {$dateAdd: {startDate: '$d', unit: BIG, amount: {$strLenCP: BIG}}}}}",
         "{$regexFind: {input: BIG, regex: BIG, options: {$regexFind: {input: 'x', regex: BIG}}}}",
         "{$convert: {input: BIG, to: 'int', onError: {$convert: {input: BIG, to: 'int', onError: {$strLenCP: BIG}}}}}",
@@ -228,7 +228,7 @@ fn an_evaluation_costs_no_more_than_it_may() {
         "{$zip: {inputs: [[BIG], [BIG], [BIG]]}}",
         "{$dateFromString: {dateString: BIG, onError: {$dateFromString: {dateString: BIG, onError: BIG}}}}",
         "{$replaceAll: {input: '$s', find: 'x', replacement: '$s'}}",
-        // Loops within loops, with nothing to show for it.
+        // Nested loops with an empty result.
         "{$filter: {input: '$a', cond: {$filter: {input: '$a', cond: {$filter: {input: '$a', cond: false}}}}}}",
     ] {
         let text = &text.replace("BIG", &big);
@@ -253,7 +253,7 @@ fn an_evaluation_costs_no_more_than_it_may() {
     );
 }
 
-/// Any value as an expression: parsed or refused, evaluated or refused.
+/// Any value as an expression: parsed or rejected, evaluated or rejected.
 fn expression_value() -> impl Strategy<Value = Value> {
     let names: Vec<&'static str> = operators::TABLE.iter().map(|e| e.name()).collect();
     let leaf = prop_oneof![
@@ -280,7 +280,7 @@ fn expression_value() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 3000, ..ProptestConfig::default() })]
 
-    /// Nothing panics, and the value is BSON.
+    /// Nothing panics, and the result is valid BSON.
     #[test]
     fn any_expression_is_evaluated_or_refused(
         spec in expression_value(),
@@ -297,7 +297,7 @@ proptest! {
         }
     }
 
-    /// A projection keeps and drops what it names, whatever the document.
+    /// A projection keeps or removes exactly what it names, for any document.
     #[test]
     fn plain_projections_split_a_document(doc in sheaf_testkit::generate::document()) {
         let names: Vec<String> = doc.iter().map(|e| e.key().to_owned()).collect();

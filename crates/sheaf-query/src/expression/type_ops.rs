@@ -1,4 +1,5 @@
-//! `$type`, `$isNumber`, `$isArray`, `$bsonSize`, `$binarySize`, `$subtype`, `$tsSecond`, `$tsIncrement`, `$toHashedIndexKey`.
+//! `$type`, `$isNumber`, `$isArray`, `$bsonSize`, `$binarySize`, `$subtype`, `$tsSecond`,
+//! `$tsIncrement`, `$toHashedIndexKey`.
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::hash64::hash64;
@@ -8,7 +9,7 @@ use super::Expression;
 use super::eval::{EvalContext, EvalValue};
 use super::operators::Operator;
 
-/// The type's name, "missing" for a missing value.
+/// The name of the type; "missing" for a missing value.
 pub(super) fn type_name<'e>(
     _: &'static Operator,
     args: &'e [Expression],
@@ -43,7 +44,7 @@ fn size<'e>(bytes: usize) -> Result<EvalValue<'e>> {
     Ok(Value::Int32(bytes as i32).into())
 }
 
-/// Bytes of a document.
+/// The size of a document in bytes.
 pub(super) fn bson_size<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -62,7 +63,7 @@ pub(super) fn bson_size<'e>(
     }
 }
 
-/// Bytes of a string or of binary data.
+/// The size of a string or of binary data in bytes.
 pub(super) fn binary_size<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -127,7 +128,7 @@ pub(super) fn ts_second<'e>(
     of_timestamp(operator, args, ctx, 5687301, |time| time.time)
 }
 
-/// The number of a timestamp within its second.
+/// The ordinal of a timestamp within its second.
 pub(super) fn ts_increment<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -136,7 +137,7 @@ pub(super) fn ts_increment<'e>(
     of_timestamp(operator, args, ctx, 5687302, |time| time.increment)
 }
 
-/// The hash under which a hashed index keeps the value; missing is null there.
+/// The key of the value in a hashed index; a missing value is hashed as null.
 pub(super) fn to_hashed_index_key<'e>(
     _: &'static Operator,
     args: &'e [Expression],

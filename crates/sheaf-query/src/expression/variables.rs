@@ -1,17 +1,16 @@
-//! What expressions may name with `$$`: system variables and the user's `let`;
-//! and by which collation text compares.
+//! The constants that expressions refer to with `$$`: system variables and the user's `let`. Also
+//! the collation for text.
 //!
-//! System variables and `let` of a command are constants for the length of an
-//! operation, so the parser replaces them by their values. Variables bound
-//! inside an expression (`$let`, `$map`, ...) are numbered by the parser and
-//! never appear here.
+//! System variables and the `let` of a command are constant during an operation, so the parser
+//! replaces them with their values. Variables bound inside an expression (`$let`, `$map`, ...) are
+//! numbered by the parser and do not occur here.
 
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{Collator, DateTime, RawDoc, Timestamp, Value};
 
-/// The constants an expression is parsed with.
+/// The constants used to parse an expression.
 #[derive(Debug, Clone, Default)]
 pub struct VariableScope {
     now: DateTime,
@@ -21,12 +20,12 @@ pub struct VariableScope {
     vector_score: bool,
 }
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Debug, Clone)]
 pub(super) enum Binding {
-    /// A value, or none (missing).
+    /// A value; `None` is missing.
     Constant(Option<Arc<Value>>),
-    /// A value that will be known only when the expression is parsed again.
+    /// A value that is not known yet. The expression is parsed again when it is.
     Unknown,
 }
 
@@ -39,38 +38,38 @@ impl VariableScope {
         }
     }
 
-    /// Text compares by this collation; `None`: by bytes. To be said before
-    /// anything is parsed with the scope.
+    /// Sets the collation for text; `None`: by bytes. Call this before parsing anything with the
+    /// scope.
     pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> VariableScope {
         self.collator = collator;
         self
     }
 
-    /// By which collation text compares.
+    /// The collation for text; `None`: by bytes.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.collator.as_ref()
     }
 
-    /// Whether documents carry a score that `{$meta: "vectorSearchScore"}` can ask for.
+    /// Sets whether documents carry the score that `{$meta: "vectorSearchScore"}` reads.
     pub fn with_vector_score(mut self, known: bool) -> VariableScope {
         self.vector_score = known;
         self
     }
 
-    /// As [`VariableScope::with_vector_score`] says.
+    /// Whether documents carry a vector search score.
     pub fn knows_vector_score(&self) -> bool {
         self.vector_score
     }
 
-    /// Gives `$$CLUSTER_TIME` a value; without one, naming it is an error.
+    /// Sets `$$CLUSTER_TIME`. Without it, a reference to the variable is an error.
     pub fn with_cluster_time(mut self, time: Timestamp) -> VariableScope {
         self.cluster_time = Some(time);
         self
     }
 
-    /// Adds the variables of a command's `let`. Values are expressions without
-    /// field paths; each sees the variables before it.
-    /// Errors: a bad name (FailedToParse), a value that reads the document.
+    /// Adds the variables of a command's `let`. Values are expressions without field paths; each
+    /// sees the variables before it. Errors: FailedToParse for an invalid name, 4890500 for a value
+    /// that reads the document.
     pub fn with_let(mut self, vars: RawDoc<'_>) -> Result<VariableScope> {
         for element in vars {
             let name = element.key();
@@ -86,7 +85,7 @@ impl VariableScope {
                 ));
             }
             let value = expression.evaluate_on(RawDoc::EMPTY)?.into_value();
-            // A missing value ($$REMOVE) leaves the variable undefined-as-null.
+            // A missing value ($$REMOVE) makes the variable null.
             self.bind(name, value.unwrap_or(Value::Null));
         }
         Ok(self)
@@ -104,26 +103,25 @@ impl VariableScope {
         self.constants.push((name.into(), value));
     }
 
-    /// Makes the name known without a value: expressions can be parsed, so that errors are found, and
-    /// are parsed again when the value is there.
-    /// Errors: a bad name (FailedToParse).
+    /// Declares a name without a value, so that an expression can be parsed and checked for errors
+    /// now and parsed again when the value is known. Errors: FailedToParse for an invalid name.
     pub fn declare(&mut self, name: &str) -> Result<()> {
         check_user_name(name)?;
         self.constants.push((name.into(), Binding::Unknown));
         Ok(())
     }
 
-    /// What `$$NOW` is.
+    /// The value of `$$NOW`.
     pub fn now(&self) -> DateTime {
         self.now
     }
 
-    /// What `$$CLUSTER_TIME` is, if it is known.
+    /// The value of `$$CLUSTER_TIME`, if known.
     pub fn cluster_time(&self) -> Option<Timestamp> {
         self.cluster_time
     }
 
-    /// What this name stands for.
+    /// The value of this name; `None` if it is not bound.
     pub(super) fn binding(&self, name: &str) -> Option<&Binding> {
         self.constants
             .iter()
@@ -133,8 +131,9 @@ impl VariableScope {
     }
 }
 
-/// A name the user may bind: a lowercase ASCII letter or a non-ASCII character
-/// first (CURRENT is the one exception), then letters, digits and underscores.
+/// Checks a name that the user binds. Valid names start with a lowercase ASCII letter or a
+/// non-ASCII character (CURRENT is the only exception), followed by letters, digits and
+/// underscores.
 pub(super) fn check_user_name(name: &str) -> Result<()> {
     if name == "CURRENT" {
         return Ok(());

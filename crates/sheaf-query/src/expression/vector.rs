@@ -1,10 +1,10 @@
-//! Vectors: arrays of numbers, and binary data of subtype 9. How close two are:
-//! `$similarityCosine`, `$similarityDotProduct`, `$similarityEuclidean`.
+//! Vectors: arrays of numbers, and binary data of subtype 9. Their similarity: `$similarityCosine`,
+//! `$similarityDotProduct`, `$similarityEuclidean`.
 //!
-//! What a binary vector is and what a score is, vector search knows ([`crate::vector`]).
+//! [`crate::vector`] defines binary vectors and scores.
 //!
-//! `{$similarity...: [v, w]}` is the measure itself; `{vectors: [v, w], score: true}`
-//! brings it to where 1 means alike: (1 + cosine) / 2, (1 + product) / 2, 1 / (1 + distance).
+//! `{$similarity...: [v, w]}` is the measure itself. `{vectors: [v, w], score: true}` normalizes it
+//! so that 1 means equal: (1 + cosine) / 2, (1 + product) / 2, 1 / (1 + distance).
 
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
@@ -17,19 +17,20 @@ use super::operators::{Arity, Operator};
 use super::parser::{Arguments, Parser};
 use super::{Expression, budget, location};
 
-/// Errors: there are so many components that it takes too much to walk them, `bytes` held for each.
+/// Checks the cost of walking a vector with `bytes` held per component. Errors: it exceeds the
+/// budget.
 fn check(vector: BinaryVector<'_>, bytes: usize) -> Result<()> {
     budget::check_value(vector.count.saturating_mul(bytes))?;
     budget::steps(vector.count as u64)
 }
 
-/// The array of a binary vector: ints, doubles or booleans. `None`: bytes that are no vector.
-/// Errors: an array that is too large.
+/// Converts a binary vector to an array of ints, doubles or booleans; `None` if the bytes are not a
+/// vector. Errors: the array is too large.
 pub(super) fn to_array(bytes: &[u8]) -> Result<Option<Value>> {
     let Some(vector) = BinaryVector::parse(bytes) else {
         return Ok(None);
     };
-    // A type, a place of some digits, a value.
+    // A type byte, a key with some digits, a value.
     check(vector, 10)?;
     let mut out = ArrayBuilder::new();
     for component in vector.components() {
@@ -43,7 +44,7 @@ pub(super) fn to_array(bytes: &[u8]) -> Result<Option<Value>> {
     Ok(Some(Value::Array(out.finish())))
 }
 
-/// Errors: what is no vector of numbers.
+/// The components of a vector. Errors: the value is not a vector of numbers.
 fn numbers(operator: &'static Operator, value: RawValue<'_>) -> Result<Vec<f64>> {
     let mismatch =
         |why: &str| operator.error(ErrorCode::TYPE_MISMATCH.0, format_args!("requires {why}"));
@@ -75,18 +76,18 @@ fn numbers(operator: &'static Operator, value: RawValue<'_>) -> Result<Vec<f64>>
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
-    // The sum of nothing is 0; `Iterator::sum` would give -0.
+    // The sum of no terms is 0; `Iterator::sum` would return -0.
     a.iter().zip(b).fold(0.0, |sum, (x, y)| sum + x * y)
 }
 
-/// The cosine of the angle between two vectors; 0 where one has no direction.
+/// The cosine of the angle between two vectors; 0 if one of them is zero.
 fn cosine(a: &[f64], b: &[f64]) -> f64 {
     let squares = dot(a, a) * dot(b, b);
     if squares.is_normal() {
-        // One root is more exact than two.
+        // One square root is more accurate than two.
         return (dot(a, b) / squares.sqrt()).clamp(-1.0, 1.0);
     }
-    // The squares have left the range of doubles: the direction is that of a vector of ordinary length.
+    // The squares overflow or underflow a double: scale both vectors first.
     let largest = |v: &[f64]| v.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
     let (most_a, most_b) = (largest(a), largest(b));
     if a.iter().chain(b).any(|x| x.is_nan()) {

@@ -1,12 +1,11 @@
-//! Random values, with a taste for those that are nearly equal: numbers where
-//! types, digits and floats change over, short texts of few letters with zero
-//! bytes among them, and the same value in several types.
+//! Random values, often nearly equal: numbers near the limits of types, digits and floats, short
+//! texts of few letters with zero bytes among them, and equal values of different types.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use sheaf_bson::{ArrayBuf, DateTime, Decimal128, DocBuf, DocBuilder, ObjectId, Timestamp, Value};
 
-/// Integers where types, digits and floats change over.
+/// Integers near the limits of types, digits and floats.
 fn integer() -> impl Strategy<Value = i64> {
     let edges = (0u32..64, -2i64..=2, any::<bool>()).prop_map(|(bit, delta, negative)| {
         let n = (1i64.wrapping_shl(bit)).wrapping_add(delta);
@@ -15,7 +14,7 @@ fn integer() -> impl Strategy<Value = i64> {
     prop_oneof![-20i64..20, edges, any::<i64>()]
 }
 
-/// Doubles: special ones, those beside integers, any bits.
+/// Doubles: special ones, neighbours of integers, any bits.
 pub fn double() -> impl Strategy<Value = f64> {
     let special = select(vec![
         0.0,
@@ -40,7 +39,7 @@ pub fn double() -> impl Strategy<Value = f64> {
     prop_oneof![special, near_integer, any::<u64>().prop_map(f64::from_bits)]
 }
 
-/// Decimals: small ones with trailing zeros, those beside integers and doubles, any.
+/// Decimals: small ones with trailing zeros, neighbours of integers and doubles, any.
 pub fn decimal() -> impl Strategy<Value = Decimal128> {
     let special = select(vec![
         Decimal128::NAN,
@@ -57,7 +56,7 @@ pub fn decimal() -> impl Strategy<Value = Decimal128> {
         Decimal128::from_parts(scaled < 0, scaled.unsigned_abs(), -(zeros as i32))
             .unwrap_or(Decimal128::ZERO)
     });
-    // The double's value to 34 digits: just beside it, or on it.
+    // The double's value to 34 digits, or one unit next to it.
     let near_double = (double(), -1i64..=1).prop_map(|(x, delta)| {
         let text = format!("{:.33e}", x.abs());
         let parts = || {
@@ -105,7 +104,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 fn binary() -> impl Strategy<Value = Value> {
     (select(vec![0u8, 2, 4, 0x80]), bytes()).prop_map(|(subtype, mut bytes)| {
         if subtype == 2 {
-            // The old subtype repeats its length inside.
+            // Subtype 2 (old binary) repeats its length inside.
             bytes.splice(0..0, (bytes.len() as i32).to_le_bytes());
         }
         Value::Binary { subtype, bytes }
@@ -163,7 +162,7 @@ pub fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Documents of a few fields, whose names may repeat.
+/// A document with a few fields, whose names may repeat.
 pub fn document() -> impl Strategy<Value = DocBuf> {
     proptest::collection::vec((cstring(), value()), 0..5).prop_map(document_of)
 }

@@ -1,9 +1,10 @@
-//! What the naive model does not know, but a collection scan says: projections
-//! that compute, pipelines that group; and documents of values that are nearly equal.
+//! Queries that the naive model does not implement, and that are compared with a collection scan:
+//! projections that compute, pipelines that group. Also documents of nearly equal values.
 //!
 //! ```text
-//!   computed_projection()   {x: {$size: {$ifNull: [..]}}}, {a: {$slice: 1}}, {"a.$": 1}
-//!   pipeline()              $match, then $group by a prefix with $first, $last, $min, $max, ...
+//!   computed_projection()   {x: {$ifNull: ["$a", "$b"]}}, {a: {$slice: 1}}, {b: "$c"}
+//!   positional_projection() {"a.$": 1}
+//!   pipeline()              $match, then $group by a path with $first, $last, $min, $max, ...
 //!   odd_document()          {a: [NaN, null], b: -0.0, c: [[]]}
 //! ```
 
@@ -17,7 +18,7 @@ fn list(values: Vec<Value>) -> Value {
     Value::Array(ArrayBuf::from_values(&values))
 }
 
-/// A projection of another kind than the model's.
+/// A projection of a kind that the model does not implement.
 pub fn computed_projection(paths: &[&'static str]) -> impl Strategy<Value = DocBuf> + use<> {
     let path = || select(paths.to_vec());
     let field = |path: &str| format!("${path}");
@@ -42,14 +43,14 @@ pub fn computed_projection(paths: &[&'static str]) -> impl Strategy<Value = DocB
     ]
 }
 
-/// A projection of the element that the filter `{path: ..}` found.
+/// The projection of the element that a filter `{path: ...}` matched.
 pub fn positional_projection(path: &str) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append(format!("{path}.$"), 1);
     out.finish()
 }
 
-/// A pipeline that ends in groups or counts, so that it has no order to compare.
+/// A pipeline that ends in groups or counts, so that its results are unordered.
 pub fn pipeline(
     filter: impl Strategy<Value = DocBuf>,
     paths: &[&'static str],
@@ -74,7 +75,7 @@ pub fn pipeline(
     let grouped =
         (path(), vec(accumulator(), 0..3)).prop_map(move |(p, others)| vec![by(p, others)]);
     let ends = select(vec!["$first", "$last"]);
-    // What comes first is told only as far as the sort tells it: the fields it sorts by.
+    // The first value of a group is determined only for the fields of the sort.
     let in_order = (path(), path(), direction(), direction(), ends).prop_map(
         move |(p, q, first, second, end)| {
             let mut sort = DocBuilder::new();
@@ -116,7 +117,7 @@ pub fn pipeline(
     })
 }
 
-/// Values that some orders, keys or types take for each other.
+/// Values that orders, keys or types are prone to confuse.
 pub fn odd() -> impl Strategy<Value = Value> {
     let decimals = select(vec!["0", "-0", "1", "1.0", "NaN", "Infinity", "0.1"]);
     prop_oneof![

@@ -1,5 +1,5 @@
-//! Random documents and random queries over them that often match: few field
-//! names, few values, arrays and nesting at every turn.
+//! Random documents, and random queries that often match them: few field names, few values, many
+//! arrays and nested documents.
 //!
 //! ```text
 //!   document()     {_id: 3, a: [1, {b: "x"}], c: null}
@@ -8,8 +8,8 @@
 //!   projection()   {"a.b": 1, _id: 0}
 //! ```
 //!
-//! All are valid. Paths may name positions ("a.0"); [`filter_without_positions`]
-//! has none.
+//! All are valid. Paths may contain array positions ("a.0"), except in
+//! [`filter_without_positions`].
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, ObjectId, Value, doc};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// The document of these fields.
+/// A document with these fields.
 fn document_of(fields: &[(String, Value)]) -> DocBuf {
     let mut builder = DocBuilder::new();
     for (name, value) in fields {
@@ -27,7 +27,7 @@ fn document_of(fields: &[(String, Value)]) -> DocBuf {
     builder.finish()
 }
 
-/// Scalars out of a few dozen, of many types.
+/// One of a few dozen scalars, of many types.
 pub fn scalar() -> impl Strategy<Value = Value> {
     prop_oneof![
         6 => (0i32..5).prop_map(Value::Int32),
@@ -48,7 +48,7 @@ pub fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Values that only a document holds, not a filter.
+/// Values that may be in documents but not in filters.
 fn stored() -> impl Strategy<Value = Value> {
     prop_oneof![
         30 => scalar(),
@@ -57,7 +57,7 @@ fn stored() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// The names of an embedded document, each once; now and then a number.
+/// The fields of an embedded document; names are unique, and occasionally numeric.
 fn fields_of(
     value: impl Strategy<Value = Value> + Clone,
 ) -> impl Strategy<Value = Vec<(String, Value)>> {
@@ -80,7 +80,7 @@ fn nested(leaf: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value =
     })
 }
 
-/// A value as documents hold it.
+/// Any value that a document may contain.
 pub fn value() -> impl Strategy<Value = Value> {
     nested(stored())
 }
@@ -119,12 +119,12 @@ fn regex() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What stands on the right of a comparison.
+/// The operand of a comparison.
 fn operand() -> impl Strategy<Value = Value> {
     prop_oneof![5 => scalar(), 1 => nested(scalar())]
 }
 
-/// One operator with its argument, without `$not` and `$elemMatch`.
+/// One operator with its argument, except `$not` and `$elemMatch`.
 fn plain_operator() -> impl Strategy<Value = DocBuf> {
     let comparison = (
         select(vec!["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]),
@@ -155,10 +155,10 @@ fn plain_operator() -> impl Strategy<Value = DocBuf> {
     ]
 }
 
-/// One or two operators, `$not` and `$elemMatch` among them.
+/// One or two operators, including `$not` and `$elemMatch`.
 fn operators(positions: bool) -> BoxedStrategy<DocBuf> {
     let joined = |docs: Vec<DocBuf>| {
-        // A name given twice would hide the second.
+        // A repeated name would hide the second operator.
         let mut builder = DocBuilder::new();
         let mut seen = std::collections::HashSet::new();
         for doc in &docs {
@@ -184,12 +184,12 @@ fn operators(positions: bool) -> BoxedStrategy<DocBuf> {
         .boxed()
 }
 
-/// Any filter that is accepted.
+/// Any valid filter.
 pub fn filter() -> impl Strategy<Value = DocBuf> {
     filter_over(true)
 }
 
-/// A filter none of whose paths names a position.
+/// A filter whose paths contain no array positions.
 pub fn filter_without_positions() -> impl Strategy<Value = DocBuf> {
     filter_over(false)
 }
@@ -220,7 +220,7 @@ fn filter_over(positions: bool) -> BoxedStrategy<DocBuf> {
         .boxed()
 }
 
-/// A sort of one to three fields, each named once.
+/// A sort of one to three fields with unique names.
 pub fn sort(positions: bool) -> impl Strategy<Value = DocBuf> {
     vec((path(positions), any::<bool>()), 1..4).prop_map(|parts| {
         let mut seen = std::collections::HashSet::new();
@@ -234,8 +234,7 @@ pub fn sort(positions: bool) -> impl Strategy<Value = DocBuf> {
     })
 }
 
-/// An inclusion or an exclusion of one to three paths that do not collide, with
-/// or without `_id`.
+/// An inclusion or an exclusion of one to three paths that do not collide, with or without `_id`.
 pub fn projection() -> impl Strategy<Value = DocBuf> {
     let paths = vec(path(false), 1..4);
     (paths, any::<bool>(), select(vec![None, Some(0), Some(1)])).prop_map(|(paths, include, id)| {

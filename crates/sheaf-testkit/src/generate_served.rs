@@ -1,11 +1,11 @@
-//! Finds made for the indexes that there are, so that plans are more than collection scans.
+//! Finds built for given indexes, so that plans are more than collection scans.
 //!
 //! ```text
 //!   index {b: 1, c: 1, d: -1}
-//!     {b: 2, c: {$in: [0, 1]}} sort {d: 1}                   a point, points, the order behind: merged
+//!     {b: 2, c: {$in: [0, 1]}} sort {d: 1}                   points, then the index order: merged
 //!     {b: {$gte: 1}} proj {b: 1, c: 1, d: 1, _id: 0}         covered
 //!   and index {a: 1}
-//!     {b: 2, c: 0, d: 1, a: 1}                               two of points: intersected
+//!     {b: 2, c: 0, d: 1, a: 1}                               points in two indexes: intersected
 //!     {$or: [{a: 1}, {b: 2, c: 0}]} sort {d: -1}             two branches
 //! ```
 
@@ -17,7 +17,7 @@ use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Value, doc};
 
 use crate::model::Query;
 
-/// The paths of an index whose values predicates can name, with their directions.
+/// The paths of an index that predicates can use, with their directions.
 fn fields_of(pattern: &DocBuf) -> Vec<(String, i32)> {
     let named = pattern
         .iter()
@@ -30,7 +30,7 @@ fn fields_of(pattern: &DocBuf) -> Vec<(String, i32)> {
         .collect()
 }
 
-/// A find for these indexes; `value` gives what is compared with. `None` if no index names a path.
+/// A find for these indexes; `value` generates the operands. `None` if no index has a usable path.
 pub fn served_find(
     indexes: &[(DocBuf, DocBuf)],
     value: BoxedStrategy<Value>,
@@ -55,12 +55,12 @@ pub fn served_find(
     let by_branches =
         (one(), one(), vec(value, 8), 0u64..5).prop_map(|(some, others, values, limit)| {
             let mut sort = DocBuilder::new();
-            // The model does not sort by positions.
+            // The model does not sort by array positions.
             if let Some((path, direction)) = some.last().filter(|(path, _)| !path.contains('0')) {
                 sort.append(path, *direction);
             }
             let (few, rest) = values.split_at(4);
-            // Without the last field: its order is asked for.
+            // Leave out the last field, by which the query sorts.
             let lead = some.len().max(2) - 1;
             let branches = vec![
                 points(some.iter().take(lead), few),
@@ -77,7 +77,7 @@ pub fn served_find(
     Some(prop_oneof![4 => by_one, 1 => by_points, 2 => by_branches].boxed())
 }
 
-/// An equality on each path; the first one counts.
+/// An equality on each path; for a repeated path, the first one.
 fn points<'f>(fields: impl Iterator<Item = &'f (String, i32)>, values: &[Value]) -> DocBuf {
     let mut out = DocBuilder::new();
     let mut seen = std::collections::HashSet::new();
@@ -89,7 +89,8 @@ fn points<'f>(fields: impl Iterator<Item = &'f (String, i32)>, values: &[Value])
     out.finish()
 }
 
-/// What stands before the sort, what it sorts by, what is kept.
+/// A find for one index: predicates on its leading fields, a sort on trailing ones, and a
+/// projection that it may cover.
 fn by_one(fields: Vec<(String, i32)>, value: BoxedStrategy<Value>) -> impl Strategy<Value = Query> {
     let count = fields.len();
     let list = |values: Vec<Value>| Value::Array(ArrayBuf::from_values(&values));

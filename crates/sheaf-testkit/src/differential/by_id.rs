@@ -1,11 +1,11 @@
-//! Rounds that ask for `_id`, of several types, where others ask for `d`.
+//! Rounds that query `_id`, with values of several types, where other rounds query `d`.
 
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, Value};
 
 use super::collated::with_match;
 use super::{Round, Step};
 
-/// With `_id`s of several types, of which filters and sorts ask where they asked for `d`.
+/// Replaces `_id`s by values of several types, and `d` by `_id` in filters, sorts and distincts.
 pub(super) fn by_id(mut round: Round) -> Round {
     let inserted = round.steps.iter_mut().filter_map(|step| match step {
         Step::Insert(docs) => Some(docs),
@@ -56,7 +56,7 @@ pub(super) fn ask_by_id(step: &mut Step) {
     }
 }
 
-/// The `_id` n as what is different for every n, and of a type of four.
+/// Maps n to an `_id` of one of four types. Different n map to different `_id`s.
 pub(super) fn mixed(n: i32) -> Value {
     match n.rem_euclid(4) {
         0 => Value::Int32(n),
@@ -77,7 +77,8 @@ pub(super) fn with_mixed_id(doc: &DocBuf) -> DocBuf {
     out.finish()
 }
 
-/// A filter whose predicates on `d` are on `_id`; inside those (`operands`) numbers are mixed, as `_id`s are.
+/// Moves the predicates on `d` to `_id` and maps their numbers like `_id`s. `operands` is true
+/// inside such a predicate.
 pub(super) fn filter_by_id(filter: &DocBuf, operands: bool) -> DocBuf {
     let mut out = DocBuilder::new();
     for element in filter.iter() {

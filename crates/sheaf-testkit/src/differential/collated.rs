@@ -1,4 +1,5 @@
-//! Rounds with collations: text in place of many numbers, words that differ in case, accents and digits.
+//! Rounds with collations: text in place of many numbers, in words that differ in case, accents and
+//! digits.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +9,7 @@ use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, Value, doc};
 use super::round::round;
 use super::{Round, Step};
 
-/// Collations of collections, indexes and operations; empty says nothing.
+/// The collation of a collection, index or operation; empty means unspecified.
 pub(super) fn collation() -> impl Strategy<Value = DocBuf> {
     select(vec![
         doc! {},
@@ -23,7 +24,7 @@ pub(super) fn collation() -> impl Strategy<Value = DocBuf> {
     ])
 }
 
-/// A round over text.
+/// A round with text and collations.
 pub(super) fn collated_round() -> impl Strategy<Value = Round> {
     (round(), collation(), vec(collation(), 36), 0usize..64).prop_map(
         |(mut round, own, others, first)| {
@@ -80,8 +81,8 @@ pub(super) fn collated_round() -> impl Strategy<Value = Round> {
     )
 }
 
-/// Puts words into the place of two numbers of three: words that some
-/// collations take for equal, each in its turn.
+/// Replaces two of three numbers by words, some of which are equal under some collations. The
+/// replacement is chosen in turn.
 pub(super) struct Words(usize);
 
 impl Words {
@@ -109,7 +110,7 @@ impl Words {
         }
     }
 
-    /// The `_id`s stay what they are.
+    /// Replaces the values in a document, except `_id`.
     fn document(&mut self, doc: &DocBuf) -> DocBuf {
         let mut out = DocBuilder::new();
         for element in doc.iter() {
@@ -121,7 +122,7 @@ impl Words {
         out.finish()
     }
 
-    /// A filter, or operators: only operands that are compared.
+    /// Replaces the values that a filter, or a document of operators, compares with.
     fn filter(&mut self, filter: &DocBuf) -> DocBuf {
         let mut out = DocBuilder::new();
         for element in filter.iter() {
@@ -177,7 +178,7 @@ impl Words {
     }
 }
 
-/// The stage; if it is a `$match`, with another filter.
+/// Changes the filter of a `$match`; returns any other stage unchanged.
 pub(super) fn with_match(stage: &DocBuf, change: impl FnOnce(&DocBuf) -> DocBuf) -> DocBuf {
     match stage.get("$match") {
         Some(RawValue::Document(filter)) => doc! {"$match": change(&filter.to_buf())},

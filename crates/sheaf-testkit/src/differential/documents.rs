@@ -1,4 +1,4 @@
-//! Documents that are alike enough for indexes to matter.
+//! Documents similar enough for indexes to matter.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,7 +9,7 @@ use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Value};
 use crate::generate_beyond::odd;
 use crate::generate_query::scalar;
 
-/// Mostly one of three integers, so that filters find something and sorts meet ties.
+/// Mostly one of three integers, so that filters match and sorts have ties.
 pub(super) fn few() -> impl Strategy<Value = Value> {
     prop_oneof![
         12 => (0i32..3).prop_map(Value::Int32),
@@ -20,7 +20,7 @@ pub(super) fn few() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// With this `_id`.
+/// The document with this `_id`.
 pub(super) fn numbered(id: i32, doc: &DocBuf) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append("_id", id);
@@ -30,7 +30,7 @@ pub(super) fn numbered(id: i32, doc: &DocBuf) -> DocBuf {
     out.finish()
 }
 
-/// No arrays: indexes that are not multikey.
+/// A document without arrays, for indexes that are not multikey.
 pub(super) fn flat_document() -> impl Strategy<Value = DocBuf> {
     let field = || option::weighted(0.85, few());
     (
@@ -47,7 +47,7 @@ pub(super) fn flat_document() -> impl Strategy<Value = DocBuf> {
         })
 }
 
-/// Arrays where applications have them: a list of values, a list of sub-documents.
+/// A document with typical arrays: a list of sub-documents (`a`) and a list of values (`c`).
 pub(super) fn table_document() -> impl Strategy<Value = DocBuf> {
     let field = || option::weighted(0.9, few());
     let line = (field(), field()).prop_map(|(b, c)| Value::Document(fields(&[("b", b), ("c", c)])));

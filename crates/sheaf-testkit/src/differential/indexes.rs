@@ -1,4 +1,4 @@
-//! Indexes of a round: key patterns and options.
+//! The indexes of a round: key patterns and options.
 
 use proptest::option;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use sheaf_bson::{DocBuf, doc};
 
 use crate::generate_query::sort;
 
-/// An index: plain or compound on any paths, or one with options.
+/// An index: ordinary or compound, sometimes with options, or wildcard, or hashed.
 pub(super) fn index() -> impl Strategy<Value = (DocBuf, DocBuf)> {
     let options = select(vec![
         doc! {"sparse": true},

@@ -1,12 +1,12 @@
-//! Rounds of a differential test: documents, indexes, and what is asked of them.
+//! Rounds of a differential test: documents, indexes, and operations on them.
 //!
 //! ```text
-//!   Round   documents in one of four styles, up to three indexes,
-//!           steps: find, distinct, update, delete, pipeline
+//!   Round   documents in one of four styles, up to five indexes,
+//!           steps: find, distinct, update, delete, insert, pipeline
 //! ```
 //!
-//! The same rounds run against the database in one process and against a
-//! server over its socket; the model ([`crate::model`]) says what must come out.
+//! The same rounds run against the database in-process and against a server over a socket. The
+//! model ([`crate::model`]) defines the expected results.
 
 mod by_id;
 mod collated;
@@ -27,66 +27,67 @@ use collated::collated_round;
 pub use round::round;
 use shrink::smaller;
 
-/// One collection's life.
+/// The life of one collection.
 #[derive(Debug, Clone)]
 pub struct Round {
-    /// Their `_id`s differ.
+    /// The initial documents; `_id`s are unique.
     pub docs: Vec<DocBuf>,
-    /// The collection's; empty for none.
+    /// The collection's default collation; empty for none.
     pub collation: DocBuf,
-    /// Built before the documents come, or after.
+    /// Whether to build the indexes before inserting the documents, or after.
     pub indexes_first: bool,
-    /// Key pattern and options; some cannot be built over some documents.
+    /// Key pattern and options. Building some of them fails for some documents.
     pub indexes: Vec<(DocBuf, DocBuf)>,
-    /// In this order.
+    /// The operations, in this order.
     pub steps: Vec<Step>,
 }
 
-/// One thing asked.
+/// One operation.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// A find.
+    /// A find, checked against the model.
     Find(Query),
-    /// A distinct.
+    /// A distinct, checked against the model.
     Distinct {
-        /// Whose values.
+        /// The field with the values.
         path: String,
-        /// Among these documents.
+        /// Selects the documents.
         filter: DocBuf,
     },
-    /// An update by one operator on one path.
+    /// An update with one operator on one path.
     Update {
-        /// Of these documents.
+        /// Selects the documents.
         filter: DocBuf,
-        /// As [`crate::model::update`] takes it.
+        /// In the form that [`crate::model::update`] accepts.
         update: DocBuf,
-        /// All of them, not one.
+        /// Whether to update all matches instead of one.
         multi: bool,
     },
-    /// A delete.
+    /// A delete of matching documents.
     Delete {
-        /// Of these documents.
+        /// Selects the documents.
         filter: DocBuf,
-        /// All of them, not one.
+        /// Whether to delete all matches instead of one.
         multi: bool,
     },
-    /// A find whose projection the model does not know: it gives what a collection scan gives.
+    /// A find with a projection that the model does not implement. The result must equal that of a
+    /// collection scan.
     Projected {
-        /// Of these documents.
+        /// Selects the documents.
         filter: DocBuf,
-        /// Computes, slices or names the element found.
+        /// Computes fields, slices arrays, or projects the matched element.
         projection: DocBuf,
     },
-    /// A pipeline, whose results have no order: they are those over a collection scan.
+    /// A pipeline whose results are unordered. They must equal those over a collection scan.
     Pipeline(Vec<DocBuf>),
-    /// Inserts with an `_id` of their own, which indexes may refuse.
+    /// Inserts documents with new `_id`s. Indexes may reject some of them.
     Insert(Vec<DocBuf>),
-    /// One of the others (but inserts) with a collation of its own.
+    /// One of the other steps, except inserts, with an explicit collation.
     By(DocBuf, Box<Step>),
 }
 
-/// Carries out `rounds` rounds, the first with this seed, the others with the
-/// seeds that follow it. A round that fails is made smaller before it is shown.
+/// Runs `rounds` rounds, with consecutive seeds from `first_seed`. Panics on the first round that
+/// fails, after shrinking it.
 pub fn run(first_seed: u64, rounds: u64, carry_out: impl FnMut(&Round) -> Result<(), String>) {
     run_of(round().boxed(), first_seed, rounds, carry_out);
 }
@@ -100,7 +101,8 @@ pub fn run_collated(
     run_of(collated_round().boxed(), first_seed, rounds, carry_out);
 }
 
-/// As [`run_collated`], where `_id`s are of several types, and most of what else asks for `d` asks for `_id`.
+/// As [`run`] or [`run_collated`], with `_id`s of several types, and with most operations on `d`
+/// moved to `_id`.
 pub fn run_by_id(
     first_seed: u64,
     rounds: u64,
@@ -139,7 +141,8 @@ fn run_of(
     }
 }
 
-/// A number from the environment, to replay a seed or to run longer.
+/// A number from the environment, to replay a seed or to run longer. Panics if the variable is not
+/// a number.
 pub fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text

@@ -1,4 +1,4 @@
-//! Any round: documents in one of four styles, indexes, and steps that ask of what is indexed.
+//! Rounds: documents in one of four styles, indexes, and steps that mostly use the indexed fields.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -17,7 +17,7 @@ use super::documents::{few, flat_document, numbered, table_document};
 use super::indexes::index;
 use super::{Round, Step};
 
-/// Any round.
+/// A random round.
 pub fn round() -> impl Strategy<Value = Round> {
     let style = prop_oneof![
         1 => Just(document().boxed()),
@@ -47,7 +47,7 @@ pub fn round() -> impl Strategy<Value = Round> {
         .prop_map(numbered_apart)
 }
 
-/// With `_id`s that differ.
+/// Assigns unique `_id`s to all documents of the round.
 pub(super) fn numbered_apart(mut round: Round) -> Round {
     let inserted = round.steps.iter_mut().filter_map(|step| match step {
         Step::Insert(docs) => Some(docs),
@@ -60,7 +60,7 @@ pub(super) fn numbered_apart(mut round: Round) -> Round {
     round
 }
 
-/// Any filter, most of them over what indexes have.
+/// A filter, usually on indexed fields.
 pub(super) fn any_filter(paths: &[String]) -> BoxedStrategy<DocBuf> {
     let simple = simple_filter(paths).boxed();
     let either = || vec(simple.clone(), 1..4);
@@ -80,7 +80,7 @@ pub(super) fn any_filter(paths: &[String]) -> BoxedStrategy<DocBuf> {
     .boxed()
 }
 
-/// `$expr` with comparisons of a field and a constant, alone or beside another filter.
+/// An `$expr` with comparisons of fields and constants, alone or combined with another filter.
 pub(super) fn expr_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
     let paths: Vec<String> = (paths.iter())
         .filter(|path| !path.contains('$') && !path.contains(|c: char| c.is_ascii_digit()))
@@ -111,7 +111,7 @@ pub(super) fn expr_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + u
 
 pub(super) const PATHS: [&str; 6] = ["a", "b", "c", "d", "a.b", "a.c"];
 
-/// Conjunctions of few comparisons on the paths that indexes have: what compound indexes are for.
+/// A conjunction of a few comparisons on the paths of indexes, the purpose of compound indexes.
 pub(super) fn simple_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + use<> {
     let count = prop_oneof![5 => Just(1usize), 4 => Just(2), 1 => Just(3)];
     let tests = (vec((select(paths.to_vec()), test()), 3), count);
@@ -125,7 +125,7 @@ pub(super) fn simple_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> +
     })
 }
 
-/// Operators, as they stand beside a path.
+/// The operators that a filter applies to a path.
 pub(super) fn test() -> impl Strategy<Value = DocBuf> {
     let op = || select(vec!["$gt", "$gte", "$lt", "$lte", "$ne"]);
     let list = |values: Vec<Value>| Value::Array(ArrayBuf::from_values(&values));
@@ -161,10 +161,10 @@ pub(super) fn test() -> impl Strategy<Value = DocBuf> {
     ]
 }
 
-/// Sorts that indexes can give: one of theirs, forward or backward, or another.
+/// A sort that an index may provide: the order of an index, forward or backward, or another.
 pub(super) fn usual_sort(indexes: &[(DocBuf, DocBuf)]) -> BoxedStrategy<DocBuf> {
     let others = some_sort();
-    // The model does not sort by positions.
+    // The model does not sort by array positions.
     let sorts = |pattern: &DocBuf| {
         pattern.iter().all(|element| {
             element.key() != "a.0" && !element.key().contains('$') && element.value().is_number()
@@ -178,7 +178,7 @@ pub(super) fn usual_sort(indexes: &[(DocBuf, DocBuf)]) -> BoxedStrategy<DocBuf> 
         return others.boxed();
     }
     let own = (select(patterns), any::<bool>(), 0usize..3).prop_map(|(pattern, back, skipped)| {
-        // Without its first fields it is a sort behind points.
+        // Without the leading fields, this is the order after equality predicates on them.
         let fields = pattern.iter().count();
         let mut out = DocBuilder::new();
         for element in pattern.iter().skip(skipped.min(fields - 1)) {
@@ -208,7 +208,7 @@ pub(super) fn some_sort() -> impl Strategy<Value = DocBuf> {
     ])
 }
 
-/// Projections that index keys can cover.
+/// A projection that index keys may cover.
 pub(super) fn usual_projection() -> impl Strategy<Value = DocBuf> {
     select(vec![
         doc! {"a": 1, "_id": 0},
@@ -282,7 +282,7 @@ pub(super) fn step(
     ]
 }
 
-/// The paths of the indexes, twice, among those that documents have.
+/// The paths of the indexes, each twice, and the paths that documents have.
 pub(super) fn interesting_paths(indexes: &[(DocBuf, DocBuf)]) -> Vec<String> {
     let own: Vec<String> = (indexes.iter())
         .flat_map(|(pattern, _)| pattern.iter().map(|e| e.key().to_owned()))

@@ -1,4 +1,4 @@
-//! A round that fails, made smaller: without what it fails without.
+//! Shrinks a failing round to the parts that it needs to fail.
 
 use sheaf_bson::{DocBuf, DocBuilder};
 
@@ -6,7 +6,8 @@ use crate::model::Query;
 
 use super::{Round, Step};
 
-/// The round without what it fails without: steps, documents, indexes, fields of documents.
+/// The round without the steps, documents, indexes and fields that it does not need to fail, and
+/// the error of that round.
 pub(super) fn smaller(
     mut round: Round,
     mut error: String,
@@ -21,7 +22,7 @@ pub(super) fn smaller(
                 true
             }
         };
-        // In chunks of half, a quarter, ..., one.
+        // Remove chunks: half, a quarter, ..., one.
         for part in 0..3 {
             let len = |round: &Round| match part {
                 0 => round.steps.len(),
@@ -74,7 +75,7 @@ pub(super) fn smaller(
     }
 }
 
-/// The step with something left out, in one way after the other.
+/// Variants of a step with one part removed, to try in turn.
 pub(super) fn simpler_steps(step: &Step) -> Vec<Step> {
     let without_one = |doc: &DocBuf| -> Vec<DocBuf> {
         let names: Vec<String> = doc.iter().map(|e| e.key().to_owned()).collect();

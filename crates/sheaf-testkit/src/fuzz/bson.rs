@@ -1,4 +1,4 @@
-//! Documents from outside.
+//! Untrusted documents and JSON.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ops::ControlFlow;
@@ -9,8 +9,8 @@ use sheaf_bson::{
     validate,
 };
 
-/// Any bytes: validating and reading them does no harm; what validation
-/// accepts is read without loss, rebuilds to the same bytes, and survives text.
+/// For any bytes: validation and reading do not panic. A document that passes validation can be
+/// read without loss, rebuilds to the same bytes, and survives conversion to text and back.
 pub fn bson(data: &[u8]) {
     let valid = validate(data, &ValidateOptions::default());
     let Ok(doc) = RawDoc::parse(data) else {
@@ -34,7 +34,8 @@ pub fn bson(data: &[u8]) {
     );
 }
 
-/// Any text: reading it does no harm, and what is read is valid and prints and reads alike.
+/// For any text: parsing does not panic. What it parses is valid, and prints and parses to the same
+/// text.
 pub fn json(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -50,7 +51,7 @@ pub fn json(data: &[u8]) {
     assert_eq!(json::typed(&back), printed);
 }
 
-/// Everything that reads a document, for its lack of panics.
+/// Calls everything that reads a document, to find panics.
 fn read_all(doc: RawDoc<'_>) {
     assert!(compare_docs(doc, doc).is_eq(), "a document equals itself");
     hash_value(RawValue::Document(doc), &mut DefaultHasher::new());
@@ -69,7 +70,7 @@ fn read_all(doc: RawDoc<'_>) {
     }
 }
 
-/// A copy made through decoded values, with the keys arrays had.
+/// A copy built from decoded values, with the array keys of the original.
 fn rebuild(doc: RawDoc<'_>) -> sheaf_bson::DocBuf {
     let mut builder = DocBuilder::new();
     copy(doc, &mut builder);

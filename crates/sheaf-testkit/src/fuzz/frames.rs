@@ -1,13 +1,13 @@
-//! Any bytes as what a connection receives, in any portions.
+//! Any bytes as the input of a connection, in chunks of any size.
 
 use sheaf_wire::{CompressorSet, Decoder, FrameBuffer, Rejection, ReplyWriter};
 
-/// Compressed messages that claim more are passed over: the fuzzer is not to
-/// spend its time on zeroing memory.
+/// Compressed messages that claim a larger size are skipped, so that the fuzzer does not spend its
+/// time zeroing memory.
 const CLAIM_MAX: i32 = 1 << 20;
 
-/// Feeds the bytes as a connection would, answers what is refused and walks
-/// what is decoded. The first byte decides the size of the portions.
+/// Feeds the bytes as a connection would, answers rejected frames and walks decoded messages. The
+/// first byte determines the chunk size.
 pub fn frames(data: &[u8]) {
     let Some((&portion, stream)) = data.split_first() else {
         return;

@@ -1,13 +1,13 @@
-//! Keys from a damaged file, and keys of documents nobody has thought of.
+//! Keys from damaged files, and keys of arbitrary documents.
 
 use sheaf_bson::keystring::{
     Directions, Discriminator, KeyStringBuilder, decode, decode_record_id, fields, prefix_end,
 };
 use sheaf_bson::{RawDoc, RawValue, RecordId, ValidateOptions, compare_values, validate};
 
-/// The first bytes are directions and a split. What follows is read as a key
-/// with type bits, which must do no harm; and if it is a valid document, its
-/// fields are encoded: pairs must sort as their values, and come back.
+/// The first two bytes determine directions and a split. The remaining bytes are decoded as a key
+/// with type bits, which must not panic. If they are a valid document, its fields are encoded:
+/// pairs must order as their values do, and values must decode to themselves.
 pub fn keystring(data: &[u8]) {
     let [signs, split, rest @ ..] = data else {
         return;

@@ -1,8 +1,8 @@
-//! Bodies of fuzz targets, as plain functions: the fuzzer under `fuzz/` calls
-//! them with bytes it has grown, ordinary tests with mutated examples.
+//! Bodies of fuzz targets, as plain functions. The targets in `fuzz/` call them with bytes from the
+//! fuzzer, ordinary tests with mutated examples.
 //!
-//! A body returns if the bytes are harmless, refused or accepted, and panics
-//! if a promise is broken.
+//! A body returns whether the bytes were accepted or rejected, and panics if a guarantee is
+//! violated.
 
 mod bson;
 #[cfg(feature = "wire")]

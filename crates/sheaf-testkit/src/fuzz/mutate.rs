@@ -1,15 +1,15 @@
-//! Mutations for where no fuzzer is at hand.
+//! Mutation of bytes, for tests without a fuzzer.
 
-/// A small generator of random numbers: the same seed gives the same numbers.
+/// A small pseudo-random generator (xorshift64*); deterministic for a seed.
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed ^ 0x9E37_79B9_7F4A_7C15)
     }
 
-    /// The next number (xorshift64*).
+    /// The next 64 random bits.
     pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -17,7 +17,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `n`, or 0 when `n` is 0.
+    /// A number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         if n == 0 {
             0
@@ -27,8 +27,8 @@ impl Random {
     }
 }
 
-/// Damages `bytes` in one to four places: flipped bits, interesting bytes,
-/// lengths off by one, parts cut out, doubled or overwritten by others.
+/// Damages `bytes` in one to four places: flips bits, inserts special bytes, changes bytes by one,
+/// and removes, duplicates or overwrites ranges.
 pub fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     const INTERESTING: [u8; 16] = [
         0, 1, 2, 3, 4, 5, 7, 0x0F, 0x13, 0x14, 0x7F, 0x80, 0xC0, 0xED, 0xFE, 0xFF,

@@ -1,4 +1,4 @@
-//! Queries from outside: filters, sorts, projections of any bytes.
+//! Untrusted queries: any bytes as filters, sorts and projections.
 
 use sheaf_bson::{DocBuilder, RawDoc, ValidateOptions, validate};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
@@ -6,9 +6,9 @@ use sheaf_query::matcher::{MatchDetails, ParseContext, parse};
 use sheaf_query::shape;
 use sheaf_query::sort::SortKeyGenerator;
 
-/// Two documents one after the other: a query `{filter, sort, projection}`, and
-/// a document to run it on. Parsing refuses or accepts; what is accepted means
-/// the same after it was normalised, printed and parsed again.
+/// The input is two consecutive documents: a query `{filter, sort, projection}` and a document to
+/// run it on. Parsing may reject the query. An accepted filter must have the same result after it
+/// was normalized, and after it was serialized and parsed again.
 pub fn query(data: &[u8]) {
     let Ok((query, rest)) = RawDoc::parse_prefix(data) else {
         return;
@@ -77,7 +77,7 @@ fn filter(filter: RawDoc<'_>, doc: RawDoc<'_>) {
         found, wanted,
         "{filter:?} normalises to {printed:?}: {doc:?}"
     );
-    // Printed it may nest deeper than it was written, and then too deep.
+    // The serialized form may be nested deeper than the original, and exceed the limit.
     if let Ok(again) = parse(printed.as_raw(), &context) {
         assert_eq!(
             again.matches(doc).ok(),

@@ -1,8 +1,7 @@
-//! By which collation the model compares text.
+//! The collation with which the model compares text.
 //!
-//! What a query means depends on it everywhere, so it is said once, around the
-//! question: `by_collation(collator, || matching(docs, filter))`. Without that
-//! text compares by bytes.
+//! It affects a query everywhere, so it is set once per thread around a call:
+//! `by_collation(collator, || matching(docs, filter))`. Without it, text compares by bytes.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -14,7 +13,7 @@ thread_local! {
     static COLLATOR: RefCell<Option<Arc<Collator>>> = const { RefCell::new(None) };
 }
 
-/// What `question` gives where text compares by `collator`.
+/// The result of `question` with text compared by `collator`.
 pub fn by_collation<T>(collator: Option<Arc<Collator>>, question: impl FnOnce() -> T) -> T {
     let before = COLLATOR.replace(collator);
     let answer = question();
@@ -22,7 +21,7 @@ pub fn by_collation<T>(collator: Option<Arc<Collator>>, question: impl FnOnce() 
     answer
 }
 
-/// The order of values.
+/// Compares values, text by the collation in effect.
 pub fn compare(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     COLLATOR.with_borrow(|collator| compare_values_with(a, b, collator.as_deref()))
 }

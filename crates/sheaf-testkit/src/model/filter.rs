@@ -1,13 +1,13 @@
 //! Whether a document matches a filter.
 //!
-//! Every operator asks the list of what its path reaches; an operator inside
-//! `$elemMatch` over values asks the one element instead.
+//! An operator is evaluated on the list of values that its path reaches; inside `$elemMatch` over
+//! values it is evaluated on the single element.
 //!
-//! Of `$expr` it knows a comparison of a field with a constant, and `$and` and `$or` of them.
+//! Of `$expr`, the model implements comparisons of a field with a constant, and their `$and` and
+//! `$or`.
 //!
-//! Panics on what the generators never write (other expressions, geometry, text search,
-//! regular expressions other than theirs): a test with such a filter would
-//! prove nothing.
+//! Panics on filters that the generators never produce (other expressions, geometry, text search,
+//! other regular expressions): a test with such a filter would prove nothing.
 
 use std::cmp::Ordering;
 
@@ -32,7 +32,8 @@ pub fn matches(filter: RawDoc<'_>, doc: RawDoc<'_>) -> bool {
     })
 }
 
-/// `{$op: ["$path", constant]}` over the whole order of values, a missing one below all but MinKey.
+/// Evaluates `{$op: ["$path", constant]}` in the total order of values, where a missing value sorts
+/// below everything but MinKey.
 fn expression(operators: RawValue<'_>, doc: RawDoc<'_>) -> bool {
     let call = operators.as_document().expect("an expression");
     let call = call.first().expect("an operator");
@@ -65,7 +66,8 @@ fn expression(operators: RawValue<'_>, doc: RawDoc<'_>) -> bool {
     }
 }
 
-/// What an expression's path means: an array on the way becomes the array of what its documents have.
+/// The value of an expression's path: an array on the path is replaced by the array of the values
+/// in its documents.
 fn value_at(doc: RawDoc<'_>, path: &[&str]) -> Option<Value> {
     let found = doc.get(path[0])?;
     let below = &path[1..];
@@ -89,10 +91,10 @@ fn clauses(list: RawValue<'_>) -> impl Iterator<Item = RawDoc<'_>> {
         .map(|clause| clause.as_document().expect("a filter"))
 }
 
-/// What a predicate asks: gives the values to look at.
+/// Returns the values on which a predicate is evaluated.
 type Reach<'r, 'd> = &'r dyn Fn(Leaf) -> Vec<Option<RawValue<'d>>>;
 
-/// `argument` is what stands beside a path: operators, or a value to be equal to.
+/// Evaluates the argument of a path: a document of operators, or a value for equality.
 fn predicate(argument: RawValue<'_>, reach: Reach<'_, '_>) -> bool {
     match argument {
         RawValue::Document(operators) if is_operators(operators) => all_hold(operators, reach),
@@ -179,8 +181,8 @@ fn operator(name: &str, argument: RawValue<'_>, reach: Reach<'_, '_>) -> bool {
     }
 }
 
-/// Operators ask the element itself; a filter asks it as a document, an array
-/// being a document whose names are positions.
+/// Operators are evaluated on the element itself. A filter is evaluated on it as a document, where
+/// an array is a document with positions as names.
 fn element_matches(condition: RawDoc<'_>, element: RawValue<'_>) -> bool {
     let logical = |name: &str| matches!(name, "$and" | "$or" | "$nor");
     let values = is_operators(condition) && !condition.first().is_some_and(|e| logical(e.key()));
@@ -200,13 +202,13 @@ fn as_document(array: RawArray<'_>) -> DocBuf {
     out.finish()
 }
 
-/// A missing field is as good as null; undefined is neither.
+/// A missing field equals null. Undefined equals neither.
 fn equal(stored: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
     compare(stored.unwrap_or(RawValue::Null), wanted).is_eq()
 }
 
-/// Orders only within a type, save against MinKey and MaxKey. NaN is equal to
-/// NaN, and neither above nor below a number.
+/// Compares only within a type bracket, except with MinKey and MaxKey. NaN equals NaN, and is
+/// neither above nor below a number.
 fn ordered(stored: Option<RawValue<'_>>, limit: RawValue<'_>, accepted: &[Ordering]) -> bool {
     let stored = stored.unwrap_or(RawValue::Null);
     let order = compare(stored, limit);
@@ -218,7 +220,7 @@ fn ordered(stored: Option<RawValue<'_>>, limit: RawValue<'_>, accepted: &[Orderi
     }
 }
 
-/// The types that compare with each other have the same bracket.
+/// The type bracket: types that compare with each other have the same one.
 fn bracket(value: RawValue<'_>) -> &'static str {
     match value {
         v if v.is_number() => "number",
@@ -248,7 +250,7 @@ fn is_of_type(value: RawValue<'_>, wanted: RawValue<'_>) -> bool {
     }
 }
 
-/// The number without its fraction; `None` for what has no such 64-bit integer.
+/// The number without its fraction; `None` if it is not a number that a 64-bit integer holds.
 fn truncated(value: Option<RawValue<'_>>) -> Option<i64> {
     match value? {
         RawValue::Int32(n) => Some(n.into()),
@@ -263,8 +265,9 @@ fn whole(x: f64) -> Option<i64> {
     (x.abs() < 1e15 && x.fract() == 0.0).then_some(x as i64)
 }
 
-/// Counts, among the bits of `mask`, those that are set. Only whole numbers and
-/// binary data have bits; a number's sign goes on for ever.
+/// Passes to `test` how many of the mask's bits are set in the value, and how many bits the mask
+/// has. Only whole numbers and binary data have bits; a negative number is sign-extended
+/// indefinitely.
 fn bits(value: Option<RawValue<'_>>, mask: RawValue<'_>, test: fn(u32, u32) -> bool) -> bool {
     let mask = mask.as_i64_exact().expect("a mask") as u64;
     let bits = match value {
@@ -290,7 +293,7 @@ fn bits(value: Option<RawValue<'_>>, mask: RawValue<'_>, test: fn(u32, u32) -> b
     test((bits & mask).count_ones(), mask.count_ones())
 }
 
-/// The generators' five patterns, by hand.
+/// The five patterns of the generators, implemented by hand.
 fn regex(value: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
     let RawValue::Regex { pattern, options } = wanted else {
         panic!("not a regular expression: {wanted:?}");

@@ -1,18 +1,17 @@
-//! The naive model: documents in a list, and what queries over it give, said as
-//! plainly as possible.
+//! The naive model: a list of documents, and the results of queries over it, implemented as simply
+//! as possible.
 //!
 //! ```text
-//!   filter      every document is asked          model::matches
+//!   filter      evaluated on every document      model::matches
 //!   sort        all tuples of sort values        model::sort_key
 //!   projection  a tree of names                  model::project
 //!   distinct    values at the end of a path      model::distinct
 //!   update      one path, one operator           model::update
 //! ```
 //!
-//! It is slow, has no indexes, and shares nothing with the server's own
-//! matcher, sorter and updater but the reading of BSON and the order of values
-//! ([`sheaf_bson::compare_values_with`]), which have tests of their own. Where both
-//! say the same, one of them would have to be wrong in the other's way.
+//! The model is slow and has no indexes. It shares with the server's matcher, sorter and updater
+//! only the reading of BSON and the order of values ([`sheaf_bson::compare_values_with`]), which
+//! have separate tests. If both return the same result and it is wrong, both have the same defect.
 
 mod collation;
 mod filter;

@@ -1,8 +1,7 @@
-//! What a document sorts by.
+//! The sort key of a document.
 //!
-//! The tuples of all its values, where an array stands for its elements; fields
-//! that lead into the same array take their values from the same element. The
-//! document's place is that of the tuple that comes first.
+//! It is the first of all tuples of the document's values, where an array is replaced by its
+//! elements. Fields whose paths lead into the same array take their values from the same element.
 
 use std::cmp::Ordering;
 
@@ -13,14 +12,14 @@ use super::compare;
 /// One value for each field of the sort.
 pub type SortTuple = Vec<Value>;
 
-/// One field on its way down.
+/// A field of the sort while its path is being resolved.
 #[derive(Clone)]
 enum Field<'d> {
     At(RawValue<'d>),
     On(RawValue<'d>, Vec<String>),
 }
 
-/// The tuple that a document sorts by; `None` if two fields lead into different arrays.
+/// The tuple by which a document sorts; `None` if two fields lead into different arrays.
 pub fn sort_key(sort: RawDoc<'_>, doc: RawDoc<'_>) -> Option<SortTuple> {
     let fields = sort.iter().map(|element| {
         let parts = element.key().split('.').map(str::to_owned).collect();
@@ -31,7 +30,7 @@ pub fn sort_key(sort: RawDoc<'_>, doc: RawDoc<'_>) -> Option<SortTuple> {
     tuples.into_iter().min_by(|a, b| compare_tuples(sort, a, b))
 }
 
-/// How two tuples stand to each other under a sort.
+/// Compares two tuples under a sort.
 pub fn compare_tuples(sort: RawDoc<'_>, a: &SortTuple, b: &SortTuple) -> Ordering {
     for (element, (a, b)) in sort.iter().zip(a.iter().zip(b)) {
         let order = compare(a.as_raw(), b.as_raw());
@@ -44,7 +43,7 @@ pub fn compare_tuples(sort: RawDoc<'_>, a: &SortTuple, b: &SortTuple) -> Orderin
     Ordering::Equal
 }
 
-/// Takes every field down to its value or to an array; then goes on in each element.
+/// Resolves every field to its value or to an array, then continues in each element of the array.
 fn expand(fields: Vec<Field<'_>>, tuples: &mut Vec<SortTuple>) -> Option<()> {
     let fields: Vec<Field<'_>> = fields.into_iter().map(down).collect();
     let mut arrays = fields.iter().filter_map(|field| match field {

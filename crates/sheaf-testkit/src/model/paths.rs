@@ -1,27 +1,27 @@
-//! What a dotted path reaches.
+//! The values that a dotted path reaches.
 //!
 //! ```text
 //!   "a.b"   {a: {b: 1}}             1
-//!           {a: [{b: 1}, {}, 5]}    1, missing          (5 is no document: nothing)
+//!           {a: [{b: 1}, {}, 5]}    1, missing          (5 is not a document: nothing)
 //!           {a: []}                                     (nothing at all)
 //!           {a: 5}, {}              missing
-//!   "a.0"   {a: [{b: 1}]}           missing, {b: 1}     (a name in every document; a position)
+//!   "a.0"   {a: [{b: 1}]}           missing, {b: 1}     (as name in every document; as position)
 //! ```
 
 use sheaf_bson::{RawDoc, RawValue, Value};
 
 use super::compare;
 
-/// Whether arrays at the end of a path are entered.
+/// Whether an array at the end of a path also yields its elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaf {
-    /// The array's elements, then the array.
+    /// The elements of the array, then the array.
     Entered,
-    /// The array alone.
+    /// Only the array.
     Whole,
 }
 
-/// All that `path` reaches in `doc`; `None` stands for "missing".
+/// All values that `path` reaches in `doc`; `None` is "missing".
 pub(super) fn reached<'d>(doc: RawDoc<'d>, path: &str, leaf: Leaf) -> Vec<Option<RawValue<'d>>> {
     let parts: Vec<&str> = path.split('.').collect();
     let mut found = Vec::new();
@@ -75,13 +75,13 @@ fn in_array<'d>(
     }
 }
 
-/// `"0"`, `"12"`, but not `"01"`.
+/// An array position: `"0"`, `"12"`, but not `"01"`.
 fn position(part: &str) -> Option<usize> {
     let n: usize = part.parse().ok()?;
     (n.to_string() == part).then_some(n)
 }
 
-/// The distinct values of a path, in the order of values; an array counts by its elements.
+/// The distinct values of a path, in the order of values. An array contributes its elements.
 pub fn distinct<'d>(docs: impl IntoIterator<Item = RawDoc<'d>>, path: &str) -> Vec<Value> {
     let mut values: Vec<RawValue<'_>> = Vec::new();
     for doc in docs {

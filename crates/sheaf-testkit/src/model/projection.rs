@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue};
 
-/// The names below a name; none means that the whole value is meant.
+/// The names below a name; empty if the whole value is meant.
 #[derive(Default)]
 struct Names(BTreeMap<String, Names>);
 
-/// The document under a projection that only includes or only excludes paths
-/// (and `_id` as it likes). An empty projection keeps all.
+/// Applies a projection that only includes or only excludes paths (in either case with or without
+/// `_id`). The empty projection keeps everything.
 pub fn project(projection: RawDoc<'_>, doc: RawDoc<'_>) -> DocBuf {
     let mut names = Names::default();
     let mut include = None;
@@ -27,7 +27,7 @@ pub fn project(projection: RawDoc<'_>, doc: RawDoc<'_>) -> DocBuf {
         }
     }
     let include = include.or(id).unwrap_or(false);
-    // `_id` is kept unless told otherwise.
+    // `_id` is kept unless excluded.
     if include == id.unwrap_or(true) {
         names.0.insert("_id".to_owned(), Names::default());
     }

@@ -1,24 +1,24 @@
-//! Whether what a find gave is one of the answers it may give.
+//! Whether the results of a find are among the valid ones.
 //!
-//! Documents that sort alike may come in any order, and which of them a limit
-//! leaves out is open; nothing else is.
+//! Documents with equal sort keys may be in any order, and a limit may leave out any of them.
+//! Everything else is determined.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::{compare_tuples, matches, project, sort_key};
 
-/// A find as the model understands it.
+/// A find that the model implements.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// Empty matches everything.
+    /// The empty filter matches everything.
     pub filter: DocBuf,
-    /// Empty means no order.
+    /// The empty sort leaves the order open.
     pub sort: DocBuf,
-    /// Empty keeps whole documents.
+    /// The empty projection keeps whole documents.
     pub projection: DocBuf,
-    /// Documents passed over.
+    /// Number of documents to skip.
     pub skip: u64,
-    /// 0 is no limit.
+    /// Maximum number of results; 0 is no limit.
     pub limit: u64,
 }
 
@@ -29,7 +29,7 @@ pub fn matching<'d>(docs: &'d [DocBuf], filter: RawDoc<'_>) -> Vec<&'d DocBuf> {
         .collect()
 }
 
-/// How many results there are of so many matches.
+/// The number of results of a query that `matching` documents match.
 pub fn wanted_count(query: &Query, matching: usize) -> usize {
     let after_skip = matching.saturating_sub(query.skip as usize);
     match query.limit {
@@ -38,13 +38,13 @@ pub fn wanted_count(query: &Query, matching: usize) -> usize {
     }
 }
 
-/// Checks the results of a find over `docs`: `Err` results mean that the query
-/// was refused with this code. The error says in words what is wrong.
+/// Checks the results of a find over `docs`. An `Err` result means that the query was rejected with
+/// this error code. Errors: a description of what is wrong.
 pub fn check(docs: &[DocBuf], query: &Query, got: Result<&[DocBuf], i32>) -> Result<(), String> {
     check_shown(docs, query, got, &|doc| doc)
 }
 
-/// Compares results as `shown` shows them.
+/// As [`check`], comparing documents after `shown` was applied to them.
 fn check_shown(
     docs: &[DocBuf],
     query: &Query,
@@ -72,7 +72,7 @@ fn check_shown(
             rows.len()
         ));
     }
-    // Without a sort all tuples are empty, and all rows one group.
+    // Without a sort, all tuples are empty and all rows form one group.
     rows.sort_by(|a, b| compare_tuples(sort, &a.0, &b.0));
     let (mut at, window_end) = (0, query.skip as usize + wanted);
     for group in rows.chunk_by(|a, b| compare_tuples(sort, &a.0, &b.0).is_eq()) {
@@ -99,8 +99,8 @@ fn check_shown(
     Ok(())
 }
 
-/// As [`check`], for projections out of index keys, which know the values but
-/// not the order in which a document has its fields.
+/// As [`check`], for projections from index keys, which do not record the order of the fields in
+/// the document.
 pub fn check_in_any_field_order(
     docs: &[DocBuf],
     query: &Query,
@@ -109,7 +109,8 @@ pub fn check_in_any_field_order(
     check_shown(docs, query, got, &|doc| sorted(doc.as_raw()))
 }
 
-/// With the fields of the document, and of documents directly within, by name.
+/// Sorts by name the fields of the document, and of documents nested in it without an array
+/// between.
 fn sorted(doc: RawDoc<'_>) -> DocBuf {
     let mut elements: Vec<_> = doc.iter().collect();
     elements.sort_by_key(|element| element.key());
@@ -127,7 +128,7 @@ fn sorted(doc: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-/// Such a sort is refused with BadValue.
+/// A sort over parallel arrays must be rejected with BadValue.
 fn parallel_arrays(got: Result<&[DocBuf], i32>, doc: &DocBuf) -> Result<(), String> {
     match got {
         Err(2) => Ok(()),

@@ -1,19 +1,19 @@
-//! Updates of one path by one operator.
+//! Updates with one operator on one path.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
 use super::{compare, matches};
 
-/// What an update makes of a document.
+/// The result of an update of one document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Updated {
-    /// It is not for such a document: the server refuses it, or the model does not know.
+    /// The server must reject the update, or the model does not implement it.
     Refused,
-    /// This; the same bytes if nothing changes.
+    /// The updated document; the same bytes if nothing changes.
     To(DocBuf),
 }
 
-/// What becomes of the value at the end of the path.
+/// What to do with the value at the end of the path.
 enum Change {
     Refused,
     Keep,
@@ -21,8 +21,8 @@ enum Change {
     Set(Value),
 }
 
-/// Applies `{$operator: {path: argument}}`, where the operator is `$set`,
-/// `$unset`, `$inc`, `$push` or `$pull`, and the path leads through documents.
+/// Applies `{$operator: {path: argument}}`, where the operator is `$set`, `$unset`, `$inc`, `$push`
+/// or `$pull`, and the path traverses only documents. Panics on other operators.
 pub fn update(update: RawDoc<'_>, doc: RawDoc<'_>) -> Updated {
     let operator = update.first().expect("an operator");
     let paths = operator.value().as_document().expect("paths");
@@ -35,7 +35,7 @@ pub fn update(update: RawDoc<'_>, doc: RawDoc<'_>) -> Updated {
     }
 }
 
-/// The document with the value at `parts` changed; `None` if that is refused.
+/// Changes the value at `parts`; `None` if the update is rejected.
 fn at(
     doc: RawDoc<'_>,
     parts: &[&str],
@@ -44,7 +44,7 @@ fn at(
     let below = |old: Option<RawValue<'_>>| match (&parts[1..], old) {
         ([], old) => change(old),
         (rest, None) => match at(RawDoc::EMPTY, rest, change) {
-            // Nothing set, nothing made.
+            // If nothing was set, no parent is created.
             Some(made) if made.is_empty() => Change::Keep,
             Some(made) => Change::Set(Value::Document(made)),
             None => Change::Refused,
@@ -53,7 +53,7 @@ fn at(
             Some(made) => Change::Set(Value::Document(made)),
             None => Change::Refused,
         },
-        // Through an array, or into a value that has no fields.
+        // Through an array, or into a value without fields.
         (_, Some(_)) => Change::Refused,
     };
     let mut out = DocBuilder::new();
@@ -112,7 +112,7 @@ fn changed(operator: &str, argument: RawValue<'_>, old: Option<RawValue<'_>>) ->
     }
 }
 
-/// Whether `$pull` takes an element out: equal to a value, or passing operators.
+/// Whether `$pull` removes an element: it equals a value, or satisfies operators.
 fn pulled(argument: RawValue<'_>, element: RawValue<'_>) -> bool {
     match argument {
         RawValue::Document(_) => {

@@ -1,4 +1,4 @@
-//! The command line, by the names and spellings of `mongod`.
+//! The command line, with the names and spellings of `mongod`.
 
 use std::ffi::OsString;
 
@@ -7,20 +7,20 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::options::{Kind, OPTIONS, Opt, Standing};
 use super::{ConfigError, Given, Origin};
 
-/// What the command line says.
+/// The parsed command line.
 pub(super) enum Parsed {
-    /// Print this and do nothing.
+    /// Print this text and exit.
     Print(String),
-    /// Run, or shut down.
+    /// Run the server, or shut one down.
     Given(CommandLine),
 }
 
 pub(super) struct CommandLine {
-    /// In the table's order.
+    /// In the order of the option table.
     pub given: Vec<Given>,
     pub config: Option<String>,
     pub shutdown: bool,
-    /// All arguments as they were, the program's name first.
+    /// All arguments unchanged, the program's name first.
     pub arguments: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<Parsed, ConfigError> {
             return Ok(Parsed::Print(e.to_string()));
         }
         Err(e) => {
-            // Without the usage that follows: the caller has its own.
+            // Drop the usage text that follows: the caller prints its own.
             let text = e.to_string();
             let text = text.split("\n\nUsage:").next().unwrap_or(&text);
             let text = text.strip_prefix("error: ").unwrap_or(text);
@@ -144,7 +144,7 @@ fn argument(option: &'static Opt) -> Arg {
             .value_name("number"),
         _ => argument.action(ArgAction::Set).value_name("value"),
     };
-    // A refused option is named in the refusal, whether or not a value follows.
+    // A refused option is reported by name, with or without a value.
     if option.standing != Standing::Supported && !option.is_flag() {
         argument = argument.num_args(0..=1).default_missing_value("");
     }

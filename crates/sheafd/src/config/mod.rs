@@ -1,5 +1,4 @@
-//! What the server was told: command line and configuration file, as one
-//! typed [`Settings`].
+//! Command line and configuration file, parsed into one typed [`Settings`].
 //!
 //! ```text
 //!  argv ──command_line──┐
@@ -7,9 +6,10 @@
 //!  YAML ──yaml──────────┘       └───parsed──> getCmdLineOpts
 //! ```
 //!
-//! One table ([`options`]) names every option, both ways of writing it, and
-//! whether we honour it. Invariant: an option is either in effect or refused
-//! by name; none is silently ignored. The command line wins over the file.
+//! One table ([`options`]) lists every option, its two spellings, and whether
+//! the server supports it. Invariant: an option either takes effect or is
+//! refused by name; none is silently ignored. The command line overrides the
+//! file.
 
 mod command_line;
 pub mod options;
@@ -29,20 +29,20 @@ use options::{Opt, Value};
 #[derive(Clone, Debug)]
 struct Given {
     option: &'static Opt,
-    /// The part of a name that varies: a server parameter's, or empty.
+    /// The variable part of the key: a server parameter's or log component's name, else empty.
     name: String,
     value: Value,
     origin: Origin,
 }
 
-/// Where it was given.
+/// Where an option was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     CommandLine,
     File { line: usize },
 }
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Debug)]
 pub enum Request {
     /// Run the server.
@@ -53,7 +53,7 @@ pub enum Request {
     Print(String),
 }
 
-/// Why the options are refused. Its text names the option, or the line of the file.
+/// An error in the options. The text names the option, or the line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
 
@@ -77,7 +77,7 @@ pub fn read(arguments: &[OsString]) -> Result<Request, ConfigError> {
     read_with(arguments, &|path| std::fs::read_to_string(path))
 }
 
-/// Like [`read`], with the reading of files as an argument.
+/// Like [`read`], with the file reader as an argument.
 fn read_with(
     arguments: &[OsString],
     read_file: &dyn Fn(&Path) -> std::io::Result<String>,
@@ -94,7 +94,7 @@ fn read_with(
         given = yaml::parse(&text)
             .map_err(|e| ConfigError::new(format!("configuration file {path}: {e}")))?;
     }
-    // The command line comes second, so that what it sets replaces the file's.
+    // Options of the command line replace those of the file.
     for item in line.given {
         given.retain(|g: &Given| {
             g.origin == Origin::CommandLine

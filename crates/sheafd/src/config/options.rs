@@ -1,8 +1,9 @@
 //! The table of options: MongoDB's names on the command line and in the file.
 //!
-//! Every option of `mongod` that a user is likely to have in a file or a
-//! script is here, also those we do not honour: they are refused with a
-//! reason, so that nobody believes a switch is on that is not.
+//! The table lists every option of `mongod` that a user is likely to have in a
+//! file or a script, including those the server does not support. An
+//! unsupported option is refused with a reason, so no user assumes that a
+//! switch is on when it is not.
 
 use super::ConfigError;
 
@@ -17,24 +18,24 @@ pub struct Opt {
     pub alias: Option<&'static str>,
     /// The dotted key in the file; empty when only the command line has it.
     pub key: &'static str,
-    /// What values it takes.
+    /// The type and range of its value.
     pub kind: Kind,
-    /// What the flag, a switch, sets the key to, where that is not `true`.
+    /// For a switch: the value that the flag sets the key to, if not `true`.
     pub flag_means: Option<&'static str>,
-    /// Whether we honour it.
+    /// Whether the server supports it.
     pub standing: Standing,
     /// One line for `--help`.
     pub help: &'static str,
 }
 
-/// What values an option takes.
+/// The type and range of an option's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// Present or not; `true` or `false` in the file.
     Switch,
-    /// A whole number within these bounds.
+    /// A whole number within these inclusive bounds.
     Integer(i64, i64),
-    /// A number within these bounds.
+    /// A number within these inclusive bounds.
     Number(f64, f64),
     /// Any text.
     Text,
@@ -42,16 +43,16 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// `-v` to `-vvvvv`; a number in the file.
     Count(i64),
-    /// `name=value`, again and again; a mapping in the file.
+    /// `name=value`, repeatable; a mapping in the file.
     Parameters,
 }
 
-/// Whether we honour an option.
+/// Whether the server supports an option.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing {
-    /// Yes.
+    /// The option takes effect.
     Supported,
-    /// No, and this is why. The value in `harmless` asks for nothing and passes.
+    /// The option is an error, except with the value in `harmless`, which requests the default.
     Refused {
         /// Completes the sentence "`option` is refused: ...".
         because: &'static str,
@@ -60,16 +61,16 @@ pub enum Standing {
     },
 }
 
-/// A value as given, checked against its option's kind.
+/// A value as given, validated against its option's kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Of a switch.
+    /// The value of a switch.
     Boolean(bool),
-    /// Of an integer or count.
+    /// The value of an integer or a count.
     Integer(i64),
-    /// Of a number.
+    /// The value of a number.
     Number(f64),
-    /// Of a text, a choice, or a server parameter.
+    /// The value of a text, a choice, or a server parameter.
     Text(String),
 }
 
@@ -237,14 +238,14 @@ pub static OPTIONS: &[Opt] = &[
     no("enableFreeMonitoring", "cloud.monitoring.free.state", Kind::Text, refused_unless("there is no monitoring service", "off")),
 ];
 
-/// The option of this long flag.
+/// Finds an option by its long flag or alias.
 pub fn by_flag(flag: &str) -> Option<&'static Opt> {
     OPTIONS
         .iter()
         .find(|o| !flag.is_empty() && (o.flag == flag || o.alias == Some(flag)))
 }
 
-/// The option of this key, and the part of the key that varies.
+/// Finds an option by its key in the file; also returns the variable part of the key.
 pub fn by_key(key: &str) -> Option<(&'static Opt, &str)> {
     OPTIONS.iter().find_map(|option| {
         if option.key.is_empty() {
@@ -264,7 +265,7 @@ pub fn by_key(key: &str) -> Option<(&'static Opt, &str)> {
     })
 }
 
-/// True when keys of options begin with this one: it is a section.
+/// True if `key` is a section: a proper prefix of option keys.
 pub fn is_section(key: &str) -> bool {
     OPTIONS.iter().any(|option| {
         let begins = |k: &str| {
@@ -281,13 +282,13 @@ pub fn is_section(key: &str) -> bool {
 }
 
 impl Opt {
-    /// Takes no argument on the command line.
+    /// True if the option takes no argument on the command line.
     pub fn is_flag(&self) -> bool {
         self.kind == Kind::Switch || self.flag_means.is_some()
     }
 
-    /// What setting it changes: the key, or the flag where there is no key.
-    /// Two options of one target replace each other.
+    /// The setting that the option changes: its key, or its flag if it has no key.
+    /// Of two options with the same target the last one wins.
     pub fn target(&self) -> &'static str {
         match self.key {
             "" => self.flag,
@@ -295,7 +296,9 @@ impl Opt {
         }
     }
 
-    /// Reads a value. `named` is how the user wrote the option.
+    /// Parses a value. `named` is the option as the user wrote it, for errors.
+    ///
+    /// Errors: the option is refused, or the value does not match its kind.
     pub fn value(&self, named: &str, text: &str) -> Result<Value, ConfigError> {
         if let Standing::Refused { because, harmless } = self.standing {
             return match harmless {

@@ -1,4 +1,4 @@
-//! The options as `getCmdLineOpts` shows them: those that were given, nested
+//! The options as `getCmdLineOpts` reports them: those that were given, nested
 //! and named as in a configuration file.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use sheaf_bson::{DocBuf, DocBuilder};
 use super::Given;
 use super::options::{Kind, Value};
 
-/// A document under construction; keys in order, as MongoDB shows them.
+/// A document under construction. Keys are sorted, as in MongoDB's reply.
 #[derive(Default)]
 struct Tree(BTreeMap<String, Node>);
 
@@ -24,7 +24,7 @@ pub(super) fn document(given: &[Given], config: Option<&str>) -> DocBuf {
     }
     for item in given {
         match (item.option.key, item.option.kind) {
-            // Shown as the parameter it sets.
+            // An option without a key is reported as the parameter that it sets.
             ("", _) => tree.put(&["setParameter", item.option.flag], item.value.clone()),
             (key, Kind::Parameters) => tree.put(&[key, &item.name], item.value.clone()),
             (key, _) => {
@@ -42,7 +42,7 @@ pub(super) fn document(given: &[Given], config: Option<&str>) -> DocBuf {
     out.finish()
 }
 
-/// The value in the file's words, where the command line has others.
+/// The value in the file's spelling, where the command line spells it differently.
 fn shown(item: &Given) -> Value {
     match (&item.value, item.option.flag_means) {
         (Value::Text(word), Some("false")) if word == "false" => Value::Boolean(false),

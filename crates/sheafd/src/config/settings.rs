@@ -10,64 +10,64 @@ use sheaf_wire::{Compressor, CompressorSet};
 use super::options::Value;
 use super::{ConfigError, Given, parsed};
 
-/// The port of MongoDB.
+/// MongoDB's default port.
 const DEFAULT_PORT: u16 = 27017;
 
-/// `maxIncomingConnections` when nobody sets it.
+/// The default of `maxIncomingConnections`.
 const DEFAULT_CONNECTIONS_MAX: usize = 65_536;
 
-/// Where the data lies when nobody says.
+/// The default data folder.
 const DEFAULT_DB_PATH: &str = "data";
 
-/// How the server runs. Read at start; what changes later lives elsewhere.
+/// The configuration of the process. Read once at start and never changed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Addresses and connections.
+    /// Addresses and connection limits.
     pub net: Net,
-    /// What the commands and the database know of it.
+    /// The part that the command layer and the database use.
     pub server: sheaf_server::Settings,
-    /// Where and how much is logged.
+    /// Log destination and verbosity.
     pub log: LogSettings,
-    /// Runs in the background.
+    /// Run in the background (`--fork`).
     pub fork: bool,
-    /// The file that gets the process id.
+    /// Write the process id to this file.
     pub pid_file: Option<PathBuf>,
 }
 
-/// Addresses and connections.
+/// Addresses and connection limits.
 #[derive(Clone, Debug)]
 pub struct Net {
     /// The TCP port; 0 lets the system choose.
     pub port: u16,
-    /// `bind_ip`'s entries: addresses, names, `*`, paths of unix sockets.
+    /// The entries of `bind_ip`: addresses, host names, `*`, or paths of Unix domain sockets.
     pub bind: Vec<String>,
-    /// IPv6 addresses are allowed.
+    /// Allow IPv6 addresses.
     pub ipv6: bool,
-    /// The unix socket named after the port; `None` with `--nounixsocket`.
+    /// The Unix domain socket named after the port; `None` with `--nounixsocket`.
     pub unix_socket: Option<UnixSocket>,
-    /// The permission bits of every unix socket.
+    /// The permission bits of every Unix domain socket.
     pub unix_permissions: u32,
-    /// Most connections at one time.
+    /// Maximum number of concurrent connections.
     pub connections_max: usize,
-    /// Compressors offered and taken, most preferred first.
+    /// Compressors that the server negotiates, most preferred first.
     pub compressors: CompressorSet,
 }
 
-/// The unix socket named after the port.
+/// The Unix domain socket named after the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixSocket {
-    /// The folder it is in.
+    /// The folder of the socket file.
     pub prefix: PathBuf,
 }
 
-/// Where and how much is logged.
+/// Log destination and verbosity.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// How the log is opened.
+    /// Destination, format and rotation.
     pub options: LogOptions,
-    /// Levels of single components.
+    /// Verbosity of single components; -1 inherits.
     pub components: Vec<(Component, i8)>,
-    /// Connections that come and go are not logged.
+    /// Do not log connections opening and closing.
     pub quiet: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'g> Lookup<'g> {
     fn switch(&self, target: &str) -> Option<bool> {
         match self.value(target)? {
             Value::Boolean(b) => Some(*b),
-            // A switch whose flag turns it off.
+            // A switch with `flag_means`, such as `--nounixsocket`.
             Value::Text(word) => Some(word == "true"),
             _ => None,
         }

@@ -1,7 +1,8 @@
-//! The configuration file: MongoDB's YAML form, every complaint with its line.
+//! The configuration file in MongoDB's YAML form. Every error names its line.
 //!
-//! Only what such a file needs is taken from YAML: nested mappings of scalars.
-//! A list, an anchor, a second document or an unknown key is an error.
+//! The reader supports the part of YAML that such a file needs: nested mappings
+//! of scalars. A list, an anchor, a second document or an unknown key is an
+//! error.
 
 use saphyr_parser::{Event, Parser, StrInput};
 
@@ -9,10 +10,10 @@ use super::options::{self, Kind};
 use super::{ConfigError, Given, Origin};
 use sheaf_server::log::Component;
 
-/// More levels than any option's key has.
+/// Maximum nesting of mappings; greater than that of any option's key.
 const DEPTH_MAX: usize = 10;
 
-/// The options a file sets, in its order.
+/// The options that the file sets, in file order.
 pub(super) fn parse(text: &str) -> Result<Vec<Given>, ConfigError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
@@ -25,7 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Given>, ConfigError> {
 
 struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
-    /// The line of the last event.
+    /// The line of the last event, from 1.
     line: usize,
     given: Vec<Given>,
 }
@@ -38,7 +39,7 @@ impl<'t> Reader<'t> {
                 | Event::StreamStart
                 | Event::DocumentStart(_)
                 | Event::DocumentEnd => {}
-                // An empty file, or one of comments.
+                // An empty file, or a file of comments.
                 Event::StreamEnd => return Ok(()),
                 Event::Scalar(text, ..) if is_empty(&text) => {}
                 Event::MappingStart(..) => {
@@ -59,7 +60,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The mapping that has just begun, of the section `path`.
+    /// Reads the mapping of the section `path`; its start event has been consumed.
     fn mapping(&mut self, path: &str, depth: usize) -> Result<(), ConfigError> {
         let mut seen: Vec<String> = Vec::new();
         loop {
@@ -106,7 +107,7 @@ impl<'t> Reader<'t> {
 
     fn scalar(&mut self, key: &str, text: &str, line: usize) -> Result<(), ConfigError> {
         let Some((option, name)) = options::by_key(key) else {
-            // A section with nothing in it.
+            // An empty section.
             return match is_empty(text) && options::is_section(key) {
                 true => Ok(()),
                 false => Err(unknown(key, line)),

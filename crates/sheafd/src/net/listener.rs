@@ -1,8 +1,8 @@
 //! The addresses the server listens on.
 //!
-//! A `bind_ip` entry is an address, a host name, `*`, or the path of a unix
-//! socket. IPv6 sockets take IPv6 alone, so that `0.0.0.0` and `::` can stand
-//! side by side.
+//! A `bind_ip` entry is an address, a host name, `*`, or the path of a Unix
+//! domain socket. IPv6 sockets accept IPv6 only, so that `0.0.0.0` and `::` can
+//! be bound at the same time.
 
 use std::fmt;
 use std::io;
@@ -15,19 +15,19 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::Peer;
 
-/// Connections the kernel keeps for us until we accept them.
+/// Maximum number of connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// One place to listen at.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// An address and port; port 0 lets the kernel choose.
     Tcp(SocketAddr),
-    /// A unix socket at this path, with these permission bits.
+    /// A Unix domain socket.
     Unix {
-        /// The socket's file.
+        /// The socket file.
         path: PathBuf,
-        /// As of `chmod`.
+        /// The file's mode bits, as for `chmod`.
         permissions: u32,
     },
 }
@@ -41,12 +41,12 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why we cannot listen there.
+/// The server cannot listen on an address.
 #[derive(Debug)]
 pub struct BindError {
-    /// Where we wanted to listen, as far as it was known.
+    /// The address, or the `bind_ip` entry that could not be resolved.
     pub endpoint: String,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -69,8 +69,8 @@ impl std::error::Error for BindError {
     }
 }
 
-/// The addresses of a name, or the one that is written out. Without `ipv6` a name's
-/// IPv6 addresses are left out.
+/// Resolves a host name, or parses an address. Without `ipv6` the result omits the
+/// IPv6 addresses of a name.
 pub fn resolve(entry: &str, ipv6: bool) -> Result<Vec<IpAddr>, BindError> {
     if let Ok(address) = entry.parse::<IpAddr>() {
         return Ok(vec![address]);
@@ -91,7 +91,7 @@ pub fn resolve(entry: &str, ipv6: bool) -> Result<Vec<IpAddr>, BindError> {
     Ok(addresses)
 }
 
-/// What `bind_ip_all` means.
+/// The wildcard addresses that `bind_ip_all` listens on.
 pub fn all_addresses(ipv6: bool) -> Vec<IpAddr> {
     let mut addresses = vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
     if ipv6 {
@@ -100,21 +100,23 @@ pub fn all_addresses(ipv6: bool) -> Vec<IpAddr> {
     addresses
 }
 
-/// The path of the unix socket that belongs to a port.
+/// The path of the Unix domain socket for a port.
 pub fn unix_socket_path(prefix: &Path, port: u16) -> PathBuf {
     prefix.join(format!("mongodb-{port}.sock"))
 }
 
-/// A socket that listens. A unix socket's file goes away with it.
+/// A listening socket. Dropping it removes the file of a Unix domain socket.
 pub struct Listener {
     pub(super) socket: Socket,
     endpoint: Endpoint,
 }
 
 impl Listener {
-    /// Listens at this endpoint. A socket file that a dead server left behind
-    /// is replaced; one that somebody still listens on, or a file of another
-    /// kind, is an error.
+    /// Listens on `endpoint`. Replaces a stale socket file of a server that is
+    /// gone.
+    ///
+    /// Errors: the socket file has a live listener, the file is not a socket,
+    /// or a system error.
     pub fn bind(endpoint: Endpoint) -> Result<Listener, BindError> {
         let bound = match &endpoint {
             Endpoint::Tcp(address) => bind_tcp(*address),
@@ -128,12 +130,12 @@ impl Listener {
         Ok(Listener { socket, endpoint })
     }
 
-    /// Where it listens; the port is the real one.
+    /// The endpoint with the actual port.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The TCP port, if it is a TCP listener.
+    /// The TCP port; `None` for a Unix domain socket.
     pub fn port(&self) -> Option<u16> {
         match &self.endpoint {
             Endpoint::Tcp(address) => Some(address.port()),
@@ -141,7 +143,7 @@ impl Listener {
         }
     }
 
-    /// Accepts one connection, if one waits.
+    /// Accepts one pending connection. Errors: `WouldBlock` if there is none.
     pub(super) fn accept(&self) -> io::Result<(Socket, Peer, Option<SocketAddr>)> {
         let (socket, address) = self.socket.accept()?;
         let peer = match &self.endpoint {
@@ -160,7 +162,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Endpoint::Unix { path, .. } = &self.endpoint {
-            // If it is gone already, that is what we wanted.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -172,7 +174,7 @@ fn local_address(socket: &Socket) -> Option<SocketAddr> {
 
 fn bind_tcp(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // So that a restart need not wait for old connections to be forgotten.
+    // Connections in TIME_WAIT must not delay a restart.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -209,8 +211,8 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Socket> {
 }
 
 fn listen(socket: Socket) -> io::Result<Socket> {
-    // The listener thread waits for several at once, and must not be stuck in
-    // one whose waiting client has just gone away.
+    // The listener thread polls several sockets and must not block in `accept`
+    // when the pending client has just disconnected.
     socket.set_nonblocking(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket)

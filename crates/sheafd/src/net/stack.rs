@@ -1,28 +1,28 @@
-//! Hands back the stack pages that an idle thread no longer uses.
+//! Releases the stack pages that an idle thread no longer uses.
 //!
 //! ```text
 //!   low                                               high
 //!   | guard | untouched | touched by the last command | in use |
-//!             <----------- given back ------------->  ^ here
+//!             <------------ released -------------->  ^ here
 //! ```
 //!
-//! A command may touch a hundred kilobytes of stack once; without this its
-//! thread would hold them for as long as the client stays connected.
+//! A command may touch a hundred kilobytes of stack once. Without the release
+//! its thread would hold them for as long as the client stays connected.
 
 use std::marker::PhantomData;
 
-/// The bounds of this thread's stack. Stays with its thread: the marker sees to that.
+/// The bounds of the current thread's stack. Not `Send`, because of the marker.
 pub(super) struct StackPages {
     low: usize,
     page: usize,
     _of_this_thread: PhantomData<*const u8>,
 }
 
-/// Kept below the current frame: the calls made while giving back.
+/// Bytes kept below the current frame for the calls that release the pages.
 const RED_ZONE_BYTES: usize = 4096;
 
 impl StackPages {
-    /// Those of the calling thread; `None` where the system does not say.
+    /// The bounds of the calling thread's stack; `None` if the system does not report them.
     pub(super) fn of_this_thread() -> Option<StackPages> {
         // SAFETY: `attributes` is initialised by pthread_getattr_np before it
         // is read, and destroyed once; the other pointers are to variables of
@@ -46,7 +46,7 @@ impl StackPages {
         }
     }
 
-    /// Gives back what lies below the current frame; it reads as zero when
+    /// Releases the pages below the current frame. They read as zero when
     /// touched again.
     #[inline(never)]
     pub(super) fn release_unused(&self) {
@@ -57,11 +57,11 @@ impl StackPages {
         if high <= low {
             return;
         }
-        // SAFETY: the value is of this thread, so the range lies within the
-        // stack that runs here, and below this frame, which is the last one:
-        // the call itself needs less than the red zone. A signal handler that
-        // ran there has returned when the call begins. So nothing that is
-        // still read loses its content. A failure leaves the pages as they are.
+        // SAFETY: the value belongs to this thread, so the range lies within
+        // the running stack and below this frame, which is the last one; the
+        // call itself needs less than the red zone. A signal handler that ran
+        // there has returned before the call. So no page that is still read
+        // loses its content. A failure leaves the pages unchanged.
         unsafe {
             libc::madvise(low as *mut libc::c_void, high - low, libc::MADV_DONTNEED);
         }

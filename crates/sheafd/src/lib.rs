@@ -1,6 +1,6 @@
 //! The server program: sockets, command line, configuration file, signals.
 //!
-//! What answers a request is in `sheaf-server`.
+//! `sheaf-server` carries out the requests.
 
 pub mod config;
 pub mod net;
@@ -10,7 +10,7 @@ pub mod startup;
 
 pub use sheaf_server::VERSION;
 
-/// What `--version` prints.
+/// The output of `--version`.
 pub fn version_text() -> String {
     format!("sheafd version {VERSION}")
 }

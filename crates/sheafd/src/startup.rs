@@ -1,9 +1,9 @@
-//! From settings to a running server, and to its end.
+//! Starts the server from its settings, and stops it.
 //!
 //! ```text
 //!  log ─> lock on the data folder ─> database (service) ─> listeners ─> ready
 //!   ^                                                                     │
-//!   └── locks released <── database at rest <── connections ended <── signal
+//!   └── locks released <── database closed <── connections closed <── signal
 //! ```
 
 use std::net::SocketAddr;
@@ -26,13 +26,13 @@ use crate::process::daemon::Readiness;
 use crate::process::{self, Exit, LockFile, PidFile, Reason, Shutdown};
 use crate::service::CommandService;
 
-/// How long operations under way may go on after the signal to stop.
+/// Time that operations in progress have to finish after a shutdown request.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long the end waits for the last log lines.
+/// Maximum wait for the last log lines at shutdown.
 const LOG_FLUSH: Duration = Duration::from_secs(2);
 
-/// Runs the server until it is asked to stop.
+/// Runs the server until a shutdown is requested.
 pub fn run(settings: Settings, readiness: Readiness) -> Exit {
     log::set_context("main");
     let log = match Log::open(settings.log.options.clone()) {
@@ -103,9 +103,9 @@ fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> 
     }
 }
 
-/// Opens the database in the locked data folder and makes the service that answers requests.
+/// Opens the database in the locked data folder and creates the service for its requests.
 ///
-/// Errors: the data folder cannot be opened, an option is not possible.
+/// Errors: the data folder cannot be opened, or an option cannot be honoured.
 fn open(
     settings: &Settings,
     log: &Arc<Log>,
@@ -134,7 +134,7 @@ struct Running<'s> {
 }
 
 impl Running<'_> {
-    /// Listens, waits for the request to stop, and ends all connections.
+    /// Listens, waits for a shutdown request, and closes all connections.
     fn serve(self, service: Arc<dyn Service>, readiness: Readiness) -> Exit {
         let Running {
             settings,
@@ -175,7 +175,7 @@ impl Running<'_> {
                 attr.append("ssl", "off");
             },
         );
-        // Whoever waits may look into the log at once.
+        // A process that waits for readiness may read the log immediately.
         log.flush(LOG_FLUSH);
         if let Err(e) = readiness.ready() {
             log.warning(
@@ -207,8 +207,8 @@ impl Running<'_> {
     }
 }
 
-/// Listens at all the places the settings name. One port for all: with port 0
-/// the first listener's choice holds for the others.
+/// Listens on all addresses of the settings. All share one port: with port 0
+/// the port of the first listener is used for the others.
 fn bind(net: &Net) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     let mut port = net.port;
@@ -296,14 +296,14 @@ fn log_start(settings: &Settings, log: &Log) {
     );
 }
 
-/// What an operator should know before data is trusted to this server.
+/// Logs the warnings an operator should see before trusting data to this server.
 fn warn(settings: &Settings, log: &Log) {
     log.startup_warning(
         22120,
         "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
         log::none,
     );
-    // SAFETY: touches no memory.
+    // SAFETY: accesses no memory.
     if unsafe { libc::geteuid() } == 0 {
         log.startup_warning(
             22138,
@@ -340,7 +340,7 @@ fn fatal(log: &Log, exit: Exit, error: &str) -> Exit {
     exit
 }
 
-/// A panic goes to the log, with the place it comes from.
+/// Logs panics with their source location.
 fn log_panics(log: &Arc<Log>) {
     let log = Arc::downgrade(log);
     let print = std::panic::take_hook();

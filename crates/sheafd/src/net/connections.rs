@@ -1,7 +1,7 @@
-//! Every open connection, what they have carried, and how many there may be.
+//! The open connections, their traffic, and their limit.
 //!
-//! Each connection counts for itself, on its own cache line; a sum is taken
-//! only when somebody asks. What closed connections carried is kept beside.
+//! Each connection has its own counters, on its own cache line. They are summed
+//! on request. The totals of closed connections are kept separately.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ pub struct Connections {
     created: AtomicU64,
     rejected: AtomicU64,
     open: Mutex<Open>,
-    /// Told whenever a connection is gone.
+    /// Notified when a connection is removed.
     closed: Condvar,
 }
 
 #[derive(Default)]
 struct Open {
     links: HashMap<u64, Arc<Link>>,
-    /// What closed connections carried.
+    /// Totals of the closed connections.
     past: NetworkStats,
-    /// No more connections are taken.
+    /// No further connections are accepted.
     stopping: bool,
 }
 
@@ -41,7 +41,7 @@ fn add(sum: &mut NetworkStats, counters: &Counters) {
 }
 
 impl Connections {
-    /// No connections, and room for this many.
+    /// An empty set with a limit of `max` connections.
     pub fn new(max: usize) -> Arc<Connections> {
         Arc::new(Connections {
             max,
@@ -52,7 +52,7 @@ impl Connections {
         })
     }
 
-    /// How many there may be.
+    /// The maximum number of open connections.
     pub fn max(&self) -> usize {
         self.max
     }
@@ -80,13 +80,13 @@ impl Connections {
         sum
     }
 
-    /// The open connections, in no order.
+    /// The open connections, in no particular order.
     pub fn links(&self) -> Vec<Arc<Link>> {
         self.open.lock().links.values().cloned().collect()
     }
 
-    /// The number of the next connection, and how many are open; `None` when
-    /// there are too many or the server is stopping.
+    /// The number of the next connection; `None` if the limit is reached or the
+    /// server is stopping.
     pub(super) fn admit(&self) -> Option<u64> {
         let open = self.open.lock();
         if open.stopping {
@@ -99,7 +99,7 @@ impl Connections {
         Some(self.created.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Enters an admitted connection; returns how many are open with it.
+    /// Adds an admitted connection. Returns the number of open connections.
     pub(super) fn insert(&self, link: &Arc<Link>) -> usize {
         let mut open = self.open.lock();
         open.links.insert(link.id(), Arc::clone(link));
@@ -109,7 +109,7 @@ impl Connections {
         open.links.len()
     }
 
-    /// Takes a connection out; returns how many are left.
+    /// Removes a connection. Returns the number of open connections.
     pub(super) fn remove(&self, link: &Link) -> usize {
         let mut open = self.open.lock();
         if open.links.remove(&link.id()).is_some() {
@@ -121,7 +121,7 @@ impl Connections {
         left
     }
 
-    /// Lets every connection end after what it is doing, and takes no more.
+    /// Closes every connection after its current request and admits no more.
     pub(super) fn close_soon(&self) {
         let mut open = self.open.lock();
         open.stopping = true;
@@ -130,14 +130,14 @@ impl Connections {
         }
     }
 
-    /// Ends every connection now.
+    /// Closes every connection immediately.
     pub(super) fn close_now(&self) {
         for link in self.open.lock().links.values() {
             link.close_now();
         }
     }
 
-    /// Waits until no connection is left. False when the time was over first.
+    /// Waits until no connection is open. False if `limit` passed first.
     pub(super) fn wait_closed(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut open = self.open.lock();

@@ -1,8 +1,8 @@
-//! One client's end of the line, as its handler and the server see it.
+//! One client's connection, as its handler and the server see it.
 //!
-//! The connection's thread reads and writes the socket. Everybody else only
-//! looks: a long operation asks now and then whether its client still waits,
-//! the server closes the line when it stops.
+//! The connection's thread reads and writes the socket. Other threads only
+//! observe it: a long operation checks periodically whether its client is still
+//! connected, and the server closes the connection when it stops.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use super::compression::CompressionCounters;
 pub enum Peer {
     /// A TCP client's address.
     Tcp(SocketAddr),
-    /// A client of the unix socket at this path; it has no address of its own.
+    /// A client of the Unix domain socket at this path; it has no address itself.
     Unix(PathBuf),
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A connection, shared between its thread and those who look at it.
+/// A connection, shared between its thread and its observers.
 pub struct Link {
     id: u64,
     peer: Peer,
@@ -47,7 +47,7 @@ pub struct Link {
     pub(super) counters: Counters,
 }
 
-/// What one connection has carried. Written by its thread alone.
+/// Traffic counters of one connection. Only its thread writes them.
 #[derive(Default)]
 pub(super) struct Counters {
     pub bytes_in: AtomicU64,
@@ -81,12 +81,12 @@ impl Link {
         format!("conn{}", self.id)
     }
 
-    /// Who is at the other end.
+    /// The client's address.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Our own address, as the client sees it; `None` on a unix socket.
+    /// The server's address that the client connected to; `None` on a Unix domain socket.
     pub fn local(&self) -> Option<SocketAddr> {
         self.local
     }
@@ -101,16 +101,16 @@ impl Link {
         self.counters.active.load(Ordering::Relaxed)
     }
 
-    /// Whether the client still waits. One system call: for loops that run
-    /// for milliseconds between two looks, not for each document.
+    /// Whether the client is still connected. Costs one system call: for loops
+    /// that run for milliseconds between two checks, not for each document.
     ///
-    /// A client that only closed its sending side counts as gone.
+    /// A client that closed only its sending side counts as gone.
     pub fn state(&self) -> ClientState {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits until the client goes away, the server stops, or the time is over
-    /// (then the state is `Connected`).
+    /// Waits until the client disconnects, the server stops, or `limit` has
+    /// passed (then the state is `Connected`).
     pub fn wait(&self, limit: Duration) -> ClientState {
         let end = Instant::now().checked_add(limit);
         loop {
@@ -129,21 +129,21 @@ impl Link {
         }
     }
 
-    /// Ends the connection when what it is doing is done: nothing more is
-    /// read from it, a reply under way is still sent.
+    /// Closes the connection after its current request: no more is read from
+    /// it, and a reply in progress is still sent.
     pub fn close_soon(&self) {
         self.closed.store(true, Ordering::Release);
-        // An error means that the client was faster.
+        // An error means that the client has disconnected already.
         let _ = self.socket.shutdown(std::net::Shutdown::Read);
     }
 
-    /// Ends the connection now, also a reply that the client does not take.
+    /// Closes the connection immediately, even in the middle of a reply.
     pub fn close_now(&self) {
         self.closed.store(true, Ordering::Release);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// True once it was closed from our side.
+    /// True after the server has closed it.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -174,7 +174,7 @@ impl fmt::Debug for Link {
 }
 
 /// Waits for one of `events`, an error or a hang-up on the socket; `None`
-/// waits for ever. True when something came, false when the time was over.
+/// waits indefinitely. True if an event occurred, false if `limit` passed.
 pub(super) fn poll(
     socket: &impl AsRawFd,
     events: libc::c_short,
@@ -193,17 +193,17 @@ pub(super) fn watch(socket: &impl AsRawFd, events: libc::c_short) -> libc::pollf
     }
 }
 
-/// Waits for an event on any of these; their `revents` say which.
+/// Waits for an event on any entry and stores it in the entry's `revents`.
 pub(super) fn poll_all(watched: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<bool> {
     let milliseconds = match limit {
         None => -1,
-        // Rounded up, so that a wait never spins through its last millisecond.
+        // Rounded up, so that a wait does not spin during its last millisecond.
         Some(limit) => limit
             .as_nanos()
             .div_ceil(1_000_000)
             .min(libc::c_int::MAX as u128) as libc::c_int,
     };
-    // SAFETY: the pointer and count describe a slice that is ours for the call.
+    // SAFETY: the pointer and count describe an exclusively borrowed slice.
     let ready = unsafe {
         libc::poll(
             watched.as_mut_ptr(),

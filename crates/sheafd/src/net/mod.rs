@@ -6,15 +6,15 @@
 //!                                 │  ConnectionHandler::handle(message, reply)
 //!                                 └─ ReplyWriter → socket
 //!
-//!  Connections  every open Link: counts, limits, "is my client still there?"
+//!  Connections  every open Link: counts, limits, client liveness
 //! ```
 //!
 //! One blocking thread per connection, measured against an async runtime
 //! (docs/decisions/threading.md). An idle connection holds no buffer and
-//! hands back the stack pages that its last command touched.
+//! releases the stack pages that its last command touched.
 //!
-//! Invariant: nothing a client sends, and nothing a handler does short of
-//! aborting, ends the process or another client's connection.
+//! Invariant: no client input, and no failure of a handler short of an abort,
+//! ends the process or another client's connection.
 
 mod compression;
 mod connection;

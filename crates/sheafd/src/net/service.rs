@@ -1,4 +1,4 @@
-//! The seam between the network and the commands.
+//! The interface between the network and the commands.
 
 use std::sync::Arc;
 
@@ -6,69 +6,68 @@ use sheaf_wire::{Message, ReplyWriter};
 
 use super::Link;
 
-/// What answers requests: made once, asked by every connection.
+/// Answers requests. One instance serves all connections.
 pub trait Service: Send + Sync {
-    /// A handler for a new connection. Called on the connection's own thread,
-    /// where the handler stays until it is dropped.
+    /// Creates the handler of a new connection. Called on the connection's
+    /// thread, which keeps the handler until it is dropped.
     ///
-    /// The link tells who the client is and whether it is still there.
+    /// `link` identifies the client and reports whether it is still connected.
     fn connection(&self, link: &Arc<Link>) -> Box<dyn ConnectionHandler>;
 
-    /// The server is about to stop: operations under way should end soon with
-    /// `InterruptedAtShutdown`. Called once, from the thread that stops it;
-    /// replies still reach their clients.
+    /// Called once when the server is about to stop: operations in progress
+    /// should end soon with `InterruptedAtShutdown`. Replies still reach their
+    /// clients.
     fn interrupt(&self) {}
 
-    /// No connection is left: the data comes to rest. Called once, last. Answers whether all of it did.
+    /// Called once, after the last connection has closed: flushes and closes the data.
+    /// Returns false if a flush failed.
     fn close(&self) -> bool {
         true
     }
 }
 
-/// The state of one connection. Dropped when the connection is gone, however
-/// it ended: that is the moment to kill what only its client was waiting for.
+/// The state of one connection. Dropped when the connection ends, for whatever
+/// reason; dropping it kills the operations that only its client waited for.
 pub trait ConnectionHandler {
     /// Answers one request.
     ///
-    /// The reply has been begun; the handler writes its body (or an error).
-    /// Where the client wants no reply ([`Message::more_to_come`]) the handler
-    /// need not write one, and what it writes is not sent.
+    /// The reply has been started; the handler writes its body or an error. If
+    /// the client wants no reply ([`Message::more_to_come`]) the handler need
+    /// not write one, and a written one is not sent.
     ///
     /// A panic becomes an `InternalError` for this client and ends its connection.
     fn handle(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next;
 
-    /// Produces the next reply of an exhaust stream that `handle` or this
-    /// function began with [`Next::Exhaust`] for the same request. May take
-    /// its time (awaiting data, or a topology change) as long as it watches
-    /// the link.
+    /// Produces the next reply of an exhaust stream, after `handle` or this
+    /// function returned [`Next::Exhaust`] for the same request. May block (for
+    /// data, or a topology change) as long as it watches the link.
     ///
-    /// Only handlers that return `Exhaust` need it: without it the stream ends
-    /// with the error that no reply was written.
+    /// Required only for handlers that return `Exhaust`. The default ends the
+    /// stream with the error that no reply was written.
     fn exhaust(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
         let _ = (request, reply);
         Next::Reply
     }
 
-    /// The reply is on its way to the client: what the command needs no more can be freed at leisure. Not called
-    /// when the connection ends instead.
+    /// Called after the reply was sent: memory of the command can be freed without delaying it.
+    /// Not called if the connection ends instead.
     fn replied(&mut self) {}
 
-    /// The client has not sent anything for a while: memory kept for its next
-    /// request can be given back.
+    /// Called when the client has been silent for a while: memory kept for its
+    /// next request can be released.
     fn idle(&mut self) {}
 }
 
-/// What becomes of the reply, and of the connection.
+/// What the connection does with the reply, and next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Send it and read the next request.
     Reply,
     /// Send nothing and read the next request.
     NoReply,
-    /// Send it, marked `moreToCome`, and ask [`ConnectionHandler::exhaust`]
-    /// for the next one. Only where [`Message::exhaust_allowed`]; otherwise it
-    /// is a plain reply.
+    /// Send it, marked `moreToCome`, and call [`ConnectionHandler::exhaust`]
+    /// for the next one. A plain reply unless [`Message::exhaust_allowed`].
     Exhaust,
-    /// Send it and close the connection. With nothing written, just close.
+    /// Send it and close the connection. If nothing was written, only close.
     Close,
 }

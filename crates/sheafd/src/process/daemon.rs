@@ -2,37 +2,37 @@
 //!
 //! ```text
 //!  caller ── fork ──> child: new session, starts the server
-//!    │                  │ ready: a byte through the pipe, then silence
-//!    └─ waits ──────────┘ failed: the pipe closes, its exit code is ours
+//!    │                  │ ready: one byte through the pipe, then no output
+//!    └─ waits ──────────┘ failed: the pipe closes; the caller exits with its code
 //! ```
 
 use std::fs::OpenOptions;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 
-/// Which of the two processes this is.
+/// The process that `fork` returned in.
 pub enum Forked {
-    /// The background process; it tells when it is ready.
+    /// The background process, which must report when it is ready.
     Child(Readiness),
-    /// The caller's: the background process is ready, or ended with this code.
+    /// The caller's process; the background process is ready or has exited.
     Parent {
-        /// The background process.
+        /// Process id of the background process.
         pid: i32,
-        /// `None` when it is ready.
+        /// Exit code of the background process; `None` if it is ready.
         failed: Option<u8>,
     },
 }
 
-/// Tells the waiting caller that the server is ready.
+/// Reports to the waiting caller that the server is ready.
 pub struct Readiness(Option<PipeWriter>);
 
 impl Readiness {
-    /// Of a server in the foreground: nobody waits.
+    /// For a server in the foreground: no process waits.
     pub fn nobody_waits() -> Readiness {
         Readiness(None)
     }
 
-    /// Tells it, and turns away from the terminal.
+    /// Reports readiness and detaches from the terminal.
     pub fn ready(self) -> io::Result<()> {
         let Some(mut pipe) = self.0 else {
             return Ok(());
@@ -42,8 +42,8 @@ impl Readiness {
             .write(true)
             .open("/dev/null")?;
         for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-            // SAFETY: `null` is open. The standard descriptors belong to nobody who would close them; what is
-            // written to them from now on goes nowhere.
+            // SAFETY: `null` is open, and no Rust object owns the standard descriptors. Output
+            // to them is discarded from now on.
             if unsafe { libc::dup2(null.as_raw_fd(), standard) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -52,19 +52,20 @@ impl Readiness {
     }
 }
 
-/// Forks.
+/// Forks. The parent waits until the child is ready or has exited.
 ///
 /// # Safety
-/// The process has one thread. A lock that another thread holds, of the heap say, nobody would release in the child.
+/// The process has one thread. A lock that another thread holds, such as the heap's, would
+/// never be released in the child.
 pub unsafe fn fork() -> io::Result<Forked> {
     let (reader, writer) = io::pipe()?;
-    // SAFETY: the process has one thread, as the caller promises, so the child has all there is.
+    // SAFETY: the caller guarantees that the process has one thread, and the child keeps it.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(reader);
-            // SAFETY: touches no memory of ours. Fails only for a group's leader,
-            // which a fresh child never is.
+            // SAFETY: accesses no memory of the process. Fails only for a group
+            // leader, which a new child never is.
             unsafe { libc::setsid() };
             Ok(Forked::Child(Readiness(Some(writer))))
         }

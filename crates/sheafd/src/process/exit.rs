@@ -1,26 +1,26 @@
-//! Exit codes, MongoDB's where it has one.
+//! Exit codes, MongoDB's where it defines one.
 
 use std::process::ExitCode;
 
-/// How the process ended.
+/// The result of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// As asked.
+    /// Clean shutdown.
     Clean,
-    /// The command did not do what it should (`--shutdown` without a server).
+    /// The requested action failed (`--shutdown` without a server).
     Failure,
-    /// The options are wrong.
+    /// The options are invalid.
     BadOptions,
-    /// As asked, but the data could not be brought to rest: what was not yet on disk may be lost.
+    /// Shutdown as requested, but the last flush failed: unsynced writes may be lost.
     Unclean,
-    /// We cannot listen where we should.
+    /// The server cannot listen on an address.
     NetError,
-    /// The server cannot run: the folder is in use, the data cannot be opened.
+    /// The server cannot start: the folder is in use, or the data cannot be opened.
     Uncaught,
 }
 
 impl Exit {
-    /// The number the caller sees.
+    /// The process's exit status.
     pub fn code(self) -> u8 {
         match self {
             Exit::Clean => 0,

@@ -1,21 +1,21 @@
-//! What the system lets the process have, and what the process lets others have.
+//! Resource limits of the process and permissions of its files.
 
-/// Makes every file from now on the user's own, as MongoDB does: whoever else
-/// has an account on the machine cannot read the data.
+/// Creates all further files without permissions for group and others, as
+/// MongoDB does: other accounts of the machine cannot read the data.
 pub fn keep_files_private() {
-    // SAFETY: it cannot fail, and changes nothing but the mask.
+    // SAFETY: the call cannot fail and changes only the mask.
     unsafe { libc::umask(0o077) };
 }
 
-/// A write beyond the limit on the size of a file (`ulimit -f`) fails as one to a full disk does, instead of ending
-/// the process.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail like a write to a full disk,
+/// instead of ending the process.
 pub fn outlive_file_size_limit() {
-    // SAFETY: no handler runs; the signal has no other effect from now on.
+    // SAFETY: installs no handler; the signal is ignored from now on.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Raises the limit of open files as far as we may, and returns it; `None`
-/// where there is none or the system does not say.
+/// Raises the limit of open files to the hard limit and returns it; `None` if
+/// there is no limit or the system does not report it.
 pub fn raise_open_files() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -30,7 +30,7 @@ pub fn raise_open_files() -> Option<u64> {
             rlim_cur: limit.rlim_max,
             ..limit
         };
-        // SAFETY: the pointer is valid for the call. When it fails the old limit stays.
+        // SAFETY: the pointer is valid for the call. On failure the old limit stays.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
             limit = raised;
         }

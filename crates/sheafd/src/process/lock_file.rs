@@ -1,8 +1,8 @@
-//! One server to a data folder.
+//! The lock file: one server per data folder.
 //!
-//! `sheafd.lock` in the folder is locked by the kernel for as long as the
-//! process lives, and holds its process id: however the process ends, the lock
-//! ends with it, so a file that is left behind stops nobody.
+//! The kernel holds a lock on `sheafd.lock` for the lifetime of the process.
+//! The file contains the process id. The lock ends with the process, however
+//! that ends, so a stale file does not block the next server.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,12 +15,12 @@ use sheaf_bson::{Error, ErrorCode};
 /// The lock file's name in the data folder.
 const LOCK_FILE: &str = "sheafd.lock";
 
-/// Between two looks whether a server asked to stop has stopped.
+/// Interval between two checks whether a server has stopped.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Sees to it that the data folder is there. The default folder is made; one
-/// that was named must exist, since a missing one is more often a disk not
-/// mounted than a wish.
+/// Ensures that the data folder exists. Creates the default folder. A folder
+/// that the user named must exist: a missing one is more often an unmounted
+/// disk than an intention.
 pub fn prepare_folder(path: &Path, named: bool) -> Result<()> {
     let problem = |code: ErrorCode, what: String| Error::new(code, what);
     match std::fs::metadata(path) {
@@ -96,7 +96,7 @@ impl LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // An empty file says that the server ended as it should.
+        // An empty file records a clean shutdown.
         let _ = self.file.set_len(0);
         let _ = self.file.unlock();
     }
@@ -109,11 +109,11 @@ fn read_pid(file: &mut File) -> Option<i32> {
     text.trim().parse().ok().filter(|pid| *pid > 0)
 }
 
-/// Asks the server that runs on this folder to stop, and waits until it has.
+/// Stops the server that runs on this folder and waits for its end.
 /// Returns its process id.
 ///
-/// Errors: none is running there, it cannot be signalled, or it is still
-/// running when `limit` is over.
+/// Errors: no server is running there, it cannot be signalled, or it is still
+/// running after `limit`.
 pub fn stop_holder(folder: &Path, limit: Duration) -> Result<i32> {
     let path = folder.join(LOCK_FILE);
     let not_running = || {
@@ -139,7 +139,7 @@ pub fn stop_holder(folder: &Path, limit: Duration) -> Result<i32> {
             format!("the lock file {} holds no process id", path.display()),
         )
     })?;
-    // SAFETY: sending a signal touches no memory of ours.
+    // SAFETY: sending a signal accesses no memory of the process.
     if unsafe { libc::kill(pid, libc::SIGTERM) } != 0 {
         let e = io::Error::last_os_error();
         return Err(Error::new(
@@ -163,7 +163,7 @@ pub fn stop_holder(folder: &Path, limit: Duration) -> Result<i32> {
 fn is_free(file: &File, path: &Path) -> Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => {
-            // Only a look; whoever wants the folder may have it.
+            // This was only a test: leave the lock to other processes.
             let _ = file.unlock();
             Ok(true)
         }
@@ -187,7 +187,7 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes our process id there.
+    /// Writes the current process id to `path`.
     pub fn write(path: &Path) -> Result<PidFile> {
         std::fs::write(path, format!("{}\n", std::process::id()))
             .map_err(|e| io_error("cannot write the pid file", path, &e))?;
@@ -199,7 +199,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Gone already is gone.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,5 +1,5 @@
 //! The server as a process: its lock on the data folder, its place in the
-//! background, the signals it hears, and how it ends.
+//! background, the signals it handles, and its exit codes.
 
 pub mod daemon;
 mod exit;

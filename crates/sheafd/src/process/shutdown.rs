@@ -1,4 +1,4 @@
-//! The wish that the server stops, from whoever has it first.
+//! The request to stop the server; the first reason wins.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use sheaf_bson::Error;
 use sheaf_server::control::Control;
 
-/// Who wants the server to stop.
+/// The origin of a shutdown request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A signal, by its number.
@@ -15,8 +15,7 @@ pub enum Reason {
     Command,
 }
 
-/// A handle to ask for the end, and to wait for somebody to ask. Clones are
-/// the same handle.
+/// Requests a shutdown and waits for one. Clones share the request.
 #[derive(Clone, Default)]
 pub struct Shutdown(Arc<Inner>);
 
@@ -27,12 +26,13 @@ struct Inner {
 }
 
 impl Shutdown {
-    /// Nobody has asked yet.
+    /// A handle without a request.
     pub fn new() -> Shutdown {
         Shutdown::default()
     }
 
-    /// Asks. True for the first to do so; the others' reasons are forgotten.
+    /// Requests a shutdown. Returns true for the first request; later reasons
+    /// are ignored.
     pub fn request(&self, reason: Reason) -> bool {
         let mut wish = self.0.wish.lock();
         let first = wish.is_none();
@@ -43,12 +43,12 @@ impl Shutdown {
         first
     }
 
-    /// True once somebody has asked.
+    /// True after the first request.
     pub fn is_requested(&self) -> bool {
         self.0.wish.lock().is_some()
     }
 
-    /// Waits until somebody asks.
+    /// Waits for a request and returns its reason.
     pub fn wait(&self) -> Reason {
         let mut wish = self.0.wish.lock();
         loop {

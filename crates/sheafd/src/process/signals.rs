@@ -1,4 +1,4 @@
-//! The signals the server hears: the end, and log rotation.
+//! Signals that the server handles: shutdown and log rotation.
 
 use std::io;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use signal_hook::iterator::Signals;
 
 use super::{Reason, Shutdown};
 
-/// Starts the thread that hears them. The first that means the end begins the
-/// shutdown, further ones are ignored: an end under way is not cut short.
+/// Starts the signal thread. The first terminating signal begins the shutdown.
+/// Later ones are ignored: a shutdown in progress is not cut short.
 ///
 /// Errors: the handlers or the thread could not be set up.
 pub fn listen(shutdown: Shutdown, log: Arc<Log>) -> io::Result<()> {

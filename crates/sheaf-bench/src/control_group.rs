@@ -1,14 +1,16 @@
-//! A control group for one child process, with a limit of memory.
+//! A control group with a memory limit, for one child process.
 //!
 //! ```text
-//!   version 1   <memory>/<own group>/sheaf-<pid>     limit_in_bytes, max_usage_in_bytes, oom_control
-//!   version 2   <own group's parent>/sheaf-<pid>     max, peak, events
+//!   version 1   <memory>/<own group>/sheaf-<pid>    limit_in_bytes, max_usage_in_bytes,
+//!                                                   oom_control
+//!   version 2   <own group's parent>/sheaf-<pid>    max, peak, events
 //! ```
 //!
-//! A group of version 2 that has processes can have no groups below it, so there it is made beside the own one.
+//! In version 2, a group with processes cannot have child groups, so the new group is a sibling of
+//! our own.
 //!
-//! What a group's peak counts holds pages of files as well, which go when memory is asked for: with much data it is
-//! always the limit. What a process keeps for itself is `RssAnon` of its status.
+//! A group's peak includes page cache, which is reclaimed on demand: with much data the peak always
+//! equals the limit. The memory that a process itself needs is `RssAnon` in its status.
 
 use std::fs;
 use std::io;
@@ -16,15 +18,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A group that was made, and is removed when dropped: its process has ended by then.
+/// A control group, removed when dropped. Its process must have ended by then.
 pub struct ControlGroup {
     folder: PathBuf,
     version: u8,
 }
 
 impl ControlGroup {
-    /// Makes a group whose processes may have so many bytes together.
-    /// Errors: there is no controller for memory, or this process may not make groups.
+    /// Creates a group whose processes may use `bytes` bytes in total. Errors: no memory controller
+    /// is mounted; this process may not create groups.
     pub fn with_memory(bytes: u64) -> io::Result<ControlGroup> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;
@@ -38,7 +40,7 @@ impl ControlGroup {
             _ => "memory.max",
         };
         fs::write(group.folder.join(limit), bytes.to_string())?;
-        // Where there is swap, it is not to be used: that would hide what is too much.
+        // Disable swap if there is any: it would hide excess memory.
         let _ = match version {
             1 => fs::write(
                 group.folder.join("memory.memsw.limit_in_bytes"),
@@ -49,24 +51,24 @@ impl ControlGroup {
         Ok(group)
     }
 
-    /// Which version of control groups it is: 1 or 2.
+    /// The version of control groups: 1 or 2.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// Has the command's process enter the group before it runs anything.
+    /// Makes the command's process enter the group before it executes anything.
     pub fn enter(&self, command: &mut Command) {
         let processes = self.folder.join("cgroup.procs");
         let processes = std::os::unix::ffi::OsStringExt::into_vec(processes.into_os_string());
         let processes = std::ffi::CString::new(processes).unwrap_or_default();
-        // SAFETY: between fork and exec only system calls are made; nothing is allocated.
+        // SAFETY: between fork and exec it only makes system calls and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 let file = libc::open(processes.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
                 if file < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // 0 is whoever writes it.
+                // 0 stands for the writing process itself.
                 let written = libc::write(file, c"0".as_ptr().cast(), 1);
                 let failed = io::Error::last_os_error();
                 libc::close(file);
@@ -78,7 +80,8 @@ impl ControlGroup {
         }
     }
 
-    /// The most that there was, pages of files included, in bytes. `None` where the system does not say.
+    /// The maximum memory use in bytes, including page cache; `None` if the system does not report
+    /// it.
     pub fn peak(&self) -> Option<u64> {
         let file = match self.version {
             1 => "memory.max_usage_in_bytes",
@@ -87,7 +90,8 @@ impl ControlGroup {
         self.read(file)?.trim().parse().ok()
     }
 
-    /// How often a process of the group was killed because there was no memory left.
+    /// Number of processes of the group killed for lack of memory; `None` if the system does not
+    /// report it.
     pub fn kills(&self) -> Option<u64> {
         let file = match self.version {
             1 => "memory.oom_control",
@@ -105,7 +109,7 @@ impl ControlGroup {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        // A process that has just ended may be counted for a moment longer.
+        // A process that has just ended may remain in the group for a moment.
         for _ in 0..50 {
             if fs::remove_dir(&self.folder).is_ok() {
                 return;
@@ -116,7 +120,7 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The version, and the folder in which a group can be made.
+/// The version, and the directory in which a group can be created.
 fn place(own: &str, mounts: &str) -> Option<(u8, PathBuf)> {
     let group = |controller: &str| {
         own.lines().find_map(|line| {

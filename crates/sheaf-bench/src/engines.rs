@@ -1,14 +1,15 @@
-//! Storage engines side by side: the same documents, the same operations, each engine used as its own
-//! library is meant to be used.
+//! Comparison of storage engines: the same documents and the same operations, with each engine used
+//! as its library intends.
 //!
 //! ```text
 //!   Documents ──> Contender::load / commit        a batch is one transaction
-//!   Reader (one snapshot, cursors kept) ──> get, range, either direction
+//!   Reader (one snapshot, reused cursors) ──> get, range, either direction
 //! ```
 //!
-//! A document is five keys: its record (a 64-bit number in the order of insertion, 500 bytes), an `_id`
-//! entry that ascends as ObjectIds do, and one entry in each of three indexes, whose order has nothing to do
-//! with that of the records. An entry's value (of `_id`) or its key's last eight bytes name the record.
+//! A document has five keys: its record (a 64-bit number in insertion order, 500 bytes), an `_id`
+//! entry that ascends as ObjectIds do, and one entry in each of three indexes, whose order is
+//! unrelated to that of the records. The value of the `_id` entry and the last eight bytes of an
+//! index key are the key of the record.
 
 mod heed;
 mod ours;
@@ -20,23 +21,23 @@ pub use self::ours::EngineContender;
 pub use self::redb::RedbContender;
 pub use self::tree::TreeContender;
 
-/// What goes wrong in a benchmark ends it.
+/// Any error ends the benchmark.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the documents are.
+/// The table of the documents.
 pub const RECORDS: usize = 0;
-/// `_id` to record.
+/// The table that maps `_id` to record.
 pub const IDS: usize = 1;
-/// The first of the three indexes.
+/// The table of the first of the three indexes.
 pub const INDEX: usize = 2;
-/// Records, `_id`, three indexes.
+/// Number of tables: records, `_id`, three indexes.
 pub const TABLES: usize = 5;
 
-/// A key and its value in one of the tables.
+/// A key to write with its value.
 pub struct Put {
-    /// Which table.
+    /// The table: [`RECORDS`], [`IDS`], or [`INDEX`] and the two after it.
     pub table: usize,
-    /// The key.
+    /// The key in that table.
     pub key: Vec<u8>,
     /// Its new value.
     pub value: Vec<u8>,
@@ -46,24 +47,24 @@ pub struct Put {
 
 /// An engine in the comparison.
 pub trait Contender: Send + Sync {
-    /// As the table's head shows it.
+    /// The name in the heading of the output.
     fn name(&self) -> &'static str;
-    /// Writes all of it in one transaction, which is on disk afterwards when `synced`.
+    /// Writes all of `puts` in one transaction. With `synced`, it is durable on return.
     fn commit(&self, puts: Vec<Put>, synced: bool) -> Result<()>;
-    /// A view that does not change, and what is needed to read it again and again.
+    /// A consistent view, with reusable resources for repeated reads.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
-    /// Brings everything to where it lies in the end.
+    /// Completes deferred work, such as a checkpoint.
     fn settle(&self) -> Result<()>;
-    /// Bytes written to files up to now, where the engine tells.
+    /// Bytes written to files so far; `None` if the engine does not report it.
     fn bytes_written(&self) -> Option<u64>;
 }
 
 /// One snapshot of a contender.
 pub trait Reader {
-    /// Hands the key's value to `found`; whether there is one.
+    /// Passes the key's value to `found`; returns whether the key exists.
     fn get(&mut self, table: usize, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool>;
-    /// Hands on up to `count` entries, from the first key not less than `from` upwards, or from the last key not
-    /// greater than `from` downwards; how many there were.
+    /// Passes up to `count` entries to `each`: forward from the first key >= `from`, or in reverse
+    /// from the last key <= `from`. Returns the number of entries.
     fn range(
         &mut self,
         table: usize,
@@ -74,12 +75,12 @@ pub trait Reader {
     ) -> Result<usize>;
 }
 
-/// The documents of the comparison, a pure function of their number.
+/// The documents of the comparison, each a pure function of its number.
 #[derive(Clone, Copy)]
 pub struct Documents {
-    /// How many there are.
+    /// Number of documents.
     pub count: u64,
-    /// Length of each, in bytes.
+    /// Length of a document in bytes.
     pub bytes: usize,
 }
 
@@ -96,7 +97,7 @@ impl Documents {
         (n + 1).to_be_bytes()
     }
 
-    /// The `_id` entry's key: twelve bytes that ascend, behind a type byte.
+    /// The key of the `_id` entry: a type byte, then twelve ascending bytes.
     pub fn id_key(&self, n: u64) -> [u8; 13] {
         let mut key = [100; 13];
         key[1..5].copy_from_slice(&(0x6500_0000 + (n / 1000) as u32).to_be_bytes());
@@ -104,7 +105,8 @@ impl Documents {
         key
     }
 
-    /// The entry's key in index `which` (0 to 2): a value of few, one of many, and the record.
+    /// The key of the entry in index `which` (0 to 2): a value with few distinct values, one with
+    /// many, and the record.
     pub fn index_key(&self, which: usize, n: u64) -> [u8; 24] {
         let mut key = [0; 24];
         let random = mixed(n ^ ((which as u64 + 1) << 56));
@@ -114,13 +116,13 @@ impl Documents {
         key
     }
 
-    /// The document: bytes that do not compress to nothing, with its number in front.
+    /// The document: its number, then data that compresses only in part.
     pub fn document(&self, n: u64, version: u64) -> Vec<u8> {
         let mut document = Vec::with_capacity(self.bytes);
         document.extend_from_slice(&n.to_le_bytes());
         let mut state = mixed(n ^ (version << 40));
         while document.len() < self.bytes {
-            // Half of it random, half of it as texts and names repeat.
+            // Half random, half repetitive like texts and names.
             document.extend_from_slice(&state.to_le_bytes());
             document.extend_from_slice(b"category");
             state = mixed(state);
@@ -129,7 +131,7 @@ impl Documents {
         document
     }
 
-    /// The five keys of document `n`.
+    /// The five keys of a new document.
     pub fn insert(&self, n: u64) -> Vec<Put> {
         let record = self.record_key(n);
         let fresh = true;
@@ -157,7 +159,7 @@ impl Documents {
         puts
     }
 
-    /// A document replaced, with an entry added to the first index.
+    /// Replaces a document and adds an entry to the first index.
     pub fn replace(&self, n: u64, version: u64) -> Vec<Put> {
         let mut entry = self.index_key(0, n);
         entry[8..16].copy_from_slice(&mixed(version).to_be_bytes());

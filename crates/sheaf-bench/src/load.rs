@@ -1,9 +1,9 @@
-//! Requests, one after the other on each of some connections, and what they
-//! cost the server in CPU time.
+//! Load generation: consecutive requests on each of several connections, and their cost in server
+//! CPU time.
 //!
-//! The server is another process; its CPU time is read from its clock before
-//! and after, so what this side costs does not count, and a busy machine
-//! disturbs less than it would a measurement of time passed.
+//! The server is another process. Its CPU clock is read before and after, so the cost of the client
+//! does not count, and other load on the machine disturbs less than it would a measurement of wall
+//! time.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,31 +12,31 @@ use std::time::{Duration, Instant};
 
 use sheaf_wire::{HEADER_BYTES, Header};
 
-/// What a load cost.
+/// The result of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Requests answered.
+    /// Number of requests answered.
     pub requests: u64,
-    /// Time passed.
+    /// Wall time.
     pub elapsed: Duration,
-    /// CPU time of the server, in user mode and in the kernel.
+    /// CPU time of the server, user and kernel mode.
     pub server_cpu: Duration,
 }
 
 impl Measured {
-    /// Server CPU for a request, in microseconds.
+    /// Server CPU time per request, in microseconds.
     pub fn cpu_us(&self) -> f64 {
         self.server_cpu.as_secs_f64() * 1e6 / self.requests.max(1) as f64
     }
 
-    /// Requests answered in a second.
+    /// Requests per second of wall time.
     pub fn per_second(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// Sends `request` again and again on so many connections for so long, each
-/// time waiting for the reply. `pid` is the server's process.
+/// Sends `request` repeatedly on `connections` connections for `duration`, waiting for each reply.
+/// `pid` is the server's process.
 pub fn run(
     address: SocketAddr,
     pid: u32,
@@ -48,8 +48,8 @@ pub fn run(
     run_with(address, pid, connections, duration, &make)
 }
 
-/// As [`run`], with requests of their own: `make` appends the request of this
-/// number on the connection of this number to an empty buffer.
+/// As [`run`], with varying requests: `make(connection, number, out)` appends a request to the
+/// empty buffer `out`.
 pub fn run_with(
     address: SocketAddr,
     pid: u32,
@@ -61,7 +61,7 @@ pub fn run_with(
     for connection in 0..connections {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        // The connection is set up before the clock starts.
+        // Set up the connection before the measurement starts.
         let mut request = Vec::new();
         make(connection, 0, &mut request);
         exchange(&mut stream, &request, &mut Vec::new())?;
@@ -129,10 +129,10 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8], reply: &mut Vec<u8>) -> 
     }
 }
 
-/// CPU time that a process has used, all its threads together.
+/// CPU time of a process so far, over all its threads.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let mut clock = 0;
-    // SAFETY: the pointer is valid for the call.
+    // SAFETY: the pointer is valid during the call.
     let failed = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
     if failed != 0 {
         return Err(io::Error::from_raw_os_error(failed));
@@ -148,7 +148,7 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// Memory of a process that is in RAM, in kB.
+/// Resident memory of a process, in kB.
 pub fn resident_kb(pid: u32) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     status

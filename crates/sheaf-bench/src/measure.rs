@@ -1,13 +1,13 @@
-//! Times as a program can take them: of this thread's processor, of the process, and of the clock.
+//! Measurements that a program can take of itself: CPU time, memory, I/O.
 
 use std::time::{Duration, Instant};
 
-/// Processor time of the calling thread up to now.
+/// CPU time of the calling thread so far.
 pub fn thread_cpu() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Processor time of the process, all its threads together, up to now.
+/// CPU time of the process so far, over all its threads.
 pub fn process_cpu() -> Duration {
     clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -22,12 +22,12 @@ fn clock(id: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The most memory that the process has had resident, in bytes.
+/// Maximum resident memory of the process so far, in bytes.
 pub fn resident_bytes_max() -> u64 {
     status("VmHWM:")
 }
 
-/// The memory that the process has resident now, in bytes.
+/// Current resident memory of the process, in bytes.
 pub fn resident_bytes() -> u64 {
     status("VmRSS:")
 }
@@ -40,18 +40,18 @@ fn status(name: &str) -> u64 {
         * 1024
 }
 
-/// What the process has read and written up to now, as the system counts it.
+/// I/O of the process so far, as counted by the system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessIo {
-    /// Bytes handed to the system to be written.
+    /// Bytes passed to write calls.
     pub bytes_written: u64,
-    /// The calls that did so.
+    /// Number of write calls.
     pub writes: u64,
-    /// Bytes that came from a disk, not from the system's memory.
+    /// Bytes read from a disk, not from the page cache.
     pub bytes_from_disk: u64,
 }
 
-/// See [`ProcessIo`]; zeros where the system does not tell.
+/// The I/O of the process so far; zeros if the system does not report it.
 pub fn process_io() -> ProcessIo {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let number = |name: &str| {
@@ -65,9 +65,10 @@ pub fn process_io() -> ProcessIo {
     }
 }
 
-/// Calls `operation` with 0, 1, 2, … for so long, and gives the processor time of one call in microseconds.
+/// Calls `operation` with 0, 1, 2, ... for `duration`; returns CPU time per operation in
+/// microseconds.
 ///
-/// `operation` stands for `weight` operations.
+/// One call counts as `weight` operations.
 pub fn cpu_micros(duration: Duration, weight: u64, mut operation: impl FnMut(u64)) -> f64 {
     let (start, cpu) = (Instant::now(), thread_cpu());
     let mut count = 0;
@@ -81,13 +82,13 @@ pub fn cpu_micros(duration: Duration, weight: u64, mut operation: impl FnMut(u64
     (thread_cpu() - cpu).as_secs_f64() * 1e6 / (count * weight) as f64
 }
 
-/// The middle one of the numbers.
+/// The median; sorts the numbers.
 pub fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Of sorted numbers, the one that so many of a thousand do not exceed.
+/// The number that `part` of 1000 do not exceed; `sorted` must be in ascending order.
 pub fn per_mille(sorted: &[u64], part: usize) -> u64 {
     match sorted.len() {
         0 => 0,

@@ -1,8 +1,8 @@
-//! The least a server of OP_MSG can do: read a message, answer `{ok: 1}`.
+//! A minimal OP_MSG server: reads a message, replies `{ok: 1}`.
 //!
-//! What a request costs here is system calls and framing, so the cost of a
-//! real command is told as a ratio to it. It exists in two forms, one blocking
-//! thread a connection and tasks of an async runtime, to choose between them.
+//! Its cost per request is system calls and framing, so it is the baseline to which the cost of a
+//! real command is given as a ratio. It has a form with one blocking thread per connection and one
+//! with tasks on an async runtime, to compare the two.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,15 +12,15 @@ use sheaf_bson::{RawDoc, doc};
 use sheaf_wire::request::op_msg;
 use sheaf_wire::{Flags, FrameBuffer, Header};
 
-/// How connections are served.
+/// How connections are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// One blocking thread a connection.
+    /// One blocking thread per connection.
     Threads,
-    /// The same, with a time-out on every read as an idle connection needs it
-    /// to notice that it is idle.
+    /// The same, with a timeout on every read, which an idle connection needs to notice that it is
+    /// idle.
     ThreadsWithTimeout,
-    /// Tasks on a runtime with a thread a core.
+    /// Tasks on a runtime with one thread per core.
     Tasks,
     /// Tasks on a runtime with one thread.
     TasksOneThread,
@@ -35,7 +35,7 @@ impl Form {
         Form::TasksOneThread,
     ];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Form::Threads => "threads",
@@ -45,13 +45,13 @@ impl Form {
         }
     }
 
-    /// The form of this name.
+    /// The form with this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Form> {
         Form::ALL.into_iter().find(|form| form.name() == name)
     }
 }
 
-/// Serves until the process is killed. `ready` gets the address once it listens.
+/// Serves until the process is killed. Calls `ready` with the address once it listens.
 pub fn serve(form: Form, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -127,10 +127,10 @@ async fn serve_tasks(listener: &tokio::net::TcpListener) -> io::Result<()> {
     }
 }
 
-/// The part both forms share.
+/// The part that all forms share.
 struct Answerer {
     frames: FrameBuffer,
-    /// An answer with everything in place but the id it responds to.
+    /// A complete reply except for the id it responds to.
     template: Vec<u8>,
     out: Vec<u8>,
 }
@@ -145,8 +145,7 @@ impl Answerer {
         }
     }
 
-    /// The answers to all messages that are whole; `None` when what came is no
-    /// message.
+    /// The replies to all complete messages received; `None` if the input is not a message.
     fn answers(&mut self) -> Option<&[u8]> {
         self.out.clear();
         while let Some(length) = self.frames.next_frame().ok()? {
@@ -160,7 +159,7 @@ impl Answerer {
     }
 }
 
-/// A request of the size of a find by `_id`, as a driver sends it.
+/// A request of the size of a find by `_id`, as sent by a driver.
 pub fn small_request() -> Vec<u8> {
     let id = sheaf_bson::ObjectId([7; 12]);
     let session = [9u8; 16];
@@ -180,16 +179,16 @@ pub fn small_request() -> Vec<u8> {
     op_msg(1, Flags::default(), body, &[])
 }
 
-/// A null server in a process of its own; killed when dropped.
+/// A null server in a separate process, killed when dropped.
 pub struct NullServer {
     child: Child,
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
 }
 
 impl NullServer {
-    /// Starts the running program again with `serve <form>`, which it must
-    /// answer by calling [`serve`] and printing the address.
+    /// Starts the current program again with the arguments `serve <form>`. The program must handle
+    /// them with [`serve_named`], which prints the address.
     pub fn start(form: Form) -> io::Result<NullServer> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["serve", form.name()])
@@ -203,7 +202,7 @@ impl NullServer {
         Ok(NullServer { child, address })
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -211,17 +210,17 @@ impl NullServer {
 
 impl Drop for NullServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a program does that was started by [`NullServer::start`].
+/// Runs a server for [`NullServer::start`] and prints its address.
 pub fn serve_named(form: &str) -> io::Result<()> {
     let form = Form::from_name(form).ok_or(io::ErrorKind::InvalidInput)?;
     serve(form, |address| {
-        // The parent reads it, or there is nobody to serve.
+        // If the parent does not read the address, there are no clients to serve.
         let _ = writeln!(io::stdout(), "{address}");
     })
 }

@@ -1,4 +1,4 @@
-//! The server under measurement, and commands to it.
+//! A server to measure, and commands to it.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,17 +16,17 @@ pub fn message(body: RawDoc<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&sheaf_wire::request::op_msg(1, Flags::default(), body, &[]));
 }
 
-/// Runs a command; the reply, errors of the server included.
+/// Runs a command and returns the reply, including error replies.
 pub fn ask(stream: &mut TcpStream, body: RawDoc<'_>) -> io::Result<DocBuf> {
     let (mut request, mut reply) = (Vec::new(), Vec::new());
     message(body, &mut request);
     exchange(stream, &request, &mut reply)?;
-    // Flags, and the kind of the first section.
+    // Skip the flags and the kind of the first section.
     let body = RawDoc::parse(&reply[HEADER_BYTES + 5..]).map_err(io::Error::other)?;
     Ok(body.to_buf())
 }
 
-/// Runs a command that must succeed.
+/// Runs a command. Errors: the reply is an error.
 pub fn run_command(stream: &mut TcpStream, body: RawDoc<'_>) -> io::Result<DocBuf> {
     let reply = ask(stream, body)?;
     match reply.get("ok").and_then(|ok| ok.as_f64()) {
@@ -35,23 +35,23 @@ pub fn run_command(stream: &mut TcpStream, body: RawDoc<'_>) -> io::Result<DocBu
     }
 }
 
-/// A running server.
+/// A running server on a temporary directory, killed when dropped.
 pub struct Sheafd {
     child: Child,
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
-    /// How long it took to be ready.
+    /// Time from start to the first reply.
     pub ready: Duration,
     _folder: tempfile::TempDir,
 }
 
 impl Sheafd {
-    /// Starts the binary on a folder and a port of its own.
+    /// Starts the binary on a temporary directory and a free port.
     pub fn start(binary: &Path) -> io::Result<Sheafd> {
         Sheafd::start_as(binary, |_| ())
     }
 
-    /// As [`Sheafd::start`]; `prepare` adds to the command.
+    /// As [`Sheafd::start`]; `prepare` may change the command.
     pub fn start_as(binary: &Path, prepare: impl FnOnce(&mut Command)) -> io::Result<Sheafd> {
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -82,12 +82,12 @@ impl Sheafd {
         Err(io::Error::other("sheafd did not start"))
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the server has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -95,7 +95,7 @@ impl Sheafd {
 
 impl Drop for Sheafd {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = io::stdout().flush();

@@ -1,12 +1,16 @@
-//! What a clustered collection saves: bytes and keys of an insert, and instructions of reads and writes, beside a
-//! collection with an index on `_id`.
+//! What a clustered collection saves over a collection with an `_id` index: bytes and keys per
+//! insert, and instructions of reads and writes.
 //!
+//! ```text
 //!   cargo run --release -p sheaf-bench --bin clustered
-//!   valgrind --tool=callgrind --toggle-collect='*measured*' target/release/clustered find clustered
+//!   valgrind --tool=callgrind --toggle-collect='*measured*' \
+//!       target/release/clustered find clustered
+//! ```
 //!
-//! Without words it prints bytes: those are of any machine. With an operation (`find`, `range`, `insert`, `load`,
-//! `delete`) and a kind (`plain`, `clustered`) it carries the operation out [`TIMES`] times within `measured`, for
-//! callgrind to count; what it prints divides the total.
+//! Without arguments it prints bytes, which are the same on any machine. With an operation (`find`,
+//! `range`, `insert`, `load`, `delete`) and a kind (`plain`, `clustered`) it runs the operation
+//! [`TIMES`] times inside `measured`, for callgrind to count; divide the total by the number it
+//! prints.
 
 use std::sync::Arc;
 
@@ -17,11 +21,11 @@ use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, OpContext, ResultSou
 use sheaf_query::canonical::FindSpec;
 use sheaf_storage::{LogTreeEngine, LogTreeOptions, StorageEngine};
 
-/// Documents there are.
+/// Documents in the collection.
 const DOCUMENTS: i64 = 50_000;
-/// Operations within `measured`.
+/// Operations inside `measured`.
 const TIMES: i64 = 500;
-/// Documents of a range, and of a batch that is inserted.
+/// Documents in a range, and in an inserted batch.
 const MANY: i64 = 100;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -144,7 +148,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Bytes logged, bytes written to files once all is in the tree, index keys.
+    /// Bytes logged, bytes written to files after a checkpoint, index keys.
     fn counts(&self) -> Result<(u64, u64, u64)> {
         self.engine.checkpoint()?;
         let stats = self.engine.stats();

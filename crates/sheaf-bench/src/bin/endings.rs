@@ -1,14 +1,16 @@
-//! How far behind its time an operation that is to end answers.
+//! How late an operation ends after it exceeds its time limit or is killed.
 //!
 //! ```text
-//!   maxTimeMS     ├──── limit ────┤── behind ──┤ reply
-//!   killOp        ├──── wait ─── killOp sent ──┤ behind ──┤ reply of the operation
-//!   killCursors   the same, of a getMore; and of an idle cursor that holds much: until killCursors answers
+//!   maxTimeMS     ├──── limit ────┤── late ──┤ reply
+//!   killOp        ├──── wait ─── killOp sent ──┤ late ──┤ reply of the operation
+//!   killCursors   the same, of a getMore; and of an idle cursor with a large state:
+//!                 until killCursors replies
 //! ```
 //!
-//! `cargo run --release -p sheaf-bench --bin endings -- target/release/sheafd [rounds] [documents]`. Every
-//! blocking stage runs over all documents, in memory and (one line for each) spilling. Milliseconds of time
-//! passed: a machine that does other work shows in the largest.
+//! `cargo run --release -p sheaf-bench --bin endings -- target/release/sheafd [rounds]
+//! [documents]`. Every blocking stage runs over all documents, in memory and (in separate rows)
+//! spilling. The numbers are milliseconds of wall time: other load on the machine shows in the
+//! maximum.
 
 use std::io;
 use std::net::TcpStream;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use sheaf_bench::sheafd::{Sheafd, ask, run_command};
 use sheaf_bson::{ArrayBuf, ArrayBuilder, DocBuf, DocBuilder, doc};
 
-/// When operations are ended, in milliseconds after they begin.
+/// When operations are interrupted, in milliseconds after their start.
 const TIMES: [u64; 4] = [40, 120, 250, 400];
 
 fn main() -> io::Result<()> {
@@ -74,7 +76,7 @@ fn pipeline(stages: &[DocBuf]) -> ArrayBuf {
     out.finish()
 }
 
-/// What blocks, by name.
+/// Pipelines with blocking stages, by name.
 fn pipelines() -> Vec<(&'static str, ArrayBuf)> {
     let of = |name, stages: &[DocBuf]| (name, pipeline(stages));
     let large =
@@ -156,7 +158,7 @@ fn pipelines() -> Vec<(&'static str, ArrayBuf)> {
     ]
 }
 
-/// Least, median and largest; `-` when every operation ended by itself.
+/// Minimum, median and maximum; `-` if every operation completed before the interruption.
 fn shown(mut behind: Vec<f64>) -> String {
     behind.sort_by(f64::total_cmp);
     match behind.last() {
@@ -193,7 +195,7 @@ impl Client {
         Ok(())
     }
 
-    /// Milliseconds behind the limit; `None` when the operation ended before.
+    /// Milliseconds past the time limit; `None` if the operation completed before.
     fn limited(&mut self, pipeline: &ArrayBuf, millis: u64) -> io::Result<Option<f64>> {
         let aggregate = doc! {
             "aggregate": "c", "pipeline": pipeline.clone(), "cursor": {}, "maxTimeMS": millis as i64, "$db": "bench"
@@ -206,13 +208,13 @@ impl Client {
         Ok(has_code(&reply, 50).then_some(took - millis as f64))
     }
 
-    /// Waits until what the operation before held is freed, which happens behind its reply.
+    /// Waits until the memory of the previous operation is released, which happens after its reply.
     fn settle(&mut self) -> io::Result<()> {
         let ping = doc! {"ping": 1, "$db": "admin"};
         run_command(&mut self.stream, ping.as_raw()).map(drop)
     }
 
-    /// Milliseconds from killOp to the operation's reply.
+    /// Milliseconds from killOp to the operation's reply; `None` if the operation completed before.
     fn killed(
         &mut self,
         other: &mut Client,
@@ -246,7 +248,7 @@ impl Client {
         ))
     }
 
-    /// When the operation with this comment was killed, if it ran.
+    /// The time at which the operation with this comment was killed; `None` if it was not running.
     fn kill_op(&mut self, comment: &str) -> io::Result<Option<Instant>> {
         let current = doc! {"currentOp": 1, "command.comment": comment, "$db": "admin"};
         let reply = run_command(&mut self.stream, current.as_raw())?;
@@ -266,7 +268,8 @@ impl Client {
         Ok(Some(at))
     }
 
-    /// Milliseconds from killCursors to the reply of the cursor's getMore.
+    /// Milliseconds from killCursors to the reply of the cursor's getMore; `None` if that completed
+    /// before.
     fn closed(
         &mut self,
         other: &mut Client,
@@ -294,7 +297,7 @@ impl Client {
         Ok(has_code(&reply, 237).then_some(behind))
     }
 
-    /// Milliseconds that killCursors takes on a cursor that has given its first results.
+    /// Milliseconds that killCursors takes for an idle cursor that has returned its first results.
     fn idle_closed(&mut self, pipeline: &ArrayBuf) -> io::Result<f64> {
         let id = self.open(pipeline, 1)?;
         let begun = Instant::now();
@@ -315,7 +318,7 @@ impl Client {
         run_command(&mut self.stream, kill.as_raw()).map(drop)
     }
 
-    /// Closes the cursor that a reply left open, if it did.
+    /// Closes the cursor that a reply left open, if any.
     fn close(&mut self, reply: &DocBuf) -> io::Result<()> {
         match cursor_id(reply) {
             0 => Ok(()),

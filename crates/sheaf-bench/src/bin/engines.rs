@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin engines -- [--documents N] [--bytes B] [--seconds S]
-//!       [--rounds R] [--fresh VERSIONS] [--generation-mb M] [--hold SECONDS] [--folder F] [--engines a,b] [only ...]
+//!       [--rounds R] [--fresh VERSIONS] [--generation-mb M] [--hold SECONDS] [--folder F]
+//!       [--engines a,b] [only ...]
 //! ```
 //!
-//! `only` is any of: read commit db_bench. Every engine is loaded with the same documents (five keys each, see
-//! `sheaf_bench::engines`); then each operation is measured on each engine in turn, and that several times;
-//! what is printed is the median. Reads are microseconds of the reading thread's processor; commits are counted
-//! by the clock, with the process's processor time beside them. The folder should be on the disk that is to be measured.
+//! `only` is any of: read commit db_bench. Every engine is loaded with the same documents (five
+//! keys each, see `sheaf_bench::engines`). Then each operation is measured on each engine in turn,
+//! several times; the output is the median. Reads are measured in microseconds of the reading
+//! thread's CPU time, commits in wall time with the process's CPU time. Choose a folder on the disk
+//! to measure.
 //!
-//! The last table compares with what a prototype of the engine reached, on other machines, as a ratio to redb in the
-//! same run: at least 0.9 of that ratio is wanted.
+//! The last table compares with the results of a prototype of the engine on other machines, as
+//! ratios to redb in the same run. The goal is at least 0.9 of the prototype's ratio.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -75,7 +77,7 @@ fn options() -> Result<Options> {
     Ok(options)
 }
 
-/// What was measured: row, engine, number. Rows keep the order of their first number.
+/// Measurements by row and engine. Rows are in the order of their first measurement.
 #[derive(Default)]
 struct Table {
     rows: Vec<String>,
@@ -115,7 +117,8 @@ impl Table {
     }
 }
 
-/// The prototype's numbers and redb's beside it, and those published of two others: row, redb, LMDB, WiredTiger, RocksDB, prototype.
+/// Published results of the prototype and of redb in the same run, and of others: row, then redb,
+/// LMDB, WiredTiger, RocksDB, prototype, and whether more is better.
 const PUBLISHED: &[(&str, [f64; 5], bool)] = &[
     (
         "`_id` entry and document, µs",
@@ -214,7 +217,7 @@ fn contender(name: &str, folder: &Path, generation: Option<u64>) -> Result<Box<d
         "sheaf" => {
             let options = LogTreeOptions {
                 cache_bytes: 4 << 30,
-                // The load is measured alone, and once more until all is in its place.
+                // The load is measured by itself, and again including the checkpoint.
                 generation_bytes: generation,
                 ..LogTreeOptions::default()
             };
@@ -238,7 +241,7 @@ fn contender(name: &str, folder: &Path, generation: Option<u64>) -> Result<Box<d
     })
 }
 
-/// A thousand documents a commit, not synced but at the end.
+/// Loads a thousand documents per commit, synced only at the end.
 fn load(contender: &dyn Contender, documents: Documents, table: &mut Table) -> Result<()> {
     let (start, cpu) = (Instant::now(), process_cpu());
     let mut n = 0;
@@ -248,7 +251,7 @@ fn load(contender: &dyn Contender, documents: Documents, table: &mut Table) -> R
             puts.extend(documents.insert(n));
             n += 1;
         }
-        // redb opens a table once for a run of puts; in this order the others lose nothing.
+        // redb opens a table once per run of puts; the order costs the other engines nothing.
         puts.sort_by(|a, b| (a.table, &a.key).cmp(&(b.table, &b.key)));
         contender.commit(puts, false)?;
     }
@@ -271,7 +274,8 @@ fn load(contender: &dyn Contender, documents: Documents, table: &mut Table) -> R
     Ok(())
 }
 
-/// Replaces documents until there are so many versions that no checkpoint has seen (where there is such a thing).
+/// Replaces documents until there are `versions` new versions that no checkpoint has written (for
+/// engines that have checkpoints).
 fn freshen(contender: &dyn Contender, documents: Documents, versions: u64) -> Result<()> {
     for n in 0..versions / 2 {
         contender.commit(
@@ -411,7 +415,8 @@ fn reads(
     failed.map_or(Ok(()), Err)
 }
 
-/// Commits on so many threads for so long: commits a second, and processor time of one in microseconds.
+/// Commits on `threads` threads for `duration`. Returns commits per second, and CPU time per commit
+/// in microseconds.
 fn commit_rate(
     contender: &dyn Contender,
     documents: Documents,
@@ -488,7 +493,7 @@ fn commits(
     Ok(())
 }
 
-/// Commits while one snapshot is held for long, and what the snapshot's reads cost at its end.
+/// Commits while a snapshot is held for a long time, then the cost of reads from that snapshot.
 fn held(
     contenders: &[Box<dyn Contender>],
     options: &Options,
@@ -523,7 +528,8 @@ fn held(
     Ok(())
 }
 
-/// The five of RocksDB's benchmark page in our form: keys of 20 bytes, values of 400, one table.
+/// The five workloads of RocksDB's benchmark page, adapted: keys of 20 bytes, values of 400, one
+/// table.
 fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
     let folder = tempfile::tempdir_in(&options.folder)?;
     let contender = contender(name, folder.path(), None)?;
@@ -543,7 +549,7 @@ fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
     table.put("fillseq, puts/s", name, rate);
     contender.settle()?;
     let key = |n: u64| [&[0; 12][..], &(mixed(n) % count).to_be_bytes()].concat();
-    // Four readers beside one writer that is held to 2 MB a second.
+    // Four readers concurrent with a writer that is limited to 2 MB per second.
     let beside = |row: &str, read: &(dyn Fn(&mut dyn Reader, u64) -> Result<()> + Sync)| {
         let stop = AtomicBool::new(false);
         let reads = AtomicU64::new(0);
@@ -566,7 +572,7 @@ fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
                     scope.spawn(move || -> Result<()> {
                         let mut n = thread << 32;
                         while !stop.load(Ordering::Relaxed) {
-                            // As a server does: a new snapshot every so often.
+                            // Take a new snapshot regularly, as a server does.
                             let mut reader = contender.reader()?;
                             for _ in 0..100 {
                                 read(&mut *reader, n)?;
@@ -640,7 +646,7 @@ fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Prints how far the engine is from the prototype, each as a ratio to redb.
+/// Prints the distance between the engine and the prototype, each as a ratio to redb.
 fn compare(table: &Table) {
     println!(
         "\n{:<48}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}",

@@ -1,14 +1,16 @@
-//! Whether cost follows the result: keys and documents examined for queries of
-//! each kind, at three sizes of the collections.
+//! Whether cost is proportional to the result: keys and documents examined by queries of each kind,
+//! at three sizes of the collections.
 //!
 //! `cargo run --release -p sheaf-bench --bin examined [documents...]`
 //!
-//! One process on the memory engine. Counters, no times: a build without
-//! optimisation gives the same table.
+//! Runs in one process on the memory engine. It reports counters, not times, so an unoptimized
+//! build prints the same table.
 //!
 //! ```text
-//!   orders   country, product lines, time, category, e-mail, scores       plain fields and lists of values
-//!   videos   category, date, duration, daily figures, shares, addresses   lists of documents, text in lists
+//!   orders   country, product lines, time, category, e-mail, scores
+//!            plain fields and lists of values
+//!   videos   category, date, duration, daily figures, shares, addresses
+//!            lists of documents, text in lists
 //! ```
 
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::Pipeline;
 use sheaf_storage::MemoryEngine;
 
-/// One kind of query. What depends on the number of documents gets it.
+/// One kind of query. `filter` receives the number of documents.
 struct Shape {
     name: &'static str,
     ask: Ask,
@@ -37,18 +39,18 @@ struct Shape {
     sort: DocBuf,
     projection: DocBuf,
     limit: u64,
-    /// Beyond MongoDB's published plans.
+    /// Whether to use plans beyond those that MongoDB documents.
     extended: bool,
-    /// The parameters that force intersections.
+    /// Whether to force index intersection.
     intersected: bool,
 }
 
-/// By which command.
+/// The command that runs the query.
 enum Ask {
     Find,
     Count,
     Distinct(&'static str),
-    /// `$match` by the filter, then these.
+    /// `$match` with the filter, followed by these stages.
     Pipeline(Vec<DocBuf>),
 }
 
@@ -97,7 +99,7 @@ impl Shape {
     }
 }
 
-/// A collection of any number of documents, which are alike at every size.
+/// A collection of any size, with similar documents at every size.
 struct Data {
     document: fn(i64) -> DocBuf,
     indexes: Vec<DocBuf>,
@@ -230,7 +232,8 @@ fn orders() -> Data {
     }
 }
 
-/// Names, addresses and figures above ten million are those of the first few videos, whatever the size.
+/// A video. Independent of the size, only the first few have special names and addresses and
+/// figures above ten million.
 fn video(i: i64) -> DocBuf {
     let special = i < 16;
     let figure = |day: i64| match special && i % 2 == 0 && day < 3 {
@@ -347,7 +350,7 @@ fn open(data: &Data, n: i64) -> (Arc<Db>, Namespace, OpContext) {
     (db, ns, op)
 }
 
-/// What the plan that is chosen reads, how many results it gives, and what it is.
+/// What the chosen plan examines, the number of results, and the plan.
 type Examined = (WorkCounts, u64, PlanDigest);
 
 fn drained(mut source: impl ResultSource, op: &OpContext) -> Result<Examined, Error> {

@@ -1,18 +1,22 @@
-//! A server under a limit of memory that its data does not fit, with clients that read, update, leave cursors open
-//! and write the largest documents there are: whether it lives, what it takes, and what others notice.
+//! A server under a memory limit smaller than its data, with clients that read, update, leave
+//! cursors open and write documents of the maximum size. Reports whether the server survives, its
+//! memory, and the latency of an unrelated client.
 //!
 //! ```text
 //!   cargo build --release -p sheafd
-//!   cargo run --release -p sheaf-bench --bin memory_limit -- [--limit-mb 256] [--cache-mb 128] [--data-mb 1024]
-//!       [--seconds 60] target/release/sheafd
+//!   cargo run --release -p sheaf-bench --bin memory_limit -- [--limit-mb 256] [--cache-mb 128]
+//!       [--data-mb 1024] [--seconds 60] target/release/sheafd
 //!
-//!   group of --limit-mb ── sheafd --cacheSizeGB ─┬─ 2 read any of --data-mb     1 document of 16 MiB after the other
-//!                                                ├─ 2 update any of it          100 cursors, idle most of the time
-//!                                                └─ 1 reads a small collection, once a millisecond: its times are shown
+//!   group of --limit-mb ── sheafd --cacheSizeGB ─┬─ 2 clients read --data-mb at random
+//!                                                ├─ 2 update it at random
+//!                                                ├─ 1 writes documents of 16 MiB
+//!                                                ├─ 1 opens cursors, 100 of which stay idle
+//!                                                └─ 1 reads a small collection every
+//!                                                     millisecond; its latencies are printed
 //! ```
 //!
-//! The server runs in a control group of its own, where this program may make one; where not, that is said, and only
-//! what is resident is measured.
+//! The server runs in its own control group if this program may create one. Otherwise it says so,
+//! and measures only resident memory.
 
 use std::fmt::Write;
 use std::io;
@@ -32,7 +36,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
 const DOCUMENT_BYTES: u64 = 1000;
 const SMALL: i64 = 1000;
 const LARGE: i64 = 20;
-/// What else a document of the largest size has takes less than this.
+/// Length of the text in a document of the maximum size; its other fields take less than the rest.
 const LARGE_BYTES: usize = (16 << 20) - 256;
 const CURSORS: usize = 100;
 const KINDS: [&str; 6] = ["total", "generations", "pages", "mapped", "log", "batches"];
@@ -96,7 +100,7 @@ fn main() -> io::Result<()> {
             None
         }
     };
-    // Declared behind the group: it ends before the group is removed.
+    // Declared after the group, so that the server ends before the group is removed.
     let mut server = Sheafd::start_as(&options.sheafd, |command| {
         let cache = options.cache_mb as f64 / 1024.0;
         command.args(["--cacheSizeGB", &cache.to_string()]);
@@ -151,7 +155,8 @@ fn measure(server: &Sheafd, options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-// --- What the clients do --------------------------------------------------------------------------------------
+// --- Clients
+// --------------------------------------------------------------------------------------
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
@@ -159,7 +164,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Text of which half repeats.
+/// Text of which half is repetitive.
 fn filler(seed: u64, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 32);
     let mut state = mixed(seed);
@@ -221,7 +226,8 @@ fn join<T>(handle: thread::ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T>
     handle.join().expect("a client does not panic")
 }
 
-/// Reads documents of the small collection, one a millisecond; answers the times in microseconds.
+/// Reads documents of the small collection, one per millisecond; returns the latencies in
+/// microseconds.
 fn probe(address: SocketAddr, stop: &AtomicBool, limit: Option<Duration>) -> io::Result<Vec<u64>> {
     let mut stream = connect(address)?;
     let (began, mut times) = (Instant::now(), Vec::new());
@@ -237,7 +243,7 @@ fn probe(address: SocketAddr, stop: &AtomicBool, limit: Option<Duration>) -> io:
     Ok(times)
 }
 
-/// Calls `ask` until it is to stop, and counts.
+/// Calls `ask` until `stop` is set; returns the number of calls.
 fn repeat(
     address: SocketAddr,
     stop: &AtomicBool,
@@ -295,7 +301,7 @@ fn under_load(server: &Sheafd, documents: u64, seconds: u64) -> io::Result<(Vec<
         let prober = scope.spawn(move || probe(address, stop, None));
         for _ in 0..seconds * 10 {
             thread::sleep(Duration::from_millis(100));
-            // When the server has ended so have they.
+            // If the server has ended, the clients have, too.
             if prober.is_finished() {
                 break;
             }
@@ -315,8 +321,9 @@ fn under_load(server: &Sheafd, documents: u64, seconds: u64) -> io::Result<(Vec<
     })
 }
 
-/// Opens a cursor every tenth of a second, of three kinds, and leaves it alone; of so many the oldest is read on for
-/// ten batches, which must be of its moment, and closed.
+/// Opens a cursor of one of three kinds every tenth of a second and leaves it idle. If more than
+/// [`CURSORS`] are open, reads ten more batches from the oldest, which must still be valid, and
+/// closes it.
 fn hold_cursors(address: SocketAddr, stop: &AtomicBool) -> io::Result<u64> {
     let mut open = std::collections::VecDeque::new();
     repeat(address, stop, |stream, n| {
@@ -359,14 +366,15 @@ fn cursor_id(reply: &DocBuf) -> io::Result<i64> {
     }
 }
 
-// --- What the server takes ------------------------------------------------------------------------------------
+// --- The server's memory
+// --------------------------------------------------------------------------
 
-/// What the server counts.
+/// Memory as counted by the server.
 struct Memory {
     limit: u64,
     spilled: u64,
     total: u64,
-    /// At most, in the order of [`KINDS`].
+    /// Maximum by kind, in the order of [`KINDS`].
     most: [u64; 6],
 }
 
@@ -403,7 +411,7 @@ fn inner<'d>(of: RawDoc<'d>, name: &str) -> Option<RawDoc<'d>> {
     of.get(name)?.as_document()
 }
 
-/// Looks at the server ten times a second, and keeps the most.
+/// Samples the server ten times per second and keeps the maximum.
 struct Watch {
     most: Arc<Mutex<(u64, u64)>>,
 }
@@ -430,7 +438,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Prints what there was since the last row.
+    /// Prints the maximum since the last row.
     fn row(&self, name: &str, times: &mut [u64]) {
         let most = std::mem::take(&mut *self.most.lock().expect("nobody panics with it"));
         times.sort_unstable();
@@ -452,7 +460,7 @@ impl Watch {
     }
 }
 
-/// Memory of a process that is in RAM and of no file, in bytes.
+/// Resident anonymous memory of a process, in bytes.
 fn resident_anonymous(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status

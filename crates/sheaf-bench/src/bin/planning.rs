@@ -1,17 +1,17 @@
-//! What planning costs: time and allocations from a parsed query to a plan, with
-//! the planner and with the plan cache.
+//! The cost of planning: time and allocations from a parsed query to a plan, with the planner and
+//! with the plan cache.
 //!
 //! ```text
 //!   filter, sort ──parse──> CanonicalQuery ──plan──────> candidates      (a trial would follow)
 //!                                     └─────plan cache──> the plan, with this query's constants
 //! ```
 //!
-//! Then the same of pipelines that `$lookup` runs for each document outside, with
-//! its values in their variables: what one of them costs beside what is read.
+//! Then the cost of sub-pipelines that `$lookup` runs for each outer document, with its values in
+//! their variables.
 //!
-//! `cargo run --release -p sheaf-bench --bin planning`. Everything is in one
-//! process on the memory engine; the constants change with every round. Times
-//! are the least of several passes, in microseconds a query.
+//! `cargo run --release -p sheaf-bench --bin planning`. Everything runs in one process on the
+//! memory engine; the constants change every round. Times are the minimum of several passes, in
+//! microseconds per query.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -32,16 +32,16 @@ use sheaf_query::pipeline::Pipeline;
 use sheaf_query::planner::{PlannerParams, plan};
 use sheaf_storage::MemoryEngine;
 
-/// Counts what is asked of the system's allocator.
+/// Counts the calls to the system allocator.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: hands every call on unchanged; the counter has no influence on memory.
+// SAFETY: passes every call on unchanged; the counter does not affect memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A kind of query: its indexes, and one of its queries for each number.
+/// A kind of query: its indexes, and a query for each number.
 struct Case {
     name: &'static str,
     indexes: Vec<DocBuf>,
@@ -143,8 +143,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Microseconds and allocations of one call: the least of some passes over all
-/// queries.
+/// Microseconds and allocations per call: the minimum of several passes over all queries.
 fn measured(queries: usize, mut run: impl FnMut(usize)) -> (f64, f64) {
     let mut best = (f64::MAX, 0.0);
     for _ in 0..15 {
@@ -218,7 +217,7 @@ const CORRELATED: [(&str, &str); 5] = [
     ),
 ];
 
-/// What one document costs in a `$lookup` with each of [`CORRELATED`].
+/// The cost per document of a `$lookup` with each of [`CORRELATED`].
 fn correlated() {
     let case = Case {
         name: "",
@@ -292,7 +291,7 @@ fn main() {
         let queries: Vec<Arc<CanonicalQuery>> = (0..64).map(|n| Arc::new(parse(n))).collect();
         let view = collection.view();
         let options = QueryOptions::default();
-        // Until every plan has proven itself.
+        // Run each query until its plan is active in the cache.
         for query in queries.iter().chain(&queries).chain(&queries) {
             let mut found =
                 find::find(&view, &collection.op, query.clone(), &options).expect("a find");

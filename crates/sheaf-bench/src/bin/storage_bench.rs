@@ -1,12 +1,13 @@
-//! What the storage engines cost, without a database above them.
+//! The cost of the storage engines, without a database on top.
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin storage_bench -- [memory|redb] [--entries N]
 //!       [--seconds S] [--folder F] [--flush-ms MS] [only ...]
 //! ```
 //!
-//! `only` is any of: load get cursor seek commit unit sync hot beside raw large reopen. The folder should be on the disk that is to be measured; the data goes when the program ends.
-//! Prints one line for each measurement: name, number, unit.
+//! `only` is any of: load get cursor seek commit unit sync hot beside raw large reopen. Choose a
+//! folder on the disk to measure; the data is removed when the program ends. Prints one line per
+//! measurement: name, number, unit.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut batch = WriteBatch::new();
         batch.put(RECORDS, b"after", "x");
         engine.apply(batch, Durability::Synced)?;
-        // A copy of the file while it is open is what a crash leaves.
+        // A copy of the file while it is open is the state after a crash.
         let crashed = folder.path().join("crashed.redb");
         std::fs::copy(&path, &crashed)?;
         let bytes = std::fs::metadata(&crashed)?.len();
@@ -153,7 +154,7 @@ fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
 }
 
-/// Spreads the numbers below `entries` without order.
+/// Maps `n` to a pseudo-random number below `entries`.
 fn scattered(n: u64, entries: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % entries
 }
@@ -193,7 +194,7 @@ fn load(engine: &dyn StorageEngine, entries: u64) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Runs `operation` for a while on one thread and gives the nanoseconds of one.
+/// Runs `operation` for `duration` on one thread; returns nanoseconds per call.
 fn timed(duration: Duration, mut operation: impl FnMut(u64)) -> f64 {
     let start = Instant::now();
     let mut count = 0;
@@ -286,7 +287,8 @@ fn seek(engine: &dyn StorageEngine, options: &Options) -> Result<(), StorageErro
     Ok(())
 }
 
-/// Runs `operation(thread, n)` on many threads for a while; prints operations per second.
+/// Runs `operation(thread, n)` on `threads` threads for the configured duration; prints operations
+/// per second.
 fn contend(
     name: &str,
     engine: &Arc<dyn StorageEngine>,
@@ -337,7 +339,7 @@ fn name(what: &str, threads: u64, durability: Durability) -> String {
     format!("{what}, {durability:?}, {threads} threads").to_lowercase()
 }
 
-/// One record replaced and one index entry added.
+/// Replaces one record and adds one index entry.
 fn commit(
     engine: &Arc<dyn StorageEngine>,
     options: &Options,
@@ -361,8 +363,8 @@ fn commit(
     )
 }
 
-/// The same through a unit of work, with a lock, and if asked for with a sync of its own after the commit, as
-/// for a command that consists of several units.
+/// The same writes through a unit of work with a lock. With `sync`, a separate sync follows the
+/// commit, as for a command that consists of several units.
 fn unit(
     engine: &Arc<dyn StorageEngine>,
     options: &Options,
@@ -399,7 +401,7 @@ fn unit(
     )
 }
 
-/// All threads increment one record.
+/// All threads increment the same record.
 fn hot(
     engine: &Arc<dyn StorageEngine>,
     options: &Options,
@@ -431,7 +433,8 @@ fn hot(
     )
 }
 
-/// How long a reader takes for a new snapshot and a get while one thread commits without pause.
+/// Latency of a reader that takes a new snapshot and gets a value, while one thread commits without
+/// pause.
 fn beside(
     engine: &Arc<dyn StorageEngine>,
     options: &Options,
@@ -473,8 +476,8 @@ fn beside(
     Ok(())
 }
 
-/// What redb does by itself with the writes of `commit`, each in a transaction of its own: what putting
-/// waiting batches together is compared with.
+/// The writes of `commit` with redb directly, each in its own transaction: the baseline for
+/// grouping waiting batches.
 fn raw(path: &Path, options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
     const INDEX: TableDefinition<&[u8], &[u8]> = TableDefinition::new("index");
@@ -529,7 +532,7 @@ fn raw(path: &Path, options: &Options) -> Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
-/// What it costs to take a value out, by its size.
+/// The cost of reading a value, by its size.
 fn large(engine: &dyn StorageEngine, options: &Options) -> Result<(), StorageError> {
     let sizes = [200, 1000, 2000, 4000, 8000, 16_000, 64_000, 1_000_000];
     let mut batch = WriteBatch::new();

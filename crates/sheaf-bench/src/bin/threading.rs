@@ -1,10 +1,9 @@
-//! One blocking thread a connection, or tasks of an async runtime? Measures
-//! both forms of the null server, and prints one line a form.
+//! Compares a blocking thread per connection with tasks on an async runtime. Measures all forms of
+//! the null server and prints their cost.
 //!
 //!   cargo run --release -p sheaf-bench --bin threading
 //!
-//! Another server that is running already can stand in line:
-//! `threading PID ADDRESS`.
+//! `threading PID ADDRESS` measures another server that is already running.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +14,7 @@ use sheaf_bench::null_server::{self, Form, NullServer, small_request};
 
 const CONNECTIONS: [usize; 3] = [1, 4, 64];
 
-/// Rounds of which the cheapest counts: disturbances only add.
+/// Number of rounds; the cheapest counts, because disturbances only add.
 const ROUNDS: usize = 5;
 
 const ROUND: Duration = Duration::from_millis(600);

@@ -1,14 +1,14 @@
-//! What a time-series collection costs: loading, bytes a point, and a range of one series among few and
-//! among many points.
+//! The cost of a time-series collection: loading, bytes per point, and reading a range of one
+//! series among few and among many points.
 //!
 //! ```text
-//!   load N points of 100 sensors, one a second each, 5000 an insert
+//!   load N points of 100 sensors, one per second each, 5000 per insert
 //!   at N/10 and at N:  one hour of one sensor, filtered ──> buckets read, measurements, microseconds
 //!   the same points in a plain collection with an index on sensor and time, at N/10
 //! ```
 //!
-//! `cargo run --release -p sheaf-bench --bin time_series -- 10000000`. In one process, on our own engine;
-//! a time is the median of 51 runs.
+//! `cargo run --release -p sheaf-bench --bin time_series -- 10000000`. Runs in one process on our
+//! own engine; times are the median of 51 runs.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -28,13 +28,14 @@ use sheaf_storage::{LogTreeEngine, LogTreeOptions};
 const SENSORS: i64 = 100;
 const BATCH: i64 = 5_000;
 const START: i64 = 1_700_000_000_000;
-/// Where the hour begins that is read: with ten million points a tenth of them goes beyond it.
+/// Start of the hour that is read, in seconds: with ten million points, a tenth of them extends
+/// beyond it.
 const FROM_SECOND: i64 = 4_000;
 const RUNS: usize = 51;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The point of this number: every sensor in turn, then a second later.
+/// Point number `n`: every sensor in turn, then the next second.
 fn point(n: i64, random: &mut u64) -> DocBuf {
     *random = random
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -77,7 +78,7 @@ impl Bench {
         Ok((to - from) as f64 / seconds)
     }
 
-    /// One hour of one sensor, the same whatever there is besides, and about half of its points.
+    /// One hour of one sensor, the same for every size, and about half of its points.
     fn pipeline(&self, name: &str) -> Outcome<(Namespace, OptimizedPipeline)> {
         let from = START + FROM_SECOND * 1000;
         let (from, to) = (DateTime(from), DateTime(from + 3_600_000));
@@ -153,7 +154,7 @@ impl Bench {
     }
 }
 
-/// The first number of this name, at whatever depth.
+/// The first number with this name, at any depth.
 fn number(doc: RawDoc<'_>, field: &str) -> Option<i64> {
     doc.iter().find_map(|element| match element.value() {
         value if element.key() == field => value.as_i64_exact(),

@@ -1,9 +1,9 @@
-//! What transactions and change streams cost the server.
+//! The cost of transactions and change streams on the server.
 //!
 //!   cargo run --release -p sheaf-bench --bin transactions -- target/release/sheafd [--seconds S]
 //!
-//! CPU is that of the server's process. Conflicts are counted, not hidden: a transaction that is refused is
-//! carried out again until it commits, and its time goes on.
+//! CPU is that of the server's process. Conflicts are counted: an aborted transaction is retried
+//! until it commits, and its latency includes the retries.
 
 use std::io;
 use std::net::TcpStream;
@@ -71,7 +71,7 @@ fn connect(server: &Sheafd) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// One client with its session.
+/// A client with its session.
 struct Client {
     stream: TcpStream,
     session: [u8; 16],
@@ -133,7 +133,7 @@ impl Client {
         ask(&mut self.stream, out.finish().as_raw())
     }
 
-    /// A transaction of these updates; false when it was refused.
+    /// Runs a transaction with these updates; false if it was aborted by a conflict.
     fn transaction(&mut self, ids: &[u64], level: &str) -> io::Result<bool> {
         self.number += 1;
         for (n, id) in ids.iter().enumerate() {
@@ -147,7 +147,7 @@ impl Client {
     }
 }
 
-/// Whether a reply is one of success; false for a conflict.
+/// Whether a reply is a success; false for a conflict. Errors: any other failure.
 fn went_well(reply: &DocBuf) -> io::Result<bool> {
     match (
         reply.get("ok").and_then(|ok| ok.as_f64()),
@@ -159,7 +159,7 @@ fn went_well(reply: &DocBuf) -> io::Result<bool> {
     }
 }
 
-/// Five updates of documents of one's own, as they are and as a transaction.
+/// Five updates by one client, plain and as a transaction.
 fn five_writes(server: &Sheafd, duration: Duration) -> io::Result<()> {
     println!("five updates by _id, one client");
     for level in ["", "snapshot", "serializable"] {
@@ -191,7 +191,7 @@ fn five_writes(server: &Sheafd, duration: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Sixteen clients, transactions of two updates among ten documents.
+/// Sixteen clients, each with transactions of two updates among ten documents.
 fn hot(server: &Sheafd, duration: Duration) -> io::Result<()> {
     println!("16 clients, two updates among ten documents in a transaction");
     for level in ["snapshot", "serializable"] {
@@ -242,7 +242,7 @@ fn hot(server: &Sheafd, duration: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Ten thousand sessions that have each written something once.
+/// Ten thousand sessions, each with one transaction of one update.
 fn sessions(server: &Sheafd) -> io::Result<()> {
     const SESSIONS: u64 = 10_000;
     let before = resident_kb(server.pid())?;
@@ -266,7 +266,7 @@ fn sessions(server: &Sheafd) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes at 5,000 a second, without and with twenty streams that watch the collection.
+/// 5,000 writes per second, with 0, 1 and 20 change streams on the collection.
 fn watchers(server: &Sheafd, duration: Duration) -> io::Result<()> {
     let mut base = 0.0;
     for watchers in [0u64, 1, 20] {

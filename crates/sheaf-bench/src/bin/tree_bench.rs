@@ -1,12 +1,12 @@
-//! The tree file alone: reads from a cold disk by either way of reading pages, and what a commit of
-//! updates writes.
+//! The tree file by itself: reads from a cold disk by either way of reading pages, and what a
+//! commit of updates writes.
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin tree_bench -- [--documents N] [--bytes B] [--folder F]
 //! ```
 //!
-//! Cold means that the system was told to forget the file before (`posix_fadvise`). `read` is what the
-//! process had the disk read, by `/proc/self/io`, as a multiple of the documents' bytes.
+//! Cold means that the file was evicted from the page cache (`posix_fadvise`). `read` is the amount
+//! that the process read from disk, by `/proc/self/io`, as a multiple of the size of the documents.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ fn options(reading: PageReading) -> TreeOptions {
     }
 }
 
-/// Has the system forget what it keeps of the file.
+/// Evicts the file from the page cache.
 fn forget(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
     file.sync_all()?;
-    // SAFETY: a call on an open file, without memory of ours.
+    // SAFETY: the call takes an open file and no pointers.
     let code = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     if code != 0 {
         return Err(std::io::Error::from_raw_os_error(code).into());
@@ -142,7 +142,7 @@ fn cold(
     Ok(())
 }
 
-/// Commits of 64 MB of updates to documents chosen at random.
+/// Commits 64 MB of updates to random documents, several times.
 fn updates(folder: &Arc<dyn Folder>, documents: Documents) -> Result<()> {
     let file = TreeFile::open(folder, "tree", options(PageReading::Mapped))?;
     let each = (64 << 20) / documents.bytes as u64;

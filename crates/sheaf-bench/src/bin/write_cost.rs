@@ -1,11 +1,12 @@
-//! What a write costs below the server: bytes logged, bytes that the engine writes to its files, and index keys
-//! touched, each for one write.
+//! The cost of a write below the server: bytes logged, bytes that the engine writes to its files,
+//! and index keys changed, per write.
 //!
 //!   cargo run --release -p sheaf-bench --bin write_cost
 //!
-//! The engine's own counters are read before and after so many writes, each a unit of work of its own. A checkpoint
-//! follows them, so that the pages are counted that the writes cause in the end; zeros that are written
-//! ahead of the log are not, for its files are used again. Counts, not times: the numbers are those of any machine.
+//! Reads the engine's counters before and after [`WRITES`] writes, each in its own unit of work. A
+//! checkpoint follows, so that the pages that the writes cause are included. Zeros written ahead of
+//! the log are not, because the log's files are reused. The numbers are counts, not times, and are
+//! the same on any machine.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ use sheaf_db::{Db, DbOptions, Namespace, OpContext};
 use sheaf_query::canonical::FindSpec;
 use sheaf_storage::{LogTreeEngine, LogTreeOptions, StorageEngine};
 
-/// Documents of a collection that are updated, at random.
+/// Number of documents in a collection, which are updated at random.
 const DOCUMENTS: i64 = 2000;
-/// Writes that a number is the mean of.
+/// Number of writes over which a number is averaged.
 const WRITES: i64 = 2000;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -54,7 +55,7 @@ struct Bench {
     op: OpContext,
 }
 
-/// Numbers of the engine.
+/// Counters of the engine.
 struct Counts {
     logged: u64,
     written: u64,
@@ -62,7 +63,7 @@ struct Counts {
 }
 
 impl Bench {
-    /// The numbers once everything is in the tree.
+    /// The counters after a checkpoint.
     fn counts(&self) -> Result<Counts> {
         self.engine.checkpoint()?;
         let stats = self.engine.stats();
@@ -120,7 +121,7 @@ impl Bench {
         }
     }
 
-    /// Updates documents at random, and prints what one update took.
+    /// Updates random documents, and prints the cost per update.
     fn measure(
         &self,
         name: &str,
@@ -221,7 +222,7 @@ impl Bench {
     }
 }
 
-/// A text without repetitions that a delta could live on.
+/// A text without repetitions from which a delta would profit.
 fn text(length: usize) -> String {
     let mut state = length as u64;
     let mut next = || {

@@ -8,8 +8,8 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
 
 use super::{Contender, Put, Reader, Result, TABLES};
 
-/// LMDB, alone. Two environments would be two files; durability is a property of the environment, so commits
-/// that are not synced run in one without syncs.
+/// LMDB. Durability is a property of the environment, and a second environment would be a second
+/// file, so an environment without syncs runs the unsynced commits.
 pub struct HeedContender {
     env: Env,
     tables: Vec<Database<Bytes, Bytes>>,
@@ -17,12 +17,13 @@ pub struct HeedContender {
 }
 
 impl HeedContender {
-    /// A new environment in the folder; with `synced`, commits reach the disk before they return.
+    /// A new environment in the directory. With `synced`, commits are durable on return.
     pub fn create(folder: &Path, map_bytes: usize, synced: bool) -> Result<HeedContender> {
         let mut options = EnvOpenOptions::new();
         options.map_size(map_bytes).max_dbs(TABLES as u32);
-        // SAFETY: the files are in a folder of this process alone, on a local disk, and are opened once. Without
-        // syncs a crash of the machine may damage them, which a benchmark does not mind.
+        // SAFETY: the directory belongs to this process alone, on a local disk, and its files are
+        // opened once. Without syncs, a crash of the machine may damage them, which is acceptable
+        // in a benchmark.
         let env = unsafe {
             if !synced {
                 options.flags(EnvFlags::NO_SYNC);
@@ -110,7 +111,7 @@ impl Reader for HeedReader<'_> {
                 n += 1;
             }
         } else {
-            // LMDB knows no empty key.
+            // LMDB does not allow empty keys.
             let lower = match from {
                 [] => Bound::Unbounded,
                 from => Bound::Included(from),

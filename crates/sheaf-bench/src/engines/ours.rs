@@ -1,4 +1,4 @@
-//! An engine of ours, through the storage trait: what the database above it sees.
+//! Our own engines through the storage trait, as the database uses them.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ fn table(n: usize) -> TableId {
     TableId(n as u64 + 1)
 }
 
-/// An engine behind the storage trait.
+/// An engine that implements the storage trait.
 pub struct EngineContender(Arc<dyn StorageEngine>);
 
 impl EngineContender {
-    /// Creates the tables in an engine that has none.
+    /// Creates the tables in a new engine.
     pub fn create(engine: Arc<dyn StorageEngine>) -> Result<EngineContender> {
         let mut batch = WriteBatch::new();
         for n in 0..TABLES {

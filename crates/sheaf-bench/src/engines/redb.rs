@@ -1,4 +1,4 @@
-//! redb as a library: one write transaction a commit, cursors by `range`.
+//! redb as a library: one write transaction per commit, cursors by `range`.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ fn table(n: usize) -> Table<'static> {
     TableDefinition::new(NAMES[n])
 }
 
-/// redb, alone.
+/// redb used directly.
 pub struct RedbContender(Database);
 
 impl RedbContender {
-    /// A new database in the folder.
+    /// A new database in the directory.
     pub fn create(folder: &Path, cache_bytes: usize) -> Result<RedbContender> {
         let db = Database::builder()
             .set_cache_size(cache_bytes)

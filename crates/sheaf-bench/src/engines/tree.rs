@@ -1,5 +1,5 @@
-//! The tree file of our engine alone, without the log and the memtable above it: what its reads cost at
-//! best, by either way of reading pages.
+//! The tree file of our engine by itself, without log and memtable: the minimum cost of its reads,
+//! by either way of reading pages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +15,12 @@ use sheaf_storage::tree::{
 
 use super::{Contender, Put, Reader, Result, TABLES};
 
-/// Bytes that are gathered before they are brought into the tree, as a generation of the engine is.
+/// Bytes gathered before they are applied to the tree, like a generation of the engine.
 const GATHER: usize = 64 << 20;
 
 type Gathered = [BTreeMap<Vec<u8>, Vec<u8>>; TABLES];
 
-/// The tree file as an engine.
+/// The tree file as a contender.
 pub struct TreeContender {
     name: &'static str,
     file: TreeFile,

@@ -1,4 +1,5 @@
-//! Bytes for an update: what was given, what the log and the tree made of it, and what the files take.
+//! Write amplification: bytes per update requested by the caller, written to log and tree, and size
+//! of the files.
 
 use std::time::Instant;
 
@@ -9,10 +10,12 @@ use sheaf_storage::StorageEngine;
 use super::{Options, RECORDS, change, load, open, update};
 
 const UPDATES: u64 = 1_000_000;
-/// Before anything is counted: then the log has its files, and the tree the space of a checkpoint, as after an hour.
+/// Updates before the measurement, so that the log has its files and the tree the space of a
+/// checkpoint, as after an hour of operation.
 const FIRST: u64 = UPDATES;
 
-/// Random updates by one thread, until all are in their place: values replaced as a whole, then changed in four bytes.
+/// Random updates by one thread up to a checkpoint that completes them: values replaced as a whole,
+/// then changed in four bytes.
 pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
     let bytes = options.value_bytes.unwrap_or(100);
     println!("bytes for each of {UPDATES} updates of values of {bytes} bytes:");

@@ -1,4 +1,4 @@
-//! What a reader waits for, beside what the engine does meanwhile.
+//! Latency of a reader during concurrent work of the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use sheaf_storage::{Durability, StorageEngine, TableId, WriteBatch};
 
 use super::{INDEX, Options, RECORDS, key, load, open, update};
 
-/// Latencies of a snapshot and a get, in nanoseconds, until told to stop.
+/// Latencies of a snapshot and a get, in nanoseconds, sorted. Measures until `stop` is set.
 fn read_until(engine: &dyn StorageEngine, keys: u64, stop: &AtomicBool) -> Result<Vec<u64>> {
     let mut nanos = Vec::new();
     let mut n = 0_u64;
@@ -20,7 +20,8 @@ fn read_until(engine: &dyn StorageEngine, keys: u64, stop: &AtomicBool) -> Resul
         nanos.push(one.elapsed().as_nanos() as u64);
         assert!(found.is_some());
         n += 1;
-        // A pause, so that the reader does not fight the writers for a processor: latency is asked, not throughput.
+        // Pause, so that the reader does not compete with the writers for a processor: this
+        // measures latency, not throughput.
         if n.is_multiple_of(16) {
             thread::sleep(Duration::from_micros(200));
         }

@@ -1,14 +1,19 @@
-//! What the storage engine does over time: bytes written for an update, the file's size, readers' latency beside
-//! checkpoints, recovery, memory.
+//! The storage engine's behaviour over time: bytes written per update, file size, latency of
+//! readers during checkpoints, recovery, memory.
 //!
 //! ```text
-//!   cargo run --release -p sheaf-bench --bin engine_life -- [--folder F] [--cache-mb M] [--value-bytes B] WHAT [...]
+//!   cargo run --release -p sheaf-bench --bin engine_life -- [--folder F] [--cache-mb M]
+//!       [--value-bytes B] WHAT [...]
 //!
-//!   amplification [KEYS ...]      bytes logged and written for an update, at so many keys (1, 10 and 50 million)
-//!   space MINUTES [SNAPSHOT_S]    the file under updates, with a snapshot of so many seconds always open; then most is deleted
-//!   latency [SECONDS]             a reader's p50, p99, p99.9: idle, beside checkpoints, beside an index build
-//!   recovery [MB ...]             opening after a crash, with so much log to replay, its files in memory and not
-//!   memory DATA_MB                reads and writes on so much data; what is resident
+//!   amplification [KEYS ...]    bytes logged and written per update, with KEYS keys
+//!                               (1, 10 and 50 million)
+//!   space MINUTES [SNAPSHOT_S]  file size under updates, with a snapshot of SNAPSHOT_S seconds
+//!                               always open; then nine tenths of the keys are deleted
+//!   latency [SECONDS]           a reader's p50, p99, p99.9: idle, during checkpoints, during an
+//!                               index build
+//!   recovery [MB ...]           opening after a crash with MB of log to replay, with a warm and a
+//!                               cold page cache
+//!   memory DATA_MB              reads and writes on DATA_MB of data; resident memory
 //! ```
 
 mod amplification;
@@ -31,7 +36,7 @@ const INDEX: TableId = TableId(2);
 struct Options {
     folder: PathBuf,
     cache_bytes: u64,
-    /// Length of the values, where that can be chosen.
+    /// Length of the values, for the measurements in which it is variable.
     value_bytes: Option<usize>,
 }
 
@@ -102,7 +107,7 @@ fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
 }
 
-/// Bytes of which half repeat.
+/// A pseudo-random value, half of which is repetitive.
 fn value(n: u64, version: u64, bytes: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(bytes + 16);
     let mut state = mixed(n ^ (version << 40));
@@ -133,7 +138,8 @@ fn update(engine: &dyn StorageEngine, n: u64, version: u64, bytes: usize) -> Res
     Ok(())
 }
 
-/// Gives a key that is there its value with four bytes of it changed, and says what it was: it is logged as that.
+/// Changes four bytes of an existing value. Passes the old value to the engine, which therefore
+/// logs only the difference.
 fn change(engine: &dyn StorageEngine, n: u64, version: u64) -> Result<()> {
     let key = key(n);
     let base = engine.snapshot()?.get(RECORDS, &key)?;

@@ -1,4 +1,4 @@
-//! More data than memory: what reads take, and what is resident.
+//! More data than memory: latency of reads, and resident memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,7 +10,8 @@ use sheaf_storage::{Durability, StorageEngine, WriteBatch};
 
 use super::{INDEX, Options, RECORDS, key, load, open, update, value};
 
-/// More data than the cache: loads, reads at random, writes beside them; a small table is read all the while.
+/// Loads more data than the cache holds, then reads and writes at random, while another thread
+/// reads a small table.
 pub(super) fn run(options: &Options, data_mb: u64) -> Result<()> {
     const BYTES: usize = 1000;
     let keys = (data_mb << 20) / BYTES as u64;
@@ -91,7 +92,7 @@ pub(super) fn run(options: &Options, data_mb: u64) -> Result<()> {
         Ok(())
     })?;
     println!("{} updates beside", updates.load(Ordering::Relaxed));
-    // Values as large as they come.
+    // Values of the maximum size.
     let mut batch = WriteBatch::new();
     for n in 0..4 {
         batch.put(

@@ -1,5 +1,5 @@
-//! Opening after a crash, by what the log has to be replayed: new values, values replaced as a whole, and values that are
-//! logged as what changed in them, which are made of those in the tree.
+//! Opening after a crash, by the kind of log to replay: new values, values replaced as a whole, and
+//! values logged as a difference, which are rebuilt from the old value in the tree.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -13,7 +13,7 @@ use sheaf_storage::{Durability, LogTreeEngine, LogTreeOptions, Prior, StorageEng
 
 use super::{Options, RECORDS, change, key, load, open, value};
 
-/// In the tree before the crash.
+/// Values in the tree before the crash.
 const KEYS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,12 +35,12 @@ impl Kind {
     fn write(self, engine: &LogTreeEngine, n: u64, bytes: usize) -> Result<()> {
         let number = mixed(n) % KEYS;
         let (number, prior) = match self {
-            // Each is new, and they come in no order.
+            // Every key is new; the keys are in no order.
             Kind::Inserts => (
                 KEYS + n.wrapping_mul(0x9e37_79b1) % (1 << 32),
                 Prior::Absent,
             ),
-            // As a server writes: it has read what was there.
+            // As a server writes: it has read the old value.
             Kind::Whole => {
                 let value_len = bytes as u32;
                 (number, Prior::Present { value_len })
@@ -81,10 +81,11 @@ pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
 }
 
 fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Result<()> {
-    /// More is not held in generations until the crash.
+    /// Maximum size of the generations held in memory until the crash.
     const MEMTABLE_MAX: u64 = 3 << 30;
     let folder = tempfile::tempdir_in(&options.folder)?;
-    // Nothing goes into the tree after the start, whatever the budget that it is opened with afterwards.
+    // Nothing is written to the tree after the start, regardless of the budget used to open the
+    // copy later.
     let engine = LogTreeEngine::open(
         folder.path(),
         LogTreeOptions {
@@ -143,7 +144,7 @@ fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Resul
     Ok(())
 }
 
-/// A copy of the files while they are open is what a crash leaves.
+/// Copies the files while they are open, which is the state after a crash.
 fn crash(options: &Options, folder: &Path) -> Result<tempfile::TempDir> {
     let crashed = tempfile::tempdir_in(&options.folder)?;
     for entry in fs::read_dir(folder)? {
@@ -153,14 +154,14 @@ fn crash(options: &Options, folder: &Path) -> Result<tempfile::TempDir> {
     Ok(crashed)
 }
 
-/// Puts the files on disk and, with `cold`, out of the system's memory, else all of them into it.
+/// Syncs the files, then evicts them from the page cache (`cold`) or reads them into it.
 fn look_through(folder: &Path, cold: bool) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let file = File::open(&path)?;
         file.sync_all()?;
         if cold {
-            // SAFETY: the call has no arguments in memory.
+            // SAFETY: the call takes no pointers.
             let refused =
                 unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
             if refused != 0 {

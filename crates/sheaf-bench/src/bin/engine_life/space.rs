@@ -1,4 +1,5 @@
-//! The files' size under updates, with and without old snapshots, and after most was deleted.
+//! Size of the files under updates, with and without old snapshots, and after most data was
+//! deleted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,7 +11,7 @@ use sheaf_storage::{Durability, StorageEngine, WriteBatch};
 
 use super::{Options, RECORDS, key, load, open, update};
 
-/// The file's size over minutes of updates as fast as four threads can.
+/// Reports the file size during minutes of updates by four threads at full speed.
 pub(super) fn run(options: &Options, minutes: u64, snapshot_seconds: u64) -> Result<()> {
     const KEYS: u64 = 500_000;
     const BYTES: usize = 400;
@@ -83,7 +84,8 @@ pub(super) fn run(options: &Options, minutes: u64, snapshot_seconds: u64) -> Res
     batch.delete_range(RECORDS, &key(KEYS / 10), None);
     engine.apply(batch, Durability::Synced)?;
     for round in 1..=5 {
-        // A checkpoint of nothing writes nothing: pages that the one before let go become free with the next.
+        // An empty checkpoint writes nothing, and pages released by one checkpoint become free with
+        // the next: write something each time.
         update(&*engine, mixed(round) % (KEYS / 10), round, BYTES)?;
         engine.checkpoint()?;
         report(&format!("nine tenths deleted, {round}"), total);

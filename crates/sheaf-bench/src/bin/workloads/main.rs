@@ -1,11 +1,10 @@
-//! What the server's work costs beside that of a null server: CPU time of the
-//! server's process for one request, and its ratio to the null server's for a
-//! request of the same bytes.
+//! The server's CPU time per request, and its ratio to that of a null server for a request with the
+//! same bytes.
 //!
 //!   cargo run --release -p sheaf-bench --bin workloads -- target/release/sheafd
 //!
-//! With `writes` in front of the server's path: writes of all kinds beside an insert, and one document that many
-//! clients write at once.
+//! With `writes` before the server's path: all kinds of writes compared with an insert, and one
+//! document that many clients write concurrently.
 
 mod writes;
 
@@ -19,16 +18,16 @@ use sheaf_bench::null_server::{self, Form, NullServer};
 use sheaf_bench::sheafd::{Sheafd, message, run_command};
 use sheaf_bson::{DocBuilder, doc};
 
-/// Documents in the collection that is read and updated.
+/// Number of documents in the collection that is read and updated.
 const DOCUMENTS: i64 = 100_000;
-/// Rounds of which the cheapest counts: disturbances only add.
+/// Number of rounds; the cheapest counts, because disturbances only add.
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(800);
 const CONNECTIONS: [usize; 2] = [1, 4];
 
 type Make = fn(usize, u64, &mut Vec<u8>);
 
-/// Name, documents a request handles, its requests.
+/// Name, documents per request, and the function that builds its requests.
 const WORKLOADS: &[(&str, u64, Make)] = &[
     ("find by _id", 1, find_by_id),
     ("find one by secondary index", 1, find_by_a),
@@ -90,7 +89,7 @@ fn cheapest(address: SocketAddr, pid: u32, connections: usize, make: Make) -> io
     best.ok_or_else(|| io::Error::other("no round was run"))
 }
 
-/// A spread of keys without a pattern that a cache could follow.
+/// A key without a pattern that a cache could follow.
 fn key(connection: usize, number: u64) -> i64 {
     let mixed =
         (number.wrapping_add((connection as u64) << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -158,7 +157,7 @@ fn insert(count: i64, out: &mut Vec<u8>) {
     message(body.finish().as_raw(), out);
 }
 
-/// Makes a document of about 500 bytes.
+/// The filler that makes a document about 500 bytes long.
 const TEXT: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",

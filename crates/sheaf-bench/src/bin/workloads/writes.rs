@@ -1,8 +1,9 @@
-//! Writes of all kinds: CPU of the server's process for one of them, as a ratio to an insert's; and a hot document.
+//! All kinds of writes: the server's CPU time per write, as a ratio to an insert's; and a hot
+//! document.
 //!
 //! ```text
-//!   four clients, keys at random ── a kind of write ──> CPU an operation / CPU of an insert
-//!   1, 4, 16 clients, one key    ── $inc ────────────> goodput, latencies, retries: progress, or collapse
+//!   four clients, keys at random ── a kind of write ──> CPU per write / CPU per insert
+//!   1, 4, 16, 64 clients, one key ── $inc ────────────> throughput, latencies, conflicts
 //! ```
 
 use std::io;
@@ -20,12 +21,13 @@ use sheaf_bson::{DocBuf, DocBuilder, ObjectId, doc};
 use super::{DOCUMENTS, Make, TEXT, cheapest, insert_one, key, load_documents};
 
 const CONNECTIONS: usize = 4;
-/// How long a number of clients writes the hot document.
+/// How long each group of clients writes the hot document.
 const HOT: Duration = Duration::from_secs(3);
-/// Statements of a mixed batch: three updates, four inserts, two upserts and a delete, ten times.
+/// Operations in a mixed bulkWrite: three updates, four inserts, two upserts and a delete, ten
+/// times.
 const BULK: u64 = 100;
 
-/// Name, writes a request holds, its requests.
+/// Name, writes per request, and the function that builds its requests.
 const WRITES: &[(&str, u64, Make)] = &[
     ("insert one", 1, insert_one),
     ("update by _id, field without index", 1, update_plain),
@@ -71,7 +73,7 @@ pub fn run(binary: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// So many clients increment one counter for a while. Every increment counts: none is lost.
+/// `clients` clients increment one counter concurrently. Errors: an increment was lost.
 fn hot(server: &Sheafd, clients: usize) -> io::Result<()> {
     let mut stream = TcpStream::connect(server.address)?;
     let counter = doc! {"_id": clients as i64, "n": 0i64, "s": TEXT};
@@ -105,7 +107,7 @@ fn hot(server: &Sheafd, clients: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Microseconds that each increment took.
+/// The latency of each increment in microseconds.
 fn write_at_once(address: SocketAddr, clients: usize) -> io::Result<Vec<u64>> {
     let stop = AtomicBool::new(false);
     let latencies = Mutex::new(Vec::new());
@@ -142,7 +144,7 @@ fn write_at_once(address: SocketAddr, clients: usize) -> io::Result<Vec<u64>> {
     Ok(latencies.into_inner().expect("no client panics"))
 }
 
-/// Writes that were begun again, up to now.
+/// Number of write conflicts so far.
 fn conflicts(stream: &mut TcpStream) -> io::Result<i64> {
     let status = status(stream)?;
     let operation = section(&section(&status, "metrics"), "operation");
@@ -150,7 +152,7 @@ fn conflicts(stream: &mut TcpStream) -> io::Result<i64> {
     Ok(count.unwrap_or(0.0) as i64)
 }
 
-/// A counter of the engine, up to now.
+/// A counter of the engine.
 fn engine_number(stream: &mut TcpStream, name: &str) -> io::Result<f64> {
     let engine = section(&status(stream)?, "sheaf");
     Ok(engine.get(name).and_then(|n| n.as_f64()).unwrap_or(0.0))

@@ -12,9 +12,12 @@
 //! thread starts before [`jobs::start`], save the log's writer.
 
 pub mod client;
+pub mod client_session;
 pub mod command;
+pub mod connection;
 pub mod control;
 pub mod engine;
+pub mod guard;
 pub mod host;
 pub mod jobs;
 pub mod log;
@@ -28,6 +31,7 @@ pub mod settings;
 pub mod traffic;
 
 pub use client::{Client, ClientState};
+pub use client_session::Session;
 pub use server::Server;
 pub use settings::Settings;
 

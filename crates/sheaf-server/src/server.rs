@@ -1,4 +1,4 @@
-//! The server: what all connections share, and what one connection keeps.
+//! The server: what all connections share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,6 @@ use sheaf_db::Db;
 use sheaf_db::find::QueryOptions;
 use sheaf_wire::CompressorSet;
 
-use crate::client::Client;
 use crate::command::rw_concern::RwConcernDefaults;
 use crate::control::Control;
 use crate::jobs::ttl::TtlMonitor;
@@ -19,9 +18,8 @@ use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
 use crate::repl::ReplicaSet;
 use crate::session::cursors::CursorTable;
-use crate::session::leftovers::Leftovers;
-use crate::session::logical::{LogicalSession, SessionId, SessionTable, session_id};
-use crate::session::operations::{OperationSlot, OperationTable};
+use crate::session::logical::{SessionId, SessionTable, session_id};
+use crate::session::operations::OperationTable;
 use crate::session::snapshots::SnapshotWindow;
 use crate::settings::Settings;
 use crate::traffic::Traffic;
@@ -66,26 +64,6 @@ pub struct Server {
     pub process_id: ObjectId,
     /// When the process began serving.
     pub started: Instant,
-}
-
-/// What one connection keeps between its commands.
-pub struct ConnectionState {
-    /// Who the client is, and whether it is still there.
-    pub client: Arc<dyn Client>,
-    /// The session used last.
-    pub session: Option<Arc<LogicalSession>>,
-    /// Shows what this connection is doing.
-    pub operations: Arc<OperationSlot>,
-    /// What the client said of itself in its first hello.
-    pub client_metadata: Option<sheaf_bson::DocBuf>,
-    /// The command under way has a session, or a cluster time: its reply tells the times.
-    pub has_session: bool,
-    /// Set by a command whose reply is to be followed by another without a request.
-    pub exhaust: bool,
-    /// The reply under way follows another of the same stream.
-    pub follows: bool,
-    /// What is freed when the reply has been sent.
-    pub leftovers: Leftovers,
 }
 
 impl Server {
@@ -209,22 +187,6 @@ impl Server {
             );
         }
         closed.is_ok()
-    }
-}
-
-impl ConnectionState {
-    /// The state of a new connection of this client.
-    pub fn new(server: &Server, client: &Arc<dyn Client>) -> ConnectionState {
-        ConnectionState {
-            client: client.clone(),
-            session: None,
-            operations: server.operations.connect(client),
-            client_metadata: None,
-            has_session: false,
-            exhaust: false,
-            follows: false,
-            leftovers: Leftovers::default(),
-        }
     }
 }
 

@@ -12,7 +12,8 @@ use sheaf_wire::DocumentSequence;
 
 use super::transaction::RawTransactionArguments;
 use super::{Command, cluster_time, fields, views};
-use crate::server::{ConnectionState, Server};
+use crate::connection::ConnectionState;
+use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
 /// One command, being carried out.

@@ -21,8 +21,9 @@ pub use shown::shown;
 
 use crate::command::context::{OpReport, WriteReport};
 use crate::command::{Command, Kind};
+use crate::connection::ConnectionState;
 use crate::log::{Component, Severity};
-use crate::server::{ConnectionState, Server};
+use crate::server::Server;
 
 /// A command that has ended.
 pub struct Finished<'a> {

@@ -11,11 +11,11 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use sheaf_server::guard::caught;
 use sheaf_server::log::{Component, Log};
 use sheaf_wire::{Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
 
@@ -183,7 +183,7 @@ impl Connection<'_> {
                     panicked(log, &panic, request.command_name());
                     reply.error(&Error::new(
                         ErrorCode::INTERNAL_ERROR,
-                        format!("the server made a mistake: {panic}"),
+                        format!("internal error: {panic}"),
                     ));
                     if heard {
                         reply.finish();
@@ -293,22 +293,6 @@ fn linger(link: &Link) {
             Ok(false) | Err(_) => return,
         }
     }
-}
-
-/// Calls, and turns a panic into its message.
-pub(super) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
-    // What the call may have left half done is the handler and the reply; the
-    // one is dropped next, the other begun anew.
-    panic::catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
-        match (
-            payload.downcast_ref::<&str>(),
-            payload.downcast_ref::<String>(),
-        ) {
-            (Some(text), _) => (*text).to_string(),
-            (_, Some(text)) => text.clone(),
-            _ => "an internal invariant does not hold".to_string(),
-        }
-    })
 }
 
 fn panicked(log: &Log, panic: &str, command: &str) {

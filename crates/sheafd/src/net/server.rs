@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use sheaf_server::guard::caught;
 use sheaf_server::log::{self, Component, Log, Severity};
 use sheaf_wire::CompressorSet;
 
@@ -218,10 +219,9 @@ fn start_connection(shared: &Arc<Shared>, link: Arc<Link>) {
             log::set_context(served.name());
             // Also a handler that panics while it is made or dropped is only
             // its own connection's misfortune.
-            let ended = connection::caught(|| {
-                connection::serve(&served, &*own.service, &own.options, &own.log)
-            })
-            .unwrap_or(Ended::Panicked);
+            let ended =
+                caught(|| connection::serve(&served, &*own.service, &own.options, &own.log))
+                    .unwrap_or(Ended::Panicked);
             let left = own.connections.remove(&served);
             log_end(&own, &served, left, &ended);
         });

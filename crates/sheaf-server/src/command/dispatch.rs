@@ -1,0 +1,292 @@
+//! Carries out one request: the steps that every command passes through.
+//!
+//! ```text
+//!   look up ─> database ─> generic arguments ─> admit ─> operation ─> session ─> run ─> observe
+//! ```
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::OpContext;
+
+use super::context::{self, CommandContext, GenericArguments, OpReport};
+use super::transaction::{self, Numbered};
+use super::{Command, Kind, Request, cluster_time, find, write_reply};
+use crate::connection::ConnectionState;
+use crate::observe;
+use crate::server::Server;
+use crate::session::logical::{LogicalSession, TransactionArguments};
+
+/// Carries out one request and appends the reply's fields, `ok: 1` the last.
+///
+/// Errors: the command's. What was appended by then is not part of the reply.
+pub fn dispatch(
+    server: &Arc<Server>,
+    connection: &mut ConnectionState,
+    request: &Request<'_>,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let body = request.body;
+    let command = look_up(server, request.name)?;
+    let db = database(request)?;
+    check_database(command, request.name, db)?;
+    check_sequences(command, request)?;
+    let mut generic = GenericArguments::parse(command.name, body)?;
+    connection.has_session = generic.lsid.is_some() || generic.cluster_time.is_some();
+    admit(server, command, db, &mut generic)?;
+    let op = operation(command, body, &generic);
+    let numbered = generic.transaction.check(command, db, body, &generic)?;
+    let transaction = match numbered {
+        Numbered::Statement(arguments) => Some(arguments),
+        Numbered::Not | Numbered::Retryable(_) => None,
+    };
+    if transaction.is_none() {
+        context::check_read_concern(command, generic.read_concern_level)?;
+    }
+    cluster_time::hear(server, &generic)?;
+    let session = attach_session(server, connection, &generic);
+    let registered = connection
+        .operations
+        .register(&op, command, db, (body, &generic));
+    let _interruptible = sheaf_query::interrupt::enter(op.clone());
+    let mut cx = CommandContext {
+        server,
+        connection: &mut *connection,
+        command,
+        db,
+        body,
+        sequences: request.sequences.to_vec(),
+        exhaust_allowed: request.exhaust_allowed,
+        op: op.clone(),
+        generic,
+        session,
+        transaction,
+        snapshot_time: Cell::new(None),
+        report: OpReport::default(),
+    };
+    let result = run(&mut cx, numbered, reply);
+    let report = std::mem::take(&mut cx.report);
+    drop(registered);
+    observe::finished(observe::Finished {
+        server,
+        connection,
+        command,
+        db,
+        body,
+        op: &op,
+        report: &report,
+        error: result.as_ref().err(),
+        elapsed: begun.elapsed(),
+        reply_len: reply.current_len(),
+    });
+    result?;
+    reply.append("ok", 1.0);
+    Ok(())
+}
+
+/// The table's row. Errors: `CommandNotFound`, which is counted.
+fn look_up(server: &Server, name: &str) -> Result<&'static Command, Error> {
+    find(name).ok_or_else(|| {
+        server.metrics.unknown_command();
+        Error::new(
+            ErrorCode::COMMAND_NOT_FOUND,
+            format!("no such command: '{name}'"),
+        )
+    })
+}
+
+fn database<'a>(request: &Request<'a>) -> Result<&'a str, Error> {
+    match (request.db, request.body.get("$db")) {
+        // The old handshake names its database in the header.
+        (Some(db), _) => Ok(db),
+        (None, Some(RawValue::String(db))) => Ok(db),
+        (None, _) => Err(Error::new(
+            ErrorCode(40571),
+            "OP_MSG requests require a $db argument",
+        )),
+    }
+}
+
+fn check_database(command: &Command, name: &str, db: &str) -> Result<(), Error> {
+    if command.admin_only && db != "admin" {
+        return Err(Error::new(
+            ErrorCode::UNAUTHORIZED,
+            format!("{name} may only be run against the admin database."),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses what this server cannot do as it is configured, and fills in its default write concern.
+fn admit(
+    server: &Server,
+    command: &Command,
+    db: &str,
+    generic: &mut GenericArguments<'_>,
+) -> Result<(), Error> {
+    match &server.repl {
+        Some(set) if set.config().is_none() => refuse_uninitiated(command, db)?,
+        Some(_) => {}
+        None => generic.write_concern.check_standalone()?,
+    }
+    if !generic.has_write_concern && (command.kind == Kind::Write || command.changes_catalog()) {
+        let defaults = server.rw_concern.read();
+        generic.write_concern = defaults.write_concern(server.repl.is_some());
+    }
+    Ok(())
+}
+
+/// The command's operation, with its time limit and comment.
+fn operation(
+    command: &Command,
+    body: RawDoc<'_>,
+    generic: &GenericArguments<'_>,
+) -> Arc<OpContext> {
+    let mut op = OpContext::new();
+    // To getMore it may be something else.
+    if let Some(limit) = generic.max_time.filter(|_| command.name != "getMore") {
+        op = op.with_max_time(limit);
+    }
+    if let Some(comment) = generic.comment {
+        op = op.with_comment(comment.to_value());
+    }
+    // The handlers check which commands take it, and that it is a boolean.
+    let bypass = body.get("bypassDocumentValidation");
+    if bypass.is_some_and(|value| value.is_truthy()) {
+        op.bypass_validation();
+    }
+    Arc::new(op)
+}
+
+/// The session of `lsid`, which becomes the connection's latest.
+fn attach_session(
+    server: &Server,
+    connection: &mut ConnectionState,
+    generic: &GenericArguments<'_>,
+) -> Option<Arc<LogicalSession>> {
+    let latest = connection.session.as_ref();
+    let session = server.sessions.get(generic.lsid?, latest)?;
+    if latest.is_none_or(|latest| !Arc::ptr_eq(latest, &session)) {
+        connection.session = Some(session.clone());
+    }
+    Some(session)
+}
+
+/// Waits for `afterClusterTime` and runs the handler, in the form that its transaction number
+/// asks for.
+fn run(
+    cx: &mut CommandContext<'_>,
+    numbered: Numbered,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    if let Some(time) = cx.generic.after_cluster_time {
+        cx.server.db.wait_for_time(&cx.op, time)?;
+    }
+    match numbered {
+        Numbered::Not => run_durable(cx, reply),
+        Numbered::Statement(arguments) => run_statement(cx, arguments, reply),
+        Numbered::Retryable(number) => run_retryable(cx, number, reply),
+    }
+}
+
+/// Refuses a document sequence that stands for no field of the command.
+fn check_sequences(command: &Command, request: &Request<'_>) -> Result<(), Error> {
+    let fields: &[&str] = match command.name {
+        "insert" => &["documents"],
+        "update" => &["updates"],
+        "delete" => &["deletes"],
+        "bulkWrite" => &["ops", "nsInfo"],
+        _ => &[],
+    };
+    let mut sequences = request.sequences.iter();
+    match sequences.find(|sequence| !fields.contains(&sequence.identifier())) {
+        Some(sequence) => Err(context::unknown_field(command.name, sequence.identifier())),
+        None => Ok(()),
+    }
+}
+
+/// Until a replica set is initiated its member serves nothing but what leads to that.
+fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
+    match command.kind {
+        Kind::Write if db != "local" => Err(Error::new(
+            ErrorCode::NOT_WRITABLE_PRIMARY,
+            "not primary; run rs.initiate() first",
+        )),
+        Kind::Read if db != "local" => Err(Error::new(
+            ErrorCode::NOT_PRIMARY_OR_SECONDARY,
+            "node is not in primary or recovering state; run rs.initiate() first",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Carries the command out; what it has read with a concern beyond `local`, and what it has changed in the catalog with
+/// one that asks for it, is durable when it answers.
+fn run_durable(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
+    (cx.command.run)(cx, reply)?;
+    if cx.command.changes_catalog() {
+        write_reply::append_write_concern(cx, reply);
+    }
+    match cx.generic.read_concern_level {
+        Some("majority" | "linearizable" | "snapshot") => cx.server.db.sync(),
+        _ => Ok(()),
+    }
+}
+
+/// Carries the command out; inside a transaction as a statement of it, whose failure ends the transaction.
+fn run_statement(
+    cx: &mut CommandContext<'_>,
+    arguments: TransactionArguments,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    let Some(session) = cx.session.clone() else {
+        return (cx.command.run)(cx, reply);
+    };
+    if matches!(cx.command.name, "commitTransaction" | "abortTransaction") {
+        return (cx.command.run)(cx, reply);
+    }
+    let server = cx.server;
+    let mut record = session.lock(&cx.op)?;
+    let lock_wait = transaction::lock_wait(server);
+    let transaction = server.sessions.begin_statement(
+        &server.db,
+        &session,
+        &mut record,
+        arguments,
+        &cx.op,
+        (lock_wait, transaction::isolation(cx)),
+    )?;
+    cx.op.enter_transaction(transaction.clone());
+    session.set_running(Some(cx.op.clone()));
+    let result = (cx.command.run)(cx, reply);
+    session.set_running(None);
+    if result.is_err() || !transaction.is_open() {
+        server.sessions.abort(&session, &mut record);
+    }
+    result.map_err(transaction::statement_error)
+}
+
+/// Carries the command out as a write that may be asked for again.
+fn run_retryable(
+    cx: &mut CommandContext<'_>,
+    number: i64,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    let Some(session) = cx.session.clone() else {
+        return (cx.command.run)(cx, reply);
+    };
+    let server = cx.server;
+    let mut record = session.lock(&cx.op)?;
+    let row = server
+        .sessions
+        .begin_retryable(&server.db, &session, &mut record, &cx.op, number)?;
+    cx.op.set_write_origin(session.origin(number));
+    cx.op.set_session_row(row);
+    session.set_running(Some(cx.op.clone()));
+    let result = (cx.command.run)(cx, reply);
+    session.set_running(None);
+    result
+}

@@ -24,6 +24,7 @@ use crate::counters::CollectionSize;
 use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::system_names::{BUCKETS_PREFIX, TEMPORARY_PREFIX};
 use crate::timeseries::catalogue::BucketCatalogue;
@@ -157,7 +158,7 @@ impl Db {
 
     /// What an operation reads: the newest of the collection, or inside a transaction what that sees.
     /// Errors: inside a transaction, `NoSuchTransaction`, `WriteConflict`, `LockTimeout`.
-    pub fn view(&self, op: &OpContext, ns: &Namespace) -> Result<ReadView> {
+    pub fn view(&self, op: &StatementContext, ns: &Namespace) -> Result<ReadView> {
         match op.transaction() {
             Some(transaction) => transaction.read_view(op, ns),
             None => self.read_view(ns),

@@ -15,7 +15,7 @@
 //! where rounds are short, every time where they take a millisecond.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,6 @@ use parking_lot::Mutex;
 use sheaf_bson::{Error, ErrorCode, Result, Value};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::interrupt::Interrupt;
-
-use crate::oplog::entry::WriteOrigin;
-use crate::retryable::SessionRow;
-use crate::txn::Transaction;
 
 /// How many calls of `check_interrupt` go by at most between two looks at the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 4;
@@ -40,10 +36,6 @@ pub struct OpContext {
     deadline: OnceLock<Instant>,
     comment: OnceLock<Value>,
     query: OnceLock<Arc<CanonicalQuery>>,
-    transaction: OnceLock<Arc<Transaction>>,
-    origin: OnceLock<WriteOrigin>,
-    session_row: OnceLock<Arc<SessionRow>>,
-    bypasses_validation: AtomicBool,
     /// 0 while nobody has killed the operation, else the code to fail with.
     killed: AtomicI32,
     /// Calls of `check_interrupt` until the next look at the clock, and how many there are between two.
@@ -93,10 +85,6 @@ impl OpContext {
             deadline: OnceLock::new(),
             comment: OnceLock::new(),
             query: OnceLock::new(),
-            transaction: OnceLock::new(),
-            origin: OnceLock::new(),
-            session_row: OnceLock::new(),
-            bypasses_validation: AtomicBool::new(false),
             killed: AtomicI32::new(0),
             checks_left: AtomicU32::new(0),
             checks_between: AtomicU32::new(1),
@@ -141,46 +129,6 @@ impl OpContext {
     /// The first query that was planned for it, if one was.
     pub fn query(&self) -> Option<&Arc<CanonicalQuery>> {
         self.query.get()
-    }
-
-    /// Makes the operation a statement of a transaction. The first one stays.
-    pub fn enter_transaction(&self, transaction: Arc<Transaction>) {
-        let _ = self.transaction.set(transaction);
-    }
-
-    /// The transaction that the operation is a statement of.
-    pub fn transaction(&self) -> Option<&Arc<Transaction>> {
-        self.transaction.get()
-    }
-
-    /// Says which transaction or retryable write the operation's changes are, for the oplog.
-    pub fn set_write_origin(&self, origin: WriteOrigin) {
-        let _ = self.origin.set(origin);
-    }
-
-    /// Which transaction or retryable write the operation's changes are.
-    pub fn write_origin(&self) -> Option<&WriteOrigin> {
-        self.origin.get()
-    }
-
-    /// Has the operation's writes, or the commit of its transaction, remembered.
-    pub fn set_session_row(&self, row: Arc<SessionRow>) {
-        let _ = self.session_row.set(row);
-    }
-
-    /// Where the operation's writes are remembered.
-    pub fn session_row(&self) -> Option<&Arc<SessionRow>> {
-        self.session_row.get()
-    }
-
-    /// Its documents are written whatever the collection's validator says: `bypassDocumentValidation`.
-    pub fn bypass_validation(&self) {
-        self.bypasses_validation.store(true, Relaxed);
-    }
-
-    /// Whether they are.
-    pub fn bypasses_validation(&self) -> bool {
-        self.bypasses_validation.load(Relaxed)
     }
 
     /// When the operation began.

@@ -28,6 +28,7 @@ use crate::find::{self, QueryOptions, ResultSource};
 use crate::index::maintain::Modified;
 use crate::modify::{self, DeleteReport, DeleteStatement};
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::system_names::TRANSACTIONS_NAMESPACE;
 use crate::write::unit::WriteUnit;
 
@@ -72,7 +73,7 @@ impl SessionRow {
         let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         if db.catalog().collection(&ns).is_none() {
             // Not through `op`: it may be a statement of a transaction.
-            db.ensure_collection(&OpContext::new(), &ns)?;
+            db.ensure_collection(&StatementContext::new(), &ns)?;
         }
         let mut state = State {
             number: -1,
@@ -270,7 +271,11 @@ impl Db {
     /// Forgets the sessions that have written nothing since: how many. A session that is not gone writes its row
     /// anew with its next write.
     /// Errors: `Interrupted`, the engine's.
-    pub fn forget_sessions(self: &Arc<Self>, op: &OpContext, since: DateTime) -> Result<u64> {
+    pub fn forget_sessions(
+        self: &Arc<Self>,
+        op: &StatementContext,
+        since: DateTime,
+    ) -> Result<u64> {
         let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         if self.catalog().collection(&ns).is_none() {
             return Ok(0);
@@ -298,14 +303,18 @@ impl Db {
 
 impl WriteUnit {
     /// Has the unit remember, when it commits, what the document at `at` of its statement's documents did.
-    pub(crate) fn remember_insert(&mut self, op: &OpContext, at: usize) {
+    pub(crate) fn remember_insert(&mut self, op: &StatementContext, at: usize) {
         if let Some(insert) = op.session_row().and_then(|row| row.remembered_insert(at)) {
             self.remembered.push(insert);
         }
     }
 
     /// Has the unit remember, when it commits, what its statement did.
-    pub(crate) fn remember_outcome(&mut self, op: &OpContext, outcome: impl FnOnce() -> DocBuf) {
+    pub(crate) fn remember_outcome(
+        &mut self,
+        op: &StatementContext,
+        outcome: impl FnOnce() -> DocBuf,
+    ) {
         if let Some(statement) = op.session_row().and_then(|row| row.current(0)) {
             self.remembered
                 .push(Remembered::Outcome(statement, outcome()));
@@ -314,7 +323,7 @@ impl WriteUnit {
 
     /// Puts what the unit has to remember into its session's row. What is given back is told to the session
     /// after the commit.
-    pub(crate) fn put_session_row(&mut self, op: &OpContext) -> Result<Option<RowWritten>> {
+    pub(crate) fn put_session_row(&mut self, op: &StatementContext) -> Result<Option<RowWritten>> {
         let remembered = std::mem::take(&mut self.remembered);
         let Some(row) = op.session_row().filter(|_| !remembered.is_empty()) else {
             return Ok(None);

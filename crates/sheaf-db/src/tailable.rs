@@ -28,6 +28,7 @@ use crate::exec::{Doc, WorkCounts};
 use crate::find::{PlanDigest, ResultSource, canonicalize};
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
+use crate::statement::StatementContext;
 
 /// How long a wait goes on before it looks whether the operation was killed, or the collection dropped.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
@@ -56,7 +57,7 @@ pub struct Tailable {
 /// Errors: `BadValue` for a collection that is not capped, and for a sort; those of the query.
 pub fn find(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     ns: &Namespace,
     spec: FindSpec<'_>,
     awaits_data: bool,

@@ -31,6 +31,7 @@ use crate::exec::{Doc, PlanExecutor};
 use crate::find::{self, QueryOptions};
 use crate::index::Index;
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 use crate::write::{MatchedRecord, RecordSource};
 
@@ -65,7 +66,7 @@ impl Db {
     /// Errors: `Interrupted`.
     pub fn ttl_pass(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         now: DateTime,
         counters: &TtlCounters,
         failed: &mut dyn FnMut(&str, &sheaf_bson::Error),
@@ -127,7 +128,7 @@ impl Db {
     /// Whether there is more than was deleted.
     fn delete_share(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         collection: &Arc<Collection>,
         expiring: &Expiring,
         now: DateTime,

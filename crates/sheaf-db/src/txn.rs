@@ -26,6 +26,7 @@ use crate::catalog::ReadView;
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::write::unit::{Slot, WriteStats, WriteUnit};
 
 /// What a transaction is kept from.
@@ -141,7 +142,7 @@ impl Transaction {
     ///
     /// Errors: `NoSuchTransaction` when a statement failed or it was aborted, `WriteConflict`, the engine's;
     /// in each case nothing is committed and the transaction is over.
-    pub fn commit(&self, op: &OpContext) -> Result<()> {
+    pub fn commit(&self, op: &StatementContext) -> Result<()> {
         let state = std::mem::replace(&mut *self.state.lock(), State::Ended);
         match state {
             State::Parked(unit) => unit.commit_transaction(op),

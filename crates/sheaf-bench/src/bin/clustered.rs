@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sheaf_bson::{DocBuf, Error, ObjectId, RawDoc, doc};
 use sheaf_db::find::{self, QueryOptions};
 use sheaf_db::modify::{DeleteReport, DeleteStatement, ReturnDocument, delete};
-use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, OpContext, ResultSource};
+use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, ResultSource, StatementContext};
 use sheaf_query::canonical::FindSpec;
 use sheaf_storage::{LogTreeEngine, LogTreeOptions, StorageEngine};
 
@@ -113,7 +113,7 @@ fn said(error: Error) -> String {
 struct Bench {
     db: Arc<Db>,
     engine: Arc<LogTreeEngine>,
-    op: OpContext,
+    op: StatementContext,
     ns: Namespace,
     text: String,
     _folder: tempfile::TempDir,
@@ -129,7 +129,7 @@ impl Bench {
         let bench = Bench {
             db: Db::open(engine.clone(), DbOptions::default()).map_err(said)?,
             engine,
-            op: OpContext::new(),
+            op: StatementContext::new(),
             ns: Namespace::new("bench", "c").map_err(said)?,
             text:
                 "a text that is some ninety bytes long, which is what documents are made of mostly."

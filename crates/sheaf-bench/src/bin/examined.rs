@@ -24,7 +24,7 @@ use sheaf_db::distinct::distinct;
 use sheaf_db::exec::WorkCounts;
 use sheaf_db::find::{self, PlanDigest, QueryOptions};
 use sheaf_db::index::spec::{IndexSpec, default_index_name};
-use sheaf_db::{Db, DbOptions, Namespace, OpContext, ReadView, ResultSource};
+use sheaf_db::{Db, DbOptions, Namespace, ReadView, ResultSource, StatementContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
@@ -329,10 +329,10 @@ fn videos() -> Data {
     }
 }
 
-fn open(data: &Data, n: i64) -> (Arc<Db>, Namespace, OpContext) {
+fn open(data: &Data, n: i64) -> (Arc<Db>, Namespace, StatementContext) {
     let db = Db::open(Arc::new(MemoryEngine::new()), DbOptions::default()).expect("a database");
     let ns = Namespace::new("bench", "c").expect("a name");
-    let op = OpContext::new();
+    let op = StatementContext::new();
     for from in (0..n).step_by(1000) {
         let docs: Vec<DocBuf> = (from..n.min(from + 1000)).map(data.document).collect();
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
@@ -353,7 +353,7 @@ fn open(data: &Data, n: i64) -> (Arc<Db>, Namespace, OpContext) {
 /// What the chosen plan examines, the number of results, and the plan.
 type Examined = (WorkCounts, u64, PlanDigest);
 
-fn drained(mut source: impl ResultSource, op: &OpContext) -> Result<Examined, Error> {
+fn drained(mut source: impl ResultSource, op: &StatementContext) -> Result<Examined, Error> {
     let mut results = 0;
     while source.next(op)?.is_some() {
         results += 1;
@@ -364,7 +364,7 @@ fn drained(mut source: impl ResultSource, op: &OpContext) -> Result<Examined, Er
 fn examined(
     db: &Arc<Db>,
     ns: &Namespace,
-    op: &OpContext,
+    op: &StatementContext,
     shape: &Shape,
     n: i64,
 ) -> Result<Examined, Error> {
@@ -408,7 +408,7 @@ fn examined(
                 variables: VariableScope::new(DateTime(0)),
             };
             let pipeline = Pipeline::parse(stages.as_raw(), &context())?.optimize();
-            let cx = AggregateContext::new(db, ns.db(), context(), options);
+            let cx = AggregateContext::new(db, ns.db(), context(), options, None);
             let view = cx.view(op, ns)?;
             drained(aggregate::start(&cx, &view, op, &pipeline, None)?, op)
         }

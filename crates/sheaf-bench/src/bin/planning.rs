@@ -24,7 +24,7 @@ use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::choose::plan_from_cache;
 use sheaf_db::find::{self, QueryOptions};
 use sheaf_db::index::spec::{IndexSpec, default_index_name};
-use sheaf_db::{Db, DbOptions, Namespace, OpContext, ReadView, ResultSource};
+use sheaf_db::{Db, DbOptions, Namespace, ReadView, ResultSource, StatementContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
@@ -164,14 +164,14 @@ fn measured(queries: usize, mut run: impl FnMut(usize)) -> (f64, f64) {
 struct Collection {
     db: Arc<Db>,
     ns: Namespace,
-    op: OpContext,
+    op: StatementContext,
 }
 
 impl Collection {
     fn new(case: &Case) -> Collection {
         let db = Db::open(Arc::new(MemoryEngine::new()), DbOptions::default()).expect("a database");
         let ns = Namespace::new("bench", "c").expect("a name");
-        let op = OpContext::new();
+        let op = StatementContext::new();
         let docs: Vec<DocBuf> = (0..20_000)
             .map(|i| doc! {"_id": i, "e": i * 7 % 100, "r": i * 13 % 103, "s": i * 31 % 9973, "u": i})
             .collect();
@@ -253,7 +253,8 @@ fn correlated() {
         let options = QueryOptions::default();
         let run = || {
             let parsed = Pipeline::parse(stages, &context()).expect("a pipeline");
-            let cx = AggregateContext::new(&collection.db, "bench", context(), options.clone());
+            let cx =
+                AggregateContext::new(&collection.db, "bench", context(), options.clone(), None);
             let view = cx.view(op, &outer).expect("a view");
             let mut found =
                 aggregate::start(&cx, &view, op, &parsed.optimize(), None).expect("a start");

@@ -20,7 +20,7 @@ use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
 use sheaf_db::index::spec::IndexSpec;
-use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, OpContext, ResultSource};
+use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, ResultSource, StatementContext};
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};
 use sheaf_storage::{LogTreeEngine, LogTreeOptions};
@@ -54,7 +54,7 @@ fn point(n: i64, random: &mut u64) -> DocBuf {
 
 struct Bench {
     db: Arc<Db>,
-    op: OpContext,
+    op: StatementContext,
 }
 
 impl Bench {
@@ -140,7 +140,7 @@ impl Bench {
 
     fn context(&self) -> AggregateContext {
         let options = QueryOptions::default();
-        AggregateContext::new(&self.db, "bench", ParseContext::default(), options)
+        AggregateContext::new(&self.db, "bench", ParseContext::default(), options, None)
     }
 
     fn bytes_per_point(&self, name: &str, points: i64) -> Outcome<f64> {
@@ -178,7 +178,7 @@ fn main() -> Outcome<()> {
     };
     let bench = Bench {
         db: Db::open(Arc::new(engine), options)?,
-        op: OpContext::new(),
+        op: StatementContext::new(),
     };
     let series = doc! {"timeseries": {"timeField": "t", "metaField": "sensor"}};
     for (name, options) in [("series", series), ("plain", doc! {})] {

@@ -14,7 +14,7 @@ use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawValue, Value, doc};
 use sheaf_db::find::QueryOptions;
 use sheaf_db::index::spec::IndexSpec;
 use sheaf_db::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
-use sheaf_db::{Db, DbOptions, Namespace, OpContext};
+use sheaf_db::{Db, DbOptions, Namespace, StatementContext};
 use sheaf_query::canonical::FindSpec;
 use sheaf_storage::{LogTreeEngine, LogTreeOptions, StorageEngine};
 
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     let bench = Bench {
         db: Db::open(engine.clone(), DbOptions::default()).map_err(said)?,
         engine,
-        op: OpContext::new(),
+        op: StatementContext::new(),
     };
     println!(
         "{:<52} {:>9} {:>9} {:>12} {:>6}",
@@ -52,7 +52,7 @@ fn said(error: Error) -> String {
 struct Bench {
     db: Arc<Db>,
     engine: Arc<LogTreeEngine>,
-    op: OpContext,
+    op: StatementContext,
 }
 
 /// Counters of the engine.

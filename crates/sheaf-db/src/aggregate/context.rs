@@ -13,6 +13,7 @@ use crate::database::Db;
 use crate::exec::WorkCounts;
 use crate::find::QueryOptions;
 use crate::op_context::OpContext;
+use crate::txn::Transaction;
 
 /// Where a pipeline runs: the database, the variables it was parsed with, how plans run.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ struct Shared {
     /// The database that names of collections belong to.
     database: Box<str>,
     options: QueryOptions,
+    /// The transaction in which it reads.
+    transaction: Option<Arc<Transaction>>,
     /// Collections read so far: all parts of a pipeline see each as of one moment.
     views: Mutex<Vec<(Namespace, ReadView)>>,
     foreign_keys_examined: AtomicU64,
@@ -33,18 +36,21 @@ struct Shared {
 }
 
 impl AggregateContext {
-    /// A context for pipelines over collections of `database`.
+    /// A context for pipelines over collections of `database`, which read in `transaction` if there
+    /// is one.
     pub fn new(
         db: &Arc<Db>,
         database: &str,
         parse: ParseContext,
         options: QueryOptions,
+        transaction: Option<&Arc<Transaction>>,
     ) -> AggregateContext {
         AggregateContext {
             shared: Arc::new(Shared {
                 db: db.clone(),
                 database: database.into(),
                 options,
+                transaction: transaction.cloned(),
                 views: Mutex::default(),
                 foreign_keys_examined: AtomicU64::new(0),
                 foreign_docs_examined: AtomicU64::new(0),
@@ -102,7 +108,10 @@ impl AggregateContext {
         if let Some((_, view)) = self.shared.views.lock().iter().find(|(own, _)| own == ns) {
             return Ok(view.clone());
         }
-        let view = self.shared.db.view(op, ns)?;
+        let view = match &self.shared.transaction {
+            Some(transaction) => transaction.read_view(op, ns)?,
+            None => self.shared.db.read_view(ns)?,
+        };
         self.shared.views.lock().push((ns.clone(), view.clone()));
         Ok(view)
     }

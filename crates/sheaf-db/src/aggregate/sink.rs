@@ -27,6 +27,7 @@ use crate::exec::Doc;
 use crate::find::ResultSource;
 use crate::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::system_names::{TEMPORARY_PREFIX, is_internal_database};
 
 /// Results written together.
@@ -38,7 +39,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 /// `OperationNotSupportedInTransaction`.
 pub fn run(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     source: &mut dyn ResultSource,
     sink: &PipelineSink,
 ) -> Result<()> {
@@ -126,7 +127,12 @@ impl Batch {
         self.docs.len() >= BATCH_DOCUMENTS_MAX || self.bytes >= BATCH_BYTES_MAX
     }
 
-    fn write(&mut self, cx: &AggregateContext, op: &OpContext, ns: &Namespace) -> Result<()> {
+    fn write(
+        &mut self,
+        cx: &AggregateContext,
+        op: &StatementContext,
+        ns: &Namespace,
+    ) -> Result<()> {
         if self.docs.is_empty() {
             return Ok(());
         }
@@ -143,7 +149,7 @@ impl Batch {
 
 fn replace(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     source: &mut dyn ResultSource,
     target: &Namespace,
     timeseries: Option<&TimeseriesOptions>,
@@ -173,7 +179,7 @@ fn replace(
 /// Makes the collection that is filled: with the options and the indexes of the one that it replaces.
 fn make(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     temporary: &Namespace,
     target: &Namespace,
 ) -> Result<()> {
@@ -191,7 +197,7 @@ fn make(
 /// Errors (InvalidOptions): the target is there, and is none or one with other options.
 fn make_timeseries(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     temporary: &Namespace,
     target: &Namespace,
     options: &TimeseriesOptions,
@@ -225,7 +231,7 @@ fn make_timeseries(
 
 fn copy_indexes(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     from: &Collection,
     to: &Namespace,
 ) -> Result<()> {
@@ -240,7 +246,7 @@ fn copy_indexes(
 
 fn fill(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     source: &mut dyn ResultSource,
     temporary: &Namespace,
 ) -> Result<()> {
@@ -257,7 +263,7 @@ fn fill(
 
 fn merge_all(
     cx: &AggregateContext,
-    op: &OpContext,
+    op: &StatementContext,
     source: &mut dyn ResultSource,
     merge: &Merge,
     target: &Namespace,
@@ -308,7 +314,7 @@ fn check_unique(collection: Option<&Collection>, on: &[&str]) -> Result<()> {
 
 struct Merger<'a> {
     cx: &'a AggregateContext,
-    op: &'a OpContext,
+    op: &'a StatementContext,
     merge: &'a Merge,
     target: &'a Namespace,
     on: Vec<&'a str>,

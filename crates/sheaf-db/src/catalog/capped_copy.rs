@@ -23,6 +23,7 @@ use crate::catalog::views::not_on_view;
 use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::system_names::TEMPORARY_PREFIX;
 
@@ -37,7 +38,7 @@ impl Db {
     /// `BackgroundOperationInProgressForNamespace`.
     pub fn convert_to_capped(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         limit: Capped,
     ) -> Result<()> {
@@ -54,7 +55,7 @@ impl Db {
 
     fn convert_over(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         source: &Arc<Collection>,
         temporary: &Namespace,
         limit: Capped,
@@ -88,7 +89,7 @@ impl Db {
     /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `NamespaceExists`, those of creating a collection.
     pub fn clone_as_capped(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         from: &Namespace,
         to: &Namespace,
         limit: Capped,
@@ -168,8 +169,7 @@ impl Db {
             return Ok(());
         };
         // They are there already, whatever the validator says by now.
-        let own = OpContext::new();
-        own.bypass_validation();
+        let own = StatementContext::new().with_validation_bypassed();
         let mut batch: Vec<Bytes> = Vec::new();
         let mut batch_bytes = 0;
         let mut on = cursor.seek(&first)?;

@@ -18,6 +18,7 @@ use crate::index::Index;
 use crate::index::spec::IndexSpec;
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use sheaf_storage::WriteUnitOfWork;
 
@@ -27,7 +28,7 @@ impl Db {
     /// Errors: `NamespaceExists` (there with other options), `InvalidNamespace`, `DatabaseDifferCase`.
     pub fn create_collection(
         &self,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
@@ -49,7 +50,11 @@ impl Db {
 
     /// The collection, created with default options if it is not there: what a write does.
     /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
-    pub fn ensure_collection(&self, op: &OpContext, ns: &Namespace) -> Result<Arc<Collection>> {
+    pub fn ensure_collection(
+        &self,
+        op: &StatementContext,
+        ns: &Namespace,
+    ) -> Result<Arc<Collection>> {
         if let Some(collection) = self.catalog().collection(ns) {
             return Ok(collection.clone());
         }

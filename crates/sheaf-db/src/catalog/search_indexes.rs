@@ -27,6 +27,7 @@ use crate::index::spec::IndexSpec;
 use crate::index::vector::lists::Lists;
 use crate::index::vector::{VectorSpec, training};
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 
 /// Most search indexes of a collection.
@@ -83,7 +84,7 @@ impl Db {
     /// `OperationNotSupportedInTransaction`, `IndexBuildAborted` (dropped meanwhile), `Interrupted`.
     pub fn create_search_indexes(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         wanted: &[NewSearchIndex],
     ) -> Result<Vec<String>> {
@@ -121,7 +122,7 @@ impl Db {
     /// Errors: as [`Db::create_search_indexes`], and `IndexNotFound`.
     pub fn update_search_index(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         which: SearchIndexSelector<'_>,
         definition: Arc<VectorIndexDefinition>,
@@ -189,7 +190,7 @@ impl Db {
     /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `IndexNotFound`.
     pub fn drop_search_index(
         &self,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         which: SearchIndexSelector<'_>,
     ) -> Result<()> {
@@ -294,7 +295,7 @@ impl Db {
     }
 }
 
-fn refuse_in_transaction(op: &OpContext) -> Result<()> {
+fn refuse_in_transaction(op: &StatementContext) -> Result<()> {
     match op.transaction() {
         None => Ok(()),
         Some(_) => Err(Error::new(

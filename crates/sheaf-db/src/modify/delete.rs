@@ -12,7 +12,7 @@ use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
 use crate::find::{PlanDigest, QueryOptions};
-use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 
 /// What to delete.
@@ -44,7 +44,7 @@ pub struct DeleteReport {
 /// Carries out one statement. The report says what was done, also before an error.
 pub fn delete(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     ns: &Namespace,
     statement: &DeleteStatement<'_>,
     options: &QueryOptions,
@@ -62,7 +62,7 @@ pub fn delete(
 /// collation, and nothing was done.
 fn delete_as_is(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     ns: &Namespace,
     statement: &DeleteStatement<'_>,
     options: &QueryOptions,

@@ -14,8 +14,8 @@ use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
 use crate::find::{PlanDigest, QueryOptions};
-use crate::op_context::OpContext;
 use crate::retryable::upsert_outcome;
+use crate::statement::StatementContext;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
 
 /// How often an upsert that met its own document, inserted by another, looks again.
@@ -62,7 +62,7 @@ pub struct UpdateReport {
 /// Carries out one statement. The report says what was done, also before an error.
 pub fn update(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     ns: &Namespace,
     statement: &UpdateStatement<'_>,
     options: &QueryOptions,
@@ -84,7 +84,7 @@ pub fn update(
 /// collation, and nothing was done.
 fn update_as_is(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     ns: &Namespace,
     statement: &UpdateStatement<'_>,
     options: &QueryOptions,

@@ -23,6 +23,7 @@ use crate::events::DbEvent;
 use crate::index::Index;
 use crate::index::spec::{ID_INDEX_NAME, IndexSpec};
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 
 /// What a collMod of a time-series collection asks for.
@@ -102,7 +103,7 @@ impl Db {
     /// `OperationNotSupportedInTransaction`.
     pub(crate) fn create_timeseries(
         &self,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         collection_options: &CollectionOptions,
         options: &Arc<TimeseriesOptions>,

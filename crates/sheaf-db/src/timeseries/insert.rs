@@ -31,7 +31,7 @@ use crate::database::Db;
 use crate::find::{self, QueryOptions};
 use crate::index::maintain::Modified;
 use crate::modify::Matches;
-use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::timeseries::catalogue::{OpenBucket, SeriesKey};
 use crate::timeseries::{Timeseries, stats};
@@ -75,7 +75,7 @@ impl Db {
     /// What was committed before stays.
     pub(crate) fn insert_measurements(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         timeseries: &Timeseries,
         docs: &[RawDoc<'_>],
@@ -172,7 +172,7 @@ impl Db {
 
     fn insert_groups(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         timeseries: &Timeseries,
         groups: Vec<Group<'_>>,
         ordered: bool,
@@ -316,7 +316,7 @@ impl Outcome {
 /// Writes the measurements of series into a unit.
 struct GroupWriter<'w> {
     db: &'w Arc<Db>,
-    op: &'w OpContext,
+    op: &'w StatementContext,
     slot: Slot,
     options: &'w TimeseriesOptions,
     uuid: crate::catalog::uuid::Uuid,

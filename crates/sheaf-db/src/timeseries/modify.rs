@@ -26,8 +26,8 @@ use crate::modify::{
     DeleteReport, DeleteStatement, Matches, ReturnDocument, parse_context, parse_projection,
     project,
 };
-use crate::op_context::OpContext;
 use crate::retryable::update_outcome;
+use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
 use crate::write::MatchedRecord;
 use crate::write::update::{BatchWriter, parse};
@@ -97,7 +97,7 @@ impl BucketQuery {
 /// Carries out a delete statement on a time-series collection.
 pub(crate) fn delete(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     timeseries: &Timeseries,
     statement: &DeleteStatement<'_>,
     options: &QueryOptions,

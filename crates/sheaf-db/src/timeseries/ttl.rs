@@ -12,6 +12,7 @@ use crate::database::Db;
 use crate::find::QueryOptions;
 use crate::modify::Matches;
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::write::RecordSource;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 
@@ -59,7 +60,7 @@ impl Db {
     /// Errors: those of deletes.
     pub(crate) fn delete_expired_buckets(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         collection: &Arc<Collection>,
         now: DateTime,
     ) -> Result<(u64, bool)> {

@@ -17,7 +17,7 @@ use super::modify::BucketQuery;
 use crate::database::Db;
 use crate::find::QueryOptions;
 use crate::modify::{Matches, UpdateReport, UpdateStatement, parse_context};
-use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdatedRecord};
 
@@ -32,7 +32,7 @@ fn refused(what: &str) -> Error {
 /// Errors: `InvalidOptions` for anything but a change of the meta field of whole series.
 pub(crate) fn update(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     timeseries: &Timeseries,
     statement: &UpdateStatement<'_>,
     options: &QueryOptions,

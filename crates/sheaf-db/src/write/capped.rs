@@ -22,6 +22,7 @@ use crate::catalog::collection::{record_id_of, record_key};
 use crate::catalog::options::Capped;
 use crate::counters::CollectionSize;
 use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::unit::{Slot, WriteUnit};
 use crate::write::update::parse;
@@ -93,7 +94,7 @@ impl CappedWriter {
 }
 
 /// Errors: `OperationNotSupportedInTransaction` for a write to a capped collection inside one.
-pub(crate) fn check_transaction(unit: &WriteUnit, op: &OpContext, slot: Slot) -> Result<()> {
+pub(crate) fn check_transaction(unit: &WriteUnit, op: &StatementContext, slot: Slot) -> Result<()> {
     let collection = unit.collection(slot);
     if op.transaction().is_none() || collection.options().capped().is_none() {
         return Ok(());

@@ -6,8 +6,8 @@ use sheaf_bson::{DocBuf, RawDoc, RecordId, Result};
 
 use crate::catalog::collection::Collection;
 use crate::database::Db;
-use crate::op_context::OpContext;
 use crate::retryable::update_outcome;
+use crate::statement::StatementContext;
 use crate::write::RecordSource;
 use crate::write::unit::WriteStats;
 use crate::write::update::{BatchWriter, parse};
@@ -44,7 +44,7 @@ impl Db {
     /// Errors: those of the plan, `QueryPlanKilled` when the collection is dropped meanwhile.
     pub fn delete_records(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         collection: &Arc<Collection>,
         records: &mut dyn RecordSource,
         delete: &mut dyn DocumentDelete,

@@ -12,7 +12,7 @@ use sheaf_bson::{Error, RawDoc, RecordId, Result};
 
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
-use crate::op_context::OpContext;
+use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::document_rules::prepare_for_insert;
 use crate::write::retry::Backoff;
@@ -47,7 +47,7 @@ impl Db {
     /// What was committed before stays.
     pub fn insert(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         docs: &[RawDoc<'_>],
         ordered: bool,
@@ -103,7 +103,7 @@ impl Db {
     /// Errors: as the document's in [`Db::insert`].
     pub fn insert_one(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         doc: RawDoc<'_>,
     ) -> Result<WriteStats> {
@@ -118,7 +118,7 @@ impl Db {
     fn insert_into(
         &self,
         unit: &mut WriteUnit,
-        op: &OpContext,
+        op: &StatementContext,
         slot: Slot,
         doc: RawDoc<'_>,
     ) -> Result<RecordId> {

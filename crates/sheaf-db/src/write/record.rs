@@ -11,6 +11,7 @@ use crate::events::DbEvent;
 use crate::index::maintain::{Change, Modified};
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::capped;
 use crate::write::unit::{Slot, WriteUnit};
@@ -24,7 +25,7 @@ impl WriteUnit {
     /// Errors: `DocumentValidationFailure`, those of the validator's expressions.
     fn check_document(
         &self,
-        op: &OpContext,
+        op: &StatementContext,
         slot: Slot,
         new: RawDoc<'_>,
         old: Option<RawDoc<'_>>,
@@ -52,7 +53,12 @@ impl WriteUnit {
     ///
     /// Errors: `DocumentValidationFailure`, `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`: then the
     /// unit is as it was, but for locks.
-    pub fn insert(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
+    pub fn insert(
+        &mut self,
+        op: &StatementContext,
+        slot: Slot,
+        doc: RawDoc<'_>,
+    ) -> Result<RecordId> {
         capped::check_transaction(self, op, slot)?;
         self.check_document(op, slot, doc, None)?;
         match self.collection(slot).options().capped() {
@@ -133,7 +139,7 @@ impl WriteUnit {
     )]
     pub fn update(
         &mut self,
-        op: &OpContext,
+        op: &StatementContext,
         slot: Slot,
         id: &RecordId,
         old: RawDoc<'_>,
@@ -173,7 +179,7 @@ impl WriteUnit {
     /// Errors: `WriteConflict`.
     pub fn delete(
         &mut self,
-        op: &OpContext,
+        op: &StatementContext,
         slot: Slot,
         id: &RecordId,
         old: RawDoc<'_>,

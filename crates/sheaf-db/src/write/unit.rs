@@ -38,6 +38,7 @@ use crate::op_context::OpContext;
 use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
 use crate::retryable::Remembered;
+use crate::statement::StatementContext;
 use crate::storage_error::{Coded, coded};
 use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
@@ -174,7 +175,7 @@ impl Db {
     /// Errors: `Interrupted`, `MaxTimeMSExpired`, `LockTimeout`, the engine's.
     pub fn begin_write(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         patience: Patience,
     ) -> Result<Option<(WriteUnit, Slot)>> {
@@ -461,7 +462,7 @@ impl WriteUnit {
     /// them so at once). Adds what was done to the operation's counters, and tells.
     ///
     /// The unit of a transaction goes back to it instead, and commits with it.
-    pub fn commit(mut self, op: &OpContext) -> Result<WriteStats> {
+    pub fn commit(mut self, op: &StatementContext) -> Result<WriteStats> {
         if let Some(charge) = &mut self.charge {
             let writes = self.unit.writes();
             charge.hold(writes.bytes() + self.logged_bytes, writes.operations())?;
@@ -508,7 +509,7 @@ impl WriteUnit {
 
     /// Commits a transaction's unit, with the collections that it creates.
     /// Errors: `WriteConflict` when another has created one of them meanwhile.
-    pub(crate) fn commit_transaction(mut self, op: &OpContext) -> Result<()> {
+    pub(crate) fn commit_transaction(mut self, op: &StatementContext) -> Result<()> {
         if !self.unit.is_empty() {
             self.remembered.push(Remembered::Committed);
         }
@@ -555,7 +556,7 @@ impl WriteUnit {
         Ok(())
     }
 
-    fn commit_storage(mut self, op: &OpContext, transaction: bool) -> Result<()> {
+    fn commit_storage(mut self, op: &StatementContext, transaction: bool) -> Result<()> {
         let own = |open: &&OpenCollection| open.multikey && open.intent.is_some();
         for open in self.collections.iter().filter(own) {
             if open.collection.multikey_unsaved() {
@@ -594,7 +595,7 @@ impl WriteUnit {
     fn put_entries<'d>(
         &mut self,
         db: &'d Db,
-        op: &OpContext,
+        op: &StatementContext,
         transaction: bool,
     ) -> Option<Reservation<'d>> {
         let logged = self.logged.take().filter(|logged| !logged.is_empty())?;

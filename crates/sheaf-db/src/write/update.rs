@@ -20,8 +20,8 @@ use sheaf_query::update::ModifiedPaths;
 use crate::catalog::collection::Collection;
 use crate::database::Db;
 use crate::index::maintain::Modified;
-use crate::op_context::OpContext;
 use crate::retryable::update_outcome;
+use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
@@ -110,7 +110,7 @@ impl Db {
     /// dropped meanwhile.
     pub fn update_records(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         collection: &Arc<Collection>,
         records: &mut dyn RecordSource,
         update: &mut dyn DocumentUpdate,
@@ -210,7 +210,7 @@ pub(crate) fn parse(bytes: &Bytes) -> Result<RawDoc<'_>> {
 /// Writes record after record in units of bounded size, and begins again after conflicts.
 pub(crate) struct BatchWriter<'a> {
     db: &'a Arc<Db>,
-    op: &'a OpContext,
+    op: &'a StatementContext,
     collection: &'a Arc<Collection>,
     unit: Option<(WriteUnit, Slot)>,
     in_unit: usize,
@@ -220,7 +220,7 @@ pub(crate) struct BatchWriter<'a> {
 impl<'a> BatchWriter<'a> {
     pub(crate) fn new(
         db: &'a Arc<Db>,
-        op: &'a OpContext,
+        op: &'a StatementContext,
         collection: &'a Arc<Collection>,
     ) -> BatchWriter<'a> {
         BatchWriter {
@@ -267,7 +267,7 @@ impl<'a> BatchWriter<'a> {
     /// `write` called again in a new one, which can wait for the other writer.
     pub(crate) fn attempt<T>(
         &mut self,
-        mut write: impl FnMut(&mut WriteUnit, &OpContext, Slot) -> Result<T>,
+        mut write: impl FnMut(&mut WriteUnit, &StatementContext, Slot) -> Result<T>,
     ) -> Result<T> {
         let mut backoff = Backoff::default();
         loop {
@@ -308,7 +308,11 @@ impl<'a> BatchWriter<'a> {
     }
 }
 
-fn begin(db: &Arc<Db>, op: &OpContext, collection: &Arc<Collection>) -> Result<(WriteUnit, Slot)> {
+fn begin(
+    db: &Arc<Db>,
+    op: &StatementContext,
+    collection: &Arc<Collection>,
+) -> Result<(WriteUnit, Slot)> {
     match db.begin_write(op, collection.ns(), Patience::Waits)? {
         Some((unit, slot)) if unit.collection(slot).uuid() == collection.uuid() => Ok((unit, slot)),
         _ => Err(Error::new(

@@ -8,7 +8,7 @@ use sheaf_bson::{DocBuf, ErrorCode, RawDoc, RawValue, Result, doc};
 use sheaf_db::catalog::indexes::IndexSelector;
 use sheaf_db::index::build::CreateIndexesResult;
 use sheaf_db::index::spec::IndexSpec;
-use sheaf_db::{DbEvent, Events, OpContext};
+use sheaf_db::{DbEvent, Events, StatementContext};
 
 use crate::support::{
     ENGINES, EngineKind, TestDb, code, index_spec, ns, on_every_engine, with_field,
@@ -45,7 +45,7 @@ fn stopping_events() -> (Events, Stopped) {
 fn build_while(
     t: &TestDb,
     stopped: &Stopped,
-    op: &OpContext,
+    op: &StatementContext,
     specs: &[IndexSpec],
     meanwhile: impl FnOnce(),
 ) -> Result<CreateIndexesResult> {
@@ -149,7 +149,9 @@ fn writers_are_not_stopped_by_a_build_of_many_documents() {
         t.insert_all("c", &documents(3000));
         let spec = [index_spec(doc! {"a": 1, "tags": 1}, doc! {})];
         std::thread::scope(|scope| {
-            let build = scope.spawn(|| t.db.create_indexes(&OpContext::new(), &ns("c"), &spec));
+            let build = scope.spawn(|| {
+                t.db.create_indexes(&StatementContext::new(), &ns("c"), &spec)
+            });
             let mut n = 10_000;
             while !build.is_finished() || n < 10_100 {
                 t.insert("c", doc! {"_id": n, "a": n, "tags": [n, 1]})
@@ -254,7 +256,7 @@ fn a_document_that_the_new_index_refuses_is_refused_during_the_build() {
 fn killed() {
     on_every_engine_stopping(|t, stopped| {
         t.insert_all("c", &documents(100));
-        let op = OpContext::new();
+        let op = StatementContext::new();
         let specs = [index_spec(doc! {"a": 1}, doc! {})];
         let result = build_while(&t, &stopped, &op, &specs, || {
             op.kill(ErrorCode::INTERRUPTED);
@@ -275,7 +277,7 @@ fn dropped_while_being_built() {
             stopped.reached.recv().unwrap();
             let dropping = scope.spawn(|| {
                 let by_name = IndexSelector::Names(vec!["a_1"]);
-                t.db.drop_indexes(&OpContext::new(), &ns("c"), &by_name)
+                t.db.drop_indexes(&StatementContext::new(), &ns("c"), &by_name)
             });
             let build_in_catalog = t.collection("c").builds()[0].clone();
             while build_in_catalog.check_aborted().is_ok() {
@@ -302,7 +304,7 @@ fn the_collection_dropped_while_being_indexed() {
             // Renaming and collMod do not end a build: it stands in their way.
             let renamed = t.db.rename_collection(&t.op, &ns("c"), &ns("d"), false);
             assert_eq!(code(renamed), 12587);
-            let dropping = scope.spawn(|| t.db.drop_collection(&OpContext::new(), &ns("c")));
+            let dropping = scope.spawn(|| t.db.drop_collection(&StatementContext::new(), &ns("c")));
             let build_in_catalog = t.collection("c").builds()[0].clone();
             while build_in_catalog.check_aborted().is_ok() {
                 std::thread::yield_now();
@@ -326,7 +328,9 @@ fn the_same_index_asked_for_twice_is_built_once() {
         std::thread::scope(|scope| {
             let first = scope.spawn(|| t.db.create_indexes(&t.op, &ns("c"), &specs));
             stopped.reached.recv().unwrap();
-            let second = scope.spawn(|| t.db.create_indexes(&OpContext::new(), &ns("c"), &specs));
+            let second = scope.spawn(|| {
+                t.db.create_indexes(&StatementContext::new(), &ns("c"), &specs)
+            });
             stopped.go_on.send(()).unwrap();
             assert_eq!(first.join().unwrap().unwrap().indexes_after, 2);
             assert_eq!(second.join().unwrap().unwrap().indexes_after, 2);
@@ -343,7 +347,7 @@ fn a_crash_in_the_middle_of_a_build() {
         let old = t.db.clone();
         let building = std::thread::spawn(move || {
             let specs = [index_spec(doc! {"a": 1}, doc! {})];
-            let _ = old.create_indexes(&OpContext::new(), &ns("c"), &specs);
+            let _ = old.create_indexes(&StatementContext::new(), &ns("c"), &specs);
         });
         stopped.reached.recv().unwrap();
         t.insert("c", doc! {"_id": 100, "a": 1}).unwrap();

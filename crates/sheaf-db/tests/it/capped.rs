@@ -7,7 +7,7 @@ use sheaf_bson::{DocBuf, RawDoc, doc};
 use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::options::Capped;
 use sheaf_db::tailable::{self, Tailable};
-use sheaf_db::{CollectionOptions, Events, OpContext, ResultSource};
+use sheaf_db::{CollectionOptions, Events, ResultSource, StatementContext};
 use sheaf_query::canonical::FindSpec;
 
 use crate::support::{EngineKind, TestDb, code, ns, on_every_engine, with_field};
@@ -161,7 +161,7 @@ fn tail(t: &TestDb, name: &str, filter: DocBuf) -> Option<Tailable> {
     tailable::find(&t.db, &t.op, &ns(name), spec, true).unwrap()
 }
 
-fn batch(op: &OpContext, source: &mut dyn ResultSource) -> sheaf_bson::Result<Vec<i64>> {
+fn batch(op: &StatementContext, source: &mut dyn ResultSource) -> sheaf_bson::Result<Vec<i64>> {
     let mut found = Vec::new();
     while let Some(doc) = source.next(op)? {
         found.extend(doc.as_raw().get("_id").and_then(|id| id.as_i64_exact()));
@@ -223,7 +223,7 @@ fn no_reader_misses_a_record() {
                 let (t, start) = (&t, &start);
                 scope.spawn(move || {
                     start.wait();
-                    let op = OpContext::new();
+                    let op = StatementContext::new();
                     for n in 0..EACH {
                         let doc = doc! {"_id": writer * 1000 + n};
                         t.db.insert_one(&op, &ns("c"), doc.as_raw()).unwrap();

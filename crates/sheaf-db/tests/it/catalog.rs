@@ -3,7 +3,7 @@
 use sheaf_bson::doc;
 use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::options::CollectionOptions;
-use sheaf_db::{Namespace, OpContext};
+use sheaf_db::{Namespace, StatementContext};
 
 use crate::support::{TestDb, code, index_spec, ns, on_every_engine};
 
@@ -239,7 +239,7 @@ fn ddl_waits_for_writers_no_longer_than_its_operation() {
             t.db.begin_write(&t.op, &ns("c"), patience)
                 .unwrap()
                 .unwrap();
-        let killed = OpContext::new();
+        let killed = StatementContext::new();
         killed.kill(sheaf_bson::ErrorCode::INTERRUPTED);
         assert_eq!(code(t.db.drop_collection(&killed, &ns("c"))), 11601);
         let spec = index_spec(doc! {"a": 1}, doc! {});
@@ -259,7 +259,7 @@ fn rows_on_disk() {
         ..sheaf_db::DbOptions::default()
     };
     let db = sheaf_db::Db::open(engine, options).unwrap();
-    let op = OpContext::new();
+    let op = StatementContext::new();
     let specs = [index_spec(doc! {"a.b": -1, "c": 1}, doc! {"unique": true})];
     db.create_indexes(&op, &ns("c"), &specs).unwrap();
     let multikey = doc! {"_id": 1, "a": [{"b": [1]}]};

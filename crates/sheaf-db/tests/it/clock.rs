@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sheaf_bson::{ErrorCode, Timestamp, doc};
-use sheaf_db::{Db, DbOptions, OpContext};
+use sheaf_db::{Db, DbOptions, StatementContext};
 use sheaf_storage::testing::checked::CheckedEngine;
 
 use crate::support::{EngineKind, ns, open_engine};
@@ -21,7 +21,7 @@ fn open(engine: &Arc<CheckedEngine>) -> Arc<Db> {
 
 fn insert(db: &Arc<Db>, id: i32) -> Timestamp {
     let document = doc! {"_id": id};
-    db.insert_one(&OpContext::new(), &ns("c"), document.as_raw())
+    db.insert_one(&StatementContext::new(), &ns("c"), document.as_raw())
         .unwrap();
     db.operation_time()
 }
@@ -38,7 +38,7 @@ fn the_clock() {
     let engine = data();
     SECONDS.store(1000, Ordering::SeqCst);
     let db = open(&engine);
-    let op = OpContext::new();
+    let op = StatementContext::new();
 
     // Each commit is later than those before it; reading is no commit.
     let first = insert(&db, 1);

@@ -684,7 +684,7 @@ fn of_many_inserts_of_one_id_one_succeeds() {
             for thread in 0..4 {
                 let (db, inserted) = (t.db.clone(), &inserted);
                 scope.spawn(move || {
-                    let op = sheaf_db::OpContext::new();
+                    let op = sheaf_db::StatementContext::new();
                     for id in 0..50 {
                         match db.insert_one(&op, &ns("c"), doc! {"_id": id, "by": thread}.as_raw())
                         {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheaf_bson::{RawDoc, RawValue, doc};
 use sheaf_db::write::update::{DocumentUpdate, UpdateResult};
-use sheaf_db::{IndexSelector, OpContext};
+use sheaf_db::{IndexSelector, OpContext, StatementContext};
 
 use crate::support::{Change, TestDb, code, index_spec, ns, on_every_engine, source, with_field};
 
@@ -20,7 +20,7 @@ fn number(doc: RawDoc<'_>, field: &str) -> i32 {
 
 /// Updates one document by an operation of its own, and gives that operation's counters.
 fn increment(t: &TestDb, id: i32) -> u64 {
-    let op = OpContext::new();
+    let op = StatementContext::new();
     let matches = id_is(id);
     let change = |doc: RawDoc<'_>| with_field(doc, "n", RawValue::Int32(number(doc, "n") + 1));
     let mut update = Change {
@@ -76,7 +76,7 @@ fn of_many_who_insert_the_same_key_one_succeeds() {
                 scope.spawn(move || {
                     for key in 0..KEYS {
                         let doc = doc! {"_id": thread * 1000 + key, "u": key};
-                        let op = OpContext::new();
+                        let op = StatementContext::new();
                         match t.db.insert_one(&op, &ns("c"), doc.as_raw()) {
                             Ok(_) => inserted.fetch_add(1, Ordering::Relaxed),
                             Err(error) => {
@@ -103,7 +103,7 @@ fn updates_of_many_documents_in_opposite_order_both_end() {
             for thread in 0..THREADS {
                 let t = &t;
                 scope.spawn(move || {
-                    let op = OpContext::new();
+                    let op = StatementContext::new();
                     let all = |_: RawDoc<'_>| true;
                     let change = |doc: RawDoc<'_>| {
                         with_field(doc, "n", RawValue::Int32(number(doc, "n") + 1))
@@ -156,9 +156,11 @@ fn a_writer_who_waits_can_be_killed() {
                 .unwrap();
         let id = t.records("c")[0].0.clone();
         unit.lock_record(&t.op, slot, &id).unwrap();
-        let waiting = OpContext::new();
-        let limited = OpContext::new().with_max_time(std::time::Duration::from_millis(20));
-        let lock = |op: &OpContext| {
+        let waiting = StatementContext::new();
+        let limited = StatementContext::from(
+            OpContext::new().with_max_time(std::time::Duration::from_millis(20)),
+        );
+        let lock = |op: &StatementContext| {
             let (mut unit, slot) = t.db.begin_write(op, &ns("c"), patience)?.unwrap();
             unit.lock_record(op, slot, &id)
         };
@@ -190,7 +192,7 @@ fn a_key_being_removed_is_waited_for() {
         unit.lock_record(&t.op, slot, &id).unwrap();
         unit.delete(&t.op, slot, &id, doc.as_raw()).unwrap();
         std::thread::scope(|scope| {
-            let inserting = OpContext::new();
+            let inserting = StatementContext::new();
             let (t, second) = (&t, doc! {"_id": 1, "second": true});
             let waiter = scope.spawn(move || {
                 t.db.insert_one(&inserting, &ns("c"), second.as_raw())
@@ -221,7 +223,7 @@ fn collections_and_indexes_come_and_go_under_writers() {
                     scope.spawn(move || {
                         let mut n = 0;
                         while done.load(Ordering::Relaxed) == 0 {
-                            let op = OpContext::new();
+                            let op = StatementContext::new();
                             let doc = doc! {"_id": thread * 1_000_000 + n, "a": [n, n + 1]};
                             t.db.insert_one(&op, &ns("c"), doc.as_raw()).unwrap();
                             n += 1;
@@ -238,7 +240,7 @@ fn collections_and_indexes_come_and_go_under_writers() {
                         for index in collection.index_list() {
                             view.snapshot.len(index.table()).unwrap();
                         }
-                        let op = OpContext::new();
+                        let op = StatementContext::new();
                         let report = sheaf_db::index::validate::validate(&op, &view).unwrap();
                         assert!(report.is_valid(), "{report:#?}");
                     }
@@ -246,7 +248,7 @@ fn collections_and_indexes_come_and_go_under_writers() {
             });
             let spec = index_spec(doc! {"a": 1}, doc! {});
             for round in 0..ROUNDS {
-                let op = OpContext::new();
+                let op = StatementContext::new();
                 t.db.create_indexes(&op, &ns("c"), std::slice::from_ref(&spec))
                     .unwrap();
                 match round % 3 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sheaf_bson::{DocBuf, RawDoc, RawValue, Result, doc};
 use sheaf_db::index::validate::validate;
 use sheaf_db::write::update::UpdateResult;
-use sheaf_db::{Db, DbOptions, IndexSelector, OpContext};
+use sheaf_db::{Db, DbOptions, IndexSelector, StatementContext};
 use sheaf_storage::testing::fault::{Fault, FaultDisk, FaultFolder, Remains};
 use sheaf_storage::{
     LogTreeEngine, LogTreeOptions, RedbEngine, RedbOptions, StorageEngine, TableId,
@@ -96,7 +96,7 @@ fn open(disk: &impl Disk, temp: &tempfile::TempDir) -> Result<Arc<Db>> {
     Db::open(engine, options)
 }
 
-type Step = fn(&Arc<Db>, &OpContext) -> Result<()>;
+type Step = fn(&Arc<Db>, &StatementContext) -> Result<()>;
 
 /// Every step is acknowledged by a sync; of documents, it writes one unit of work.
 const STEPS: [Step; 8] = [
@@ -158,7 +158,7 @@ fn run(disk: &impl Disk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
     let Ok(db) = open(disk, temp) else {
         return (0, states);
     };
-    let op = OpContext::new();
+    let op = StatementContext::new();
     for (at, step) in STEPS.iter().enumerate() {
         // An engine whose disk has failed may panic in its own clean-up; the process is dead anyway.
         let done = catch_unwind(AssertUnwindSafe(|| step(&db, &op).and_then(|()| db.sync())));
@@ -179,7 +179,7 @@ fn state(db: &Db) -> State {
     let mut state = State::new();
     for collection in db.catalog().collections() {
         let view = db.read_view(collection.ns()).unwrap();
-        let report = validate(&OpContext::new(), &view).unwrap();
+        let report = validate(&StatementContext::new(), &view).unwrap();
         assert!(report.is_valid(), "{report:#?}");
         let mut documents = Vec::new();
         let mut cursor = view.snapshot.cursor(collection.table()).unwrap();
@@ -254,7 +254,7 @@ fn crash_everywhere<D: Disk>(opens: bool) {
                 "crash at {at} of {events}, {remains:?}, after {acknowledged} steps: {found:#?}"
             );
             // It goes on from here.
-            let op = OpContext::new();
+            let op = StatementContext::new();
             let more = doc! {"_id": "more", "u": [1000, 1001], "a": 1};
             for name in ["c", "d", "e"] {
                 db.insert_one(&op, &ns(name), more.as_raw()).unwrap();

@@ -372,7 +372,7 @@ impl Asker<'_> {
         let stages = sheaf_bson::ArrayBuf::from_values(&stages);
         let run = || {
             let pipeline = Pipeline::parse(stages.as_raw(), &context())?.optimize();
-            let cx = AggregateContext::new(&self.t.db, "test", context(), options.clone());
+            let cx = AggregateContext::new(&self.t.db, "test", context(), options.clone(), None);
             let view = cx.view(&self.t.op, &ns("c"))?;
             let mut source = aggregate::start(&cx, &view, &self.t.op, &pipeline, hint)?;
             let mut found = Vec::new();

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
 use sheaf_db::oplog::entry::{WriteOrigin, time_of};
+use sheaf_db::retryable::SessionRow;
+use sheaf_db::statement::SessionWrite;
 use sheaf_db::system_names::OPLOG_NAMESPACE;
 use sheaf_db::txn::{Isolation, Transaction};
-use sheaf_db::{Namespace, OpContext};
+use sheaf_db::{Namespace, StatementContext};
 
 use crate::support::{TestDb, ns, on_every_engine, with_field};
 
@@ -91,12 +93,14 @@ fn a_transaction_is_one_entry() {
     on_every_engine(|test| {
         test.insert("c", doc! {"_id": 0}).unwrap();
         test.db.turn_oplog_on(&test.op).unwrap();
+        let lsid = doc! {"id": 5};
+        let row = SessionRow::load(&test.db, &test.op, lsid.as_raw()).unwrap();
+        row.advance(7);
         let before = entries(&test).len();
         let transaction =
             Transaction::begin(&test.db, Duration::from_millis(5), Isolation::Snapshot).unwrap();
         for id in 1..=2 {
-            let op = OpContext::new();
-            op.enter_transaction(transaction.clone());
+            let op = StatementContext::new().in_transaction(transaction.clone());
             let doc = doc! {"_id": id};
             let result = test
                 .db
@@ -105,11 +109,11 @@ fn a_transaction_is_one_entry() {
             assert!(result.errors.is_empty());
         }
         assert_eq!(entries(&test).len(), before);
-        let op = OpContext::new();
-        op.set_write_origin(WriteOrigin {
-            lsid: doc! {"id": 5},
+        let origin = WriteOrigin {
+            lsid,
             txn_number: 7,
-        });
+        };
+        let op = StatementContext::new().as_session_write(SessionWrite { origin, row });
         transaction.commit(&op).unwrap();
         let found = entries(&test);
         assert_eq!(found.len(), before + 1);
@@ -126,8 +130,7 @@ fn a_transaction_is_one_entry() {
         // What is aborted leaves nothing.
         let transaction =
             Transaction::begin(&test.db, Duration::from_millis(5), Isolation::Snapshot).unwrap();
-        let op = OpContext::new();
-        op.enter_transaction(transaction.clone());
+        let op = StatementContext::new().in_transaction(transaction.clone());
         let doc = doc! {"_id": 9};
         test.db
             .insert(&op, &ns("c"), &[doc.as_raw()], true)
@@ -149,7 +152,7 @@ fn what_is_visible_has_no_holes() {
             for thread in 0..4 {
                 let (db, stop) = (&test.db, &stop);
                 scope.spawn(move || {
-                    let op = OpContext::new();
+                    let op = StatementContext::new();
                     for n in 0..300 {
                         let doc = doc! {"_id": thread * 1000 + n};
                         let result = db.insert(&op, &ns("c"), &[doc.as_raw()], true).unwrap();
@@ -159,7 +162,7 @@ fn what_is_visible_has_no_holes() {
                 });
             }
             // Whoever reads up to what is visible, again and again, sees every entry once.
-            let op = OpContext::new();
+            let op = StatementContext::new();
             let mut seen = 0;
             let mut rounds = 0;
             while !stop.load(Ordering::Relaxed) || seen < 1200 {

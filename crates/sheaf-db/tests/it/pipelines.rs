@@ -29,7 +29,7 @@ use sheaf_db::catalog::options::CollectionOptions;
 use sheaf_db::catalog::search_indexes::NewSearchIndex;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
-use sheaf_db::{Namespace, OpContext, ResultSource};
+use sheaf_db::{Namespace, ResultSource, StatementContext};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};
@@ -86,7 +86,7 @@ pub fn run_with(
     optimize: bool,
 ) -> Result<Vec<DocBuf>, Error> {
     let (on, pipeline) = prepared(test, name, stages, optimize)?;
-    let cx = AggregateContext::new(&test.db, on.db(), parse_context(), options);
+    let cx = AggregateContext::new(&test.db, on.db(), parse_context(), options, None);
     let view = cx.view(&test.op, &on)?;
     let mut source = aggregate::start(&cx, &view, &test.op, &pipeline, None)?;
     if let Some(sink) = &pipeline.rest.sink {
@@ -189,7 +189,13 @@ fn plan_of(test: &TestDb, name: &str, stages: &ArrayBuf) -> Vec<String> {
 
 fn explained(test: &TestDb, name: &str, stages: &ArrayBuf) -> Result<DocBuf, Error> {
     let (on, pipeline) = prepared(test, name, stages, true)?;
-    let cx = AggregateContext::new(&test.db, on.db(), parse_context(), QueryOptions::default());
+    let cx = AggregateContext::new(
+        &test.db,
+        on.db(),
+        parse_context(),
+        QueryOptions::default(),
+        None,
+    );
     let view = cx.view(&test.op, &on)?;
     let request = ExplainRequest {
         view: &view,
@@ -778,8 +784,14 @@ fn an_operation_that_is_over_its_time_ends_in_every_stage() {
         "[{$out: 'd'}]",
     ] {
         let (on, pipeline) = prepared(&test, "c", &array(stages), true).unwrap();
-        let cx = AggregateContext::new(&test.db, on.db(), parse_context(), QueryOptions::default());
-        let op = OpContext::new();
+        let cx = AggregateContext::new(
+            &test.db,
+            on.db(),
+            parse_context(),
+            QueryOptions::default(),
+            None,
+        );
+        let op = StatementContext::new();
         let view = cx.view(&op, &on).unwrap();
         let mut source = aggregate::start(&cx, &view, &op, &pipeline, None).unwrap();
         op.kill(ErrorCode::INTERRUPTED);

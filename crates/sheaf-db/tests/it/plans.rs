@@ -676,7 +676,7 @@ impl Script {
             planner_extensions: false,
             ..QueryOptions::default()
         };
-        let cx = AggregateContext::new(&self.t.db, name.db(), parse(), options);
+        let cx = AggregateContext::new(&self.t.db, name.db(), parse(), options, None);
         let view = cx.view(&self.t.op, &name)?;
         let request = ExplainRequest {
             view: &view,

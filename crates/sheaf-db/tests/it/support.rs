@@ -11,7 +11,7 @@ use sheaf_db::index::validate::{ValidateReport, validate};
 use sheaf_db::write::delete::{DeleteResult, DocumentDelete};
 use sheaf_db::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult};
 use sheaf_db::write::{MatchedRecord, RecordSource};
-use sheaf_db::{Db, DbOptions, Events, Namespace, OpContext};
+use sheaf_db::{Db, DbOptions, Events, Namespace, OpContext, StatementContext};
 use sheaf_storage::testing::checked::CheckedEngine;
 use sheaf_storage::{
     LogTreeEngine, LogTreeOptions, MemoryEngine, RedbEngine, RedbOptions, StorageEngine,
@@ -38,7 +38,7 @@ pub fn on_every_engine(test: impl Fn(TestDb)) {
 pub struct TestDb {
     pub db: Arc<Db>,
     pub kind: EngineKind,
-    pub op: OpContext,
+    pub op: StatementContext,
     engine: Arc<CheckedEngine>,
     dir: tempfile::TempDir,
 }
@@ -51,7 +51,7 @@ impl TestDb {
         TestDb {
             db,
             kind,
-            op: OpContext::new(),
+            op: StatementContext::new(),
             engine,
             dir,
         }

@@ -414,7 +414,7 @@ fn concurrent_writers_lose_nothing() {
             for writer in 0..writers {
                 let db = test.db.clone();
                 scope.spawn(move || {
-                    let op = sheaf_db::OpContext::new();
+                    let op = sheaf_db::StatementContext::new();
                     for n in 0..each {
                         let id = writer * each + n;
                         let docs: Vec<_> = (0..5)

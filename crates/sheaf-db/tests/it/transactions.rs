@@ -13,7 +13,7 @@ use sheaf_bson::{DocBuf, Error, RawDoc, RawValue, doc};
 use sheaf_db::find::{self, QueryOptions, ResultSource};
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement, UpdateReport, UpdateStatement};
 use sheaf_db::txn::{Isolation, Transaction};
-use sheaf_db::{CollectionOptions, Namespace, OpContext};
+use sheaf_db::{CollectionOptions, Namespace, OpContext, StatementContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use crate::support::{TestDb, ns, on_every_engine};
@@ -38,7 +38,8 @@ impl Run<'_> {
             None => ("c", rest),
         };
         let (what, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let op = OpContext::new().with_max_time(Duration::from_secs(20));
+        let mut op =
+            StatementContext::from(OpContext::new().with_max_time(Duration::from_secs(20)));
         match what {
             "begin" => {
                 let isolation = match rest {
@@ -58,7 +59,7 @@ impl Run<'_> {
             _ => {}
         }
         if who != "plain" {
-            op.enter_transaction(self.open[who].clone());
+            op = op.in_transaction(self.open[who].clone());
         }
         let done = self.statement(&op, &ns(name), what, &documents(rest));
         // As a server does: a statement that fails ends its transaction.
@@ -72,7 +73,7 @@ impl Run<'_> {
 
     fn statement(
         &self,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         what: &str,
         docs: &[DocBuf],

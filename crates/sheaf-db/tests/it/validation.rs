@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use sheaf_bson::json::{parse_doc, shell_doc};
 use sheaf_bson::{DocBuf, doc};
 use sheaf_db::catalog::coll_mod::CollMod;
-use sheaf_db::{CollectionOptions, DbEvent, Events, OpContext};
+use sheaf_db::{CollectionOptions, DbEvent, Events, StatementContext};
 use std::sync::Arc;
 
 use crate::support::{EngineKind, TestDb, code, ns, on_every_engine, with_field};
@@ -42,8 +42,7 @@ fn inserts_and_updates() {
         assert_eq!(set_a(&t, "c", 1, 4), 0);
         assert_eq!(t.documents("c"), [doc! {"_id": 1, "a": 4}]);
         // Around it.
-        let bypassing = OpContext::new();
-        bypassing.bypass_validation();
+        let bypassing = StatementContext::new().with_validation_bypassed();
         let around = doc! {"_id": 2, "a": 0};
         t.db.insert_one(&bypassing, &ns("c"), around.as_raw())
             .unwrap();

@@ -7,7 +7,7 @@ use sheaf_db::aggregate;
 use sheaf_db::catalog::search_indexes::{SearchIndexSelector, list_search_indexes};
 use sheaf_db::find::QueryOptions;
 use sheaf_db::txn::{Isolation, Transaction};
-use sheaf_db::{Namespace, OpContext, ResultSource};
+use sheaf_db::{Namespace, ResultSource, StatementContext};
 use sheaf_query::pipeline::Pipeline;
 use sheaf_query::vector::{self, VectorIndexDefinition};
 
@@ -453,11 +453,17 @@ fn a_transaction_sees_its_own_vectors_and_nobody_else_does() {
     on_every_engine(|test| {
         test.insert_all("c", &[doc! {"_id": 1, "v": [1, 0]}]);
         create_search_index(&test, "c", "i", &vector_doc(2, "euclidean")).unwrap();
-        let nearest = |op: &OpContext| -> Vec<DocBuf> {
+        let nearest = |op: &StatementContext| -> Vec<DocBuf> {
             let parse = Default::default();
             let stages = sheaf_bson::array![stage(&[0.0, 1.0], doc! {"exact": true}, 1, None)];
             let pipeline = Pipeline::parse(stages.as_raw(), &parse).unwrap().optimize();
-            let cx = aggregate::AggregateContext::new(&test.db, "test", parse, Default::default());
+            let cx = aggregate::AggregateContext::new(
+                &test.db,
+                "test",
+                parse,
+                Default::default(),
+                op.transaction(),
+            );
             let view = test.db.view(op, &ns("c")).unwrap();
             let mut found = aggregate::start(&cx, &view, op, &pipeline, None).unwrap();
             let mut out = Vec::new();
@@ -468,8 +474,7 @@ fn a_transaction_sees_its_own_vectors_and_nobody_else_does() {
         };
         let wait = std::time::Duration::from_millis(5);
         let transaction = Transaction::begin(&test.db, wait, Isolation::Snapshot).unwrap();
-        let op = OpContext::new();
-        op.enter_transaction(transaction.clone());
+        let op = StatementContext::new().in_transaction(transaction.clone());
         let two = doc! {"_id": 2, "v": [0, 1]};
         let inserted = test
             .db

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 use sheaf_db::catalog::views::not_on_view;
-use sheaf_db::{Namespace, OpContext, PlanDigest, ReadView};
+use sheaf_db::{Namespace, PlanDigest, ReadView, StatementContext};
 use sheaf_wire::DocumentSequence;
 
 use super::transaction::RawTransactionArguments;
@@ -32,8 +32,8 @@ pub struct CommandContext<'a> {
     pub sequences: Vec<DocumentSequence<'a>>,
     /// The client takes further replies without asking again.
     pub exhaust_allowed: bool,
-    /// Deadline, kill flag, counters.
-    pub op: Arc<OpContext>,
+    /// Deadline, kill flag, counters; the transaction and the session's write.
+    pub op: StatementContext,
     /// Arguments that every command takes.
     pub generic: GenericArguments<'a>,
     /// The session of `lsid`.
@@ -87,7 +87,7 @@ pub struct WriteConcern {
 }
 
 /// Facts of an operation that its handler alone knows, for the slow-operation
-/// line, the profiler and the metrics. Counters live in the [`OpContext`].
+/// line, the profiler and the metrics. Counters live in the [`sheaf_db::OpContext`].
 #[derive(Debug, Default, Clone)]
 pub struct OpReport {
     /// The collection concerned.

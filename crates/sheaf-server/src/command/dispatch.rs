@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
-use sheaf_db::OpContext;
+use sheaf_db::statement::SessionWrite;
+use sheaf_db::{OpContext, StatementContext};
 
 use super::context::{self, CommandContext, GenericArguments, OpReport};
 use super::transaction::{self, Numbered};
@@ -50,8 +51,8 @@ pub fn dispatch(
     let session = attach_session(server, connection, &generic);
     let registered = connection
         .operations
-        .register(&op, command, db, (body, &generic));
-    let _interruptible = sheaf_query::interrupt::enter(op.clone());
+        .register(op.op(), command, db, (body, &generic));
+    let _interruptible = sheaf_query::interrupt::enter(op.op().clone());
     let mut cx = CommandContext {
         server,
         connection: &mut *connection,
@@ -139,12 +140,12 @@ fn admit(
     Ok(())
 }
 
-/// The command's operation, with its time limit and comment.
+/// The command's operation, with its time limit and comment, as a statement of no transaction yet.
 fn operation(
     command: &Command,
     body: RawDoc<'_>,
     generic: &GenericArguments<'_>,
-) -> Arc<OpContext> {
+) -> StatementContext {
     let mut op = OpContext::new();
     // To getMore it may be something else.
     if let Some(limit) = generic.max_time.filter(|_| command.name != "getMore") {
@@ -155,10 +156,10 @@ fn operation(
     }
     // The handlers check which commands take it, and that it is a boolean.
     let bypass = body.get("bypassDocumentValidation");
-    if bypass.is_some_and(|value| value.is_truthy()) {
-        op.bypass_validation();
+    match bypass.is_some_and(|value| value.is_truthy()) {
+        true => StatementContext::from(op).with_validation_bypassed(),
+        false => StatementContext::from(op),
     }
-    Arc::new(op)
 }
 
 /// The session of `lsid`, which becomes the connection's latest.
@@ -259,7 +260,7 @@ fn run_statement(
         &cx.op,
         (lock_wait, transaction::isolation(cx)),
     )?;
-    cx.op.enter_transaction(transaction.clone());
+    cx.op = cx.op.clone().in_transaction(transaction.clone());
     session.set_running(Some(cx.op.clone()));
     let result = (cx.command.run)(cx, reply);
     session.set_running(None);
@@ -283,8 +284,8 @@ fn run_retryable(
     let row = server
         .sessions
         .begin_retryable(&server.db, &session, &mut record, &cx.op, number)?;
-    cx.op.set_write_origin(session.origin(number));
-    cx.op.set_session_row(row);
+    let origin = session.origin(number);
+    cx.op = cx.op.clone().as_session_write(SessionWrite { origin, row });
     session.set_running(Some(cx.op.clone()));
     let result = (cx.command.run)(cx, reply);
     session.set_running(None);

@@ -87,7 +87,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let reply_namespace = format!("{}.{collection}", cx.db);
     let server = cx.server.clone();
     let op = cx.op.clone();
-    let mut checked_out = server.cursors.check_out(id, &reply_namespace, &op)?;
+    let mut checked_out = server.cursors.check_out(id, &reply_namespace, op.op())?;
     let cursor = checked_out.cursor()?;
     if let Err(error) = check_session(cx, cursor).and_then(|()| check_transaction(cx, cursor)) {
         checked_out.check_in();

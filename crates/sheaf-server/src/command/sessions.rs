@@ -108,7 +108,7 @@ fn kill_operations(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) 
             continue;
         };
         let lsid = (operation.lsid.as_ref()).and_then(|lsid| session_id(lsid.as_raw()));
-        if lsid.is_some_and(|id| which(&id)) && !Arc::ptr_eq(&operation.op, &cx.op) {
+        if lsid.is_some_and(|id| which(&id)) && !Arc::ptr_eq(&operation.op, cx.op.op()) {
             operation.op.kill(ErrorCode::INTERRUPTED);
         }
     }

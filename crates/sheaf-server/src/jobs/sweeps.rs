@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheaf_bson::{DateTime, Error};
-use sheaf_db::OpContext;
+use sheaf_db::{OpContext, StatementContext};
 
 use super::{STACK_BYTES, spawn_with_stack};
 use crate::log::Component;
@@ -29,7 +29,7 @@ const SESSION_FORGETTING: Duration = Duration::from_secs(300);
 /// What is stored of sessions goes when they have not written for as long as a session lives.
 fn forget_sessions(server: &Server) {
     let since = DateTime(DateTime::now().0 - SESSION_TIMEOUT.as_millis() as i64);
-    if let Err(error) = server.db.forget_sessions(&OpContext::new(), since) {
+    if let Err(error) = server.db.forget_sessions(&StatementContext::new(), since) {
         server.log.warning(
             Component::Storage,
             9_000_042,

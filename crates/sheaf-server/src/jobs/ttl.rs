@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use sheaf_bson::{DateTime, DocBuilder, Error};
+use sheaf_db::StatementContext;
 use sheaf_db::ttl::TtlCounters;
 
 use super::passes::Passes;
@@ -80,7 +81,8 @@ fn pass(server: &Server) {
     let TtlMonitor { counters, passes } = &server.ttl;
     let done = passes.run(|op| {
         let now = DateTime::now();
-        server.db.ttl_pass(op, now, counters, &mut failed)
+        let statement = StatementContext::from(op.clone());
+        server.db.ttl_pass(&statement, now, counters, &mut failed)
     });
     if let Err(error) = done {
         failed("", &error);

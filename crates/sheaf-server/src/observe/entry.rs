@@ -2,7 +2,6 @@
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 
-use sheaf_db::OpContext;
 use sheaf_db::find::plan_hashes;
 
 use super::Finished;
@@ -156,7 +155,7 @@ fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut
     let (Some(query), Some(namespace)) = (finished.op.query(), namespace) else {
         return;
     };
-    let view = finished.server.db.view(&OpContext::new(), namespace);
+    let view = finished.server.db.read_view(namespace);
     if let Ok(Some((shape, key))) = view.and_then(|view| plan_hashes(&view, query)) {
         out.append("queryHash", shape.as_str());
         out.append("planCacheShapeHash", shape.as_str());

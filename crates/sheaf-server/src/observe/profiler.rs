@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc};
-use sheaf_db::{CollectionOptions, Db, Namespace, OpContext};
+use sheaf_db::{CollectionOptions, Db, Namespace, OpContext, StatementContext};
 use sheaf_query::matcher::{self, MatchExpression};
 
 use super::{Finished, entry};
@@ -193,7 +193,7 @@ impl Profiler {
             return;
         }
         let db = &finished.server.db;
-        let op = OpContext::new().with_max_time(WRITE_LIMIT);
+        let op = StatementContext::from(OpContext::new().with_max_time(WRITE_LIMIT));
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
         // What cannot be made or written now is made or written the next time.
         if ensure(db, &op, &namespace).is_ok() {
@@ -203,7 +203,7 @@ impl Profiler {
 }
 
 /// Makes `system.profile`, unless it is there, as large as its user likes it.
-fn ensure(db: &Db, op: &OpContext, namespace: &Namespace) -> Result<(), Error> {
+fn ensure(db: &Db, op: &StatementContext, namespace: &Namespace) -> Result<(), Error> {
     if db.catalog().collection(namespace).is_some() {
         return Ok(());
     }

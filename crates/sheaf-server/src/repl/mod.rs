@@ -19,7 +19,7 @@ use sheaf_bson::{
 use sheaf_db::find::QueryOptions;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
 use sheaf_db::oplog::entry::TERM;
-use sheaf_db::{Db, Namespace, OpContext};
+use sheaf_db::{Db, Namespace, OpContext, StatementContext};
 use sheaf_query::canonical::FindSpec;
 
 /// Where the configuration is kept.
@@ -106,7 +106,7 @@ impl ReplicaSet {
     pub fn initiate(
         &self,
         db: &Arc<Db>,
-        op: &OpContext,
+        op: &StatementContext,
         config: RawDoc<'_>,
         host: &str,
     ) -> Result<(), Error> {
@@ -129,7 +129,7 @@ impl ReplicaSet {
     pub fn reconfigure(
         &self,
         db: &Arc<Db>,
-        op: &OpContext,
+        op: &StatementContext,
         config: RawDoc<'_>,
     ) -> Result<(), Error> {
         let _one = self.changing.lock();
@@ -153,7 +153,7 @@ impl ReplicaSet {
         db.log_note("Reconfig set")
     }
 
-    fn store(&self, db: &Arc<Db>, op: &OpContext, config: DocBuf) -> Result<(), Error> {
+    fn store(&self, db: &Arc<Db>, op: &StatementContext, config: DocBuf) -> Result<(), Error> {
         let ns = Namespace::parse(CONFIG_NAMESPACE)?;
         store_document(db, op, &ns, &config)?;
         db.sync()?;
@@ -357,7 +357,7 @@ pub fn first_document(db: &Arc<Db>, ns: &Namespace) -> Result<Option<DocBuf>, Er
 /// Stores a document of the server's own under its `_id`.
 pub fn store_document(
     db: &Arc<Db>,
-    op: &OpContext,
+    op: &StatementContext,
     ns: &Namespace,
     doc: &DocBuf,
 ) -> Result<(), Error> {

@@ -25,8 +25,9 @@ use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::oplog::entry::WriteOrigin;
 use sheaf_db::retryable::SessionRow;
+use sheaf_db::statement::SessionWrite;
 use sheaf_db::txn::{Isolation, Transaction};
-use sheaf_db::{Db, OpContext};
+use sheaf_db::{Db, OpContext, StatementContext};
 
 /// Tables the sessions are spread over, so that connections seldom meet.
 const SHARDS: usize = 16;
@@ -62,7 +63,7 @@ pub struct LogicalSession {
     last_use: AtomicU64,
     record: Mutex<TransactionRecord>,
     /// The statement that holds `record`.
-    running: Mutex<Option<Arc<OpContext>>>,
+    running: Mutex<Option<StatementContext>>,
 }
 
 /// The newest transaction of a session.
@@ -368,20 +369,20 @@ impl SessionTable {
         &self,
         db: &Arc<Db>,
         session: &Arc<LogicalSession>,
-        op: &OpContext,
+        op: &StatementContext,
         number: i64,
     ) -> Result<(), Error> {
         let mut record = session.lock(op)?;
         let row = record.load(db, session, op)?;
         record.check_current(session, number)?;
-        op.set_write_origin(session.origin(number));
-        op.set_session_row(row);
+        let origin = session.origin(number);
+        let op = op.clone().as_session_write(SessionWrite { origin, row });
         let transaction = match &record.state {
             TransactionState::InProgress(transaction) => transaction.clone(),
             TransactionState::Committed => return Ok(()),
             TransactionState::None | TransactionState::Aborted => return Err(aborted(number)),
         };
-        match transaction.commit(op) {
+        match transaction.commit(&op) {
             Ok(()) => {
                 record.state = TransactionState::Committed;
                 self.open.lock().remove(&session.id);
@@ -445,7 +446,7 @@ impl LogicalSession {
     }
 
     /// Shows which statement holds the record.
-    pub fn set_running(&self, op: Option<Arc<OpContext>>) {
+    pub fn set_running(&self, op: Option<StatementContext>) {
         *self.running.lock() = op;
     }
 

@@ -22,6 +22,7 @@ use crate::index::partial_filter::PartialFilter;
 use crate::index::spec::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
 use crate::index::vector::lists::Lists;
 use crate::op_context::{OpContext, OperationProgress};
+use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::timeseries;
 use crate::write::unit::WriteUnit;
@@ -102,7 +103,7 @@ impl Db {
     /// `CannotIndexParallelArrays`, `IndexBuildAborted` (dropped meanwhile), `Interrupted`.
     pub fn create_indexes(
         self: &Arc<Self>,
-        op: &OpContext,
+        op: &StatementContext,
         ns: &Namespace,
         specs: &[IndexSpec],
     ) -> Result<CreateIndexesResult> {

@@ -127,6 +127,7 @@ pub fn run(
         cx.db,
         parse,
         cx.server.query_options(request.allow_disk_use),
+        cx.op.transaction(),
     );
     let stream = ChangeStream::open(&cx.server.db, &cx.op, options, pipeline.stages, context)?;
     batch::reply_with_cursor(

@@ -283,7 +283,8 @@ fn prepare(
         }
         on = view.on;
     }
-    let mut context = AggregateContext::new(&cx.server.db, cx.db, parse, options);
+    let mut context =
+        AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction());
     if let Some(view) = view {
         context = context.with_view(namespace, view);
     }
@@ -313,7 +314,7 @@ fn run_collectionless(
         }
     };
     let options = cx.server.query_options(request.allow_disk_use);
-    let context = AggregateContext::new(&cx.server.db, cx.db, parse, options);
+    let context = AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction());
     if request.explain {
         return db_aggregate::explain::explain_over(
             &context,

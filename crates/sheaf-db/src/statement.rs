@@ -1,0 +1,121 @@
+//! A statement of a client, as reads and writes of the database see it: the operation with what the
+//! statement belongs to.
+//!
+//! ```text
+//!   OpContext                 deadline, kill, counters, progress     every loop asks it
+//!      ▲ derefs to
+//!   StatementContext          transaction, session's write           where data is opened,
+//!                             bypassDocumentValidation               changed and committed
+//! ```
+//!
+//! What only runs (plan stages, index builds, waits) takes an [`OpContext`]; what opens a collection
+//! or commits a change takes a [`StatementContext`].
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::op_context::OpContext;
+use crate::oplog::entry::WriteOrigin;
+use crate::retryable::SessionRow;
+use crate::txn::Transaction;
+
+/// An operation in its role as a statement: of a transaction, of a session that retries its writes,
+/// or of neither. A clone is the same statement.
+#[derive(Debug, Clone, Default)]
+pub struct StatementContext {
+    op: Arc<OpContext>,
+    transaction: Option<Arc<Transaction>>,
+    session_write: Option<SessionWrite>,
+    bypasses_validation: bool,
+}
+
+/// Which write of a session the statement is, and where that is recorded.
+#[derive(Debug, Clone)]
+pub struct SessionWrite {
+    /// The session and the transaction number, for the oplog.
+    pub origin: WriteOrigin,
+    /// The session's row, into which the statement's outcome goes.
+    pub row: Arc<SessionRow>,
+}
+
+impl StatementContext {
+    /// A statement with a new operation, outside of any transaction and session: the server's own
+    /// work.
+    pub fn new() -> StatementContext {
+        StatementContext::default()
+    }
+
+    /// The same statement, with documents written whatever the collection's validator says:
+    /// `bypassDocumentValidation`.
+    pub fn with_validation_bypassed(self) -> StatementContext {
+        StatementContext {
+            bypasses_validation: true,
+            ..self
+        }
+    }
+
+    /// The same operation as a statement of this transaction.
+    pub fn in_transaction(self, transaction: Arc<Transaction>) -> StatementContext {
+        StatementContext {
+            transaction: Some(transaction),
+            ..self
+        }
+    }
+
+    /// The same operation as this write of a session: a retryable write, or the commit of a
+    /// transaction.
+    pub fn as_session_write(self, write: SessionWrite) -> StatementContext {
+        StatementContext {
+            session_write: Some(write),
+            ..self
+        }
+    }
+
+    /// The operation.
+    pub fn op(&self) -> &Arc<OpContext> {
+        &self.op
+    }
+
+    /// The transaction that it is a statement of.
+    pub fn transaction(&self) -> Option<&Arc<Transaction>> {
+        self.transaction.as_ref()
+    }
+
+    /// The session and number of its changes, for the oplog.
+    pub fn write_origin(&self) -> Option<&WriteOrigin> {
+        self.session_write.as_ref().map(|write| &write.origin)
+    }
+
+    /// The row in which its session records what it did.
+    pub fn session_row(&self) -> Option<&Arc<SessionRow>> {
+        self.session_write.as_ref().map(|write| &write.row)
+    }
+
+    /// Whether documents are written whatever the collection's validator says.
+    pub fn bypasses_validation(&self) -> bool {
+        self.bypasses_validation
+    }
+}
+
+impl From<OpContext> for StatementContext {
+    fn from(op: OpContext) -> Self {
+        StatementContext::from(Arc::new(op))
+    }
+}
+
+impl From<Arc<OpContext>> for StatementContext {
+    fn from(op: Arc<OpContext>) -> Self {
+        StatementContext {
+            op,
+            ..StatementContext::default()
+        }
+    }
+}
+
+impl Deref for StatementContext {
+    type Target = OpContext;
+
+    fn deref(&self) -> &OpContext {
+        &self.op
+    }
+}

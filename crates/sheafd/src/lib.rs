@@ -11,6 +11,10 @@ pub mod startup;
 pub use sheaf_server::VERSION;
 
 /// The output of `--version`.
+///
+/// The second line is in the form of `mongod`: test tools that start a server read the version
+/// of MongoDB from it.
 pub fn version_text() -> String {
-    format!("sheafd version {VERSION}")
+    let compatible = sheaf_server::command::build_info::COMPATIBLE_VERSION;
+    format!("sheafd version {VERSION}\ndb version v{compatible}")
 }

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let exit = match config::read(&arguments) {
         Err(e) => {
-            eprintln!("sheafd: {e}\nTry 'sheafd --help' for the options there are.");
+            eprintln!("sheafd: {e}\nTry 'sheafd --help' for a list of options.");
             Exit::BadOptions
         }
         Ok(Request::Print(text)) => {
@@ -48,13 +48,13 @@ fn run_in_background(settings: Settings) -> ExitCode {
         }
         Ok(Forked::Child(readiness)) => run(settings, readiness).into(),
         Ok(Forked::Parent { pid, failed: None }) => {
-            println!("sheafd runs in the background as process {pid}");
+            println!("sheafd is running in the background as process {pid}");
             Exit::Clean.into()
         }
         Ok(Forked::Parent {
             failed: Some(code), ..
         }) => {
-            eprintln!("sheafd: the background process ended with code {code}; its log says why");
+            eprintln!("sheafd: the background process exited with code {code}; see its log");
             ExitCode::from(code)
         }
     }

@@ -76,7 +76,7 @@ fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> 
             Ok(false) => fatal(
                 log,
                 Exit::Uncaught,
-                "data files are damaged: restore a backup, or save what is readable with --repair",
+                "data files are damaged: restore a backup, or salvage readable data with --repair",
             ),
             Err(e) => fatal(log, Exit::Uncaught, &e.to_string()),
         };
@@ -181,7 +181,7 @@ impl Running<'_> {
             log.warning(
                 Component::Control,
                 9_000_020,
-                "Cannot tell the caller that the server is ready",
+                "Could not report readiness to the calling process",
                 |attr| {
                     attr.append("error", e.to_string().as_str());
                 },
@@ -193,7 +193,7 @@ impl Running<'_> {
         log.info(
             Component::Control,
             23381,
-            "Will stop after the operations under way",
+            "Shutting down after the operations in progress",
             |attr| {
                 match reason {
                     Reason::Signal(signal) => attr.append("signal", signal),
@@ -255,7 +255,7 @@ fn connections_max(settings: &Settings, log: &Log) -> usize {
         log.info(
             Component::Network,
             22939,
-            "The limit of open files allows fewer connections than asked for",
+            "The open file limit allows fewer connections than configured",
             |attr| {
                 attr.append("maxConns", wanted as i64);
                 attr.append("openFiles", files as i64);
@@ -303,6 +303,16 @@ fn warn(settings: &Settings, log: &Log) {
         "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
         log::none,
     );
+    for (option, because) in &settings.without_effect {
+        log.startup_warning(
+            9_000_023,
+            "Option has no effect",
+            |attr: &mut DocBuilder| {
+                attr.append("option", option.as_str());
+                attr.append("reason", *because);
+            },
+        );
+    }
     // SAFETY: accesses no memory.
     if unsafe { libc::geteuid() } == 0 {
         log.startup_warning(
@@ -318,7 +328,7 @@ fn warn(settings: &Settings, log: &Log) {
     if let Some(entry) = settings.net.bind.iter().find(|e| beyond_loopback(e)) {
         log.startup_warning(
             9_000_021,
-            "The server listens beyond this machine without access control",
+            "The server accepts remote connections without access control",
             |attr: &mut DocBuilder| {
                 attr.append("bindIp", entry.as_str());
             },
@@ -331,7 +341,7 @@ fn fatal(log: &Log, exit: Exit, error: &str) -> Exit {
         Severity::Fatal,
         Component::Control,
         20573,
-        "The server cannot run",
+        "The server cannot start",
         |attr| {
             attr.append("error", error);
             attr.append("exitCode", i32::from(exit.code()));

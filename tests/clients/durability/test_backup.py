@@ -252,7 +252,7 @@ def test_a_server_killed_during_a_backup(tmp_path):
             for words in ((), ("--verify",), ("--repair",)):
                 status, log = ended_by_itself(copy, *words)
                 assert status == 100, (status, log)
-                said = [e["attr"]["error"] for e in log if e["msg"] == "The server cannot run"]
+                said = [e["attr"]["error"] for e in log if e["msg"] == "The server cannot start"]
                 assert said and "backup that was not finished" in said[0] and str(copy) in said[0], log
             # Nor is it overwritten.
             assert "backup.unfinished" in os.listdir(copy / "sheaf")

@@ -193,7 +193,7 @@ def started(folder):
         assert s.process.poll() == 100, (s.process.poll(), s.log())
         entries = [json.loads(line) for line in open(s.log_path) if line.startswith("{")]
         no_panic(entries, open(s.log_path).read())
-        why = [e["attr"]["error"] for e in entries if e["msg"] == "The server cannot run"]
+        why = [e["attr"]["error"] for e in entries if e["msg"] == "The server cannot start"]
         assert why, s.log()
         return None, why[0], entries
     try:
@@ -218,7 +218,7 @@ def one_round(original, folder, rng, tally):
         assert status in (0, 100), log
         verified = status == 0
         if not verified:
-            assert findings or any(e["msg"] == "The server cannot run" for e in log), log
+            assert findings or any(e["msg"] == "The server cannot start" for e in log), log
         whole, why, entries = started(folder)
         said = [e["msg"] for e in entries if e["s"] in "WEF"]
         if verified:
@@ -237,7 +237,7 @@ def one_round(original, folder, rng, tally):
             assert repaired is not None, why
             tally["repaired"] = tally.get("repaired", 0) + 1
         else:
-            assert any(e["msg"] == "The server cannot run" for e in log), log
+            assert any(e["msg"] == "The server cannot start" for e in log), log
             tally["beyond repair"] = tally.get("beyond repair", 0) + 1
     except AssertionError as error:
         raise AssertionError(f"after {done}: {error}") from error

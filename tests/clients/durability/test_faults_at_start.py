@@ -19,7 +19,7 @@ def started(s):
         with open(s.log_path) as log:
             text = log.read()
         assert s.process.poll() == 100, (s.process.poll(), text[-2000:])
-        assert "The server cannot run" in text and '"Panic"' not in text, text[-2000:]
+        assert "The server cannot start" in text and '"Panic"' not in text, text[-2000:]
         assert "Input/output error" in text or "no space left" in text.lower(), text[-2000:]
         return False
 

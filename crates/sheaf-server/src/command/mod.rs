@@ -12,7 +12,7 @@
 
 mod aggregate;
 mod batch;
-mod build_info;
+pub mod build_info;
 mod bulk_write;
 mod clone_collection_as_capped;
 pub mod cluster_time;

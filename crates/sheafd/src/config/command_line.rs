@@ -115,7 +115,7 @@ fn command() -> Command {
             Arg::new("version")
                 .long("version")
                 .action(ArgAction::SetTrue)
-                .help("Prints the version"),
+                .help("Print the version and exit"),
         );
     for option in OPTIONS.iter().filter(|o| !o.flag.is_empty()) {
         command = command.arg(argument(option));

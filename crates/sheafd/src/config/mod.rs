@@ -7,8 +7,8 @@
 //! ```
 //!
 //! One table ([`options`]) lists every option, its two spellings, and whether
-//! the server supports it. Invariant: an option either takes effect or is
-//! refused by name; none is silently ignored. The command line overrides the
+//! the server supports it. Invariant: an option takes effect, is reported at
+//! startup as having no effect, or is refused by name; none is silently ignored. The command line overrides the
 //! file.
 
 mod command_line;

@@ -52,6 +52,14 @@ pub enum Kind {
 pub enum Standing {
     /// The option takes effect.
     Supported,
+    /// The option has no effect, and no user is worse off for it: accepted, with a warning at
+    /// startup unless the value is `usual`.
+    Accepted {
+        /// Completes the sentence "`option` has no effect: ...".
+        because: &'static str,
+        /// The value that describes what the server does anyway.
+        usual: &'static str,
+    },
     /// The option is an error, except with the value in `harmless`, which requests the default.
     Refused {
         /// Completes the sentence "`option` is refused: ...".
@@ -76,7 +84,7 @@ pub enum Value {
 
 const NO_TLS: Standing = refused("this version does not support TLS");
 const NO_AUTH: Standing = refused("this version does not support authentication");
-const NO_REPLICATION: Standing = refused("the oplog is kept by its size alone");
+const NO_REPLICATION: Standing = refused("the oplog is trimmed by size only");
 const NO_SHARDING: Standing = refused("this version does not support sharding");
 const NOT_WIRED_TIGER: Standing =
     refused("it configures the WiredTiger engine, which this server does not have");
@@ -86,6 +94,10 @@ const fn refused(because: &'static str) -> Standing {
         because,
         harmless: None,
     }
+}
+
+const fn accepted(because: &'static str, usual: &'static str) -> Standing {
+    Standing::Accepted { because, usual }
 }
 
 const fn refused_unless(because: &'static str, harmless: &'static str) -> Standing {
@@ -131,45 +143,45 @@ const ANY: Kind = Kind::Text;
 pub static OPTIONS: &[Opt] = &[
     // General
     Opt { short: Some('f'), ..yes("config", "", Kind::Text, "YAML configuration file") },
-    yes("setParameter", "setParameter", Kind::Parameters, "Sets a server parameter, name=value; may be repeated"),
-    yes("shutdown", "", Kind::Switch, "Stops the server that runs on --dbpath"),
+    yes("setParameter", "setParameter", Kind::Parameters, "Set a server parameter, name=value; repeatable"),
+    yes("shutdown", "", Kind::Switch, "Shut down the server that runs on --dbpath"),
     // Network
-    yes("port", "net.port", PORTS, "TCP port [27017]; 0 lets the system choose"),
-    yes("bind_ip", "net.bindIp", Kind::Text, "Addresses, names or unix socket paths to listen on, separated by commas [localhost]"),
-    yes("bind_ip_all", "net.bindIpAll", Kind::Switch, "Listens on all addresses"),
-    yes("ipv6", "net.ipv6", Kind::Switch, "Allows IPv6 addresses"),
-    yes("maxConns", "net.maxIncomingConnections", Kind::Integer(5, 1_000_000), "Most connections at one time [65536]"),
-    yes("networkMessageCompressors", "net.compression.compressors", Kind::Text, "Compressors for messages, or 'disabled' [snappy,zstd,zlib]"),
-    yes("unixSocketPrefix", "net.unixDomainSocket.pathPrefix", Kind::Text, "Folder of the unix socket [/tmp]"),
-    Opt { flag_means: Some("false"), ..yes("nounixsocket", "net.unixDomainSocket.enabled", Kind::Switch, "Has no unix socket") },
-    yes("filePermissions", "net.unixDomainSocket.filePermissions", Kind::Text, "Permissions of the unix socket, in octal [0700]"),
+    yes("port", "net.port", PORTS, "TCP port; 0 lets the system choose [27017]"),
+    yes("bind_ip", "net.bindIp", Kind::Text, "Comma-separated addresses, host names or Unix domain socket paths to listen on [localhost]"),
+    yes("bind_ip_all", "net.bindIpAll", Kind::Switch, "Listen on all addresses"),
+    yes("ipv6", "net.ipv6", Kind::Switch, "Allow IPv6 addresses"),
+    yes("maxConns", "net.maxIncomingConnections", Kind::Integer(5, 1_000_000), "Maximum number of concurrent connections [65536]"),
+    yes("networkMessageCompressors", "net.compression.compressors", Kind::Text, "Comma-separated message compressors, or 'disabled' [snappy,zstd,zlib]"),
+    yes("unixSocketPrefix", "net.unixDomainSocket.pathPrefix", Kind::Text, "Folder of the Unix domain socket [/tmp]"),
+    Opt { flag_means: Some("false"), ..yes("nounixsocket", "net.unixDomainSocket.enabled", Kind::Switch, "Disable the Unix domain socket") },
+    yes("filePermissions", "net.unixDomainSocket.filePermissions", Kind::Text, "Permissions of the Unix domain socket, in octal [0700]"),
     // Storage
     yes("dbpath", "storage.dbPath", Kind::Text, "Data folder [./data]"),
-    yes("storageEngine", "storage.engine", Kind::Text, "Storage engine: sheaf, redb or memory [that of the data folder]"),
-    yes("verify", "storage.verify", Kind::Switch, "Reads and checks all data files, says what is damaged, and stops"),
-    yes("repair", "storage.repair", Kind::Switch, "Saves what can be read of damaged data files into new ones, and stops"),
-    Opt { alias: Some("cacheSizeGB"), ..yes("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Kind::Number(0.0, 10_000.0), "Memory for cached data, in GB") },
-    yes("journalCommitInterval", "storage.journal.commitIntervalMs", Kind::Integer(1, 500), "Milliseconds between writes of the log [100]"),
-    yes("syncdelay", "storage.syncPeriodSecs", Kind::Number(0.0, 9_000_000.0), "Seconds between checkpoints [60]"),
-    yes("notablescan", "", Kind::Switch, "Refuses queries that would scan a whole collection"),
+    yes("storageEngine", "storage.engine", Kind::Text, "Storage engine: sheaf, redb or memory [the data folder's, else sheaf]"),
+    yes("verify", "storage.verify", Kind::Switch, "Check all data files, report damage, and exit"),
+    yes("repair", "storage.repair", Kind::Switch, "Salvage damaged data files into new ones, and exit"),
+    Opt { alias: Some("cacheSizeGB"), ..yes("wiredTigerCacheSizeGB", "storage.wiredTiger.engineConfig.cacheSizeGB", Kind::Number(0.0, 10_000.0), "Memory budget for data, in GB") },
+    yes("journalCommitInterval", "storage.journal.commitIntervalMs", Kind::Integer(1, 500), "Interval between log flushes, in milliseconds [100]"),
+    yes("syncdelay", "storage.syncPeriodSecs", Kind::Number(0.0, 9_000_000.0), "Interval between checkpoints, in seconds [60]"),
+    yes("notablescan", "", Kind::Switch, "Refuse queries that need a collection scan"),
     // Log
-    yes("logpath", "systemLog.path", Kind::Text, "Log file instead of standard output"),
-    yes("logappend", "systemLog.logAppend", Kind::Switch, "Appends to the log file instead of renaming the old one"),
-    yes("logRotate", "systemLog.logRotate", Kind::Choice(&["rename", "reopen"]), "What log rotation does [rename]"),
-    yes("timeStampFormat", "systemLog.timeStampFormat", Kind::Choice(&["iso8601-local", "iso8601-utc"]), "Timestamps in the log [iso8601-local]"),
-    Opt { short: Some('v'), ..yes("verbose", "systemLog.verbosity", Kind::Count(5), "Logs more; may be repeated, as -vvv") },
-    yes("quiet", "systemLog.quiet", Kind::Switch, "Does not log connections that come and go"),
+    yes("logpath", "systemLog.path", Kind::Text, "Log to this file instead of standard output"),
+    yes("logappend", "systemLog.logAppend", Kind::Switch, "Append to the log file instead of renaming the old one"),
+    yes("logRotate", "systemLog.logRotate", Kind::Choice(&["rename", "reopen"]), "Action of log rotation [rename]"),
+    yes("timeStampFormat", "systemLog.timeStampFormat", Kind::Choice(&["iso8601-local", "iso8601-utc"]), "Timestamp format of the log [iso8601-local]"),
+    Opt { short: Some('v'), ..yes("verbose", "systemLog.verbosity", Kind::Count(5), "Increase log verbosity; repeatable, as in -vvv") },
+    yes("quiet", "systemLog.quiet", Kind::Switch, "Do not log connections opening and closing"),
     yes("", "systemLog.destination", Kind::Choice(&["file", "syslog"]), ""),
     yes("", "systemLog.component.verbosity", LEVELS, ""),
     yes("", "systemLog.component.*.verbosity", Kind::Integer(-1, 5), ""),
     // Process
-    yes("fork", "processManagement.fork", Kind::Switch, "Runs in the background; needs --logpath"),
-    yes("pidfilepath", "processManagement.pidFilePath", Kind::Text, "File that gets the process id"),
+    yes("fork", "processManagement.fork", Kind::Switch, "Run in the background; requires --logpath"),
+    yes("pidfilepath", "processManagement.pidFilePath", Kind::Text, "Write the process id to this file"),
     // Profiling
-    yes("profile", "operationProfiling.mode", Kind::Choice(&["off", "slowOp", "all", "0", "1", "2"]), "Profiler: 0 off, 1 slow operations, 2 all"),
-    yes("slowms", "operationProfiling.slowOpThresholdMs", Kind::Integer(-1, i32::MAX as i64), "Milliseconds from which an operation is slow [100]"),
-    yes("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Kind::Number(0.0, 1.0), "Share of slow operations that is logged [1]"),
-    yes("slowOpFilter", "operationProfiling.filter", Kind::Text, "Query on profiler documents: what matches is logged and profiled"),
+    yes("profile", "operationProfiling.mode", Kind::Choice(&["off", "slowOp", "all", "0", "1", "2"]), "Profiling level: 0 off, 1 slow operations, 2 all"),
+    yes("slowms", "operationProfiling.slowOpThresholdMs", Kind::Integer(-1, i32::MAX as i64), "Threshold of slow operations, in milliseconds [100]"),
+    yes("slowOpSampleRate", "operationProfiling.slowOpSampleRate", Kind::Number(0.0, 1.0), "Fraction of slow operations to log and profile [1]"),
+    yes("slowOpFilter", "operationProfiling.filter", Kind::Text, "Log and profile the operations that match this query on profiler documents"),
 
     // Refused
     no("auth", "", Kind::Switch, NO_AUTH),
@@ -178,8 +190,8 @@ pub static OPTIONS: &[Opt] = &[
     no("clusterAuthMode", "security.clusterAuthMode", ANY, NO_AUTH),
     no("transitionToAuth", "security.transitionToAuth", Kind::Switch, NO_AUTH),
     no("enableLocalhostAuthBypass", "", Kind::Switch, NO_AUTH),
-    no("noscripting", "", Kind::Switch, refused("this server never runs JavaScript")),
-    no("", "security.javascriptEnabled", Kind::Switch, refused_unless("this server never runs JavaScript", "false")),
+    no("noscripting", "", Kind::Switch, accepted("this server does not run JavaScript", "true")),
+    no("", "security.javascriptEnabled", Kind::Switch, refused_unless("this server does not run JavaScript", "false")),
     no("enableEncryption", "security.enableEncryption", Kind::Switch, refused_unless("this version does not encrypt its files", "false")),
     no("encryptionKeyFile", "security.encryptionKeyFile", ANY, refused("this version does not encrypt its files")),
     no("encryptionCipherMode", "security.encryptionCipherMode", ANY, refused("this version does not encrypt its files")),
@@ -201,21 +213,21 @@ pub static OPTIONS: &[Opt] = &[
     no("sslMode", "net.ssl.mode", Kind::Text, refused_unless("this version does not support TLS", "disabled")),
     no("sslPEMKeyFile", "net.ssl.PEMKeyFile", ANY, NO_TLS),
     no("sslCAFile", "net.ssl.CAFile", ANY, NO_TLS),
-    no("", "net.wireObjectCheck", Kind::Switch, refused_unless("documents are always checked where they enter", "true")),
-    no("", "net.serviceExecutor", Kind::Text, refused("every connection has a thread of its own")),
+    no("", "net.wireObjectCheck", Kind::Switch, refused_unless("documents are always validated on receipt", "true")),
+    no("", "net.serviceExecutor", Kind::Text, refused("every connection has a dedicated thread")),
     no("listenBacklog", "net.listenBacklog", Kind::Text, refused("the backlog is fixed")),
-    no("proxyPort", "net.proxyPort", Kind::Text, refused("this version does not speak the proxy protocol")),
-    yes("replSet", "replication.replSetName", Kind::Text, "Makes the server the one member of a replica set of this name"),
-    yes("oplogSize", "replication.oplogSizeMB", Kind::Integer(1, 1 << 30), "Megabytes of oplog that are kept"),
-    no("enableMajorityReadConcern", "replication.enableMajorityReadConcern", Kind::Text, refused_unless("majority reads are always there", "true")),
+    no("proxyPort", "net.proxyPort", Kind::Text, refused("this version does not support the proxy protocol")),
+    yes("replSet", "replication.replSetName", Kind::Text, "Start as a single-member replica set with this name"),
+    yes("oplogSize", "replication.oplogSizeMB", Kind::Integer(1, 1 << 30), "Maximum size of the oplog, in megabytes"),
+    no("enableMajorityReadConcern", "replication.enableMajorityReadConcern", Kind::Switch, accepted("majority reads are always available", "true")),
     no("oplogMinRetentionHours", "storage.oplogMinRetentionHours", ANY, NO_REPLICATION),
     no("shardsvr", "", Kind::Switch, NO_SHARDING),
     no("configsvr", "", Kind::Switch, NO_SHARDING),
     no("", "sharding.clusterRole", ANY, NO_SHARDING),
     no("upgrade", "", Kind::Switch, refused("there is nothing to upgrade")),
-    no("directoryperdb", "storage.directoryPerDB", Kind::Switch, refused_unless("all databases share one set of files", "false")),
-    no("nojournal", "", Kind::Switch, refused("the log is always on")),
-    no("journal", "storage.journal.enabled", Kind::Switch, refused_unless("the log is always on", "true")),
+    no("directoryperdb", "storage.directoryPerDB", Kind::Switch, accepted("all databases share one set of files", "false")),
+    no("nojournal", "", Kind::Switch, accepted("the log is always on", "false")),
+    no("journal", "storage.journal.enabled", Kind::Switch, accepted("the log is always on", "true")),
     no("wiredTigerCollectionBlockCompressor", "storage.wiredTiger.collectionConfig.blockCompressor", ANY, NOT_WIRED_TIGER),
     no("wiredTigerIndexPrefixCompression", "storage.wiredTiger.indexConfig.prefixCompression", ANY, NOT_WIRED_TIGER),
     no("wiredTigerDirectoryForIndexes", "storage.wiredTiger.engineConfig.directoryForIndexes", Kind::Switch, refused_unless("it configures the WiredTiger engine, which this server does not have", "false")),
@@ -224,17 +236,17 @@ pub static OPTIONS: &[Opt] = &[
     no("wiredTigerEngineConfigString", "storage.wiredTiger.engineConfig.configString", ANY, NOT_WIRED_TIGER),
     no("zstdDefaultCompressionLevel", "storage.wiredTiger.engineConfig.zstdCompressionLevel", ANY, NOT_WIRED_TIGER),
     no("inMemorySizeGB", "storage.inMemory.engineConfig.inMemorySizeGB", ANY, refused("use --wiredTigerCacheSizeGB")),
-    no("restore", "", Kind::Switch, refused("this version does not restore backups by itself")),
+    no("restore", "", Kind::Switch, refused("this version does not restore backups")),
     no("syslog", "", Kind::Switch, refused("this version does not log to syslog: use --logpath")),
     no("syslogFacility", "systemLog.syslogFacility", ANY, refused("this version does not log to syslog: use --logpath")),
     no("traceExceptions", "systemLog.traceAllExceptions", Kind::Switch, refused_unless("it has no meaning here", "false")),
-    no("timeZoneInfo", "processManagement.timeZoneInfo", ANY, refused("this version brings no time zone files into use")),
+    no("timeZoneInfo", "processManagement.timeZoneInfo", ANY, accepted("time zone rules are built in", "")),
     no("auditDestination", "auditLog.destination", ANY, refused("this version has no audit log")),
     no("auditFormat", "auditLog.format", ANY, refused("this version has no audit log")),
     no("auditPath", "auditLog.path", ANY, refused("this version has no audit log")),
     no("auditFilter", "auditLog.filter", ANY, refused("this version has no audit log")),
-    no("cpu", "", Kind::Switch, refused("it no longer exists")),
-    no("configExpand", "", Kind::Text, refused_unless("configuration files are taken as they stand", "none")),
+    no("cpu", "", Kind::Switch, refused("the option no longer exists")),
+    no("configExpand", "", Kind::Text, refused_unless("expansion directives in configuration files are not supported", "none")),
     no("enableFreeMonitoring", "cloud.monitoring.free.state", Kind::Text, refused_unless("there is no monitoring service", "off")),
 ];
 
@@ -282,6 +294,20 @@ pub fn is_section(key: &str) -> bool {
 }
 
 impl Opt {
+    /// Why the option has no effect with this value; `None` if it has one, or if the value
+    /// describes what the server does anyway.
+    pub fn without_effect(&self, value: &Value) -> Option<&'static str> {
+        let Standing::Accepted { because, usual } = self.standing else {
+            return None;
+        };
+        let is_usual = match value {
+            Value::Boolean(on) => usual == if *on { "true" } else { "false" },
+            Value::Text(text) => usual == text,
+            Value::Integer(_) | Value::Number(_) => false,
+        };
+        (!is_usual).then_some(because)
+    }
+
     /// True if the option takes no argument on the command line.
     pub fn is_flag(&self) -> bool {
         self.kind == Kind::Switch || self.flag_means.is_some()
@@ -333,7 +359,7 @@ impl Opt {
                 false => Err(wrong(format!("one of {}", words.join(", ")))),
             },
             Kind::Text | Kind::Parameters if text.is_empty() => {
-                Err(ConfigError::new(format!("{named} needs a value")))
+                Err(ConfigError::new(format!("{named} requires a value")))
             }
             Kind::Text | Kind::Parameters => Ok(Value::Text(text.to_string())),
         }

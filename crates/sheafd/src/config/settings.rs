@@ -19,6 +19,9 @@ const DEFAULT_CONNECTIONS_MAX: usize = 65_536;
 /// The default data folder.
 const DEFAULT_DB_PATH: &str = "data";
 
+/// MongoDB's storage engine: scripts that name it mean the default.
+const WIRED_TIGER: &str = "wiredTiger";
+
 /// The configuration of the process. Read once at start and never changed.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -32,6 +35,8 @@ pub struct Settings {
     pub fork: bool,
     /// Write the process id to this file.
     pub pid_file: Option<PathBuf>,
+    /// Options that were accepted and have no effect, each with the reason, for the startup log.
+    pub without_effect: Vec<(String, &'static str)>,
 }
 
 /// Addresses and connection limits.
@@ -148,11 +153,29 @@ pub(super) fn assemble(
         pid_file: options
             .text("processManagement.pidFilePath")
             .map(PathBuf::from),
+        without_effect: without_effect(given),
     };
     if settings.fork && settings.log.options.destination == Destination::Stdout {
-        return Err(ConfigError::new("--fork needs --logpath"));
+        return Err(ConfigError::new("--fork requires --logpath"));
     }
     Ok(settings)
+}
+
+fn without_effect(given: &[Given]) -> Vec<(String, &'static str)> {
+    let option = given.iter().filter_map(|g| {
+        let because = g.option.without_effect(&g.value)?;
+        Some((g.option.target().to_string(), because))
+    });
+    let engine = given.iter().filter_map(|g| match &g.value {
+        Value::Text(name) if g.option.target() == "storage.engine" && name == WIRED_TIGER => {
+            Some((
+                "storage.engine: wiredTiger".to_string(),
+                "this server uses its own storage engine",
+            ))
+        }
+        _ => None,
+    });
+    option.chain(engine).collect()
 }
 
 fn parameters(given: &[Given]) -> Vec<(String, String)> {
@@ -172,7 +195,7 @@ fn net(options: &Lookup<'_>) -> Result<Net, ConfigError> {
     let bind_ip = options.text("net.bindIp");
     if all && bind_ip.is_some() {
         return Err(ConfigError::new(
-            "--bind_ip and --bind_ip_all exclude each other",
+            "--bind_ip and --bind_ip_all are mutually exclusive",
         ));
     }
     let bind: Vec<String> = match (all, bind_ip) {
@@ -185,12 +208,12 @@ fn net(options: &Lookup<'_>) -> Result<Net, ConfigError> {
             .collect(),
     };
     if bind.is_empty() {
-        return Err(ConfigError::new("--bind_ip names no address"));
+        return Err(ConfigError::new("--bind_ip lists no address"));
     }
     for entry in &bind {
         if !ipv6 && matches!(entry.parse(), Ok(IpAddr::V6(_))) {
             return Err(ConfigError::new(format!(
-                "--bind_ip names the IPv6 address {entry}: add --ipv6"
+                "--bind_ip lists the IPv6 address {entry}: add --ipv6"
             )));
         }
     }
@@ -243,7 +266,7 @@ fn compressors(options: &Lookup<'_>) -> Result<CompressorSet, ConfigError> {
         .map(|name| {
             Compressor::from_name(name.trim()).ok_or_else(|| {
                 ConfigError::new(format!(
-                    "--networkMessageCompressors names '{name}', which is none of snappy, zstd, zlib"
+                    "--networkMessageCompressors: unknown compressor '{name}'; use snappy, zstd or zlib"
                 ))
             })
         })
@@ -256,7 +279,10 @@ fn storage(options: &Lookup<'_>) -> Storage {
     Storage {
         db_path: Path::new(path.unwrap_or(DEFAULT_DB_PATH)).to_path_buf(),
         db_path_given: path.is_some(),
-        engine: options.text("storage.engine").map(str::to_string),
+        engine: options
+            .text("storage.engine")
+            .filter(|name| *name != WIRED_TIGER)
+            .map(str::to_string),
         cache_bytes: gigabytes.map(|gb| (gb * f64::from(1 << 30)) as u64),
         journal_commit_interval_ms: options
             .integer("storage.journal.commitIntervalMs")
@@ -289,16 +315,16 @@ fn log(given: &[Given], options: &Lookup<'_>) -> Result<LogSettings, ConfigError
         }
         Some(_) if path.is_none() => {
             return Err(ConfigError::new(
-                "'systemLog.destination: file' needs systemLog.path",
+                "'systemLog.destination: file' requires systemLog.path",
             ));
         }
         _ => {}
     }
     if rotation == Rotation::Reopen && !append {
-        return Err(ConfigError::new("--logRotate reopen needs --logappend"));
+        return Err(ConfigError::new("--logRotate reopen requires --logappend"));
     }
     if append && path.is_none() {
-        return Err(ConfigError::new("--logappend needs --logpath"));
+        return Err(ConfigError::new("--logappend requires --logpath"));
     }
     let verbosity = options
         .integer("systemLog.verbosity")

@@ -294,7 +294,7 @@ fn refusals_name_the_option() {
             vec!["--setParameter", "a"],
             "--setParameter must be name=value, not 'a'",
         ),
-        (vec!["--dbpath", ""], "--dbpath needs a value"),
+        (vec!["--dbpath", ""], "--dbpath requires a value"),
         (
             vec!["--auth"],
             "--auth is refused: this version does not support authentication",
@@ -309,22 +309,22 @@ fn refusals_name_the_option() {
         ),
         (
             vec!["--networkMessageCompressors", "lz4"],
-            "--networkMessageCompressors names 'lz4', which is none of snappy, zstd, zlib",
+            "--networkMessageCompressors: unknown compressor 'lz4'; use snappy, zstd or zlib",
         ),
         (
             vec!["--bind_ip", "::1"],
-            "--bind_ip names the IPv6 address ::1: add --ipv6",
+            "--bind_ip lists the IPv6 address ::1: add --ipv6",
         ),
-        (vec!["--bind_ip", ","], "--bind_ip names no address"),
+        (vec!["--bind_ip", ","], "--bind_ip lists no address"),
         (
             vec!["--bind_ip", "127.0.0.1", "--bind_ip_all"],
-            "--bind_ip and --bind_ip_all exclude each other",
+            "--bind_ip and --bind_ip_all are mutually exclusive",
         ),
-        (vec!["--fork"], "--fork needs --logpath"),
-        (vec!["--logappend"], "--logappend needs --logpath"),
+        (vec!["--fork"], "--fork requires --logpath"),
+        (vec!["--logappend"], "--logappend requires --logpath"),
         (
             vec!["--logpath", "l", "--logRotate", "reopen"],
-            "--logRotate reopen needs --logappend",
+            "--logRotate reopen requires --logappend",
         ),
         (
             vec!["--filePermissions", "9"],
@@ -364,7 +364,7 @@ fn refusals_name_the_line() {
         ),
         (
             "net:\n  port: [1, 2]\n",
-            "line 2: 'net.port' takes a single value, not a list; separate several by commas",
+            "line 2: 'net.port' takes a single value, not a list; separate values with commas",
         ),
         (
             "net:\n  port:\n    a: 1\n",
@@ -372,7 +372,7 @@ fn refusals_name_the_line() {
         ),
         (
             "net:\n  port: 1\n  port: 2\n",
-            "line 3: 'net.port' is there twice",
+            "line 3: duplicate key 'net.port'",
         ),
         (
             "net:\n  ipv6: yes\n",
@@ -381,7 +381,7 @@ fn refusals_name_the_line() {
         ("net: 5\n", "line 1: unknown key 'net'"),
         (
             "storage:\n  dbPath:\n",
-            "line 2: 'storage.dbPath' needs a value",
+            "line 2: 'storage.dbPath' requires a value",
         ),
         (
             "security:\n  authorization: enabled\n",
@@ -397,19 +397,19 @@ fn refusals_name_the_line() {
         ),
         (
             "- a\n",
-            "line 1: the file must be a mapping, such as 'net: {port: 27017}' on lines of its own",
+            "line 1: the file must be a mapping, such as 'net:' followed by an indented 'port: 27017'",
         ),
         (
             "port = 1\n",
-            "line 1: the file must be a mapping, such as 'net: {port: 27017}' on lines of its own",
+            "line 1: the file must be a mapping, such as 'net:' followed by an indented 'port: 27017'",
         ),
         (
             "net: {port: 1}\n---\nnet: {port: 2}\n",
-            "line 2: the file must hold one document",
+            "line 2: the file must contain one document",
         ),
         (
             "net: &a {port: 1}\nstorage: *a\n",
-            "line 2: 'storage' has no value that can be used",
+            "line 2: 'storage' has an unsupported value",
         ),
         (
             "net:\n\tport: 1\n",
@@ -421,7 +421,7 @@ fn refusals_name_the_line() {
         ),
         (
             "systemLog: {destination: file}",
-            "'systemLog.destination: file' needs systemLog.path",
+            "'systemLog.destination: file' requires systemLog.path",
         ),
     ] {
         let message = refused(&["--config", "conf"], file);
@@ -449,6 +449,34 @@ fn what_asks_for_nothing_passes() {
     }
     from_line(&["--noauth"]);
     from_line(&["--configExpand", "none"]);
+}
+
+#[test]
+fn an_option_without_effect_is_accepted_and_reported() {
+    let line = &[
+        "--nojournal",
+        "--directoryperdb",
+        "--noscripting",
+        "--enableMajorityReadConcern",
+        "--storageEngine",
+        "wiredTiger",
+    ];
+    let settings = from_line(line);
+    let names: Vec<&str> = (settings.without_effect.iter())
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "storage.directoryPerDB",
+            "nojournal",
+            "storage.engine: wiredTiger"
+        ]
+    );
+    assert_eq!(settings.server.storage.engine, None);
+    let file = "processManagement: {timeZoneInfo: /usr/share/zoneinfo}\nstorage: {journal: {enabled: false}}";
+    let settings = from_file(file);
+    assert_eq!(settings.without_effect.len(), 2);
 }
 
 #[test]

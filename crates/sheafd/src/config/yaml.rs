@@ -47,7 +47,7 @@ impl<'t> Reader<'t> {
                     break;
                 }
                 _ => return Err(self.wrong(
-                    "the file must be a mapping, such as 'net: {port: 27017}' on lines of its own",
+                    "the file must be a mapping, such as 'net:' followed by an indented 'port: 27017'",
                 )),
             }
         }
@@ -55,7 +55,7 @@ impl<'t> Reader<'t> {
             match self.next()? {
                 Event::StreamEnd => return Ok(()),
                 Event::DocumentEnd | Event::Nothing => {}
-                _ => return Err(self.wrong("the file must hold one document")),
+                _ => return Err(self.wrong("the file must contain one document")),
             }
         }
     }
@@ -75,7 +75,7 @@ impl<'t> Reader<'t> {
             };
             let line = self.line;
             if seen.contains(&name) {
-                return Err(self.wrong(format!("'{key}' is there twice")));
+                return Err(self.wrong(format!("duplicate key '{key}'")));
             }
             seen.push(name);
             match self.next()? {
@@ -93,14 +93,14 @@ impl<'t> Reader<'t> {
                     return Err(at(
                         line,
                         format!(
-                            "'{key}' takes a single value, not a list; separate several by commas"
+                            "'{key}' takes a single value, not a list; separate values with commas"
                         ),
                     ));
                 }
                 Event::MappingStart(..) | Event::SequenceStart(..) => {
                     return Err(unknown(&key, line));
                 }
-                _ => return Err(at(line, format!("'{key}' has no value that can be used"))),
+                _ => return Err(at(line, format!("'{key}' has an unsupported value"))),
             }
         }
     }

@@ -18,7 +18,7 @@ use socket2::Socket;
 
 use super::compression::CompressionCounters;
 
-/// Who is at the other end.
+/// The address of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A TCP client's address.

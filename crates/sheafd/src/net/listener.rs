@@ -85,7 +85,7 @@ pub fn resolve(entry: &str, ipv6: bool) -> Result<Vec<IpAddr>, BindError> {
     if addresses.is_empty() {
         return Err(BindError::at(entry)(io::Error::new(
             io::ErrorKind::AddrNotAvailable,
-            "the name has only IPv6 addresses, and --ipv6 was not given",
+            "the name resolves only to IPv6 addresses, and --ipv6 is not set",
         )));
     }
     Ok(addresses)
@@ -194,7 +194,7 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Socket> {
         Ok(found) if !found.file_type().is_socket() => {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "a file that is not a socket stands there",
+                "the path exists and is not a socket",
             ));
         }
         Ok(_) if UnixStream::connect(path).is_ok() => {

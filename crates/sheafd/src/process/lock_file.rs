@@ -136,7 +136,7 @@ pub fn stop_holder(folder: &Path, limit: Duration) -> Result<i32> {
     let pid = read_pid(&mut file).ok_or_else(|| {
         Error::new(
             ErrorCode::FAILED_TO_PARSE,
-            format!("the lock file {} holds no process id", path.display()),
+            format!("the lock file {} contains no process id", path.display()),
         )
     })?;
     // SAFETY: sending a signal accesses no memory of the process.
@@ -152,7 +152,7 @@ pub fn stop_holder(folder: &Path, limit: Duration) -> Result<i32> {
         if std::time::Instant::now() >= end {
             return Err(Error::new(
                 ErrorCode::EXCEEDED_TIME_LIMIT,
-                format!("process {pid} was told to stop and is still running"),
+                format!("process {pid} was asked to stop and is still running"),
             ));
         }
         std::thread::sleep(POLL);

@@ -200,6 +200,9 @@ fn option(name: &Name) -> Verdict {
         .find(|option| option.flag == flag || option.alias == Some(flag));
     match found.map(|option| option.standing) {
         Some(Standing::Supported) => present(name),
+        Some(Standing::Accepted { because, .. }) => {
+            Verdict::Differs(format!("accepted without effect: {because}"))
+        }
         Some(Standing::Refused { because, .. }) => Verdict::Absent(because.to_owned()),
         None => Verdict::Absent(String::new()),
     }

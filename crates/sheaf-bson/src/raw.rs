@@ -15,6 +15,7 @@
 
 use crate::element_type::ElementType;
 use crate::error::BsonError;
+use crate::error_code::{Error, ErrorCode};
 use crate::raw_value::{RawValue, decode};
 
 /// A document in place. Cheap to copy.
@@ -86,6 +87,21 @@ impl<'a> RawDoc<'a> {
         Ok((RawDoc { bytes: own }, rest))
     }
 
+    /// [`RawDoc::parse`] for bytes that the storage engine returned as a document.
+    /// Errors: `DataCorruptionDetected` when they are not one; the caller adds where they are stored.
+    #[inline]
+    pub fn stored(bytes: &'a [u8]) -> Result<RawDoc<'a>, Error> {
+        RawDoc::parse(bytes).map_err(not_a_document)
+    }
+
+    /// The document in bytes whose frame was checked before. Debug builds check it again; bytes that are
+    /// not a document read as the module says, without a panic.
+    #[inline]
+    pub fn from_bytes_unchecked(bytes: &'a [u8]) -> RawDoc<'a> {
+        debug_assert!(RawDoc::parse(bytes).is_ok(), "not a document: {bytes:?}");
+        RawDoc { bytes }
+    }
+
     /// A nested frame; empty if it is too short for a document.
     #[inline]
     pub(crate) fn nested(bytes: &'a [u8]) -> RawDoc<'a> {
@@ -145,6 +161,14 @@ impl<'a> RawDoc<'a> {
     pub fn to_buf(self) -> crate::DocBuf {
         crate::DocBuf::from_vec_unchecked(self.bytes.to_vec())
     }
+}
+
+#[cold]
+fn not_a_document(why: BsonError) -> Error {
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!("a stored document is damaged: {why}; run validate on the collection"),
+    )
 }
 
 fn doc_len(bytes: &[u8]) -> usize {

@@ -12,6 +12,7 @@ use sheaf_storage::{Storage, TableId};
 
 use crate::catalog::collection::record_id_of;
 use crate::catalog::stats::storage_bytes;
+use crate::damage::not_a_record_id;
 use crate::storage_error::Coded;
 
 /// Gives out RecordIds, each greater than all before it, whether or not its record is ever committed.
@@ -48,7 +49,8 @@ impl RecordIdSource {
         // Records of clustered collections have no numbers, and nobody asks for any.
         let last = match cursor.seek_last().coded()? {
             true => record_id_of(cursor.key())
-                .and_then(|id| id.number())
+                .ok_or_else(|| not_a_record_id(cursor.key()))?
+                .number()
                 .unwrap_or(0),
             false => 0,
         };

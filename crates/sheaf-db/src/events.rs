@@ -76,6 +76,13 @@ pub enum DbEvent {
         /// Why.
         error: String,
     },
+    /// Stored data is damaged; sent once for each collection. The operation that met it failed.
+    DamageFound {
+        /// The collection.
+        ns: Namespace,
+        /// What was found and where.
+        error: String,
+    },
     /// A document fails its collection's validator, and the log is to tell.
     ValidationFailed {
         /// The collection.

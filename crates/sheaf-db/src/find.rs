@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheaf_bson::error_code::Error;
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
+use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
@@ -560,9 +560,10 @@ impl ResultSource for Find {
         let Some(member) = member else {
             return Ok(None);
         };
-        let doc = member
-            .doc
-            .unwrap_or_else(|| Doc::Owned(RawDoc::EMPTY.as_bytes().to_vec()));
+        let doc = member.doc.ok_or_else(|| {
+            let message = "a plan of a find returned a record without its document";
+            Error::new(ErrorCode::INTERNAL_ERROR, message)
+        })?;
         match member.record_id {
             Some(record_id) if self.show_record_id => {
                 let mut out = DocBuilder::from_doc(doc.as_raw());

@@ -18,6 +18,7 @@ pub mod choose;
 mod clock;
 pub mod count;
 pub mod counters;
+mod damage;
 pub mod database;
 pub mod distinct;
 pub mod events;

@@ -3,15 +3,19 @@
 //! ```text
 //!   table of the collection:  record id, 8 bytes  ->  the document's bytes
 //! ```
+//!
+//! Bytes leave here as a document or as an error: callers need not check them again.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheaf_bson::RecordId;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::record_id::RecordKeyBytes;
-use sheaf_storage::{Cursor, Snapshot, TableId};
+use sheaf_bson::{RawDoc, RecordId};
+use sheaf_storage::{Cursor, Snapshot};
 
+use crate::catalog::collection::Collection;
+use crate::damage::{in_record, missing_record, not_a_record_id};
 use crate::storage_error::Coded;
 
 /// The key of a record: keys in byte order are records in order of insertion.
@@ -26,36 +30,70 @@ pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
     RecordId::from_key(key)
 }
 
+/// The record `id` of `collection` as of `snapshot`, or `None`. Its bytes are a document.
+/// Errors: `DataCorruptionDetected` when they are not; the engine's.
+#[inline]
+pub fn read(
+    snapshot: &dyn Snapshot,
+    collection: &Collection,
+    id: &RecordId,
+) -> Result<Option<Bytes>, Error> {
+    let found = snapshot.get(collection.table(), &record_key(id)).coded()?;
+    if let Some(bytes) = &found {
+        RawDoc::stored(bytes).map_err(|e| collection.report_damage(in_record(e, id)))?;
+    }
+    Ok(found)
+}
+
 /// Reads single records of one collection as of one snapshot.
 #[derive(Clone)]
 pub struct RecordReader {
     snapshot: Arc<dyn Snapshot>,
-    table: TableId,
+    collection: Arc<Collection>,
 }
 
 impl RecordReader {
-    /// Reads `table` through `snapshot`.
-    pub fn new(snapshot: Arc<dyn Snapshot>, table: TableId) -> Self {
-        RecordReader { snapshot, table }
+    /// Reads the records of `collection` through `snapshot`.
+    pub fn new(snapshot: Arc<dyn Snapshot>, collection: Arc<Collection>) -> Self {
+        RecordReader {
+            snapshot,
+            collection,
+        }
     }
 
-    /// The record, or `None`.
+    /// As [`read`].
     #[inline]
     pub fn get(&self, id: &RecordId) -> Result<Option<Bytes>, Error> {
-        self.snapshot.get(self.table, &record_key(id)).coded()
+        read(&*self.snapshot, &self.collection, id)
+    }
+
+    /// The record that an entry of `index` refers to.
+    /// Errors: as [`read`], and `DataCorruptionDetected` when it does not exist.
+    #[inline]
+    pub fn get_indexed(
+        &self,
+        id: &RecordId,
+        index: impl FnOnce() -> String,
+    ) -> Result<Bytes, Error> {
+        match self.get(id)? {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.collection.report_damage(missing_record(&index(), id))),
+        }
     }
 }
 
 /// Walks the records of one collection in either direction.
 pub struct RecordCursor {
     cursor: Box<dyn Cursor>,
+    collection: Arc<Collection>,
 }
 
 impl RecordCursor {
     /// Not positioned yet.
-    pub fn new(snapshot: &Arc<dyn Snapshot>, table: TableId) -> Result<Self, Error> {
+    pub fn new(snapshot: &Arc<dyn Snapshot>, collection: &Arc<Collection>) -> Result<Self, Error> {
         Ok(RecordCursor {
-            cursor: snapshot.cursor(table).coded()?,
+            cursor: snapshot.cursor(collection.table()).coded()?,
+            collection: collection.clone(),
         })
     }
 
@@ -93,18 +131,30 @@ impl RecordCursor {
     }
 
     /// The record's id.
+    /// Errors: `DataCorruptionDetected` when the key is none.
     #[inline]
-    pub fn record_id(&self) -> RecordId {
-        record_id_of(self.cursor.key()).unwrap_or(RecordId::MIN)
+    pub fn record_id(&self) -> Result<RecordId, Error> {
+        let key = self.cursor.key();
+        record_id_of(key).ok_or_else(|| self.collection.report_damage(not_a_record_id(key)))
     }
 
-    /// The document's bytes, until the next move.
+    /// The document, until the next move.
+    /// Errors: `DataCorruptionDetected` when the bytes are none.
     #[inline]
-    pub fn value(&self) -> &[u8] {
-        self.cursor.value()
+    pub fn document(&self) -> Result<RawDoc<'_>, Error> {
+        RawDoc::stored(self.cursor.value()).map_err(|e| match self.record_id() {
+            Ok(id) => self.collection.report_damage(in_record(e, &id)),
+            Err(no_record) => no_record,
+        })
     }
 
-    /// The document's bytes, to keep.
+    /// Bytes of the document.
+    #[inline]
+    pub fn value_len(&self) -> usize {
+        self.cursor.value().len()
+    }
+
+    /// The bytes of [`RecordCursor::document`], to keep.
     #[inline]
     pub fn value_bytes(&self) -> Bytes {
         self.cursor.value_bytes()

@@ -68,7 +68,8 @@ pub(crate) enum Remembered {
 
 impl SessionRow {
     /// What is stored of a session; the collection is created if it is not there.
-    /// Errors: the engine's.
+    /// Errors: `DataCorruptionDetected` for a row that cannot be read: as if it did not exist, a retried write
+    /// would run twice. The engine's.
     pub fn load(db: &Arc<Db>, op: &OpContext, lsid: RawDoc<'_>) -> Result<Arc<SessionRow>> {
         let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         if db.catalog().collection(&ns).is_none() {
@@ -91,7 +92,11 @@ impl SessionRow {
         let view = db.read_view(&ns)?;
         let mut found = find::find(&view, op, query, &QueryOptions::default())?;
         if let Some(doc) = found.next(op)? {
-            state.read(doc.as_raw());
+            let read = state.read(doc.as_raw());
+            read.map_err(|e| match &view.collection {
+                Some(collection) => collection.report_damage(e),
+                None => e,
+            })?;
         }
         Ok(Arc::new(SessionRow {
             lsid: lsid.to_buf(),
@@ -231,40 +236,64 @@ impl State {
         out.finish()
     }
 
-    /// Takes up a stored row. What cannot be read of it is as if it had not been written.
-    fn read(&mut self, doc: RawDoc<'_>) {
-        let int = |doc: RawDoc<'_>, name: &str| doc.get(name).and_then(|v| v.as_i64_exact());
-        let small =
-            |doc: RawDoc<'_>, name: &str| int(doc, name).and_then(|n| i32::try_from(n).ok());
-        self.number = int(doc, "txnNum").unwrap_or(-1);
-        self.committed = doc.get("state") == Some(RawValue::String("committed"));
-        if let Some(RawValue::Array(inserts)) = doc.get("inserts") {
-            for range in inserts.iter() {
-                if let RawValue::Document(range) = range
-                    && let (Some(first), Some(last)) = (small(range, "first"), small(range, "last"))
-                {
-                    self.inserts.insert(first, last);
-                }
-            }
+    /// Takes up a stored row.
+    /// Errors: `DataCorruptionDetected` when a field is missing or of another type.
+    fn read(&mut self, doc: RawDoc<'_>) -> Result<()> {
+        self.number = integer(doc, "txnNum").ok_or_else(|| unreadable(doc, "txnNum"))?;
+        self.committed = match doc.get("state") {
+            None => false,
+            Some(RawValue::String("committed")) => true,
+            Some(_) => return Err(unreadable(doc, "state")),
+        };
+        for range in documents(doc, "inserts")? {
+            let (first, last) = (statement(range, "first"), statement(range, "last"));
+            match (first, last) {
+                (Some(first), Some(last)) if first <= last => self.inserts.insert(first, last),
+                _ => return Err(unreadable(doc, "inserts")),
+            };
         }
-        if let Some(RawValue::Array(outcomes)) = doc.get("outcomes") {
-            for one in outcomes.iter() {
-                if let RawValue::Document(one) = one
-                    && let Some(statement) = small(one, "stmtId")
-                    && let Some(RawValue::Document(did)) = one.get("did")
-                {
-                    self.outcomes.insert(statement, did.to_buf());
+        for one in documents(doc, "outcomes")? {
+            match (statement(one, "stmtId"), one.get("did")) {
+                (Some(id), Some(RawValue::Document(did))) => {
+                    self.outcomes.insert(id, did.to_buf());
                 }
+                _ => return Err(unreadable(doc, "outcomes")),
             }
         }
         let mut row = DocBuilder::new();
         for element in doc.iter().filter(|element| element.key() != "$recordId") {
             row.append(element.key(), element.value());
         }
-        if let Some(id) = int(doc, "$recordId") {
-            self.stored = Some((RecordId::new(id), row.finish()));
-        }
+        let id = integer(doc, "$recordId").ok_or_else(|| unreadable(doc, "$recordId"))?;
+        self.stored = Some((RecordId::new(id), row.finish()));
+        Ok(())
     }
+}
+
+fn integer(doc: RawDoc<'_>, name: &str) -> Option<i64> {
+    doc.get(name)?.as_i64_exact()
+}
+
+fn statement(doc: RawDoc<'_>, name: &str) -> Option<i32> {
+    i32::try_from(integer(doc, name)?).ok()
+}
+
+/// The elements of an array of documents.
+fn documents<'r>(row: RawDoc<'r>, name: &str) -> Result<Vec<RawDoc<'r>>> {
+    let array = row.get(name).and_then(|value| value.as_array());
+    let elements = array.ok_or_else(|| unreadable(row, name))?.iter();
+    elements
+        .map(|element| element.as_document().ok_or_else(|| unreadable(row, name)))
+        .collect()
+}
+
+#[cold]
+fn unreadable(row: RawDoc<'_>, field: &str) -> Error {
+    let id = row.get("_id").map_or_else(String::new, |id| id.to_string());
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!("the row of session {id} cannot be read: field '{field}'"),
+    )
 }
 
 impl Db {

@@ -144,7 +144,14 @@ impl Sample {
             }
             let bytes = cursor.value();
             read += bytes.len();
-            let doc = RawDoc::parse(bytes).unwrap_or(RawDoc::EMPTY);
+            // An estimate does without a damaged record; the queries that read it fail.
+            let doc = match RawDoc::stored(bytes) {
+                Ok(doc) => doc,
+                Err(damage) => {
+                    collection.report_damage(damage);
+                    continue;
+                }
+            };
             let planned = collection.index_list().iter();
             for index in planned.filter(|index| !index.is_vector()) {
                 let of_index = sample.indexes.entry(index.table().0).or_default();

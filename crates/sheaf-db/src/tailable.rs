@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RecordId, Result};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RecordId, Result};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::matcher::MatchDetails;
 use sheaf_query::projection::Metadata;
@@ -122,11 +122,11 @@ impl Tailable {
         // Before the snapshot: what is committed in between is seen and waited for in vain once.
         self.commits = collection.state.capped.commits();
         let view = self.db.read_view(&self.ns)?;
-        let mut cursor = RecordCursor::new(&view.snapshot, collection.table())?;
+        let mut cursor = RecordCursor::new(&view.snapshot, &collection)?;
         let on = match &self.last {
             None => cursor.first()?,
             Some(last) => {
-                if !(cursor.seek(last)? && cursor.record_id() == *last) {
+                if !(cursor.seek(last)? && cursor.record_id()? == *last) {
                     return Err(Error::new(
                         ErrorCode::CAPPED_POSITION_LOST,
                         format!(
@@ -143,9 +143,8 @@ impl Tailable {
     }
 
     fn result(&self, cursor: &RecordCursor, details: &MatchDetails) -> Result<Doc> {
-        let id = cursor.record_id();
-        let bytes = cursor.value_bytes();
-        let doc = RawDoc::parse(&bytes).unwrap_or(RawDoc::EMPTY);
+        let id = cursor.record_id()?;
+        let doc = cursor.document()?;
         if let Some(projection) = &self.query.projection {
             let mut out = DocBuilder::new();
             let meta = Metadata {
@@ -160,7 +159,7 @@ impl Tailable {
             out.append("$recordId", id.as_raw());
             return Ok(Doc::Owned(out.finish_into()));
         }
-        Ok(Doc::Shared(bytes))
+        Ok(Doc::Shared(cursor.value_bytes()))
     }
 }
 
@@ -178,13 +177,13 @@ impl ResultSource for Tailable {
             let Some((cursor, until)) = self.scan.as_mut().filter(|_| on) else {
                 break;
             };
-            let id = cursor.record_id();
+            let id = cursor.record_id()?;
             if id > *until {
                 break;
             }
             self.last = Some(id);
             self.docs_examined += 1;
-            let doc = RawDoc::parse(cursor.value()).unwrap_or(RawDoc::EMPTY);
+            let doc = cursor.document()?;
             let mut details = MatchDetails::default();
             if self.query.filter.matches_with_details(doc, &mut details)? {
                 match self.skip {

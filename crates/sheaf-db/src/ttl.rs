@@ -27,9 +27,10 @@ use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 
 use crate::catalog::Collection;
 use crate::database::Db;
-use crate::exec::{Doc, PlanExecutor};
+use crate::exec::PlanExecutor;
 use crate::find::{self, QueryOptions};
 use crate::index::Index;
+use crate::modify::matched_record;
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
@@ -266,16 +267,14 @@ struct Batch {
 
 impl RecordSource for Batch {
     fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>> {
-        while self.left > 0 {
-            let Some(member) = self.plan.next(op)? else {
-                return Ok(None);
-            };
-            if let (Some(id), Some(Doc::Shared(document))) = (member.record_id, member.doc) {
-                self.left -= 1;
-                return Ok(Some(MatchedRecord { id, document }));
-            }
+        if self.left == 0 {
+            return Ok(None);
         }
-        Ok(None)
+        let Some(member) = self.plan.next(op)? else {
+            return Ok(None);
+        };
+        self.left -= 1;
+        matched_record(member).map(Some)
     }
 }
 

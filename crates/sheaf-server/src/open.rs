@@ -68,6 +68,17 @@ pub(crate) fn log_event(log: &Log, event: &DbEvent) {
                 },
             );
         }
+        DbEvent::DamageFound { ns, error } => {
+            log.error(
+                Component::Storage,
+                9_000_045,
+                "Stored data is damaged",
+                |attr| {
+                    attr.append("namespace", ns.as_str());
+                    attr.append("error", error.as_str());
+                },
+            );
+        }
         DbEvent::ValidationFailed { ns, info, refused } => {
             let message = match refused {
                 true => "Document failed validation",

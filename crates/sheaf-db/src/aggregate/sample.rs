@@ -71,21 +71,21 @@ pub(super) fn draw(view: &ReadView, op: &OpContext, size: u64) -> Result<Option<
     if count < DOCUMENTS_MIN || size > count / ONE_OF {
         return Ok(None);
     }
-    let mut cursor = RecordCursor::new(&view.snapshot, collection.table())?;
-    let first = cursor.first()?.then(|| cursor.record_id());
-    let last = cursor.last()?.then(|| cursor.record_id());
-    let ends = (
-        first.and_then(|id| id.number()),
-        last.and_then(|id| id.number()),
-    );
-    let (Some(first), Some(last)) = ends else {
+    let mut cursor = RecordCursor::new(&view.snapshot, collection)?;
+    if !cursor.first()? {
+        return Ok(None);
+    }
+    let first = cursor.record_id()?;
+    cursor.last()?;
+    let last = cursor.record_id()?;
+    let (Some(first), Some(last)) = (first.number(), last.number()) else {
         return Ok(None);
     };
     let numbers = last.abs_diff(first).saturating_add(1);
     if numbers / NUMBERS_A_RECORD_MAX > count {
         return Ok(None);
     }
-    let records = RecordReader::new(view.snapshot.clone(), collection.table());
+    let records = RecordReader::new(view.snapshot.clone(), collection.clone());
     let mut drawn = HashSet::new();
     let mut sampled = Sampled {
         found: VecDeque::new(),

@@ -101,9 +101,10 @@ pub(super) fn start(
         candidates: search.candidates,
         limit: search.limit,
     }
-    .run(&*view.snapshot, op)?;
+    .run(&*view.snapshot, op)
+    .map_err(|e| collection.report_damage(e))?;
     source.hits = hits.into_iter();
-    source.records = Some(RecordReader::new(view.snapshot.clone(), collection.table()));
+    source.records = Some(RecordReader::new(view.snapshot.clone(), collection.clone()));
     source.index = Some(index.name().into());
     source.stats = stats;
     source.elapsed = begun.elapsed();
@@ -117,14 +118,13 @@ impl VectorSource {
         };
         for hit in self.hits.by_ref() {
             op.check_interrupt()?;
-            let Some(bytes) = records.get(&hit.id)? else {
-                continue;
-            };
+            let index = || self.index.as_deref().unwrap_or_default().to_owned();
+            let bytes = records.get_indexed(&hit.id, index)?;
             self.docs_examined += 1;
             if !self.with_score {
                 return Ok(Some(Doc::Shared(bytes)));
             }
-            let doc = RawDoc::parse(&bytes).unwrap_or(RawDoc::EMPTY);
+            let doc = RawDoc::from_bytes_unchecked(&bytes);
             let scored = score::with_score(doc, hit.score);
             return Ok(Some(Doc::Owned(scored.into_vec())));
         }

@@ -148,21 +148,21 @@ impl Db {
         self: &Arc<Self>,
         op: &OpContext,
         snapshot: &Arc<dyn Snapshot>,
-        source: &Collection,
+        source: &Arc<Collection>,
         to: &Namespace,
         limit: Capped,
     ) -> Result<()> {
-        let mut cursor = RecordCursor::new(snapshot, source.table())?;
+        let mut cursor = RecordCursor::new(snapshot, source)?;
         let mut bytes = 0;
         let mut first = None;
         let mut on = cursor.last()?;
         while on {
             op.check_interrupt()?;
-            bytes += cursor.value().len() as u64;
+            bytes += cursor.value_len() as u64;
             if bytes > limit.bytes {
                 break;
             }
-            first = Some(cursor.record_id());
+            first = Some(cursor.record_id()?);
             on = cursor.prev()?;
         }
         let Some(first) = first else {
@@ -175,13 +175,13 @@ impl Db {
         let mut on = cursor.seek(&first)?;
         while on {
             op.check_interrupt()?;
-            batch_bytes += cursor.value().len();
+            batch_bytes += cursor.document()?.len_bytes();
             batch.push(cursor.value_bytes());
             on = cursor.next()?;
             if !on || batch.len() >= BATCH_DOCUMENTS_MAX || batch_bytes >= BATCH_BYTES_MAX {
                 let docs: Vec<RawDoc<'_>> = batch
                     .iter()
-                    .map(|bytes| RawDoc::parse(bytes).unwrap_or(RawDoc::EMPTY))
+                    .map(|bytes| RawDoc::from_bytes_unchecked(bytes))
                     .collect();
                 let mut result = self.insert(&own, to, &docs, true)?;
                 if let Some(refused) = result.errors.pop() {

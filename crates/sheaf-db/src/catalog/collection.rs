@@ -23,6 +23,7 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::usage::CollectionUsage;
 use crate::catalog::uuid::Uuid;
 use crate::counters::RecordIdSource;
+use crate::damage::DamageReports;
 use crate::index::Index;
 use crate::index::build::IndexBuild;
 use crate::plan_cache::PlanCache;
@@ -62,6 +63,7 @@ pub struct CollectionState {
     /// What was done to it as a collection of buckets.
     pub(crate) buckets: BucketCounters,
     pub(crate) capped: CappedState,
+    pub(crate) damage: DamageReports,
 }
 
 impl Collection {

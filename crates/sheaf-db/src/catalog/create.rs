@@ -12,6 +12,7 @@ use crate::catalog::rows;
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::views::not_on_view;
 use crate::counters::RecordIdSource;
+use crate::damage::DamageReports;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::index::Index;
@@ -192,6 +193,7 @@ pub(crate) fn new_collection(
         plan_cache: Arc::default(),
         state: Arc::new(CollectionState {
             record_ids: RecordIdSource::of_new_table(),
+            damage: DamageReports::to(catalog.events()),
             ..CollectionState::default()
         }),
     };

@@ -48,6 +48,7 @@ use crate::catalog::intent::{CollectionIntents, ExclusiveIntent};
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
+use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
@@ -104,16 +105,28 @@ pub struct Catalog {
     /// By name in lower case, so that two names which differ only in case exclude each other.
     databases: Mutex<HashMap<String, Arc<CollectionIntents>>>,
     random: Random,
+    events: Events,
 }
 
 impl Catalog {
-    pub(crate) fn new(snapshot: CatalogSnapshot, next_table: u64, random: Random) -> Catalog {
+    pub(crate) fn new(
+        snapshot: CatalogSnapshot,
+        next_table: u64,
+        random: Random,
+        events: Events,
+    ) -> Catalog {
         Catalog {
             current: ArcSwap::from_pointee(snapshot),
             next_table: AtomicU64::new(next_table),
             databases: Mutex::default(),
             random,
+            events,
         }
+    }
+
+    /// Where new collections report damage to.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The catalog now.

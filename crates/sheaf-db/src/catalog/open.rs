@@ -7,13 +7,16 @@
 //! ```
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::{Durability, Storage, TableId};
 
+use crate::catalog::collection::{Collection, CollectionState};
 use crate::catalog::rows::{self, CatalogRows};
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::{Catalog, Random};
+use crate::damage::DamageReports;
 use crate::events::{DbEvent, Events};
 use crate::storage_error::Coded;
 
@@ -30,11 +33,22 @@ pub(crate) fn open(storage: &Storage, random: Random, events: &Events) -> Result
     let next_table = rows.next_table.max(highest + 1);
     let change = CatalogChange {
         removed: Vec::new(),
-        added: rows.collections.into_iter().map(|r| r.collection).collect(),
+        added: (rows.collections.into_iter())
+            .map(|row| reporting(row.collection, events))
+            .collect(),
         views: rows.views,
     };
     let snapshot = CatalogSnapshot::default().changed(&change);
-    Ok(Catalog::new(snapshot, next_table, random))
+    Ok(Catalog::new(snapshot, next_table, random, events.clone()))
+}
+
+/// The collection as it was read, whose damage is reported to `events`.
+fn reporting(mut collection: Collection, events: &Events) -> Collection {
+    collection.state = Arc::new(CollectionState {
+        damage: DamageReports::to(events),
+        ..CollectionState::default()
+    });
+    collection
 }
 
 /// A table that a row names and the engine lacks is damage, not something to paper over.

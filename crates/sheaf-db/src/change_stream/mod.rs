@@ -160,9 +160,7 @@ impl ChangeStream {
         let snapshot = self.db.storage().snapshot().coded()?;
         let mut cursor = snapshot.cursor(self.db.oplog().table()).coded()?;
         let oldest = match cursor.seek_first().coded()? {
-            true => record_id_of(cursor.key())
-                .and_then(|id| id.number())
-                .map_or(0, |number| number as u64),
+            true => time_of(cursor.key())?,
             false => 0,
         };
         // What came before the first entry there ever was is nothing.
@@ -230,9 +228,7 @@ impl ChangeStream {
         for _ in 0..ENTRIES_MAX {
             op.check_interrupt()?;
             let time = match on {
-                true => record_id_of(cursor.key())
-                    .and_then(|id| id.number())
-                    .map_or(0, |number| number as u64),
+                true => time_of(cursor.key())?,
                 false => u64::MAX,
             };
             if time > visible.as_u64() {
@@ -473,5 +469,14 @@ impl ResultSource for ChangeStream {
             false => self.given,
         };
         Some(token.to_doc())
+    }
+}
+
+/// The time of the oplog entry under `key`.
+/// Errors: `DataCorruptionDetected` when it is none.
+fn time_of(key: &[u8]) -> Result<u64> {
+    match record_id_of(key).and_then(|id| id.number()) {
+        Some(number) => Ok(number as u64),
+        None => Err(crate::damage::not_a_record_id(key)),
     }
 }

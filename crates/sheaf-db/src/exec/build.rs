@@ -11,7 +11,7 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::lazy::LazyNode;
 use sheaf_query::planner::solution::{ProjectionKind, SolutionNode};
 use sheaf_query::projection::MetaField;
-use sheaf_storage::{Snapshot, TableId};
+use sheaf_storage::Snapshot;
 
 use super::and_hash::AndHash;
 use super::and_sorted::AndSorted;
@@ -51,9 +51,9 @@ pub struct BuildContext {
 }
 
 impl BuildContext {
-    fn table(&self) -> Result<TableId, Error> {
+    fn collection(&self) -> Result<&Arc<Collection>, Error> {
         match &self.collection {
-            Some(collection) => Ok(collection.table()),
+            Some(collection) => Ok(collection),
             None => Err(Error::new(
                 ErrorCode::INTERNAL_ERROR,
                 "a plan over a collection that does not exist",
@@ -71,17 +71,17 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
     let stage: Box<dyn PlanStage> = match node {
         SolutionNode::Eof => Box::new(Eof),
         SolutionNode::CollScan { direction, filter } => Box::new(CollScan::new(
-            RecordCursor::new(&cx.snapshot, cx.table()?)?,
+            RecordCursor::new(&cx.snapshot, cx.collection()?)?,
             *direction,
             filter.clone(),
         )),
         SolutionNode::ClusteredScan(scan) => Box::new(ClusteredScan::new(
-            cx.snapshot.cursor(cx.table()?).coded()?,
+            cx.snapshot.cursor(cx.collection()?.table()).coded()?,
             scan,
         )),
         SolutionNode::IndexScan(scan) => Box::new(IndexScan::new(cx, scan, keep_key)?),
         SolutionNode::Fetch { filter, child } => Box::new(Fetch::new(
-            RecordReader::new(cx.snapshot.clone(), cx.table()?),
+            RecordReader::new(cx.snapshot.clone(), cx.collection()?.clone()),
             filter.clone(),
             build_node(cx, child, keep_key)?,
         )),
@@ -143,7 +143,10 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             cx.query.filter.clone(),
             match gives_document(child) || cx.query.null_serves {
                 true => None,
-                false => Some(RecordReader::new(cx.snapshot.clone(), cx.table()?)),
+                false => Some(RecordReader::new(
+                    cx.snapshot.clone(),
+                    cx.collection()?.clone(),
+                )),
             },
             cx.query.sort.as_deref(),
             build_node(

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use sheaf_bson::collation::shown_key_value;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Value, doc};
 use sheaf_query::planner::bounds::{IndexBounds, Interval};
 use sheaf_query::planner::explain_bounds;
 use sheaf_query::planner::solution::IndexScanNode;
@@ -24,6 +24,7 @@ use sheaf_query::planner::statistics::{SCAN_COST, SEEK_COST};
 use sheaf_storage::Cursor;
 
 use super::{Doc, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
+use crate::damage::{in_record, not_a_record_id};
 use crate::records::record_id_of;
 use crate::storage_error::Coded;
 
@@ -133,6 +134,18 @@ impl ClusteredScan {
         }
     }
 
+    fn record_id(&self) -> Result<RecordId, Error> {
+        let key = self.cursor.key();
+        record_id_of(key).ok_or_else(|| not_a_record_id(key))
+    }
+
+    fn document(&self) -> Result<RawDoc<'_>, Error> {
+        RawDoc::stored(self.cursor.value()).map_err(|e| match self.record_id() {
+            Ok(id) => in_record(e, &id),
+            Err(no_record) => no_record,
+        })
+    }
+
     /// To the next record; false at the end of the walk.
     fn step(&mut self, cx: &mut WorkContext<'_>, walk: &Walk) -> Result<bool, Error> {
         let found = match (self.on_walk, self.forward) {
@@ -178,14 +191,14 @@ impl PlanStage for ClusteredScan {
         self.walks.push_front(walk);
         self.docs_examined += 1;
         cx.cost += SCAN_COST;
-        if let Some(filter) = &self.scan.filter {
-            let raw = RawDoc::parse(self.cursor.value()).unwrap_or(RawDoc::EMPTY);
-            if !filter.matches(raw)? {
-                return Ok(StageState::NeedTime);
-            }
+        let document = self.document()?;
+        if let Some(filter) = &self.scan.filter
+            && !filter.matches(document)?
+        {
+            return Ok(StageState::NeedTime);
         }
         Ok(StageState::Advanced(Member {
-            record_id: record_id_of(self.cursor.key()),
+            record_id: Some(self.record_id()?),
             doc: Some(Doc::Shared(self.cursor.value_bytes())),
             ..Default::default()
         }))

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{RawDoc, doc};
 use sheaf_query::matcher::MatchExpression;
 use sheaf_query::planner::statistics::SCAN_COST;
 
@@ -55,14 +55,14 @@ impl PlanStage for CollScan {
         }
         self.docs_examined += 1;
         cx.cost += SCAN_COST;
-        if let Some(filter) = &self.filter {
-            let raw = RawDoc::parse(self.cursor.value()).unwrap_or(RawDoc::EMPTY);
-            if !filter.matches(raw)? {
-                return Ok(StageState::NeedTime);
-            }
+        let document = self.cursor.document()?;
+        if let Some(filter) = &self.filter
+            && !filter.matches(document)?
+        {
+            return Ok(StageState::NeedTime);
         }
         Ok(StageState::Advanced(Member {
-            record_id: Some(self.cursor.record_id()),
+            record_id: Some(self.cursor.record_id()?),
             doc: Some(Doc::Shared(self.cursor.value_bytes())),
             ..Default::default()
         }))

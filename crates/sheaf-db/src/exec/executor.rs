@@ -10,6 +10,7 @@ use sheaf_query::planner::solution::QuerySolution;
 
 use super::multi_plan::{self, Candidate, Scored, TrialBudget};
 use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, build};
+use crate::catalog::collection::Collection;
 use crate::choose::ChoiceNotes;
 use crate::op_context::OpContext;
 
@@ -27,6 +28,8 @@ pub struct PlanExecutor {
     n_returned: u64,
     begun: Instant,
     notes: ChoiceNotes,
+    /// Where damage that a stage meets is reported; `None` without a collection.
+    collection: Option<Arc<Collection>>,
 }
 
 /// A candidate as explain shows it.
@@ -53,6 +56,25 @@ fn note_use(cx: &BuildContext, solution: &QuerySolution) {
         && !cx.timed
     {
         collection.note_plan_use(&solution.root);
+    }
+}
+
+fn try_plans(
+    cx: &BuildContext,
+    candidates: &mut [Candidate],
+    budget: TrialBudget,
+    op: &OpContext,
+) -> Result<(usize, Vec<Scored>), Error> {
+    multi_plan::run(candidates, budget, &mut WorkContext::new(op))
+        .map_err(|e| reported(cx.collection.as_deref(), e))
+}
+
+/// Damage that a stage met, reported.
+#[cold]
+fn reported(collection: Option<&Collection>, error: Error) -> Error {
+    match collection {
+        Some(collection) => collection.report_damage(error),
+        None => error,
     }
 }
 
@@ -96,7 +118,7 @@ impl PlanExecutor {
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let (winner, scored) = match budget {
-            Some(budget) => multi_plan::run(&mut candidates, budget, &mut WorkContext::new(op))?,
+            Some(budget) => try_plans(cx, &mut candidates, budget, op)?,
             None => (0, Vec::new()),
         };
         let trial: Vec<_> = candidates
@@ -119,6 +141,7 @@ impl PlanExecutor {
             n_returned: 0,
             begun,
             notes: ChoiceNotes::default(),
+            collection: cx.collection.clone(),
         })
     }
 
@@ -133,7 +156,7 @@ impl PlanExecutor {
         let begun = Instant::now();
         let root = build(cx, &solution.root)?;
         let mut candidates = [Candidate::new(solution, root)];
-        multi_plan::run(&mut candidates, budget, &mut WorkContext::new(op))?;
+        try_plans(cx, &mut candidates, budget, op)?;
         let [chosen] = candidates;
         if !chosen.root.is_eof() && chosen.results.len() < budget.results_max {
             return Ok(None);
@@ -149,6 +172,7 @@ impl PlanExecutor {
             n_returned: 0,
             begun,
             notes: ChoiceNotes::default(),
+            collection: cx.collection.clone(),
         }))
     }
 
@@ -162,7 +186,8 @@ impl PlanExecutor {
         loop {
             // At every step: a filter may take long over one document.
             op.check_interrupt()?;
-            match self.root.work(&mut cx)? {
+            let state = self.root.work(&mut cx);
+            match state.map_err(|e| reported(self.collection.as_deref(), e))? {
                 StageState::Advanced(member) => {
                     self.n_returned += 1;
                     return Ok(Some(member));

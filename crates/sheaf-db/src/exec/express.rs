@@ -16,7 +16,8 @@ use super::key_document::directions_of;
 use super::{CommonStats, StageDescription, StageStats};
 use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::collection::Collection;
-use crate::records::RecordReader;
+use crate::damage::missing_record;
+use crate::records;
 use crate::storage_error::Coded;
 
 /// What a lookup found and read.
@@ -78,15 +79,20 @@ fn by_index(
         keys_examined: 0,
         docs_examined: 0,
     };
-    let Some(record_id) = record_of(index, snapshot, value)? else {
+    let record_id = record_of(index, snapshot, value).map_err(|e| collection.report_damage(e))?;
+    let Some(record_id) = record_id else {
         return Ok(found);
     };
-    let records = RecordReader::new(snapshot.clone(), collection.table());
-    found.record = records.get(&record_id)?.map(|bytes| (record_id, bytes));
-    (found.keys_examined, found.docs_examined) = match index.clustered {
-        true => (0, u64::from(found.record.is_some())),
-        false => (1, 1),
+    let record = records::read(&**snapshot, collection, &record_id)?;
+    (found.keys_examined, found.docs_examined) = match (index.clustered, &record) {
+        (true, record) => (0, u64::from(record.is_some())),
+        (false, Some(_)) => (1, 1),
+        (false, None) => {
+            let damage = missing_record(&summary(index), &record_id);
+            return Err(collection.report_damage(damage));
+        }
     };
+    found.record = record.map(|bytes| (record_id, bytes));
     Ok(found)
 }
 

@@ -44,12 +44,10 @@ impl PlanStage for Fetch {
         } else if let Some(id) = &member.record_id {
             self.docs_examined += 1;
             cx.cost += FETCH_COST;
-            // Index and record come from one snapshot, so the record is there
-            // unless the index is damaged; `validate` reports that.
-            match self.records.get(id)? {
-                Some(bytes) => member.doc = Some(Doc::Shared(bytes)),
-                None => return Ok(StageState::NeedTime),
-            }
+            // Index and record come from one snapshot, so the record exists unless one of them is damaged.
+            let index = || self.child.stats().plan_summary();
+            let bytes = self.records.get_indexed(id, index)?;
+            member.doc = Some(Doc::Shared(bytes));
         }
         if let (Some(filter), Some(doc)) = (&self.filter, &member.doc)
             && !filter.matches(doc.as_raw())?

@@ -7,18 +7,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::keystring::{self, KeyStringBuilder};
-use sheaf_bson::{RawValue, RecordId};
+use sheaf_bson::{RawDoc, RawValue, RecordId};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_storage::{Cursor, TableId};
 
-use super::express::not_a_key;
+use super::express::{self, not_a_key};
 use super::key_document::directions_of;
 use crate::catalog::ReadView;
+use crate::catalog::collection::Collection;
+use crate::damage::{in_record, missing_record};
 use crate::records::record_key;
 use crate::storage_error::Coded;
 
 /// See the module.
 pub struct IdReader {
+    collection: Arc<Collection>,
     index: Arc<IndexEntry>,
     key: KeyStringBuilder,
     /// `None`: the records of a clustered collection stand under their `_id`.
@@ -35,6 +38,7 @@ impl IdReader {
         };
         let index = collection.id_index();
         Ok(Some(IdReader {
+            collection: collection.clone(),
             index: index.clone(),
             key: KeyStringBuilder::new(directions_of(index)),
             keys: match index.clustered {
@@ -59,8 +63,14 @@ impl IdReader {
     }
 
     /// The record and its document.
-    /// Errors: the engine's; an index entry that is no key.
+    /// Errors: the engine's; `DataCorruptionDetected` for an index entry that is no key or has no record,
+    /// and for a record that is no document.
     pub fn find(&mut self, id: RawValue<'_>) -> Result<Option<(RecordId, Bytes)>, Error> {
+        let found = self.look_up(id);
+        found.map_err(|e| self.collection.report_damage(e))
+    }
+
+    fn look_up(&mut self, id: RawValue<'_>) -> Result<Option<(RecordId, Bytes)>, Error> {
         self.key.reset();
         self.key.append_with(id, self.index.collator.as_deref());
         let record_id = match &mut self.keys {
@@ -79,6 +89,13 @@ impl IdReader {
         };
         let record = record_key(&record_id);
         let found = self.records.seek(&record).coded()? && self.records.key() == &record[..];
-        Ok(found.then(|| (record_id, self.records.value_bytes())))
+        if !found {
+            return match &self.keys {
+                Some(_) => Err(missing_record(&express::summary(&self.index), &record_id)),
+                None => Ok(None),
+            };
+        }
+        RawDoc::stored(self.records.value()).map_err(|e| in_record(e, &record_id))?;
+        Ok(Some((record_id, self.records.value_bytes())))
     }
 }

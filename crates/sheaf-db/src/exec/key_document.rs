@@ -60,7 +60,7 @@ impl KeyDocument {
             append(layout, &values, &mut out);
         }
         self.bytes = out.finish_into();
-        Ok(RawDoc::parse(&self.bytes).unwrap_or(RawDoc::EMPTY))
+        Ok(RawDoc::from_bytes_unchecked(&self.bytes))
     }
 }
 

@@ -55,7 +55,8 @@ pub use id_set::RecordIdSet;
 
 use crate::op_context::OpContext;
 
-/// A document on its way through a plan.
+/// A document on its way through a plan. Invariant: its bytes are a document, checked where they were read
+/// ([`crate::records`]) or made by a builder.
 #[derive(Debug, Clone)]
 pub enum Doc {
     /// The engine's bytes, not copied.
@@ -77,12 +78,20 @@ impl Doc {
     /// The document, read in place.
     #[inline]
     pub fn as_raw(&self) -> RawDoc<'_> {
-        RawDoc::parse(self.as_bytes()).unwrap_or(RawDoc::EMPTY)
+        RawDoc::from_bytes_unchecked(self.as_bytes())
     }
 
     /// Bytes of memory it stands for, to be counted against a stage's limit.
     pub fn len(&self) -> usize {
         self.as_bytes().len()
+    }
+
+    /// The bytes, to keep: without a copy.
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Doc::Shared(bytes) => bytes,
+            Doc::Owned(bytes) => bytes.into(),
+        }
     }
 
     /// True for a document without bytes, which no stage makes.

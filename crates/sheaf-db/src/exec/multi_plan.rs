@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sheaf_bson::error_code::Error;
+use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_query::planner::solution::QuerySolution;
 use sheaf_query::planner::statistics::{KEY_COST, STEP_COST};
 
@@ -98,7 +98,8 @@ impl Candidate {
 }
 
 /// Runs the trial. Returns the winner's position and the scores, in the
-/// candidates' order. Fails only when every candidate failed.
+/// candidates' order. Fails when every candidate failed, and when one met damage: which plan wins must not
+/// decide whether damage is reported.
 pub fn run(
     candidates: &mut [Candidate],
     budget: TrialBudget,
@@ -107,6 +108,11 @@ pub fn run(
     match budget.by_cost {
         true => take_turns_by_cost(candidates, budget, cx)?,
         false => take_turns(candidates, budget, cx)?,
+    }
+    let damage = |e: &&Error| e.code() == ErrorCode::DATA_CORRUPTION_DETECTED;
+    let mut failures = candidates.iter().filter_map(|c| c.failed.as_ref());
+    if let Some(e) = failures.find(damage) {
+        return Err(e.clone());
     }
     let scored: Vec<Scored> = candidates
         .iter()

@@ -91,7 +91,8 @@ impl ProjectionStage {
             return Ok(None);
         }
         self.docs_examined += 1;
-        records.get(id)
+        let index = || self.child.stats().plan_summary();
+        records.get_indexed(id, index).map(Some)
     }
 }
 

@@ -10,9 +10,8 @@ use std::collections::BinaryHeap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sheaf_bson::DocBuilder;
-use sheaf_bson::RecordId;
 use sheaf_bson::error_code::{Error, ErrorCode};
+use sheaf_bson::{DocBuilder, RawDoc, RecordId};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::sort::chunks::{Chunks, Merge};
 use sheaf_query::sort::{SortKeyGenerator, SortPattern};
@@ -389,6 +388,9 @@ fn decode(bytes: &[u8], indexes: &[Arc<IndexEntry>]) -> Result<Member, Error> {
     let record_id = RecordId::from_key(take(id_len as usize)?);
     let doc_len = u32::from_le_bytes(take(4)?.try_into().map_err(|_| damaged())?);
     let doc = take(doc_len as usize)?;
+    if !doc.is_empty() {
+        RawDoc::parse(doc).map_err(|_| damaged())?;
+    }
     let mut member = Member {
         record_id,
         doc: (!doc.is_empty()).then(|| Doc::Owned(doc.to_vec())),

@@ -263,7 +263,7 @@ fn explain_express(
         if explained.verbosity >= Verbosity::ExecutionStats
             && let Some((id, bytes)) = &found.record
         {
-            top.result(RawDoc::parse(bytes).ok(), Some(id))?;
+            top.result(Some(RawDoc::stored(bytes)?), Some(id))?;
         }
         stats = under(Some(top), stats);
         let stage = &mut stats.root.description.stage;

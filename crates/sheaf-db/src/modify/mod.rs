@@ -17,7 +17,7 @@ mod would_write;
 
 use std::sync::Arc;
 
-use sheaf_bson::error_code::Error;
+use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
@@ -30,7 +30,7 @@ pub use update::{UpdateReport, UpdateStatement, update};
 
 use crate::catalog::ReadView;
 use crate::catalog::collection::Collection;
-use crate::exec::{Doc, PlanExecutor, WorkCounts, express};
+use crate::exec::{Member, PlanExecutor, WorkCounts, express};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
 use crate::write::{MatchedRecord, RecordSource};
@@ -98,18 +98,28 @@ impl RecordSource for Matches {
     fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>, Error> {
         let record = match &mut self.source {
             Source::Express(record, ..) => record.take(),
-            Source::Plan(executor, _) => loop {
-                let Some(member) = executor.next(op)? else {
-                    break None;
-                };
-                // Plans of writes have no projection: every member is a record with its document.
-                if let (Some(id), Some(Doc::Shared(document))) = (member.record_id, member.doc) {
-                    break Some(MatchedRecord { id, document });
-                }
+            Source::Plan(executor, _) => match executor.next(op)? {
+                Some(member) => Some(matched_record(member)?),
+                None => None,
             },
         };
         self.found |= record.is_some();
         Ok(record)
+    }
+}
+
+/// A result of a plan without a projection: a record with its document.
+/// Errors: `InternalError` when it is none.
+pub(crate) fn matched_record(member: Member) -> Result<MatchedRecord, Error> {
+    match (member.record_id, member.doc) {
+        (Some(id), Some(doc)) => Ok(MatchedRecord {
+            id,
+            document: doc.into_bytes(),
+        }),
+        _ => Err(Error::new(
+            ErrorCode::INTERNAL_ERROR,
+            "a plan of a write returned no record with its document",
+        )),
     }
 }
 

@@ -39,7 +39,6 @@ use crate::write::document_rules::prepare_for_insert;
 use crate::write::insert::{InsertResult, WriteError};
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteUnit};
-use crate::write::update::parse;
 use crate::write::{MatchedRecord, RecordSource, UNIT_BYTES_MAX, ends_operation};
 
 /// Measurements that are grouped together.
@@ -380,7 +379,7 @@ impl GroupWriter<'_> {
                     self.op,
                     self.slot,
                     &record,
-                    parse(&old)?,
+                    RawDoc::stored(&old)?,
                     Some(&old),
                     &doc.into_vec().into(),
                     modified,
@@ -468,7 +467,7 @@ impl GroupWriter<'_> {
         let Some(bytes) = unit.document(self.slot, record)? else {
             return Ok(None);
         };
-        let bucket = Bucket::open(parse(&bytes)?, self.options)?;
+        let bucket = Bucket::open(RawDoc::stored(&bytes)?, self.options)?;
         let fits = bucket.takes(self.options, measurement.time, measurement.bytes.len())
             && same_meta(bucket.meta(), group.meta.as_ref());
         Ok(fits.then(|| Filling {

@@ -30,7 +30,7 @@ use crate::retryable::update_outcome;
 use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
 use crate::write::MatchedRecord;
-use crate::write::update::{BatchWriter, parse};
+use crate::write::update::BatchWriter;
 
 pub(super) fn series(options: &TimeseriesOptions) -> Series<'_> {
     Series {
@@ -177,7 +177,7 @@ impl<'d> Deleter<'d> {
     /// How many measurements of the bucket were deleted.
     fn delete_from(&mut self, writer: &mut BatchWriter<'_>, record: &MatchedRecord) -> Result<u64> {
         // What surely holds no match is not locked.
-        if self.query.rest.is_some() && self.left(parse(&record.document)?)?.deleted == 0 {
+        if self.query.rest.is_some() && self.left(RawDoc::stored(&record.document)?)?.deleted == 0 {
             return Ok(0);
         }
         let (deleted, first) = writer.attempt(|unit, op, slot| {
@@ -185,7 +185,7 @@ impl<'d> Deleter<'d> {
             let Some(bytes) = unit.document(slot, &record.id)? else {
                 return Ok((0, None));
             };
-            let doc = parse(&bytes)?;
+            let doc = RawDoc::stored(&bytes)?;
             if bytes != record.document && !self.query.query.filter.matches(doc)? {
                 return Ok((0, None));
             }

@@ -25,7 +25,6 @@ use crate::op_context::OpContext;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::unit::{Slot, WriteUnit};
-use crate::write::update::parse;
 
 /// The lock that the one writer holds; shorter than any record's key.
 const WRITER: &[u8] = b"";
@@ -184,7 +183,7 @@ impl WriteUnit {
         self.lock_record(op, slot, &id)?;
         writer.oldest = id.number().map_or(writer.oldest, |number| number + 1);
         if let Some(bytes) = self.document(slot, &id)? {
-            let doc = parse(&bytes)?;
+            let doc = RawDoc::stored(&bytes)?;
             self.remove_record(op, slot, &id, doc)?;
             writer.documents = writer.documents.saturating_sub(1);
             writer.bytes = writer.bytes.saturating_sub(doc.len_bytes() as u64);

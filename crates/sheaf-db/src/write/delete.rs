@@ -10,7 +10,7 @@ use crate::retryable::update_outcome;
 use crate::statement::StatementContext;
 use crate::write::RecordSource;
 use crate::write::unit::WriteStats;
-use crate::write::update::{BatchWriter, parse};
+use crate::write::update::BatchWriter;
 
 /// A delete statement, as the write path needs it.
 pub trait DocumentDelete {
@@ -58,7 +58,7 @@ impl Db {
                 let Some(bytes) = unit.document(slot, &record.id)? else {
                     return Ok(false);
                 };
-                let doc = parse(&bytes)?;
+                let doc = RawDoc::stored(&bytes)?;
                 if bytes != record.document && !delete.still_matches(doc)? {
                     return Ok(false);
                 }
@@ -71,6 +71,6 @@ impl Db {
             Ok(deleted)
         });
         result.stats.add(&writer.stats);
-        done
+        done.map_err(|e| collection.report_damage(e))
     }
 }

@@ -147,7 +147,7 @@ impl WriteUnit {
         stored: &Bytes,
         modified: Modified<'_>,
     ) -> Result<()> {
-        let new = crate::write::update::parse(stored)?;
+        let new = RawDoc::stored(stored)?;
         crate::write::document_rules::check_size(new.len_bytes())?;
         capped::check_transaction(self, op, slot)?;
         self.check_document(op, slot, new, Some(old))?;

@@ -122,7 +122,7 @@ impl Db {
             update_record(writer, update, record, result)
         });
         result.stats.add(&writer.stats);
-        done
+        done.map_err(|e| collection.report_damage(e))
     }
 }
 
@@ -133,7 +133,7 @@ fn update_record(
     record: &MatchedRecord,
     result: &mut UpdateResult,
 ) -> Result<bool> {
-    let seen = parse(&record.document)?;
+    let seen = RawDoc::stored(&record.document)?;
     let first = update.apply(seen, false)?;
     match first {
         Applied::NoMatch => return Ok(false),
@@ -149,7 +149,7 @@ fn update_record(
         let Some(bytes) = unit.document(slot, &record.id)? else {
             return Ok(false);
         };
-        let now = parse(&bytes)?;
+        let now = RawDoc::stored(&bytes)?;
         let applied = match first.take() {
             Some(applied) if bytes == record.document => applied,
             _ => update.apply(now, true)?,
@@ -161,7 +161,7 @@ fn update_record(
                 Ok(true)
             }
             Applied::Changed { document, modified } => {
-                let new = parse(&document)?;
+                let new = RawDoc::stored(&document)?;
                 let base = Some(&bytes);
                 let modified_by = modified.borrowed();
                 let stands = unit.update(op, slot, &record.id, now, base, &document, modified_by);
@@ -195,15 +195,6 @@ fn unchanged(
         id,
         old: doc,
         new: doc,
-    })
-}
-
-pub(crate) fn parse(bytes: &Bytes) -> Result<RawDoc<'_>> {
-    RawDoc::parse(bytes).map_err(|e| {
-        Error::new(
-            ErrorCode::DATA_CORRUPTION_DETECTED,
-            format!("a stored document is damaged: {e}; run validate on the collection"),
-        )
     })
 }
 

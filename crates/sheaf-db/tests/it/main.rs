@@ -10,6 +10,7 @@ mod collation;
 mod concurrency;
 mod correlated;
 mod crash;
+mod damage;
 mod differential;
 mod distinct;
 mod documents;

@@ -27,10 +27,10 @@ impl RwConcernDefaults {
         let Some(collection) = &view.collection else {
             return Ok(RwConcernDefaults::default());
         };
-        let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection.table())?;
+        let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection)?;
         let mut on = cursor.first()?;
         while on {
-            let doc = RawDoc::parse(cursor.value()).map_err(|e| Error::bad_value(e.to_string()))?;
+            let doc = cursor.document()?;
             if doc.get("_id") == Some(RawValue::String(ID)) {
                 return RwConcernDefaults::from_doc(doc);
             }

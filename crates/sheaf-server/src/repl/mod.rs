@@ -346,11 +346,11 @@ pub fn first_document(db: &Arc<Db>, ns: &Namespace) -> Result<Option<DocBuf>, Er
     let Some(collection) = &view.collection else {
         return Ok(None);
     };
-    let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection.table())?;
+    let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection)?;
     if !cursor.first()? {
         return Ok(None);
     }
-    let doc = RawDoc::parse(cursor.value()).map_err(|e| Error::bad_value(e.to_string()))?;
+    let doc = cursor.document()?;
     Ok(Some(doc.to_buf()))
 }
 

@@ -255,7 +255,8 @@ impl Db {
             extra.begin_array("ids");
             for record in group {
                 let bytes = snapshot.get(collection.table(), record).coded()?;
-                let doc = bytes.as_ref().and_then(|bytes| RawDoc::parse(bytes).ok());
+                let doc = bytes.as_deref().map(RawDoc::stored).transpose();
+                let doc = doc.map_err(|e| collection.report_damage(e))?;
                 if let Some(id) = doc.and_then(|doc| doc.get("_id")) {
                     extra.push(id);
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheaf_bson::keystring::decode_record_id;
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
 use sheaf_storage::{Snapshot, StorageError};
 
 use crate::catalog::collection::{Collection, record_id_of};
@@ -20,7 +20,6 @@ use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
 use crate::storage_error::{Coded, coded};
 use crate::write::duplicate_key::duplicate_key;
-use crate::write::update::parse;
 
 /// What currentOp shows.
 pub(super) const PHASE_SCAN: &str = "Index Build: scanning collection";
@@ -150,7 +149,7 @@ fn scan(
             )
         })?;
         let bytes = cursor.value_bytes();
-        let doc = parse(&bytes)?;
+        let doc = RawDoc::stored(&bytes)?;
         for (number, (index, sort)) in build.indexes().iter().zip(&mut sorts).enumerate() {
             index.keys_of(doc, &mut keys)?;
             build.add_multikey(number, keys.multikey_paths());

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{RawDoc, Result};
+use sheaf_bson::Result;
 use sheaf_query::vector::{Packed, Similarity, VectorField, VectorIndexDefinition, kernels, pack};
 
 use super::lists::Lists;
@@ -239,15 +239,14 @@ fn train_field(op: &OpContext, view: &ReadView, field: &VectorField) -> Result<L
     let stride = records.div_ceil((wanted * SAMPLED_PER_LIST).min(room).max(1));
     let mut sample: Vec<f32> = Vec::new();
     let (mut packed, mut floats) = (Vec::new(), Vec::new());
-    let mut cursor = RecordCursor::new(&view.snapshot, collection.table())?;
+    let mut cursor = RecordCursor::new(&view.snapshot, collection)?;
     let mut on = cursor.first()?;
     let mut at = 0;
     while on {
         op.check_interrupt()?;
         if at % stride == 0 {
             packed.clear();
-            let doc = RawDoc::parse(cursor.value()).unwrap_or(RawDoc::EMPTY);
-            let value = value_at(doc, &field.path);
+            let value = value_at(cursor.document()?, &field.path);
             if let Some(packing) = value.and_then(|v| pack(v, field.dimensions, &mut packed)) {
                 let bytes = &packed[..];
                 kernels::unpack(Packed { packing, bytes }, field.dimensions, &mut floats);

@@ -1,0 +1,86 @@
+//! Damage found in stored data: the operation fails, and the log names the collection once.
+//!
+//! ```text
+//!   bytes of a record that are not a document   RawDoc::stored ──────┐
+//!   an index entry whose record does not exist  [`missing_record`] ──┼─> Collection::report_damage
+//!   a key in a collection's table that is no    [`not_a_record_id`] ─┘     ├─ "<ns> :: caused by :: .." to the client
+//!     record id, an index entry that is no key                             └─ DbEvent::DamageFound, once
+//! ```
+//!
+//! Invariant: damage never reads as an empty document or as a record that does not exist. An index and the
+//! records are read through one snapshot, so an entry without its record cannot come from a concurrent delete.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sheaf_bson::{Error, ErrorCode, RecordId};
+
+use crate::catalog::collection::Collection;
+use crate::events::{DbEvent, Events};
+
+/// Whether damage of one collection was logged, and where to log it.
+#[derive(Debug, Default)]
+pub struct DamageReports {
+    events: Events,
+    logged: AtomicBool,
+}
+
+impl DamageReports {
+    /// Nothing was logged yet; the first damage is sent to `events`.
+    pub(crate) fn to(events: &Events) -> DamageReports {
+        DamageReports {
+            events: events.clone(),
+            logged: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Collection {
+    /// Returns `error`; if its code is `DataCorruptionDetected`, with the namespace in front, and logged when
+    /// it is the first of this collection since the database was opened.
+    #[cold]
+    pub(crate) fn report_damage(&self, error: Error) -> Error {
+        if error.code() != ErrorCode::DATA_CORRUPTION_DETECTED {
+            return error;
+        }
+        let is_named = |rest: &str| rest.starts_with(" :: ");
+        let error = match error.message().strip_prefix(self.ns.as_str()) {
+            Some(rest) if is_named(rest) => error,
+            _ => error.with_context(&self.ns),
+        };
+        let damage = &self.state.damage;
+        if !damage.logged.swap(true, Ordering::Relaxed) {
+            damage.events.send(DbEvent::DamageFound {
+                ns: self.ns.clone(),
+                error: error.message().to_owned(),
+            });
+        }
+        error
+    }
+}
+
+/// The error of an entry of `index` that refers to a record which does not exist.
+#[cold]
+pub(crate) fn missing_record(index: &str, id: &RecordId) -> Error {
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!(
+            "{index} has an entry for record {id}, which does not exist; run validate on the collection"
+        ),
+    )
+}
+
+/// The error of a key in a collection's table that is no record id.
+#[cold]
+pub(crate) fn not_a_record_id(key: &[u8]) -> Error {
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    Error::new(
+        ErrorCode::DATA_CORRUPTION_DETECTED,
+        format!("the key {hex} of a record is no record id; run validate on the collection"),
+    )
+}
+
+/// `error`, of the record with this id.
+#[cold]
+pub(crate) fn in_record(error: Error, id: &RecordId) -> Error {
+    error.with_context(format_args!("record {id}"))
+}

@@ -1,26 +1,34 @@
-# The few commands we type. Plain scripts stand behind them, so just is optional.
+# Shortcuts. Each calls a plain script or cargo command, so just itself is optional.
 
-# builds sheafd and starts it on ./data
+# build sheafd and start it on ./data
 run *FLAGS:
     ./run {{FLAGS}}
 
-# every test, or the named suites
+# run every test, or the named suites
 test *SUITES:
     ./test {{SUITES}}
 
-# what the compiler, the linter and the formatter say
+# compiler, linter and formatter
 check:
     cargo clippy --workspace --all-targets --locked
     cargo fmt --check
 
-# looks for undefined behaviour and data races; needs a nightly toolchain
+# build with the oldest supported compiler (rustup toolchain install 1.90)
+msrv:
+    cargo +1.90 check --workspace --all-targets --locked
+
+# licences, advisories and bans (cargo install cargo-deny)
+deny:
+    cargo deny check
+
+# look for undefined behaviour and data races; needs a nightly toolchain
 unsafe *PARTS:
     tests/unsafe {{PARTS}}
 
-# rewrites the answers of golden tests; the diff is what we review
-bless:
-    UPDATE_EXPECT=1 cargo test --workspace --locked
+# rewrite the answers of golden tests: all, of a crate, of a test, or of files; review the diff
+bless *WHAT:
+    tests/bless {{WHAT}}
 
-# the order book at 10,000 and 1,000,000 orders
+# load and query 10,000 and 1,000,000 orders
 orders *SIZES:
     tests/clients/go/orders/measure {{SIZES}}

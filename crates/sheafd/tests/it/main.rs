@@ -16,6 +16,7 @@ mod durable_definitions;
 mod echo;
 mod histories;
 mod idle_cursors;
+mod manual;
 mod net;
 mod observed;
 mod operations;

@@ -20,7 +20,7 @@ use crate::client::{Client, InProcessClient};
 use crate::command::{self, Request, cluster_time};
 use crate::connection::ConnectionState;
 use crate::guard::caught;
-use crate::log::{Component, Log};
+use crate::log::{Component, Log, events};
 use crate::server::Server;
 
 /// What follows a reply.
@@ -138,7 +138,7 @@ impl Session {
 fn log_panic(log: &Log, panic: &str, command: &str) {
     log.error(
         Component::Command,
-        9_000_011,
+        events::COMMAND_PANICKED,
         "A command failed on a broken invariant; its connection is closed",
         |attr| {
             attr.append("command", command);

@@ -23,7 +23,7 @@ use sheaf_storage::{
     StorageError, repair, verify_files,
 };
 
-use crate::log::{Component, Log};
+use crate::log::{Component, Log, events};
 use crate::settings::{Maintenance, Settings};
 
 /// The folder of the engine sheaf, in the data folder.
@@ -106,7 +106,7 @@ pub fn open(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine
     match Engine::choose(settings)? {
         Engine::Memory => {
             log.startup_warning(
-                9_000_031,
+                events::MEMORY_ENGINE,
                 "The memory engine keeps nothing on disk: everything is lost when the server stops",
                 crate::log::none,
             );
@@ -137,7 +137,7 @@ fn open_sheaf(settings: &Settings, log: &Log) -> Result<Arc<dyn StorageEngine>, 
     if recovery.batches > 0 || recovery.torn.is_some() {
         log.info(
             Component::Recovery,
-            9_000_033,
+            events::LOG_REPLAYED,
             "The storage engine was not closed cleanly; its log has been read again",
             |attr| {
                 attr.append("batches", recovery.batches as i64);
@@ -163,7 +163,7 @@ fn open_redb(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngin
         on_repair: Some(Box::new(move |done| {
             repair_log.info(
                 Component::Recovery,
-                9_000_032,
+                events::DATA_FILE_CHECKED,
                 "The data file was not closed cleanly and is being checked",
                 |attr| {
                     attr.append("percent", (done * 100.0).floor());
@@ -174,6 +174,14 @@ fn open_redb(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngin
     };
     let engine = RedbEngine::open(&path, options).map_err(coded)?;
     Ok(Arc::new(engine))
+}
+
+/// Whether the engine makes checkpoints by itself, also while it is written to.
+///
+/// `sheaf` does so each `checkpoint_interval`, paced; `redb` only after a second without writes;
+/// `memory` has none to make.
+pub fn checkpoints_itself(engine: &dyn StorageEngine) -> bool {
+    engine.name() != Engine::Redb.name()
 }
 
 fn default_cache() -> u64 {
@@ -266,7 +274,7 @@ pub fn maintain(
             told = percent;
             log.info(
                 Component::Storage,
-                9_000_034,
+                events::VERIFY_PROGRESS,
                 "Verifying the data files",
                 |attr| {
                     attr.append("percent", percent);
@@ -281,7 +289,7 @@ pub fn maintain(
     if findings.is_empty() {
         log.info(
             Component::Storage,
-            9_000_035,
+            events::FILES_WHOLE,
             "The data files are whole",
             crate::log::none,
         );
@@ -293,7 +301,7 @@ pub fn maintain(
         let aside = repair_into(data, &folder, settings, log)?;
         log.warning(
             Component::Storage,
-            9_000_036,
+            events::FILES_REPAIRED,
             "The data files have been repaired; what could not be read is missing",
             |attr| {
                 attr.append("damagedFiles", aside.to_string_lossy().as_ref());
@@ -312,7 +320,7 @@ fn rebuild_indexes(settings: &Settings, log: &Arc<Log>) -> Result<(), Error> {
     if made > 0 {
         log.warning(
             Component::Storage,
-            9_000_039,
+            events::TABLES_RECREATED,
             "Of some collections and indexes nothing was left; they have been made anew, empty",
             |attr| {
                 attr.append("tables", made as i64);
@@ -335,7 +343,7 @@ fn rebuild_indexes(settings: &Settings, log: &Arc<Log>) -> Result<(), Error> {
 fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
     log.info(
         Component::Index,
-        9_000_040,
+        events::INDEXES_REBUILT,
         "The indexes of a collection have been made anew",
         |attr| {
             attr.append("namespace", collection.ns.as_str());
@@ -351,7 +359,7 @@ fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
     for (name, why) in &collection.dropped {
         log.error(
             Component::Index,
-            9_000_041,
+            events::INDEX_DROPPED,
             "An index could not be made anew and has been dropped; create it again when the documents allow it",
             |attr| {
                 attr.append("namespace", collection.ns.as_str());
@@ -382,7 +390,7 @@ fn repair_into(
     }
     log.info(
         Component::Storage,
-        9_000_037,
+        events::REPAIR_SAVED,
         "What could be read has been saved",
         |attr| {
             attr.append("tables", saved.tables as i64);
@@ -419,7 +427,7 @@ fn open_folder(path: &Path) -> Result<DiskFolder, Error> {
 fn log_finding(log: &Log, finding: &sheaf_storage::Finding) {
     log.error(
         Component::Storage,
-        9_000_038,
+        events::FILE_DAMAGED,
         "A data file is damaged",
         |attr| {
             attr.append("file", finding.file.as_str());

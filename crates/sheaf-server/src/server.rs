@@ -7,13 +7,13 @@ use parking_lot::RwLock;
 use sheaf_bson::{Error, ErrorCode, ObjectId};
 use sheaf_db::Db;
 use sheaf_db::find::QueryOptions;
+use sheaf_db::ttl::TtlCounters;
 use sheaf_wire::CompressorSet;
 
 use crate::command::rw_concern::RwConcernDefaults;
 use crate::control::Control;
-use crate::jobs::ttl::TtlMonitor;
-use crate::jobs::vector::VectorMonitor;
-use crate::log::{Component, Log};
+use crate::jobs::Jobs;
+use crate::log::{Component, Log, events};
 use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
 use crate::parameters::{Parameter, Parameters};
 use crate::repl::ReplicaSet;
@@ -52,10 +52,10 @@ pub struct Server {
     pub parameters: Parameters,
     /// What serverStatus shows.
     pub metrics: Metrics,
-    /// Deletes what has expired.
-    pub ttl: TtlMonitor,
-    /// The thread that builds vector indexes anew.
-    pub vectors: VectorMonitor,
+    /// What the TTL job has done.
+    pub ttl: TtlCounters,
+    /// What runs without a client.
+    pub jobs: Jobs,
     /// Profiling levels and system.profile.
     pub profiler: Profiler,
     /// Compressors offered to clients.
@@ -105,8 +105,8 @@ impl Server {
             operations: OperationTable::default(),
             parameters,
             metrics: Metrics::default(),
-            ttl: TtlMonitor::default(),
-            vectors: VectorMonitor::default(),
+            ttl: TtlCounters::default(),
+            jobs: Jobs::default(),
             profiler: Profiler::new(ProfileSettings {
                 level: settings.profiling.level,
                 slow_ms: settings.profiling.slow_ms,
@@ -142,6 +142,7 @@ impl Server {
         let kilobytes = self.parameters.int(Parameter::MaxLogSizeKb);
         self.log
             .set_attribute_bytes_max(usize::try_from(kilobytes).unwrap_or(10) * 1024);
+        self.jobs.periods_changed();
         Ok(())
     }
 
@@ -166,20 +167,18 @@ impl Server {
     pub fn interrupt(&self) {
         self.operations.kill_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
         self.sessions.abort_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
-        self.ttl.stop();
-        self.vectors.stop();
+        self.jobs.stop();
     }
 
     /// Closes the database once no client is left. Returns whether all data is at rest.
     pub fn close(&self) -> bool {
         self.cursors.kill_where(|_, _| true);
-        self.ttl.stop();
-        self.vectors.stop();
+        self.jobs.stop_and_wait();
         let closed = self.db.close();
         if let Err(error) = &closed {
             self.log.error(
                 Component::Storage,
-                9_000_030,
+                events::NOT_CLOSED_CLEANLY,
                 "The database did not close cleanly",
                 |attr| {
                     attr.append("error", error.message());

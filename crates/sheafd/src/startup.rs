@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use sheaf_bson::{DocBuilder, Error};
 use sheaf_server::engine;
-use sheaf_server::host::host_name;
-use sheaf_server::log::{self, Component, Log, Severity};
+use sheaf_server::host::{host_name, threads_limit};
+use sheaf_server::log::{self, Component, Log, Severity, events};
 use sheaf_server::traffic::Traffic;
 
 use crate::config::{Net, Settings};
@@ -180,7 +180,7 @@ impl Running<'_> {
         if let Err(e) = readiness.ready() {
             log.warning(
                 Component::Control,
-                9_000_020,
+                events::READINESS_NOT_REPORTED,
                 "Could not report readiness to the calling process",
                 |attr| {
                     attr.append("error", e.to_string().as_str());
@@ -241,29 +241,52 @@ fn bind(net: &Net) -> Result<Vec<Listener>, BindError> {
     Ok(listeners)
 }
 
-/// Descriptors kept for files, in a hundred.
-const FILES_SHARE: u64 = 20;
+/// Descriptors kept for files, in percent.
+const FILES_PERCENT: u64 = 20;
 
-/// As many connections as were asked for, and as there are descriptors.
+/// Threads kept for the server itself.
+const THREADS_RESERVED: u64 = 64;
+
+/// The number of connections asked for, or what descriptors and threads allow: each connection
+/// takes one of both. A lower limit is logged with its reason.
 fn connections_max(settings: &Settings, log: &Log) -> usize {
     let wanted = settings.net.connections_max;
-    let Some(files) = process::raise_open_files() else {
+    let by_files = process::raise_open_files().map(|files| Limit {
+        id: 22939,
+        message: "The open file limit allows fewer connections than configured",
+        name: "openFiles",
+        value: files,
+        connections: files * (100 - FILES_PERCENT) / 100,
+    });
+    let by_threads = threads_limit().map(|threads| Limit {
+        id: events::CONNECTIONS_LIMITED_BY_THREADS,
+        message: "The thread limit allows fewer connections than configured",
+        name: "threads",
+        value: threads,
+        connections: threads.saturating_sub(THREADS_RESERVED).max(1),
+    });
+    let limits = by_files.into_iter().chain(by_threads);
+    let Some(least) = limits.min_by_key(|limit| limit.connections) else {
         return wanted;
     };
-    let possible = usize::try_from(files * (100 - FILES_SHARE) / 100).unwrap_or(usize::MAX);
+    let possible = usize::try_from(least.connections).unwrap_or(usize::MAX);
     if possible < wanted {
-        log.info(
-            Component::Network,
-            22939,
-            "The open file limit allows fewer connections than configured",
-            |attr| {
-                attr.append("maxConns", wanted as i64);
-                attr.append("openFiles", files as i64);
-                attr.append("connections", possible as i64);
-            },
-        );
+        log.info(Component::Network, least.id, least.message, |attr| {
+            attr.append("maxConns", wanted as i64);
+            attr.append(least.name, least.value as i64);
+            attr.append("connections", possible as i64);
+        });
     }
     wanted.min(possible)
+}
+
+/// What bounds the number of connections.
+struct Limit {
+    id: u32,
+    message: &'static str,
+    name: &'static str,
+    value: u64,
+    connections: u64,
 }
 
 fn log_start(settings: &Settings, log: &Log) {
@@ -327,7 +350,7 @@ fn warn(settings: &Settings, log: &Log) {
     };
     if let Some(entry) = settings.net.bind.iter().find(|e| beyond_loopback(e)) {
         log.startup_warning(
-            9_000_021,
+            events::LISTENS_WITHOUT_ACCESS_CONTROL,
             "The server accepts remote connections without access control",
             |attr: &mut DocBuilder| {
                 attr.append("bindIp", entry.as_str());
@@ -364,7 +387,7 @@ fn log_panics(log: &Arc<Log>) {
             .copied()
             .or(payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("an internal invariant does not hold");
-        log.error(Component::Control, 9_000_022, "Panic", |attr| {
+        log.error(Component::Control, events::PANIC, "Panic", |attr| {
             attr.append("error", message);
             if let Some(place) = panic.location() {
                 attr.append("file", place.file());

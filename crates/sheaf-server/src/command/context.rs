@@ -459,6 +459,16 @@ fn check_lsid(lsid: RawDoc<'_>) -> Result<(), Error> {
             other => return Err(unknown_field("lsid", other)),
         }
     }
+    match lsid.get("uid") {
+        None => {}
+        Some(RawValue::Binary { subtype: 0, bytes }) if bytes.len() == 32 => {}
+        Some(_) => {
+            return Err(Error::new(
+                ErrorCode::TYPE_MISMATCH,
+                "BSON field 'lsid.uid' must be a SHA-256 digest (binary of 32 bytes)",
+            ));
+        }
+    }
     match lsid.get("id") {
         Some(RawValue::Binary { subtype: 4, bytes }) if bytes.len() == 16 => Ok(()),
         Some(_) => Err(Error::new(

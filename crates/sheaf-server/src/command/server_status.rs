@@ -1,6 +1,9 @@
 //! `serverStatus`: counters and gauges for monitoring.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use sheaf_bson::{DateTime, DocBuilder, Error};
+use sheaf_db::ttl::TtlCounters;
 use sheaf_wire::Compressor;
 
 use super::Kind;
@@ -153,7 +156,7 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
         "metrics" => {
             out.begin_document(section);
             server.metrics.append_metrics(out);
-            server.ttl.append_metrics(out);
+            append_ttl(&server.ttl, out);
             let (open, pinned, no_timeout) = server.cursors.open_counts();
             let counts = server.cursors.counts();
             out.begin_document("cursor");
@@ -178,6 +181,19 @@ fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) 
         }
         _ => {}
     }
+}
+
+/// `metrics.ttl`.
+fn append_ttl(counters: &TtlCounters, out: &mut DocBuilder) {
+    out.begin_document("ttl");
+    for (name, counter) in [
+        ("deletedDocuments", &counters.deleted_documents),
+        ("passes", &counters.passes),
+        ("subPasses", &counters.sub_passes),
+    ] {
+        out.append(name, counter.load(Relaxed) as i64);
+    }
+    out.end();
 }
 
 /// The engine's own counters, under the name of the engine.

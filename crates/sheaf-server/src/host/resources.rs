@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Memory of the machine, in bytes.
+/// Memory of the machine, in bytes; `None` where the system does not report it.
 pub fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
@@ -16,41 +16,77 @@ pub fn machine_memory() -> Option<u64> {
 /// Memory of the machine, or of the container if that is less, in bytes.
 pub fn memory_limit() -> Option<u64> {
     let machine = machine_memory()?;
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    // "max" does not parse and means no limit.
-    let limit_in = |path: PathBuf| {
-        let text = std::fs::read_to_string(path).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    let container = limit_files(&own).into_iter().filter_map(limit_in).min();
-    Some(container.map_or(machine, |limit| machine.min(limit)))
+    Some(MEMORY.limit().map_or(machine, |limit| machine.min(limit)))
 }
 
-/// The files that may hold a limit for a process with these control groups: those of its group and of all above it,
-/// version 2 and version 1. Inside a container its group is often shown as the topmost.
-fn limit_files(groups: &str) -> Vec<PathBuf> {
-    let mut files = vec![
-        PathBuf::from("/sys/fs/cgroup/memory.max"),
-        PathBuf::from("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    ];
-    for line in groups.lines() {
-        // number:controllers:path
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
-            continue;
-        };
-        let (root, file) = if controllers.is_empty() {
-            ("/sys/fs/cgroup", "memory.max")
-        } else if controllers.split(',').any(|name| name == "memory") {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        } else {
-            continue;
-        };
-        let group = Path::new(path.trim_start_matches('/'));
-        let groups = group.ancestors().filter(|group| *group != Path::new(""));
-        files.extend(groups.map(|group| Path::new(root).join(group).join(file)));
+/// How many threads the process and those that share its control groups may have; `None` without
+/// a limit.
+pub fn threads_limit() -> Option<u64> {
+    let machine = read_number(Path::new("/proc/sys/kernel/threads-max"));
+    PIDS.limit().into_iter().chain(machine).min()
+}
+
+/// A limit of control groups: where versions 1 and 2 keep it.
+struct GroupLimit {
+    /// The file in a group's folder, version 2.
+    file: &'static str,
+    /// The controller, version 1.
+    controller: &'static str,
+    /// The file in a group's folder, version 1.
+    file_v1: &'static str,
+}
+
+const MEMORY: GroupLimit = GroupLimit {
+    file: "memory.max",
+    controller: "memory",
+    file_v1: "memory.limit_in_bytes",
+};
+
+const PIDS: GroupLimit = GroupLimit {
+    file: "pids.max",
+    controller: "pids",
+    file_v1: "pids.max",
+};
+
+impl GroupLimit {
+    /// The least limit of the process's group and of those above it.
+    fn limit(&self) -> Option<u64> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let files = self.files(&own);
+        files.iter().filter_map(|file| read_number(file)).min()
     }
-    files
+
+    /// The files that may hold a limit for a process with these control groups: those of its group
+    /// and of all above it, version 2 and version 1. Inside a container its group is often shown
+    /// as the topmost.
+    fn files(&self, groups: &str) -> Vec<PathBuf> {
+        let root = Path::new("/sys/fs/cgroup");
+        let root_v1 = root.join(self.controller);
+        let mut files = vec![root.join(self.file), root_v1.join(self.file_v1)];
+        for line in groups.lines() {
+            // number:controllers:path
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+                continue;
+            };
+            let (root, file) = if controllers.is_empty() {
+                (root, self.file)
+            } else if controllers.split(',').any(|name| name == self.controller) {
+                (root_v1.as_path(), self.file_v1)
+            } else {
+                continue;
+            };
+            let group = Path::new(path.trim_start_matches('/'));
+            let groups = group.ancestors().filter(|group| *group != Path::new(""));
+            files.extend(groups.map(|group| root.join(group).join(file)));
+        }
+        files
+    }
+}
+
+/// "max" does not parse and means no limit.
+fn read_number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Size and used bytes of the file system that holds `path`.
@@ -64,9 +100,15 @@ pub fn file_system(path: &Path) -> Option<(u64, u64)> {
         }
         stats.assume_init()
     };
-    let block = stats.f_frsize;
-    let total = stats.f_blocks * block;
-    Some((total, total.saturating_sub(stats.f_bfree * block)))
+    // The fields' types differ between systems.
+    #[allow(clippy::unnecessary_cast)]
+    let (block, blocks, free) = (
+        stats.f_frsize as u64,
+        stats.f_blocks as u64,
+        stats.f_bfree as u64,
+    );
+    let total = blocks * block;
+    Some((total, total.saturating_sub(free * block)))
 }
 
 /// Processor time used so far: (user, system).
@@ -92,7 +134,7 @@ mod tests {
     #[test]
     fn limits_are_of_the_own_group_and_of_those_above() {
         let shown = |groups: &str| -> Vec<String> {
-            let files = limit_files(groups).into_iter().skip(2);
+            let files = MEMORY.files(groups).into_iter().skip(2);
             files.map(|file| file.display().to_string()).collect()
         };
         assert_eq!(
@@ -110,5 +152,16 @@ mod tests {
             ]
         );
         assert!(shown("0::/\nnothing").is_empty());
+        let pids = PIDS.files("0::/a.service\n7:pids:/b\n");
+        let pids: Vec<_> = pids.iter().map(|file| file.to_str().unwrap()).collect();
+        assert_eq!(
+            pids,
+            [
+                "/sys/fs/cgroup/pids.max",
+                "/sys/fs/cgroup/pids/pids.max",
+                "/sys/fs/cgroup/a.service/pids.max",
+                "/sys/fs/cgroup/pids/b/pids.max"
+            ]
+        );
     }
 }

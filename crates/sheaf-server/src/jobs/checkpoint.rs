@@ -1,48 +1,51 @@
 //! Asks the engine for a checkpoint every `--syncdelay` seconds, if anything was written.
+//!
+//! Only for an engine that makes none by itself under steady writes: one that does paces them,
+//! and a second checkpoint at full speed would undo that.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use sheaf_bson::Error;
-
-use super::{STACK_BYTES, spawn_with_stack};
-use crate::log::Component;
+use super::schedule::{Job, Next};
+use crate::engine::checkpoints_itself;
+use crate::log::{Component, events};
 use crate::server::Server;
 
-/// Every `--syncdelay` seconds the engine does its housekeeping, if anything was written.
-pub(super) fn start(server: &Arc<Server>) -> Result<(), Error> {
-    let seconds = server.settings.storage.sync_period_secs;
-    let Ok(period) = Duration::try_from_secs_f64(seconds) else {
-        return Ok(());
-    };
-    if period.is_zero() {
-        return Ok(());
+/// The job, where the engine needs it.
+pub(super) fn job(server: &Server) -> Option<Job> {
+    if checkpoints_itself(&**server.db.engine()) {
+        return None;
     }
-    let server = Arc::downgrade(server);
-    spawn_with_stack("checkpoint", STACK_BYTES, move || {
-        crate::log::set_context("checkpointer");
-        let mut seen = 0;
-        loop {
-            std::thread::sleep(period);
-            let Some(server) = server.upgrade() else {
-                return;
-            };
-            let engine = server.db.engine();
-            let commits = engine.stats().commits;
-            if commits == seen {
-                continue;
+    let mut commits_seen = 0;
+    Some(Job {
+        name: "checkpointer",
+        is_long: true,
+        period,
+        run: Box::new(move |server| {
+            let commits = server.db.engine().stats().commits;
+            if commits != commits_seen {
+                commits_seen = commits;
+                checkpoint(server);
             }
-            seen = commits;
-            if let Err(error) = engine.checkpoint() {
-                server.log.warning(
-                    Component::Storage,
-                    9_000_044,
-                    "A checkpoint failed",
-                    |attr| {
-                        attr.append("error", error.to_string().as_str());
-                    },
-                );
-            }
-        }
+            Next::Period
+        }),
     })
+}
+
+fn period(server: &Server) -> Option<Duration> {
+    let seconds = server.settings.storage.sync_period_secs;
+    let period = Duration::try_from_secs_f64(seconds).ok()?;
+    (!period.is_zero()).then_some(period)
+}
+
+fn checkpoint(server: &Server) {
+    if let Err(error) = server.db.engine().checkpoint() {
+        server.log.warning(
+            Component::Storage,
+            events::CHECKPOINT_FAILED,
+            "A checkpoint failed",
+            |attr| {
+                attr.append("error", error.to_string().as_str());
+            },
+        );
+    }
 }

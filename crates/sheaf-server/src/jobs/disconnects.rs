@@ -1,45 +1,47 @@
-//! Reads that nobody waits for any more are ended.
+//! Ends reads whose client is gone.
 //!
 //! ```text
-//!   client ──closes──> socket        every 200 ms: reads that have run for a while
+//!   client ──closes──> socket        several times a second: reads that have run for a while
 //!                        ▲              └─ is the client still there? (one system call)
 //!                        └── no: the operation is killed with ClientDisconnect, its thread is free
 //! ```
 //!
-//! A write goes on to its end: its client may have sent it without waiting for an answer, and half of it
-//! would help nobody. So do commands that change collections, indexes or the server.
+//! A write goes on to its end: its client may have sent it without waiting for an answer, and half
+//! of it would help no one. So do commands that change collections, indexes or the server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use sheaf_bson::{Error, ErrorCode};
+use sheaf_bson::ErrorCode;
 
-use super::spawn_with_stack;
+use super::schedule::{Job, Next};
 use crate::client::ClientState;
 use crate::server::Server;
 
-/// How often it is looked.
-const TICK: Duration = Duration::from_millis(200);
-/// What is done sooner is not looked at.
+/// How often clients of running reads are checked.
+const PERIOD: Duration = Duration::from_millis(200);
+/// How often it is checked whether reads run at all.
+const PERIOD_IDLE: Duration = Duration::from_millis(500);
+/// Operations that end sooner are not checked.
 const RUNNING_MIN: Duration = Duration::from_millis(100);
-const STACK_BYTES: usize = 128 * 1024;
 
-/// Starts the thread that looks; it ends with the server.
-/// Errors: the system gives no thread.
-pub fn watch(server: &Arc<Server>) -> Result<(), Error> {
-    let server = Arc::downgrade(server);
-    spawn_with_stack("disconnects", STACK_BYTES, move || {
-        crate::log::set_context("disconnects");
-        loop {
-            std::thread::sleep(TICK);
-            let Some(server) = server.upgrade() else {
-                return;
-            };
-            for (client, op) in server.operations.awaited(RUNNING_MIN) {
-                if client.state() == ClientState::Gone {
-                    op.kill(ErrorCode::CLIENT_DISCONNECT);
-                }
-            }
+pub(super) fn job() -> Job {
+    Job {
+        name: "disconnects",
+        is_long: false,
+        period: |_| Some(PERIOD_IDLE),
+        run: Box::new(run),
+    }
+}
+
+fn run(server: &Server) -> Next {
+    let awaited = server.operations.awaited(RUNNING_MIN);
+    for (client, op) in &awaited {
+        if client.state() == ClientState::Gone {
+            op.kill(ErrorCode::CLIENT_DISCONNECT);
         }
-    })
+    }
+    match awaited.is_empty() {
+        true => Next::Period,
+        false => Next::After(PERIOD),
+    }
 }

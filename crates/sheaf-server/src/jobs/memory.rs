@@ -1,53 +1,40 @@
-//! The thread that sees to it that memory which is free in the heap goes back to the system.
+//! Returns memory that is free in the heap to the system.
 //!
-//! Once a second it compares what is resident with what the storage engine counts. What the rest of the server
-//! uses is in the difference too, so it acts only when that has grown by much since it last looked at a heap
-//! without holes.
+//! Once a second it compares what is resident with what the storage engine counts. What the rest
+//! of the server uses is in the difference too, so it acts only when that has grown by much since
+//! it last saw a heap without holes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use sheaf_bson::Error;
-
-use super::spawn_with_stack;
+use super::schedule::{Job, Next};
 use crate::host::{give_back_unused, resident_anonymous};
 use crate::server::Server;
 
-const TICK: Duration = Duration::from_secs(1);
-const STACK_BYTES: usize = 256 << 10;
+const PERIOD: Duration = Duration::from_secs(1);
 /// By how much the difference must have grown, in bytes; or by a quarter of what the engine counts.
 const GROWN_MIN: u64 = 32 << 20;
 
-/// Starts the thread; it ends with the server.
-/// Errors: the system gives no thread.
-pub fn start(server: &Arc<Server>) -> Result<(), Error> {
-    let server = Arc::downgrade(server);
-    spawn_with_stack("memory", STACK_BYTES, move || {
-        let mut least = None;
-        loop {
-            std::thread::sleep(TICK);
-            let counted = {
-                let Some(server) = server.upgrade() else {
-                    return;
-                };
-                server.db.engine().stats().memory
-            };
-            let Some(counted) = counted else {
-                // An engine that does not count its memory.
-                return;
-            };
-            let counted = counted.total.bytes - counted.mapped.bytes.min(counted.total.bytes);
-            let Some(uncounted) = resident_anonymous().map(|all| all.saturating_sub(counted))
-            else {
-                return;
-            };
-            if has_grown(&mut least, uncounted, counted) {
-                give_back_unused();
-                let left = resident_anonymous().unwrap_or(0).saturating_sub(counted);
-                least = Some(left);
-            }
-        }
-    })
+pub(super) fn job() -> Job {
+    let mut least = None;
+    Job {
+        name: "memory",
+        is_long: false,
+        period: |_| Some(PERIOD),
+        run: Box::new(move |server| run(server, &mut least).map_or(Next::Never, |()| Next::Period)),
+    }
+}
+
+/// `None` where the engine does not count its memory, or the system does not report ours.
+fn run(server: &Server, least: &mut Option<u64>) -> Option<()> {
+    let counted = server.db.engine().stats().memory?;
+    let counted = counted.total.bytes - counted.mapped.bytes.min(counted.total.bytes);
+    let uncounted = resident_anonymous()?.saturating_sub(counted);
+    if has_grown(least, uncounted, counted) {
+        give_back_unused();
+        let left = resident_anonymous().unwrap_or(0).saturating_sub(counted);
+        *least = Some(left);
+    }
+    Some(())
 }
 
 /// Whether so much is resident beside what is counted that it is worth a look. `least` is the least that there was.

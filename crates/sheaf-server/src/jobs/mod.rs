@@ -1,51 +1,47 @@
-//! What runs without a client: checkpoints, expiry, monitors.
+//! What runs without a client: expiry, checkpoints, monitors.
+//!
+//! ```text
+//!   timer thread ── due? ─┬─ short job ──> runs on the timer
+//!        ▲                └─ long job ───> a worker; another one where it has to wait
+//!        └──────── next run, a period after the end of this one ───────┘
+//! ```
+//!
+//! Periods are asked for again when parameters change, so that a change takes effect at once. Due
+//! times lie on a common grid: jobs with like periods share their wake-ups.
+//!
+//! Invariant: a server without [`start`] has no thread here, and after [`Jobs::stop`] no job
+//! begins.
 
 mod checkpoint;
 mod disconnects;
 mod memory;
-pub mod passes;
+mod schedule;
 mod storage;
 mod sweeps;
-pub mod ttl;
-pub mod vector;
+mod ttl;
+mod vector;
 
 use std::sync::Arc;
 
-use sheaf_bson::{Error, ErrorCode};
+use sheaf_bson::Error;
+
+pub use schedule::Jobs;
 
 use crate::server::Server;
-
-/// Address space for the stack of a thread that touches no documents.
-const STACK_BYTES: usize = 256 * 1024;
 
 /// Starts the background jobs. They end with the server.
 ///
 /// Errors: the system gives no thread.
 pub fn start(server: &Arc<Server>) -> Result<(), Error> {
-    sweeps::sweep_cursors(server)?;
-    sweeps::sweep_transactions(server)?;
-    checkpoint::start(server)?;
-    ttl::TtlMonitor::start(server)?;
-    vector::VectorMonitor::start(server)?;
-    memory::start(server)?;
-    storage::start(server)?;
-    disconnects::watch(server)
-}
-
-fn spawn_with_stack(
-    name: &str,
-    bytes: usize,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<(), Error> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .stack_size(bytes)
-        .spawn(run)
-        .map(drop)
-        .map_err(|e| {
-            Error::new(
-                ErrorCode::INTERNAL_ERROR,
-                format!("cannot start a thread: {e}"),
-            )
-        })
+    let mut jobs = vec![
+        sweeps::transactions(),
+        sweeps::cursors(),
+        disconnects::job(),
+        memory::job(),
+        storage::job(),
+        ttl::job(),
+        vector::job(),
+    ];
+    jobs.extend(checkpoint::job(server));
+    server.jobs.start(server, jobs)
 }

@@ -11,9 +11,10 @@
 //! lines are dropped and their number is logged as soon as one can be.
 //!
 //! Ids are MongoDB's where the message is MongoDB's, so that what people have
-//! built on them keeps working; messages of our own count from 9_000_001.
+//! built on them keeps working; ids of our own messages are in [`events`].
 
 mod component;
+pub mod events;
 mod format;
 mod ring;
 mod sink;

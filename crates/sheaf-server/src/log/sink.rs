@@ -215,7 +215,7 @@ fn tell_lost(output: &mut Output, lost: u64) -> u64 {
     let line = format.line(
         super::Severity::Warning,
         super::Component::Control,
-        9_000_001,
+        super::events::LINES_LOST,
         "logWriter",
         "Log lines were lost: the log's destination is full or too slow",
         sheaf_bson::doc! {"lines": lost as i64}.as_raw(),

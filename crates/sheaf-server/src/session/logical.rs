@@ -35,15 +35,29 @@ const SHARDS: usize = 16;
 /// How long a statement waits for another one of its session before it looks whether it was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(20);
 
-/// The `id` of an lsid.
-pub type SessionId = [u8; 16];
+/// What names a session: the client's id, and the user that it belongs to.
+///
+/// Two users that choose the same id have two sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    /// `lsid.id`.
+    pub id: [u8; 16],
+    /// `lsid.uid`, the digest of the user's name; `None` without a user.
+    pub uid: Option<[u8; 32]>,
+}
 
-/// The id in an lsid, if it has one of the right type.
+/// The name in an lsid, if its parts have the right types.
 pub fn session_id(lsid: RawDoc<'_>) -> Option<SessionId> {
-    match lsid.get("id") {
-        Some(RawValue::Binary { subtype: 4, bytes }) => bytes.try_into().ok(),
-        _ => None,
-    }
+    let id = match lsid.get("id")? {
+        RawValue::Binary { subtype: 4, bytes } => bytes.try_into().ok()?,
+        _ => return None,
+    };
+    let uid = match lsid.get("uid") {
+        None => None,
+        Some(RawValue::Binary { subtype: 0, bytes }) => Some(bytes.try_into().ok()?),
+        Some(_) => return None,
+    };
+    Some(SessionId { id, uid })
 }
 
 /// `txnNumber`, `autocommit: false` and `startTransaction` of a command inside a transaction.
@@ -112,7 +126,7 @@ impl Default for SessionTable {
 
 impl SessionTable {
     fn shard(&self, id: &SessionId) -> &Mutex<HashMap<SessionId, Arc<LogicalSession>>> {
-        &self.shards[usize::from(id[15]) % SHARDS]
+        &self.shards[usize::from(id.id[15]) % SHARDS]
     }
 
     fn now(&self) -> u64 {
@@ -194,6 +208,11 @@ impl SessionTable {
             }
         }
         count
+    }
+
+    /// Whether a transaction is in progress.
+    pub fn has_open_transactions(&self) -> bool {
+        !self.open.lock().is_empty()
     }
 
     /// Aborts every open transaction: one whose client says nothing would keep waiting who waits for its locks.

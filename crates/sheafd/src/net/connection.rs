@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sheaf_server::guard::caught;
-use sheaf_server::log::{Component, Log};
+use sheaf_server::log::{Component, Log, events};
 use sheaf_wire::{Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
 
 use super::link::{Link, poll};
@@ -213,13 +213,17 @@ impl Connection<'_> {
     /// Answers a frame that no command will see, and passes over it.
     fn refuse(&mut self, rejection: Rejection) -> Result<(), Ended> {
         add(&self.link.counters.requests, 1);
-        self.log
-            .info(Component::Network, 9_000_010, "Message refused", |attr| {
+        self.log.info(
+            Component::Network,
+            events::MESSAGE_REFUSED,
+            "Message refused",
+            |attr| {
                 attr.append("remote", self.link.peer().to_string().as_str());
                 attr.append("connectionId", self.link.id() as i64);
                 attr.append("codeName", rejection.error.code_name().as_ref());
                 attr.append("error", rejection.error.message());
-            });
+            },
+        );
         if self.reply.reject(&rejection) {
             send(self.link, self.reply.bytes())?;
         }
@@ -298,7 +302,7 @@ fn linger(link: &Link) {
 fn panicked(log: &Log, panic: &str, command: &str) {
     log.error(
         Component::Command,
-        9_000_011,
+        events::COMMAND_PANICKED,
         "A command failed on a broken invariant; its connection is closed",
         |attr| {
             attr.append("command", command);

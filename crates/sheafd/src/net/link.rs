@@ -118,7 +118,7 @@ impl Link {
                 return ClientState::Stopping;
             }
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
-            match poll(&self.socket, libc::POLLRDHUP, Some(left)) {
+            match poll(&self.socket, PEER_CLOSED, Some(left)) {
                 Ok(true) if self.closed.load(Ordering::Acquire) => return ClientState::Stopping,
                 Ok(true) => return ClientState::Gone,
                 Ok(false) if left.is_zero() => return ClientState::Connected,
@@ -172,6 +172,13 @@ impl fmt::Debug for Link {
         write!(f, "conn{} from {}", self.id, self.peer)
     }
 }
+
+/// The event of a peer that has closed its sending side. Where the system has none, a peer counts
+/// as gone when it has closed both.
+#[cfg(target_os = "linux")]
+const PEER_CLOSED: libc::c_short = libc::POLLRDHUP;
+#[cfg(not(target_os = "linux"))]
+const PEER_CLOSED: libc::c_short = libc::POLLHUP;
 
 /// Waits for one of `events`, an error or a hang-up on the socket; `None`
 /// waits indefinitely. True if an event occurred, false if `limit` passed.

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sheaf_server::guard::caught;
-use sheaf_server::log::{self, Component, Log, Severity};
+use sheaf_server::log::{self, Component, Log, Severity, events};
 use sheaf_wire::CompressorSet;
 
 use super::connection::{self, Ended};
@@ -111,7 +111,7 @@ impl Server {
             if !connections.wait_closed(grace) {
                 self.shared.log.warning(
                     Component::Network,
-                    9_000_012,
+                    events::CONNECTIONS_BUSY,
                     "Connections are still busy; stopping without them",
                     |attr| {
                         attr.append("connections", connections.stats().current as i64);

@@ -23,6 +23,13 @@ const RED_ZONE_BYTES: usize = 4096;
 
 impl StackPages {
     /// The bounds of the calling thread's stack; `None` if the system does not report them.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn of_this_thread() -> Option<StackPages> {
+        None
+    }
+
+    /// The bounds of the calling thread's stack; `None` if the system does not report them.
+    #[cfg(target_os = "linux")]
     pub(super) fn of_this_thread() -> Option<StackPages> {
         // SAFETY: `attributes` is initialised by pthread_getattr_np before it
         // is read, and destroyed once; the other pointers are to variables of

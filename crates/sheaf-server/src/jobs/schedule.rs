@@ -1,0 +1,340 @@
+//! When background jobs run, and on which thread.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use sheaf_bson::{Error, ErrorCode};
+use sheaf_db::OpContext;
+
+use crate::guard::caught;
+use crate::log::{Component, events};
+use crate::server::Server;
+
+/// Due times are rounded up to multiples of this, so that jobs share wake-ups.
+const GRID: Duration = Duration::from_millis(100);
+/// Address space for the timer's stack; short jobs touch no documents.
+const TIMER_STACK_BYTES: usize = 256 << 10;
+/// Address space for a worker's stack: documents may be nested to their limit.
+const WORKER_STACK_BYTES: usize = 4 << 20;
+/// How long a worker waits for a job before it ends, unless it is the last one.
+const WORKER_IDLE_MAX: Duration = Duration::from_secs(10);
+/// How long [`Jobs::stop`] waits for running jobs, which have been interrupted.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What a job wants after a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Run again after the period.
+    Period,
+    /// Run again no sooner than this.
+    After(Duration),
+    /// Do not run again.
+    Never,
+}
+
+/// One background job.
+pub(super) struct Job {
+    /// The context of its log lines.
+    pub name: &'static str,
+    /// It may take longer than a few milliseconds.
+    pub is_long: bool,
+    /// Time from the end of a run to the next; `None` suspends it until parameters change.
+    pub period: fn(&Server) -> Option<Duration>,
+    /// One run.
+    pub run: Box<dyn FnMut(&Server) -> Next + Send>,
+}
+
+/// The background jobs of a server. Empty until [`super::start`].
+#[derive(Default)]
+pub struct Jobs(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Wakes the timer.
+    timer: Condvar,
+    /// Wakes workers.
+    worker: Condvar,
+    /// Signals the end of a job.
+    done: Condvar,
+    /// Operations that stopping interrupts.
+    passes: Mutex<Vec<Arc<OpContext>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    scheduled: Vec<Scheduled>,
+    /// Long jobs that are due, and since when.
+    handed_over: VecDeque<(Instant, Job)>,
+    workers: usize,
+    workers_idle: usize,
+    /// Long jobs that run now.
+    running: usize,
+    periods_changed: bool,
+    stopped: bool,
+}
+
+struct Scheduled {
+    job: Job,
+    last_end: Instant,
+    /// `None` while suspended.
+    due: Option<Instant>,
+}
+
+impl Jobs {
+    /// Starts the timer with these jobs; each waits its period first.
+    ///
+    /// Errors: the system gives no thread.
+    pub(super) fn start(&self, server: &Arc<Server>, jobs: Vec<Job>) -> Result<(), Error> {
+        let now = Instant::now();
+        let scheduled = jobs.into_iter().map(|job| Scheduled {
+            due: (job.period)(server).map(|period| on_grid(now, now + period)),
+            job,
+            last_end: now,
+        });
+        self.0.queue.lock().scheduled.extend(scheduled);
+        let (shared, server) = (self.0.clone(), Arc::downgrade(server));
+        spawn("jobs", TIMER_STACK_BYTES, move || {
+            shared.run_timer(&server, now);
+        })
+    }
+
+    /// Recomputes all due times: a parameter may have changed a period.
+    pub fn periods_changed(&self) {
+        self.0.queue.lock().periods_changed = true;
+        self.0.timer.notify_all();
+    }
+
+    /// Makes a pass as an operation that [`stop`](Self::stop) interrupts. An interrupted pass is
+    /// no failure.
+    ///
+    /// Errors: the pass's.
+    pub fn pass(
+        &self,
+        pass: impl FnOnce(&Arc<OpContext>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let op = Arc::new(OpContext::new());
+        self.0.passes.lock().push(op.clone());
+        // Stopped before the operation was in the list.
+        let done = match self.0.queue.lock().stopped {
+            true => Ok(()),
+            false => pass(&op),
+        };
+        self.0
+            .passes
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, &op));
+        if op.is_killed() { Ok(()) } else { done }
+    }
+
+    /// Interrupts running passes and lets no job begin. Does not wait for them.
+    pub fn stop(&self) {
+        self.0.queue.lock().stopped = true;
+        self.0.timer.notify_all();
+        self.0.worker.notify_all();
+        for op in &*self.0.passes.lock() {
+            op.kill(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
+        }
+    }
+
+    /// Stops, and waits until no long job runs, for ten seconds at most.
+    pub fn stop_and_wait(&self) {
+        self.stop();
+        let end = Instant::now() + STOP_WAIT_MAX;
+        let mut queue = self.0.queue.lock();
+        while queue.running > 0 && !self.0.done.wait_until(&mut queue, end).timed_out() {}
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn run_timer(self: Arc<Self>, server: &Weak<Server>, begun: Instant) {
+        let mut queue = self.queue.lock();
+        while !queue.stopped {
+            if std::mem::take(&mut queue.periods_changed) {
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                queue.reschedule(&server, begun);
+            }
+            let now = Instant::now();
+            if let Some((at, due)) = queue.first_due()
+                && due <= now
+            {
+                let job = queue.scheduled.swap_remove(at).job;
+                if job.is_long {
+                    queue.handed_over.push_back((now, job));
+                    self.worker.notify_one();
+                } else {
+                    self.run_job(&mut queue, job, server, begun);
+                }
+                continue;
+            }
+            if queue.wants_worker(now) {
+                self.start_worker(&mut queue, server, begun);
+            }
+            match queue.next_wake_up(now) {
+                None => self.timer.wait(&mut queue),
+                Some(at) => {
+                    self.timer.wait_until(&mut queue, at);
+                }
+            }
+        }
+    }
+
+    fn start_worker(self: &Arc<Self>, queue: &mut Queue, server: &Weak<Server>, begun: Instant) {
+        let (shared, server) = (self.clone(), server.clone());
+        let started = spawn("worker", WORKER_STACK_BYTES, move || {
+            shared.run_worker(&server, begun);
+        });
+        // Without a thread the job waits for a worker that is busy, or for the next attempt.
+        queue.workers += usize::from(started.is_ok());
+    }
+
+    fn run_worker(self: Arc<Self>, server: &Weak<Server>, begun: Instant) {
+        let mut queue = self.queue.lock();
+        while !queue.stopped {
+            if let Some((_, job)) = queue.handed_over.pop_front() {
+                queue.running += 1;
+                self.run_job(&mut queue, job, server, begun);
+                queue.running -= 1;
+                self.done.notify_all();
+                continue;
+            }
+            queue.workers_idle += 1;
+            let wait = self.worker.wait_for(&mut queue, WORKER_IDLE_MAX);
+            queue.workers_idle -= 1;
+            if wait.timed_out() && queue.workers > 1 && queue.handed_over.is_empty() {
+                break;
+            }
+        }
+        queue.workers -= 1;
+    }
+
+    /// Runs a job outside the lock and schedules its next run.
+    fn run_job(
+        &self,
+        queue: &mut MutexGuard<'_, Queue>,
+        mut job: Job,
+        server: &Weak<Server>,
+        begun: Instant,
+    ) {
+        let next = MutexGuard::unlocked(queue, || {
+            let server = server.upgrade()?;
+            crate::log::set_context(job.name);
+            let next = match caught(|| (job.run)(&server)) {
+                Ok(next) => next,
+                Err(panic) => {
+                    log_panic(&server, job.name, &panic);
+                    Next::Never
+                }
+            };
+            Some((next, (job.period)(&server)))
+        });
+        let Some((next, period)) = next else {
+            queue.stopped = true;
+            return;
+        };
+        let now = Instant::now();
+        let wait = match next {
+            Next::Never => return,
+            Next::After(wait) => Some(wait),
+            Next::Period => period,
+        };
+        queue.scheduled.push(Scheduled {
+            job,
+            last_end: now,
+            due: wait.map(|wait| on_grid(begun, now + wait)),
+        });
+        self.timer.notify_all();
+    }
+}
+
+impl Queue {
+    fn first_due(&self) -> Option<(usize, Instant)> {
+        let due = |(at, scheduled): (usize, &Scheduled)| Some((at, scheduled.due?));
+        let all = self.scheduled.iter().enumerate().filter_map(due);
+        all.min_by_key(|(_, due)| *due)
+    }
+
+    /// A long job waits, and no worker is free to take it: at once without workers, else when it
+    /// has waited, since jobs that are due together are mostly short work.
+    fn wants_worker(&self, now: Instant) -> bool {
+        let waits = self.handed_over.front().map(|(since, _)| *since);
+        waits
+            .is_some_and(|since| self.workers == 0 || self.workers_idle == 0 && now >= since + GRID)
+    }
+
+    fn next_wake_up(&self, now: Instant) -> Option<Instant> {
+        let due = self.first_due().map(|(_, due)| due);
+        let waits = self.handed_over.front();
+        // A worker that could not be started is tried again.
+        let worker = waits.map(|(since, _)| (*since + GRID).max(now + GRID));
+        due.into_iter().chain(worker).min()
+    }
+
+    fn reschedule(&mut self, server: &Server, begun: Instant) {
+        for scheduled in &mut self.scheduled {
+            let period = (scheduled.job.period)(server);
+            scheduled.due = period.map(|period| on_grid(begun, scheduled.last_end + period));
+        }
+    }
+}
+
+/// The first time on the grid that is not before `due`.
+fn on_grid(begun: Instant, due: Instant) -> Instant {
+    let cells = due
+        .saturating_duration_since(begun)
+        .as_nanos()
+        .div_ceil(GRID.as_nanos());
+    begun + GRID * u32::try_from(cells).unwrap_or(u32::MAX)
+}
+
+fn log_panic(server: &Server, job: &str, panic: &str) {
+    server.log.error(
+        Component::Control,
+        events::JOB_PANICKED,
+        "A background job failed on a broken invariant and does not run again",
+        |attr| {
+            attr.append("job", job);
+            attr.append("error", panic);
+        },
+    );
+}
+
+fn spawn(name: &str, bytes: usize, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(bytes)
+        .spawn(run)
+        .map(drop)
+        .map_err(|e| {
+            Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                format!("cannot start a thread: {e}"),
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_times_lie_on_the_grid() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        for (due, expected) in [(0, 0), (1, 100), (100, 100), (101, 200), (4_010, 4_100)] {
+            assert_eq!(on_grid(begun, at(due)), at(expected), "{due}");
+        }
+        // A due time that has passed before the first run is the first cell.
+        assert_eq!(on_grid(at(500), at(0)), at(500));
+    }
+}

@@ -30,4 +30,6 @@ pub mod validation;
 pub mod vector;
 
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod script;

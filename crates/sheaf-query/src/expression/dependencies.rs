@@ -1,7 +1,7 @@
 //! Which parts of a document an expression reads.
 
-use super::Expression;
 use super::field_path::Base;
+use super::{Expression, random};
 use crate::matcher::Dependencies;
 
 impl Expression {
@@ -17,6 +17,18 @@ impl Expression {
             },
             _ => self.for_each_child(&mut |child| child.add_dependencies(found)),
         }
+    }
+
+    /// Whether evaluating it twice on the same document gives the same: no `$rand` is in it.
+    pub fn is_deterministic(&self) -> bool {
+        if let Expression::Call { operator, .. } = self
+            && random::is_random(operator.name)
+        {
+            return false;
+        }
+        let mut all = true;
+        self.for_each_child(&mut |child| all = all && child.is_deterministic());
+        all
     }
 
     /// The expression with `path` of the document replaced by the variable in slot 0; all other

@@ -10,8 +10,6 @@
 //! order of the specification, except that `$addFields` replaces existing fields in place. Paths
 //! traverse arrays: every element is projected. All expressions see the input document.
 
-use std::collections::BTreeSet;
-
 use sheaf_bson::error_code::Result;
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
@@ -252,22 +250,43 @@ impl ProjectionExec {
         self.mode == Mode::Inclusion
     }
 
-    /// Whether the value at `path` is unchanged in the result.
-    pub fn preserves(&self, path: &str) -> bool {
+    /// Whether a filter finds at `path` after the projection what it found before.
+    pub fn preserves(&self, path: &str) -> Preserved {
         if self.keeps_id() && sheaf_bson::path::is_path_prefix("_id", path) {
-            return true;
+            return Preserved::Whole;
         }
-        let mut node = &self.root;
-        for part in path.split('.') {
+        let (mut node, mut preserved) = (&self.root, Preserved::Whole);
+        for (depth, part) in path.split('.').enumerate() {
+            // Below the top a number may be a position in an array to a filter; to a projection
+            // it is the name of a field in each element.
+            if depth > 0 && sheaf_bson::path::array_index(part).is_some() {
+                return Preserved::No;
+            }
             match node.find(part.as_bytes()).map(|at| &node.fields[at].1) {
-                None => return self.mode != Mode::Inclusion,
-                Some(Action::Include) => return true,
-                Some(Action::Exclude | Action::Compute(_)) => return false,
+                None if self.mode == Mode::Inclusion => return Preserved::No,
+                None | Some(Action::Include) => return preserved,
+                Some(Action::Exclude | Action::Compute(_)) => return Preserved::No,
                 Some(Action::Nested(inner)) => node = inner,
             }
+            // Values that are no documents are replaced by documents, or left out.
+            if node.computes || self.mode == Mode::Inclusion {
+                preserved = Preserved::IfPresent;
+            }
         }
-        false
+        Preserved::No
     }
+}
+
+/// What a projection does to the values that a filter finds at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preserved {
+    /// They stay, and where there was none there is none.
+    Whole,
+    /// They stay; but whether a path without a value ends in a document or in something else,
+    /// which a filter for null sees in arrays, may change.
+    IfPresent,
+    /// They may change.
+    No,
 }
 
 fn join(prefix: &str, name: &str) -> String {
@@ -365,28 +384,6 @@ fn add_node_dependencies(node: &Node, prefix: &str, found: &mut Dependencies) {
             }
             Action::Nested(node) => add_node_dependencies(node, &path, found),
         }
-    }
-}
-
-/// Changed paths: where the value in the result may differ from the input.
-impl ProjectionExec {
-    /// The dotted paths that the projection computes or excludes.
-    pub fn changed_paths(&self) -> BTreeSet<String> {
-        fn add(node: &Node, prefix: &str, found: &mut BTreeSet<String>) {
-            for (name, action) in &node.fields {
-                let path = join(prefix, name);
-                match action {
-                    Action::Include => {}
-                    Action::Exclude | Action::Compute(_) => {
-                        found.insert(path);
-                    }
-                    Action::Nested(node) => add(node, &path, found),
-                }
-            }
-        }
-        let mut found = BTreeSet::new();
-        add(&self.root, "", &mut found);
-        found
     }
 }
 

@@ -66,6 +66,18 @@ impl MatchExpression {
         paths.into_iter().all(|path| reads.is_independent_of(path))
     }
 
+    /// Whether the filter's answer for a document is always the same; not so with `$rand` in it.
+    pub fn is_deterministic(&self) -> bool {
+        match self {
+            MatchExpression::And(children)
+            | MatchExpression::Or(children)
+            | MatchExpression::Nor(children) => children.iter().all(Self::is_deterministic),
+            MatchExpression::Not(child) => child.is_deterministic(),
+            MatchExpression::Expr(bound) => bound.expression().is_deterministic(),
+            _ => true,
+        }
+    }
+
     /// Adds the fields that the filter reads.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         match self {

@@ -276,6 +276,9 @@ impl Grouper {
         unwound: &UnwoundGroup,
         env: &dyn Environment,
     ) -> Result<()> {
+        if unwound.passes_whole(doc) {
+            return self.push(doc, env);
+        }
         let context = EvalContext::new(doc);
         let mut at = None;
         unwound.for_each_element(doc, &mut |element| {
@@ -450,6 +453,12 @@ impl UnwoundGroup {
         })
     }
 
+    /// Whether the document is preserved without the path. Then nothing can be read from the slot: the
+    /// path may lead through an array, where the `$unwind` finds nothing and an expression does.
+    fn passes_whole(&self, doc: RawDoc<'_>) -> bool {
+        self.unwind.preserves() && self.unwind.find(doc).is_none()
+    }
+
     fn for_each_element(
         &self,
         doc: RawDoc<'_>,
@@ -459,7 +468,7 @@ impl UnwoundGroup {
             Some(RawValue::Array(array)) if !array.is_empty() => array
                 .iter()
                 .try_for_each(|element| visit(EvalValue::Raw(element))),
-            None | Some(RawValue::Array(_)) if self.unwind.preserves() => visit(EvalValue::Missing),
+            Some(RawValue::Array(_)) if self.unwind.preserves() => visit(EvalValue::Missing),
             Some(null @ (RawValue::Null | RawValue::Undefined)) if self.unwind.preserves() => {
                 visit(EvalValue::Raw(null))
             }

@@ -26,7 +26,6 @@ mod exec;
 pub mod group;
 mod optimize;
 mod parse;
-mod push_match;
 pub mod score;
 mod sorter;
 pub mod stage;

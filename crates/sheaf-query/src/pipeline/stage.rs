@@ -91,11 +91,14 @@ pub trait PipelineStage: Debug + Send + Sync {
     /// Adds the paths of its input that it reads, and says what it lets through.
     fn add_dependencies(&self, found: &mut Dependencies) -> Passes;
 
-    /// Whether every output document has the same value at `path` as the input
-    /// document it came from, and documents neither vanish nor appear by
-    /// others: then a `$match` on `path` may be done before this stage.
-    fn preserves(&self, path: &str) -> bool {
-        let _ = path;
+    /// Whether a `$match` that reads no more than this may be done before this stage.
+    ///
+    /// Condition: each output document is made of one input document, whatever other documents there
+    /// are, and has what is read as that document has it. Stages that add documents
+    /// (`$unionWith`, `$densify`) or look at several at once (`$setWindowFields`, `$sample`) say no,
+    /// even where nothing is read: the filter may be a constant.
+    fn lets_through(&self, reads: &Dependencies) -> bool {
+        let _ = reads;
         false
     }
 

@@ -70,8 +70,13 @@ fn all(mut exec: PipelineExec, docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
 }
 
 /// What the find layer would give, done as plainly as possible.
-fn find(prefix: &CursorPrefix, docs: &[DocBuf], narrow: bool) -> Vec<DocBuf> {
-    let filter = crate::matcher::parse(prefix.filter.as_raw(), &context()).unwrap();
+pub(super) fn find(
+    prefix: &CursorPrefix,
+    docs: &[DocBuf],
+    narrow: bool,
+    context: &ParseContext,
+) -> Vec<DocBuf> {
+    let filter = crate::matcher::parse(prefix.filter.as_raw(), context).unwrap();
     let mut found: Vec<DocBuf> = docs
         .iter()
         .filter(|doc| filter.matches(doc.as_raw()).unwrap())
@@ -94,7 +99,7 @@ fn find(prefix: &CursorPrefix, docs: &[DocBuf], narrow: bool) -> Vec<DocBuf> {
     match projection {
         None => page.collect(),
         Some(spec) => {
-            let projection = Projection::parse(spec.as_raw(), &context()).unwrap();
+            let projection = Projection::parse(spec.as_raw(), context).unwrap();
             let project = |doc: DocBuf| {
                 let mut out = DocBuilder::new();
                 projection
@@ -130,7 +135,7 @@ fn run_pipeline(text: &str, docs: &[DocBuf]) -> Vec<String> {
     let plain = lines(executed(&pipeline.stages, docs.to_vec()));
     let optimized = pipeline.optimize();
     for narrow in [false, true] {
-        let input = find(&optimized.prefix, docs, narrow);
+        let input = find(&optimized.prefix, docs, narrow, &context());
         let other = lines(executed(&optimized.rest.stages, input));
         assert_eq!(
             plain, other,

@@ -11,6 +11,7 @@ use sheaf_bson::error_code::Result;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use crate::expression::{field_path, location};
+use crate::matcher::Dependencies;
 
 /// A parsed `$unwind`.
 #[derive(Debug, Clone)]
@@ -134,6 +135,17 @@ impl Unwind {
         self.index_path.as_deref()
     }
 
+    /// Whether a `$match` that reads no more than this may be done before the `$unwind`.
+    ///
+    /// Condition: it reads nothing of the array, nor of what positions are written to. The array is
+    /// found through documents only, so its path is never in the way of another.
+    pub(super) fn lets_through(&self, reads: &Dependencies) -> bool {
+        reads.is_independent_of(&self.path())
+            && self
+                .index_parts()
+                .is_none_or(|index| is_independent_of_written(reads, index))
+    }
+
     /// As a document, for explain.
     pub(super) fn serialize(&self) -> DocBuf {
         let mut out = DocBuilder::new();
@@ -170,6 +182,21 @@ impl Unwind {
                 with_value(replaced.as_raw(), path, Some(index))
             }
         }
+    }
+}
+
+/// Whether [`with_value`] at this path changes nothing that is read: where the path is dotted, what is
+/// at its first part may be replaced as a whole.
+pub(super) fn is_independent_of_written(reads: &Dependencies, path: &[Box<str>]) -> bool {
+    let first = path.first().map_or("", |first| &**first);
+    reads.is_independent_of(first)
+}
+
+/// Adds what [`with_value`] at this path reads: of a dotted path what is at its first part, which
+/// is replaced where it stands.
+pub(super) fn add_written(found: &mut Dependencies, path: &[Box<str>]) {
+    if let [first, _, ..] = path {
+        found.insert(first);
     }
 }
 

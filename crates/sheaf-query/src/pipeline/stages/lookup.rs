@@ -24,7 +24,7 @@ use crate::pipeline::environment::{
     PreparedRequest,
 };
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
-use crate::pipeline::unwind::{Unwind, with_value};
+use crate::pipeline::unwind::{Unwind, add_written, is_independent_of_written, with_value};
 use crate::pipeline::{Pipeline, Stage};
 
 use super::sub_pipeline::{SubPipeline, collection_name, visit_values};
@@ -215,15 +215,19 @@ impl PipelineStage for Lookup {
         if let Some(pipeline) = &self.pipeline {
             pipeline.add_dependencies(found);
         }
+        add_written(found, &self.as_path);
+        if let Some(index) = self.unwind.as_ref().and_then(Unwind::index_parts) {
+            add_written(found, index);
+        }
         Passes::Documents
     }
 
-    fn preserves(&self, path: &str) -> bool {
-        let mut reads = Dependencies::default();
-        reads.insert(path);
-        let index = self.unwind.as_ref().and_then(Unwind::index_path);
-        reads.is_independent_of(&self.as_dotted())
-            && index.is_none_or(|index| reads.is_independent_of(&index))
+    /// Condition: it reads nothing of what `as`, and the positions of an absorbed `$unwind`, are
+    /// written to.
+    fn lets_through(&self, reads: &Dependencies) -> bool {
+        let index = self.unwind.as_ref().and_then(Unwind::index_parts);
+        is_independent_of_written(reads, &self.as_path)
+            && index.is_none_or(|index| is_independent_of_written(reads, index))
     }
 
     fn is_one_to_one(&self) -> bool {
@@ -516,7 +520,7 @@ impl LookupExec {
         if pending.given > 0 || !unwind.preserves() {
             return Ok(None);
         }
-        let mut out = with_value(pending.doc.as_raw(), as_path, None);
+        let mut out = without_matches(pending.doc.as_raw(), as_path);
         if let Some(index) = index {
             out = with_value(out.as_raw(), index, Some(RawValue::Null));
         }
@@ -568,6 +572,14 @@ impl StageExec for LookupExec {
     fn append_stats(&self, out: &mut DocBuilder) {
         self.counts.append(out);
     }
+}
+
+/// The document as an `$unwind` preserves it whose array, at `path`, is empty: the documents that a
+/// dotted path leads through were made for the array, and stay.
+pub(super) fn without_matches(doc: RawDoc<'_>, path: &[Box<str>]) -> DocBuf {
+    let empty = ArrayBuf::new();
+    let made = with_value(doc, path, Some(RawValue::Array(empty.as_raw())));
+    with_value(made.as_raw(), path, None)
 }
 
 /// What the local path holds, as values to look for: a missing one is null, the elements of an array

@@ -5,7 +5,7 @@ use sheaf_bson::Value;
 
 use super::*;
 use crate::planner::bounds::OrderedIntervalList;
-use crate::planner::tests::random::Random;
+use crate::random::Random;
 
 /// An interval over integers in scan order, written with ends along the scan.
 #[derive(Debug, Clone, Copy)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use sheaf_bson::json;
 
-use super::random::Random;
 use super::script::index_of;
 use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::planner::index_entry::IndexEntry;
 use crate::planner::recipe::{Recipe, make};
 use crate::planner::solution::{QuerySolution, SolutionNode};
 use crate::planner::{PlannerParams, has_subplans, plan_branches};
+use crate::random::Random;
 use crate::shape;
 
 fn indexes(patterns: &[&str]) -> Vec<Arc<IndexEntry>> {

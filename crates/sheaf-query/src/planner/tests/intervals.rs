@@ -2,8 +2,8 @@
 
 use sheaf_bson::{DateTime, DocBuf, Value, compare_values};
 
-use super::random::Random;
 use crate::planner::bounds::{Interval, OrderedIntervalList};
+use crate::random::Random;
 
 /// Values of all brackets, neighbours among them, in no order.
 fn values() -> Vec<Value> {

@@ -4,6 +4,5 @@ mod branches;
 mod intervals;
 mod limits;
 mod naive;
-pub(super) mod random;
 mod script;
 mod soundness;

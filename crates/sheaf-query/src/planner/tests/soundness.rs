@@ -8,7 +8,6 @@ use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value, compare_values, json};
 
 use super::naive::{Collection, Encouraging, Row, key_document};
-use super::random::Random;
 use super::script::index_of;
 use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::matcher::{self, ParseContext};
@@ -19,6 +18,7 @@ use crate::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
 use crate::planner::{
     PlannerParams, has_subplans, plan, plan_branches, plan_count, plan_distinct, signatures,
 };
+use crate::random::Random;
 use crate::shape;
 
 /// Random text in the shell's notation.

@@ -23,8 +23,9 @@ use crate::pipeline::environment::{
     Environment, ForeignCounts, ForeignCursor, ForeignName, JoinRequest,
 };
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
-use crate::pipeline::unwind::{Unwind, with_value};
+use crate::pipeline::unwind::{Unwind, add_written, is_independent_of_written, with_value};
 
+use super::lookup::without_matches;
 use super::sub_pipeline::collection_name;
 use graph::{Found, Graph, KeyBuffer, Rules, Search};
 
@@ -175,15 +176,19 @@ impl PipelineStage for GraphLookup {
 
     fn add_dependencies(&self, found: &mut Dependencies) -> Passes {
         self.start_with.add_dependencies(found);
+        add_written(found, &self.as_path);
+        if let Some(index) = self.unwind.as_ref().and_then(Unwind::index_parts) {
+            add_written(found, index);
+        }
         Passes::Documents
     }
 
-    fn preserves(&self, path: &str) -> bool {
-        let mut reads = Dependencies::default();
-        reads.insert(path);
-        let index = self.unwind.as_ref().and_then(Unwind::index_path);
-        reads.is_independent_of(&self.as_path.join("."))
-            && index.is_none_or(|index| reads.is_independent_of(&index))
+    /// Condition: it reads nothing of what `as`, and the positions of an absorbed `$unwind`, are
+    /// written to.
+    fn lets_through(&self, reads: &Dependencies) -> bool {
+        let index = self.unwind.as_ref().and_then(Unwind::index_parts);
+        is_independent_of_written(reads, &self.as_path)
+            && index.is_none_or(|index| is_independent_of_written(reads, index))
     }
 
     fn is_one_to_one(&self) -> bool {
@@ -370,7 +375,7 @@ impl GraphExec {
     fn with_one(&self, doc: RawDoc<'_>, found: Option<Found>, appends: bool) -> DocBuf {
         let path = &self.lookup.as_path;
         let Some(found) = found else {
-            return with_value(doc, path, None);
+            return without_matches(doc, path);
         };
         if let (true, [name]) = (appends, &path[..]) {
             let bytes = doc.len_bytes() + self.graph.doc(found).len_bytes() + name.len() + 64;

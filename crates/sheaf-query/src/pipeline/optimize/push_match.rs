@@ -11,53 +11,53 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::DocBuf;
+use sheaf_bson::Value;
 use sheaf_bson::path::FieldPath;
 
 use crate::expression::Expression;
 use crate::expression::field_path::Base;
+use crate::expression::projection_exec::Preserved;
 use crate::matcher::{Comparison, In, MatchExpression, RegexMatch};
 
-use super::Stage;
-use super::group::Group;
+use crate::pipeline::Stage;
+use crate::pipeline::group::Group;
 
-/// The parts of a filter that pass a stage, and those that stay behind it.
-pub(super) struct Split {
-    pub(super) before: Stage,
-    /// `None`: all of it passes.
-    pub(super) behind: Option<Stage>,
-}
-
-/// Takes a `$match` apart. `None` when no part passes.
-pub(super) fn split(stage: &Stage, spec: &DocBuf, filter: &Arc<MatchExpression>) -> Option<Split> {
+/// A `$match`, or the parts of it that can, before the stage.
+///
+/// Condition for each part: see [`passing`].
+pub(super) fn match_first(stage: &Stage, next: &Stage) -> Option<Vec<Stage>> {
+    let Stage::Match { spec, filter } = next else {
+        return None;
+    };
+    if matches!(stage, Stage::Match { .. }) {
+        return None;
+    }
     let parts: &[MatchExpression] = match &**filter {
         MatchExpression::And(parts) if !parts.is_empty() => parts,
         other => std::slice::from_ref(other),
     };
-    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    let (mut before, mut after) = (Vec::new(), Vec::new());
     for part in parts {
         match passing(stage, part) {
             Some(changed) => before.push(changed),
-            None => behind.push(part.clone()),
+            None => after.push(part.clone()),
         }
     }
     if before.is_empty() {
         return None;
     }
-    if behind.is_empty() && !matches!(stage, Stage::Group(_)) {
-        let before = Stage::Match {
+    if after.is_empty() && !matches!(stage, Stage::Group(_)) {
+        let whole = Stage::Match {
             spec: spec.clone(),
             filter: filter.clone(),
         };
-        return Some(Split {
-            before,
-            behind: None,
-        });
+        return Some(vec![whole, stage.clone()]);
     }
-    Some(Split {
-        before: match_of(before),
-        behind: (!behind.is_empty()).then(|| match_of(behind)),
-    })
+    let mut stages = vec![match_of(before), stage.clone()];
+    if !after.is_empty() {
+        stages.push(match_of(after));
+    }
+    Some(stages)
 }
 
 fn match_of(mut parts: Vec<MatchExpression>) -> Stage {
@@ -75,27 +75,70 @@ fn match_of(mut parts: Vec<MatchExpression>) -> Stage {
     }
 }
 
-/// The part as it is to stand before the stage; `None` when it must stay behind.
+/// The part as it is before the stage; `None` when it must stay after it.
+///
+/// Condition: whether a document passes the filter does not change by the stage, and whether it
+/// passes changes nothing else that the stage gives. In particular a stage that adds documents, or
+/// that looks at several of them, is passed by no filter, not even by one that reads no field
+/// (`{a: {$in: []}}`, `$expr` of constants).
+///
+/// ```text
+///   $sort (all documents)    every filter
+///   $project, $addFields     what it reads is kept as it was
+///   $unwind, $lookup, ...    the same, see `PipelineStage::lets_through`
+///   $group                   conditions on the _id, see `before_group`
+///   others                   none
+/// ```
+///
+/// A filter that draws random numbers must be asked as often as before: it does not pass a stage
+/// that makes several documents of one.
 fn passing(stage: &Stage, part: &MatchExpression) -> Option<MatchExpression> {
     let reads = part.dependencies();
     let passes = match stage {
-        Stage::Sort { .. } => true,
+        Stage::Sort { limit, .. } => limit.is_none(),
         Stage::Project { projection, .. } => {
-            !reads.whole_document && reads.paths.iter().all(|path| projection.preserves(path))
+            !reads.whole_document
+                && reads
+                    .paths
+                    .iter()
+                    .all(|path| match projection.preserves(path) {
+                        Preserved::Whole => true,
+                        Preserved::IfPresent => needs_a_value(part),
+                        Preserved::No => false,
+                    })
         }
-        Stage::Unwind(unwind) => {
-            reads.is_independent_of(&unwind.path())
-                && unwind
-                    .index_path()
-                    .is_none_or(|path| reads.is_independent_of(&path))
-        }
+        Stage::Unwind(unwind) => unwind.lets_through(&reads) && part.is_deterministic(),
         Stage::Other(stage) => {
-            !reads.whole_document && reads.paths.iter().all(|path| stage.preserves(path))
+            stage.lets_through(&reads) && (stage.is_one_to_one() || part.is_deterministic())
         }
         Stage::Group(group) => return before_group(group, part),
         _ => false,
     };
     passes.then(|| part.clone())
+}
+
+/// Whether the filter never holds of a path without a value, so that it does not see whether a path
+/// ends in nothing or at something that is no document.
+fn needs_a_value(filter: &MatchExpression) -> bool {
+    match filter {
+        MatchExpression::And(children) | MatchExpression::Or(children) => {
+            children.iter().all(needs_a_value)
+        }
+        MatchExpression::Comparison(comparison) => !matches!(
+            *comparison.value,
+            Value::Null | Value::Undefined | Value::MinKey | Value::MaxKey
+        ),
+        MatchExpression::In(list) => {
+            let null = |value: &Value| matches!(value, Value::Null | Value::Undefined);
+            !list.equalities.iter().any(null)
+        }
+        MatchExpression::Regex(_)
+        | MatchExpression::Exists { .. }
+        | MatchExpression::Type { .. }
+        | MatchExpression::Mod { .. }
+        | MatchExpression::Bits(_) => true,
+        _ => false,
+    }
 }
 
 /// A condition on a group's `_id` as one on the documents that are gathered: all of a group have the

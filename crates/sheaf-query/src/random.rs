@@ -1,7 +1,7 @@
 //! A small generator of numbers, so that every failure names its seed.
 
 /// xorshift64*.
-pub(in crate::planner) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Random {

@@ -7,7 +7,9 @@ use sheaf_bson::{DateTime, DocBuf, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::projection::Projection;
 
-use super::{Matches, ReturnDocument, parse_context, parse_projection, parse_query, project};
+use super::{
+    Matched, Matches, ReturnDocument, parse_context, parse_projection, parse_query, project,
+};
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
@@ -130,9 +132,13 @@ impl DocumentDelete for Taker<'_> {
         self.query.filter.matches(doc)
     }
 
-    fn deleted(&mut self, id: &RecordId, doc: RawDoc<'_>) -> Result<(), Error> {
+    fn prepare_returned(&mut self, id: &RecordId, doc: RawDoc<'_>) -> Result<(), Error> {
         if self.return_document != ReturnDocument::None {
-            self.returned = Some(project(self.projection, doc, Some(id))?);
+            let matched = Matched {
+                filter: &self.query.filter,
+                doc,
+            };
+            self.returned = Some(project(self.projection, doc, Some(id), Some(matched))?);
         }
         Ok(())
     }

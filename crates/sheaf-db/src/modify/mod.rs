@@ -21,9 +21,9 @@ use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
-use sheaf_query::matcher::ParseContext;
+use sheaf_query::matcher::{MatchDetails, MatchExpression, ParseContext};
 use sheaf_query::planner::index_entry::IndexEntry;
-use sheaf_query::projection::{Metadata, Projection};
+use sheaf_query::projection::{MetaField, Metadata, Projection};
 
 pub use delete::{DeleteReport, DeleteStatement, delete};
 pub use update::{UpdateReport, UpdateStatement, update};
@@ -33,6 +33,7 @@ use crate::catalog::collection::Collection;
 use crate::exec::{Member, PlanExecutor, WorkCounts, express};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
+use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 use crate::write::{MatchedRecord, RecordSource};
 
 /// The matches of a statement, and what it took to find them.
@@ -164,29 +165,70 @@ fn parse_query(
 }
 
 /// `fields` of findAndModify.
+///
+/// Errors: those of projections; BadValue for `{$meta: "sortKey"}`, which a plan of a write has not.
 pub(crate) fn parse_projection(
     spec: Option<RawDoc<'_>>,
     context: &ParseContext,
 ) -> Result<Option<Projection>, Error> {
-    spec.filter(|spec| !spec.is_empty())
-        .map(|spec| Projection::parse(spec, context))
-        .transpose()
+    let Some(spec) = spec.filter(|spec| !spec.is_empty()) else {
+        return Ok(None);
+    };
+    let projection = Projection::parse(spec, context)?;
+    if projection.needs(MetaField::SortKey) {
+        return Err(Error::bad_value(
+            "Cannot use a $meta sortKey projection in findAndModify commands.",
+        ));
+    }
+    Ok(Some(projection))
 }
 
-/// A document to give back, through the command's `fields`.
+/// The document that the statement's filter matched, for a positional projection.
+pub(crate) struct Matched<'a> {
+    pub(crate) filter: &'a MatchExpression,
+    /// As it was before the update.
+    pub(crate) doc: RawDoc<'a>,
+}
+
+/// The document to return, through the command's `fields`. A positional projection keeps the
+/// element by whose position in its array `matched` holds; an upsert has matched none.
+///
+/// Errors: those of the projection (51246, 51247 and expressions'), BSONObjectTooLarge for a
+/// result over the limit of a document. The caller reports them before it writes.
 pub(crate) fn project(
     projection: Option<&Projection>,
     doc: RawDoc<'_>,
     record_id: Option<&RecordId>,
+    matched: Option<Matched<'_>>,
 ) -> Result<DocBuf, Error> {
     let Some(projection) = projection else {
         return Ok(doc.to_buf());
+    };
+    let details = match matched.filter(|_| projection.needs_match_details()) {
+        None => None,
+        Some(matched) => {
+            let mut details = MatchDetails::default();
+            matched
+                .filter
+                .matches_with_details(matched.doc, &mut details)?;
+            Some(details)
+        }
     };
     let mut out = DocBuilder::new();
     let meta = Metadata {
         record_id,
         ..Default::default()
     };
-    projection.apply(doc, None, meta, &mut out)?;
-    Ok(out.finish())
+    projection.apply(doc, details.as_ref(), meta, &mut out)?;
+    let out = out.finish();
+    if out.len_bytes() > DOCUMENT_BYTES_MAX.max(doc.len_bytes()) {
+        return Err(Error::new(
+            ErrorCode::BSON_OBJECT_TOO_LARGE,
+            format!(
+                "the projected document of {} bytes is larger than the limit of {DOCUMENT_BYTES_MAX}",
+                out.len_bytes()
+            ),
+        ));
+    }
+    Ok(out)
 }

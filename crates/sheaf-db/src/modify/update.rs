@@ -9,7 +9,9 @@ use sheaf_query::matcher::MatchDetails;
 use sheaf_query::projection::Projection;
 use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver, UpdateKind};
 
-use super::{Matches, ReturnDocument, parse_context, parse_projection, parse_query, project};
+use super::{
+    Matched, Matches, ReturnDocument, parse_context, parse_projection, parse_query, project,
+};
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
@@ -170,7 +172,7 @@ fn update_as_is(
         };
         let upserted = doc.get("_id").map(RawValue::to_value);
         let returned = match statement.return_document {
-            ReturnDocument::After => Some(project(projection.as_ref(), doc.as_raw(), None)?),
+            ReturnDocument::After => Some(project(projection.as_ref(), doc.as_raw(), None, None)?),
             _ => None,
         };
         if let (Some(row), Some(id)) = (op.session_row(), &upserted) {
@@ -253,13 +255,22 @@ impl DocumentUpdate for Applier<'_> {
         })
     }
 
-    fn applied(&mut self, record: &UpdatedRecord<'_>) -> Result<(), Error> {
+    fn prepare_returned(&mut self, record: &UpdatedRecord<'_>) -> Result<(), Error> {
         let doc = match self.return_document {
             ReturnDocument::None => return Ok(()),
             ReturnDocument::Before => record.old,
             ReturnDocument::After => record.new,
         };
-        self.returned = Some(project(self.projection, doc, Some(record.id))?);
+        let matched = Matched {
+            filter: &self.query.filter,
+            doc: record.old,
+        };
+        self.returned = Some(project(
+            self.projection,
+            doc,
+            Some(record.id),
+            Some(matched),
+        )?);
         Ok(())
     }
 }

@@ -23,8 +23,8 @@ use crate::database::Db;
 use crate::find::QueryOptions;
 use crate::index::maintain::Modified;
 use crate::modify::{
-    DeleteReport, DeleteStatement, Matches, ReturnDocument, parse_context, parse_projection,
-    project,
+    DeleteReport, DeleteStatement, Matched, Matches, ReturnDocument, parse_context,
+    parse_projection, project,
 };
 use crate::retryable::update_outcome;
 use crate::statement::StatementContext;
@@ -193,6 +193,10 @@ impl<'d> Deleter<'d> {
             if left.deleted == 0 {
                 return Ok((0, None));
             }
+            let first = match (&left.first, self.returns) {
+                (Some(first), true) => Some(self.project(first.as_raw())?),
+                _ => None,
+            };
             match &left.bucket {
                 None => unit.delete(op, slot, &record.id, doc)?,
                 Some(bucket) => {
@@ -205,10 +209,6 @@ impl<'d> Deleter<'d> {
                     unit.update(op, slot, &record.id, doc, base, &new, modified)?;
                 }
             }
-            let first = match (&left.first, self.returns) {
-                (Some(first), true) => Some(project(self.projection, first.as_raw(), None)?),
-                _ => None,
-            };
             unit.remember_outcome(op, || update_outcome(false, first.as_ref()));
             Ok((left.deleted, first))
         })?;
@@ -216,6 +216,15 @@ impl<'d> Deleter<'d> {
             self.returned = first;
         }
         Ok(deleted)
+    }
+
+    /// The measurement to return.
+    fn project(&self, measurement: RawDoc<'_>) -> Result<DocBuf> {
+        let matched = self.query.rest.as_ref().map(|filter| Matched {
+            filter,
+            doc: measurement,
+        });
+        project(self.projection, measurement, None, matched)
     }
 
     /// What is left of the bucket without its matches, or without the first of them.

@@ -22,8 +22,9 @@ pub trait DocumentDelete {
     /// Whether a document that is another than the plan saw still matches.
     fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool>;
 
-    /// The delete of a record stands in the unit of work. For findAndModify.
-    fn deleted(&mut self, _id: &RecordId, _doc: RawDoc<'_>) -> Result<()> {
+    /// Computes the document that findAndModify returns. Called before the record is deleted, and
+    /// again if the delete is retried. An error ends the statement and leaves the record in place.
+    fn prepare_returned(&mut self, _id: &RecordId, _doc: RawDoc<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -62,8 +63,8 @@ impl Db {
                 if bytes != record.document && !delete.still_matches(doc)? {
                     return Ok(false);
                 }
+                delete.prepare_returned(&record.id, doc)?;
                 unit.delete(op, slot, &record.id, doc)?;
-                delete.deleted(&record.id, doc)?;
                 unit.remember_outcome(op, || update_outcome(false, delete.returned()));
                 Ok(true)
             })?;

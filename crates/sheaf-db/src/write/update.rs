@@ -74,7 +74,13 @@ pub trait DocumentUpdate {
         None
     }
 
-    /// The update of a record stands in the unit of work. For findAndModify, which answers with one of the two.
+    /// Computes the document that findAndModify returns. Called before the record is written, and
+    /// again if the write is retried. An error ends the statement and leaves the record unchanged.
+    fn prepare_returned(&mut self, _record: &UpdatedRecord<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The update of the record is part of the unit of work.
     fn applied(&mut self, _record: &UpdatedRecord<'_>) -> Result<()> {
         Ok(())
     }
@@ -162,6 +168,12 @@ fn update_record(
             }
             Applied::Changed { document, modified } => {
                 let new = RawDoc::stored(&document)?;
+                let updated = UpdatedRecord {
+                    id: &record.id,
+                    old: now,
+                    new,
+                };
+                update.prepare_returned(&updated)?;
                 let base = Some(&bytes);
                 let modified_by = modified.borrowed();
                 let stands = unit.update(op, slot, &record.id, now, base, &document, modified_by);
@@ -172,11 +184,7 @@ fn update_record(
                 }
                 result.matched += 1;
                 result.modified += 1;
-                update.applied(&UpdatedRecord {
-                    id: &record.id,
-                    old: now,
-                    new,
-                })?;
+                update.applied(&updated)?;
                 unit.remember_outcome(op, || update_outcome(true, update.returned()));
                 Ok(true)
             }
@@ -190,12 +198,14 @@ fn unchanged(
     doc: RawDoc<'_>,
     result: &mut UpdateResult,
 ) -> Result<()> {
-    result.matched += 1;
-    update.applied(&UpdatedRecord {
+    let record = UpdatedRecord {
         id,
         old: doc,
         new: doc,
-    })
+    };
+    update.prepare_returned(&record)?;
+    result.matched += 1;
+    update.applied(&record)
 }
 
 /// Writes record after record in units of bounded size, and begins again after conflicts.

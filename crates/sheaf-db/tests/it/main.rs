@@ -16,6 +16,7 @@ mod distinct;
 mod documents;
 mod every_plan;
 mod extensions;
+mod find_and_modify;
 mod find_by_index;
 mod indexes;
 mod intersection;

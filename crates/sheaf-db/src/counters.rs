@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 use sheaf_bson::{RecordId, Result};
-use sheaf_storage::{Storage, TableId};
+use sheaf_storage::{Storage, TableId, TableStats};
 
-use crate::catalog::collection::record_id_of;
-use crate::catalog::stats::storage_bytes;
 use crate::damage::not_a_record_id;
+use crate::records::record_id_of;
 use crate::storage_error::Coded;
 
 /// Gives out RecordIds, each greater than all before it, whether or not its record is ever committed.
@@ -89,5 +88,13 @@ impl CollectionSize {
     /// Bytes of a mean document; 0 for an empty collection.
     pub fn document_bytes_mean(&self) -> u64 {
         self.data_bytes.checked_div(self.count).unwrap_or(0)
+    }
+}
+
+/// What a table takes; of an engine without files, its bytes in memory.
+pub(crate) fn storage_bytes(stats: &TableStats) -> u64 {
+    match stats.disk_bytes {
+        0 => stats.key_bytes + stats.value_bytes,
+        bytes => bytes,
     }
 }

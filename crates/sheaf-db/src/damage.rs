@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheaf_bson::{Error, ErrorCode, RecordId};
 
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::events::{DbEvent, Events};
 
 /// Whether damage of one collection was logged, and where to log it.

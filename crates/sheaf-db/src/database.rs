@@ -4,7 +4,7 @@
 //!   Db::open(engine) ─ catalog read, crash leftovers dropped ─> Arc<Db>
 //!      read_view()   ─> catalog + storage snapshot that fit together       (no lock)
 //!      begin_write() ─> WriteUnit on one collection                        (write/unit.rs)
-//!      create_collection, drop_collection, create_indexes, ...             (catalog/, index/build.rs)
+//!      create_collection, drop_collection, create_indexes, ...             (ddl/)
 //! ```
 
 use std::fmt;

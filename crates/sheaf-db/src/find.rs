@@ -28,9 +28,9 @@ use sheaf_query::shape;
 use sheaf_storage::TableId;
 
 use crate::catalog::ReadView;
-use crate::catalog::collection::Collection;
 use crate::catalog::index_filters::IndexFilter;
 use crate::choose::{self, Purpose};
+use crate::collection::Collection;
 use crate::exec::express;
 use crate::exec::multi_plan::TrialBudget;
 use crate::exec::sort::SpillOptions;

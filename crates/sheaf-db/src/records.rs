@@ -14,7 +14,7 @@ use sheaf_bson::record_id::RecordKeyBytes;
 use sheaf_bson::{RawDoc, RecordId};
 use sheaf_storage::{Cursor, Snapshot};
 
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::damage::{in_record, missing_record, not_a_record_id};
 use crate::storage_error::Coded;
 

@@ -25,7 +25,7 @@ use sheaf_bson::{
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::find::{self, QueryOptions, ResultSource};
-use crate::index::maintain::Modified;
+use crate::index::modified::Modified;
 use crate::modify::{self, DeleteReport, DeleteStatement};
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;

@@ -33,10 +33,11 @@ use sheaf_query::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use smallvec::SmallVec;
 
 use crate::catalog::ReadView;
-use crate::catalog::collection::{Collection, record_id_of};
+use crate::collection::Collection;
 use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
 use crate::exec::key_document::directions_of;
 use crate::index::key_set::KeySet;
+use crate::records::record_id_of;
 use crate::sample_places::Places;
 use crate::storage_error::Coded;
 

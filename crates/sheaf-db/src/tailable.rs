@@ -20,9 +20,9 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::matcher::MatchDetails;
 use sheaf_query::projection::Metadata;
 
-use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
+use crate::collection::Collection;
 use crate::database::Db;
 use crate::exec::{Doc, WorkCounts};
 use crate::find::{PlanDigest, ResultSource, canonicalize};

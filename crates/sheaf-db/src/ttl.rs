@@ -25,7 +25,7 @@ use sheaf_query::planner::bounds::{Interval, OrderedIntervalList};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 
-use crate::catalog::Collection;
+use crate::collection::Collection;
 use crate::database::Db;
 use crate::exec::PlanExecutor;
 use crate::find::{self, QueryOptions};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::{Error, ErrorCode};
-use sheaf_db::index::build::{RebuiltCollection, make_missing_tables};
+use sheaf_db::ddl::index_build::{RebuiltCollection, make_missing_tables};
 use sheaf_db::storage_error::coded;
 use sheaf_db::{Db, DbOptions, Events, OpContext};
 use sheaf_storage::folder::{DiskFolder, Folder};

@@ -23,7 +23,7 @@ use sheaf_db::count::count;
 use sheaf_db::distinct::distinct;
 use sheaf_db::exec::WorkCounts;
 use sheaf_db::find::{self, PlanDigest, QueryOptions};
-use sheaf_db::index::spec::{IndexSpec, default_index_name};
+use sheaf_db::index::definition::{IndexSpec, default_index_name};
 use sheaf_db::{Db, DbOptions, Namespace, ReadView, ResultSource, StatementContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;

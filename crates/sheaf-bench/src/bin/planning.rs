@@ -23,7 +23,7 @@ use sheaf_bson::{ArrayBuilder, DateTime, DocBuf, DocBuilder, RawDoc, RawValue, d
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::choose::plan_from_cache;
 use sheaf_db::find::{self, QueryOptions};
-use sheaf_db::index::spec::{IndexSpec, default_index_name};
+use sheaf_db::index::definition::{IndexSpec, default_index_name};
 use sheaf_db::{Db, DbOptions, Namespace, ReadView, ResultSource, StatementContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;

@@ -19,7 +19,7 @@ use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
-use sheaf_db::index::spec::IndexSpec;
+use sheaf_db::index::definition::IndexSpec;
 use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, ResultSource, StatementContext};
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{OptimizedPipeline, Pipeline};

@@ -20,9 +20,9 @@ use sheaf_query::timeseries::TimeseriesOptions;
 
 use super::AggregateContext;
 use crate::catalog::Namespace;
-use crate::catalog::collection::Collection;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::views::not_on_view;
+use crate::collection::Collection;
 use crate::exec::Doc;
 use crate::find::ResultSource;
 use crate::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};

@@ -16,20 +16,14 @@ use sheaf_bson::collation::{shown_key_value, text_of_sort_key};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{
     Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, RecordId, Result,
-    Value, compare_docs, doc, json,
+    Value, doc, json,
 };
 use sheaf_query::planner::index_entry::{IndexEntry, IndexKind, fields_of};
 use sheaf_storage::TableId;
 
-use crate::catalog::collection::Collection;
+use crate::catalog::duplicate_key::DuplicateKey;
 use crate::catalog::namespace::Namespace;
-use crate::catalog::rows;
-use crate::catalog::snapshot::CatalogChange;
-use crate::database::Db;
-use crate::index::spec::{ID_INDEX_NAME, IndexSpec, expire_after_seconds};
-use crate::oplog::LoggedOp;
-use crate::storage_error::Coded;
-use crate::write::duplicate_key::DuplicateKey;
+use crate::index::definition::{ID_INDEX_NAME, IndexSpec, expire_after_seconds};
 
 /// What is said of a clustered collection's order. Its key is `{_id: 1}`, always.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,77 +226,6 @@ pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
 /// Errors: `InvalidOptions`.
 pub(crate) fn collection_expiry(value: RawValue<'_>) -> Result<i64> {
     expire_after_seconds(value).map_err(|e| Error::new(ErrorCode::INVALID_OPTIONS, e.message()))
-}
-
-/// `expireAfterSeconds` of collMod: `None` for `"off"`.
-/// Errors: `InvalidOptions`.
-pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
-    match value {
-        RawValue::String("off") => Ok(None),
-        RawValue::String(other) => Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            format!("'expireAfterSeconds' is a number of seconds or \"off\", got \"{other}\""),
-        )),
-        value => collection_expiry(value).map(Some),
-    }
-}
-
-impl Db {
-    /// Changes when documents of a clustered collection expire, under its exclusive intent.
-    /// Errors: `InvalidOptions` for any other.
-    pub(crate) fn set_expiry(
-        &self,
-        collection: &Arc<Collection>,
-        seconds: Option<i64>,
-    ) -> Result<Arc<Collection>> {
-        if collection.clustered().is_none() {
-            return Err(Error::new(
-                ErrorCode::INVALID_OPTIONS,
-                format!(
-                    "'expireAfterSeconds' of a collection is only for clustered and time-series ones; change an \
-                     index of {} by 'index'",
-                    collection.ns()
-                ),
-            ));
-        }
-        if collection.options().expire_after_seconds() == seconds {
-            return Ok(collection.clone());
-        }
-        let mut changed = Collection::clone(collection);
-        changed.options = changed.options.with_expiry(seconds);
-        let mut unit = self.storage().begin().coded()?;
-        rows::put_collection(&mut unit, &changed);
-        let ns = changed.ns().clone();
-        let mut o = DocBuilder::new();
-        o.append("collMod", ns.collection());
-        match seconds {
-            Some(seconds) => o.append("expireAfterSeconds", seconds),
-            None => o.append("expireAfterSeconds", "off"),
-        };
-        let logged = LoggedOp::command(ns.db(), Some(changed.uuid()), o.finish(), None);
-        let _entry = self.log_command(&mut unit, logged)?;
-        let change = CatalogChange {
-            added: vec![changed],
-            ..CatalogChange::default()
-        };
-        let catalog = self.catalog_writer();
-        catalog.commit_then_publish(unit, &change)?;
-        let published = catalog.current().collection(&ns).cloned();
-        Ok(published.unwrap_or_else(|| collection.clone()))
-    }
-}
-
-/// Whether commands that name an index, to drop or change it, mean the clustered one.
-pub(crate) fn means_clustered(
-    collection: &Collection,
-    name: Option<&str>,
-    key: Option<RawDoc<'_>>,
-) -> bool {
-    collection.clustered().is_some_and(|clustered| {
-        let id = doc! {"_id": 1};
-        name == Some(clustered.name())
-            || key.is_some_and(|key| compare_docs(key, id.as_raw()).is_eq())
-    })
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -12,24 +12,15 @@
 //!
 //! DDL on one database is serialised; index builds hold that lock only when they begin and end.
 
-pub mod capped_copy;
 pub mod clustered;
-pub mod coll_mod;
-pub mod collection;
-pub mod create;
-pub mod drop;
+pub mod duplicate_key;
 pub mod index_filters;
-pub mod indexes;
-pub mod intent;
 pub mod namespace;
+pub(crate) mod new_collection;
 pub(crate) mod open;
 pub mod options;
-pub mod rename;
 pub(crate) mod rows;
-pub mod search_indexes;
 pub mod snapshot;
-pub mod stats;
-pub mod usage;
 pub mod uuid;
 pub mod views;
 
@@ -44,15 +35,15 @@ use sheaf_bson::{CollationChoice, Collator, Result};
 use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{Durability, Snapshot, Storage, TableId, WriteUnitOfWork};
 
-use crate::catalog::intent::{CollectionIntents, ExclusiveIntent};
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
+use crate::collection::Collection;
+use crate::collection::intent::{CollectionIntents, ExclusiveIntent};
 use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
-pub use crate::catalog::collection::Collection;
 pub use crate::catalog::namespace::Namespace;
 
 /// Locks of databases that nobody uses are forgotten when there are this many.

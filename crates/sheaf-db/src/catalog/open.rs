@@ -12,10 +12,10 @@ use std::sync::Arc;
 use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::{Durability, Storage, TableId};
 
-use crate::catalog::collection::{Collection, CollectionState};
 use crate::catalog::rows::{self, CatalogRows};
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::{Catalog, Random};
+use crate::collection::{Collection, CollectionState};
 use crate::damage::DamageReports;
 use crate::events::{DbEvent, Events};
 use crate::storage_error::Coded;

@@ -28,13 +28,13 @@ use sheaf_bson::{
 use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{Snapshot, TableId, WriteUnitOfWork};
 
-use crate::catalog::collection::{Collection, Indexes};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
+use crate::collection::{Collection, Indexes};
 use crate::index::Index;
-use crate::index::spec::IndexSpec;
+use crate::index::definition::IndexSpec;
 use crate::index::vector::lists::Lists;
 use crate::storage_error::Coded;
 

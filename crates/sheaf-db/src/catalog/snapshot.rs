@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
+use crate::collection::Collection;
 
 /// The catalog at one moment.
 #[derive(Debug, Clone, Default)]

@@ -31,7 +31,7 @@ use super::sort::{Sort, SpillOptions};
 use super::sort_merge::SortMerge;
 use super::subplan::Subplan;
 use super::{Node, PlanStage};
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::records::{RecordCursor, RecordReader};
 use crate::storage_error::Coded;
 

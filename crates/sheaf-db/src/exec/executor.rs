@@ -10,8 +10,8 @@ use sheaf_query::planner::solution::QuerySolution;
 
 use super::multi_plan::{self, Candidate, Scored, TrialBudget};
 use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, build};
-use crate::catalog::collection::Collection;
 use crate::choose::ChoiceNotes;
+use crate::collection::Collection;
 use crate::op_context::OpContext;
 
 /// One plan, being run.

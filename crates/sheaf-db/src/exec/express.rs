@@ -15,7 +15,7 @@ use sheaf_storage::{Snapshot, TableId};
 use super::key_document::directions_of;
 use super::{CommonStats, StageDescription, StageStats};
 use crate::catalog::clustered::record_id_of_id;
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::damage::missing_record;
 use crate::records;
 use crate::storage_error::Coded;

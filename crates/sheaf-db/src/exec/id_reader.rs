@@ -14,7 +14,7 @@ use sheaf_storage::{Cursor, TableId};
 use super::express::{self, not_a_key};
 use super::key_document::directions_of;
 use crate::catalog::ReadView;
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::damage::{in_record, missing_record};
 use crate::records::record_key;
 use crate::storage_error::Coded;

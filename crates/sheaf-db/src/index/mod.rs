@@ -1,6 +1,8 @@
-//! Indexes: what they are ([`spec`]), which keys a document has ([`key_generation`]), how entries
-//! look ([`key_set`]), how writes keep them true ([`maintain`]), how they come into being
-//! ([`build`]), and how it is checked that they are true ([`validate`]).
+//! Indexes: what they are ([`definition`]), which keys a document has ([`key_generation`]), how entries
+//! look ([`key_set`]), and which of them an update may touch ([`modified`]).
+//!
+//! Nothing here opens a collection: writes keep the entries true in `write/index_maintenance.rs`,
+//! `ddl/index_build/` fills new indexes, and `validate.rs` checks them.
 //!
 //! ```text
 //!   entry of an index:   key   = KeyString of the fields, then the RecordId
@@ -9,14 +11,11 @@
 //!
 //! Unique indexes have the same form: uniqueness is checked, not built in.
 
-pub mod build;
-pub mod external_sort;
+pub mod definition;
 pub mod key_generation;
 pub mod key_set;
-pub mod maintain;
+pub mod modified;
 pub mod partial_filter;
-pub mod spec;
-pub mod validate;
 pub mod vector;
 pub mod wildcard_keys;
 
@@ -29,10 +28,10 @@ use sheaf_bson::{DateTime, RawDoc, Result};
 use sheaf_query::planner::index_entry::{IndexEntry, IndexKind, MultikeyPaths, fields_of};
 use sheaf_storage::TableId;
 
+use definition::{IndexSpec, cannot_create};
 use key_generation::KeyGenerator;
 use key_set::{KeyEncoder, KeySet};
 use partial_filter::PartialFilter;
-use spec::{IndexSpec, cannot_create};
 use vector::VectorKeys;
 use vector::lists::Lists;
 use wildcard_keys::WildcardKeys;

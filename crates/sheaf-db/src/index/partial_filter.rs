@@ -10,7 +10,7 @@ use sheaf_bson::{Collator, RawDoc, Result};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{MatchExpression, ParseContext, parse};
 
-use crate::index::spec::cannot_create;
+use crate::index::definition::cannot_create;
 
 /// A partial index's filter, and the fields it reads.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use crate::catalog::ReadView;
 use crate::explain::Verbosity;
 use crate::explain::query::{Explained, TopStage, with_top};
 use crate::find::QueryOptions;
-use crate::index::maintain::Modified;
+use crate::index::modified::Modified;
 use crate::op_context::OpContext;
 
 /// Where the explanation is of, and where it goes.

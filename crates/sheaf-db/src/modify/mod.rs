@@ -29,7 +29,7 @@ pub use delete::{DeleteReport, DeleteStatement, delete};
 pub use update::{UpdateReport, UpdateStatement, update};
 
 use crate::catalog::ReadView;
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::exec::{Member, PlanExecutor, WorkCounts, express};
 use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;

@@ -14,9 +14,10 @@ use bytes::Bytes;
 use sheaf_bson::{RawDoc, RecordId, Result};
 use sheaf_storage::{Prior, StorageEngine, WriteBatch};
 
-use crate::catalog::collection::{Collection, record_key};
+use crate::collection::Collection;
 use crate::index::key_set::{Difference, EntryKey, KeySet};
-use crate::index::maintain::Modified;
+use crate::index::modified::Modified;
+use crate::records::record_key;
 use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
 
 /// See the module's head.

@@ -18,7 +18,8 @@ use sheaf_storage::{TableId, WriteUnitOfWork};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
-use crate::index::maintain::Modified;
+use crate::collection::Collection;
+use crate::index::modified::Modified;
 use crate::records::record_key;
 
 /// The term of a node that has no others to elect it.
@@ -52,6 +53,22 @@ pub struct WriteOrigin {
 }
 
 impl LoggedOp {
+    /// What the oplog says of a new collection.
+    pub(crate) fn collection_created(collection: &Collection) -> LoggedOp {
+        let mut o = DocBuilder::new();
+        o.append("create", collection.ns().collection());
+        o.extend(collection.options().to_doc().as_raw());
+        if let (None, Some(id_index)) = (collection.clustered(), collection.index_list().first()) {
+            o.append_bson("idIndex", &id_index.spec().to_doc());
+        }
+        LoggedOp::command(
+            collection.ns().db(),
+            Some(collection.uuid()),
+            o.finish(),
+            None,
+        )
+    }
+
     /// A document was inserted.
     pub fn insert(ns: &Namespace, uuid: Uuid, doc: RawDoc<'_>) -> LoggedOp {
         LoggedOp {

@@ -27,11 +27,11 @@ use parking_lot::{Condvar, Mutex};
 use sheaf_bson::{DocBuilder, Error, ErrorCode, Result, Timestamp};
 use sheaf_storage::{Snapshot, TableId};
 
-use crate::catalog::Collection;
-use crate::catalog::create;
 use crate::catalog::namespace::Namespace;
+use crate::catalog::new_collection::new_collection;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
 use crate::database::Db;
 use crate::index::Index;
 use crate::op_context::{OpContext, Waker};
@@ -285,7 +285,7 @@ impl Db {
         }
         let mut unit = self.storage().begin().coded()?;
         let options = CollectionOptions::capped_at(self.oplog().bytes_max());
-        let collection = create::new_collection(catalog, &mut unit, &ns, &options)?;
+        let collection = new_collection(catalog, &mut unit, &ns, &options)?;
         let table = collection.table();
         let change = CatalogChange {
             removed: Vec::new(),

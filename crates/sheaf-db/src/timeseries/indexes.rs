@@ -11,7 +11,7 @@
 use sheaf_bson::{DocBuf, DocBuilder, Error, RawDoc, RawElement, Result};
 use sheaf_query::timeseries::{META, TimeseriesOptions};
 
-use crate::index::spec::{IndexSpec, cannot_create};
+use crate::index::definition::{IndexSpec, cannot_create};
 
 const MIN: &str = "control.min.";
 const MAX: &str = "control.max.";

@@ -29,7 +29,7 @@ use crate::catalog::ReadView;
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::find::{self, QueryOptions};
-use crate::index::maintain::Modified;
+use crate::index::modified::Modified;
 use crate::modify::Matches;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
@@ -295,7 +295,7 @@ impl Outcome {
         (self.inserts, self.updates, self.reopened) = (mark.1, mark.2, mark.3);
     }
 
-    fn publish(self, db: &Db, buckets: &crate::catalog::Collection, measurements: u64) {
+    fn publish(self, db: &Db, buckets: &crate::collection::Collection, measurements: u64) {
         let catalogue = db.bucket_catalogue();
         for (key, bucket, has_room) in self.changes {
             match has_room {

@@ -12,7 +12,6 @@
 //! Invariant: both names come into being and go together. Only this module writes buckets.
 
 pub mod catalogue;
-mod create;
 pub mod explain;
 pub mod indexes;
 mod insert;
@@ -26,12 +25,11 @@ use std::sync::Arc;
 use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_query::timeseries::TimeseriesOptions;
 
-use crate::catalog::collection::Collection;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::snapshot::CatalogSnapshot;
+use crate::collection::Collection;
 use crate::system_names::BUCKETS_PREFIX;
 
-pub use create::{BucketsChange, to_list_doc};
 pub(crate) use modify::delete;
 pub use modify::refuse_find_and_update;
 pub(crate) use update::update;

@@ -21,7 +21,7 @@ use crate::catalog::ReadView;
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::find::QueryOptions;
-use crate::index::maintain::Modified;
+use crate::index::modified::Modified;
 use crate::modify::{
     DeleteReport, DeleteStatement, Matched, Matches, ReturnDocument, parse_context,
     parse_projection, project,

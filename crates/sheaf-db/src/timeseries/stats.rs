@@ -4,19 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sheaf_bson::{DocBuilder, Result};
 
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::counters::CollectionSize;
 use crate::database::Db;
-
-/// Counters of one collection of buckets.
-#[derive(Debug, Default)]
-pub struct BucketCounters {
-    pub(crate) bucket_inserts: AtomicU64,
-    pub(crate) bucket_updates: AtomicU64,
-    pub(crate) buckets_reopened: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) measurements_committed: AtomicU64,
-}
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);

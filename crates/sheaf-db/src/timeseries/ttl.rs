@@ -7,7 +7,7 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::timeseries::CONTROL;
 use sheaf_query::timeseries::bucket::id_seconds;
 
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::database::Db;
 use crate::find::QueryOptions;
 use crate::modify::Matches;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, RawDoc, RecordId, Result};
 
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::database::Db;
 use crate::retryable::update_outcome;
 use crate::statement::StatementContext;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   insert ─┐                                       ┌─ record put / deleted
-//!   update ─┼─> WriteUnit (unit.rs) ─ lock record ──┼─ index entries (index/maintain.rs)
+//!   update ─┼─> WriteUnit (unit.rs) ─ lock record ──┼─ index entries (index_maintenance.rs)
 //!   delete ─┘     commit, or begin again            └─ counters of the operation
 //! ```
 //!
@@ -12,7 +12,7 @@
 pub(crate) mod capped;
 pub mod delete;
 pub mod document_rules;
-pub mod duplicate_key;
+pub(crate) mod index_maintenance;
 pub mod insert;
 mod record;
 pub mod retry;

@@ -5,15 +5,16 @@ use sheaf_bson::{Error, RawDoc, RawValue, RecordId, Result};
 use sheaf_storage::Prior;
 
 use crate::catalog::clustered::record_id_of_id;
-use crate::catalog::collection::record_key;
 use crate::catalog::options::validation::Verdict;
 use crate::events::DbEvent;
-use crate::index::maintain::{Change, Modified};
+use crate::index::modified::Modified;
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
+use crate::records::record_key;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::capped;
+use crate::write::index_maintenance::Change;
 use crate::write::unit::{Slot, WriteUnit};
 
 /// The most bytes that a record's place in a clustered collection may have: entries of other indexes repeat it.

@@ -23,26 +23,27 @@ use sheaf_storage::{
 };
 
 use crate::catalog::ReadView;
-use crate::catalog::collection::{Collection, record_key};
-use crate::catalog::create;
-use crate::catalog::intent::SharedIntent;
 use crate::catalog::namespace::Namespace;
+use crate::catalog::new_collection::{check_name, exists_otherwise, new_collection};
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
+use crate::collection::capped_state::CappedWriter;
+use crate::collection::intent::SharedIntent;
 use crate::database::Db;
 use crate::index::Index;
+use crate::index::definition::IndexSpec;
 use crate::index::key_set::{EntryKey, KeySet};
-use crate::index::spec::IndexSpec;
 use crate::op_context::OpContext;
 use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
+use crate::records::record_key;
 use crate::retryable::Remembered;
 use crate::statement::StatementContext;
 use crate::storage_error::{Coded, coded};
 use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
-use crate::write::capped::CappedWriter;
 
 /// How long a wait for a lock goes on before it looks whether the operation was killed.
 const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -331,15 +332,15 @@ impl WriteUnit {
             let collection = self.collection(slot).clone();
             return match collection.options().same(options) {
                 true => Ok(collection),
-                false => Err(create::exists_otherwise(&collection)),
+                false => Err(exists_otherwise(&collection)),
             };
         }
         let db = self.db.clone();
         let catalog = db.catalog_writer();
-        create::check_name(&catalog.current(), ns)?;
-        let created = create::new_collection(catalog, &mut self.unit, ns, options)?;
+        check_name(&catalog.current(), ns)?;
+        let created = new_collection(catalog, &mut self.unit, ns, options)?;
         if let Some(logged) = &mut self.logged {
-            logged.push(create::created_entry(&created));
+            logged.push(LoggedOp::collection_created(&created));
         }
         let collection = Arc::new(created);
         self.collections.push(OpenCollection {
@@ -543,7 +544,7 @@ impl WriteUnit {
                     format!("{ns} was created by another operation meanwhile; try again"),
                 ));
             }
-            create::check_name(&current, ns)?;
+            check_name(&current, ns)?;
             // Its indexes may have become multikey since it was created.
             for index in collection.index_list() {
                 index.multikey_unsaved().store(false, Ordering::Release);

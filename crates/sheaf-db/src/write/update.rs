@@ -17,9 +17,9 @@ use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
 
 use sheaf_query::update::ModifiedPaths;
 
-use crate::catalog::collection::Collection;
+use crate::collection::Collection;
 use crate::database::Db;
-use crate::index::maintain::Modified;
+use crate::index::modified::Modified;
 use crate::retryable::update_outcome;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;

@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use parking_lot::Mutex;
 use sheaf_bson::{DocBuf, ErrorCode, RawDoc, RawValue, Result, doc};
-use sheaf_db::catalog::indexes::IndexSelector;
-use sheaf_db::index::build::CreateIndexesResult;
-use sheaf_db::index::spec::IndexSpec;
+use sheaf_db::ddl::index_build::CreateIndexesResult;
+use sheaf_db::ddl::indexes::IndexSelector;
+use sheaf_db::index::definition::IndexSpec;
 use sheaf_db::{DbEvent, Events, StatementContext};
 
 use crate::support::{

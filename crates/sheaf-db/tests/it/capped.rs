@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use sheaf_bson::{DocBuf, RawDoc, doc};
-use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::options::Capped;
+use sheaf_db::ddl::coll_mod::CollMod;
 use sheaf_db::tailable::{self, Tailable};
 use sheaf_db::{CollectionOptions, Events, ResultSource, StatementContext};
 use sheaf_query::canonical::FindSpec;

@@ -1,8 +1,8 @@
 //! Collections and databases coming, going and changing their names.
 
 use sheaf_bson::doc;
-use sheaf_db::catalog::coll_mod::CollMod;
 use sheaf_db::catalog::options::CollectionOptions;
+use sheaf_db::ddl::coll_mod::CollMod;
 use sheaf_db::{Namespace, StatementContext};
 
 use crate::support::{TestDb, code, index_spec, ns, on_every_engine};

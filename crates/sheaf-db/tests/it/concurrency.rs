@@ -241,7 +241,7 @@ fn collections_and_indexes_come_and_go_under_writers() {
                             view.snapshot.len(index.table()).unwrap();
                         }
                         let op = StatementContext::new();
-                        let report = sheaf_db::index::validate::validate(&op, &view).unwrap();
+                        let report = sheaf_db::validate::validate(&op, &view).unwrap();
                         assert!(report.is_valid(), "{report:#?}");
                     }
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::{DocBuf, RawDoc, RawValue, Result, doc};
-use sheaf_db::index::validate::validate;
+use sheaf_db::validate::validate;
 use sheaf_db::write::update::UpdateResult;
 use sheaf_db::{Db, DbOptions, IndexSelector, StatementContext};
 use sheaf_storage::testing::fault::{Fault, FaultDisk, FaultFolder, Remains};

@@ -1,7 +1,7 @@
 //! Single documents: inserted, updated, deleted, and what that does to the indexes.
 
 use sheaf_bson::{RawDoc, RawValue, doc};
-use sheaf_db::index::maintain::Modified;
+use sheaf_db::index::modified::Modified;
 use sheaf_db::write::insert::InsertResult;
 use sheaf_db::write::unit::Patience;
 

@@ -1,8 +1,8 @@
 //! Index specs against a collection, the keys of documents, multikey paths.
 
 use sheaf_bson::{DocBuf, RawDoc, doc};
-use sheaf_db::catalog::indexes::IndexSelector;
-use sheaf_db::index::build::ALL_INDEXES_EXIST;
+use sheaf_db::ddl::index_build::ALL_INDEXES_EXIST;
+use sheaf_db::ddl::indexes::IndexSelector;
 
 use crate::support::{TestDb, code, index_spec, ns, on_every_engine, with_field};
 

@@ -7,7 +7,7 @@
 
 use sheaf_bson::json::parse;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, Value, doc};
-use sheaf_db::catalog::coll_mod::CollMod;
+use sheaf_db::ddl::coll_mod::CollMod;
 use sheaf_db::{CollectionOptions, Events};
 
 use crate::support::{EngineKind, TestDb, ns};

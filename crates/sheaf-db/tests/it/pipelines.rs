@@ -26,7 +26,7 @@ use sheaf_bson::{
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::catalog::options::CollectionOptions;
-use sheaf_db::catalog::search_indexes::NewSearchIndex;
+use sheaf_db::ddl::search_indexes::NewSearchIndex;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::find::QueryOptions;
 use sheaf_db::{Namespace, ResultSource, StatementContext};

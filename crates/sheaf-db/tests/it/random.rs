@@ -43,7 +43,7 @@ pub fn index(number: usize) -> (DocBuf, DocBuf) {
 pub const INDEXES: usize = 8;
 
 pub fn name(number: usize) -> String {
-    sheaf_db::index::spec::default_index_name(index(number).0.as_raw())
+    sheaf_db::index::definition::default_index_name(index(number).0.as_raw())
 }
 
 pub fn scalar() -> impl Strategy<Value = Value> {

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use sheaf_bson::json::{parse_doc, shell_doc};
 use sheaf_bson::{DocBuf, doc};
-use sheaf_db::catalog::coll_mod::CollMod;
+use sheaf_db::ddl::coll_mod::CollMod;
 use sheaf_db::{CollectionOptions, DbEvent, Events, StatementContext};
 use std::sync::Arc;
 

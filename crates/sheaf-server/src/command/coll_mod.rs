@@ -1,9 +1,10 @@
 //! `collMod`: changes options of a collection or of an index.
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
-use sheaf_db::catalog::coll_mod::CollModResult;
+use sheaf_db::ddl::coll_mod::CollModResult;
+use sheaf_db::ddl::timeseries::BucketsChange;
+use sheaf_db::timeseries::Timeseries;
 use sheaf_db::timeseries::indexes::key_on_buckets;
-use sheaf_db::timeseries::{BucketsChange, Timeseries};
 use sheaf_db::{CollMod, Namespace};
 use sheaf_query::timeseries::TimeseriesOptions;
 

@@ -1,7 +1,7 @@
 //! `createIndexes`: builds indexes.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
-use sheaf_db::index::spec::IndexSpec;
+use sheaf_db::index::definition::IndexSpec;
 
 use super::context::CommandContext;
 use super::fields;

@@ -35,7 +35,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let infos = collections
         .map(|collection| collection.to_list_doc())
         .chain(views.map(|view| match catalog.timeseries(view.ns()) {
-            Some(series) => sheaf_db::timeseries::to_list_doc(view.ns(), &series.buckets),
+            Some(series) => sheaf_db::ddl::timeseries::to_list_doc(view.ns(), &series.buckets),
             None => view.to_list_doc(),
         }));
     for info in infos {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue};
 use sheaf_db::ReadView;
-use sheaf_db::catalog::search_indexes::{NewSearchIndex, SearchIndexSelector, list_search_indexes};
+use sheaf_db::ddl::search_indexes::{NewSearchIndex, SearchIndexSelector, list_search_indexes};
 use sheaf_query::vector::VectorIndexDefinition;
 
 use super::context::{CommandContext, unknown_field};

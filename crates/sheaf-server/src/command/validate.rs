@@ -1,7 +1,7 @@
 //! `validate`: compares every index with the documents.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
-use sheaf_db::index::validate::{ValidateReport, validate};
+use sheaf_db::validate::{ValidateReport, validate};
 
 use super::context::CommandContext;
 use super::fields;

@@ -1,7 +1,7 @@
 //! Rebuilds vector indexes that their collections have outgrown.
 //!
 //! A vector index divides its vectors into lists when it is built. When there are many more
-//! vectors since, or far fewer, it is rebuilt ([`sheaf_db::catalog::search_indexes`]) alongside
+//! vectors since, or far fewer, it is rebuilt ([`sheaf_db::ddl::search_indexes`]) alongside
 //! reads and writes. Checking takes some microseconds an index.
 
 use std::time::Duration;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use sheaf_bson::{Error, RawDoc};
 use sheaf_db::OpContext;
-use sheaf_db::catalog::usage::{LatencyKind, TopKind};
+use sheaf_db::collection::usage::{LatencyKind, TopKind};
 
 pub use metrics::Metrics;
 pub use profiler::{ProfileFilter, ProfileSettings, Profiler};

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use sheaf_bson::json::parse_doc;
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, doc};
 use sheaf_db::CollectionOptions;
-use sheaf_db::index::spec::IndexSpec;
+use sheaf_db::index::definition::IndexSpec;
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::update::{self, UpdateDriver};

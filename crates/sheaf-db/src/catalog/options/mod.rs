@@ -28,7 +28,7 @@ pub use validation::{Validation, ValidationAction, ValidationLevel};
 
 use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expiry};
 use crate::catalog::namespace::Namespace;
-use crate::index::spec::IndexSpec;
+use crate::index::definition::IndexSpec;
 use crate::system_names::is_internal_database;
 use capped::wrong_type;
 

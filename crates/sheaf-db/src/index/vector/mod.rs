@@ -10,7 +10,7 @@
 //! To which list a vector belongs is a function of the vector and of centroids that never change in the life of
 //! the table. So the entries of a document follow from the document alone, as those of any index do, and all
 //! that keeps indexes true (writes, builds beside writes, `validate`, repair) keeps these true. When a collection
-//! has outgrown its centroids, the index is built anew, beside reads and writes ([`crate::catalog::search_indexes`]).
+//! has outgrown its centroids, the index is built anew, beside reads and writes ([`crate::ddl::search_indexes`]).
 //!
 //! A search reads the lists whose centroids are nearest; what filters test stands beside the vector, so of the
 //! documents only those are read that are results ([`search`]).

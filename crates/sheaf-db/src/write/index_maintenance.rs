@@ -15,43 +15,17 @@
 use std::ops::Bound;
 
 use sheaf_bson::keystring::decode_record_id;
-use sheaf_bson::path::FieldPath;
 use sheaf_bson::{RawDoc, RecordId, Result};
-use sheaf_query::update::ModifiedPaths;
 use sheaf_storage::{KeyWrite, Prior, TableFate, TableId};
 
+use crate::catalog::duplicate_key::duplicate_key;
 use crate::index::Index;
 use crate::index::key_set::{Difference, Key, KeySet, damaged_key};
+use crate::index::modified::Modified;
 use crate::index::wildcard_keys::array_entry;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
-use crate::write::duplicate_key::duplicate_key;
 use crate::write::unit::{Scratch, Slot, WriteUnit};
-
-/// What an update changed.
-#[derive(Clone, Copy)]
-pub enum Modified<'a> {
-    /// Only values at paths for which this says that they may be others now.
-    Paths(&'a dyn Fn(&FieldPath) -> bool),
-    /// Only what is at these paths: operators did it.
-    Operators(&'a ModifiedPaths),
-    /// Only what is at these paths: a pipeline did it.
-    Pipeline(&'a ModifiedPaths),
-    /// Anything: a replacement, which the oplog tells as a whole.
-    Everything,
-}
-
-impl Modified<'_> {
-    pub(crate) fn touches(&self, index: &Index) -> bool {
-        match self {
-            Modified::Paths(may_affect) => index.depends_on(may_affect),
-            Modified::Operators(paths) | Modified::Pipeline(paths) => {
-                index.depends_on(&|path: &FieldPath| paths.may_affect(path))
-            }
-            Modified::Everything => true,
-        }
-    }
-}
 
 /// One document's change, as indexes see it. `None` on one side: inserted, deleted.
 pub(crate) struct Change<'a> {
@@ -85,7 +59,7 @@ impl WriteUnit {
         op: &OpContext,
         slot: Slot,
         change: &Change<'_>,
-        collection: &crate::catalog::Collection,
+        collection: &crate::collection::Collection,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let being_built = collection
@@ -175,7 +149,7 @@ impl WriteUnit {
     /// Looks whether another record has the key, in the unit's snapshot and among its own writes.
     fn refuse_duplicate(
         &mut self,
-        collection: &crate::catalog::Collection,
+        collection: &crate::collection::Collection,
         index: &Index,
         key: Key<'_>,
         id: &RecordId,

@@ -13,10 +13,6 @@ mod index;
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
-use crate::catalog::Collection;
-use crate::catalog::clustered::changed_expiry;
-use crate::catalog::drop::BuildsMeet;
-use crate::catalog::indexes::ns_not_found;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::capped::{parse_max, parse_size, wrong_type};
 use crate::catalog::options::{
@@ -24,7 +20,11 @@ use crate::catalog::options::{
 };
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::clustered::changed_expiry;
+use crate::ddl::drop::BuildsMeet;
+use crate::ddl::indexes::ns_not_found;
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;

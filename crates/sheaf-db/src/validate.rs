@@ -15,11 +15,12 @@ use sheaf_storage::Snapshot;
 
 use crate::catalog::ReadView;
 use crate::catalog::clustered::record_id_of_id;
-use crate::catalog::collection::{Collection, record_id_of, record_key};
+use crate::collection::Collection;
 use crate::index::Index;
 use crate::index::key_set::{EntryKey, KeySet};
 use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
+use crate::records::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
 /// Faults listed in words; the rest is only counted.

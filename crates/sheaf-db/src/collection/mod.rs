@@ -5,30 +5,36 @@
 //!        └── Arc<CollectionState>: intents, next RecordId        one for the collection's whole life
 //! ```
 
+pub(crate) mod bucket_counters;
+pub(crate) mod capped_state;
+pub mod index_build;
+pub mod intent;
+pub mod stats;
+pub mod usage;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use sheaf_bson::record_id::RecordKeyBytes;
-use sheaf_bson::{Collator, DocBuf, Error, ErrorCode, RawDoc, RecordId, Result};
+use sheaf_bson::{Collator, DocBuf, Error, ErrorCode, RawDoc, Result};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::SolutionNode;
 use sheaf_storage::TableId;
 
 use crate::catalog::clustered::ClusteredIndex;
 use crate::catalog::index_filters::IndexFilters;
-use crate::catalog::intent::CollectionIntents;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
-use crate::catalog::usage::CollectionUsage;
 use crate::catalog::uuid::Uuid;
+use crate::collection::bucket_counters::BucketCounters;
+use crate::collection::capped_state::CappedState;
+use crate::collection::index_build::IndexBuild;
+use crate::collection::intent::CollectionIntents;
+use crate::collection::usage::CollectionUsage;
 use crate::counters::RecordIdSource;
 use crate::damage::DamageReports;
 use crate::index::Index;
-use crate::index::build::IndexBuild;
 use crate::plan_cache::PlanCache;
-use crate::timeseries::stats::BucketCounters;
-use crate::write::capped::CappedState;
 
 /// A collection at one moment. Whoever holds it can go on reading what it names from a snapshot that was
 /// taken while the catalog held it.
@@ -82,7 +88,7 @@ impl Collection {
         &self.ident
     }
 
-    /// Where its records are, by [`record_key`].
+    /// Where its records are, by [`crate::records::record_key`].
     pub fn table(&self) -> TableId {
         self.table
     }
@@ -153,11 +159,6 @@ impl Collection {
     pub fn index_by_ident(&self, ident: u64) -> Option<&Index> {
         let named = |index: &&Index| index.table().0 == ident;
         self.indexes.list.iter().find(named)
-    }
-
-    /// The table of the index that the planner's [`IndexEntry::ident`] names.
-    pub fn index_table(&self, ident: u64) -> Option<TableId> {
-        self.index_by_ident(ident).map(Index::table)
     }
 
     /// Counts a use of the index that the planner's [`IndexEntry::ident`] names.
@@ -298,16 +299,4 @@ impl Indexes {
         entries.extend(planned.map(|index| index.entry().clone()));
         Ok(Indexes { list, entries })
     }
-}
-
-/// The key of a record in its collection's table: keys in byte order are records in order of insertion.
-#[inline]
-pub fn record_key(id: &RecordId) -> RecordKeyBytes {
-    id.to_key()
-}
-
-/// The inverse of [`record_key`]; `None` for what no record is stored under.
-#[inline]
-pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
-    RecordId::from_key(key)
 }

@@ -13,14 +13,14 @@ use bytes::Bytes;
 use sheaf_bson::{Error, ErrorCode, ObjectId, RawDoc, Result};
 use sheaf_storage::Snapshot;
 
-use crate::catalog::collection::Collection;
-use crate::catalog::drop::BuildsMeet;
-use crate::catalog::indexes::ns_not_found;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::Capped;
-use crate::catalog::rename::Views;
 use crate::catalog::views::not_on_view;
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::drop::BuildsMeet;
+use crate::ddl::indexes::ns_not_found;
+use crate::ddl::rename::Views;
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
 use crate::statement::StatementContext;

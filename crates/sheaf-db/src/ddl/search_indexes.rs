@@ -14,16 +14,16 @@ use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, ObjectId, RawDoc, Result}
 use sheaf_query::vector::VectorIndexDefinition;
 
 use crate::catalog::ReadView;
-use crate::catalog::collection::Collection;
-use crate::catalog::drop::BuildsMeet;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::not_on_view;
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::drop::BuildsMeet;
+use crate::ddl::index_build::run;
 use crate::index::Index;
-use crate::index::build::run;
-use crate::index::spec::IndexSpec;
+use crate::index::definition::IndexSpec;
 use crate::index::vector::lists::Lists;
 use crate::index::vector::{VectorSpec, training};
 use crate::op_context::OpContext;

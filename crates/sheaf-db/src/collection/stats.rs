@@ -1,10 +1,10 @@
 //! Figures for collStats, dbStats and listDatabases.
 
 use sheaf_bson::Result;
-use sheaf_storage::{TableId, TableStats};
+use sheaf_storage::TableId;
 
-use crate::catalog::collection::Collection;
-use crate::counters::CollectionSize;
+use crate::collection::Collection;
+use crate::counters::{CollectionSize, storage_bytes};
 use crate::database::Db;
 use crate::storage_error::Coded;
 
@@ -108,13 +108,5 @@ impl Db {
             total.size.storage_bytes += stats.size.storage_bytes;
         }
         Ok(total)
-    }
-}
-
-/// What a table takes; of an engine without files, its bytes in memory.
-pub(crate) fn storage_bytes(stats: &TableStats) -> u64 {
-    match stats.disk_bytes {
-        0 => stats.key_bytes + stats.value_bytes,
-        bytes => bytes,
     }
 }

@@ -9,19 +9,19 @@ use sheaf_bson::{Error, ErrorCode, Result};
 
 /// One note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Note<'a> {
+pub(crate) struct Note<'a> {
     /// Which of the build's indexes.
-    pub(super) index: u8,
+    pub(crate) index: u8,
     /// The entry is there from now on, rather than gone.
-    pub(super) present: bool,
+    pub(crate) present: bool,
     /// The entry's key.
-    pub(super) entry: &'a [u8],
+    pub(crate) entry: &'a [u8],
     /// The entry's value.
-    pub(super) type_bits: &'a [u8],
+    pub(crate) type_bits: &'a [u8],
 }
 
 impl<'a> Note<'a> {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(6 + self.entry.len() + self.type_bits.len());
         out.push(self.index);
         out.push(u8::from(self.present));
@@ -32,7 +32,7 @@ impl<'a> Note<'a> {
     }
 
     /// Errors: `DataCorruptionDetected`.
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Note<'a>> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Note<'a>> {
         let parsed = || {
             let (&[index, present], rest) = bytes.split_first_chunk()?;
             let (length, rest) = rest.split_first_chunk()?;

@@ -71,13 +71,9 @@ impl ExternalSort {
         self.pushed
     }
 
-    /// Whether none was added.
-    pub fn is_empty(&self) -> bool {
-        self.pushed == 0
-    }
-
     /// How many times memory was full.
-    pub fn runs_spilled(&self) -> usize {
+    #[cfg(test)]
+    fn runs_spilled(&self) -> usize {
         self.runs.len()
     }
 

@@ -2,26 +2,19 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
+use sheaf_bson::{Error, ErrorCode, Result};
 
-use crate::catalog::Catalog;
-use crate::catalog::collection::{Collection, CollectionState, Indexes};
 use crate::catalog::namespace::Namespace;
+use crate::catalog::new_collection::{check_name, exists_otherwise, new_collection};
 use crate::catalog::options::CollectionOptions;
-use crate::catalog::rows;
-use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
-use crate::catalog::views::not_on_view;
-use crate::counters::RecordIdSource;
-use crate::damage::DamageReports;
+use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
 use crate::database::Db;
 use crate::events::DbEvent;
-use crate::index::Index;
-use crate::index::spec::IndexSpec;
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
-use sheaf_storage::WriteUnitOfWork;
 
 impl Db {
     /// Creates a collection with its index on `_id`. One that is there with the same options is left as it is.
@@ -99,7 +92,7 @@ impl Db {
             ..Default::default()
         };
         let collection = &change.added[0];
-        let logged = created_entry(collection);
+        let logged = LoggedOp::collection_created(collection);
         let _entry = self.log_command(&mut unit, logged)?;
         catalog.commit_then_publish(unit, &change)?;
         self.events().send(DbEvent::CollectionCreated {
@@ -114,89 +107,4 @@ impl Db {
             )),
         }
     }
-}
-
-/// What the oplog says of a new collection.
-pub(crate) fn created_entry(collection: &Collection) -> LoggedOp {
-    let mut o = DocBuilder::new();
-    o.append("create", collection.ns().collection());
-    o.extend(collection.options().to_doc().as_raw());
-    if let (None, Some(id_index)) = (collection.clustered(), collection.index_list().first()) {
-        o.append_bson("idIndex", &id_index.spec().to_doc());
-    }
-    LoggedOp::command(
-        collection.ns().db(),
-        Some(collection.uuid()),
-        o.finish(),
-        None,
-    )
-}
-
-/// The error for a collection that is there with other options.
-pub(crate) fn exists_otherwise(collection: &Collection) -> Error {
-    Error::new(
-        ErrorCode::NAMESPACE_EXISTS,
-        format!(
-            "Collection already exists. NS: {}, with other options: {}",
-            collection.ns(),
-            collection.options().to_doc()
-        ),
-    )
-}
-
-/// Whether a collection may come to have this name.
-/// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
-pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
-    ns.check_creatable()?;
-    if catalog.view(ns).is_some() {
-        return Err(not_on_view(ns));
-    }
-    match catalog.database_of_other_case(ns.db()) {
-        Some(other) => Err(Error::new(
-            ErrorCode::DATABASE_DIFFER_CASE,
-            format!(
-                "db already exists with different case already have: [{other}] trying to create [{}]",
-                ns.db()
-            ),
-        )),
-        None => Ok(()),
-    }
-}
-
-/// A collection with its index on `_id`, if it is not clustered: its tables and its row are put into the unit.
-pub(crate) fn new_collection(
-    catalog: &Catalog,
-    unit: &mut WriteUnitOfWork,
-    ns: &Namespace,
-    options: &CollectionOptions,
-) -> Result<Collection> {
-    options.check_namespace(ns)?;
-    let (table, ident) = catalog.allocate("collection", unit);
-    unit.create_table(table);
-    let mut indexes = Vec::new();
-    if options.clustered().is_none() {
-        let (id_table, id_ident) = catalog.allocate("index", unit);
-        let mut id_spec = IndexSpec::id_index();
-        id_spec.resolve_collation(options.collator());
-        unit.create_table(id_table);
-        indexes.push(Index::new(id_spec, id_ident, id_table, Vec::new())?);
-    }
-    let collection = Collection {
-        ns: ns.clone(),
-        uuid: catalog.new_uuid(),
-        ident,
-        table,
-        options: options.clone(),
-        indexes: Indexes::new(indexes, table, options)?,
-        builds: Vec::new(),
-        generation: 0,
-        plan_cache: Arc::default(),
-        state: Arc::new(CollectionState {
-            record_ids: RecordIdSource::of_new_table(),
-            damage: DamageReports::to(catalog.events()),
-            ..CollectionState::default()
-        }),
-    };
-    rows::put_collection(unit, &collection);
-    Ok(collection)
 }

@@ -9,17 +9,18 @@ use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
 use sheaf_storage::{Snapshot, StorageError};
 
-use crate::catalog::collection::{Collection, record_id_of};
+use crate::catalog::duplicate_key::duplicate_key;
 use crate::catalog::namespace::Namespace;
+use crate::collection::Collection;
+use crate::collection::index_build::IndexBuild;
 use crate::database::Db;
+use crate::ddl::index_build::external_sort::ExternalSort;
 use crate::events::DbEvent;
-use crate::index::build::IndexBuild;
-use crate::index::external_sort::ExternalSort;
 use crate::index::key_set::{EntryKey, Key, KeySet, damaged_key};
 use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
+use crate::records::record_id_of;
 use crate::storage_error::{Coded, coded};
-use crate::write::duplicate_key::duplicate_key;
 
 /// What currentOp shows.
 pub(super) const PHASE_SCAN: &str = "Index Build: scanning collection";

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
 use sheaf_storage::WriteUnitOfWork;
 
-use crate::catalog::collection::Collection;
-use crate::catalog::intent::ExclusiveIntent;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::ViewDefinition;
+use crate::collection::Collection;
+use crate::collection::intent::ExclusiveIntent;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;

@@ -7,20 +7,20 @@ use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::{Durability, Prior, TableId, WriteUnitOfWork};
 
-use crate::catalog::collection::Collection;
+use crate::catalog::duplicate_key::duplicate_key;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
+use crate::collection::index_build::IndexBuild;
+use crate::collection::index_build::side_writes::Note;
 use crate::database::Db;
+use crate::ddl::index_build::load::{DoubtfulKeys, Watch, load};
 use crate::events::DbEvent;
 use crate::index::Index;
-use crate::index::build::IndexBuild;
-use crate::index::build::load::{DoubtfulKeys, Watch, load};
-use crate::index::build::side_writes::Note;
 use crate::index::key_set::{Key, damaged_key};
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
-use crate::write::duplicate_key::duplicate_key;
 
 const PHASE_DRAIN: &str = "Index Build: draining writes received during build";
 

@@ -7,22 +7,24 @@ use sheaf_query::pipeline::stages::unpack_bucket;
 use sheaf_query::timeseries::options::Bucketing;
 use sheaf_query::timeseries::{META, TimeseriesOptions};
 
-use crate::catalog::clustered::{ClusteredIndex, changed_expiry};
-use crate::catalog::collection::Collection;
-use crate::catalog::create::{check_name, created_entry, exists_otherwise, new_collection};
-use crate::catalog::drop::BuildsMeet;
-use crate::catalog::indexes::ns_not_found;
+use crate::catalog::clustered::ClusteredIndex;
 use crate::catalog::namespace::Namespace;
+use crate::catalog::new_collection::{check_name, exists_otherwise, new_collection};
 use crate::catalog::options::CollectionOptions;
-use crate::catalog::rename::Views;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::ViewDefinition;
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::clustered::changed_expiry;
+use crate::ddl::drop::BuildsMeet;
+use crate::ddl::indexes::ns_not_found;
+use crate::ddl::rename::Views;
 use crate::events::DbEvent;
 use crate::index::Index;
-use crate::index::spec::{ID_INDEX_NAME, IndexSpec};
+use crate::index::definition::{ID_INDEX_NAME, IndexSpec};
 use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 
@@ -152,7 +154,7 @@ impl Db {
         let mut view = view_of(ns, options)?;
         view.collator = collection_options.collator().cloned();
         rows::put_view(&mut unit, &view);
-        let logged = created_entry(&collection);
+        let logged = LoggedOp::collection_created(&collection);
         let uuid = collection.uuid();
         let change = CatalogChange {
             added: vec![collection],

@@ -9,16 +9,16 @@ use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
 use super::{CollModResult, invalid};
-use crate::catalog::Collection;
-use crate::catalog::clustered::means_clustered;
-use crate::catalog::collection::record_key;
-use crate::catalog::indexes::{index_by_key, index_by_name};
 use crate::catalog::options::capped::wrong_type;
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::clustered::means_clustered;
+use crate::ddl::indexes::{index_by_key, index_by_name};
 use crate::index::Index;
-use crate::index::spec::{IndexSpec, expire_after_seconds};
+use crate::index::definition::{IndexSpec, expire_after_seconds};
 use crate::index::wildcard_keys::is_array_entry;
 use crate::op_context::OpContext;
+use crate::records::record_key;
 use crate::storage_error::Coded;
 
 const NAME: &str = "collMod.index";

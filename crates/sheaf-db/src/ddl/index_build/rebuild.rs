@@ -22,16 +22,17 @@ use sheaf_bson::{RawDoc, Result};
 use sheaf_storage::{Durability, StorageEngine, TableId, WriteBatch};
 
 use crate::catalog::clustered::record_id_of_id;
-use crate::catalog::collection::{Collection, record_id_of, record_key};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
+use crate::collection::index_build::IndexBuild;
 use crate::database::Db;
+use crate::ddl::index_build::load::{DoubtfulKeys, PHASE_SCAN, Watch, load};
+use crate::ddl::index_build::run::refuse_duplicates;
 use crate::index::Index;
-use crate::index::build::IndexBuild;
-use crate::index::build::load::{DoubtfulKeys, PHASE_SCAN, Watch, load};
-use crate::index::build::run::refuse_duplicates;
 use crate::op_context::{OpContext, OperationProgress};
+use crate::records::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
 /// Records removed in one batch, at most.

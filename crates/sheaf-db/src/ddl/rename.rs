@@ -5,13 +5,13 @@
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
 
-use crate::catalog::collection::Collection;
-use crate::catalog::drop::{BuildsMeet, drop_tables};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::{ViewDefinition, not_on_view};
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::drop::{BuildsMeet, drop_tables};
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;

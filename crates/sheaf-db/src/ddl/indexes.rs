@@ -3,13 +3,13 @@
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
 
-use crate::catalog::clustered::means_clustered;
-use crate::catalog::collection::Collection;
-use crate::catalog::drop::BuildsMeet;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
 use crate::database::Db;
+use crate::ddl::clustered::means_clustered;
+use crate::ddl::drop::BuildsMeet;
 use crate::index::Index;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;

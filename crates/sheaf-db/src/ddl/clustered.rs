@@ -1,0 +1,84 @@
+//! Changes of clustered collections: when their documents expire, and which commands name their index.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, compare_docs, doc};
+
+use crate::catalog::clustered::collection_expiry;
+use crate::catalog::rows;
+use crate::catalog::snapshot::CatalogChange;
+use crate::collection::Collection;
+use crate::database::Db;
+use crate::oplog::LoggedOp;
+use crate::storage_error::Coded;
+
+/// `expireAfterSeconds` of collMod: `None` for `"off"`.
+/// Errors: `InvalidOptions`.
+pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
+    match value {
+        RawValue::String("off") => Ok(None),
+        RawValue::String(other) => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("'expireAfterSeconds' is a number of seconds or \"off\", got \"{other}\""),
+        )),
+        value => collection_expiry(value).map(Some),
+    }
+}
+
+impl Db {
+    /// Changes when documents of a clustered collection expire, under its exclusive intent.
+    /// Errors: `InvalidOptions` for any other.
+    pub(crate) fn set_expiry(
+        &self,
+        collection: &Arc<Collection>,
+        seconds: Option<i64>,
+    ) -> Result<Arc<Collection>> {
+        if collection.clustered().is_none() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!(
+                    "'expireAfterSeconds' of a collection is only for clustered and time-series ones; change an \
+                     index of {} by 'index'",
+                    collection.ns()
+                ),
+            ));
+        }
+        if collection.options().expire_after_seconds() == seconds {
+            return Ok(collection.clone());
+        }
+        let mut changed = Collection::clone(collection);
+        changed.options = changed.options.with_expiry(seconds);
+        let mut unit = self.storage().begin().coded()?;
+        rows::put_collection(&mut unit, &changed);
+        let ns = changed.ns().clone();
+        let mut o = DocBuilder::new();
+        o.append("collMod", ns.collection());
+        match seconds {
+            Some(seconds) => o.append("expireAfterSeconds", seconds),
+            None => o.append("expireAfterSeconds", "off"),
+        };
+        let logged = LoggedOp::command(ns.db(), Some(changed.uuid()), o.finish(), None);
+        let _entry = self.log_command(&mut unit, logged)?;
+        let change = CatalogChange {
+            added: vec![changed],
+            ..CatalogChange::default()
+        };
+        let catalog = self.catalog_writer();
+        catalog.commit_then_publish(unit, &change)?;
+        let published = catalog.current().collection(&ns).cloned();
+        Ok(published.unwrap_or_else(|| collection.clone()))
+    }
+}
+
+/// Whether commands that name an index, to drop or change it, mean the clustered one.
+pub(crate) fn means_clustered(
+    collection: &Collection,
+    name: Option<&str>,
+    key: Option<RawDoc<'_>>,
+) -> bool {
+    collection.clustered().is_some_and(|clustered| {
+        let id = doc! {"_id": 1};
+        name == Some(clustered.name())
+            || key.is_some_and(|key| compare_docs(key, id.as_raw()).is_eq())
+    })
+}

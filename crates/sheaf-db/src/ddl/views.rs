@@ -1,0 +1,256 @@
+//! Views that come, change and go, and what they stand on.
+
+use std::sync::Arc;
+
+use sheaf_bson::{
+    ArrayBuf, CollationChoice, Collator, DateTime, Error, ErrorCode, RawArray, Result,
+};
+use sheaf_query::expression::VariableScope;
+use sheaf_query::matcher::ParseContext;
+use sheaf_query::pipeline::stages::vector_search;
+use sheaf_query::pipeline::{Pipeline, PipelineSource};
+
+use crate::catalog::namespace::Namespace;
+use crate::catalog::rows;
+use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
+use crate::catalog::views::{ResolvedView, ViewDefinition, other_collation};
+use crate::database::Db;
+use crate::op_context::OpContext;
+use crate::storage_error::Coded;
+
+/// The most views that may stand on one another.
+pub const VIEW_DEPTH_MAX: usize = 20;
+/// The largest pipeline that a chain of views may come to.
+const VIEW_PIPELINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
+    let context = ParseContext {
+        variables: VariableScope::new(DateTime::now()),
+    };
+    let parsed = Pipeline::parse(pipeline, &context)?;
+    let search = match parsed.source {
+        PipelineSource::VectorSearch { .. } => Some(vector_search::NAME),
+        _ => None,
+    };
+    if let Some(refused) = parsed.sink.as_ref().map(|sink| sink.name()).or(search) {
+        return Err(Error::new(
+            ErrorCode::OPTION_NOT_SUPPORTED_ON_VIEW,
+            format!("the aggregation stage {refused} in the pipeline of a view is not allowed"),
+        ));
+    }
+    Ok(parsed)
+}
+
+/// How many views stand from `name` down, and an error where they come back to `target` or are too many.
+fn depth_of(
+    catalog: &CatalogSnapshot,
+    target: &Namespace,
+    name: &str,
+    depth: usize,
+    visited: &mut Vec<String>,
+) -> Result<()> {
+    if name == target.collection() {
+        return Err(Error::new(
+            ErrorCode::GRAPH_CONTAINS_CYCLE,
+            format!("View cycle detected: {target} would stand on itself"),
+        ));
+    }
+    if depth > VIEW_DEPTH_MAX {
+        return Err(too_deep());
+    }
+    // A view met before was walked from here or from higher up: the second walk finds no new circle.
+    if visited.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let Ok(ns) = Namespace::new(target.db(), name) else {
+        return Ok(());
+    };
+    let Some(view) = catalog.view(&ns) else {
+        return Ok(());
+    };
+    visited.push(name.to_owned());
+    depth_of(catalog, target, &view.on, depth + 1, visited)?;
+    if let Ok(pipeline) = parsed(view.pipeline.as_raw()) {
+        for other in pipeline.foreign_collections() {
+            depth_of(catalog, target, &other, depth + 1, visited)?;
+        }
+    }
+    Ok(())
+}
+
+fn too_deep() -> Error {
+    Error::new(
+        ErrorCode::VIEW_DEPTH_LIMIT_EXCEEDED,
+        format!("View depth limit exceeded; maximum depth is {VIEW_DEPTH_MAX}"),
+    )
+}
+
+fn check(
+    catalog: &CatalogSnapshot,
+    ns: &Namespace,
+    on: &str,
+    pipeline: RawArray<'_>,
+    collator: Option<&Arc<Collator>>,
+) -> Result<()> {
+    let below = Namespace::new(ns.db(), on)?;
+    let parsed = parsed(pipeline)?;
+    let mut visited = Vec::new();
+    depth_of(catalog, ns, on, 1, &mut visited)?;
+    for other in parsed.foreign_collections() {
+        depth_of(catalog, ns, &other, 1, &mut visited)?;
+    }
+    let others = parsed.foreign_collections();
+    let others = others
+        .iter()
+        .filter_map(|o| Namespace::new(ns.db(), o).ok());
+    for used in std::iter::once(below).chain(others) {
+        if let Some(view) = catalog.view(&used)
+            && view.collator.as_ref() != collator
+        {
+            return Err(other_collation(format!(
+                "View {ns} has conflicting collation with view {used}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Db {
+    /// Makes a view. One that is there with the same definition is left as it is.
+    ///
+    /// Errors: `NamespaceExists`, `InvalidNamespace`, those of the pipeline, `GraphContainsCycle`,
+    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a view that
+    /// stands on one with another collation.
+    pub fn create_view(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        on: &str,
+        pipeline: RawArray<'_>,
+        collation: &CollationChoice,
+    ) -> Result<()> {
+        ns.check_creatable()?;
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        let current = catalog.current();
+        let view = ViewDefinition {
+            ns: ns.clone(),
+            on: on.into(),
+            pipeline: pipeline.to_buf(),
+            collator: collation.collator().cloned(),
+        };
+        match current.view(ns) {
+            Some(existing) if **existing == view => return Ok(()),
+            Some(_) => return Err(exists(ns)),
+            None if current.collection(ns).is_some() => return Err(exists(ns)),
+            None => {}
+        }
+        if let Some(other) = current.database_of_other_case(ns.db()) {
+            return Err(Error::new(
+                ErrorCode::DATABASE_DIFFER_CASE,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create [{}]",
+                    ns.db()
+                ),
+            ));
+        }
+        check(&current, ns, on, pipeline, view.collator.as_ref())?;
+        self.put_view(view)
+    }
+
+    /// Gives a view another definition; `None` leaves that part.
+    /// Errors: `NamespaceNotFound` when there is no such view, and those of [`Db::create_view`].
+    pub fn modify_view(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        on: Option<&str>,
+        pipeline: Option<RawArray<'_>>,
+    ) -> Result<()> {
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        let current = catalog.current();
+        if current.timeseries(ns).is_some() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!("{ns} is a time-series collection: its definition cannot be changed"),
+            ));
+        }
+        let Some(view) = current.view(ns) else {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_NOT_FOUND,
+                format!("view {ns} does not exist"),
+            ));
+        };
+        let mut view = ViewDefinition::clone(view);
+        if let Some(on) = on {
+            view.on = on.into();
+        }
+        if let Some(pipeline) = pipeline {
+            view.pipeline = pipeline.to_buf();
+        }
+        let collator = view.collator.as_ref();
+        check(&current, ns, &view.on, view.pipeline.as_raw(), collator)?;
+        self.put_view(view)
+    }
+
+    fn put_view(&self, view: ViewDefinition) -> Result<()> {
+        let mut unit = self.storage().begin().coded()?;
+        rows::put_view(&mut unit, &view);
+        let change = CatalogChange {
+            views: vec![view],
+            ..Default::default()
+        };
+        self.catalog_writer().commit_then_publish(unit, &change)
+    }
+
+    /// Under the database's lock: drops views.
+    pub(crate) fn drop_views(&self, views: &[Arc<ViewDefinition>]) -> Result<()> {
+        if views.is_empty() {
+            return Ok(());
+        }
+        let mut unit = self.storage().begin().coded()?;
+        let mut change = CatalogChange::default();
+        for view in views {
+            rows::delete_view(&mut unit, &view.ns);
+            change.removed.push(view.ns.clone());
+        }
+        self.catalog_writer().publish_then_commit(unit, &change)
+    }
+
+    /// The collection that a view stands on and the pipelines between; `None` where the name is no view.
+    /// Errors: `ViewDepthLimitExceeded`.
+    pub fn resolve_view(&self, ns: &Namespace) -> Result<Option<ResolvedView>> {
+        let catalog = self.catalog();
+        let Some(mut view) = catalog.view(ns) else {
+            return Ok(None);
+        };
+        let collator = view.collator.clone();
+        let mut pipelines = vec![&view.pipeline];
+        let on = loop {
+            let on = Namespace::new(ns.db(), &view.on)?;
+            match catalog.view(&on) {
+                None => break on,
+                Some(next) => view = next,
+            }
+            pipelines.push(&view.pipeline);
+            let bytes: usize = pipelines.iter().map(|p| p.as_bytes().len()).sum();
+            if pipelines.len() > VIEW_DEPTH_MAX || bytes > VIEW_PIPELINE_BYTES_MAX {
+                return Err(too_deep());
+            }
+        };
+        let stages = pipelines.iter().rev().flat_map(|p| p.as_raw().iter());
+        Ok(Some(ResolvedView {
+            on,
+            pipeline: ArrayBuf::from_values(stages),
+            collator,
+        }))
+    }
+}
+
+fn exists(ns: &Namespace) -> Error {
+    Error::new(
+        ErrorCode::NAMESPACE_EXISTS,
+        format!("{ns} already exists, as a collection or as a view defined otherwise"),
+    )
+}

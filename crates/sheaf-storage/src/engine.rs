@@ -117,8 +117,21 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// the files into the form that opens fastest and is smallest. May take long.
     fn checkpoint(&self) -> Result<()>;
 
+    /// Whether the engine makes checkpoints by itself, at the interval that it was opened with. If not, the
+    /// caller calls [`StorageEngine::checkpoint`] regularly.
+    fn checkpoints_itself(&self) -> bool {
+        true
+    }
+
     /// Counters since the engine was opened, and sizes as of now. Cheap.
     fn stats(&self) -> EngineStats;
+
+    /// Calls `out` with the name and value of each counter that is this engine's own and not in
+    /// [`EngineStats`]. Names are those of `serverStatus`: camelCase, a unit last; a dot separates the parts of
+    /// a nested one, and names with a common first part follow each other. Cheap.
+    fn report(&self, out: &mut dyn FnMut(&str, u64)) {
+        let _ = out;
+    }
 
     /// Size of a table, of the newest applied state. Cheap: nothing is walked.
     fn table_stats(&self, table: TableId) -> Result<TableStats>;
@@ -224,7 +237,8 @@ pub trait Cursor: Send {
     fn rest(&mut self) {}
 }
 
-/// Counters since the engine was opened, and sizes as of now. `None` where the engine does not know.
+/// What every engine counts: counters since it was opened, and sizes as of now. `None` where the engine does
+/// not know. What one engine alone has is in [`StorageEngine::report`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
     /// Batches applied.
@@ -249,78 +263,17 @@ pub struct EngineStats {
     pub file_free_bytes: Option<u64>,
     /// Memory that the engine's cache holds, in bytes; for an engine that counts all its memory, all of it.
     pub cache_bytes: Option<u64>,
-    /// Memory by kind, for an engine that counts all its memory.
-    pub memory: Option<MemoryStats>,
+    /// Heap memory that the engine holds, in bytes (mapped files are not heap); `None` for an engine that
+    /// does not count all of it.
+    pub heap_bytes: Option<u64>,
     /// Snapshots alive, those included that only a cursor still holds.
     pub open_snapshots: u64,
     /// Age of the oldest of them.
     pub oldest_snapshot_age: Option<Duration>,
-    /// Memtable generations, the active one included; 0 for an engine without.
-    pub generations: u64,
-    /// Versions of keys in them.
-    pub versions: u64,
-    /// Memory that they hold, in bytes.
-    pub memtable_bytes: u64,
-    /// Memory of generations that only snapshots still hold, in bytes.
-    pub retired_bytes: u64,
-    /// Bytes of generations that wait for a checkpoint.
-    pub checkpoint_debt_bytes: u64,
-    /// Checkpoints done, and the microseconds that they took.
-    pub checkpoints: u64,
-    /// See `checkpoints`.
-    pub checkpoint_micros: u64,
-    /// Bytes of records written to the log.
-    pub log_bytes: u64,
-    /// Bytes of zeros written ahead of them, once for each file of the log.
-    pub log_bytes_filled: u64,
-    /// Values that were logged as what differs from the one before.
-    pub log_deltas: u64,
-    /// Files of the log that are in use.
-    pub log_segments: u64,
-    /// How often writers were slowed down, and for how many microseconds together.
-    pub stalls: u64,
-    /// See `stalls`.
-    pub stalled_micros: u64,
     /// Why no writes are taken any more (`ReadOnly`); `None` while they are.
     pub refuses_writes: Option<String>,
-    /// Pages read from the file, found in the cache, and evicted from it.
-    pub pages_read: u64,
-    /// See `pages_read`.
-    pub pages_hit: u64,
-    /// See `pages_read`.
-    pub pages_evicted: u64,
-    /// Pages written to the file.
-    pub pages_written: u64,
-}
-
-/// Memory that an engine holds: now, and the most since it was opened. In bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryStats {
-    /// What it may hold.
-    pub limit: u64,
-    /// Everything together.
-    pub total: MemoryUse,
-    /// Memtables, those included that only snapshots still hold.
-    pub generations: MemoryUse,
-    /// Pages and large values, in the cache or held by readers.
-    pub pages: MemoryUse,
-    /// The part of the files that is mapped.
-    pub mapped: MemoryUse,
-    /// What waits to be written to the log.
-    pub log: MemoryUse,
-    /// Large batches under way.
-    pub batches: MemoryUse,
-    /// Snapshots whose view was moved from memory to pages of their own.
-    pub snapshots_spilled: u64,
-}
-
-/// Bytes in use, and the most that ever were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Now.
-    pub bytes: u64,
-    /// The most since the engine was opened.
-    pub bytes_max: u64,
+    /// Why the engine's last checkpoint by itself failed; `None` once one has succeeded.
+    pub checkpoint_failure: Option<String>,
 }
 
 /// Something that [`StorageEngine::verify`] found to be damaged.

@@ -28,12 +28,13 @@ mod unit;
 
 pub use batch::{KeyChange, KeyRanges, KeyWrite, Prior, TableFate, TableWrites, WriteBatch};
 pub use disk::logtree::{
-    LogTreeEngine, LogTreeOptions, Recovery, Repaired, TornTail, budget, repair, tree, verify_files,
+    LogTreeEngine, LogTreeOptions, LogTreeStats, MemoryStats, MemoryUse, Recovery, Repaired,
+    TornTail, budget, repair, tree, verify_files,
 };
 pub use disk::redb::{RedbEngine, RedbOptions};
 pub use engine::{
-    CommitSeq, Cursor, Durability, EngineStats, Finding, MemoryStats, MemoryUse, Snapshot,
-    StorageEngine, TableId, TableStats,
+    CommitSeq, Cursor, Durability, EngineStats, Finding, Snapshot, StorageEngine, TableId,
+    TableStats,
 };
 pub use error::{Result, StorageError};
 pub use memory::MemoryEngine;

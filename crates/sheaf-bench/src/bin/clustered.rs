@@ -151,11 +151,11 @@ impl Bench {
     /// Bytes logged, bytes written to files after a checkpoint, index keys.
     fn counts(&self) -> Result<(u64, u64, u64)> {
         self.engine.checkpoint()?;
-        let stats = self.engine.stats();
+        let (stats, detail) = (self.engine.stats(), self.engine.detail());
         let keys = self.op.counters().counts();
         Ok((
-            stats.log_bytes,
-            stats.bytes_written - stats.log_bytes_filled,
+            detail.log_bytes,
+            stats.bytes_written - detail.log_bytes_filled,
             keys.keys_inserted,
         ))
     }

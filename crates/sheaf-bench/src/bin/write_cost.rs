@@ -66,11 +66,11 @@ impl Bench {
     /// The counters after a checkpoint.
     fn counts(&self) -> Result<Counts> {
         self.engine.checkpoint()?;
-        let stats = self.engine.stats();
+        let (stats, detail) = (self.engine.stats(), self.engine.detail());
         let keys = self.op.counters().counts();
         Ok(Counts {
-            logged: stats.log_bytes,
-            written: stats.bytes_written - stats.log_bytes_filled,
+            logged: detail.log_bytes,
+            written: stats.bytes_written - detail.log_bytes_filled,
             keys: keys.keys_inserted + keys.keys_deleted,
         })
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use sheaf_bson::{DateTime, DocBuilder, Error};
 use sheaf_db::ttl::TtlCounters;
+use sheaf_storage::StorageEngine;
 use sheaf_wire::Compressor;
 
 use super::Kind;
@@ -214,29 +215,6 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     ] {
         out.append(name, value as i64);
     }
-    // What only an engine with memtables has.
-    if stats.generations > 0 {
-        for (name, value) in [
-            ("generations", stats.generations),
-            ("versions", stats.versions),
-            ("memtableBytes", stats.memtable_bytes),
-            ("retiredBytes", stats.retired_bytes),
-            ("checkpointDebtBytes", stats.checkpoint_debt_bytes),
-            ("checkpoints", stats.checkpoints),
-            ("checkpointMicros", stats.checkpoint_micros),
-            ("logBytes", stats.log_bytes),
-            ("logSegments", stats.log_segments),
-            ("logDeltas", stats.log_deltas),
-            ("logBytesFilled", stats.log_bytes_filled),
-            ("stalls", stats.stalls),
-            ("stalledMicros", stats.stalled_micros),
-            ("pagesRead", stats.pages_read),
-            ("pagesHit", stats.pages_hit),
-            ("pagesEvicted", stats.pages_evicted),
-        ] {
-            out.append(name, value as i64);
-        }
-    }
     for (name, value) in [
         ("fileBytes", stats.file_bytes),
         ("fileFreeBytes", stats.file_free_bytes),
@@ -246,25 +224,7 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
             out.append(name, value as i64);
         }
     }
-    if let Some(memory) = stats.memory {
-        out.begin_document("memory");
-        out.append("limitBytes", memory.limit as i64);
-        out.append("snapshotsSpilled", memory.snapshots_spilled as i64);
-        for (name, used) in [
-            ("total", memory.total),
-            ("generations", memory.generations),
-            ("pages", memory.pages),
-            ("mapped", memory.mapped),
-            ("log", memory.log),
-            ("batches", memory.batches),
-        ] {
-            out.begin_document(name);
-            out.append("bytes", used.bytes as i64);
-            out.append("bytesMax", used.bytes_max as i64);
-            out.end();
-        }
-        out.end();
-    }
+    append_report(&**engine, out);
     if let Some(age) = stats.oldest_snapshot_age {
         out.append("oldestSnapshotAgeMillis", age.as_millis() as i64);
     }
@@ -272,6 +232,27 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
         out.append("refusesWrites", why.as_str());
     }
     out.end();
+}
+
+/// The counters that only this engine has; a dotted name is a field of a nested document.
+fn append_report(engine: &dyn StorageEngine, out: &mut DocBuilder) {
+    let mut open: Vec<String> = Vec::new();
+    engine.report(&mut |name, value| {
+        let mut parts: Vec<&str> = name.split('.').collect();
+        let field = parts.pop().unwrap_or(name);
+        let common = parts.iter().zip(&open).take_while(|(a, b)| a == b).count();
+        for _ in open.drain(common..) {
+            out.end();
+        }
+        for part in &parts[common..] {
+            out.begin_document(part);
+            open.push((*part).to_owned());
+        }
+        out.append(field, value as i64);
+    });
+    for _ in open {
+        out.end();
+    }
 }
 
 /// Resident and virtual size in bytes.

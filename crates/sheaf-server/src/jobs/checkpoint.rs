@@ -6,13 +6,12 @@
 use std::time::Duration;
 
 use super::schedule::{Job, Next};
-use crate::engine::checkpoints_itself;
 use crate::log::{Component, events};
 use crate::server::Server;
 
 /// The job, where the engine needs it.
 pub(super) fn job(server: &Server) -> Option<Job> {
-    if checkpoints_itself(&**server.db.engine()) {
+    if server.db.engine().checkpoints_itself() {
         return None;
     }
     let mut commits_seen = 0;
@@ -39,13 +38,18 @@ fn period(server: &Server) -> Option<Duration> {
 
 fn checkpoint(server: &Server) {
     if let Err(error) = server.db.engine().checkpoint() {
-        server.log.warning(
-            Component::Storage,
-            events::CHECKPOINT_FAILED,
-            "A checkpoint failed",
-            |attr| {
-                attr.append("error", error.to_string().as_str());
-            },
-        );
+        log_failure(server, &error.to_string());
     }
+}
+
+/// Logs that a checkpoint failed; the engine tries again.
+pub(super) fn log_failure(server: &Server, error: &str) {
+    server.log.warning(
+        Component::Storage,
+        events::CHECKPOINT_FAILED,
+        "A checkpoint failed",
+        |attr| {
+            attr.append("error", error);
+        },
+    );
 }

@@ -26,8 +26,7 @@ pub(super) fn job() -> Job {
 
 /// `None` where the engine does not count its memory, or the system does not report ours.
 fn run(server: &Server, least: &mut Option<u64>) -> Option<()> {
-    let counted = server.db.engine().stats().memory?;
-    let counted = counted.total.bytes - counted.mapped.bytes.min(counted.total.bytes);
+    let counted = server.db.engine().stats().heap_bytes?;
     let uncounted = resident_anonymous()?.saturating_sub(counted);
     if has_grown(least, uncounted, counted) {
         give_back_unused();

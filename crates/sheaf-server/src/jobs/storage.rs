@@ -1,4 +1,4 @@
-//! Logs when the storage engine has stopped accepting writes.
+//! Logs when the storage engine has stopped accepting writes, and when its checkpoints begin to fail.
 //!
 //! A failed write or sync of its files ends all writing until the next start. Each client learns
 //! that when it writes; the operator learns it here, once.
@@ -17,12 +17,21 @@ pub(super) fn job() -> Job {
         name: "storage",
         is_long: false,
         period: |_| Some(PERIOD),
-        run: Box::new(run),
+        run: {
+            let mut was_failing = false;
+            Box::new(move |server| run(server, &mut was_failing))
+        },
     }
 }
 
-fn run(server: &Server) -> Next {
-    let Some(why) = server.db.engine().stats().refuses_writes else {
+fn run(server: &Server, was_failing: &mut bool) -> Next {
+    let stats = server.db.engine().stats();
+    let failure = stats.checkpoint_failure.as_deref();
+    if let Some(error) = failure.filter(|_| !*was_failing) {
+        super::checkpoint::log_failure(server, error);
+    }
+    *was_failing = failure.is_some();
+    let Some(why) = stats.refuses_writes else {
         return Next::Period;
     };
     server.log.error(

@@ -239,8 +239,16 @@ impl StorageEngine for CheckedEngine {
         self.inner.compact()
     }
 
+    fn checkpoints_itself(&self) -> bool {
+        self.inner.checkpoints_itself()
+    }
+
     fn stats(&self) -> EngineStats {
         self.inner.stats()
+    }
+
+    fn report(&self, out: &mut dyn FnMut(&str, u64)) {
+        self.inner.report(out);
     }
 
     fn table_stats(&self, table: TableId) -> Result<TableStats> {

@@ -129,7 +129,7 @@ fn opens(name: &str, changes: &[Op]) {
             engine.apply(batch, Durability::Synced).unwrap();
         }
         let deltas = changes.iter().filter(|op| matches!(op, Op::Change(..)));
-        assert_eq!(engine.stats().log_deltas, deltas.count() as u64);
+        assert_eq!(engine.detail().log_deltas, deltas.count() as u64);
         // As a crash would leave it: a close would empty the log.
         copy(folder.path(), &kept);
     }

@@ -96,7 +96,7 @@ fn many_changes_wait_for_their_bases_together() {
         }
     }
     engine.sync().unwrap();
-    let stats = engine.stats();
+    let stats = engine.detail();
     assert!(stats.log_deltas > 8000, "{stats:?}");
     for generation_bytes in [64 << 10, 1 << 20, 16 << 20] {
         check(&folder, generation_bytes, &model);

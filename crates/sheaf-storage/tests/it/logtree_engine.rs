@@ -173,7 +173,7 @@ fn snapshots_are_whole_while_generations_come_and_go() {
         let reader = scope.spawn(move || {
             let old = engine.snapshot().unwrap();
             let mut held = Vec::new();
-            while engine.stats().checkpoints < 6 || moves.load(Ordering::Relaxed) < 2000 {
+            while engine.detail().checkpoints < 6 || moves.load(Ordering::Relaxed) < 2000 {
                 let snapshot = engine.snapshot().unwrap();
                 check(&*snapshot);
                 held.push(snapshot);
@@ -203,14 +203,14 @@ fn writers_are_slowed_and_not_stopped_when_checkpoints_fall_behind() {
         let mut batch = WriteBatch::new();
         batch.insert_new(T, &n.to_be_bytes(), vec![n as u8; 1500]);
         engine.apply(batch, Durability::Buffered).unwrap();
-        let stats = engine.stats();
+        let stats = engine.detail();
         assert!(stats.memtable_bytes < 4 << 20, "{stats:?}");
     }
-    let stats = engine.stats();
+    let stats = engine.detail();
     assert!(stats.checkpoints > 3, "{stats:?}");
     assert_eq!(engine.table_stats(T).unwrap().entries, 6000);
     engine.checkpoint().unwrap();
-    let stats = engine.stats();
+    let stats = engine.detail();
     assert_eq!((stats.versions, stats.checkpoint_debt_bytes), (0, 0));
     assert_eq!(stats.log_segments, 1);
 }
@@ -278,7 +278,7 @@ fn more_log_than_memory_is_read_in_parts() {
     let options = options(4 << 20, 128 << 10);
     let reopened = LogTreeEngine::open_in(Arc::new(found), options).unwrap();
     assert_eq!(reopened.recovery().batches, 3001);
-    let stats = reopened.stats();
+    let stats = reopened.detail();
     assert!(stats.memtable_bytes < 2 << 20, "{stats:?}");
     assert!(stats.pages_written > 0, "{stats:?}");
     assert_eq!(
@@ -749,10 +749,10 @@ fn changes_are_logged_as_what_differs_and_read_again_over_every_checkpoint() {
     };
     assert!(put(b"hot") > 2000);
     put(b"cold");
-    let before = engine.stats();
+    let before = engine.detail();
     // Header 40, table 3, key and delta 3 + 1 + 4 + 8 + 12, to a multiple of 8.
     assert_eq!(change(&engine, b"hot", 0, 100), 100 * 72);
-    let after = engine.stats();
+    let after = engine.detail();
     assert_eq!(after.log_deltas - before.log_deltas, 100);
     for (checkpoint, from, until) in [(true, 100, 150), (false, 150, 151), (true, 151, 300)] {
         if checkpoint {
@@ -780,10 +780,10 @@ fn what_would_be_logged_is_what_is_logged() {
         batch.put(T, &n.to_be_bytes(), version(n));
     }
     for batch in [batch.clone(), batch] {
-        let (would, before) = (engine.bytes_to_log(&batch), engine.stats().log_bytes);
+        let (would, before) = (engine.bytes_to_log(&batch), engine.detail().log_bytes);
         let (_, logged) = engine.apply_counted(batch, Durability::Synced).unwrap();
         assert_eq!(would, logged);
-        assert_eq!(engine.stats().log_bytes - before, logged);
+        assert_eq!(engine.detail().log_bytes - before, logged);
     }
 }
 

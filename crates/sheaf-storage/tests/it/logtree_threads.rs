@@ -279,7 +279,7 @@ fn a_snapshot_is_spilled_under_its_cursors() {
     }
     engine.apply(rows, Durability::Buffered).unwrap();
     let snapshot = engine.snapshot().unwrap();
-    let spilled = || engine.stats().memory.unwrap().snapshots_spilled > 0;
+    let spilled = || engine.detail().memory.snapshots_spilled > 0;
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut cursor = snapshot.cursor(TABLES[0]).unwrap();

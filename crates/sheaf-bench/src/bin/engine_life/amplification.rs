@@ -47,7 +47,7 @@ pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
         }
         for (how, changed) in [("whole", false), ("change", true)] {
             engine.checkpoint()?;
-            let (before, io) = (engine.stats(), process_io());
+            let (before, detail, io) = (engine.stats(), engine.detail(), process_io());
             let (start, cpu) = (Instant::now(), process_cpu());
             for n in 0..UPDATES {
                 match changed {
@@ -58,10 +58,11 @@ pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
             engine.checkpoint()?;
             let (took, cpu) = (start.elapsed(), process_cpu() - cpu);
             let (after, io_after) = (engine.stats(), process_io());
+            let detail_after = engine.detail();
             let each = |amount: u64| amount as f64 / UPDATES as f64;
             let written = after.bytes_written - before.bytes_written;
-            let logged = after.log_bytes - before.log_bytes;
-            let zeros = after.log_bytes_filled - before.log_bytes_filled;
+            let logged = detail_after.log_bytes - detail.log_bytes;
+            let zeros = detail_after.log_bytes_filled - detail.log_bytes_filled;
             println!(
                 "{keys:>11} {how:>8} {:>6.1} {:>7.1} {:>7.1} {:>8.1} {:>8.1} {:>10.1} {:>12} {:>11.3} {:>9} {:>8.0} {:>8.0} {:>8.2} {:>8.2}",
                 each(after.bytes_logged - before.bytes_logged),
@@ -70,8 +71,8 @@ pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
                 each(written - logged - zeros),
                 each(written),
                 each(io_after.bytes_written - io.bytes_written),
-                after.checkpoints - before.checkpoints,
-                each(after.pages_written - before.pages_written),
+                detail_after.checkpoints - detail.checkpoints,
+                each(detail_after.pages_written - detail.pages_written),
                 io_after.writes - io.writes,
                 engine.table_stats(RECORDS)?.disk_bytes as f64 / 1e6,
                 after.file_bytes.unwrap_or(0) as f64 / 1e6,

@@ -97,10 +97,10 @@ fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Resul
     )?;
     load(&engine, KEYS, bytes)?;
     engine.checkpoint()?;
-    let before = engine.stats();
+    let before = engine.detail();
     let mut n = 0;
     loop {
-        let stats = engine.stats();
+        let stats = engine.detail();
         if stats.checkpoints > before.checkpoints || stats.memtable_bytes > MEMTABLE_MAX {
             println!(
                 "{:>8} {:>8} more than memory holds",

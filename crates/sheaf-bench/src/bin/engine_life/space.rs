@@ -71,14 +71,16 @@ pub(super) fn run(options: &Options, minutes: u64, snapshot_seconds: u64) -> Res
     let total = updates.load(Ordering::Relaxed);
     engine.checkpoint()?;
     report("snapshot gone", total);
-    let stats = engine.stats();
+    let (stats, detail) = (engine.stats(), engine.detail());
     let each = |bytes: u64| bytes as f64 / total.max(1) as f64;
     println!(
         "bytes for an update: {:.0} logged, {:.0} zeros before, {:.0} to the tree; {} checkpoints",
-        each(stats.log_bytes),
-        each(stats.log_bytes_filled),
-        each(stats.bytes_written - stats.log_bytes - stats.log_bytes_filled - before.bytes_written),
-        stats.checkpoints,
+        each(detail.log_bytes),
+        each(detail.log_bytes_filled),
+        each(
+            stats.bytes_written - detail.log_bytes - detail.log_bytes_filled - before.bytes_written
+        ),
+        detail.checkpoints,
     );
     let mut batch = WriteBatch::new();
     batch.delete_range(RECORDS, &key(KEYS / 10), None);

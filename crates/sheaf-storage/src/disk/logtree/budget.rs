@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
-use crate::engine::MemoryUse;
+use super::stats::MemoryUse;
 
 /// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,6 +63,14 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
+    /// Why the last checkpoint failed, until one succeeds.
+    pub(super) fn failure(&self) -> Option<String> {
+        match self.failing.load(Ordering::Acquire) {
+            true => self.failure.lock().as_ref().map(ToString::to_string),
+            false => None,
+        }
+    }
+
     pub(super) fn stop(&self) {
         *self.stop.lock() = true;
         self.called.notify_one();

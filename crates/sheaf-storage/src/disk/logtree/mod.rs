@@ -68,6 +68,7 @@ use self::pace::Pace;
 pub use self::repair::{Repaired, repair, verify_files};
 use self::spill::Bases;
 use self::stats::Counters;
+pub use self::stats::{LogTreeStats, MemoryStats, MemoryUse};
 use self::tree::{PageReading, Roots, TableOptions, TreeFile};
 use self::view::{OpenSnapshots, View};
 use crate::batch::WriteBatch;
@@ -354,6 +355,10 @@ impl StorageEngine for LogTreeEngine {
 
     fn stats(&self) -> EngineStats {
         self.shared.stats()
+    }
+
+    fn report(&self, out: &mut dyn FnMut(&str, u64)) {
+        self.shared.detail().report(out);
     }
 
     fn table_stats(&self, table: TableId) -> Result<TableStats> {

@@ -322,6 +322,11 @@ impl StorageEngine for RedbEngine {
         self.shared.checkpoint()
     }
 
+    /// The flusher saves the allocator's state when the engine is idle only.
+    fn checkpoints_itself(&self) -> bool {
+        false
+    }
+
     fn stats(&self) -> EngineStats {
         let io = &self.shared.io;
         let (open_snapshots, oldest_snapshot_age) = self.shared.snapshots.count_and_oldest();

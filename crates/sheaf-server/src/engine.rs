@@ -1,13 +1,7 @@
-//! Which storage engine holds the data, how it is opened, verified and repaired.
+//! The storage engine of the data folder: opening, backing up, verifying and repairing it.
 //!
-//! ```text
-//!   data folder has   sheaf/        the engine sheaf
-//!                     sheaf.redb    the engine redb
-//!                     neither       the one asked for, or the default
-//! ```
-//!
-//! What is in the folder decides; an option that says otherwise is refused, so that nobody is shown an empty
-//! database where there is a full one.
+//! Which engine it is follows from the folder and from `--storageEngine`, by the rules of
+//! [`sheaf_storage::registry`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,107 +12,45 @@ use sheaf_db::ddl::index_build::{RebuiltCollection, make_missing_tables};
 use sheaf_db::storage_error::coded;
 use sheaf_db::{Db, DbOptions, Events, OpContext};
 use sheaf_storage::folder::{DiskFolder, Folder};
-use sheaf_storage::{
-    LogTreeEngine, LogTreeOptions, MemoryEngine, RedbEngine, RedbOptions, StorageEngine,
-    StorageError, repair, verify_files,
-};
+use sheaf_storage::registry::{self, EngineKind, Location, OpenEvent, Options};
+use sheaf_storage::{Recovery, StorageEngine, StorageError, repair, verify_files};
 
 use crate::log::{Component, Log, events};
 use crate::settings::{Maintenance, Settings};
 
-/// The folder of the engine sheaf, in the data folder.
-const SHEAF_FOLDER: &str = "sheaf";
 /// Where a repair puts what it saves, until it is whole.
 const REPAIRED_FOLDER: &str = "sheaf.repaired";
-/// The file of the engine redb, in the data folder.
-const REDB_FILE: &str = "sheaf.redb";
 /// The least memory for cached data, as MongoDB has it.
 const CACHE_BYTES_MIN: u64 = 256 << 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Engine {
-    Sheaf,
-    Redb,
-    Memory,
-}
-
-/// What a new data folder gets when nobody asks for an engine.
-const DEFAULT: Engine = Engine::Sheaf;
-
-impl Engine {
-    fn name(self) -> &'static str {
-        match self {
-            Engine::Sheaf => "sheaf",
-            Engine::Redb => "redb",
-            Engine::Memory => "memory",
-        }
-    }
-
-    fn asked_for(settings: &Settings) -> Result<Option<Engine>, Error> {
-        match settings.storage.engine.as_deref() {
-            None => Ok(None),
-            Some("sheaf") => Ok(Some(Engine::Sheaf)),
-            Some("redb") => Ok(Some(Engine::Redb)),
-            Some("memory" | "ephemeralForTest" | "inMemory") => Ok(Some(Engine::Memory)),
-            Some(other) => Err(Error::bad_value(format!(
-                "storage engine '{other}' does not exist; the engines are sheaf, redb and memory"
-            ))),
-        }
-    }
-
-    fn of_folder(folder: &Path) -> Result<Option<Engine>, Error> {
-        let has = |name: &str| folder.join(name).exists();
-        match (has(SHEAF_FOLDER), has(REDB_FILE)) {
-            (true, false) => Ok(Some(Engine::Sheaf)),
-            (false, true) => Ok(Some(Engine::Redb)),
-            (false, false) => Ok(None),
-            (true, true) => Err(Error::bad_value(format!(
-                "the data folder {} holds data of two storage engines, {SHEAF_FOLDER} and \
-                 {REDB_FILE}: move away the one that is not wanted",
-                folder.display()
-            ))),
-        }
-    }
-
-    fn choose(settings: &Settings) -> Result<Engine, Error> {
-        let folder = &settings.storage.db_path;
-        let asked = Engine::asked_for(settings)?;
-        if asked == Some(Engine::Memory) {
-            return Ok(Engine::Memory);
-        }
-        match (asked, Engine::of_folder(folder)?) {
-            (Some(asked), Some(there)) if asked != there => Err(Error::bad_value(format!(
-                "the data folder {} was made by the storage engine '{}', not by '{}': leave out \
-                 --storageEngine, or choose another --dbpath",
-                folder.display(),
-                there.name(),
-                asked.name()
-            ))),
-            (asked, there) => Ok(asked.or(there).unwrap_or(DEFAULT)),
-        }
-    }
+fn choose(settings: &Settings) -> Result<Location, Error> {
+    let storage = &settings.storage;
+    Location::choose(&storage.db_path, storage.engine.as_deref())
+        .map_err(|error| Error::bad_value(error.to_string()))
 }
 
 /// Opens the engine.
 ///
 /// Errors: the data folder cannot be opened, an option is not possible.
 pub fn open(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine>, Error> {
-    match Engine::choose(settings)? {
-        Engine::Memory => {
-            log.startup_warning(
-                events::MEMORY_ENGINE,
-                "The memory engine keeps nothing on disk: everything is lost when the server stops",
-                crate::log::none,
-            );
-            Ok(Arc::new(MemoryEngine::new()))
-        }
-        Engine::Redb => open_redb(settings, log),
-        Engine::Sheaf => open_sheaf(settings, log),
+    let location = choose(settings)?;
+    if location == Location::Memory {
+        log.startup_warning(
+            events::MEMORY_ENGINE,
+            "The memory engine keeps nothing on disk: everything is lost when the server stops",
+            crate::log::none,
+        );
     }
+    let log = log.clone();
+    let options = Options {
+        on_event: Some(Box::new(move |event| log_open_event(&log, event))),
+        ..options(settings)
+    };
+    registry::open(&location, options).map_err(coded)
 }
 
-fn sheaf_options(settings: &Settings) -> LogTreeOptions {
-    LogTreeOptions {
+fn options(settings: &Settings) -> Options {
+    Options {
         cache_bytes: settings.storage.cache_bytes.unwrap_or_else(default_cache),
         flush_interval: Duration::from_millis(settings.storage.journal_commit_interval_ms),
         checkpoint_interval: match settings.storage.sync_period_secs {
@@ -126,62 +58,42 @@ fn sheaf_options(settings: &Settings) -> LogTreeOptions {
             0.0 => Duration::MAX,
             seconds => Duration::from_secs_f64(seconds),
         },
-        ..LogTreeOptions::default()
+        ..Options::default()
     }
 }
 
-fn open_sheaf(settings: &Settings, log: &Log) -> Result<Arc<dyn StorageEngine>, Error> {
-    let path = settings.storage.db_path.join(SHEAF_FOLDER);
-    let engine = LogTreeEngine::open(&path, sheaf_options(settings)).map_err(coded)?;
-    let recovery = engine.recovery();
-    if recovery.batches > 0 || recovery.torn.is_some() {
-        log.info(
+fn log_open_event(log: &Log, event: OpenEvent<'_>) {
+    match event {
+        OpenEvent::Recovered(recovery) => log_recovery(log, recovery),
+        OpenEvent::Checking(done) => log.info(
             Component::Recovery,
-            events::LOG_REPLAYED,
-            "The storage engine was not closed cleanly; its log has been read again",
+            events::DATA_FILE_CHECKED,
+            "The data file was not closed cleanly and is being checked",
             |attr| {
-                attr.append("batches", recovery.batches as i64);
-                attr.append("logBytes", recovery.log_bytes as i64);
-                attr.append("durationMillis", recovery.took.as_millis() as i64);
-                if let Some(torn) = &recovery.torn {
-                    attr.append("tornFile", torn.file.as_str());
-                    attr.append("tornOffset", torn.offset as i64);
-                }
+                attr.append("percent", (done * 100.0).floor());
             },
-        );
+        ),
     }
-    Ok(Arc::new(engine))
 }
 
-fn open_redb(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine>, Error> {
-    let path = settings.storage.db_path.join(REDB_FILE);
-    let repair_log = log.clone();
-    let options = RedbOptions {
-        cache_bytes: usize::try_from(settings.storage.cache_bytes.unwrap_or_else(default_cache))
-            .unwrap_or(usize::MAX),
-        flush_interval: Duration::from_millis(settings.storage.journal_commit_interval_ms),
-        on_repair: Some(Box::new(move |done| {
-            repair_log.info(
-                Component::Recovery,
-                events::DATA_FILE_CHECKED,
-                "The data file was not closed cleanly and is being checked",
-                |attr| {
-                    attr.append("percent", (done * 100.0).floor());
-                },
-            );
-        })),
-        ..RedbOptions::default()
-    };
-    let engine = RedbEngine::open(&path, options).map_err(coded)?;
-    Ok(Arc::new(engine))
-}
-
-/// Whether the engine makes checkpoints by itself, also while it is written to.
-///
-/// `sheaf` does so each `checkpoint_interval`, paced; `redb` only after a second without writes;
-/// `memory` has none to make.
-pub fn checkpoints_itself(engine: &dyn StorageEngine) -> bool {
-    engine.name() != Engine::Redb.name()
+fn log_recovery(log: &Log, recovery: &Recovery) {
+    if recovery.batches == 0 && recovery.torn.is_none() {
+        return;
+    }
+    log.info(
+        Component::Recovery,
+        events::LOG_REPLAYED,
+        "The storage engine was not closed cleanly; its log has been read again",
+        |attr| {
+            attr.append("batches", recovery.batches as i64);
+            attr.append("logBytes", recovery.log_bytes as i64);
+            attr.append("durationMillis", recovery.took.as_millis() as i64);
+            if let Some(torn) = &recovery.torn {
+                attr.append("tornFile", torn.file.as_str());
+                attr.append("tornOffset", torn.offset as i64);
+            }
+        },
+    );
 }
 
 fn default_cache() -> u64 {
@@ -232,7 +144,8 @@ pub fn backup(
             ),
         ));
     }
-    let data = folder.join(SHEAF_FOLDER);
+    // Only this engine makes backups.
+    let data = folder.join(EngineKind::LogTree.entry());
     engine.backup(&data, go_on).map_err(|error| {
         // Empty by now; where it is not, it says itself that it is not whole.
         let _ = std::fs::remove_dir(&data);
@@ -246,6 +159,17 @@ pub fn backup(
     })
 }
 
+/// The folder of an engine whose files can be verified and repaired.
+fn files_of(location: &Location) -> Option<PathBuf> {
+    match location {
+        Location::Folder {
+            engine: EngineKind::LogTree,
+            ..
+        } => location.data(),
+        _ => None,
+    }
+}
+
 /// Verifies or repairs the files of a server that does not run. Answers whether they are whole now.
 ///
 /// Errors: the files cannot be read at all, the engine cannot do this.
@@ -255,17 +179,14 @@ pub fn maintain(
     maintenance: Maintenance,
 ) -> Result<bool, Error> {
     let data = &settings.storage.db_path;
-    match Engine::choose(settings)? {
-        Engine::Sheaf => {}
-        other => {
-            return Err(Error::bad_value(format!(
-                "the storage engine '{}' can be neither verified nor repaired: it checks its file \
-                 when it opens it",
-                other.name()
-            )));
-        }
-    }
-    let path = data.join(SHEAF_FOLDER);
+    let location = choose(settings)?;
+    let Some(path) = files_of(&location) else {
+        return Err(Error::bad_value(format!(
+            "the storage engine '{}' can be neither verified nor repaired: it checks its file when it \
+             opens it",
+            location.engine_name()
+        )));
+    };
     let folder: Arc<dyn Folder> = Arc::new(open_folder(&path)?);
     let mut told = 0;
     let findings = verify_files(&folder, &mut |done| {
@@ -315,7 +236,7 @@ pub fn maintain(
 
 /// Makes every index of every collection anew from the documents that are there.
 fn rebuild_indexes(settings: &Settings, log: &Arc<Log>) -> Result<(), Error> {
-    let engine = open_sheaf(settings, log)?;
+    let engine = open(settings, log)?;
     let made = make_missing_tables(&engine)?;
     if made > 0 {
         log.warning(
@@ -384,7 +305,7 @@ fn repair_into(
         std::fs::remove_dir_all(&repaired).map_err(|e| failed("remove an old repair", e))?;
     }
     let new: Arc<dyn Folder> = Arc::new(open_folder(&repaired)?);
-    let saved = repair(damaged, new, sheaf_options(settings)).map_err(coded)?;
+    let saved = repair(damaged, new, options(settings).for_log_tree()).map_err(coded)?;
     for finding in &saved.lost {
         log_finding(log, finding);
     }
@@ -400,15 +321,16 @@ fn repair_into(
             attr.append("lost", saved.lost.len() as i64);
         },
     );
+    let entry = EngineKind::LogTree.entry();
     let mut number = 1;
     let aside = loop {
-        let aside = data.join(format!("{SHEAF_FOLDER}.damaged.{number}"));
+        let aside = data.join(format!("{entry}.damaged.{number}"));
         if !aside.exists() {
             break aside;
         }
         number += 1;
     };
-    let in_place = data.join(SHEAF_FOLDER);
+    let in_place = data.join(entry);
     std::fs::rename(&in_place, &aside).map_err(|e| failed("move the damaged files away", e))?;
     std::fs::rename(&repaired, &in_place).map_err(|e| failed("move the new files in", e))?;
     std::fs::File::open(data)

@@ -9,7 +9,7 @@
 //!                              └── LogTreeEngine               disk/logtree/ (our own: durable, concurrent)
 //! ```
 //!
-//! An engine that keeps files reaches them through the traits of `folder.rs`. The feature `testing` adds
+//! `registry.rs` opens an engine by location. An engine that keeps files reaches them through the traits of `folder.rs`. The feature `testing` adds
 //! `testing/`: an engine that checks another one against the contract, and a disk that fails and loses
 //! what was not synced.
 //!
@@ -22,6 +22,7 @@ mod engine;
 mod error;
 pub mod folder;
 mod memory;
+pub mod registry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod unit;

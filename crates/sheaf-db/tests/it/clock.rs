@@ -34,7 +34,7 @@ fn at(time: u32, increment: u32) -> Timestamp {
 #[test]
 fn the_clock() {
     let folder = tempfile::tempdir().unwrap();
-    let data = || open_engine(EngineKind::Sheaf, folder.path().join("data"));
+    let data = || open_engine(EngineKind::Sheaf, folder.path());
     let engine = data();
     SECONDS.store(1000, Ordering::SeqCst);
     let db = open(&engine);

@@ -1,6 +1,6 @@
 //! A database to test, on either engine, and short words for what tests do to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Result};
@@ -12,10 +12,9 @@ use sheaf_db::write::delete::{DeleteResult, DocumentDelete};
 use sheaf_db::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult};
 use sheaf_db::write::{MatchedRecord, RecordSource};
 use sheaf_db::{Db, DbOptions, Events, Namespace, OpContext, StatementContext};
+use sheaf_storage::StorageEngine;
+use sheaf_storage::registry::{self, Location};
 use sheaf_storage::testing::checked::CheckedEngine;
-use sheaf_storage::{
-    LogTreeEngine, LogTreeOptions, MemoryEngine, RedbEngine, RedbOptions, StorageEngine,
-};
 
 /// The engines that every test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub struct TestDb {
 impl TestDb {
     pub fn new(kind: EngineKind, events: Events) -> TestDb {
         let dir = tempfile::tempdir().unwrap();
-        let engine = open_engine(kind, dir.path().join("data.redb"));
+        let engine = open_engine(kind, dir.path());
         let db = Db::open(engine.clone(), options(dir.path().join("_tmp"), events)).unwrap();
         TestDb {
             db,
@@ -61,7 +60,7 @@ impl TestDb {
     pub fn reopen(&mut self) {
         if self.kind != EngineKind::Memory {
             self.db.close().unwrap();
-            self.engine = open_engine(self.kind, self.dir.path().join("data.redb"));
+            self.engine = open_engine(self.kind, self.dir.path());
         }
         self.open_beside(Events::default());
     }
@@ -212,30 +211,24 @@ impl TestDb {
     }
 }
 
-pub fn open_engine(kind: EngineKind, file: PathBuf) -> Arc<CheckedEngine> {
-    let engine: Arc<dyn StorageEngine> = match kind {
-        EngineKind::Memory => Arc::new(MemoryEngine::new()),
-        EngineKind::Redb => {
-            let options = RedbOptions {
-                cache_bytes: 8 << 20,
-                reserve_bytes: 0,
-                ..RedbOptions::default()
-            };
-            Arc::new(RedbEngine::open(&file, options).unwrap())
-        }
-        EngineKind::Sheaf => {
-            // Small, so that generations fill and are brought into the tree.
-            let options = LogTreeOptions {
-                cache_bytes: 8 << 20,
-                generation_bytes: Some(256 << 10),
-                segment_bytes: 256 << 10,
-                reserve_bytes: 0,
-                ..LogTreeOptions::default()
-            };
-            let folder = file.with_extension("sheaf");
-            Arc::new(LogTreeEngine::open(&folder, options).unwrap())
-        }
+pub fn open_engine(kind: EngineKind, folder: &Path) -> Arc<CheckedEngine> {
+    let in_folder = |engine| Location::Folder {
+        path: folder.into(),
+        engine,
     };
+    let location = match kind {
+        EngineKind::Memory => Location::Memory,
+        EngineKind::Redb => in_folder(registry::EngineKind::Redb),
+        EngineKind::Sheaf => in_folder(registry::EngineKind::LogTree),
+    };
+    // Small, so that generations fill and are written to the tree.
+    let options = registry::Options {
+        cache_bytes: 8 << 20,
+        write_buffer_bytes: Some(256 << 10),
+        reserve_bytes: 0,
+        ..registry::Options::default()
+    };
+    let engine = registry::open(&location, options).unwrap();
     Arc::new(CheckedEngine::new(engine))
 }
 

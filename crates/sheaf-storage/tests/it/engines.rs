@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheaf_storage::registry::{self, EngineKind, Location, Options};
 use sheaf_storage::testing::fault::FaultFolder;
 use sheaf_storage::*;
 use tempfile::TempDir;
@@ -31,18 +32,21 @@ pub fn memory() -> TestEngine {
 }
 
 pub fn redb() -> TestEngine {
-    let (folder, path) = folder();
-    TestEngine {
-        engine: Arc::new(RedbEngine::open(&path, RedbOptions::default()).unwrap()),
-        _folder: Some(folder),
-    }
+    in_folder(EngineKind::Redb)
 }
 
-pub fn sheaf() -> TestEngine {
+pub fn logtree() -> TestEngine {
+    in_folder(EngineKind::LogTree)
+}
+
+fn in_folder(engine: EngineKind) -> TestEngine {
     let folder = tempfile::tempdir().unwrap();
-    let engine = LogTreeEngine::open(folder.path(), LogTreeOptions::default()).unwrap();
+    let location = Location::Folder {
+        path: folder.path().into(),
+        engine,
+    };
     TestEngine {
-        engine: Arc::new(engine),
+        engine: registry::open(&location, Options::default()).unwrap(),
         _folder: Some(folder),
     }
 }
@@ -79,5 +83,5 @@ pub fn folder() -> (TempDir, PathBuf) {
 }
 
 pub fn engines() -> Vec<TestEngine> {
-    vec![memory(), redb(), sheaf()]
+    vec![memory(), redb(), logtree()]
 }

@@ -110,11 +110,6 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether a retry of the whole unit of work on a fresh snapshot may succeed.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, StorageError::WriteConflict)
-    }
-
     /// The state that this failure, if it is final, leaves the engine in.
     pub fn as_read_only(&self) -> StorageError {
         StorageError::ReadOnly {

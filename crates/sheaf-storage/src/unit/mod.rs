@@ -117,8 +117,6 @@ impl Storage {
                 stale: false,
                 undo: Vec::new(),
                 savepoints: 0,
-                on_commit: Vec::new(),
-                on_rollback: Vec::new(),
                 open: true,
             }),
             Err(error) => {
@@ -161,13 +159,8 @@ enum Undo {
 #[must_use]
 pub struct Savepoint {
     undo: usize,
-    on_commit: usize,
-    on_rollback: usize,
     totals: Totals,
 }
-
-type CommitHook = Box<dyn FnOnce(CommitSeq) + Send>;
-type RollbackHook = Box<dyn FnOnce() + Send>;
 
 /// A unit of work. Dropped without a commit it leaves no trace.
 pub struct WriteUnitOfWork {
@@ -182,8 +175,6 @@ pub struct WriteUnitOfWork {
     /// Filled only while a savepoint is open.
     undo: Vec<Undo>,
     savepoints: usize,
-    on_commit: Vec<CommitHook>,
-    on_rollback: Vec<RollbackHook>,
     open: bool,
     /// What the unit has read, if that must be so still when it commits.
     serial: Option<SerialUnit>,
@@ -349,15 +340,12 @@ impl WriteUnitOfWork {
         self.savepoints += 1;
         Savepoint {
             undo: self.undo.len(),
-            on_commit: self.on_commit.len(),
-            on_rollback: self.on_rollback.len(),
             totals: self.writes.totals(),
         }
     }
 
-    /// Takes back every write since the savepoint, and runs the rollback hooks registered since, the
-    /// last first. Locks stay held until the unit ends. The savepoint stays open; later ones are void,
-    /// but still want their `release`.
+    /// Takes back every write since the savepoint. Locks stay held until the unit ends. The savepoint stays
+    /// open; later ones are void, but must still be released.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         if self.undo.len() > savepoint.undo {
             let writes = Arc::make_mut(&mut self.writes);
@@ -369,12 +357,6 @@ impl WriteUnitOfWork {
             }
             writes.restore_totals(savepoint.totals.clone());
         }
-        self.on_commit.truncate(savepoint.on_commit);
-        while self.on_rollback.len() > savepoint.on_rollback
-            && let Some(hook) = self.on_rollback.pop()
-        {
-            hook();
-        }
     }
 
     /// Ends a savepoint and keeps the writes. Once none is open, nothing is remembered for rolling back.
@@ -384,18 +366,6 @@ impl WriteUnitOfWork {
         if self.savepoints == 0 {
             self.undo = Vec::new();
         }
-    }
-
-    /// Runs `hook` once the commit is visible, in the order of registration, before the unit's locks are
-    /// released. Forgotten when the unit (or the savepoint) is rolled back.
-    pub fn on_commit(&mut self, hook: impl FnOnce(CommitSeq) + Send + 'static) {
-        self.on_commit.push(Box::new(hook));
-    }
-
-    /// Runs `hook` when the unit (or the savepoint) is rolled back, the last registered first, before
-    /// the unit's locks are released. Forgotten on commit.
-    pub fn on_rollback(&mut self, hook: impl FnOnce() + Send + 'static) {
-        self.on_rollback.push(Box::new(hook));
     }
 
     /// Commits: all writes become visible together, and durable as `durability` says.
@@ -436,14 +406,11 @@ impl WriteUnitOfWork {
         if let Some(serial) = self.serial.take() {
             shared.serial.end(&serial);
         }
-        let published = written.then(|| shared.locks.publish(self.begin));
-        self.on_rollback.clear();
-        for hook in self.on_commit.drain(..) {
-            hook(seq);
-        }
-        match published {
-            Some(published) => shared.locks.release_published(&published, &self.held),
-            None => shared.locks.abandon(self.begin, &self.held),
+        if written {
+            let published = shared.locks.publish(self.begin);
+            shared.locks.release_published(&published, &self.held);
+        } else {
+            shared.locks.abandon(self.begin, &self.held);
         }
         if durability == Durability::Synced && (early || !written) {
             shared.engine.sync()?;
@@ -461,10 +428,6 @@ impl Drop for WriteUnitOfWork {
             self.storage.shared.serial.end(&serial);
         }
         if self.open {
-            self.on_commit.clear();
-            while let Some(hook) = self.on_rollback.pop() {
-                hook();
-            }
             let locks = &self.storage.shared.locks;
             locks.abandon(self.begin, &self.held);
         }

@@ -245,20 +245,14 @@ fn tables_are_made_and_dropped_inside_a_unit() {
 #[test]
 fn a_refused_batch_rolls_the_unit_back() {
     let storage = storage(&[("a", "1")]);
-    let rolled_back = Arc::new(AtomicU64::new(0));
     let mut unit = storage.begin().unwrap();
     unit.lock(T, b"a", FAIL).unwrap();
     unit.put(T, b"a", "2");
     unit.put(U, b"x", "no such table");
-    let seen = rolled_back.clone();
-    unit.on_rollback(move || {
-        seen.fetch_add(1, Ordering::Relaxed);
-    });
     assert_eq!(
         unit.commit(Durability::Buffered),
         Err(StorageError::NoSuchTable(U))
     );
-    assert_eq!(rolled_back.load(Ordering::Relaxed), 1);
     assert_eq!(now(&storage), "a=1");
     let mut next = storage.begin().unwrap();
     next.lock(T, b"a", FAIL).unwrap();
@@ -301,46 +295,6 @@ fn a_contradiction_is_taken_back_with_its_savepoint() {
     unit.put(T, b"b", "2");
     unit.commit(Durability::Buffered).unwrap();
     assert_eq!(now(&storage), "a=1 b=2");
-}
-
-#[test]
-fn hooks_run_once_and_in_order() {
-    let storage = storage(&[]);
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let note = |what: &'static str| {
-        let log = log.clone();
-        move || log.lock().unwrap().push(what)
-    };
-    let mut unit = storage.begin().unwrap();
-    let (commit, rollback) = (note("commit 1"), note("rollback 1"));
-    unit.on_commit(move |_| commit());
-    unit.on_rollback(rollback);
-    let savepoint = unit.savepoint();
-    let (commit, rollback) = (note("commit 2"), note("rollback 2"));
-    unit.on_commit(move |_| commit());
-    unit.on_rollback(rollback);
-    unit.on_rollback(note("rollback 3"));
-    unit.rollback_to(&savepoint);
-    unit.release(savepoint);
-    unit.put(T, b"a", "1");
-    // What the hook sees: the write is visible, and the lock is still held.
-    unit.lock(T, b"a", FAIL).unwrap();
-    let (seen, other) = (log.clone(), storage.clone());
-    unit.on_commit(move |_| {
-        assert_eq!(now(&other), "a=1");
-        let mut unit = other.begin().unwrap();
-        assert_eq!(unit.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
-        seen.lock().unwrap().push("commit 3");
-    });
-    unit.commit(Durability::Buffered).unwrap();
-    assert_eq!(
-        *log.lock().unwrap(),
-        ["rollback 3", "rollback 2", "commit 1", "commit 3"]
-    );
-    let mut unit = storage.begin().unwrap();
-    unit.on_rollback(note("dropped"));
-    drop(unit);
-    assert_eq!(log.lock().unwrap().last(), Some(&"dropped"));
 }
 
 #[test]

@@ -128,16 +128,16 @@ impl Shared {
         ));
         let mut head = self.log.head();
         let last = head.last();
-        let line = &mut head.state;
+        let state = &mut head.state;
         let is_expected =
-            expected.is_none_or(|view| Arc::ptr_eq(view.active(), line.view.active()));
+            expected.is_none_or(|view| Arc::ptr_eq(view.active(), state.view.active()));
         // A generation that has been given a sequence may still be empty for a moment.
-        if is_expected && last > line.frozen_to {
-            let debt = line.view.active().bytes();
+        if is_expected && last > state.frozen_to {
+            let debt = state.view.active().bytes();
             self.checkpointer.debt.fetch_add(debt, Ordering::Relaxed);
-            line.view = Arc::new(line.view.rotated(fresh));
-            line.frozen_to = last;
-            self.views.store(line.view.clone());
+            state.view = Arc::new(state.view.rotated(fresh));
+            state.frozen_to = last;
+            self.views.store(state.view.clone());
             drop(head);
             self.snapshots.forget();
         }
@@ -189,7 +189,7 @@ impl Shared {
     ) -> Result<()> {
         let frozen = view.frozen();
         // What the tree holds must be in the log as well: whoever reads the log finds no gap.
-        self.order.wait(up_to);
+        self.sequencer.wait_visible(up_to);
         self.log.sync_to(up_to)?;
         if frozen.is_empty() && matches!(extra, Extra::Nothing) {
             return Ok(());
@@ -209,10 +209,10 @@ impl Shared {
         self.bases.enter(&roots);
         {
             let mut head = self.log.head();
-            let line = &mut head.state;
-            line.view = Arc::new(line.view.checkpointed(roots, frozen.len()));
-            self.views.store(line.view.clone());
-            let left = line
+            let state = &mut head.state;
+            state.view = Arc::new(state.view.checkpointed(roots, frozen.len()));
+            self.views.store(state.view.clone());
+            let left = state
                 .view
                 .frozen()
                 .iter()

@@ -32,7 +32,7 @@ use crate::engine::{CommitSeq, TableId};
 use crate::error::{Result, StorageError};
 
 /// What changes with every sequence, under the log's lock.
-pub(super) struct Line {
+pub(super) struct PipelineState {
     /// The newest view: its active generation takes the next batch.
     pub(super) view: Arc<View<Roots>>,
     /// The last sequence of the newest frozen generation, or the tree's.
@@ -87,7 +87,7 @@ impl Shared {
         let whole = AbortUnlessWhole;
         view.insert(seq, batch);
         mem::forget(whole);
-        self.order.complete(seq);
+        self.sequencer.publish(seq);
         self.counters.count(batch, deltas);
         if crowded {
             self.flusher.write_soon();
@@ -95,7 +95,7 @@ impl Shared {
             self.flusher.wake_if_idle();
         }
         self.freeze_if_full(&view);
-        self.order.wait(seq);
+        self.sequencer.wait_visible(seq);
         Ok((CommitSeq(seq), logged))
     }
 
@@ -148,27 +148,27 @@ impl Shared {
         loop {
             let mut appender = self.log.appender(encoded.stride())?;
             let seq = appender.seq();
-            if seq - self.order.visible() >= Order::IN_FLIGHT_MAX {
+            if seq - self.sequencer.visible() >= Sequencer::IN_FLIGHT_MAX {
                 drop(appender);
                 thread::yield_now();
                 continue;
             }
-            let line = appender.state();
-            if line.closed {
+            let state = appender.state();
+            if state.closed {
                 return Err(StorageError::Closed);
             }
-            batch.check(&mut |table| line.tables.contains(&table))?;
+            batch.check(&mut |table| state.tables.contains(&table))?;
             if batch.table(DIRECTORY).is_some() {
                 return Err(StorageError::TableExists(DIRECTORY));
             }
             for (table, writes) in batch.tables() {
                 if writes.fate().exists_after() {
-                    line.tables.insert(table);
+                    state.tables.insert(table);
                 } else {
-                    line.tables.remove(&table);
+                    state.tables.remove(&table);
                 }
             }
-            let view = line.view.clone();
+            let view = state.view.clone();
             let crowded = appender.append(encoded);
             return Ok((seq, view, crowded));
         }
@@ -176,7 +176,7 @@ impl Shared {
 
     /// A snapshot of what is visible now.
     pub(super) fn snapshot(&self) -> SheafSnapshot<Roots> {
-        self.snapshots.take(&self.views, || self.order.visible())
+        self.snapshots.take(&self.views, || self.sequencer.visible())
     }
 
     /// The newest view, and a sequence up to which it holds everything; see [`OpenSnapshots::take`].
@@ -185,7 +185,7 @@ impl Shared {
     pub(super) fn newest(&self) -> (Arc<View<Roots>>, u64) {
         loop {
             let view = self.views.load_full();
-            let visible = self.order.visible();
+            let visible = self.sequencer.visible();
             if Arc::ptr_eq(&view, &self.views.load()) {
                 return (view, visible);
             }
@@ -235,7 +235,7 @@ const ROUNDS: u32 = if cfg!(explore) { 0 } else { 64 };
 ///   slots, a ring     | 5 | 6 | . | 8 | ...      5 and 6 are in, and 8; 7 is not yet
 ///   visible             4 ──> 6                  whoever completes moves it on as far as it goes
 /// ```
-pub(super) struct Order {
+pub(super) struct Sequencer {
     visible: AtomicU64,
     slots: Box<[AtomicU64]>,
     waiting: AtomicUsize,
@@ -243,12 +243,12 @@ pub(super) struct Order {
     moved: Condvar,
 }
 
-impl Order {
+impl Sequencer {
     /// How many sequences may be begun and not visible.
     const IN_FLIGHT_MAX: u64 = if cfg!(explore) { 4 } else { 4096 };
 
-    pub(super) fn new(visible: u64) -> Order {
-        Order {
+    pub(super) fn new(visible: u64) -> Sequencer {
+        Sequencer {
             visible: AtomicU64::new(visible),
             slots: (0..Self::IN_FLIGHT_MAX)
                 .map(|_| AtomicU64::new(0))
@@ -269,7 +269,7 @@ impl Order {
     }
 
     /// Notes that a batch is in, and lets be seen what may be.
-    fn complete(&self, seq: u64) {
+    fn publish(&self, seq: u64) {
         self.slot(seq).store(seq, Ordering::Release);
         // Of two that complete neighbours, at least one sees the other's slot.
         fence(Ordering::SeqCst);
@@ -297,7 +297,7 @@ impl Order {
     }
 
     /// Waits until a sequence that has been begun is visible.
-    pub(super) fn wait(&self, seq: u64) {
+    pub(super) fn wait_visible(&self, seq: u64) {
         // Whoever is in front is inserting, which takes microseconds while it runs.
         for round in 0..ROUNDS {
             if self.visible() >= seq {
@@ -338,13 +338,13 @@ mod explore {
     /// What a batch inserts, for a sequence each; written and read without any ordering of its own.
     type Inserted = Arc<[Plain; 3]>;
 
-    fn insert(order: &Order, inserted: &Inserted, seq: u64) {
+    fn insert(sequencer: &Sequencer, inserted: &Inserted, seq: u64) {
         inserted[seq as usize - 1].store(1, Ordering::Relaxed);
-        order.complete(seq);
+        sequencer.publish(seq);
     }
 
-    fn check(order: &Order, inserted: &Inserted) -> u64 {
-        let visible = order.visible();
+    fn check(sequencer: &Sequencer, inserted: &Inserted) -> u64 {
+        let visible = sequencer.visible();
         for plain in &inserted[..visible as usize] {
             assert_eq!(plain.load(Ordering::Relaxed), 1, "visible, and not there");
         }
@@ -354,36 +354,36 @@ mod explore {
     #[test]
     fn what_is_visible_is_there_whoever_made_it_visible() {
         explored(3, || {
-            let order = Arc::new(Order::new(0));
+            let sequencer = Arc::new(Sequencer::new(0));
             let inserted: Inserted = Arc::new(Default::default());
             let threads = [2, 1].map(|seq| {
-                let (order, inserted) = (order.clone(), inserted.clone());
-                thread::spawn(move || insert(&order, &inserted, seq))
+                let (sequencer, inserted) = (sequencer.clone(), inserted.clone());
+                thread::spawn(move || insert(&sequencer, &inserted, seq))
             });
-            let before = check(&order, &inserted);
+            let before = check(&sequencer, &inserted);
             for thread in threads {
                 thread.join().unwrap();
             }
             assert!(before <= 2);
             // Of two that complete neighbours, one has seen the other.
-            assert_eq!(check(&order, &inserted), 2);
+            assert_eq!(check(&sequencer, &inserted), 2);
         });
     }
 
     #[test]
     fn nobody_sleeps_for_ever() {
         explored(3, || {
-            let order = Arc::new(Order::new(0));
+            let sequencer = Arc::new(Sequencer::new(0));
             let inserted: Inserted = Arc::new(Default::default());
-            let other = (order.clone(), inserted.clone());
+            let other = (sequencer.clone(), inserted.clone());
             let thread = thread::spawn(move || {
                 insert(&other.0, &other.1, 2);
-                other.0.wait(2);
+                other.0.wait_visible(2);
                 assert_eq!(check(&other.0, &other.1), 2);
             });
-            insert(&order, &inserted, 1);
-            order.wait(1);
-            assert!(check(&order, &inserted) >= 1);
+            insert(&sequencer, &inserted, 1);
+            sequencer.wait_visible(1);
+            assert!(check(&sequencer, &inserted) >= 1);
             thread.join().unwrap();
         });
     }
@@ -392,16 +392,16 @@ mod explore {
     fn three_complete_around_the_ring() {
         explored(2, || {
             // The slots are those of sequences that were there before.
-            let order = Arc::new(Order::new(3));
+            let sequencer = Arc::new(Sequencer::new(3));
             let threads = [5, 6].map(|seq| {
-                let order = order.clone();
-                thread::spawn(move || order.complete(seq))
+                let sequencer = sequencer.clone();
+                thread::spawn(move || sequencer.publish(seq))
             });
-            order.complete(4);
+            sequencer.publish(4);
             for thread in threads {
                 thread.join().unwrap();
             }
-            assert_eq!(order.visible(), 6);
+            assert_eq!(sequencer.visible(), 6);
         });
     }
 }
@@ -414,7 +414,7 @@ mod tests {
     fn sequences_become_visible_in_order_and_none_is_forgotten() {
         const THREADS: u64 = 4;
         const EACH: u64 = 20_000;
-        let order = Order::new(7);
+        let sequencer = Sequencer::new(7);
         let next = AtomicU64::new(8);
         thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -424,25 +424,25 @@ mod tests {
                         if n % 64 == 0 {
                             thread::yield_now();
                         }
-                        order.complete(seq);
-                        order.wait(seq);
-                        assert!(order.visible() >= seq);
+                        sequencer.publish(seq);
+                        sequencer.wait_visible(seq);
+                        assert!(sequencer.visible() >= seq);
                     }
                 });
             }
         });
-        assert_eq!(order.visible(), 7 + THREADS * EACH);
+        assert_eq!(sequencer.visible(), 7 + THREADS * EACH);
     }
 
     #[test]
     fn what_comes_early_waits_for_those_before() {
-        let order = Order::new(0);
-        order.complete(2);
-        order.complete(3);
-        assert_eq!(order.visible(), 0);
-        order.complete(1);
-        assert_eq!(order.visible(), 3);
-        order.complete(5);
-        assert_eq!(order.visible(), 3);
+        let sequencer = Sequencer::new(0);
+        sequencer.publish(2);
+        sequencer.publish(3);
+        assert_eq!(sequencer.visible(), 0);
+        sequencer.publish(1);
+        assert_eq!(sequencer.visible(), 3);
+        sequencer.publish(5);
+        assert_eq!(sequencer.visible(), 3);
     }
 }

@@ -58,7 +58,7 @@ use parking_lot::Mutex;
 
 use self::budget::MemoryBudget;
 use self::checkpoint::Checkpointer;
-use self::commit::{Line, Order};
+use self::commit::{PipelineState, Sequencer};
 use self::flush::Flusher;
 pub use self::log::TornTail;
 use self::log::{Encoded, Log};
@@ -155,8 +155,8 @@ struct Shared {
     tree: TreeFile,
     /// What new tables are like.
     new_table: TableOptions,
-    log: Log<Line>,
-    order: Order,
+    log: Log<PipelineState>,
+    sequencer: Sequencer,
     /// The view that the log's line has, for readers.
     views: ArcSwap<View<Roots>>,
     snapshots: OpenSnapshots<Roots>,
@@ -282,7 +282,7 @@ impl Shared {
     fn sync(&self) -> Result<()> {
         self.check_open()?;
         let last = self.log.head().last();
-        self.order.wait(last);
+        self.sequencer.wait_visible(last);
         self.log.sync_to(last)
     }
 }
@@ -318,7 +318,7 @@ impl StorageEngine for LogTreeEngine {
         let shared = &self.shared;
         shared.check_open()?;
         if batch.is_empty() {
-            let seq = shared.order.visible();
+            let seq = shared.sequencer.visible();
             if durability == Durability::Synced {
                 shared.sync()?;
             }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::budget::MemoryBudget;
 use super::checkpoint::Checkpointer;
-use super::commit::{Line, Order};
+use super::commit::{PipelineState, Sequencer};
 use super::loading::Loading;
 use super::log::{LogOptions, Replay, TornTail, is_segment};
 use super::memtable::Retired;
@@ -177,7 +177,7 @@ pub(super) fn open(
         took: start.elapsed(),
     };
     let tables = view.tables(u64::MAX).into_iter().collect();
-    let line = Line {
+    let state = PipelineState {
         view: view.clone(),
         frozen_to,
         tables,
@@ -188,7 +188,7 @@ pub(super) fn open(
         buffer_bytes: options.log_buffer_bytes,
         budget: budget.clone(),
     };
-    let log = replay.begin(log_options, line)?;
+    let log = replay.begin(log_options, state)?;
     if new_log {
         // From now on files without a log are files that have lost it.
         tree.writer()?.commit(tree_seq)?;
@@ -204,7 +204,7 @@ pub(super) fn open(
         tree,
         new_table: new_table(options),
         log,
-        order: Order::new(last),
+        sequencer: Sequencer::new(last),
         views: ArcSwap::new(view),
         snapshots: OpenSnapshots::default(),
         spilled: AtomicU64::new(0),
@@ -242,7 +242,7 @@ impl Shared {
             // A thread that panicked has nothing more to do.
             let _ = thread.join();
         }
-        self.order.wait(last);
+        self.sequencer.wait_visible(last);
         let synced = self.log.sync_to(last);
         // What is in the log is safe; a checkpoint only makes the next start short.
         if synced.is_ok() {

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 pub(super) struct Group<Q, A> {
-    line: Mutex<Line<Q, A>>,
+    queue: Mutex<Queue<Q, A>>,
     arrived: Condvar,
 }
 
-struct Line<Q, A> {
+struct Queue<Q, A> {
     waiting: Vec<Ticket<Q, A>>,
     led: bool,
     /// The leader waits for more to come.
@@ -79,34 +79,34 @@ pub(super) struct Leader<'a, Q, A>(&'a Group<Q, A>);
 impl<Q, A> Leader<'_, Q, A> {
     /// The requests that are waiting now, in the order of their arrival.
     pub(super) fn take(&self) -> Vec<Ticket<Q, A>> {
-        std::mem::take(&mut self.0.line.lock().waiting)
+        std::mem::take(&mut self.0.queue.lock().waiting)
     }
 
     /// How many requests are waiting now.
     pub(super) fn waiting(&self) -> usize {
-        self.0.line.lock().waiting.len()
+        self.0.queue.lock().waiting.len()
     }
 
     /// Waits until so many requests are waiting, but not for longer than `limit`.
     pub(super) fn wait_for(&self, requests: usize, limit: Duration) {
         let until = Instant::now() + limit;
-        let mut line = self.0.line.lock();
-        line.expectant = true;
-        while line.waiting.len() < requests {
-            if self.0.arrived.wait_until(&mut line, until).timed_out() {
+        let mut queue = self.0.queue.lock();
+        queue.expectant = true;
+        while queue.waiting.len() < requests {
+            if self.0.arrived.wait_until(&mut queue, until).timed_out() {
                 break;
             }
         }
-        line.expectant = false;
+        queue.expectant = false;
     }
 }
 
 impl<Q, A> Drop for Leader<'_, Q, A> {
     fn drop(&mut self) {
-        let mut line = self.0.line.lock();
-        match line.waiting.first().and_then(|next| next.place.as_ref()) {
+        let mut queue = self.0.queue.lock();
+        match queue.waiting.first().and_then(|next| next.place.as_ref()) {
             Some(next) => next.turn(Turn::Lead),
-            None => line.led = false,
+            None => queue.led = false,
         }
     }
 }
@@ -114,7 +114,7 @@ impl<Q, A> Drop for Leader<'_, Q, A> {
 impl<Q, A> Group<Q, A> {
     pub(super) fn new() -> Group<Q, A> {
         Group {
-            line: Mutex::new(Line {
+            queue: Mutex::new(Queue {
                 waiting: Vec::new(),
                 led: false,
                 expectant: false,
@@ -131,15 +131,15 @@ impl<Q, A> Group<Q, A> {
             changed: Condvar::new(),
         });
         let mut leads = {
-            let mut line = self.line.lock();
-            line.waiting.push(Ticket {
+            let mut queue = self.queue.lock();
+            queue.waiting.push(Ticket {
                 request,
                 place: Some(place.clone()),
             });
-            if line.expectant {
+            if queue.expectant {
                 self.arrived.notify_one();
             }
-            !std::mem::replace(&mut line.led, true)
+            !std::mem::replace(&mut queue.led, true)
         };
         let mut lead = Some(lead);
         loop {

@@ -32,15 +32,15 @@ use crate::error::{Result, StorageError};
 /// How long a failed checkpoint is left before it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often the checkpointer looks about by itself.
-const LOOK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(500);
 /// How often a writer that waits for it looks.
 const POLL: Duration = Duration::from_millis(5);
 /// The longest rest after a piece of a checkpoint that nobody waits for.
-const REST_MAX: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Free bytes within the file that are worth giving back to a disk that is nearly full.
-const GIVEN_BACK_MIN: u64 = 1 << 20;
+const RECLAIM_BYTES_MIN: u64 = 1 << 20;
 /// The longest rest after a try that gave nothing back.
-const THRIFT_REST_MAX: Duration = Duration::from_secs(60);
+const RECLAIM_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// How the others talk to the checkpointer, and what it has done.
 #[derive(Default)]
@@ -84,18 +84,18 @@ impl Checkpointer {
 
 /// When space is next given back to a disk that is nearly full.
 #[derive(Default)]
-struct Thrift {
+struct ReclaimTimer {
     next: Option<Instant>,
-    rest: Duration,
+    pause: Duration,
 }
 
 /// Who wants a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Haste {
+pub(super) enum Urgency {
     /// Nobody waits: it rests between its pieces, as far as writers let it.
     Paced,
     /// Somebody waits for it.
-    Now,
+    Immediate,
 }
 
 /// What a checkpoint does beside its own.
@@ -145,13 +145,13 @@ impl Shared {
 
     /// Brings everything applied so far into the tree.
     pub(super) fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
-        self.checkpoint(Haste::Now, true, Extra::Nothing)
+        self.checkpoint(Urgency::Immediate, true, Extra::Nothing)
     }
 
     /// Brings the frozen generations into the tree, in one pass, and what else the commit is to do.
     pub(super) fn checkpoint(
         self: &Arc<Self>,
-        haste: Haste,
+        urgency: Urgency,
         with_active: bool,
         extra: Extra,
     ) -> Result<()> {
@@ -164,7 +164,7 @@ impl Shared {
             let head = self.log.head();
             (head.state.view.clone(), head.state.frozen_to)
         };
-        let outcome = self.bring_into_tree(&view, up_to, haste, extra);
+        let outcome = self.flush_into_tree(&view, up_to, urgency, extra);
         if let Err(error) = &outcome
             && (!is_passing(error) || self.tree.check_writable().is_err())
         {
@@ -180,11 +180,11 @@ impl Shared {
         outcome
     }
 
-    fn bring_into_tree(
+    fn flush_into_tree(
         self: &Arc<Self>,
         view: &Arc<View<Roots>>,
         up_to: u64,
-        haste: Haste,
+        urgency: Urgency,
         extra: Extra,
     ) -> Result<()> {
         let frozen = view.frozen();
@@ -196,9 +196,9 @@ impl Shared {
         }
         let start = Instant::now();
         let bytes: u64 = frozen.iter().map(|generation| generation.bytes()).sum();
-        let mut rest = Rest::new(self.clone(), haste);
+        let mut pacer = Pacer::new(self.clone(), urgency);
         let mut writer = self.tree.writer()?;
-        writer.on_written(Box::new(move |_| rest.after_a_piece()));
+        writer.on_written(Box::new(move |_| pacer.pause_after_piece()));
         merge(&mut writer, frozen, up_to, self.new_table)?;
         match extra {
             Extra::Nothing => {}
@@ -222,7 +222,7 @@ impl Shared {
         self.snapshots.forget();
         let took = start.elapsed();
         if bytes > self.sizes.generation_bytes / 8 {
-            self.pace.drained(bytes, took);
+            self.throttle.drained(bytes, took);
         }
         self.checkpointer.done.fetch_add(1, Ordering::Relaxed);
         self.checkpointer
@@ -238,19 +238,19 @@ impl Shared {
     /// The checkpointer's thread.
     pub(super) fn checkpoint_loop(self: &Arc<Self>, interval: Duration) {
         let mut last = Instant::now();
-        let mut thrift = Thrift::default();
+        let mut timer = ReclaimTimer::default();
         loop {
             {
                 let mut stop = self.checkpointer.stop.lock();
                 if !*stop && self.views.load().frozen().is_empty() {
-                    self.checkpointer.called.wait_for(&mut stop, LOOK);
+                    self.checkpointer.called.wait_for(&mut stop, TICK);
                 }
                 if *stop {
                     return;
                 }
             }
             self.retired.sweep();
-            self.give_back_space(&mut thrift);
+            self.reclaim_space(&mut timer);
             let view = self.views.load_full();
             if view.frozen().is_empty() && view.active().is_empty() {
                 last = Instant::now();
@@ -260,13 +260,13 @@ impl Shared {
             drop(view);
             if is_due && self.log.check().is_err() {
                 // Nothing is written any more; whoever closes ends the thread.
-                self.rest_unless_stopped(RETRY);
+                self.sleep_unless_stopped(RETRY);
                 continue;
             }
             if is_due {
                 last = Instant::now();
-                if self.checkpoint(Haste::Paced, old, Extra::Nothing).is_err() {
-                    self.rest_unless_stopped(RETRY);
+                if self.checkpoint(Urgency::Paced, old, Extra::Nothing).is_err() {
+                    self.sleep_unless_stopped(RETRY);
                 }
             }
             self.spill();
@@ -276,26 +276,26 @@ impl Shared {
 
     /// While the disk has less than the reserve left, what is free within the file goes back to it. Nobody may write then,
     /// so no other checkpoint comes that would do it.
-    fn give_back_space(self: &Arc<Self>, thrift: &mut Thrift) {
-        let due = thrift.next.is_none_or(|next| Instant::now() >= next);
+    fn reclaim_space(self: &Arc<Self>, timer: &mut ReclaimTimer) {
+        let due = timer.next.is_none_or(|next| Instant::now() >= next);
         if !due || !self.scarce.load(Ordering::Relaxed) || self.log.check().is_err() {
             return;
         }
         let before = self.tree.stats();
-        if before.free_bytes < GIVEN_BACK_MIN {
+        if before.free_bytes < RECLAIM_BYTES_MIN {
             return;
         }
         // A failure is told by the next checkpoint.
-        let _ = self.checkpoint(Haste::Paced, false, Extra::Compaction);
-        thrift.rest = match self.tree.stats().file_bytes < before.file_bytes {
-            true => LOOK,
-            false => (thrift.rest * 2).clamp(LOOK, THRIFT_REST_MAX),
+        let _ = self.checkpoint(Urgency::Paced, false, Extra::Compaction);
+        timer.pause = match self.tree.stats().file_bytes < before.file_bytes {
+            true => TICK,
+            false => (timer.pause * 2).clamp(TICK, RECLAIM_PAUSE_MAX),
         };
-        thrift.next = Some(Instant::now() + thrift.rest);
-        self.look_at_space();
+        timer.next = Some(Instant::now() + timer.pause);
+        self.refresh_free_space();
     }
 
-    fn rest_unless_stopped(&self, time: Duration) {
+    fn sleep_unless_stopped(&self, time: Duration) {
         let mut stop = self.checkpointer.stop.lock();
         if !*stop {
             self.checkpointer.called.wait_for(&mut stop, time);
@@ -353,7 +353,7 @@ impl Shared {
             };
         }
         let bytes = batch.bytes() + 64 * batch.operations();
-        self.pace.slow_down(bytes, pressure);
+        self.throttle.slow_down(bytes, pressure);
         let mut waited = 0;
         while self.pressure(own) >= 1.0 {
             if self.checkpointer.failing.load(Ordering::Acquire)
@@ -371,7 +371,7 @@ impl Shared {
             }
             waited += 1;
             self.checkpointer.call();
-            self.pace.sleep(POLL);
+            self.throttle.sleep(POLL);
         }
         self.wait_for_memory(own)
     }
@@ -396,7 +396,7 @@ impl Shared {
                     return Ok(());
                 }
                 self.checkpointer.call();
-                self.pace.sleep(POLL);
+                self.throttle.sleep(POLL);
             }
             if given_back() == before {
                 return Ok(());
@@ -450,35 +450,35 @@ pub(super) fn merge(
 }
 
 /// Rests between the pieces of a checkpoint, the shorter the more writers are waiting.
-struct Rest {
+struct Pacer {
     shared: Arc<Shared>,
-    haste: Haste,
+    urgency: Urgency,
     since: Instant,
 }
 
-impl Rest {
-    fn new(shared: Arc<Shared>, haste: Haste) -> Rest {
+impl Pacer {
+    fn new(shared: Arc<Shared>, urgency: Urgency) -> Pacer {
         let since = Instant::now();
-        Rest {
+        Pacer {
             shared,
-            haste,
+            urgency,
             since,
         }
     }
 
     /// As long as the piece took while there is no pressure: half of a disk and of a processor stay free.
-    fn after_a_piece(&mut self) {
-        if self.haste == Haste::Paced && !*self.shared.checkpointer.stop.lock() {
+    fn pause_after_piece(&mut self) {
+        if self.urgency == Urgency::Paced && !*self.shared.checkpointer.stop.lock() {
             let debt = self.shared.checkpointer.debt.load(Ordering::Relaxed);
             let active = self.shared.views.load().active().bytes();
-            let urgency = (debt + active) as f64 / self.shared.sizes.debt_soft as f64;
+            let fullness = (debt + active) as f64 / self.shared.sizes.debt_soft as f64;
             let share = match self.shared.budget.excess() {
-                0 => (1.0 - urgency).max(0.0),
+                0 => (1.0 - fullness).max(0.0),
                 _ => 0.0,
             };
-            let rest = self.since.elapsed().mul_f64(share).min(REST_MAX);
-            if !rest.is_zero() {
-                thread::sleep(rest);
+            let pause = self.since.elapsed().mul_f64(share).min(PAUSE_MAX);
+            if !pause.is_zero() {
+                thread::sleep(pause);
             }
         }
         self.since = Instant::now();

@@ -134,7 +134,7 @@ impl Shared {
             self.check_open()?;
             self.log.write()?;
             // Others encode theirs.
-            self.pace.sleep(Duration::from_millis(1));
+            self.throttle.sleep(Duration::from_millis(1));
         }
         Ok(Some(Charge::taken(&self.budget, kind, bytes)))
     }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::checkpoint::{Extra, Haste};
+use super::checkpoint::{Extra, Urgency};
 use crate::error::Result;
 
 /// Rounds that give nothing before it ends: what one frees, the next one cuts off.
@@ -28,7 +28,7 @@ impl Shared {
         let (mut least, mut idle) = (before, 0);
         for _ in 0..ROUNDS_MAX {
             self.check_open()?;
-            self.checkpoint(Haste::Paced, true, Extra::Compaction)?;
+            self.checkpoint(Urgency::Paced, true, Extra::Compaction)?;
             let now = self.tree.stats().file_bytes;
             idle = if now < least { 0 } else { idle + 1 };
             least = least.min(now);

@@ -78,7 +78,7 @@ impl Shared {
         let flusher = &self.flusher;
         let mut due = Instant::now() + interval;
         loop {
-            self.look_at_space();
+            self.refresh_free_space();
             self.log.look_ahead();
             self.retired.sweep();
             let unsynced = || self.log.head().last() > self.log.durable();

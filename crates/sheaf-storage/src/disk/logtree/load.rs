@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::checkpoint::{Extra, Haste};
+use super::checkpoint::{Extra, Urgency};
 use super::{Shared, no_reserve};
 use crate::engine::TableId;
 use crate::error::Result;
@@ -25,7 +25,7 @@ impl Shared {
         for entry in entries {
             let (key, value) = entry?;
             if count % LOOK == 0 {
-                self.look_at_space();
+                self.refresh_free_space();
                 if self.scarce.load(Ordering::Relaxed) {
                     return Err(no_reserve());
                 }
@@ -34,7 +34,7 @@ impl Shared {
             count += 1;
         }
         let loaded = builder.finish()?;
-        self.checkpoint(Haste::Now, true, Extra::Loaded(table, loaded))?;
+        self.checkpoint(Urgency::Immediate, true, Extra::Loaded(table, loaded))?;
         Ok(count)
     }
 }

@@ -15,7 +15,7 @@
 //! ```text
 //!   commit.rs      sequences, visibility        log/       segments, records, group commit, replay
 //!   checkpoint.rs  generations into the tree    memtable/  generations
-//!   pace.rs        back-pressure                view/      snapshots and merged cursors
+//!   throttle.rs    back-pressure                view/      snapshots and merged cursors
 //!   budget.rs      memory, by kind              spill.rs   old snapshots out of memory
 //!   flush.rs       durable by itself            tree/      pages, free space, reading, bulk builds
 //!   open.rs        files, close
@@ -37,7 +37,7 @@ mod loading;
 mod log;
 mod memtable;
 mod open;
-mod pace;
+mod throttle;
 mod random;
 mod repair;
 mod roots;
@@ -64,7 +64,7 @@ pub use self::log::TornTail;
 use self::log::{Encoded, Log};
 use self::memtable::Retired;
 pub use self::open::Recovery;
-use self::pace::Pace;
+use self::throttle::Throttle;
 pub use self::repair::{Repaired, repair, verify_files};
 use self::spill::Bases;
 use self::stats::Counters;
@@ -120,7 +120,7 @@ impl Default for LogTreeOptions {
 }
 
 /// After so many bytes at least writers look how much space is left.
-const LOOK_MIN: u64 = 1 << 20;
+const SPACE_CHECK_BYTES_MIN: u64 = 1 << 20;
 
 /// The engine; see the module's head.
 pub struct LogTreeEngine {
@@ -166,12 +166,12 @@ struct Shared {
     retired: Retired,
     flusher: Flusher,
     checkpointer: Checkpointer,
-    pace: Pace,
+    throttle: Throttle,
     counters: Counters,
     /// Whether the disk has less than the reserve left.
     scarce: AtomicBool,
     /// How many bytes had been given when that was last looked at.
-    looked_at: AtomicU64,
+    space_checked_at: AtomicU64,
     closed: AtomicBool,
     /// Handed on when the engine is closed.
     lock: Mutex<Option<FolderLock>>,
@@ -241,9 +241,9 @@ impl Shared {
     }
 
     /// Looks how much space the disk has left, and gives it where that is known.
-    fn look_at_space(&self) -> Option<u64> {
+    fn refresh_free_space(&self) -> Option<u64> {
         let wanted = self.space_wanted(self.sizes.reserve_bytes);
-        self.looked_at
+        self.space_checked_at
             .store(self.counters.bytes(), Ordering::Relaxed);
         let free = self.folder.free_bytes().unwrap_or(None);
         let scarce = free.is_some_and(|free| free < wanted);
@@ -259,15 +259,15 @@ impl Shared {
     }
 
     fn refuse_without_space(&self, batch: &WriteBatch) -> Result<()> {
-        let looked_at = self.looked_at.load(Ordering::Relaxed);
-        let every = (self.sizes.reserve_bytes / 8).max(LOOK_MIN);
-        if self.counters.bytes().saturating_sub(looked_at) > every {
+        let space_checked_at = self.space_checked_at.load(Ordering::Relaxed);
+        let every = (self.sizes.reserve_bytes / 8).max(SPACE_CHECK_BYTES_MIN);
+        if self.counters.bytes().saturating_sub(space_checked_at) > every {
             // The flusher looks now and then; who writes fast would be through the reserve before.
-            self.look_at_space();
+            self.refresh_free_space();
         }
         if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
             // Perhaps there is some again.
-            let free = self.look_at_space();
+            let free = self.refresh_free_space();
             if !self.scarce.load(Ordering::Relaxed) {
                 return Ok(());
             }

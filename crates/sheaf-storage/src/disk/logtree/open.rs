@@ -23,7 +23,7 @@ use super::commit::{PipelineState, Sequencer};
 use super::loading::Loading;
 use super::log::{LogOptions, Replay, TornTail, is_segment};
 use super::memtable::Retired;
-use super::pace::Pace;
+use super::throttle::Throttle;
 use super::spill::Bases;
 use super::tree::{Roots, TableOptions, TreeFile, TreeOptions};
 use super::view::OpenSnapshots;
@@ -212,14 +212,14 @@ pub(super) fn open(
         retired: Retired::default(),
         flusher: Default::default(),
         checkpointer,
-        pace: Pace::new(),
+        throttle: Throttle::new(),
         counters: Default::default(),
         scarce: AtomicBool::new(false),
-        looked_at: AtomicU64::new(0),
+        space_checked_at: AtomicU64::new(0),
         closed: AtomicBool::new(false),
         lock: Mutex::new(Some(lock)),
     };
-    shared.look_at_space();
+    shared.refresh_free_space();
     Ok((Arc::new(shared), recovery))
 }
 

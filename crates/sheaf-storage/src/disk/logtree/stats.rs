@@ -187,7 +187,7 @@ impl Shared {
         let tree = self.tree.stats();
         let view = self.views.load();
         let generations = || std::iter::once(view.active()).chain(view.frozen());
-        let (stalls, stalled_micros) = self.pace.stalls();
+        let (stalls, stalled_micros) = self.throttle.stalls();
         LogTreeStats {
             generations: generations().count() as u64,
             versions: generations().map(|g| g.versions()).sum(),

@@ -25,7 +25,7 @@ const RATE_FIRST: u64 = 50 << 20;
 const RATE_MIN: u64 = 1 << 20;
 
 /// See the module's head.
-pub(super) struct Pace {
+pub(super) struct Throttle {
     start: Instant,
     /// When the next one may go on, in nanoseconds since the start.
     next: AtomicU64,
@@ -35,9 +35,9 @@ pub(super) struct Pace {
     stalled_micros: AtomicU64,
 }
 
-impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace {
+impl Throttle {
+    pub(super) fn new() -> Throttle {
+        Throttle {
             start: Instant::now(),
             next: AtomicU64::new(0),
             rate: AtomicU64::new(RATE_FIRST),
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn the_rate_follows_what_checkpoints_take_in() {
-        let pace = Pace::new();
+        let throttle = Throttle::new();
         for _ in 0..20 {
-            pace.drained(10 << 20, Duration::from_secs(1));
+            throttle.drained(10 << 20, Duration::from_secs(1));
         }
-        let rate = pace.rate.load(Ordering::Relaxed);
+        let rate = throttle.rate.load(Ordering::Relaxed);
         assert!((9 << 20..12 << 20).contains(&rate), "{rate}");
     }
 

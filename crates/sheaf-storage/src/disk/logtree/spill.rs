@@ -5,16 +5,16 @@
 //!   snapshot at 41 ── view: generation 30..60 (in the tree since, held for snapshots alone) ── roots at 30
 //!   snapshot at 50 ──┘
 //!
-//!   spilled:  roots at 30 ──> branch at 41: with 31..41 ──> branch at 50: with 42..50 as well
+//!   spilled:  roots at 30 ──> fork at 41: with 31..41 ──> fork at 50: with 42..50 as well
 //! ```
 //!
 //! A snapshot keeps the generations of its view, though checkpoints have long brought them into the tree. A few are
 //! no matter; a hundred taken at a hundred moments would keep a hundred generations. So when those that only
-//! snapshots hold pass a share of the budget, the oldest snapshots get a view without generations, over a branch.
+//! snapshots hold pass a share of the budget, the oldest snapshots get a view without generations, over a fork.
 //!
-//! A branch grows from the newest roots that are not beyond the snapshot: those of its view, of a later checkpoint, or
+//! A fork grows from the newest roots that are not beyond the snapshot: those of its view, of a later checkpoint, or
 //! of the snapshot spilled before it. So all snapshots of a generation together write what it holds about once. What a
-//! branch has written is kept by all that grew from it, so a line of branches is ended after some, and begun anew.
+//! fork has written is kept by all that grew from it, so a line of forks is ended after some, and begun anew.
 //! The pages cost disk space, and go with the last snapshot that sees them.
 //!
 //! Invariant: both views say the same, so a snapshot does not change. A cursor goes over with its next move; until
@@ -32,10 +32,10 @@ use super::view::Candidate;
 use super::{Roots, Shared, View};
 use crate::error::{Result, StorageError};
 
-/// How many branches may lie one upon the other.
+/// How many forks may lie one upon the other.
 const DEPTH_MAX: usize = 16;
 
-/// The roots from which branches may grow, as long as somebody has them.
+/// The roots from which forks may grow, as long as somebody has them.
 #[derive(Default)]
 pub(super) struct Bases {
     known: Mutex<Vec<Weak<Roots>>>,
@@ -119,7 +119,7 @@ impl Shared {
                     roots,
                     Err(StorageError::NoSuchTable(_) | StorageError::TableExists(_))
                 ),
-                "a branch at {}",
+                "a fork at {}",
                 candidate.visible
             );
             let roots = roots?;
@@ -140,14 +140,14 @@ impl Shared {
     fn branch_for(&self, candidate: &Candidate<Roots>, base: &Arc<Roots>) -> Result<Arc<Roots>> {
         let generations: Vec<Arc<Generation>> =
             candidate.pinned.view.generations().cloned().collect();
-        let mut branch = self.tree.branch(base)?;
+        let mut fork = self.tree.fork(base)?;
         merge(
-            branch.writer(),
+            fork.writer(),
             &generations,
             candidate.visible,
             self.new_table,
         )?;
-        branch.finish(candidate.visible)
+        fork.finish(candidate.visible)
     }
 
     /// Has snapshots read through the cache once the newest roots do: what lies in a map is counted, and cannot give
@@ -157,8 +157,8 @@ impl Shared {
         for candidate in self.snapshots.candidates(old) {
             let view = &candidate.pinned.view;
             let roots = view.roots();
-            let again = self.tree.branch(roots);
-            let Ok(again) = again.and_then(|branch| branch.finish(roots.sequence())) else {
+            let again = self.tree.fork(roots);
+            let Ok(again) = again.and_then(|fork| fork.finish(roots.sequence())) else {
                 return;
             };
             let instead = view.on(again);

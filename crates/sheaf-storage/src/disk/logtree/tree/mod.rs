@@ -26,7 +26,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 mod backup;
-mod branch;
+mod fork;
 mod build;
 mod bulk;
 mod cache;
@@ -45,10 +45,10 @@ mod superblock;
 mod verify;
 mod write;
 
-use self::branch::BranchPages;
+use self::fork::ForkPages;
 use self::cursor::Keep;
 pub use backup::{Sink, copy_entries};
-pub use branch::Branch;
+pub use fork::Fork;
 pub use bulk::{BulkBuilder, Subtree};
 pub use cursor::TreeCursor;
 pub use merge::{Change, Changes};
@@ -392,7 +392,7 @@ pub struct Roots {
     free_map: FreeMap,
     within: Within,
     /// Of roots that no superblock leads to: the pages that no commit knows, each part held by all that grew from it.
-    branches: Vec<Arc<BranchPages>>,
+    forks: Vec<Arc<ForkPages>>,
 }
 
 impl Drop for Roots {
@@ -423,7 +423,7 @@ impl Roots {
                 end: superblock.end,
                 map: store.map(superblock.end),
             },
-            branches: Vec::new(),
+            forks: Vec::new(),
         }
     }
 
@@ -462,9 +462,9 @@ impl Roots {
         self.loads
     }
 
-    /// How many branches lie one upon the other here; 0 for what a commit has made.
+    /// How many forks lie one upon the other here; 0 for what a commit has made.
     pub fn depth(&self) -> usize {
-        self.branches.len()
+        self.forks.len()
     }
 
     /// Whether they are read from a map that newer ones no longer use.

@@ -41,7 +41,7 @@ pub struct TreeWriter {
     pub(super) loads: u64,
     pub(super) file: TreeFile,
     pub(super) roots: Arc<Roots>,
-    // Last: the next writer comes in when this one's pages have been given back. `None` for a branch, which goes on
+    // Last: the next writer comes in when this one's pages have been given back. `None` for a fork, which goes on
     // beside all others.
     _entry: Option<Entry>,
 }
@@ -85,7 +85,7 @@ impl TreeWriter {
     }
 
     /// A writer whose pages go into no commit.
-    pub(super) fn branch(file: &TreeFile, roots: &Arc<Roots>) -> Result<TreeWriter> {
+    pub(super) fn fork(file: &TreeFile, roots: &Arc<Roots>) -> Result<TreeWriter> {
         file.inner.store.check_writable()?;
         Ok(TreeWriter::over(file, roots.clone(), None))
     }

@@ -291,6 +291,6 @@ impl<R: Base> View<R> {
 
 #[cfg(test)]
 #[cfg(all(test, not(explore)))]
-mod stand_in;
+mod fake;
 #[cfg(all(test, not(explore)))]
 mod tests;

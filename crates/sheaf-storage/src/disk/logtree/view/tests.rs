@@ -9,7 +9,7 @@ use std::thread;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::stand_in::StandIn;
+use super::fake::FakeEngine;
 use crate::batch::{Prior, WriteBatch};
 use crate::engine::{Durability, Snapshot, StorageEngine, TableId};
 use crate::memory::MemoryEngine;
@@ -111,14 +111,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct World {
-    ours: Arc<StandIn>,
+    ours: Arc<FakeEngine>,
     engines: [Arc<dyn StorageEngine>; 2],
     held: Vec<[Arc<dyn Snapshot>; 2]>,
 }
 
 impl World {
     fn new() -> World {
-        let ours = Arc::new(StandIn::new());
+        let ours = Arc::new(FakeEngine::new());
         let mut batch = WriteBatch::new();
         batch.create_table(TABLES[1]);
         let engines: [Arc<dyn StorageEngine>; 2] = [
@@ -298,15 +298,15 @@ proptest! {
 const T: TableId = TABLES[1];
 
 /// An engine with the table [`T`], which exists as of sequence 1.
-fn with_table() -> StandIn {
-    let engine = StandIn::new();
+fn with_table() -> FakeEngine {
+    let engine = FakeEngine::new();
     let mut batch = WriteBatch::new();
     batch.create_table(T);
     engine.apply(batch, Durability::Buffered).unwrap();
     engine
 }
 
-fn apply(engine: &StandIn, build: impl FnOnce(&mut WriteBatch)) {
+fn apply(engine: &FakeEngine, build: impl FnOnce(&mut WriteBatch)) {
     let mut batch = WriteBatch::new();
     build(&mut batch);
     engine.apply(batch, Durability::Buffered).unwrap();

@@ -168,7 +168,7 @@ impl Store {
 
     /// Cuts off the end of the file that nobody uses, when that is at least one part in `parts` of it.
     ///
-    /// Others may be given granules behind the end meanwhile, by a bulk build or a branch. They are written when the
+    /// Others may be given granules behind the end meanwhile, by a bulk build or a fork. They are written when the
     /// cut is over: whoever was given them before the end was looked at has moved it.
     pub(super) fn cut(&self, parts: u64) -> Result<()> {
         self.check_writable()?;

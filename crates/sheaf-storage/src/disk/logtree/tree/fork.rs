@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   commits     roots 7 ───── roots 8 ───── roots 9        what the file says
-//!                  └── branch: 7 and what a snapshot has seen beyond it
+//!                  └── fork: 7 and what a snapshot has seen beyond it
 //! ```
 //!
-//! A branch shares the pages of the roots it grew from, and owns those it has written. It may grow from a branch.
+//! A fork shares the pages of the roots it grew from, and owns those it has written. It may grow from a fork.
 //! Nothing of it is synced, and after a crash its pages are free, for no superblock knows them. It grows beside the
 //! writer.
 
@@ -19,34 +19,34 @@ use crate::error::Result;
 
 /// See the module's head.
 ///
-/// Invariant: a branch loads no table, so its [`Roots::loads`] are those of its base.
-pub struct Branch {
+/// Invariant: a fork loads no table, so its [`Roots::loads`] are those of its base.
+pub struct Fork {
     writer: TreeWriter,
 }
 
-/// Pages that a branch has written; dropped with the last roots that see them, they are free.
-pub(super) struct BranchPages {
+/// Pages that a fork has written; dropped with the last roots that see them, they are free.
+pub(super) struct ForkPages {
     store: Arc<Store>,
     owner: Owner,
 }
 
-impl Drop for BranchPages {
+impl Drop for ForkPages {
     fn drop(&mut self) {
         self.store.space.lock().abandon(self.owner);
     }
 }
 
 impl TreeFile {
-    /// Begins a branch of roots of this file, which may be old ones, or a branch.
+    /// Begins a fork of roots of this file, which may be old ones, or a fork.
     /// Errors: `ReadOnly`.
-    pub fn branch(&self, roots: &Arc<Roots>) -> Result<Branch> {
-        Ok(Branch {
-            writer: TreeWriter::branch(self, roots)?,
+    pub fn fork(&self, roots: &Arc<Roots>) -> Result<Fork> {
+        Ok(Fork {
+            writer: TreeWriter::fork(self, roots)?,
         })
     }
 }
 
-impl Branch {
+impl Fork {
     /// What writes its pages.
     pub fn writer(&mut self) -> &mut TreeWriter {
         &mut self.writer
@@ -71,13 +71,13 @@ impl Branch {
         };
         // It is read as the newest roots are; those it grew from may still lie in a map that is to go.
         let map = store.current_map(end);
-        let own = BranchPages {
+        let own = ForkPages {
             store: store.clone(),
             owner: out.owner,
         };
         out.keep();
-        let mut branches = base.branches.clone();
-        branches.push(Arc::new(own));
+        let mut forks = base.forks.clone();
+        forks.push(Arc::new(own));
         Ok(Arc::new(Roots {
             store,
             slot: base.slot,
@@ -88,7 +88,7 @@ impl Branch {
             directory: base.directory,
             free_map: base.free_map,
             within: Within { end, map },
-            branches,
+            forks,
         }))
     }
 }

@@ -128,7 +128,7 @@ impl Cursor for MapCursor {
 }
 
 /// See the module's head. A batch is checked and inserted under one lock.
-pub(super) struct StandIn {
+pub(super) struct FakeEngine {
     view: RwLock<Arc<View<MapRoots>>>,
     visible: AtomicU64,
     writing: Mutex<()>,
@@ -137,20 +137,20 @@ pub(super) struct StandIn {
     pub(super) budget: Arc<MemoryBudget>,
 }
 
-impl StandIn {
-    pub(super) fn new() -> StandIn {
-        StandIn::new_sized(1 << 16)
+impl FakeEngine {
+    pub(super) fn new() -> FakeEngine {
+        FakeEngine::new_sized(1 << 16)
     }
 
     /// Whose first generation expects so many bytes.
-    pub(super) fn new_sized(expected_bytes: u64) -> StandIn {
+    pub(super) fn new_sized(expected_bytes: u64) -> FakeEngine {
         let budget = MemoryBudget::new(u64::MAX);
         let roots = MapRoots(
             BTreeMap::from([(TableId::CATALOG, Arc::default())]),
             Arc::default(),
         );
         let active = Arc::new(Generation::new(expected_bytes, budget.clone()));
-        StandIn {
+        FakeEngine {
             view: RwLock::new(Arc::new(View::new(active, Vec::new(), Arc::new(roots)))),
             visible: AtomicU64::new(0),
             writing: Mutex::default(),
@@ -232,7 +232,7 @@ impl StandIn {
     }
 }
 
-impl StorageEngine for StandIn {
+impl StorageEngine for FakeEngine {
     fn name(&self) -> &'static str {
         "stand-in"
     }

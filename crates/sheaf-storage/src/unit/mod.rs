@@ -18,7 +18,7 @@
 
 mod locks;
 mod overlay;
-mod serial;
+mod validation;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::error::{Result, StorageError};
 pub use locks::LockMode;
 use locks::{LockTable, Locked, UnitId};
 use overlay::OverlaySnapshot;
-use serial::{SerialGate, SerialUnit};
+use validation::{Validator, TrackedUnit};
 
 /// An engine with the lock table that units of work share. Clones are the same storage.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub struct Storage {
 struct Shared {
     engine: Arc<dyn StorageEngine>,
     locks: LockTable,
-    serial: SerialGate,
+    validator: Validator,
 }
 
 /// Counters of the lock table since the storage was opened.
@@ -71,7 +71,7 @@ impl Storage {
             shared: Arc::new(Shared {
                 engine,
                 locks: LockTable::new(),
-                serial: SerialGate::default(),
+                validator: Validator::default(),
             }),
         }
     }
@@ -95,19 +95,19 @@ impl Storage {
     /// written by a unit that committed since.
     pub fn begin_serializable(&self) -> Result<WriteUnitOfWork> {
         self.begin_with(|| {
-            let (unit, snapshot) = self.shared.serial.begin(|| self.shared.engine.snapshot())?;
+            let (unit, snapshot) = self.shared.validator.begin(|| self.shared.engine.snapshot())?;
             Ok((Some(unit), snapshot))
         })
     }
 
     fn begin_with(
         &self,
-        snapshot: impl FnOnce() -> Result<(Option<SerialUnit>, Arc<dyn Snapshot>)>,
+        snapshot: impl FnOnce() -> Result<(Option<TrackedUnit>, Arc<dyn Snapshot>)>,
     ) -> Result<WriteUnitOfWork> {
         let (unit, begin) = self.shared.locks.begin();
         match snapshot() {
-            Ok((serial, base)) => Ok(WriteUnitOfWork {
-                serial,
+            Ok((tracked, base)) => Ok(WriteUnitOfWork {
+                tracked,
                 storage: self.clone(),
                 unit,
                 begin,
@@ -135,7 +135,7 @@ impl Storage {
             conflicts: locks.conflicts.load(Ordering::Relaxed),
             waits: locks.waits.load(Ordering::Relaxed),
             timeouts: locks.timeouts.load(Ordering::Relaxed),
-            serialization_failures: self.shared.serial.refused.load(Ordering::Relaxed),
+            serialization_failures: self.shared.validator.refused.load(Ordering::Relaxed),
         }
     }
 }
@@ -177,7 +177,7 @@ pub struct WriteUnitOfWork {
     savepoints: usize,
     open: bool,
     /// What the unit has read, if that must be so still when it commits.
-    serial: Option<SerialUnit>,
+    tracked: Option<TrackedUnit>,
 }
 
 impl WriteUnitOfWork {
@@ -222,7 +222,7 @@ impl WriteUnitOfWork {
     /// Errors: `WriteConflict` when the unit has written.
     pub fn refresh(&mut self) -> Result<()> {
         // What a serializable unit has read of the old snapshot must stay as it is.
-        if !self.writes.is_empty() || self.serial.is_some() {
+        if !self.writes.is_empty() || self.tracked.is_some() {
             return Err(StorageError::WriteConflict);
         }
         // The locks keep their keys from changing, so the new snapshot is current for all of them.
@@ -398,13 +398,13 @@ impl WriteUnitOfWork {
             } else {
                 durability
             };
-            let _committing = shared.serial.commit(self.serial.as_ref(), &batch)?;
+            let _guard = shared.validator.commit(self.tracked.as_ref(), &batch)?;
             shared.engine.apply_counted(batch, durability)?
         };
         // From here on the unit is committed: nothing below may take it back.
         self.open = false;
-        if let Some(serial) = self.serial.take() {
-            shared.serial.end(&serial);
+        if let Some(tracked) = self.tracked.take() {
+            shared.validator.end(&tracked);
         }
         if written {
             let published = shared.locks.publish(self.begin);
@@ -424,8 +424,8 @@ impl WriteUnitOfWork {
 
 impl Drop for WriteUnitOfWork {
     fn drop(&mut self) {
-        if let Some(serial) = self.serial.take() {
-            self.storage.shared.serial.end(&serial);
+        if let Some(tracked) = self.tracked.take() {
+            self.storage.shared.validator.end(&tracked);
         }
         if self.open {
             let locks = &self.storage.shared.locks;

@@ -77,7 +77,7 @@ impl Shared {
             // An engine that writes no more has in memory what its tree will never get.
             Err(StorageError::ReadOnly { .. }) => {
                 let last = self.log.head().last();
-                self.order.wait(last);
+                self.sequencer.wait_visible(last);
                 let snapshot = self.snapshot();
                 let (view, _) = self.newest();
                 let known: HashMap<_, _> = view.roots().table_options().into_iter().collect();

@@ -110,7 +110,7 @@ impl Shared {
         for candidate in &candidates {
             let base = self.bases.newest_for(candidate);
             let roots = match base.sequence() < candidate.visible {
-                true => self.branch_for(candidate, &base),
+                true => self.fork_for(candidate, &base),
                 false => Ok(base),
             };
             // What generations do always applies to what lies below them; else one snapshot would keep all in memory.
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// What the snapshot sees, out of `base` and the generations of its view.
-    fn branch_for(&self, candidate: &Candidate<Roots>, base: &Arc<Roots>) -> Result<Arc<Roots>> {
+    fn fork_for(&self, candidate: &Candidate<Roots>, base: &Arc<Roots>) -> Result<Arc<Roots>> {
         let generations: Vec<Arc<Generation>> =
             candidate.pinned.view.generations().cloned().collect();
         let mut fork = self.tree.fork(base)?;

@@ -40,7 +40,7 @@ const RANGES_MAX: usize = 1 << 14;
 
 /// What is shared by all units of a storage.
 #[derive(Default)]
-pub(super) struct SerialGate {
+pub(super) struct Validator {
     /// Held shared while a unit commits, alone while a serializable unit begins.
     gate: RwLock<()>,
     /// Serializable units that are open.
@@ -107,35 +107,35 @@ fn size(batch: &WriteBatch) -> usize {
 }
 
 /// A serializable unit's part: what it read, and since when.
-pub(super) struct SerialUnit {
+pub(super) struct TrackedUnit {
     begin: u64,
-    reads: Arc<Mutex<Reads>>,
+    reads: Arc<Mutex<ReadSet>>,
 }
 
 /// What a commit holds until its writes are visible.
-pub(super) struct Committing<'g> {
+pub(super) struct CommitGuard<'g> {
     _gate: parking_lot::RwLockReadGuard<'g, ()>,
     _log: Option<MutexGuard<'g, CommitLog>>,
 }
 
-impl SerialGate {
+impl Validator {
     /// Begins a serializable unit: `take` takes its snapshot while no commit is half done.
     pub(super) fn begin(
         &self,
         take: impl FnOnce() -> Result<Arc<dyn Snapshot>>,
-    ) -> Result<(SerialUnit, Arc<dyn Snapshot>)> {
+    ) -> Result<(TrackedUnit, Arc<dyn Snapshot>)> {
         let _alone = self.gate.write();
         let snapshot = take()?;
         let mut log = self.log.lock();
         let begin = log.next;
         *log.begins.entry(begin).or_default() += 1;
         self.open.fetch_add(1, Ordering::AcqRel);
-        let reads = Arc::new(Mutex::new(Reads::default()));
+        let reads = Arc::new(Mutex::new(ReadSet::default()));
         let tracked = TrackedSnapshot {
             inner: snapshot,
             reads: reads.clone(),
         };
-        Ok((SerialUnit { begin, reads }, Arc::new(tracked)))
+        Ok((TrackedUnit { begin, reads }, Arc::new(tracked)))
     }
 
     /// A unit is about to become visible. What is given back is dropped when it is.
@@ -143,12 +143,12 @@ impl SerialGate {
     /// Errors: `WriteConflict` when the unit is serializable and rests on what is no longer so.
     pub(super) fn commit(
         &self,
-        unit: Option<&SerialUnit>,
+        unit: Option<&TrackedUnit>,
         batch: &WriteBatch,
-    ) -> Result<Committing<'_>> {
+    ) -> Result<CommitGuard<'_>> {
         let gate = self.gate.read();
         if self.open.load(Ordering::Acquire) == 0 {
-            return Ok(Committing {
+            return Ok(CommitGuard {
                 _gate: gate,
                 _log: None,
             });
@@ -156,7 +156,7 @@ impl SerialGate {
         let mut log = self.log.lock();
         let Some(unit) = unit else {
             log.note(batch);
-            return Ok(Committing {
+            return Ok(CommitGuard {
                 _gate: gate,
                 _log: None,
             });
@@ -168,21 +168,21 @@ impl SerialGate {
                 .iter()
                 .rev()
                 .take_while(|(number, _)| *number >= unit.begin)
-                .any(|(_, written)| reads.meet(written));
+                .any(|(_, written)| reads.intersects(written));
         if stale {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(StorageError::WriteConflict);
         }
         log.note(batch);
         // Held until the writes are visible: no other serializable unit may judge in between.
-        Ok(Committing {
+        Ok(CommitGuard {
             _gate: gate,
             _log: Some(log),
         })
     }
 
     /// A serializable unit has ended.
-    pub(super) fn end(&self, unit: &SerialUnit) {
+    pub(super) fn end(&self, unit: &TrackedUnit) {
         self.log.lock().leave(unit.begin);
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -190,7 +190,7 @@ impl SerialGate {
 
 /// What a unit has read: ranges of keys, table by table.
 #[derive(Default)]
-struct Reads {
+struct ReadSet {
     tables: HashMap<TableId, KeyRanges>,
     /// What cursors are walking.
     walks: Vec<Option<Walk>>,
@@ -239,7 +239,7 @@ fn successor(key: &[u8]) -> Bytes {
     Bytes::from(next)
 }
 
-impl Reads {
+impl ReadSet {
     fn add(&mut self, table: TableId, lo: Bytes, hi: Option<Bytes>) {
         let ranges = self.tables.entry(table).or_default();
         ranges.add(lo, hi);
@@ -258,7 +258,7 @@ impl Reads {
     }
 
     /// Whether something that was read is written by the batch.
-    fn meet(&self, batch: &WriteBatch) -> bool {
+    fn intersects(&self, batch: &WriteBatch) -> bool {
         batch.tables().any(|(table, writes)| {
             let walks = || {
                 self.walks
@@ -285,7 +285,7 @@ impl Reads {
 /// A snapshot that notes what is read of it.
 struct TrackedSnapshot {
     inner: Arc<dyn Snapshot>,
-    reads: Arc<Mutex<Reads>>,
+    reads: Arc<Mutex<ReadSet>>,
 }
 
 impl Snapshot for TrackedSnapshot {
@@ -331,7 +331,7 @@ impl Snapshot for TrackedSnapshot {
 /// A cursor that notes what it walks over, gaps included.
 struct TrackedCursor {
     inner: Box<dyn Cursor>,
-    reads: Arc<Mutex<Reads>>,
+    reads: Arc<Mutex<ReadSet>>,
     table: TableId,
     slot: usize,
     positioned: bool,

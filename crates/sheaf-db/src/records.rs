@@ -125,9 +125,9 @@ impl RecordCursor {
         self.cursor.prev().coded()
     }
 
-    /// No move may follow for a while; see [`Cursor::rest`].
+    /// No move may follow for a while; see [`Cursor::suspend`].
     pub fn rest(&mut self) {
-        self.cursor.rest();
+        self.cursor.suspend();
     }
 
     /// The record's id.

@@ -234,7 +234,7 @@ pub trait Cursor: Send {
     fn valid(&self) -> bool;
     /// Lets go of what the cursor holds beside its place: for one that will not be moved for a while. It stands where
     /// it stood and `key` says where; `value` is empty until the next move, which finds the place again.
-    fn rest(&mut self) {}
+    fn suspend(&mut self) {}
 }
 
 /// What every engine counts: counters since it was opened, and sizes as of now. `None` where the engine does

@@ -275,7 +275,7 @@ fn cursors_that_rest_under_overwrites() {
                     };
                     assert!(found.unwrap());
                 }
-                cursor.rest();
+                cursor.suspend();
                 let at = if forward { first + 5 } else { first - 5 };
                 held.push((written, forward, at, cursor));
             }

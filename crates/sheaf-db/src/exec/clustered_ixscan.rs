@@ -243,7 +243,7 @@ impl PlanStage for ClusteredScan {
     }
 
     fn rest(&mut self) {
-        self.cursor.rest();
+        self.cursor.suspend();
     }
 }
 

@@ -57,9 +57,9 @@ impl IdReader {
     /// Nothing may be asked for a while.
     pub fn rest(&mut self) {
         if let Some(keys) = &mut self.keys {
-            keys.rest();
+            keys.suspend();
         }
-        self.records.rest();
+        self.records.suspend();
     }
 
     /// The record and its document.

@@ -383,7 +383,7 @@ impl IndexCursor {
 
     /// No move may follow for a while. The key stays, what restores its types does not.
     pub fn rest(&mut self) {
-        self.cursor.rest();
+        self.cursor.suspend();
     }
 
     /// Entries met.

@@ -161,7 +161,7 @@ pub trait PlanStage: Send {
     fn describe(&self) -> StageDescription;
     /// Adds what it and its children read: the cheap part of `describe`.
     fn add_counts(&self, counts: &mut WorkCounts);
-    /// Has its storage cursors and those of its children [rest](sheaf_storage::Cursor::rest): no step may follow for
+    /// Has its storage cursors and those of its children [rest](sheaf_storage::Cursor::suspend): no step may follow for
     /// a while. Between two steps no stage needs the value on which a cursor of it stands.
     fn rest(&mut self);
 }

@@ -461,7 +461,7 @@ fn all(t: &TestDb, mut source: Find) -> Result<Vec<DocBuf>, Error> {
         found.push(doc.as_raw().to_buf());
         if found.len() % 3 == 1 {
             source.rest();
-            t.assert_all_rest();
+            t.assert_all_suspended();
         }
     }
     assert!(source.is_exhausted());

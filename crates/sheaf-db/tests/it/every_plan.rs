@@ -137,7 +137,7 @@ impl Asker<'_> {
             found.push(doc.unwrap_or_default());
             if found.len() % 2 == 1 {
                 executor.rest();
-                self.t.assert_all_rest();
+                self.t.assert_all_suspended();
             }
         }
         Ok(found)

@@ -97,7 +97,7 @@ pub fn run_with(
     while let Some(doc) = source.next(&test.op)? {
         found.push(doc.as_raw().to_buf());
         source.rest();
-        test.assert_all_rest();
+        test.assert_all_suspended();
     }
     Ok(found)
 }

@@ -80,9 +80,13 @@ impl TestDb {
         self.engine.clone()
     }
 
-    /// Sees to it that no storage cursor holds anything but its place.
-    pub fn assert_all_rest(&self) {
-        assert_eq!(self.engine.awake_cursors(), 0, "cursors that do not rest");
+    /// Asserts that no storage cursor holds anything but its position.
+    pub fn assert_all_suspended(&self) {
+        assert_eq!(
+            self.engine.active_cursors(),
+            0,
+            "cursors that are not suspended"
+        );
     }
 
     pub fn collection(&self, name: &str) -> Arc<Collection> {

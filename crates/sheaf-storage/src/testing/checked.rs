@@ -33,7 +33,7 @@ pub struct CheckedEngine {
     inner: Arc<dyn StorageEngine>,
     /// The sequence of the last batch; held while one is let through.
     last: Mutex<CommitSeq>,
-    awake: Arc<AtomicUsize>,
+    active: Arc<AtomicUsize>,
 }
 
 impl CheckedEngine {
@@ -42,13 +42,13 @@ impl CheckedEngine {
         CheckedEngine {
             inner,
             last: Mutex::new(CommitSeq(0)),
-            awake: Arc::default(),
+            active: Arc::default(),
         }
     }
 
     /// How many cursors there are that stand on an entry and do not rest.
-    pub fn awake_cursors(&self) -> usize {
-        self.awake.load(Ordering::Relaxed)
+    pub fn active_cursors(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
     }
 
     /// What a batch is about to touch, as it is now: some keys' values, and which tables there are.
@@ -171,7 +171,7 @@ impl StorageEngine for CheckedEngine {
         Ok(Arc::new(CheckedSnapshot {
             inner: self.inner.snapshot()?,
             answers: Mutex::default(),
-            awake: self.awake.clone(),
+            active: self.active.clone(),
         }))
     }
 
@@ -273,7 +273,7 @@ type Answers = BTreeMap<(TableId, Vec<u8>), Option<Bytes>>;
 struct CheckedSnapshot {
     inner: Arc<dyn Snapshot>,
     answers: Mutex<Answers>,
-    awake: Arc<AtomicUsize>,
+    active: Arc<AtomicUsize>,
 }
 
 impl Snapshot for CheckedSnapshot {
@@ -299,8 +299,8 @@ impl Snapshot for CheckedSnapshot {
             inner,
             snapshot: self.inner.clone(),
             table,
-            awake: self.awake.clone(),
-            is_awake: false,
+            active: self.active.clone(),
+            is_active: false,
             rests: false,
         }))
     }
@@ -335,33 +335,33 @@ struct CheckedCursor {
     snapshot: Arc<dyn Snapshot>,
     table: TableId,
     /// How many cursors are awake, and whether this is one of them.
-    awake: Arc<AtomicUsize>,
-    is_awake: bool,
+    active: Arc<AtomicUsize>,
+    is_active: bool,
     /// Nothing was moved since it was told to.
     rests: bool,
 }
 
 impl Drop for CheckedCursor {
     fn drop(&mut self) {
-        self.set_awake(false);
+        self.set_active(false);
     }
 }
 
 impl CheckedCursor {
-    fn set_awake(&mut self, is_awake: bool) {
-        match (self.is_awake, is_awake) {
-            (false, true) => self.awake.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.awake.fetch_sub(1, Ordering::Relaxed),
+    fn set_active(&mut self, is_active: bool) {
+        match (self.is_active, is_active) {
+            (false, true) => self.active.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.active.fetch_sub(1, Ordering::Relaxed),
             _ => 0,
         };
-        self.is_awake = is_awake;
+        self.is_active = is_active;
     }
 
     /// Checks where the cursor stands, by itself.
     fn check_entry(&mut self, found: bool) -> Result<bool> {
         assert_eq!(found, self.inner.valid(), "what a move answers");
         self.rests = false;
-        self.set_awake(found);
+        self.set_active(found);
         if found {
             let (key, value) = (self.inner.key(), self.inner.value());
             let by_key = self.snapshot.get(self.table, key)?;
@@ -496,12 +496,12 @@ impl Cursor for CheckedCursor {
         self.inner.valid()
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         let key = self.inner.valid().then(|| self.inner.key().to_vec());
-        self.inner.rest();
-        self.other.rest();
+        self.inner.suspend();
+        self.other.suspend();
         self.rests = true;
-        self.set_awake(false);
+        self.set_active(false);
         let rests_on = self.inner.valid().then(|| self.inner.key());
         assert_eq!(rests_on, key.as_deref(), "a cursor rests where it stands");
     }

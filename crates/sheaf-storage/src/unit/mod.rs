@@ -33,7 +33,7 @@ use crate::error::{Result, StorageError};
 pub use locks::LockMode;
 use locks::{LockTable, Locked, UnitId};
 use overlay::OverlaySnapshot;
-use validation::{Validator, TrackedUnit};
+use validation::{TrackedUnit, Validator};
 
 /// An engine with the lock table that units of work share. Clones are the same storage.
 #[derive(Clone)]
@@ -95,7 +95,10 @@ impl Storage {
     /// written by a unit that committed since.
     pub fn begin_serializable(&self) -> Result<WriteUnitOfWork> {
         self.begin_with(|| {
-            let (unit, snapshot) = self.shared.validator.begin(|| self.shared.engine.snapshot())?;
+            let (unit, snapshot) = self
+                .shared
+                .validator
+                .begin(|| self.shared.engine.snapshot())?;
             Ok((Some(unit), snapshot))
         })
     }

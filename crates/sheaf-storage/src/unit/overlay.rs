@@ -352,10 +352,10 @@ impl Cursor for OverlayCursor {
         self.current != Stream::Neither
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         // Its key is still there to be compared with the own one.
         if let Some(base) = &mut self.base {
-            base.rest();
+            base.suspend();
             self.base_rests = true;
         }
     }

@@ -439,7 +439,7 @@ impl Cursor for TrackedCursor {
         self.inner.valid()
     }
 
-    fn rest(&mut self) {
-        self.inner.rest();
+    fn suspend(&mut self) {
+        self.inner.suspend();
     }
 }

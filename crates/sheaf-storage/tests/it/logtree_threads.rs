@@ -119,7 +119,7 @@ fn check(snapshot: &dyn Snapshot) -> (Vec<u32>, Vec<bytes::Bytes>) {
                 kept.push(cursor.value_bytes());
             }
             if count % 5 == 2 {
-                cursor.rest();
+                cursor.suspend();
             }
             found = cursor.next().unwrap();
         }

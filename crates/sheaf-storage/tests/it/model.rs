@@ -159,7 +159,7 @@ pub enum Move {
     Last,
     Next(u8),
     Prev(u8),
-    Rest,
+    Suspend,
 }
 
 /// Moves one cursor about and compares every stop with the model.
@@ -167,8 +167,8 @@ pub fn check_moves(view: &dyn Snapshot, table: TableId, rows: &Rows, moves: &[Mo
     let mut cursor = view.cursor(table).unwrap();
     let mut at: Option<&[u8]> = None;
     for step in moves {
-        if let Move::Rest = step {
-            cursor.rest();
+        if let Move::Suspend = step {
+            cursor.suspend();
             assert_eq!(cursor.valid().then(|| cursor.key()), at);
             continue;
         }
@@ -199,7 +199,7 @@ pub fn check_moves(view: &dyn Snapshot, table: TableId, rows: &Rows, moves: &[Mo
                         rows.range::<[u8], _>(upto).next_back()
                     }),
                 ),
-                Move::Rest => unreachable!("done above"),
+                Move::Suspend => unreachable!("done above"),
             };
             let stands = found.then(|| (cursor.key(), cursor.value()));
             assert_eq!(stands, expected.map(|(k, v)| (&k[..], &v[..])), "{step:?}");
@@ -260,7 +260,7 @@ pub fn moves() -> impl Strategy<Value = Vec<Move>> {
             1 => Just(Move::Last),
             4 => (1_u8..4).prop_map(Move::Next),
             4 => (1_u8..4).prop_map(Move::Prev),
-            3 => Just(Move::Rest),
+            3 => Just(Move::Suspend),
         ],
         1..12,
     )

@@ -1,7 +1,6 @@
-//! Units of work: conflicts, waiting, own writes, savepoints, hooks, and the lock table's memory.
+//! Units of work: conflicts, waiting, own writes, savepoints, and the lock table's memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -74,12 +73,12 @@ fn a_cursor_that_rested_on_an_own_write_goes_on_into_the_snapshot() {
         unit.put(T, b"b", b"own".to_vec());
         let mut cursor = unit.reader().cursor(T).unwrap();
         assert!(cursor.seek(b"b").unwrap());
-        cursor.rest();
+        cursor.suspend();
         assert_eq!(cursor.key(), b"b");
         assert!(cursor.next().unwrap());
         assert_eq!((cursor.key(), cursor.value()), (&b"c"[..], &b"c"[..]));
         assert!(cursor.seek_for_prev(b"b").unwrap());
-        cursor.rest();
+        cursor.suspend();
         assert!(cursor.prev().unwrap());
         assert_eq!((cursor.key(), cursor.value()), (&b"a"[..], &b"a"[..]));
     }

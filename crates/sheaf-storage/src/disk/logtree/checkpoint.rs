@@ -265,7 +265,10 @@ impl Shared {
             }
             if is_due {
                 last = Instant::now();
-                if self.checkpoint(Urgency::Paced, old, Extra::Nothing).is_err() {
+                if self
+                    .checkpoint(Urgency::Paced, old, Extra::Nothing)
+                    .is_err()
+                {
                     self.sleep_unless_stopped(RETRY);
                 }
             }

@@ -176,7 +176,8 @@ impl Shared {
 
     /// A snapshot of what is visible now.
     pub(super) fn snapshot(&self) -> SheafSnapshot<Roots> {
-        self.snapshots.take(&self.views, || self.sequencer.visible())
+        self.snapshots
+            .take(&self.views, || self.sequencer.visible())
     }
 
     /// The newest view, and a sequence up to which it holds everything; see [`OpenSnapshots::take`].

@@ -26,11 +26,11 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 mod backup;
-mod fork;
 mod build;
 mod bulk;
 mod cache;
 mod cursor;
+mod fork;
 mod merge;
 mod output;
 mod page;
@@ -45,12 +45,12 @@ mod superblock;
 mod verify;
 mod write;
 
-use self::fork::ForkPages;
 use self::cursor::Keep;
+use self::fork::ForkPages;
 pub use backup::{Sink, copy_entries};
-pub use fork::Fork;
 pub use bulk::{BulkBuilder, Subtree};
 pub use cursor::TreeCursor;
+pub use fork::Fork;
 pub use merge::{Change, Changes};
 pub use output::WrittenHook;
 pub use salvage::{Salvage, salvage};

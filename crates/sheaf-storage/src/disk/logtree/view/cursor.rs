@@ -147,7 +147,7 @@ impl<C: Cursor> Merged<C> {
     }
 
     /// Forgets everything but the key on which it stands, and the direction in which it came there.
-    fn resting(&mut self) -> Merged<C> {
+    fn suspended(&mut self) -> Merged<C> {
         let mut key = std::mem::take(&mut self.turn_key);
         key.clear();
         key.extend_from_slice(self.key());
@@ -622,10 +622,10 @@ impl<R: Base> Cursor for SheafCursor<R> {
         self.merged.valid()
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         if self.pinned.is_some() {
             // The walk goes before what it points into.
-            self.merged = self.merged.resting();
+            self.merged = self.merged.suspended();
             self.pinned = None;
             self.replacements = RESTING;
         }

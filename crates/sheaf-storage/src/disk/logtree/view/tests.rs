@@ -45,7 +45,7 @@ enum Move {
     Last,
     Next(u8),
     Prev(u8),
-    Rest,
+    Suspend,
 }
 
 fn table() -> impl Strategy<Value = TableId> {
@@ -94,7 +94,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Last),
         5 => (1_u8..6).prop_map(Move::Next),
         5 => (1_u8..6).prop_map(Move::Prev),
-        3 => Just(Move::Rest),
+        3 => Just(Move::Suspend),
     ];
     proptest::collection::vec(step, 1..12)
 }
@@ -247,8 +247,8 @@ fn look(views: &[Arc<dyn Snapshot>; 2], table: TableId, moves: &[Move]) {
         }
     };
     for step in moves {
-        if let Move::Rest = step {
-            ours.rest();
+        if let Move::Suspend = step {
+            ours.suspend();
             assert_eq!((ours.valid(), ours.key()), (memory.valid(), memory.key()));
             continue;
         }
@@ -265,7 +265,7 @@ fn look(views: &[Arc<dyn Snapshot>; 2], table: TableId, moves: &[Move]) {
                     Move::Last => cursor.seek_last(),
                     Move::Next(_) => cursor.next(),
                     Move::Prev(_) => cursor.prev(),
-                    Move::Rest => unreachable!("done above"),
+                    Move::Suspend => unreachable!("done above"),
                 };
                 let found = found.unwrap();
                 assert_eq!(found, cursor.valid());
@@ -528,9 +528,9 @@ fn a_cursor_that_rests_holds_nothing() {
     engine.retired.sweep();
     assert!(engine.retired.bytes() > 0);
     for cursor in [&mut forward, &mut backward, &mut nowhere] {
-        cursor.rest();
+        cursor.suspend();
         // Once more changes nothing.
-        cursor.rest();
+        cursor.suspend();
         assert_eq!(cursor.value(), b"");
     }
     engine.retired.sweep();
@@ -540,14 +540,14 @@ fn a_cursor_that_rests_holds_nothing() {
     // Each goes on where it was, in its direction or the other.
     assert!(forward.next().unwrap() && forward.key() == b"c" && forward.value() == large);
     assert!(backward.prev().unwrap() && backward.key() == b"b" && backward.value() == large);
-    forward.rest();
+    forward.suspend();
     assert!(forward.prev().unwrap() && forward.key() == b"b");
-    backward.rest();
+    backward.suspend();
     assert!(backward.next().unwrap() && backward.key() == b"c");
-    backward.rest();
+    backward.suspend();
     assert!(backward.seek_last().unwrap() && backward.key() == b"d");
     assert!(!nowhere.next().unwrap());
-    nowhere.rest();
+    nowhere.suspend();
     assert!(nowhere.seek_first().unwrap() && nowhere.value_bytes() == large);
 }
 
@@ -566,7 +566,7 @@ fn snapshots_go_while_others_look_through_them() {
                     let mut cursor = snapshot.cursor(T).unwrap();
                     drop(snapshot);
                     assert!(cursor.seek_first().unwrap());
-                    cursor.rest();
+                    cursor.suspend();
                     drop(cursor);
                 }
                 done.fetch_add(1, Ordering::Relaxed);

@@ -341,7 +341,7 @@ impl FromStr for Decimal128 {
         {
             if digits.pop() != Some(0) {
                 return Err(BsonError::new(
-                    format!("'{text}' has more digits than a decimal holds"),
+                    format!("'{text}' has more significant digits than Decimal128 can represent"),
                     0,
                 ));
             }
@@ -360,6 +360,6 @@ impl FromStr for Decimal128 {
         i32::try_from(exponent)
             .ok()
             .and_then(|exponent| Decimal128::from_parts(negative, coefficient, exponent))
-            .ok_or_else(|| BsonError::new(format!("'{text}' is out of the range of a decimal"), 0))
+            .ok_or_else(|| BsonError::new(format!("'{text}' is out of range for Decimal128"), 0))
     }
 }

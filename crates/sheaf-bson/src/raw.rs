@@ -49,7 +49,7 @@ impl<'a> RawDoc<'a> {
         match RawDoc::parse_prefix(bytes)? {
             (doc, []) => Ok(doc),
             _ => Err(BsonError::new(
-                "bytes follow the end of the document",
+                "unexpected bytes after the end of the document",
                 doc_len(bytes),
             )),
         }
@@ -72,7 +72,7 @@ impl<'a> RawDoc<'a> {
         }
         if len > bytes.len() {
             let message = format!(
-                "document length {len} exceeds the {} bytes there are",
+                "document length {len} exceeds the {} bytes available",
                 bytes.len()
             );
             return Err(BsonError::new(message, 0));

@@ -81,7 +81,7 @@ impl Walk<'_> {
             let type_byte = self.byte()?;
             if type_byte == 0 {
                 if self.at != self.end {
-                    return fail("document ends before its length", start);
+                    return fail("document ends before its declared length", start);
                 }
                 match self.outer.pop() {
                     None => return Ok(()),
@@ -212,7 +212,7 @@ impl Walk<'_> {
             }
         }
         match find_zero(inside) {
-            None => fail(format!("{what} does not end inside its document"), start),
+            None => fail(format!("{what} is not terminated inside its document"), start),
             Some(len) => {
                 self.at = start + len + 1;
                 self.utf8(start, start + len, what)

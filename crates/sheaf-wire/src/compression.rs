@@ -196,7 +196,7 @@ pub fn decompress(
     };
     if length != output.len() {
         return Err(DecompressError(format!(
-            "{} data is {length} bytes uncompressed, the message says {}",
+            "{} data is {length} bytes uncompressed, but the message declares {}",
             compressor.name(),
             output.len()
         )));
@@ -212,7 +212,7 @@ fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, DecompressError> {
     if status != flate2::Status::StreamEnd {
         return Err(damaged(
             Compressor::Zlib,
-            "the stream is cut off, or longer than the message says",
+            "the stream is truncated, or longer than the message declares",
         ));
     }
     Ok(stream.total_out() as usize)
@@ -220,7 +220,7 @@ fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, DecompressError> {
 
 fn damaged(compressor: Compressor, why: impl fmt::Display) -> DecompressError {
     DecompressError(format!(
-        "{} data does not decompress: {why}",
+        "could not decompress {} data: {why}",
         compressor.name()
     ))
 }

@@ -123,7 +123,7 @@ impl Decoder {
             .ok_or_else(|| {
                 let name = Compressor::from_id(id).map_or("unknown", Compressor::name);
                 protocol_error(format!(
-                    "compressor {id} ({name}) was not negotiated: this server takes {:?}",
+                    "compressor {id} ({name}) was not negotiated: this server accepts {:?}",
                     self.accepted
                 ))
             })?;
@@ -140,7 +140,7 @@ impl Decoder {
                 Error::new(
                     ErrorCode::INVALID_LENGTH,
                     format!(
-                        "a compressed message says it is {size} bytes uncompressed: the limit is {MAX_MESSAGE_BYTES} bytes with its header"
+                        "a compressed message declares {size} bytes uncompressed: the limit is {MAX_MESSAGE_BYTES} bytes including its header"
                     ),
                 )
             })?;
@@ -251,7 +251,7 @@ fn op_msg<'a>(header: &Header, message: &'a [u8]) -> Result<Message<'a>, Refused
                     .any(|s| s.identifier == sequence.identifier)
                 {
                     return Err(refused(protocol_error(format!(
-                        "two document sequences of an OP_MSG are called '{}'",
+                        "an OP_MSG has two document sequences named '{}'",
                         sequence.identifier
                     ))));
                 }
@@ -298,11 +298,11 @@ fn document_sequence(section: &[u8]) -> Result<(DocumentSequence<'_>, &[u8]), Er
         .and_then(|size| section.split_at_checked(size))
     else {
         return Err(invalid(
-            "a document sequence's size does not fit into its message",
+            "a document sequence has an invalid size, or exceeds its message",
         ));
     };
     let (identifier, documents) = cstring(&payload[4..])
-        .ok_or_else(|| invalid("a document sequence has no identifier in UTF-8"))?;
+        .ok_or_else(|| invalid("the identifier of a document sequence is unterminated or not valid UTF-8"))?;
     let mut rest = documents;
     let mut count = 0;
     while !rest.is_empty() {
@@ -322,15 +322,15 @@ fn op_query<'a>(header: &Header, message: &'a [u8]) -> Result<Message<'a>, Error
         .get(HEADER_BYTES + 4..)
         .ok_or_else(|| invalid("an OP_QUERY ends within its flags"))?;
     let (namespace, rest) =
-        cstring(rest).ok_or_else(|| invalid("an OP_QUERY has no namespace in UTF-8"))?;
+        cstring(rest).ok_or_else(|| invalid("the namespace of an OP_QUERY is unterminated or not valid UTF-8"))?;
     let rest = rest
         .get(8..)
-        .ok_or_else(|| invalid("an OP_QUERY ends within its numbers"))?;
+        .ok_or_else(|| invalid("an OP_QUERY ends within numberToSkip or numberToReturn"))?;
     let (outer, rest) = first_document(rest)?;
     if !rest.is_empty() {
         let (_, rest) = first_document(rest)?;
         if !rest.is_empty() {
-            return Err(invalid("an OP_QUERY goes on behind its documents"));
+            return Err(invalid("an OP_QUERY has data after its documents"));
         }
     }
     // A legacy form wraps the command to add options: {$query: command, ...}.
@@ -362,7 +362,7 @@ fn unsupported_query(what: &str) -> Error {
     Error::new(
         ErrorCode::UNSUPPORTED_OP_QUERY_COMMAND,
         format!(
-            "OP_QUERY carries only hello and isMaster, not {what}: use a driver that speaks OP_MSG (MongoDB 3.6 or later)"
+            "OP_QUERY supports only hello and isMaster, not {what}: use a driver that supports OP_MSG (MongoDB 3.6 or later)"
         ),
     )
 }

@@ -50,7 +50,7 @@ impl FrameBuffer {
     pub fn filled(&mut self, n: usize) {
         assert!(
             n <= self.bytes.len() - self.end,
-            "more bytes filled than there was room"
+            "more bytes filled than spare() returned"
         );
         self.end += n;
         self.drop_skipped();
@@ -92,7 +92,7 @@ impl FrameBuffer {
     pub fn consume(&mut self, length: usize) {
         assert!(
             length <= self.end - self.start,
-            "consumed more than there is"
+            "consumed more bytes than are buffered"
         );
         self.start += length;
         self.settle();
@@ -196,7 +196,7 @@ fn check_header(header: &Header, pending: &[u8]) -> Result<usize, Rejection> {
         }
         let what = match op::name(header.op_code) {
             Some(name) => format!(
-                "{name} is not supported, the driver is too old: use one that speaks OP_MSG (MongoDB 3.6 or later)"
+                "{name} is not supported: use a driver that supports OP_MSG (MongoDB 3.6 or later)"
             ),
             None => format!(
                 "unknown operation code {}: this port speaks MongoDB's wire protocol without TLS",
@@ -232,7 +232,7 @@ fn http_request() -> Rejection {
     Rejection {
         error: Error::new(
             ErrorCode::PROTOCOL_ERROR,
-            "an HTTP request came to a port that speaks MongoDB's wire protocol",
+            "received an HTTP request on a port that speaks MongoDB's wire protocol",
         ),
         answer: Some(Answer::Raw(HTTP_ANSWER)),
         skip: 0,

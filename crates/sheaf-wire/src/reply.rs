@@ -183,7 +183,7 @@ impl ReplyWriter {
             let length = self.body_length();
             self.error(&Error::new(
                 ErrorCode::BSON_OBJECT_TOO_LARGE,
-                format!("the reply of {length} bytes is larger than a message may be"),
+                format!("the reply of {length} bytes exceeds the maximum message size"),
             ));
         } else if self.is_empty() {
             self.error(&Error::new(

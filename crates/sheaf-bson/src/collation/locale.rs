@@ -81,7 +81,7 @@ impl Locale {
         let language = parts.next().unwrap_or_default();
         if LANGUAGES.binary_search(&language).is_err() {
             return Err(format!(
-                "'{language}' is no language with a collation; names are as 'en', 'fr_CA', 'sr_Latn'"
+                "'{language}' is not a language with a collation; use a locale such as 'en', 'fr_CA' or 'sr_Latn'"
             ));
         }
         let (mut script, mut region) = (false, false);
@@ -105,11 +105,11 @@ impl Locale {
         if let Some(keywords) = keywords {
             let Some(variant) = keywords.strip_prefix("collation=") else {
                 return Err(format!(
-                    "after '@' only collation=<variant> may stand, not '{keywords}'"
+                    "only collation=<variant> is supported after '@', not '{keywords}'"
                 ));
             };
             if !VARIANTS.iter().any(|(icu, _)| *icu == variant) {
-                return Err(format!("'{variant}' is no variant of a collation"));
+                return Err(format!("'{variant}' is not a collation variant"));
             }
         }
         Ok(Locale {

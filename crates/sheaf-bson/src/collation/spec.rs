@@ -245,7 +245,7 @@ fn check_version(version: &str) -> Result<()> {
     Err(Error::new(
         ErrorCode::INCOMPATIBLE_COLLATION_VERSION,
         format!(
-            "the collation has version {version}, this server has {VERSION}; leave 'version' out"
+            "collation version {version} is not supported, this server has {VERSION}; omit 'version'"
         ),
     ))
 }

@@ -28,7 +28,7 @@ const DEPTH_MAX: u32 = 110;
 pub fn parse(text: &str) -> Result<Value, BsonError> {
     let (value, end) = parse_prefix(text)?;
     if end < text.len() {
-        return Err(BsonError::new("text follows the value", end));
+        return Err(BsonError::new("unexpected text after the value", end));
     }
     Ok(value)
 }
@@ -186,7 +186,7 @@ impl<'t> Parser<'t> {
         let mut out = String::new();
         loop {
             let Some(c) = self.next_char() else {
-                return Err(BsonError::new("string does not end", start));
+                return Err(BsonError::new("unterminated string", start));
             };
             match c {
                 '\\' => out.push(self.escape()?),
@@ -216,12 +216,12 @@ impl<'t> Parser<'t> {
                     return self.char(high);
                 }
                 if !self.rest().starts_with("\\u") {
-                    return self.fail("half of a surrogate pair");
+                    return self.fail("unpaired surrogate");
                 }
                 self.at += 2;
                 let low = self.hex(4)?;
                 if !(0xDC00..0xE000).contains(&low) {
-                    return self.fail("half of a surrogate pair");
+                    return self.fail("unpaired surrogate");
                 }
                 self.char(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
             }
@@ -246,7 +246,7 @@ impl<'t> Parser<'t> {
     }
 
     fn char(&self, code: u32) -> Result<char, BsonError> {
-        char::from_u32(code).map_or_else(|| self.fail("half of a surrogate pair"), Ok)
+        char::from_u32(code).map_or_else(|| self.fail("unpaired surrogate"), Ok)
     }
 
     fn regex(&mut self) -> Result<Value, BsonError> {
@@ -265,7 +265,7 @@ impl<'t> Parser<'t> {
                     pattern.extend(self.next_char());
                 }
                 Some('\n') | None => {
-                    return Err(BsonError::new("regular expression does not end", start));
+                    return Err(BsonError::new("unterminated regular expression", start));
                 }
                 Some('\0') => return self.fail("a pattern cannot contain a zero byte"),
                 Some(c) => pattern.push(c),
@@ -363,7 +363,7 @@ impl<'t> Parser<'t> {
         match call(word, &arguments) {
             Some(value) => Ok(value),
             None => Err(BsonError::new(
-                format!("cannot read {word}(...) with these arguments"),
+                format!("invalid arguments of {word}(...)"),
                 start,
             )),
         }

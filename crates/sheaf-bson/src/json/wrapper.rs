@@ -52,8 +52,8 @@ pub(super) fn unwrap(object: RawDoc<'_>) -> Result<Option<Value>, String> {
     };
     match known {
         Some(known) if object.iter().count() == 1 => Ok(Some(known)),
-        Some(_) => Err(format!("{key} stands beside other fields")),
-        None => Err(format!("the value of {key} is not what it should be")),
+        Some(_) => Err(format!("{key} must be the only field of its object")),
+        None => Err(format!("invalid value for {key}")),
     }
 }
 
@@ -142,7 +142,7 @@ fn code(object: RawDoc<'_>) -> Result<Value, String> {
             code,
             scope: scope.to_buf(),
         }),
-        _ => Err("$code needs a string, and nothing beside it but a $scope object".to_owned()),
+        _ => Err("$code must be a string, and only a $scope object may accompany it".to_owned()),
     }
 }
 

@@ -188,7 +188,7 @@ pub(super) fn decode(
             .and_then(|n| i32::try_from(n).ok())
             .map(RawValue::Int32),
     };
-    value.ok_or_else(|| BsonError::new("type bits do not fit the number in the key", at))
+    value.ok_or_else(|| BsonError::new("type bits do not match the number in the key", at))
 }
 
 fn read(cursor: &mut Cursor<'_>, class: u8) -> Result<Number, BsonError> {

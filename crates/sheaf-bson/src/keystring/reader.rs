@@ -202,7 +202,7 @@ impl<'a> Cursor<'a> {
     /// Reads a text: returns its stored bytes and skips the terminator.
     fn text(&mut self) -> Result<&'a [u8], BsonError> {
         match memchr::memchr(self.flip, &self.bytes[self.at..]) {
-            None => self.fail("text in the key does not end"),
+            None => self.fail("unterminated text in the key"),
             Some(len) => {
                 let text = &self.bytes[self.at..self.at + len];
                 self.at += len + 1;

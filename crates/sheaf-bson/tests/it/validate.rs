@@ -46,7 +46,7 @@ fn faults_are_named_and_placed() {
         ),
         (
             vec![6, 0, 0, 0, 0],
-            "document length 6 exceeds the 5 bytes there are at offset 0",
+            "document length 6 exceeds the 5 bytes available at offset 0",
         ),
         (
             vec![5, 0, 0, 0, 1],
@@ -54,11 +54,11 @@ fn faults_are_named_and_placed() {
         ),
         (
             vec![5, 0, 0, 0, 0, 0],
-            "bytes follow the end of the document at offset 5",
+            "unexpected bytes after the end of the document at offset 5",
         ),
         (
             vec![6, 0, 0, 0, 0, 0],
-            "document ends before its length at offset 4",
+            "document ends before its declared length at offset 4",
         ),
         (
             patched(doc! {"a": true}, 7, 2),

@@ -31,7 +31,7 @@ impl ControlGroup {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let (version, beside) = place(&own, &mounts)
-            .ok_or_else(|| io::Error::other("no controller for memory is mounted"))?;
+            .ok_or_else(|| io::Error::other("no memory controller is mounted"))?;
         let folder = beside.join(format!("sheaf-{}", std::process::id()));
         fs::create_dir(&folder)?;
         let group = ControlGroup { folder, version };
@@ -116,7 +116,7 @@ impl Drop for ControlGroup {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        eprintln!("{} is left behind", self.folder.display());
+        eprintln!("could not remove {}", self.folder.display());
     }
 }
 

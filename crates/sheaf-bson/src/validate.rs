@@ -212,7 +212,10 @@ impl Walk<'_> {
             }
         }
         match find_zero(inside) {
-            None => fail(format!("{what} is not terminated inside its document"), start),
+            None => fail(
+                format!("{what} is not terminated inside its document"),
+                start,
+            ),
             Some(len) => {
                 self.at = start + len + 1;
                 self.utf8(start, start + len, what)

@@ -301,8 +301,9 @@ fn document_sequence(section: &[u8]) -> Result<(DocumentSequence<'_>, &[u8]), Er
             "a document sequence has an invalid size, or exceeds its message",
         ));
     };
-    let (identifier, documents) = cstring(&payload[4..])
-        .ok_or_else(|| invalid("the identifier of a document sequence is unterminated or not valid UTF-8"))?;
+    let (identifier, documents) = cstring(&payload[4..]).ok_or_else(|| {
+        invalid("the identifier of a document sequence is unterminated or not valid UTF-8")
+    })?;
     let mut rest = documents;
     let mut count = 0;
     while !rest.is_empty() {
@@ -321,8 +322,9 @@ fn op_query<'a>(header: &Header, message: &'a [u8]) -> Result<Message<'a>, Error
     let rest = message
         .get(HEADER_BYTES + 4..)
         .ok_or_else(|| invalid("an OP_QUERY ends within its flags"))?;
-    let (namespace, rest) =
-        cstring(rest).ok_or_else(|| invalid("the namespace of an OP_QUERY is unterminated or not valid UTF-8"))?;
+    let (namespace, rest) = cstring(rest).ok_or_else(|| {
+        invalid("the namespace of an OP_QUERY is unterminated or not valid UTF-8")
+    })?;
     let rest = rest
         .get(8..)
         .ok_or_else(|| invalid("an OP_QUERY ends within numberToSkip or numberToReturn"))?;

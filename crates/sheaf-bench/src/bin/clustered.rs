@@ -42,7 +42,7 @@ fn main() -> Result<()> {
             println!("{operation} {kind}: divide by {TIMES}");
             Ok(())
         }
-        _ => Err("no words, or an operation and a kind".into()),
+        _ => Err("expected no arguments, or an operation and a kind".into()),
     }
 }
 
@@ -58,7 +58,7 @@ fn measured(bench: &Bench, operation: &str) -> Result<()> {
             "insert" => bench.load(DOCUMENTS + turn..DOCUMENTS + turn + 1, 1)?,
             "load" => bench.load(DOCUMENTS + turn * MANY..DOCUMENTS + (turn + 1) * MANY, MANY)?,
             "delete" => bench.delete(turn * MANY..(turn + 1) * MANY)?,
-            _ => return Err("no such operation".into()),
+            _ => return Err("unknown operation".into()),
         }
     }
     Ok(())
@@ -205,7 +205,7 @@ impl Bench {
         }
         match count == expected {
             true => Ok(()),
-            false => Err(format!("{count} found").into()),
+            false => Err(format!("{count} found, {expected} expected").into()),
         }
     }
 

@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
     let mut client = Client::connect(&server)?;
     let mut other = Client::connect(&server)?;
     client.load(documents)?;
-    println!("least, median and largest milliseconds behind, of {rounds} rounds at {TIMES:?} ms");
+    println!("min, median and max milliseconds late, {rounds} rounds, interrupted at {TIMES:?} ms");
     println!(
         "{:34} {:>16} {:>16} {:>16}",
         "", "maxTimeMS", "killOp", "killCursors"
@@ -135,7 +135,7 @@ fn pipelines() -> Vec<(&'static str, ArrayBuf)> {
             ],
         ),
         of(
-            "$lookup by a table",
+            "$lookup by a hash table",
             &[
                 doc! {"$lookup": {"from": "c", "localField": "s", "foreignField": "s", "as": "found"}},
                 doc! {"$count": "n"},

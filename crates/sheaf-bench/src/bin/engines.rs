@@ -71,7 +71,7 @@ fn options() -> Result<Options> {
             "--folder" => options.folder = value()?.into(),
             "--engines" => options.engines = value()?.split(',').map(String::from).collect(),
             "read" | "commit" | "db_bench" => options.only.push(arg),
-            _ => return Err(format!("what is {arg}?").into()),
+            _ => return Err(format!("unknown argument '{arg}'").into()),
         }
     }
     Ok(options)
@@ -237,7 +237,7 @@ fn contender(name: &str, folder: &Path, generation: Option<u64>) -> Result<Box<d
             4 << 30,
         )?),
         "LMDB" => Box::new(HeedContender::create(&folder, 64 << 30, false)?),
-        _ => return Err(format!("no engine is called {name}").into()),
+        _ => return Err(format!("unknown engine '{name}'").into()),
     })
 }
 
@@ -262,7 +262,7 @@ fn load(contender: &dyn Contender, documents: Documents, table: &mut Table) -> R
     table.put("load, documents/s", contender.name(), count / took);
     let with = count / (took + settle.elapsed().as_secs_f64());
     table.put(
-        "load until all is in its place, documents/s",
+        "load including checkpoint, documents/s",
         contender.name(),
         with,
     );
@@ -683,5 +683,5 @@ fn compare(table: &Table) {
             if ours / published < 0.9 { "  miss" } else { "" },
         );
     }
-    println!("p.: published with the design of the engine, measured on other machines.");
+    println!("p.: published with the engine's design, measured on other machines.");
 }

@@ -74,7 +74,7 @@ fn options() -> Result<Options, String> {
     }
     match options.sheafd.is_file() {
         true => Ok(options),
-        false => Err("name the server's program: target/release/sheafd".into()),
+        false => Err("missing argument: the server's path, such as target/release/sheafd".into()),
     }
 }
 
@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
         }
         Err(error) => {
             println!(
-                "No control group can be made ({error}): nothing ends the server, only what is resident is measured. \
+                "Cannot create a control group ({error}): memory is not limited, only resident memory is measured. \
                  Budget {} MB, data {} MB.",
                 options.cache_mb, options.data_mb
             );
@@ -111,18 +111,18 @@ fn main() -> io::Result<()> {
     let outcome = measure(&server, &options);
     let ended = server.ended()?;
     if let Err(error) = outcome {
-        println!("The run broke off: {error}");
+        println!("The run failed: {error}");
     }
     if let Some(group) = &group {
-        let of = |number: Option<u64>| number.map_or("not known".to_owned(), |n| n.to_string());
+        let of = |number: Option<u64>| number.map_or("unknown".to_owned(), |n| n.to_string());
         println!(
-            "Group: at most {} MB, pages of files included; processes killed for want of memory: {}.",
+            "Group: peak {} MB including page cache; processes killed for lack of memory: {}.",
             of(group.peak().map(|bytes| bytes >> 20)),
             of(group.kills())
         );
     }
     match ended {
-        None => println!("The server lives."),
+        None => println!("The server is running."),
         Some(status) => println!("The server has ended: {status}."),
     }
     Ok(())
@@ -132,7 +132,7 @@ fn measure(server: &Sheafd, options: &Options) -> io::Result<()> {
     let watch = Watch::start(server)?;
     let documents = options.data_mb * 1024 * 1024 / DOCUMENT_BYTES;
     println!(
-        "\n| | counted, at most, MB | resident and no file's, at most, MB | get of a small collection: times | p50, µs | p99 | p99.9 | at most |"
+        "\n| | counted, max, MB | anonymous resident, max, MB | gets of a small collection | p50, µs | p99 | p99.9 | max |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     let began = Instant::now();
@@ -143,11 +143,11 @@ fn measure(server: &Sheafd, options: &Options) -> io::Result<()> {
     let mut times = probe(server.address, &AtomicBool::new(false), Some(idle))?;
     watch.row("idle", &mut times);
     let (mut times, done) = under_load(server, documents, options.seconds)?;
-    watch.row("all at once", &mut times);
+    watch.row("under load", &mut times);
     println!("\nMeanwhile: {done}.");
     let memory = Memory::of(server)?;
     println!(
-        "Counted at most, by kind, MB: {}; budget {}; snapshots spilled: {}.",
+        "Maximum counted by kind, MB: {}; budget {}; snapshots spilled: {}.",
         memory.by_kind(),
         memory.limit >> 20,
         memory.spilled
@@ -347,7 +347,7 @@ fn hold_cursors(address: SocketAddr, stop: &AtomicBool) -> io::Result<u64> {
                     doc! {"getMore": id, "collection": "big", "batchSize": 10, "$db": "bench"};
                 let reply = run_command(stream, more.as_raw())?;
                 if cursor_id(&reply)? != id {
-                    return Err(io::Error::other("a cursor ended before its time"));
+                    return Err(io::Error::other("a cursor was closed unexpectedly"));
                 }
             }
             let kill = doc! {"killCursors": "big", "cursors": [id], "$db": "bench"};
@@ -386,7 +386,8 @@ impl Memory {
     fn ask(stream: &mut TcpStream) -> io::Result<Memory> {
         let status = run_command(stream, doc! {"serverStatus": 1, "$db": "admin"}.as_raw())?;
         let memory = inner(status.as_raw(), "sheaf").and_then(|sheaf| inner(sheaf, "memory"));
-        let memory = memory.ok_or_else(|| io::Error::other("serverStatus shows no memory"))?;
+        let memory =
+            memory.ok_or_else(|| io::Error::other("serverStatus has no memory section"))?;
         let number = |of: RawDoc<'_>, name: &str| {
             let found = of.get(name).and_then(|value| value.as_i64_exact());
             found.map_or(0, i64::unsigned_abs)
@@ -428,7 +429,9 @@ impl Watch {
                 let counted = Memory::ask(&mut stream).map_or(0, |memory| memory.total);
                 let resident = resident_anonymous(pid).unwrap_or(0);
                 {
-                    let mut most = most.lock().expect("nobody panics with it");
+                    let mut most = most
+                        .lock()
+                        .expect("no thread panics while holding the lock");
                     *most = (most.0.max(counted), most.1.max(resident));
                 }
                 drop(most);
@@ -440,7 +443,12 @@ impl Watch {
 
     /// Prints the maximum since the last row.
     fn row(&self, name: &str, times: &mut [u64]) {
-        let most = std::mem::take(&mut *self.most.lock().expect("nobody panics with it"));
+        let most = std::mem::take(
+            &mut *self
+                .most
+                .lock()
+                .expect("no thread panics while holding the lock"),
+        );
         times.sort_unstable();
         print!("| {name} | {} | {} |", most.0 >> 20, most.1 >> 20);
         match times.last() {

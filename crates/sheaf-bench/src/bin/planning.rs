@@ -200,7 +200,7 @@ fn index(key: &DocBuf) -> IndexSpec {
 const CORRELATED: [(&str, &str); 5] = [
     ("equality", "[{$match: {$expr: {$eq: ['$u', '$$u']}}}]"),
     (
-        "equality, beside another, projected",
+        "equality and another predicate, projected",
         "[{$match: {$expr: {$eq: ['$u', '$$u']}, e: {$gte: 0}}}, {$project: {e: 1}}]",
     ),
     (
@@ -237,7 +237,7 @@ fn correlated() {
         .db
         .insert(op, &outer, &docs, true)
         .expect("inserted");
-    println!("\n| pipeline of a $lookup | a document |");
+    println!("\n| pipeline of a $lookup | per document |");
     println!("|---|---|");
     for (name, pipeline) in CORRELATED {
         let text = format!(

@@ -268,13 +268,13 @@ fn seek(engine: &dyn StorageEngine, options: &Options) -> Result<(), StorageErro
         let _ = cursor.seek(&target);
         bytes += cursor.key().len();
     });
-    report("seek, index, anywhere", ns, "ns");
+    report("seek, index, random", ns, "ns");
     let ns = timed(options.duration, |n| {
         target[16..].copy_from_slice(&key(n * 10 % options.entries));
         let _ = cursor.seek(&target);
         bytes += cursor.key().len();
     });
-    report("seek, index, ten entries on", ns, "ns");
+    report("seek, index, ten entries ahead", ns, "ns");
     let ns = timed(options.duration, |n| {
         target[16..].copy_from_slice(&key(scattered(n, options.entries)));
         if let Ok(mut cursor) = snapshot.cursor(INDEX) {
@@ -326,7 +326,7 @@ fn contend(
     let after = engine.stats();
     let groups = (after.groups - before.groups).max(1) as f64;
     println!(
-        "{name:<44} {:>12.1} commits/s  {:>5.1} a group  {:>6.0} syncs/s  {:>6.0} bytes/commit",
+        "{name:<44} {:>12.1} commits/s  {:>5.1} per group  {:>6.0} syncs/s  {:>6.0} bytes/commit",
         count / took,
         (after.commits - before.commits) as f64 / groups,
         (after.syncs - before.syncs) as f64 / took,
@@ -465,8 +465,8 @@ fn beside(
     stop.store(true, Ordering::Relaxed);
     writer.join().expect("the writer panicked")?;
     nanos.sort_unstable();
-    for (name, part) in [("half", 500), ("99 of 100", 990), ("999 of 1000", 999)] {
-        let name = format!("snapshot and get beside {durability:?} commits, {name}");
+    for (name, part) in [("p50", 500), ("p99", 990), ("p99.9", 999)] {
+        let name = format!("snapshot and get during {durability:?} commits, {name}");
         report(
             &name.to_lowercase(),
             nanos[nanos.len() * part / 1000] as f64,
@@ -525,7 +525,7 @@ fn raw(path: &Path, options: &Options) -> Result<(), Box<dyn std::error::Error>>
                 count += thread.join().expect("a worker panicked")?;
             }
             let rate = count as f64 / start.elapsed().as_secs_f64();
-            let name = format!("redb alone, {durability:?}, {threads} threads").to_lowercase();
+            let name = format!("redb directly, {durability:?}, {threads} threads").to_lowercase();
             report(&name, rate, "commits/s");
         }
     }

@@ -198,27 +198,27 @@ fn main() -> Outcome<()> {
     );
     println!(
         "{:<34} {:.1}",
-        "bytes a point on disk",
+        "bytes per point on disk",
         bench.bytes_per_point("system.buckets.series", tenth)?
     );
     println!(
         "{:<34} {}",
-        format!("an hour of one among {tenth}"),
+        format!("one sensor-hour of {tenth}"),
         bench.range("series")?
     );
     println!(
         "{:<34} {:.0} points/s",
-        "load, the rest",
+        "load, remainder",
         bench.load("series", tenth, points)?
     );
     println!(
         "{:<34} {:.1}",
-        "bytes a point on disk",
+        "bytes per point on disk",
         bench.bytes_per_point("system.buckets.series", points)?
     );
     println!(
         "{:<34} {}",
-        format!("an hour of one among {points}"),
+        format!("one sensor-hour of {points}"),
         bench.range("series")?
     );
     println!(
@@ -228,12 +228,12 @@ fn main() -> Outcome<()> {
     );
     println!(
         "{:<34} {:.1}",
-        "plain: bytes a point on disk",
+        "plain: bytes per point on disk",
         bench.bytes_per_point("plain", tenth)?
     );
     println!(
         "{:<34} {}",
-        format!("plain: an hour among {tenth}"),
+        format!("plain: one sensor-hour of {tenth}"),
         bench.range("plain")?
     );
     Ok(())

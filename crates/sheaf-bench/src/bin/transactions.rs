@@ -183,7 +183,7 @@ fn five_writes(server: &Sheafd, duration: Duration) -> io::Result<()> {
         let cpu = (cpu_time(server.pid())? - cpu).as_secs_f64() * 1e6;
         let name = if level.is_empty() { "plain" } else { level };
         println!(
-            "  {name:<16} {:>8.0} a second, {:>7.1} us of CPU for five",
+            "  {name:<16} {:>8.0} per second, {:>7.1} us of CPU per five",
             done as f64 / start.elapsed().as_secs_f64(),
             cpu / done as f64
         );
@@ -232,7 +232,7 @@ fn hot(server: &Sheafd, duration: Duration) -> io::Result<()> {
         let mut latencies = latencies.into_inner().expect("no client panics");
         latencies.sort_unstable();
         println!(
-            "  {level:<16} {:>8.0} committed a second, {:>6.2} refused for each, p50 {:>6.2} ms, p99 {:>6.2} ms",
+            "  {level:<16} {:>8.0} committed per second, {:>6.2} aborted per commit, p50 {:>6.2} ms, p99 {:>6.2} ms",
             committed.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64(),
             refused.load(Ordering::Relaxed) as f64 / committed.load(Ordering::Relaxed) as f64,
             per_mille(&latencies, 500) as f64 / 1e3,
@@ -304,7 +304,7 @@ fn watchers(server: &Sheafd, duration: Duration) -> io::Result<()> {
             base = each;
         }
         println!(
-            "{writes} updates ({:.0} a second), {watchers} watchers: {each:.1} us of CPU an update, {events} events, {:.2} us each",
+            "{writes} updates ({:.0} per second), {watchers} watchers: {each:.1} us of CPU per update, {events} events, {:.2} us each",
             writes as f64 / duration.as_secs_f64(),
             (each - base) * writes as f64 / events.max(1) as f64,
         );

@@ -92,7 +92,7 @@ fn main() -> Result<()> {
     writer.commit(1)?;
     let size = file.stats().file_bytes;
     println!(
-        "bulk load                  {:>9.0} documents/s, file {} MB, {:.2} of the entries' bytes",
+        "bulk load                  {:>9.0} documents/s, file {} MB, {:.2} times the entries' bytes",
         count as f64 / start.elapsed().as_secs_f64(),
         size >> 20,
         size as f64 / (count * (bytes as u64 + 8)) as f64,
@@ -166,7 +166,7 @@ fn updates(folder: &Arc<dyn Folder>, documents: Documents) -> Result<()> {
         writer.commit(round + 2)?;
         let after = file.stats();
         println!(
-            "update {given} documents    {:>9.2} µs each applied, {:.2} committed; {:.1} times their bytes written in {} writes; file {} MB, free {} MB",
+            "update {given} documents    {:>9.2} µs each applied, {:.2} with commit; {:.1} times their bytes written in {} writes; file {} MB, free {} MB",
             applied * 1e6 / given as f64,
             start.elapsed().as_secs_f64() * 1e6 / given as f64,
             (after.bytes_written - before.bytes_written) as f64 / (given * documents.bytes) as f64,

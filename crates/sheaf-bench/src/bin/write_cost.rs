@@ -170,12 +170,7 @@ impl Bench {
         let set = |n: i64| doc! {"$set": {"f0": n}};
         self.measure("$set of one indexed field of 8", "counters8", WRITES, set)?;
         let nothing = |_| doc! {"$max": {"n": -1}};
-        self.measure(
-            "an update that changes nothing",
-            "counters8",
-            WRITES,
-            nothing,
-        )
+        self.measure("no-op update", "counters8", WRITES, nothing)
     }
 
     fn sizes(&self) -> Result<()> {

@@ -126,7 +126,7 @@ fn run_of(
     for seed in first_seed..first_seed + rounds {
         let done = seed - first_seed;
         if rounds > 1000 && done.is_multiple_of(250) {
-            eprintln!("{done} rounds from seed {first_seed} on are done");
+            eprintln!("{done} rounds done, starting at seed {first_seed}");
         }
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -147,7 +147,7 @@ pub fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
             .parse()
-            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+            .unwrap_or_else(|_| panic!("{name}={text} is not a number")),
         Err(_) => default,
     }
 }

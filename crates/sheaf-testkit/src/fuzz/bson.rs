@@ -14,7 +14,10 @@ use sheaf_bson::{
 pub fn bson(data: &[u8]) {
     let valid = validate(data, &ValidateOptions::default());
     let Ok(doc) = RawDoc::parse(data) else {
-        assert!(valid.is_err(), "validated what is not even framed");
+        assert!(
+            valid.is_err(),
+            "validation accepted a document with an invalid frame"
+        );
         return;
     };
     read_all(doc);
@@ -27,10 +30,10 @@ pub fn bson(data: &[u8]) {
         "a valid document rebuilds to its bytes"
     );
     let text = json::typed(doc);
-    let back = json::parse_doc(&text).unwrap_or_else(|e| panic!("{text} does not read back: {e}"));
+    let back = json::parse_doc(&text).unwrap_or_else(|e| panic!("cannot parse {text}: {e}"));
     assert!(
         compare_docs(back.as_raw(), doc).is_eq(),
-        "{text} reads back differently"
+        "{text} parses to a different document"
     );
 }
 
@@ -44,10 +47,11 @@ pub fn json(data: &[u8]) {
         return;
     };
     let deep = ValidateOptions { depth_max: 200 };
-    validate(doc.as_bytes(), &deep).unwrap_or_else(|e| panic!("{text:?} made a bad document: {e}"));
+    validate(doc.as_bytes(), &deep)
+        .unwrap_or_else(|e| panic!("{text:?} parsed to an invalid document: {e}"));
     let printed = json::typed(&doc);
     let back = json::parse_doc(&printed);
-    let back = back.unwrap_or_else(|e| panic!("{printed} does not read back: {e}"));
+    let back = back.unwrap_or_else(|e| panic!("cannot parse {printed}: {e}"));
     assert_eq!(json::typed(&back), printed);
 }
 

@@ -37,7 +37,10 @@ pub fn frames(data: &[u8]) {
             if refused.close {
                 return;
             }
-            assert!(refused.skip > 0, "a stream that goes on must move");
+            assert!(
+                refused.skip > 0,
+                "a stream that is read on must make progress"
+            );
             buffer.reject(&refused);
         }
         assert!(buffer.capacity() <= 2 * stream.len() + (512 << 10));

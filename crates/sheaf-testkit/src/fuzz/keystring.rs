@@ -68,7 +68,7 @@ fn comes_back(values: &[RawValue<'_>], directions: Directions) {
     for (value, back) in values.iter().zip(&back) {
         assert!(
             compare_values(*value, back.as_raw()).is_eq(),
-            "{value:?} came back as {back:?}"
+            "{value:?} decoded as {back:?}"
         );
         assert_eq!(value.element_type(), back.element_type());
         again.append(back);

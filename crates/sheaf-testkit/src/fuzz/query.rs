@@ -55,7 +55,7 @@ pub fn query(data: &[u8]) {
         {
             let out = out.finish();
             let deep = ValidateOptions { depth_max: 200 };
-            validate(out.as_bytes(), &deep).expect("a projection leaves a valid document");
+            validate(out.as_bytes(), &deep).expect("a projection returns a valid document");
         }
     }
 }

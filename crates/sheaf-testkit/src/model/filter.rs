@@ -62,7 +62,7 @@ fn expression(operators: RawValue<'_>, doc: RawDoc<'_>) -> bool {
         "$gte" => order.is_ge(),
         "$lt" => order.is_lt(),
         "$lte" => order.is_le(),
-        other => panic!("no expression {other}"),
+        other => panic!("the model does not implement the expression {other}"),
     }
 }
 
@@ -177,7 +177,7 @@ fn operator(name: &str, argument: RawValue<'_>, reach: Reach<'_, '_>) -> bool {
         "$bitsAllClear" => any(Leaf::Entered, &|v| bits(v, argument, |set, _| set == 0)),
         "$bitsAnySet" => any(Leaf::Entered, &|v| bits(v, argument, |set, _| set > 0)),
         "$bitsAnyClear" => any(Leaf::Entered, &|v| bits(v, argument, |set, of| set < of)),
-        other => panic!("the model does not know {other}"),
+        other => panic!("the model does not implement {other}"),
     }
 }
 
@@ -313,6 +313,6 @@ fn regex(value: Option<RawValue<'_>>, wanted: RawValue<'_>) -> bool {
         "a.?" => text.contains('a'),
         "^(a|b)$" => text == "a" || text == "b",
         "" => true,
-        other => panic!("the model does not know /{other}/"),
+        other => panic!("the model does not implement /{other}/"),
     }
 }

@@ -63,7 +63,7 @@ fn check_shown(
             None => return parallel_arrays(got, doc),
         }
     }
-    let got = got.map_err(|code| format!("refused with code {code}"))?;
+    let got = got.map_err(|code| format!("rejected with error code {code}"))?;
     let wanted = wanted_count(query, rows.len());
     if got.len() != wanted {
         return Err(format!(
@@ -89,7 +89,7 @@ fn check_shown(
                 Some(one) => drop(left.swap_remove(one)),
                 None => {
                     return Err(format!(
-                        "result {} is {doc:?}, which is none of {left:?}",
+                        "result {} is {doc:?}, expected one of {left:?}",
                         place - query.skip as usize
                     ));
                 }
@@ -133,7 +133,7 @@ fn parallel_arrays(got: Result<&[DocBuf], i32>, doc: &DocBuf) -> Result<(), Stri
     match got {
         Err(2) => Ok(()),
         other => Err(format!(
-            "parallel arrays in {doc:?} should refuse the sort, but: {other:?}"
+            "the sort must be rejected because of parallel arrays in {doc:?}, but the result is {other:?}"
         )),
     }
 }

@@ -108,7 +108,7 @@ fn changed(operator: &str, argument: RawValue<'_>, old: Option<RawValue<'_>>) ->
             ))
         }
         ("$push" | "$pull", Some(_)) => Change::Refused,
-        (other, _) => panic!("the model does not know {other}"),
+        (other, _) => panic!("the model does not implement {other}"),
     }
 }
 

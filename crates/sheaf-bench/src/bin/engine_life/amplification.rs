@@ -18,17 +18,17 @@ const FIRST: u64 = UPDATES;
 /// then changed in four bytes.
 pub(super) fn run(options: &Options, sizes: &[u64]) -> Result<()> {
     let bytes = options.value_bytes.unwrap_or(100);
-    println!("bytes for each of {UPDATES} updates of values of {bytes} bytes:");
+    println!("bytes per update, {UPDATES} updates of values of {bytes} bytes:");
     println!(
         "{:>11} {:>8} {:>6} {:>7} {:>7} {:>8} {:>8} {:>10} {:>12} {:>11} {:>9} {:>8} {:>8} {:>8} {:>8}",
         "keys",
         "update",
-        "given",
+        "input",
         "logged",
         "zeros",
         "tree",
         "all",
-        "as system",
+        "by kernel",
         "checkpoints",
         "pages",
         "calls",

@@ -39,7 +39,7 @@ pub(super) fn run(options: &Options, seconds: u64) -> Result<()> {
     engine.checkpoint()?;
     println!(
         "{:<44} {:>10} {:>10} {:>10} {:>10} {:>12}",
-        "a snapshot and a get, µs", "p50", "p99", "p99.9", "most", "reads"
+        "a snapshot and a get, µs", "p50", "p99", "p99.9", "max", "reads"
     );
     let beside = |label: &str, work: &mut dyn FnMut(u64) -> Result<()>| -> Result<()> {
         let stop = AtomicBool::new(false);
@@ -72,17 +72,17 @@ pub(super) fn run(options: &Options, seconds: u64) -> Result<()> {
         thread::sleep(Duration::from_millis(10));
         Ok(())
     })?;
-    beside("beside a writer", &mut |n| {
+    beside("with a writer", &mut |n| {
         update(&*engine, mixed(n) % KEYS, n, BYTES)
     })?;
-    beside("beside a writer and checkpoints without pause", &mut |n| {
+    beside("with a writer and continuous checkpoints", &mut |n| {
         for i in 0..20_000 {
             update(&*engine, mixed(n * 20_000 + i) % KEYS, n, BYTES)?;
         }
         engine.checkpoint()?;
         Ok(())
     })?;
-    beside("beside an index build", &mut |n| {
+    beside("with an index build", &mut |n| {
         let table = TableId(INDEX.0 + n);
         let mut batch = WriteBatch::new();
         batch.create_table(table);

@@ -63,9 +63,7 @@ fn main() -> Result<()> {
         }
     }
     let Some((what, rest)) = rest.split_first() else {
-        return Err(
-            "say what to measure: amplification, space, latency, recovery or memory".into(),
-        );
+        return Err("name a measurement: amplification, space, latency, recovery or memory".into());
     };
     let mut numbers = Vec::new();
     for number in rest {
@@ -88,7 +86,7 @@ fn main() -> Result<()> {
             recovery::run(&options, &numbers)
         }
         "memory" => memory::run(&options, first(4096)),
-        _ => Err(format!("what is {what}?").into()),
+        _ => Err(format!("unknown measurement '{what}'").into()),
     }
 }
 

@@ -85,13 +85,13 @@ pub(super) fn run(options: &Options, data_mb: u64) -> Result<()> {
         for thread in running {
             nanos.extend(thread.join().expect("a reader panicked")?);
         }
-        report("a get at random", &mut nanos);
+        report("random get", &mut nanos);
         let mut nanos = small.join().expect("a reader panicked")?;
-        report("a get from a small table, unrelated", &mut nanos);
+        report("get from a small, unrelated table", &mut nanos);
         writer.join().expect("the writer panicked")?;
         Ok(())
     })?;
-    println!("{} updates beside", updates.load(Ordering::Relaxed));
+    println!("{} concurrent updates", updates.load(Ordering::Relaxed));
     // Values of the maximum size.
     let mut batch = WriteBatch::new();
     for n in 0..4 {
@@ -116,7 +116,7 @@ pub(super) fn run(options: &Options, data_mb: u64) -> Result<()> {
         assert_eq!(found.map_or(0, |value| value.len()), 16 << 20);
     }
     println!(
-        "after twenty values of 16 MiB: resident {} MB, at most {} MB, of a budget of {} MB",
+        "after twenty values of 16 MiB: resident {} MB, maximum {} MB, budget {} MB",
         resident_bytes() >> 20,
         resident_bytes_max() >> 20,
         options.cache_bytes >> 20,

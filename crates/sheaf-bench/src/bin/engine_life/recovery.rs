@@ -102,11 +102,7 @@ fn measure(options: &Options, kind: Kind, log_bytes: u64, bytes: usize) -> Resul
     loop {
         let stats = engine.detail();
         if stats.checkpoints > before.checkpoints || stats.memtable_bytes > MEMTABLE_MAX {
-            println!(
-                "{:>8} {:>8} more than memory holds",
-                kind.name(),
-                log_bytes >> 20
-            );
+            println!("{:>8} {:>8} exceeds memory", kind.name(), log_bytes >> 20);
             engine.close()?;
             return Ok(());
         }

@@ -70,11 +70,11 @@ pub(super) fn run(options: &Options, minutes: u64, snapshot_seconds: u64) -> Res
     })?;
     let total = updates.load(Ordering::Relaxed);
     engine.checkpoint()?;
-    report("snapshot gone", total);
+    report("snapshot released", total);
     let (stats, detail) = (engine.stats(), engine.detail());
     let each = |bytes: u64| bytes as f64 / total.max(1) as f64;
     println!(
-        "bytes for an update: {:.0} logged, {:.0} zeros before, {:.0} to the tree; {} checkpoints",
+        "bytes per update: {:.0} logged, {:.0} zeros preallocated, {:.0} to the tree; {} checkpoints",
         each(detail.log_bytes),
         each(detail.log_bytes_filled),
         each(
@@ -92,10 +92,7 @@ pub(super) fn run(options: &Options, minutes: u64, snapshot_seconds: u64) -> Res
         engine.checkpoint()?;
         report(&format!("nine tenths deleted, {round}"), total);
     }
-    println!(
-        "the most that was resident: {} MB",
-        resident_bytes_max() >> 20
-    );
+    println!("maximum resident: {} MB", resident_bytes_max() >> 20);
     engine.close()?;
     Ok(())
 }

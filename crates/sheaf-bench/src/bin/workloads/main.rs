@@ -52,7 +52,7 @@ fn compare(binary: &Path) -> io::Result<()> {
     let null = NullServer::start(Form::Threads)?;
     let server = Sheafd::start(binary)?;
     println!(
-        "ready in {} ms, {} kB resident at rest",
+        "ready in {} ms, {} kB resident when idle",
         server.ready.as_millis(),
         resident_kb(server.pid())?
     );

@@ -33,10 +33,10 @@ const WRITES: &[(&str, u64, Make)] = &[
     ("update by _id, field without index", 1, update_plain),
     ("update by _id, indexed field", 1, update_indexed),
     ("update by _id, $inc", 1, increment),
-    ("update by _id that changes nothing", 1, update_nothing),
+    ("update by _id, no-op", 1, update_nothing),
     ("replacement by _id", 1, replace),
     ("upsert that inserts", 1, upsert_new),
-    ("upsert that finds", 1, upsert_old),
+    ("upsert that matches", 1, upsert_old),
     ("findAndModify, new: true", 1, find_and_modify),
     ("bulkWrite of 100, mixed", BULK, bulk),
 ];
@@ -46,7 +46,7 @@ pub fn run(binary: &Path) -> io::Result<()> {
     load_documents(server.address)?;
     println!(
         "{:<38} {:>12} {:>10} {:>12} {:>12}",
-        "", "us a write", "to insert", "requests/s", "held back ms"
+        "", "us/write", "vs insert", "requests/s", "stalled ms"
     );
     let mut stream = TcpStream::connect(server.address)?;
     let mut insert = None;
@@ -65,7 +65,7 @@ pub fn run(binary: &Path) -> io::Result<()> {
     }
     println!(
         "{:<38} {:>12} {:>10} {:>9} {:>9} {:>9} {:>10}",
-        "one hot document", "us a write", "writes/s", "p50 ms", "p99 ms", "worst ms", "conflicts"
+        "one hot document", "us/write", "writes/s", "p50 ms", "p99 ms", "worst ms", "conflicts"
     );
     for clients in [1, 4, 16, 64] {
         hot(&server, clients)?;

@@ -1,4 +1,4 @@
-//! A projection applied to a document: bytes copied element by element.
+//! Applies a projection to a document by copying bytes element by element.
 
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::{DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue};
@@ -9,17 +9,17 @@ use crate::matcher::MatchDetails;
 /// Deeper than any valid document.
 const DEPTH_MAX: usize = 250;
 
-/// What an application needs besides the document.
+/// The inputs of an application.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     root: RawDoc<'a>,
     details: Option<&'a MatchDetails>,
     meta: Metadata<'a>,
-    /// The positional operator has not yet met its array.
+    /// Whether the positional operator has not reached its array yet.
     positional: bool,
 }
 
-/// Where an element goes.
+/// Where to append an element.
 #[derive(Clone, Copy)]
 enum Target {
     /// Under its own name.
@@ -31,12 +31,13 @@ enum Target {
 impl Projection {
     /// Appends to `out` what the projection keeps of `doc`.
     ///
-    /// `details` come from the match, where [`Projection::needs_match_details`]; `meta` holds what is
-    /// asked for ([`Projection::needs_record_id`], [`Projection::needs`]).
+    /// If [`Projection::needs_match_details`], `details` must come from the match; `meta` must have
+    /// the metadata that the projection needs ([`Projection::needs_record_id`],
+    /// [`Projection::needs`]).
     ///
-    /// Errors: 51246 when the positional operator meets an array and no element
-    /// had matched, 51247 when the array is too short for it, and what
-    /// expressions and regexes raise. `out` is then of no use.
+    /// Errors: 51246 if the positional operator reaches an array and no element matched, 51247 if
+    /// the array is too short for it, and the errors of expressions and regular expressions. After
+    /// an error, `out` is unusable.
     pub fn apply(
         &self,
         doc: RawDoc<'_>,
@@ -72,7 +73,7 @@ fn include(
     depth: usize,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    // When all are found the rest of the document is skipped.
+    // Once all are found, the rest of the document is skipped.
     let mut wanted = node.fields.len();
     let mut seen = 0u64;
     for element in doc.iter() {
@@ -86,7 +87,7 @@ fn include(
         else {
             continue;
         };
-        // Of two fields of one name the first counts.
+        // Of two fields with the same name, the first counts.
         if at < 64 {
             if seen >> at & 1 == 1 {
                 continue;
@@ -110,7 +111,7 @@ fn include(
                 include_within(inner, element, Target::Named, input, depth + 1, out)?;
             }
             Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
-            // Computed fields follow; the document's own value of that name goes.
+            // Computed fields follow; the document's value of that name is dropped.
             Action::ElemMatch(_) | Action::Computed(_) | Action::Meta(_) | Action::Exclude => {}
         }
     }
@@ -136,7 +137,7 @@ fn include(
     Ok(())
 }
 
-/// The computed fields of a level that the document does not have.
+/// The computed fields at a level that the document does not have.
 fn computed(
     node: &Node,
     input: Input<'_>,
@@ -173,8 +174,8 @@ fn one_computed(field: &Field, input: Input<'_>, out: &mut DocBuilder) -> Result
     Ok(())
 }
 
-/// An element on the way of an inclusion: its documents are projected, nested
-/// arrays entered, everything else dropped (or replaced by what is computed).
+/// Projects an element on the path of an inclusion: documents are projected, nested arrays are
+/// traversed, everything else is dropped (or replaced by computed fields).
 fn include_within(
     node: &Node,
     element: RawElement<'_>,
@@ -208,7 +209,7 @@ fn include_within(
     Ok(())
 }
 
-/// Appends all of `doc` but what is named.
+/// Appends all fields of `doc` except the named ones.
 fn exclude(
     node: &Node,
     doc: RawDoc<'_>,
@@ -242,8 +243,8 @@ fn exclude(
     Ok(())
 }
 
-/// An element on the way of an exclusion: documents are projected, nested
-/// arrays entered, everything else kept.
+/// Projects an element on the path of an exclusion: documents are projected, nested arrays are
+/// traversed, everything else is kept.
 fn exclude_within(
     node: &Node,
     element: RawElement<'_>,
@@ -270,8 +271,8 @@ fn exclude_within(
     Ok(())
 }
 
-/// The positional operator at its first array: only the element that matched
-/// is kept, or projected further.
+/// Applies the positional operator to its first array: keeps only the element that matched, or
+/// projects it further.
 fn positional(
     field: &Field,
     element: RawElement<'_>,
@@ -309,8 +310,8 @@ fn positional(
     Ok(())
 }
 
-/// The first element of the field's array that matches, as an array of one;
-/// nothing when there is none.
+/// Appends the first matching element of the field's array as an array of one; nothing if no
+/// element matches.
 fn elem_match(
     field: &Field,
     condition: &ElemMatch,
@@ -334,7 +335,7 @@ fn elem_match(
     Ok(())
 }
 
-/// `$slice`: an array in part, anything else whole.
+/// Applies `$slice`: appends part of an array, and any other value unchanged.
 fn append_slice(element: RawElement<'_>, slice: Slice, target: Target, out: &mut DocBuilder) {
     let RawValue::Array(array) = element.value() else {
         return append(element, target, out);
@@ -348,12 +349,12 @@ fn append_slice(element: RawElement<'_>, slice: Slice, target: Target, out: &mut
 }
 
 impl Slice {
-    /// How many elements to pass over, and how many to keep.
+    /// Number of elements to skip and to keep.
     fn range(self, array: RawArray<'_>) -> (usize, usize) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         match self.skip {
             Some(skip @ 0..) => (size(skip as u64), size(self.limit.unsigned_abs())),
-            // Beyond the start means the start.
+            // A position before the start means the start.
             Some(skip) => {
                 let from_end = size(skip.unsigned_abs());
                 (

@@ -1,16 +1,16 @@
-//! A projection answered from an index key: no document is read.
+//! Applies a projection to an index key, without reading the document.
 
 use sheaf_bson::{DocBuilder, RawValue, RecordId};
 
 use super::{Action, Node, Projection};
 
 impl Projection {
-    /// Appends to `out` what the projection keeps of a document of which the
-    /// index key tells these paths and values, in the key's order.
+    /// Appends to `out` what the projection keeps of a document, given the paths and values of its
+    /// index key in the key's order.
     ///
-    /// Fields come in the key's order; dotted paths become nested documents.
-    /// Only for a plain inclusion ([`Projection::is_plain_inclusion`]) over a
-    /// key that has all of its paths and met no array.
+    /// Fields are in the key's order; dotted paths become nested documents. Only valid for a plain
+    /// inclusion ([`Projection::is_plain_inclusion`]) and a key that has all of its paths and
+    /// traversed no array.
     pub fn apply_covered<'k>(
         &self,
         key: impl Iterator<Item = (&'k str, RawValue<'k>)>,
@@ -28,7 +28,7 @@ impl Projection {
     }
 }
 
-/// Whether the value at `path` is kept: it, or what it lies in, is included.
+/// Whether the value at `path` is kept: the path or an ancestor is included.
 fn keeps(node: &Node, path: &str) -> bool {
     let (name, rest) = match path.split_once('.') {
         Some((name, rest)) => (name, Some(rest)),
@@ -41,8 +41,8 @@ fn keeps(node: &Node, path: &str) -> bool {
     }
 }
 
-/// Appends values whose paths agree on their first `skip` bytes; fields of one
-/// embedded document go together, at the place of the first of them.
+/// Appends values whose paths share their first `skip` bytes. Fields of an embedded document are
+/// grouped at the position of the first one.
 fn append_grouped(values: &[(&str, RawValue<'_>)], skip: usize, out: &mut DocBuilder) {
     let head = |path: &str| -> (usize, bool) {
         match path[skip..].find('.') {

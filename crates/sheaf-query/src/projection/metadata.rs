@@ -1,15 +1,15 @@
-//! `{$meta: name}`: what is known of a document besides its fields.
+//! `{$meta: name}`: metadata of a document.
 //!
 //! ```text
-//!   recordId    where it is stored
-//!   indexKey    the index key that it was found by
-//!   sortKey     the values that it is sorted by, an array
+//!   recordId    the record id
+//!   indexKey    the index key by which the document was found
+//!   sortKey     the values by which the results are sorted, an array
 //!   randVal     a random number
 //!   textScore, geoNearDistance, searchScore ...    of indexes that do not exist yet
 //! ```
 //!
-//! It is known where the find layer makes the document: in a find's projection, and in a pipeline's
-//! `$project` and `$addFields` that stand behind nothing but `$match`, `$sort`, `$skip` and `$limit`.
+//! Metadata is available in the find layer: in a find's projection, and in a pipeline's `$project`
+//! and `$addFields` that follow only `$match`, `$sort`, `$skip` and `$limit`.
 //!
 //! Source: the manual's page on `$meta`.
 
@@ -18,7 +18,7 @@ use sheaf_bson::{RawArray, RawDoc, RawValue, RecordId};
 
 use crate::expression::location;
 
-/// What `$meta` can name.
+/// The available metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum MetaField {
@@ -28,18 +28,18 @@ pub enum MetaField {
     RandVal,
 }
 
-/// What is known of one document.
+/// The metadata of one document.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Metadata<'a> {
-    /// Where it is stored.
+    /// The record id.
     pub record_id: Option<&'a RecordId>,
-    /// By which key it was found; `None`: by none.
+    /// The index key by which it was found; `None` without an index.
     pub index_key: Option<RawDoc<'a>>,
-    /// By what it is sorted.
+    /// The sort key; `None` if the results are not sorted.
     pub sort_key: Option<RawArray<'a>>,
 }
 
-/// Of what no plan gives, the words of the error.
+/// Metadata that no plan provides, with its name in the error message.
 const UNAVAILABLE: [(&str, &str); 9] = [
     ("textScore", "text score"),
     ("geoNearDistance", "$geoNear distance"),
@@ -53,7 +53,8 @@ const UNAVAILABLE: [(&str, &str); 9] = [
 ];
 
 impl MetaField {
-    /// Errors: 17307 for no string, 17308 for a name that there is not, 40218 for what no plan gives.
+    /// Parses the operand of `$meta`. Errors: 17307 if it is not a string, 17308 for an unknown
+    /// name, 40218 for metadata that no plan provides.
     pub fn parse(operand: RawValue<'_>) -> Result<MetaField> {
         let RawValue::String(name) = operand else {
             return Err(location(17307, "The argument to $meta must be a string"));
@@ -73,7 +74,7 @@ impl MetaField {
         }
     }
 
-    /// The error where this is not known of a document.
+    /// The error for metadata that is not available for a document.
     pub(crate) fn unavailable(self) -> Error {
         unavailable(match self {
             MetaField::RecordId => "record ID",

@@ -9,10 +9,9 @@
 //!     everything else is dropped
 //! ```
 //!
-//! Elements are copied as bytes, in the document's order; what is computed is
-//! appended in the projection's order. Paths go through arrays: each document
-//! among the elements is projected, an inclusion drops the other elements and
-//! an exclusion keeps them.
+//! Elements are copied as bytes, in the document's order; computed fields are appended in the
+//! projection's order. Paths traverse arrays: each document among the elements is projected; an
+//! inclusion drops the other elements and an exclusion keeps them.
 //!
 //! | written | means |
 //! |---|---|
@@ -22,7 +21,7 @@
 //! | `a: {$slice: n}`, `a: {$slice: [skip, n]}` | part of an array |
 //! | `a: {$elemMatch: {...}}` | the first matching element |
 //! | `"a.$": 1` | the element that the filter matched |
-//! | `a: {$meta: "recordId"}` | what is known of the document besides ([`MetaField`]) |
+//! | `a: {$meta: "recordId"}` | metadata of the document ([`MetaField`]) |
 //! | `a: "$b"`, `a: {$add: [...]}`, `a: "text"` | computed |
 
 use sheaf_bson::path::{FieldPath, is_path_prefix};
@@ -38,7 +37,7 @@ mod parse;
 pub use metadata::{MetaField, Metadata};
 pub use parse::{parse, parse_inclusion};
 
-/// What a find keeps of each document.
+/// The projection of a find.
 #[derive(Debug, Clone)]
 pub struct Projection {
     spec: DocBuf,
@@ -52,7 +51,7 @@ pub struct Projection {
     has_operators: bool,
 }
 
-/// What happens to fields that are not named.
+/// How fields that are not named are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// They are dropped.
@@ -61,11 +60,11 @@ pub enum Kind {
     Exclusion,
 }
 
-/// The named fields of one document level, in the projection's order.
+/// The named fields at one level of the document, in the projection's order.
 #[derive(Debug, Clone, Default)]
 struct Node {
     fields: Vec<Field>,
-    /// A computed field lies here or below.
+    /// Whether this level or a nested one has a computed field.
     has_computed: bool,
 }
 
@@ -73,7 +72,7 @@ struct Node {
 struct Field {
     name: Box<str>,
     action: Action,
-    /// The path of the positional operator leads here or through here.
+    /// Whether the path of the positional operator ends here or leads through here.
     positional: bool,
 }
 
@@ -81,45 +80,45 @@ struct Field {
 enum Action {
     /// Keep the value.
     Include,
-    /// Leave the field out.
+    /// Drop the field.
     Exclude,
-    /// Project within.
+    /// Project the value.
     Nested(Node),
-    /// Keep some elements of an array; keep anything else.
+    /// Keep part of an array; keep any other value.
     Slice(Slice),
-    /// Keep the first element that matches; the path has one component.
+    /// Keep the first matching element. The path has one component.
     ElemMatch(ElemMatch),
-    /// What is known of the document.
+    /// Append metadata.
     Meta(MetaField),
-    /// Put the value of an expression.
+    /// Append the value of an expression.
     Computed(Box<crate::expression::Expression>),
 }
 
-/// `$slice`, both forms.
+/// Both forms of `$slice`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slice {
     /// Negative counts from the end; `None` for the form without skip.
     skip: Option<i64>,
-    /// Negative (only without skip): the last elements.
+    /// Negative (only without skip) means the last elements.
     limit: i64,
 }
 
-/// `$elemMatch` of a projection.
+/// `$elemMatch` in a projection.
 #[derive(Debug, Clone)]
 struct ElemMatch {
-    /// Over one array: the array is tested as the value of the field.
+    /// Evaluated with the array as the value of the field.
     filter: MatchExpression,
 }
 
 impl Node {
-    /// The field of this name.
+    /// The field with this name.
     fn find(&self, name: &[u8]) -> Option<&Field> {
         self.fields.iter().find(|f| f.name.as_bytes() == name)
     }
 }
 
 impl Projection {
-    /// As the user gave it; explain's `transformBy`.
+    /// The specification as the user wrote it; explain's `transformBy`.
     pub fn transform_by(&self) -> &DocBuf {
         &self.spec
     }
@@ -129,15 +128,15 @@ impl Projection {
         self.kind
     }
 
-    /// Whether it only keeps, or only drops, whole top-level fields
+    /// Whether the projection only keeps, or only drops, whole top-level fields
     /// (PROJECTION_SIMPLE).
     pub fn simple(&self) -> bool {
         let whole = |field: &Field| matches!(field.action, Action::Include | Action::Exclude);
         self.positional.is_none() && self.root.fields.iter().all(whole)
     }
 
-    /// Whether it keeps fields, nested ones too, and nothing else: what an
-    /// index that has them can answer alone.
+    /// Whether the projection only keeps fields, including nested ones: an index with these fields
+    /// can cover it.
     pub fn is_plain_inclusion(&self) -> bool {
         self.kind == Kind::Inclusion
             && self.positional.is_none()
@@ -146,8 +145,8 @@ impl Projection {
             && self.meta.is_empty()
     }
 
-    /// The fields that it reads; `None` when it needs the whole document.
-    /// `_id` is among them unless it is dropped.
+    /// The paths that the projection reads, including `_id` unless it is dropped; `None` if it
+    /// needs the whole document.
     pub fn required_paths(&self) -> Option<Vec<FieldPath>> {
         let found = self.dependencies()?;
         let parse = |path: &String| FieldPath::parse_lenient(path).ok();
@@ -164,7 +163,7 @@ impl Projection {
         (!found.whole_document).then_some(found)
     }
 
-    /// Whether every value at `path` is in the result.
+    /// Whether the result contains every value at `path`.
     pub fn keeps_path(&self, path: &str) -> bool {
         match self.kind {
             Kind::Inclusion => self
@@ -175,8 +174,8 @@ impl Projection {
         }
     }
 
-    /// Whether the result sorts by `path` as the document does. An inclusion of
-    /// `a.b` drops the scalars of an array `a`, which sort as null by `a.b`.
+    /// Whether the result sorts by `path` as the document does. An inclusion of `a.b` drops the
+    /// scalars of an array `a`, which sort as null by `a.b`.
     pub fn keeps_order_by(&self, path: &FieldPath) -> bool {
         match self.kind {
             Kind::Inclusion => self.keeps_path(path.prefix(1)),
@@ -184,30 +183,30 @@ impl Projection {
         }
     }
 
-    /// The paths kept whole, in the projection's order (inclusions only).
+    /// The paths kept as a whole, in the projection's order (inclusions only).
     pub fn included_paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         add_included(&self.root, "", &mut found);
         found
     }
 
-    /// Whether the filter must tell which array element matched
+    /// Whether the match must provide the array element that matched
     /// ([`MatchDetails`](crate::matcher::MatchDetails)).
     pub fn needs_match_details(&self) -> bool {
         self.positional.is_some()
     }
 
-    /// Whether it gives the record's id: `{$meta: "recordId"}` or `showRecordId`.
+    /// Whether the projection returns the record id: `{$meta: "recordId"}` or `showRecordId`.
     pub fn needs_record_id(&self) -> bool {
         self.needs(MetaField::RecordId) || self.show_record_id
     }
 
-    /// Whether it gives this.
+    /// Whether the projection returns this metadata.
     pub fn needs(&self, field: MetaField) -> bool {
         self.meta.contains(&field)
     }
 
-    /// The same projection, with `$recordId` after the other fields.
+    /// The same projection with `$recordId` after the other fields.
     pub fn with_record_id(mut self) -> Projection {
         self.show_record_id = true;
         self
@@ -226,7 +225,7 @@ impl Projection {
         parse(spec, context)
     }
 
-    /// Whether documents pass as they are, `{}`.
+    /// Whether documents are returned unchanged (`{}`).
     pub fn is_identity(&self) -> bool {
         self.kind == Kind::Exclusion && self.root.fields.is_empty()
     }
@@ -248,7 +247,7 @@ fn add_required(node: &Node, prefix: &str, found: &mut Dependencies) {
             Action::Nested(node) => add_required(node, &path, found),
             Action::Exclude | Action::Meta(_) => {}
             Action::Computed(expression) => {
-                // Below a path the arrays on the way decide where results go.
+                // Arrays on the path determine where results are written.
                 if !prefix.is_empty() {
                     found.insert(prefix);
                 }
@@ -269,7 +268,7 @@ fn add_included(node: &Node, prefix: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether an exclusion leaves all that lies at and below `path`.
+/// Whether an exclusion keeps everything at and below `path`.
 fn keeps_all_of(node: &Node, path: &str) -> bool {
     let (name, rest) = match path.split_once('.') {
         Some((name, rest)) => (name, Some(rest)),

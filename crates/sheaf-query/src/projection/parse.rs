@@ -1,9 +1,9 @@
-//! From the bytes of a projection to its tree of fields.
+//! Parses a projection into its tree of fields.
 //!
-//! The first field other than `_id` that keeps or drops decides between
-//! inclusion and exclusion; the others must agree. Without such a field,
-//! `$elemMatch`, `.$` and computed fields make an inclusion, `$slice` and
-//! `$meta` alone an exclusion, and `_id` alone is what it says.
+//! The first field other than `_id` that is kept or dropped decides between inclusion and
+//! exclusion; the others must agree. Without such a field, `$elemMatch`, `.$` and computed fields
+//! make an inclusion, `$slice` and `$meta` alone make an exclusion, and a projection of `_id` alone
+//! is what its value says.
 
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::shell;
@@ -14,7 +14,7 @@ use super::{Action, ElemMatch, Field, Kind, MetaField, Node, Projection, Slice};
 use crate::expression::projection_exec::operator_is_known;
 use crate::matcher::{self, ParseContext};
 
-/// The deepest nesting of sub-projections.
+/// Maximum nesting of sub-projections.
 const DEPTH_MAX: usize = 100;
 
 fn location(code: i32, message: impl Into<String>) -> Error {
@@ -23,17 +23,17 @@ fn location(code: i32, message: impl Into<String>) -> Error {
 
 /// Parses the projection of a find; `{}` keeps everything.
 ///
-/// Errors: 31249 and 31250 for paths that collide, 31253 and 31254 for a mix of
-/// keeping and dropping, 31252 for a computed field among drops, 31274 and
-/// 31275 for a bad `$elemMatch`, 28667 and 28724 for a bad `$slice`, 31394,
-/// 31395, 31276, 31255 and 31271 for a bad positional operator, 51270 for an empty
-/// sub-projection, 40352, 40353, 15998 and 16410 for bad paths.
+/// Errors: 31249 and 31250 for colliding paths, 31253 and 31254 for a mix of inclusion and
+/// exclusion, 31252 for a computed field in an exclusion, 31274 and 31275 for an invalid
+/// `$elemMatch`, 28667 and 28724 for an invalid `$slice`, 31394, 31395, 31276, 31255 and 31271 for
+/// an invalid positional operator, 51270 for an empty sub-projection, 40352, 40353, 15998 and 16410
+/// for invalid paths.
 pub fn parse(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
     parse_as(None, spec, context)
 }
 
-/// As [`parse`], for a pipeline's `$project`: fields that are not named go, even if all that are named are `$meta`.
-/// Errors: as [`parse`].
+/// As [`parse`], for a pipeline's `$project`: unnamed fields are dropped, even if all named fields
+/// are `$meta`. Errors: as [`parse`].
 pub fn parse_inclusion(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
     parse_as(Some(Kind::Inclusion), spec, context)
 }
@@ -61,9 +61,9 @@ fn parse_as(
 struct Parser<'c> {
     context: &'c ParseContext,
     root: Node,
-    /// Decided by the first field that keeps or drops.
+    /// Set by the first field that is kept or dropped.
     kind: Option<Kind>,
-    /// What was said of `_id` itself.
+    /// Whether `_id` itself is kept or dropped, if specified.
     id: Option<bool>,
     positional: Option<FieldPath>,
     any_elem_match: bool,
@@ -73,7 +73,7 @@ struct Parser<'c> {
 }
 
 impl Parser<'_> {
-    /// The fields of a projection or of a sub-projection under `prefix`.
+    /// Parses the fields of a projection, or of a sub-projection under `prefix`.
     fn level(&mut self, prefix: &str, spec: RawDoc<'_>, depth: usize) -> Result<(), Error> {
         if depth > DEPTH_MAX {
             return Err(Error::bad_value(format!(
@@ -114,7 +114,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `path: 1` or `path: 0`.
+    /// Parses `path: 1` or `path: 0`.
     fn plain(&mut self, path: &str, keep: bool) -> Result<(), Error> {
         let action = if keep {
             Action::Include
@@ -123,7 +123,7 @@ impl Parser<'_> {
         };
         if path == "_id" {
             self.id = Some(keep);
-            // An exclusion keeps it as it keeps everything; `finish` settles that.
+            // An exclusion keeps `_id` like any other field; `finish` resolves this.
             return self.insert(path, action, false);
         }
         let kind = if keep {
@@ -150,7 +150,7 @@ impl Parser<'_> {
         self.insert(path, action, false)
     }
 
-    /// `path: {$operator: ...}`.
+    /// Parses `path: {$operator: ...}`.
     fn operator(&mut self, path: &str, doc: RawDoc<'_>) -> Result<(), Error> {
         let Some(first) = doc.first() else {
             return Ok(());
@@ -179,7 +179,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A `$slice` that is not find's own is the expression of that name.
+    /// A `$slice` that is not in find's syntax is the expression of that name.
     fn slice_expression(
         &mut self,
         path: &str,
@@ -205,7 +205,7 @@ impl Parser<'_> {
                 ),
             ));
         }
-        // As an expression its first operand is an array, which no constant number is.
+        // The expression's first operand is an array, which a constant number is not.
         if let RawValue::Array(array) = argument
             && let Some(first) = array.get(0)
             && !matches!(
@@ -244,7 +244,7 @@ impl Parser<'_> {
         if self.positional.is_some() {
             return Err(positional_and_elem_match());
         }
-        // The filter {"": {$elemMatch: ...}} over the bare array does the work.
+        // The filter {"": {$elemMatch: ...}} is evaluated on the array itself.
         let mut filter = DocBuilder::new();
         filter.append("$elemMatch", condition);
         let filter = matcher::parse_predicate(filter.finish().as_raw(), self.context)?;
@@ -260,7 +260,7 @@ impl Parser<'_> {
         self.insert(path, Action::Meta(field), false)
     }
 
-    /// `"path.$": 1`.
+    /// Parses `"path.$": 1`.
     fn positional(&mut self, path: &str, value: RawValue<'_>) -> Result<(), Error> {
         if path.is_empty() || path.split('.').any(|part| part == "$") {
             return Err(middle_positional());
@@ -307,7 +307,7 @@ impl Parser<'_> {
         self.insert(path, Action::Computed(Box::new(expression)), false)
     }
 
-    /// Puts the action at the path's end, or says which paths collide.
+    /// Inserts the action at the end of the path. Errors: 31249 and 31250 for colliding paths.
     fn insert(&mut self, path: &str, action: Action, positional: bool) -> Result<(), Error> {
         check_path(path)?;
         let computed = matches!(action, Action::Computed(_) | Action::Meta(_));
@@ -369,7 +369,7 @@ impl Parser<'_> {
                 .map_or("", |f| &f.name);
             return Err(computed_in_exclusion(computed));
         }
-        // What is said of `_id` itself depends on what happens to the others.
+        // The treatment of `_id` depends on that of the other fields.
         match (kind, self.id) {
             (Kind::Inclusion, Some(false)) | (Kind::Exclusion, Some(true)) => {
                 self.root.fields.retain(|f| &*f.name != "_id");
@@ -437,13 +437,13 @@ fn check_path(path: &str) -> Result<(), Error> {
             ));
         }
     }
-    // The number of components is bounded as everywhere.
+    // FieldPath limits the number of components.
     FieldPath::parse(path)
         .map(|_| ())
         .map_err(|why| Error::bad_value(why.message()))
 }
 
-/// An operator stands alone in its document.
+/// Checks that an operator is the only field of its document.
 fn only_field(path: &str, doc: RawDoc<'_>) -> Result<(), Error> {
     match doc.iter().nth(1) {
         None => Ok(()),
@@ -480,7 +480,7 @@ fn pair(array: RawArray<'_>) -> Option<(RawValue<'_>, RawValue<'_>)> {
     }
 }
 
-/// A number without its fraction, cut to 64 bits; NaN is 0.
+/// A number without its fraction, saturated to 64 bits; NaN is 0.
 fn saturated(value: RawValue<'_>) -> Option<i64> {
     value
         .as_i64_exact()

@@ -1,11 +1,11 @@
-//! When two values are the same to a schema: numbers by their value, objects whatever the order of
-//! their fields, arrays in order. For `enum` and `uniqueItems`.
+//! Equality of values in schemas, for `enum` and `uniqueItems`: numbers by value, objects
+//! regardless of the order of their fields, arrays in order.
 
 use std::cmp::Ordering;
 
 use sheaf_bson::{RawArray, RawDoc, RawElement, RawValue, compare_values};
 
-/// A total order in which values that are the same to a schema are equal.
+/// A total order in which values that a schema considers equal compare equal.
 pub(super) fn compare(a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
     match (a, b) {
         (RawValue::Document(a), RawValue::Document(b)) => compare_objects(a, b),
@@ -28,7 +28,7 @@ fn compare_objects(a: RawDoc<'_>, b: RawDoc<'_>) -> Ordering {
 
 fn sorted(doc: RawDoc<'_>) -> Vec<RawElement<'_>> {
     let mut fields: Vec<_> = doc.iter().collect();
-    // Stable: of fields with the same name the first stays first.
+    // The sort is stable: of fields with the same name, the first stays first.
     fields.sort_by(|a, b| a.key_bytes().cmp(b.key_bytes()));
     fields
 }
@@ -48,7 +48,7 @@ fn compare_arrays(a: RawArray<'_>, b: RawArray<'_>) -> Ordering {
     }
 }
 
-/// A value that is among the others twice, if one is.
+/// A value that occurs more than once, if any.
 pub(super) fn duplicate<'a>(values: impl Iterator<Item = RawValue<'a>>) -> Option<RawValue<'a>> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(|a, b| compare(*a, *b));

@@ -1,4 +1,4 @@
-//! Whether a value passes a schema. Reads raw bytes in place; a document's fields are walked once.
+//! Evaluates a schema on raw bytes in place. The fields of a document are walked once.
 
 use sheaf_bson::{Error, RawArray, RawDoc, RawValue};
 
@@ -7,12 +7,11 @@ use super::{
     equality,
 };
 
-/// So many required names are ticked off in one word while the fields go by.
+/// Number of required names that are tracked in one word while walking the fields.
 const TICKED_MAX: usize = 64;
 
 impl JsonSchema {
-    /// Whether the document passes.
-    /// Errors: a regular expression beyond its limits.
+    /// Whether the document satisfies the schema. Errors: a regular expression exceeds its limits.
     pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool, Error> {
         self.root.passes(RawValue::Document(doc))
     }
@@ -79,7 +78,7 @@ impl Schema {
     }
 }
 
-/// The places of the first `enough` schemas that the value passes.
+/// The positions of the first `enough` schemas that the value satisfies.
 pub(super) fn passing(
     schemas: &[Schema],
     value: RawValue<'_>,
@@ -97,7 +96,7 @@ pub(super) fn passing(
     Ok(places)
 }
 
-/// Whether a count lies within limits that may be missing.
+/// Whether a count is within optional limits.
 pub(super) fn within(count: u64, min: Option<u64>, max: Option<u64>) -> bool {
     min.is_none_or(|min| count >= min) && max.is_none_or(|max| count <= max)
 }
@@ -166,7 +165,7 @@ impl ArrayRules {
 }
 
 impl ObjectRules {
-    /// The schema of a property of this name.
+    /// The schema of the property with this name.
     pub(super) fn property(&self, name: &str) -> Option<&Schema> {
         let found = self
             .properties
@@ -220,7 +219,7 @@ impl ObjectRules {
         }
     }
 
-    /// Whether neither a schema nor a pattern speaks of this name.
+    /// Whether neither `properties` nor `patternProperties` covers this name.
     pub(super) fn is_additional(&self, name: &str) -> Result<bool, Error> {
         if self.property(name).is_some() {
             return Ok(false);

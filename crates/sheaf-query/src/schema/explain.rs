@@ -1,15 +1,16 @@
-//! What a document fails of a schema, as the server tells in `errInfo.details`.
+//! Why a document fails a schema, as reported in `errInfo.details`.
 //!
 //! ```text
 //!   {operatorName: "$jsonSchema", schemaRulesNotSatisfied: [
 //!      {operatorName: "properties", propertiesNotSatisfied: [
 //!         {propertyName: "a", description: "..", details: [
-//!            {operatorName: "minimum", specifiedAs: {minimum: 3}, reason: "comparison failed", consideredValue: 1}]}]},
+//!            {operatorName: "minimum", specifiedAs: {minimum: 3}, reason: "comparison failed",
+//!             consideredValue: 1}]}]},
 //!      {operatorName: "required", specifiedAs: {required: ["b"]}, missingProperties: ["b"]}]}
 //! ```
 //!
-//! The compiled rules say what fails and the written schema, walked beside them, what was asked for. Runs only
-//! when a document has failed, so it may take its time.
+//! The compiled rules determine what fails. The schema as written, walked in parallel, provides
+//! what was specified. This runs only after a document failed, so it is not optimized.
 
 use sheaf_bson::{DocBuilder, Error, RawArray, RawDoc, RawValue};
 
@@ -20,8 +21,8 @@ use super::{
 };
 
 impl JsonSchema {
-    /// Appends what the document fails to the open document. `values`: also the values that it has there,
-    /// which may be large.
+    /// Appends the rules that the document fails to the open document. With `values`, includes the
+    /// failing values, which may be large.
     pub fn explain(
         &self,
         doc: RawDoc<'_>,
@@ -40,7 +41,7 @@ impl JsonSchema {
     }
 }
 
-/// What the author of a schema says about it.
+/// Appends the title and description of a schema.
 fn titles(spec: RawDoc<'_>, out: &mut DocBuilder) {
     for name in ["title", "description"] {
         if let Some(text) = spec.get(name) {
@@ -54,18 +55,17 @@ fn sub<'a>(spec: RawDoc<'a>, name: &str) -> RawDoc<'a> {
     found.unwrap_or(RawDoc::EMPTY)
 }
 
-/// The schema at a place of the array under `name`.
+/// The schema at an index of the array under `name`.
 fn nth<'a>(spec: RawDoc<'a>, name: &str, place: usize) -> RawDoc<'a> {
     let array = spec.get(name).and_then(|value| value.as_array());
     let found = array.and_then(|array| array.iter().nth(place)?.as_document());
     found.unwrap_or(RawDoc::EMPTY)
 }
 
-/// How deep details are told: what lies below is left out, so that the answer nests no deeper than
-/// clients read.
+/// Maximum depth of details. Deeper ones are omitted, so that clients can parse the reply.
 const DEPTH_MAX: usize = 40;
 
-/// A rule that is told by its parts, if any part of it fails.
+/// A rule reported by its failing parts, if it has any.
 struct Parts {
     operator: &'static str,
     list: &'static str,
@@ -89,7 +89,7 @@ struct Explainer<'o> {
 }
 
 impl Explainer<'_> {
-    /// Pushes one document for every rule that the value fails.
+    /// Appends a document for every rule that the value fails.
     fn schema(
         &mut self,
         schema: &Schema,
@@ -134,7 +134,7 @@ impl Explainer<'_> {
         self.combinations(schema, spec, value)
     }
 
-    /// `{operatorName, specifiedAs, reason, consideredValue`, left open.
+    /// Appends `{operatorName, specifiedAs, reason, consideredValue` and leaves the document open.
     fn begin_failed(
         &mut self,
         spec: RawDoc<'_>,
@@ -150,13 +150,13 @@ impl Explainer<'_> {
         }
     }
 
-    /// `{operatorName`, left open.
+    /// Appends `{operatorName` and leaves the document open.
     fn begin_rule(&mut self, name: &str) {
         self.out.push_begin_document();
         self.out.append("operatorName", name);
     }
 
-    /// Opens a part of a rule, and before the first one the rule itself with the list of its parts.
+    /// Opens a part of a rule. Before the first part, opens the rule and the list of its parts.
     fn begin_part(&mut self, parts: &mut Parts) {
         if !parts.begun {
             parts.begun = true;
@@ -166,7 +166,7 @@ impl Explainer<'_> {
         self.out.push_begin_document();
     }
 
-    /// What a value fails of a schema ends the open document.
+    /// Appends what a value fails of a schema, then closes the open document.
     fn end_with_details(
         &mut self,
         schema: &Schema,
@@ -178,7 +178,7 @@ impl Explainer<'_> {
         Ok(())
     }
 
-    /// Ends the rule, if it was begun.
+    /// Closes the rule, if it was opened.
     fn end_parts(&mut self, parts: &Parts) {
         if parts.begun {
             self.out.end().end();
@@ -200,7 +200,7 @@ impl Explainer<'_> {
         self.out.end();
     }
 
-    /// What a value fails of a schema, as `details` of the open document.
+    /// Appends what a value fails of a schema as `details` of the open document.
     fn details(
         &mut self,
         schema: &Schema,
@@ -292,7 +292,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// The first item that fails a schema for all of them.
+    /// Reports the first item that fails a schema which applies to all of them.
     fn first_item<'v>(
         &mut self,
         (name, reason): (&str, &str),
@@ -438,7 +438,7 @@ impl Explainer<'_> {
         doc: RawDoc<'_>,
     ) -> Result<(), Error> {
         let mut parts = Parts::of("properties", "propertiesNotSatisfied");
-        // In the order in which the schema names them.
+        // In the order of the schema.
         for property in sub(spec, "properties") {
             let name = property.key();
             let (Some(schema), Some(value)) = (rules.property(name), doc.get(name)) else {

@@ -1,4 +1,4 @@
-//! `$jsonSchema`: draft 4 of JSON Schema, as far as MongoDB has it, over raw BSON.
+//! `$jsonSchema`: MongoDB's subset of JSON Schema draft 4, evaluated on raw BSON.
 //!
 //! ```text
 //!   {required: ["a"], properties: {a: {minimum: 3}}}
@@ -8,12 +8,13 @@
 //!        │ evaluate: one pass over the fields of a document     explain: what a document fails
 //! ```
 //!
-//! A keyword speaks of values of its own kind only: `minimum` of numbers, `pattern` of strings. All
-//! others pass it, so a schema that wants a number says so with `type` or `bsonType`. Unlike the rest of the match
-//! language a schema never looks into the elements of an array but by `items`.
+//! A keyword applies only to values of its kind: `minimum` to numbers, `pattern` to strings. Values
+//! of other kinds satisfy it, so a schema that requires a number must have `type` or `bsonType`.
+//! Unlike the rest of the match language, a schema never descends into array elements except by
+//! `items`.
 //!
-//! Invariant: what is not known is refused by its name when the schema is parsed; a schema that was parsed
-//! fails only where a regular expression goes beyond its limits.
+//! Invariant: unknown keywords are rejected at parse time. Evaluation fails only if a regular
+//! expression exceeds its limits.
 
 mod equality;
 mod evaluate;
@@ -28,7 +29,7 @@ use sheaf_bson::{DocBuf, Error, RawDoc, Value};
 use crate::matcher::TypeSet;
 use crate::matcher::regex::CompiledRegex;
 
-/// A schema, parsed. Cloning is cheap.
+/// A parsed schema. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct JsonSchema {
     spec: Arc<DocBuf>,
@@ -36,10 +37,11 @@ pub struct JsonSchema {
 }
 
 impl JsonSchema {
-    /// Parses a schema. `count_pattern` is asked for every regular expression that is compiled.
+    /// Parses a schema. `count_pattern` is called for every regular expression to compile, and may
+    /// reject it.
     ///
-    /// Errors: `FailedToParse` (unknown keyword, a value out of range), `TypeMismatch`, `BadValue` (unknown
-    /// type), and those of regular expressions.
+    /// Errors: `FailedToParse` (unknown keyword, value out of range), `TypeMismatch`, `BadValue`
+    /// (unknown type), and the errors of regular expressions.
     pub fn parse(
         spec: RawDoc<'_>,
         count_pattern: &dyn Fn() -> Result<(), Error>,
@@ -50,13 +52,13 @@ impl JsonSchema {
         })
     }
 
-    /// The schema as it was written.
+    /// The schema as the user wrote it.
     pub fn spec(&self) -> RawDoc<'_> {
         self.spec.as_raw()
     }
 }
 
-/// The rules for one value, by the kind of value that they speak of.
+/// The rules for one value, grouped by the kind of value to which they apply.
 #[derive(Debug, Default)]
 struct Schema {
     /// `type` or `bsonType`.
@@ -84,13 +86,13 @@ struct NumberRules {
 #[derive(Debug)]
 struct Limit {
     value: Value,
-    /// The limit itself does not pass.
+    /// Whether a value equal to the limit fails.
     exclusive: bool,
 }
 
 #[derive(Debug, Default)]
 struct StringRules {
-    /// Code points.
+    /// Lengths count code points.
     length_min: Option<u64>,
     length_max: Option<u64>,
     pattern: Option<CompiledRegex>,
@@ -102,7 +104,7 @@ struct ArrayRules {
     length_max: Option<u64>,
     unique: bool,
     items: Items,
-    /// What items are that `items` has no schema of their own for.
+    /// Applies to items without their own schema in `items`.
     additional: Additional,
 }
 
@@ -110,13 +112,13 @@ struct ArrayRules {
 enum Items {
     #[default]
     Any,
-    /// One schema for all.
+    /// One schema for all items.
     Each(Box<Schema>),
-    /// The first of each of these; the rest is additional.
+    /// One schema for each of the first items; further items are additional.
     Tuple(Vec<Schema>),
 }
 
-/// What is not named.
+/// Applies to items or properties that are not named.
 #[derive(Debug, Default)]
 enum Additional {
     #[default]
@@ -129,7 +131,7 @@ enum Additional {
 struct ObjectRules {
     count_min: Option<u64>,
     count_max: Option<u64>,
-    /// Sorted, each once.
+    /// Sorted and unique.
     required: Vec<Box<str>>,
     /// Sorted by name.
     properties: Vec<(Box<str>, Schema)>,
@@ -138,11 +140,11 @@ struct ObjectRules {
     dependencies: Vec<(Box<str>, Dependency)>,
 }
 
-/// What the presence of a property asks for.
+/// A requirement that applies if a property is present.
 #[derive(Debug)]
 enum Dependency {
-    /// Other properties.
+    /// These properties must be present, too.
     Properties(Vec<Box<str>>),
-    /// That the object passes.
+    /// The object must satisfy this schema.
     Schema(Box<Schema>),
 }

@@ -1,4 +1,4 @@
-//! Limits and multiples, over all four types of numbers.
+//! Limits and multiples of numbers of all four types.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ fn is_nan(value: RawValue<'_>) -> bool {
     Number::from_raw(value).is_some_and(Number::is_nan)
 }
 
-/// Whether `value` stands to the limit as it should. NaN is within a limit only of itself, as in a query.
+/// Whether `value` satisfies the limit. As in a query, NaN satisfies only the limit NaN.
 fn within(value: RawValue<'_>, limit: &Limit, outside: Ordering) -> bool {
     let bound = limit.value.as_raw();
     match (is_nan(value), is_nan(bound)) {
@@ -24,8 +24,8 @@ fn within(value: RawValue<'_>, limit: &Limit, outside: Ordering) -> bool {
     }
 }
 
-/// Whether a number is a multiple of another, which is greater than zero. Whole numbers exactly, all
-/// others as decimals: 0.3 is a multiple of 0.1.
+/// Whether a number is a multiple of another, which is greater than zero. Integers are compared
+/// exactly, other numbers as decimals: 0.3 is a multiple of 0.1.
 pub(super) fn is_multiple(value: RawValue<'_>, of: RawValue<'_>) -> bool {
     if let (Some(value), Some(of)) = (value.as_i64_exact(), of.as_i64_exact()) {
         return value.checked_rem(of).unwrap_or(0) == 0;

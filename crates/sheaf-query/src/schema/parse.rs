@@ -1,7 +1,7 @@
-//! From a schema's bytes to its rules; every keyword is checked, also where it cannot matter.
+//! Parses a schema into its rules. Every keyword is checked, even if it has no effect.
 //!
 //! ```text
-//!   keyword        value                      code of a wrong one
+//!   keyword        value                      error code
 //!   type           alias, [alias]             TypeMismatch, BadValue (unknown alias)
 //!   minLength ..   whole number from 0        FailedToParse
 //!   minimum ..     number                     TypeMismatch
@@ -22,12 +22,12 @@ use crate::arithmetic::Number;
 use crate::matcher::TypeSet;
 use crate::matcher::regex::CompiledRegex;
 
-/// The deepest schema: as deep as documents are.
+/// Maximum nesting of a schema, which is that of documents.
 const DEPTH_MAX: usize = 100;
 
-/// Keywords of JSON Schema that MongoDB leaves out.
+/// JSON Schema keywords that MongoDB does not support.
 const OMITTED: [&str; 6] = ["$ref", "$schema", "default", "definitions", "format", "id"];
-/// Keywords for fields that are encrypted by the client.
+/// Keywords for client-side field level encryption.
 const ENCRYPTION: [&str; 3] = ["encrypt", "encryptMetadata", "keyId"];
 
 pub(super) struct Parser<'p> {
@@ -130,7 +130,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A schema in its place.
+    /// Parses the schema of a keyword.
     fn one(&self, name: &str, value: RawValue<'_>, depth: usize) -> Result<Schema, Error> {
         match value {
             RawValue::Document(spec) => self.schema(spec, depth),
@@ -138,7 +138,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `allOf` and its kin.
+    /// Parses `allOf`, `anyOf` or `oneOf`.
     fn schemas(&self, name: &str, value: RawValue<'_>, depth: usize) -> Result<Vec<Schema>, Error> {
         let RawValue::Array(array) = value else {
             return Err(wrong_type(name, "an array of objects"));
@@ -268,7 +268,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Names of properties, sorted: at least one, and none twice.
+    /// Parses property names and sorts them. Errors: empty, or a duplicate name.
     fn names(&self, keyword: &str, array: RawArray<'_>) -> Result<Vec<Box<str>>, Error> {
         let mut names: Vec<Box<str>> = Vec::new();
         for value in array {
@@ -293,7 +293,7 @@ impl Parser<'_> {
     }
 }
 
-/// A whole number from 0.
+/// A non-negative integer.
 fn count(keyword: &str, value: RawValue<'_>) -> Result<u64, Error> {
     let whole = value.is_number().then(|| value.as_i64_exact()).flatten();
     whole.and_then(|n| u64::try_from(n).ok()).ok_or_else(|| {
@@ -352,7 +352,7 @@ fn number(
     Ok(())
 }
 
-/// Also of a decimal that is too small for a double.
+/// Also true for decimals that underflow a double.
 fn is_positive(value: RawValue<'_>) -> bool {
     sheaf_bson::compare_values(value, RawValue::Int32(0)).is_gt()
 }
@@ -412,7 +412,7 @@ fn types(keyword: &str, value: RawValue<'_>) -> Result<TypeSet, Error> {
     Ok(types)
 }
 
-/// `type` knows the names of JSON, `bsonType` those of `$type`.
+/// Adds a type: `type` uses JSON's names, `bsonType` those of `$type`.
 fn add_type(types: &mut TypeSet, keyword: &str, alias: &str) -> Result<(), Error> {
     let unknown = || Error::bad_value(format!("Unknown type name alias: {alias}"));
     if alias == "number" {

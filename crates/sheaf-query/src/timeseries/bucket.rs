@@ -1,4 +1,4 @@
-//! A bucket that takes measurements, and its form as a document.
+//! A bucket to which measurements are added, and its representation as a document.
 //!
 //! ```text
 //!   {_id: ObjectId(its start in seconds, then random bytes),
@@ -6,12 +6,12 @@
 //!              min: {t: its start, temp: 20.5, ...},
 //!              max: {t: ..., temp: 20.7, ...},
 //!              count: 3},
-//!    meta: "a",                                      none where measurements have none
+//!    meta: "a",                                      absent if measurements have none
 //!    data: {t: <column>, temp: <column>}}            see `column`
 //! ```
 //!
-//! Invariant: `control.min` of the time is the bucket's start, at or before all its measurements, and
-//! all are less than a span after it.
+//! Invariant: `control.min` of the time field is the bucket's start. All measurements are at or
+//! after it, and less than a span later.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, ObjectId, RawDoc, RawElement, RawValue, Value};
@@ -23,9 +23,9 @@ use super::{
     BUCKET_BYTES_LIMIT, BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, BUCKET_COUNT_MIN, CONTROL, DATA, META,
 };
 
-/// The version of a bucket whose measurements are in the order of time.
+/// Version of a bucket with measurements in time order.
 const VERSION_SORTED: i32 = 2;
-/// The version of a bucket with measurements in the order in which they came.
+/// Version of a bucket with measurements in insertion order.
 const VERSION_UNSORTED: i32 = 3;
 
 pub(super) fn damaged(what: &str) -> Error {
@@ -52,8 +52,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// An empty bucket for measurements of this meta value, the first of them of this time. `id`: a new
-    /// one, whose seconds are replaced.
+    /// An empty bucket for measurements with this meta value, the first of them at `time`. The
+    /// seconds of the new `id` are replaced by the bucket's start.
     pub fn new(
         options: &TimeseriesOptions,
         meta: Option<Value>,
@@ -95,8 +95,7 @@ impl Bucket {
         }
     }
 
-    /// Reads a bucket to go on with it.
-    /// Errors: `DataCorruptionDetected`.
+    /// Opens a stored bucket to add measurements. Errors: `DataCorruptionDetected`.
     pub fn open(doc: RawDoc<'_>, options: &TimeseriesOptions) -> Result<Bucket> {
         let inner = |within: RawDoc<'_>, field: &str| match within.get(field) {
             Some(RawValue::Document(found)) => Ok(found.to_buf()),
@@ -140,34 +139,34 @@ impl Bucket {
         })
     }
 
-    /// Its `_id`.
+    /// The `_id` of the bucket.
     pub fn id(&self) -> ObjectId {
         self.id
     }
 
-    /// Its meta value.
+    /// The meta value; `None` if measurements have none.
     pub fn meta(&self) -> Option<&Value> {
         self.meta.as_ref()
     }
 
-    /// No measurement is before this.
+    /// The start of the bucket: no measurement is earlier.
     pub fn start(&self) -> DateTime {
         self.start
     }
 
-    /// How many measurements it has.
+    /// Number of measurements.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether it has room for one more.
+    /// Whether there is room for another measurement.
     pub fn has_room(&self) -> bool {
         !self.closed
             && self.count < BUCKET_COUNT_MAX
             && (self.count < BUCKET_COUNT_MIN || self.data_bytes() < BUCKET_BYTES_MAX)
     }
 
-    /// Whether a measurement of this time and of so many bytes belongs into it.
+    /// Whether a measurement with this time and size in bytes fits into the bucket.
     pub fn takes(&self, options: &TimeseriesOptions, time: DateTime, bytes: usize) -> bool {
         let whole = self.data_bytes().saturating_add(bytes);
         let limit = match self.count {
@@ -189,7 +188,7 @@ impl Bucket {
             .sum()
     }
 
-    /// Adds a measurement, of whose meta field nothing is looked at.
+    /// Adds a measurement. Its meta field is ignored.
     pub fn push(&mut self, measurement: RawDoc<'_>, time: DateTime, options: &TimeseriesOptions) {
         let meta_field = options.meta_field.as_deref();
         let row = self.count;
@@ -210,7 +209,7 @@ impl Bucket {
                 },
             };
             let column = &mut self.columns[at].1;
-            // Of two fields of one name the first counts, as wherever a field is looked up.
+            // Of two fields with the same name the first counts, as in every field lookup.
             if column.rows() > row {
                 continue;
             }
@@ -227,7 +226,7 @@ impl Bucket {
         self.count += 1;
     }
 
-    /// The bucket as it is stored.
+    /// The bucket as stored.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         out.append("_id", self.id);
@@ -269,7 +268,7 @@ impl Bucket {
     }
 }
 
-/// A column, also in the plain form `{"0": value, "2": value}`.
+/// Opens a column; also accepts the uncompressed form `{"0": value, "2": value}`.
 pub(super) fn open_column(element: &RawElement<'_>) -> Result<ColumnWriter> {
     match element.value() {
         RawValue::Document(rows) => {
@@ -293,20 +292,20 @@ pub(super) fn open_column(element: &RawElement<'_>) -> Result<ColumnWriter> {
     }
 }
 
-/// The id with the seconds of a time in front; times before 1970 and after 2106 count as those.
+/// The id with the seconds of a time; times before 1970 or after 2106 are clamped.
 fn id_at(time: DateTime, id: ObjectId) -> ObjectId {
     let mut bytes = id.0;
     bytes[..4].copy_from_slice(&id_seconds(time.millis()).to_be_bytes());
     ObjectId(bytes)
 }
 
-/// The seconds in the `_id` of a bucket that starts at this time; never less for a later time.
+/// The seconds in the `_id` of a bucket that starts at this time. Monotonic in the time.
 pub fn id_seconds(millis: i64) -> u32 {
     u32::try_from(millis.div_euclid(1000).max(0)).unwrap_or(u32::MAX)
 }
 
-/// A meta value in the form in which all that mean the same series have the same bytes: fields of
-/// documents in the order of their names, also within arrays.
+/// A canonical form of a meta value: values that denote the same series have the same bytes. Sorts
+/// the fields of documents by name, also inside arrays.
 pub fn normalized_meta(meta: RawValue<'_>) -> Value {
     fn is_sorted(value: RawValue<'_>) -> bool {
         match value {

@@ -1,25 +1,26 @@
-//! One field of a bucket's measurements: a list of values, some of them missing, in few bytes.
+//! One field of a bucket's measurements: a compressed list of values, some of which may be missing.
 //!
 //! ```text
 //!   column  = format (1 byte) block*
-//!   block   = kind (1 byte)  rows (2 bytes, little endian)  what the kind holds for each row
+//!   block   = kind (1 byte)  rows (2 bytes, little endian)  per row, depending on the kind:
 //!
-//!   kind 0  missing    nothing                          the measurement has no such field
-//!   kind 1  repeat     nothing                          the value before it again
-//!   kind 2  literal    type, 0, value                   a BSON element whose key is empty
-//!   kind 3  int        zigzag varint                    int32 and int64: what is added to the one before
-//!   kind 4  date       zigzag varint                    how much longer the step is than the step before
-//!   kind 5  objectId   two zigzag varints               what is added to seconds and counter, the rest is the same
-//!   kind 6  double     length (1 byte), bytes           XOR with the one before, low zero bytes left out
-//!   kind 8+n           zigzag varint                    doubles of at most n decimals, as integers: what is added
+//!   kind 0  missing    nothing                the measurement has no such field
+//!   kind 1  repeat     nothing                the previous value again
+//!   kind 2  literal    type, 0, value         a BSON element with an empty key
+//!   kind 3  int        zigzag varint          int32, int64: difference from the previous value
+//!   kind 4  date       zigzag varint          difference of this step from the previous step
+//!   kind 5  objectId   two zigzag varints     differences in seconds and counter; the rest equal
+//!   kind 6  double     length (1 byte), bytes XOR with the previous value, low zero bytes omitted
+//!   kind 8+n           zigzag varint          doubles with at most n decimals, as integers:
+//!                                             difference
 //! ```
 //!
-//! A kind above 2 follows a value of its type, which the first literal of each type is. A value is
-//! appended by writing behind what is there and counting up the last block, so old rows are not
-//! encoded again.
+//! A kind above 2 follows a value of its type; the first value of each type is a literal. A value
+//! is added by appending its bytes and incrementing the row count of the last block, so existing
+//! rows are not re-encoded.
 //!
-//! Invariant: what was pushed comes out with its exact type and bits. Damaged bytes are an error and
-//! nothing worse.
+//! Invariant: values are restored with their exact type and bits. Damaged bytes result in an error,
+//! and in nothing worse.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, ElementType, ObjectId, RawElement, RawValue};
@@ -33,9 +34,9 @@ const DATE: u8 = 4;
 const OBJECT_ID: u8 = 5;
 const XOR: u8 = 6;
 const SCALED: u8 = 8;
-/// Decimals that scaled doubles may have.
+/// Powers of ten of the decimals that scaled doubles may have.
 const SCALES: [f64; 5] = [1.0, 10.0, 100.0, 1e3, 1e4];
-/// Integers up to here are doubles without loss, also after a step.
+/// Integers up to this one are exact as doubles, also after adding a step.
 const SCALED_MAX: f64 = (1u64 << 51) as f64;
 const BLOCK_HEAD: usize = 3;
 
@@ -46,35 +47,35 @@ fn damaged(what: &str) -> Error {
     )
 }
 
-/// The value before, as far as the next one depends on it.
+/// The state of the previous value that the next one depends on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Before {
     #[default]
     Nothing,
     Int32(i32),
     Int64(i64),
-    /// The date and the step that led to it.
+    /// The date, and its difference from the previous one.
     Date(i64, i64),
     Double(f64),
     ObjectId([u8; 12]),
-    /// A literal of another type: where it begins.
+    /// Offset of a literal of any other type.
     Literal(usize),
 }
 
-/// Reads a column from its first row on. Holds no bytes: the same are handed to every call.
+/// Reads a column from its first row. Does not hold the bytes: pass the same ones to every call.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnCursor {
     at: usize,
     kind: u8,
     left: u16,
     before: Before,
-    /// Where the last block begins.
+    /// Offset of the last block.
     block: usize,
 }
 
 impl ColumnCursor {
-    /// The next row's value; `None` for a row without one, and behind the last row.
-    /// Errors: `DataCorruptionDetected`.
+    /// The next row's value; `None` for a row without a value, and after the last row. Errors:
+    /// `DataCorruptionDetected`.
     #[inline]
     pub fn next<'c>(&mut self, column: &'c [u8]) -> Result<Option<RawValue<'c>>> {
         while self.left == 0 {
@@ -86,7 +87,7 @@ impl ColumnCursor {
         self.row(column)
     }
 
-    /// Goes to the next block; false at the end.
+    /// Advances to the next block; false at the end.
     fn next_block(&mut self, column: &[u8]) -> Result<bool> {
         if self.at == 0 {
             match column.first() {
@@ -206,7 +207,7 @@ impl ColumnCursor {
     }
 }
 
-/// The id with so much added to its seconds and to its counter.
+/// The id with these differences added to its seconds and counter.
 fn next_id(id: [u8; 12], seconds: i64, counter: i64) -> [u8; 12] {
     let (was, count) = id_parts(id);
     let mut next = id;
@@ -215,7 +216,7 @@ fn next_id(id: [u8; 12], seconds: i64, counter: i64) -> [u8; 12] {
     next
 }
 
-/// An id's seconds and counter.
+/// The seconds and counter of an id.
 fn id_parts(id: [u8; 12]) -> (u32, u32) {
     (
         u32::from_be_bytes([id[0], id[1], id[2], id[3]]),
@@ -223,13 +224,13 @@ fn id_parts(id: [u8; 12]) -> (u32, u32) {
     )
 }
 
-/// A column that grows.
+/// A column to which rows are added.
 #[derive(Debug, Clone)]
 pub struct ColumnWriter {
     bytes: Vec<u8>,
     rows: usize,
     before: Before,
-    /// Where the last block begins; 0: there is none.
+    /// Offset of the last block; 0 if there is none.
     block: usize,
 }
 
@@ -245,8 +246,7 @@ impl Default for ColumnWriter {
 }
 
 impl ColumnWriter {
-    /// Goes on behind the last row of a column.
-    /// Errors: `DataCorruptionDetected`.
+    /// Opens a column to append rows. Errors: `DataCorruptionDetected`.
     pub fn open(column: &[u8]) -> Result<ColumnWriter> {
         let mut cursor = ColumnCursor::default();
         let mut rows = 0;
@@ -270,22 +270,22 @@ impl ColumnWriter {
         }
     }
 
-    /// How many rows it has, those without a value included.
+    /// Number of rows, including those without a value.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many bytes it takes.
+    /// Length in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The column.
+    /// The bytes of the column.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Appends rows without a value until there are so many.
+    /// Appends rows without a value until there are `rows`.
     pub fn pad(&mut self, rows: usize) {
         while self.rows < rows {
             self.begin_row(MISSING);
@@ -324,7 +324,7 @@ impl ColumnWriter {
         }
     }
 
-    /// Whether the literal at this place is the same value, bit by bit.
+    /// Whether the literal at this offset has the same type and bits.
     fn is_same(&self, at: usize, element: RawElement<'_>) -> bool {
         RawElement::parse_prefix(&self.bytes[at..]).is_some_and(|before| {
             before.element_type() == element.element_type()
@@ -348,7 +348,7 @@ impl ColumnWriter {
         };
     }
 
-    /// As an integer where both are decimals of few places, else by the bits that differ.
+    /// Encodes scaled integers if both values have few decimals, otherwise the differing bits.
     fn push_double(&mut self, x: f64, was: f64) {
         let first = match self.last_kind() {
             Some(kind) if kind >= SCALED => usize::from(kind - SCALED),
@@ -378,7 +378,7 @@ impl ColumnWriter {
         (self.block > 0).then(|| self.bytes[self.block])
     }
 
-    /// Counts a row of this kind: in the last block, or in a new one.
+    /// Counts a row of this kind in the last block, or in a new one.
     fn begin_row(&mut self, kind: u8) {
         self.rows += 1;
         if self.last_kind() == Some(kind) {
@@ -403,7 +403,7 @@ impl ColumnWriter {
     }
 }
 
-/// The double times a power of ten, if that is an integer from which the very same double comes back.
+/// The double times a power of ten, if that is an integer from which the same bits can be restored.
 fn as_scaled(x: f64, scale: usize) -> Option<i64> {
     let scaled = (x * SCALES[scale]).round();
     let fits = scaled.abs() <= SCALED_MAX;
@@ -411,7 +411,8 @@ fn as_scaled(x: f64, scale: usize) -> Option<i64> {
         .then_some(scaled as i64)
 }
 
-/// Whether this is the type of a bucket's columns: binary of a subtype that users may define.
+/// The bytes of a column; `None` if the value is not binary of the columns' subtype, which is one
+/// that users may define.
 pub fn as_column(value: RawValue<'_>) -> Option<&[u8]> {
     match value {
         RawValue::Binary {
@@ -422,10 +423,10 @@ pub fn as_column(value: RawValue<'_>) -> Option<&[u8]> {
     }
 }
 
-/// The subtype of the binary values that columns are.
+/// The binary subtype of columns.
 pub const COLUMN_SUBTYPE: u8 = 0x80;
 
-/// The BSON type of the elements that hold a column.
+/// The BSON type of columns.
 pub const COLUMN_TYPE: ElementType = ElementType::Binary;
 
 #[cfg(test)]
@@ -454,7 +455,7 @@ mod tests {
             .collect()
     }
 
-    /// Two lists of values are the same to the bit.
+    /// Whether two lists of values are equal, bit by bit.
     fn same(a: &[Option<Value>], b: &[Option<Value>]) -> bool {
         let bytes = |rows: &[Option<Value>]| {
             let mut out = DocBuilder::new();
@@ -504,7 +505,7 @@ mod tests {
             prop_assert!(same(&read(writer.as_bytes(), rows.len()), &rows));
         }
 
-        /// Appending to what was written before gives the bytes of writing at once.
+        /// Reopening a column and appending to it yields the same bytes as writing it at once.
         #[test]
         fn appending_is_writing(rows in prop::collection::vec(value(), 1..40), cut in 0usize..40) {
             let cut = cut.min(rows.len());

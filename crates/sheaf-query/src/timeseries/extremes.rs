@@ -1,21 +1,22 @@
-//! The least and the greatest value of each field of a bucket: `control.min`, `control.max`.
+//! Minimum and maximum of each field in a bucket: `control.min`, `control.max`.
 //!
 //! ```text
 //!   {a: 3, b: {x: 5, y: 2}}    min {a: 1, b: {x: 1, y: 2}}
 //!   {a: 1, b: {x: 1, y: 7}}    max {a: 3, b: {x: 5, y: 7}}
 //! ```
 //!
-//! Documents are compared field by field, arrays element by element, everything else in the one order
-//! of all values; a document meets a value of another type as that order has types.
+//! Documents are compared field by field, arrays element by element, and everything else by the
+//! order of all values. A document or array and a value of another type compare by the rank of
+//! their types.
 //!
-//! Invariant: no value of a field is below its minimum or above its maximum in that order, and where both
-//! are documents, all values are; likewise with arrays.
+//! Invariant: no value of a field is below its minimum or above its maximum in that order. If
+//! minimum and maximum are both documents, all values of the field are; the same holds for arrays.
 
 use std::cmp::Ordering;
 
 use sheaf_bson::{DocBuilder, ElementType, RawDoc, RawValue, Value, compare_values};
 
-/// The extremes of one side.
+/// The minima or the maxima of a bucket.
 #[derive(Debug, Clone)]
 pub struct Extremes {
     fields: Vec<(Box<str>, Node)>,
@@ -30,7 +31,7 @@ enum Node {
 }
 
 impl Extremes {
-    /// Of minima. Nothing yet.
+    /// Empty minima.
     pub fn least() -> Extremes {
         Extremes {
             fields: Vec::new(),
@@ -38,7 +39,7 @@ impl Extremes {
         }
     }
 
-    /// Of maxima. Nothing yet.
+    /// Empty maxima.
     pub fn greatest() -> Extremes {
         Extremes {
             side: Ordering::Greater,
@@ -46,7 +47,7 @@ impl Extremes {
         }
     }
 
-    /// With what `control.min` or `control.max` says.
+    /// Adds the content of `control.min` or `control.max`.
     pub fn with(mut self, doc: RawDoc<'_>) -> Extremes {
         for element in doc {
             let node = Node::of(element.value());
@@ -55,7 +56,7 @@ impl Extremes {
         self
     }
 
-    /// Takes a field's value into account. `hint`: where the field stood in the measurement before.
+    /// Includes a field's value. `hint` is the field's position in the previous measurement.
     pub fn add(&mut self, key: &str, value: RawValue<'_>, hint: usize) {
         let at = match self.fields.get(hint) {
             Some((name, _)) if **name == *key => Some(hint),
@@ -67,7 +68,7 @@ impl Extremes {
         }
     }
 
-    /// The value of a field, if it is no document and no array.
+    /// The value of a field, unless it is a document or an array.
     pub fn get(&self, key: &str) -> Option<RawValue<'_>> {
         let (_, node) = self.fields.iter().find(|(name, _)| **name == *key)?;
         match node {
@@ -137,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Values of another type than this node has: the order of types decides.
+    /// Compares with a value of another type than this node's, by the rank of the types.
     fn meet(&mut self, own: ElementType, value: RawValue<'_>, side: Ordering) {
         let rank = value.element_type().canonical_rank();
         if rank.cmp(&own.canonical_rank()) == side {
@@ -212,7 +213,7 @@ mod tests {
                 "{ a: [ 1, 2, 3 ] }",
                 "{ a: [ 5, 7, 3 ] }",
             ),
-            // Numbers before text before documents before arrays.
+            // Numbers sort before text, text before documents, documents before arrays.
             (
                 vec![doc! {"a": "x"}, doc! {"a": 9}, doc! {"a": {"b": 1}}],
                 "{ a: 9 }",

@@ -1,4 +1,4 @@
-//! What a time-series collection is created with: `{timeField, metaField, granularity, ...}`.
+//! The options of a time-series collection: `{timeField, metaField, granularity, ...}`.
 //!
 //! ```text
 //!   granularity   a bucket spans at most   its start is rounded down to
@@ -7,15 +7,15 @@
 //!   hours         30 days                  1 day
 //! ```
 //!
-//! Or both are given in seconds, and are the same.
+//! Alternatively, both are given in seconds, and must be equal.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawElement, RawValue};
 
-/// The longest span that can be asked for, in seconds: 365 days.
+/// Maximum span of a bucket in seconds: 365 days.
 const SPAN_SECONDS_MAX: i64 = 31_536_000;
 
-/// How close together the measurements of one series are.
+/// The typical interval between the measurements of one series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Granularity {
@@ -25,7 +25,7 @@ pub enum Granularity {
 }
 
 impl Granularity {
-    /// Errors: `BadValue`.
+    /// Parses a name. Errors: `BadValue`.
     pub fn parse(name: &str) -> Result<Granularity> {
         match name {
             "seconds" => Ok(Granularity::Seconds),
@@ -38,7 +38,7 @@ impl Granularity {
         }
     }
 
-    /// As it is written.
+    /// The name in options.
     pub fn name(self) -> &'static str {
         match self {
             Granularity::Seconds => "seconds",
@@ -47,7 +47,7 @@ impl Granularity {
         }
     }
 
-    /// What a bucket spans at most.
+    /// Maximum span of a bucket, in seconds.
     pub fn span_seconds(self) -> i64 {
         match self {
             Granularity::Seconds => 3_600,
@@ -56,7 +56,7 @@ impl Granularity {
         }
     }
 
-    /// What a bucket's start is rounded down to.
+    /// The interval to which a bucket's start is rounded down, in seconds.
     pub fn rounding_seconds(self) -> i64 {
         match self {
             Granularity::Seconds => 60,
@@ -69,19 +69,19 @@ impl Granularity {
 /// The options of a time-series collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeseriesOptions {
-    /// The field with a measurement's date.
+    /// The field with the date of a measurement.
     pub time_field: Box<str>,
-    /// The field that tells series apart.
+    /// The field that identifies the series; `None` if there is only one.
     pub meta_field: Option<Box<str>>,
-    /// `None`: span and rounding were given.
+    /// `None` if span and rounding were given instead.
     pub granularity: Option<Granularity>,
-    /// What a bucket spans at most.
+    /// Maximum span of a bucket, in seconds.
     pub span_seconds: i64,
-    /// What a bucket's start is rounded down to.
+    /// The interval to which a bucket's start is rounded down, in seconds.
     pub rounding_seconds: i64,
 }
 
-/// The parts of the options that collMod may change, as they were asked for.
+/// The options that collMod may change, as the user gave them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bucketing {
     /// `granularity`.
@@ -115,8 +115,7 @@ fn text<'a>(element: &RawElement<'a>) -> Result<&'a str> {
 }
 
 impl Bucketing {
-    /// Takes one field; false when it is none of these.
-    /// Errors: `TypeMismatch`, `BadValue`.
+    /// Takes an option; false if it is not one of these. Errors: `TypeMismatch`, `BadValue`.
     pub fn take(&mut self, element: &RawElement<'_>) -> Result<bool> {
         let seconds = || {
             let value = element.value();
@@ -141,8 +140,7 @@ impl Bucketing {
         Ok(true)
     }
 
-    /// Granularity, span and rounding.
-    /// Errors: `InvalidOptions` for parts that do not fit together.
+    /// Granularity, span and rounding. Errors: `InvalidOptions` if the options are inconsistent.
     fn resolve(&self) -> Result<(Option<Granularity>, i64, i64)> {
         let of = |granularity: Granularity| {
             let (span, rounding) = (granularity.span_seconds(), granularity.rounding_seconds());
@@ -168,8 +166,8 @@ impl Bucketing {
 }
 
 impl TimeseriesOptions {
-    /// Reads the operand of `timeseries`.
-    /// Errors: `InvalidOptions`, `TypeMismatch`, `BadValue`, `IDLUnknownField`, `IDLFailedToParse`.
+    /// Parses the `timeseries` option. Errors: `InvalidOptions`, `TypeMismatch`, `BadValue`,
+    /// `IDLUnknownField`, `IDLFailedToParse`.
     pub fn parse(spec: RawDoc<'_>) -> Result<TimeseriesOptions> {
         let (mut time_field, mut meta_field) = (None, None);
         let mut bucketing = Bucketing::default();
@@ -213,8 +211,8 @@ impl TimeseriesOptions {
         })
     }
 
-    /// The options with buckets of another span: what collMod makes of them. `None`: they are so already.
-    /// Errors: `InvalidOptions` where buckets would span less than before.
+    /// The options after a collMod; `None` if they do not change. Errors: `InvalidOptions` if
+    /// buckets would span less than before.
     pub fn with_bucketing(&self, change: &Bucketing) -> Result<Option<TimeseriesOptions>> {
         if *change == Bucketing::default() {
             return Ok(None);
@@ -239,7 +237,7 @@ impl TimeseriesOptions {
         }))
     }
 
-    /// As `listCollections` and the catalog's row have them.
+    /// The document shown by `listCollections` and stored in the catalog.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         out.append("timeField", &*self.time_field);
@@ -275,19 +273,18 @@ impl TimeseriesOptions {
         out.finish()
     }
 
-    /// The start of a bucket that is opened for a measurement of this time.
+    /// The start of a new bucket for a measurement at this time.
     pub fn rounded(&self, time: DateTime) -> DateTime {
         let step = self.rounding_seconds.saturating_mul(1000).max(1);
         DateTime(time.millis().saturating_sub(time.millis().rem_euclid(step)))
     }
 
-    /// What a bucket spans at most.
+    /// Maximum span of a bucket, in milliseconds.
     pub fn span_millis(&self) -> i64 {
         self.span_seconds.saturating_mul(1000)
     }
 
-    /// The time of a measurement.
-    /// Errors: `BadValue` where it has none.
+    /// The time of a measurement. Errors: `BadValue` if it has no date in the time field.
     pub fn time_of(&self, measurement: RawDoc<'_>) -> Result<DateTime> {
         match measurement.get(&self.time_field) {
             Some(RawValue::DateTime(time)) => Ok(time),

@@ -1,13 +1,13 @@
-//! What a filter on measurements says of whole buckets.
+//! Translates a filter on measurements into conditions on buckets.
 //!
 //! ```text
-//!   {sensor: "a"}            meta: "a"                                    exact: measurements need not be asked
-//!   {t: {$gte: x}}           control.max.t >= x, control.min.t >= x - span, and the measurements are asked
-//!   {temp: {$gt: 30}}        control.max.temp > 30 in the order of all values   (here, not by an index)
+//!   {sensor: "a"}      meta: "a"                  exact: measurements need not be tested
+//!   {t: {$gte: x}}     control.max.t >= x, control.min.t >= x - span; measurements are tested
+//!   {temp: {$gt: 30}}  control.max.temp > 30 in the order of all values; not by an index
 //! ```
 //!
-//! Invariant: a bucket is left out only where none of its measurements can match. What cannot be said of
-//! buckets is taken to match.
+//! Invariant: a bucket is excluded only if none of its measurements can match. A condition that
+//! cannot be expressed on buckets is assumed to match.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use super::bucket::id_seconds;
 use super::reader::TimeRange;
 use super::{CONTROL, META};
 
-/// What filters need to know of a collection.
+/// The properties of a collection that the translation needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Series<'o> {
     /// The field with the time.
     pub time_field: &'o str,
-    /// The field that tells series apart.
+    /// The field that identifies the series.
     pub meta_field: Option<&'o str>,
-    /// What a bucket spans at most.
+    /// Maximum span of a bucket, in milliseconds.
     pub span_millis: i64,
 }
 
-/// A filter, taken apart.
+/// A translated filter.
 #[derive(Debug)]
 pub struct Translated {
-    /// What every bucket with a match fulfils; `None`: nothing is known.
+    /// A condition that every bucket with a match satisfies; `None` if there is none.
     pub buckets: Option<MatchExpression>,
-    /// What measurements are still to be asked.
+    /// Conditions that must still be tested on the measurements.
     pub rest: Vec<MatchExpression>,
 }
 
 impl Series<'_> {
-    /// Takes a filter apart.
+    /// Translates a filter.
     pub fn translate(&self, filter: &MatchExpression) -> Translated {
         let parts = match filter {
             MatchExpression::And(parts) => parts.as_slice(),
@@ -76,7 +76,8 @@ impl Series<'_> {
                     from: all.from.max(own.from),
                     to: all.to.min(own.to),
                 });
-            // Buckets of one series are found by it and the time; the rest by their ids.
+            // Buckets of a single series are found by its meta value and the time, others by their
+            // ids.
             self.buckets_within(range, !one_series, &mut buckets);
         }
         Translated {
@@ -85,7 +86,7 @@ impl Series<'_> {
         }
     }
 
-    /// The same filter on the bucket's `meta`, if it reads the meta field only.
+    /// The same filter on the bucket's `meta`, if it reads only the meta field.
     pub fn on_meta(&self, filter: &MatchExpression) -> Option<MatchExpression> {
         let meta = self.meta_field?;
         rename(filter, &|path| {
@@ -120,7 +121,7 @@ impl Series<'_> {
         }
     }
 
-    /// The times that the filter asks for, if it asks for nothing else.
+    /// The time range of the filter; `None` if it tests anything else.
     pub fn time_range(&self, filter: &MatchExpression) -> Option<TimeRange> {
         let date = |value: &Value| match value {
             Value::DateTime(date) => Some(date.millis()),
@@ -179,7 +180,7 @@ impl Series<'_> {
     }
 }
 
-/// All of the conditions; `None` when there are none.
+/// The conjunction of the conditions; `None` if there are none.
 pub fn all_of(mut parts: Vec<MatchExpression>) -> Option<MatchExpression> {
     match (parts.pop(), parts.is_empty()) {
         (None, _) => None,
@@ -191,7 +192,7 @@ pub fn all_of(mut parts: Vec<MatchExpression>) -> Option<MatchExpression> {
     }
 }
 
-/// The filter with every path replaced; `None` where one has no replacement.
+/// The filter with every path replaced; `None` if a path has no replacement.
 fn rename(
     filter: &MatchExpression,
     to: &dyn Fn(&FieldPath) -> Option<Arc<FieldPath>>,
@@ -261,18 +262,19 @@ fn rename(
 /// A condition on `control.min` and `control.max`.
 #[derive(Debug, Clone)]
 pub enum BucketPredicate {
-    /// All hold.
+    /// All conditions hold.
     All(Vec<BucketPredicate>),
-    /// One holds.
+    /// At least one condition holds.
     Any(Vec<BucketPredicate>),
-    /// Some value at the path compares so with a value that is no document, array, null or pattern.
+    /// Some value at the path satisfies the comparison. The operand is no document, array, null or
+    /// regular expression.
     Compare(Arc<FieldPath>, ComparisonOp, Arc<Value>),
-    /// Nothing is known.
+    /// Nothing is known: every bucket may match.
     Unknown,
 }
 
 impl BucketPredicate {
-    /// What the filter says of the extremes of measurements, which the meta field has none of.
+    /// The condition that a filter implies for the extremes. The meta field has no extremes.
     pub fn of(filter: &MatchExpression, meta_field: Option<&str>) -> BucketPredicate {
         let of = |part| BucketPredicate::of(part, meta_field);
         match filter {
@@ -326,14 +328,14 @@ impl BucketPredicate {
             | Value::Binary { .. } => true,
             _ => false,
         };
-        // A number in a path may be a place in an array.
+        // A number in a path may be an array position.
         match comparable && !path.has_numeric_part() {
             true => BucketPredicate::Compare(path.clone(), op, value.clone()),
             false => BucketPredicate::Unknown,
         }
     }
 
-    /// Whether it can leave any bucket out.
+    /// Whether the condition can exclude any bucket.
     pub fn is_known(&self) -> bool {
         match self {
             BucketPredicate::All(parts) => !parts.is_empty(),
@@ -342,7 +344,7 @@ impl BucketPredicate {
         }
     }
 
-    /// Whether some measurement of the bucket may match. True for a bucket without extremes.
+    /// Whether a measurement of the bucket may match. True for a bucket without extremes.
     pub fn may_match(&self, bucket: RawDoc<'_>) -> bool {
         let Some(RawValue::Document(control)) = bucket.get(CONTROL) else {
             return true;
@@ -382,7 +384,7 @@ fn compare(
             (None, None) => return false,
             _ => return true,
         };
-        // Elements of arrays are compared too, and the extremes say nothing of those.
+        // Elements of arrays are compared, too, and the extremes do not cover those.
         if between(low, high, ElementType::Array) {
             return true;
         }
@@ -401,7 +403,7 @@ fn compare(
         }
         match (low, high) {
             (RawValue::Document(low), RawValue::Document(high)) => (min, max) = (low, high),
-            // Some are documents and some are not, or none is.
+            // Some or all of the values are not documents.
             _ => return between(low, high, ElementType::Document),
         }
     }

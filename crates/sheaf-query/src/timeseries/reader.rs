@@ -1,7 +1,7 @@
-//! A bucket's measurements one after the other, as documents.
+//! Reads a bucket's measurements one at a time, as documents.
 //!
-//! Only columns that are asked for are copied and decoded; the time always is, for it says how many
-//! measurements there are.
+//! Only the requested columns are copied and decoded. The time column always is, because it
+//! determines the number of measurements.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,18 @@ use super::bucket::{damaged, open_column};
 use super::column::{ColumnCursor, as_column};
 use super::{DATA, META};
 
-/// Fields of measurements that somebody wants.
+/// The requested fields of measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Fields {
-    /// All.
+    /// All fields.
     #[default]
     All,
-    /// These.
+    /// Only these fields.
     Only(BTreeSet<String>),
 }
 
 impl Fields {
-    /// Whether a field is wanted.
+    /// Whether a field is requested.
     pub fn wants(&self, field: &str) -> bool {
         match self {
             Fields::All => true,
@@ -32,12 +32,12 @@ impl Fields {
     }
 }
 
-/// Times from and to which measurements are wanted, both included.
+/// A range of times in milliseconds since 1970, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The earliest.
+    /// The earliest time.
     pub from: i64,
-    /// The latest.
+    /// The latest time.
     pub to: i64,
 }
 
@@ -50,7 +50,7 @@ impl Default for TimeRange {
     }
 }
 
-/// Reads buckets, one at a time. Its buffers live from bucket to bucket.
+/// Reads buckets, one at a time. Reuses its buffers for all buckets.
 #[derive(Debug, Default)]
 pub struct BucketReader {
     time_field: Box<str>,
@@ -61,7 +61,7 @@ pub struct BucketReader {
     meta: DocBuf,
     time: Column,
     columns: Vec<Column>,
-    /// Of `columns`, how many this bucket has.
+    /// Number of `columns` that the current bucket uses.
     used: usize,
     measurements: u64,
     open: bool,
@@ -91,7 +91,7 @@ impl Column {
 }
 
 impl BucketReader {
-    /// A reader for buckets of a collection.
+    /// A reader for the buckets of a collection.
     pub fn new(
         time_field: &str,
         meta_field: Option<&str>,
@@ -107,13 +107,12 @@ impl BucketReader {
         }
     }
 
-    /// How many measurements were looked at so far, in all buckets.
+    /// Number of measurements read so far, from all buckets.
     pub fn measurements(&self) -> u64 {
         self.measurements
     }
 
-    /// Begins a bucket.
-    /// Errors: `DataCorruptionDetected`.
+    /// Opens a bucket. Errors: `DataCorruptionDetected`.
     pub fn open(&mut self, bucket: RawDoc<'_>) -> Result<()> {
         let Some(RawValue::Document(data)) = bucket.get(DATA) else {
             return Err(damaged("it has no data"));
@@ -146,8 +145,8 @@ impl BucketReader {
         Ok(())
     }
 
-    /// The next measurement of the bucket within the range; `None` at its end.
-    /// Errors: `DataCorruptionDetected`.
+    /// The next measurement of the bucket in the range; `None` at its end. Errors:
+    /// `DataCorruptionDetected`.
     pub fn next(&mut self) -> Result<Option<(DateTime, DocBuf)>> {
         if !self.open {
             return Ok(None);
@@ -186,8 +185,7 @@ impl BucketReader {
     }
 }
 
-/// How many measurements a bucket has.
-/// Errors: `DataCorruptionDetected`.
+/// Number of measurements in a bucket. Errors: `DataCorruptionDetected`.
 pub fn count_of(bucket: RawDoc<'_>, time_field: &str) -> Result<u64> {
     if let Some(RawValue::Document(control)) = bucket.get(super::CONTROL)
         && let Some(count) = control.get("count").and_then(|v| v.as_i64_exact())

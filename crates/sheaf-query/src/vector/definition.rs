@@ -1,4 +1,4 @@
-//! The definition of a `vectorSearch` index, checked.
+//! Validates the definition of a `vectorSearch` index.
 //!
 //! ```text
 //!   {fields: [{type: "vector", path: "embedding", numDimensions: 1536, similarity: "cosine"},
@@ -15,10 +15,10 @@ use sheaf_bson::{DocBuf, RawDoc, RawElement, RawValue};
 
 use super::{DIMENSIONS_MAX, Similarity};
 
-/// Most fields of one index.
+/// Maximum number of fields of an index.
 const FIELDS_MAX: usize = 64;
 
-/// A checked definition.
+/// A validated definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VectorIndexDefinition {
     spec: DocBuf,
@@ -26,20 +26,21 @@ pub struct VectorIndexDefinition {
     filters: Vec<Arc<FieldPath>>,
 }
 
-/// A field of vectors.
+/// A vector field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VectorField {
-    /// Where the vector is; arrays of documents on the way hold none.
+    /// The path of the vector. Arrays on the path are not traversed.
     pub path: Arc<FieldPath>,
-    /// How many components a vector of the index has.
+    /// Number of components of a vector.
     pub dimensions: usize,
     /// How vectors are compared.
     pub similarity: Similarity,
-    /// What was asked for; vectors are kept whole all the same, so results are those without.
+    /// The requested quantization. Vectors are stored unquantized in any case, so results are
+    /// exact.
     pub quantization: Quantization,
 }
 
-/// How coarsely an index may keep vectors.
+/// The precision with which an index may store vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Quantization {
@@ -49,8 +50,8 @@ pub enum Quantization {
 }
 
 impl VectorIndexDefinition {
-    /// Errors: BadValue, TypeMismatch, 40414 for a field that is missing, 40415 for one that there is not;
-    /// NotImplemented for what MongoDB has and this does not.
+    /// Parses a definition. Errors: BadValue, TypeMismatch, 40414 for a missing field, 40415 for an
+    /// unknown field, NotImplemented for options that MongoDB has and this server does not.
     pub fn parse(spec: RawDoc<'_>) -> Result<VectorIndexDefinition> {
         let mut fields = None;
         for element in spec {
@@ -161,22 +162,22 @@ impl VectorIndexDefinition {
         Ok(())
     }
 
-    /// As it was given.
+    /// The definition as the user wrote it.
     pub fn spec(&self) -> &DocBuf {
         &self.spec
     }
 
-    /// The fields of vectors, at least one.
+    /// The vector fields; at least one.
     pub fn vectors(&self) -> &[VectorField] {
         &self.vectors
     }
 
-    /// The paths that searches can be narrowed by.
+    /// The paths by which searches can filter.
     pub fn filters(&self) -> &[Arc<FieldPath>] {
         &self.filters
     }
 
-    /// The field of vectors at a path, and its number.
+    /// The vector field at a path, and its index.
     pub fn vector_at(&self, path: &str) -> Option<(usize, &VectorField)> {
         let mut fields = self.vectors.iter().enumerate();
         fields.find(|(_, field)| field.path.dotted() == path)

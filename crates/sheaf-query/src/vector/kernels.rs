@@ -1,16 +1,16 @@
-//! Sums over components: what a search spends its time on.
+//! Sums over components, the inner loops of a search.
 //!
-//! Sixteen running sums side by side, folded at the end in a fixed order: compilers make vector
-//! instructions of that, and the result is the same number on every machine, since nothing here is fused
-//! or reordered. **The order of these additions is part of the format of indexes**: which list of an index a
-//! vector belongs to follows from it. A test pins it.
+//! Sixteen parallel sums are folded at the end in a fixed order. Compilers turn this into vector
+//! instructions, and the result is the same on every machine, since no operation is fused or
+//! reordered. **The order of these additions is part of the format of indexes**: it determines the
+//! list of an index to which a vector belongs. A test pins it.
 
 use super::{Packed, Packing};
 
-/// Sums that run side by side.
+/// Number of parallel sums.
 const LANES: usize = 16;
 
-/// The floats of packed bytes.
+/// The floats in packed bytes.
 pub fn floats(bytes: &[u8]) -> impl ExactSizeIterator<Item = f32> {
     bytes
         .chunks_exact(4)
@@ -29,7 +29,7 @@ fn fold(lanes: [f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// Adds `term(a, b)` over all components; `load` gives those of `N * LANES` bytes.
+/// Sums `term(a, b)` over all components; `load` decodes `N * LANES` bytes of `b`.
 #[inline(always)]
 fn sum_over<const N: usize>(
     a: &[f32],
@@ -77,7 +77,7 @@ fn load_bytes(bytes: &[u8]) -> [f32; LANES] {
     out
 }
 
-/// Sums over bits: `a` against 0 or 1.
+/// Sums over the components of `a` and bits, which are 0 or 1.
 fn sum_over_bits(a: &[f32], bits: &[u8], term: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0f32; LANES];
     for (at, &a) in a.iter().enumerate() {
@@ -95,17 +95,17 @@ fn sum(a: &[f32], b: Packed<'_>, term: impl Fn(f32, f32) -> f32) -> f32 {
     }
 }
 
-/// The scalar product.
+/// The dot product.
 pub fn dot(a: &[f32], b: Packed<'_>) -> f32 {
     sum(a, b, |a, b| a * b)
 }
 
-/// The square of the distance.
+/// The square of the Euclidean distance.
 pub fn distance_squared(a: &[f32], b: Packed<'_>) -> f32 {
     sum(a, b, |a, b| (a - b) * (a - b))
 }
 
-/// Both are floats in memory.
+/// Sums over two slices of floats.
 #[inline(always)]
 fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0f32; LANES];
@@ -122,22 +122,22 @@ fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     fold(lanes)
 }
 
-/// The scalar product of floats in memory.
+/// The dot product of two slices of floats.
 pub fn dot_of(a: &[f32], b: &[f32]) -> f32 {
     sum_of(a, b, |a, b| a * b)
 }
 
-/// The square of the distance of floats in memory.
+/// The square of the Euclidean distance between two slices of floats.
 pub fn distance_squared_of(a: &[f32], b: &[f32]) -> f32 {
     sum_of(a, b, |a, b| (a - b) * (a - b))
 }
 
-/// The length of a vector.
+/// The Euclidean norm of a vector.
 pub fn norm(a: &[f32]) -> f32 {
     dot_of(a, a).sqrt()
 }
 
-/// The components as floats, into `out` (cleared first).
+/// Unpacks the components as floats into `out`, which is cleared first.
 pub fn unpack(packed: Packed<'_>, dimensions: usize, out: &mut Vec<f32>) {
     out.clear();
     match packed.packing {

@@ -1,18 +1,22 @@
-//! Vectors: what counts as one, how alike two are, and what a `vectorSearch` index may say.
+//! Vectors: their representations, their similarity, and the definition of a `vectorSearch` index.
 //!
 //! ```text
-//!   [0.5, 1, -2]                  32-bit floats         Packed: kind + components, as small as they came
-//!   BinData 9, float32 | int8 | packed_bit
-//!        │ pack                                          │ Similarity::score
-//!        ▼                                               ▼
-//!   kept in an index, compared with a query       (1 + cos) / 2,  (1 + dot) / 2,  1 / (1 + distance)
+//!   [0.5, 1, -2]                              packed as 32-bit floats
+//!   BinData 9, float32 | int8 | packed_bit    packed as they are
+//!        │ pack
+//!        ▼
+//!   Packed: in an index, compared with a query
+//!        │ Similarity::score
+//!        ▼
+//!   (1 + cos) / 2,  (1 + dot) / 2,  1 / (1 + distance)
 //! ```
 //!
-//! A component is a number whatever it is packed as: a bit is 0 or 1, a byte -128 to 127. So any two
-//! vectors of as many components can be compared, and every formula means the same for all.
+//! A component is a number regardless of its packing: a bit is 0 or 1, a byte -128 to 127. Two
+//! vectors with the same number of components are therefore comparable, and every formula applies
+//! to all of them.
 //!
-//! Sources: the manual's pages on the `vectorSearch` index type and the `$vectorSearch` stage; the BSON
-//! specification of binary subtype 9.
+//! Sources: the manual's pages on the `vectorSearch` index type and the `$vectorSearch` stage; the
+//! BSON specification of binary subtype 9.
 
 pub mod definition;
 pub mod kernels;
@@ -21,29 +25,29 @@ use sheaf_bson::RawValue;
 
 pub use definition::{Quantization, VectorField, VectorIndexDefinition};
 
-/// Most components of a vector that an index can have.
+/// Maximum number of components of an indexed vector.
 pub const DIMENSIONS_MAX: usize = 8192;
-/// The subtype of binary values that are vectors.
+/// The binary subtype of vectors.
 pub const BINARY_SUBTYPE: u8 = 9;
 
 const DTYPE_INT8: u8 = 0x03;
 const DTYPE_FLOAT32: u8 = 0x27;
 const DTYPE_PACKED_BIT: u8 = 0x10;
 
-/// How components are packed. The numbers are part of the format of indexes.
+/// How components are packed. The discriminants are part of the format of indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Packing {
-    /// Four bytes each, little endian.
+    /// Four bytes per component, little-endian.
     Float32 = 1,
-    /// A signed byte each.
+    /// One signed byte per component.
     Int8 = 2,
-    /// Eight to a byte, the first in the highest bit.
+    /// Eight components per byte, the first in the highest bit.
     Bit = 3,
 }
 
 impl Packing {
-    /// The inverse of `as u8`.
+    /// The packing with this discriminant; `None` if there is none.
     pub fn from_byte(byte: u8) -> Option<Packing> {
         match byte {
             1 => Some(Packing::Float32),
@@ -53,7 +57,7 @@ impl Packing {
         }
     }
 
-    /// How many bytes so many components take.
+    /// Number of bytes for `dimensions` components.
     pub fn bytes_of(self, dimensions: usize) -> usize {
         match self {
             Packing::Float32 => 4 * dimensions,
@@ -63,17 +67,17 @@ impl Packing {
     }
 }
 
-/// The components of a vector as they are stored.
+/// The components of a vector as stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Packed<'a> {
-    /// How.
+    /// The packing of `bytes`.
     pub packing: Packing,
-    /// As many as the packing needs for the dimensions.
+    /// As many bytes as the packing needs for the number of components.
     pub bytes: &'a [u8],
 }
 
-/// Appends the components of a BSON value to `out` and says how they are packed. `None`: it is no vector
-/// of `dimensions` finite numbers; then what was appended means nothing.
+/// Appends the components of a BSON value to `out` and returns their packing. `None` if the value
+/// is not a vector of `dimensions` finite numbers; the bytes appended are then meaningless.
 pub fn pack(value: RawValue<'_>, dimensions: usize, out: &mut Vec<u8>) -> Option<Packing> {
     match value {
         RawValue::Array(array) => {
@@ -107,17 +111,17 @@ pub fn pack(value: RawValue<'_>, dimensions: usize, out: &mut Vec<u8>) -> Option
     }
 }
 
-/// A binary vector, taken apart: a type, a number of bits to leave out at the end, components.
+/// A parsed binary vector: type, number of padding bits at the end, components.
 #[derive(Debug, Clone, Copy)]
 pub struct BinaryVector<'a> {
-    /// The components as they are stored.
+    /// The components as stored.
     pub packed: Packed<'a>,
-    /// How many there are.
+    /// Number of components.
     pub count: usize,
 }
 
 impl<'a> BinaryVector<'a> {
-    /// Of the bytes of a binary value of subtype 9; `None`: they are no vector.
+    /// Parses the bytes of a binary value with subtype 9; `None` if they are not a vector.
     pub fn parse(bytes: &'a [u8]) -> Option<BinaryVector<'a>> {
         let (&[dtype, padding], bytes) = bytes.split_first_chunk::<2>()?;
         let (packing, count) = match (dtype, padding) {
@@ -151,7 +155,7 @@ impl<'a> BinaryVector<'a> {
     }
 }
 
-/// The components of any vector as numbers, however many; `None`: it is none.
+/// The components of a vector of any length as numbers; `None` if the value is not a vector.
 pub fn components(value: RawValue<'_>) -> Option<Vec<f64>> {
     match value {
         RawValue::Array(array) => array
@@ -166,19 +170,19 @@ pub fn components(value: RawValue<'_>) -> Option<Vec<f64>> {
     }
 }
 
-/// How alike two vectors are.
+/// How the similarity of two vectors is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Similarity {
-    /// By the distance of their ends.
+    /// By Euclidean distance.
     Euclidean,
-    /// By the angle between them; vectors without length have none.
+    /// By the angle between them, which is undefined for the zero vector.
     Cosine,
     /// By angle and lengths.
     DotProduct,
 }
 
 impl Similarity {
-    /// `euclidean`, `cosine`, `dotProduct`.
+    /// Parses `euclidean`, `cosine` or `dotProduct`.
     pub fn parse(name: &str) -> Option<Similarity> {
         match name {
             "euclidean" => Some(Similarity::Euclidean),
@@ -188,7 +192,7 @@ impl Similarity {
         }
     }
 
-    /// The inverse of [`Similarity::parse`].
+    /// The name, as in [`Similarity::parse`].
     pub fn name(self) -> &'static str {
         match self {
             Similarity::Euclidean => "euclidean",
@@ -197,7 +201,8 @@ impl Similarity {
         }
     }
 
-    /// What a search orders by; greater is more alike. `norm` is the stored vector's length.
+    /// The rank by which a search orders results: greater is more similar. `norm` is the norm of
+    /// the stored vector.
     pub fn rank(self, query: &QueryVector, stored: Packed<'_>, norm: f32) -> f32 {
         match self {
             Similarity::Euclidean => -kernels::distance_squared(&query.components, stored),
@@ -209,7 +214,7 @@ impl Similarity {
         }
     }
 
-    /// The score that users see, of what [`Similarity::rank`] gave.
+    /// The score that users see, computed from the result of [`Similarity::rank`].
     pub fn score(self, rank: f32) -> f64 {
         let rank = f64::from(rank);
         self.score_of_measure(match self {
@@ -218,7 +223,7 @@ impl Similarity {
         })
     }
 
-    /// Brings a distance, a cosine or a product to where 1 means alike.
+    /// Normalizes a distance, a cosine or a dot product so that 1 means equal.
     pub fn score_of_measure(self, measure: f64) -> f64 {
         match self {
             Similarity::Euclidean => 1.0 / (1.0 + measure),
@@ -227,7 +232,7 @@ impl Similarity {
     }
 }
 
-/// A vector that is looked for.
+/// The query vector of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueryVector {
     components: Vec<f32>,
@@ -235,7 +240,8 @@ pub struct QueryVector {
 }
 
 impl QueryVector {
-    /// Of a BSON value; `None`: it is no vector of finite numbers, or has more than [`DIMENSIONS_MAX`].
+    /// Parses a BSON value; `None` if it is not a vector of finite numbers, is empty, or has more
+    /// than [`DIMENSIONS_MAX`] components.
     pub fn of(value: RawValue<'_>) -> Option<QueryVector> {
         let components = components(value)?;
         if components.is_empty() || components.len() > DIMENSIONS_MAX {
@@ -245,7 +251,7 @@ impl QueryVector {
         QueryVector::new(components)
     }
 
-    /// Of numbers; `None` unless all are finite.
+    /// A query vector with these components; `None` unless all are finite.
     pub fn new(components: Vec<f32>) -> Option<QueryVector> {
         if !components.iter().all(|c| c.is_finite()) {
             return None;
@@ -254,17 +260,17 @@ impl QueryVector {
         Some(QueryVector { components, norm })
     }
 
-    /// How many components it has.
+    /// Number of components.
     pub fn dimensions(&self) -> usize {
         self.components.len()
     }
 
-    /// The components.
+    /// The components as floats.
     pub fn components(&self) -> &[f32] {
         &self.components
     }
 
-    /// The length.
+    /// The Euclidean norm.
     pub fn norm(&self) -> f32 {
         self.norm
     }

@@ -1,4 +1,4 @@
-//! Vectors taken apart, compared and scored, by hand and by the plain formulae.
+//! Parsing, comparing and scoring vectors, checked by hand and against straightforward formulae.
 
 use sheaf_bson::{RawDoc, RawValue, doc};
 
@@ -83,7 +83,7 @@ fn damaged_binaries_are_no_vectors() {
     for bytes in cases {
         assert_eq!(packed(as_binary(bytes), 1), None, "{bytes:?}");
     }
-    // Empty ones are vectors of nothing, and no index has those.
+    // Empty vectors parse, but no index accepts them.
     assert_eq!(packed(as_binary(&[0x03, 0]), 1), None);
     assert_eq!(QueryVector::of(as_binary(&[0x03, 0])), None);
     let of_another_subtype = RawValue::Binary {
@@ -93,7 +93,7 @@ fn damaged_binaries_are_no_vectors() {
     assert_eq!(packed(of_another_subtype, 1), None);
 }
 
-/// Against sums in 64 bits, over every length up to some sizes of the side-by-side sums.
+/// Compares with sums in 64 bits, for every length up to several times the number of parallel sums.
 #[test]
 fn sums_are_the_plain_sums() {
     let mut seed = 7u32;
@@ -128,7 +128,7 @@ fn sums_are_the_plain_sums() {
             };
             let dot: f64 = pairs().map(|(a, b)| a * b).sum();
             let distance: f64 = pairs().map(|(a, b)| (a - b).powi(2)).sum();
-            // What cancels out leaves its rounding behind.
+            // Terms that cancel out leave their rounding errors.
             let size: f64 = pairs().map(|(a, b)| (a * b).abs() + (a - b).powi(2)).sum();
             let close =
                 |found: f32, exact: f64| (f64::from(found) - exact).abs() <= 1e-5 * (1.0 + size);
@@ -146,10 +146,10 @@ fn sums_are_the_plain_sums() {
     }
 }
 
-/// To which list a vector belongs follows from these very bits: they must not change.
+/// These exact bits determine the list to which a vector belongs: they must not change.
 #[test]
 fn the_order_of_additions_is_pinned() {
-    // 2^24 + 1 is no float: every other order of these additions gives another sum.
+    // 2^24 + 1 is not a float: any other order of these additions yields another sum.
     let a: Vec<f32> = (0..19)
         .map(|i| if i % 5 == 0 { 16_777_216.0 } else { 1.0 })
         .collect();
@@ -178,13 +178,13 @@ fn scores_follow_the_formulae() {
         let rank = similarity.rank(&query, packed, kernels::norm(&stored));
         similarity.score(rank)
     };
-    // The same direction, across, and the opposite.
+    // The same direction, orthogonal, and the opposite.
     assert_eq!(score(Similarity::Cosine, [6.0, 8.0]), 1.0);
     assert_eq!(score(Similarity::Cosine, [-4.0, 3.0]), 0.5);
     assert_eq!(score(Similarity::Cosine, [-3.0, -4.0]), 0.0);
     assert_eq!(score(Similarity::DotProduct, [1.0, 0.5]), 3.0);
     assert_eq!(score(Similarity::Euclidean, [3.0, 4.0]), 1.0);
-    // At a distance of 5.
+    // At distance 5.
     assert_eq!(score(Similarity::Euclidean, [0.0, 0.0]), 1.0 / 6.0);
 }
 

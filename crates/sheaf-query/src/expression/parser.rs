@@ -189,7 +189,7 @@ impl Parser<'_> {
                     ));
                 }
             },
-            // Without access control, no user is authenticated and has roles.
+            // Without access control no user is authenticated, so there are no roles.
             "USER_ROLES" => Arc::new(Value::Array(ArrayBuilder::new().finish())),
             _ => match self.scope.binding(name) {
                 Some(Binding::Constant(Some(value))) => value.clone(),

@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Damages `bytes` in one to four places: flips bits, inserts special bytes, changes bytes by one,
+/// Damages `bytes` in one to four places: flips bits, sets special bytes, changes bytes by one,
 /// and removes, duplicates or overwrites ranges.
 pub fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     const INTERESTING: [u8; 16] = [

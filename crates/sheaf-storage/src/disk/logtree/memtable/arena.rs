@@ -1,4 +1,4 @@
-//! Memory that is handed out in pieces and given back all at once, with the generation.
+//! Bump allocation in chunks, all freed at once with the generation.
 //!
 //! ```text
 //!   thread ──> its shard ──> chunk 4K ─ 8K ─ ... ─ 256K │ free
@@ -6,11 +6,11 @@
 //!                        └─> large values, held by handle
 //! ```
 //!
-//! A writer takes a shard for the time of one batch; which one depends on its thread, so that writers seldom
-//! meet, and a writer that finds its shard taken tries the others first. Within a shard a piece is
-//! an addition.
+//! A writer locks a shard for the duration of one batch. The shard depends on the writer's thread,
+//! so writers seldom contend; a writer that finds its shard locked tries the others first. Within a
+//! shard an allocation is one addition.
 //!
-//! Invariant: a piece stays where it is, and is nobody else's, until the arena is dropped.
+//! Invariant: a piece stays at its address, and belongs to one owner, until the arena is dropped.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// See the module's head.
 pub(super) struct Arena {
     shards: [Mutex<Shard>; SHARDS],
-    /// What is held, counted here and in the engine's budget.
+    /// Bytes held, charged here and in the engine's budget.
     bytes: AtomicU64,
     budget: Arc<MemoryBudget>,
 }
@@ -40,18 +40,19 @@ pub(super) struct Arena {
 #[derive(Default)]
 struct Shard {
     chunks: Vec<(NonNull<u8>, Layout)>,
-    /// The free rest of the newest ordinary chunk.
+    /// The unused end of the newest ordinary chunk.
     free: Option<NonNull<u8>>,
     left: usize,
     chunk_bytes: usize,
     large: Vec<NonNull<Bytes>>,
 }
 
-// SAFETY: the pointers own what they point to, chunks and boxes of `Bytes`, which is `Send`. They are
-// used through the shard's lock and when the arena is dropped; what was handed out is its taker's affair.
+// SAFETY: the pointers own what they point to: chunks, and boxes of `Bytes`, which is `Send`. They
+// are used under the shard's lock and when the arena is dropped; whoever was given a piece is
+// responsible for its use.
 unsafe impl Send for Shard {}
 
-/// A number for the calling thread, to spread threads over shards by.
+/// A number of the calling thread, for spreading threads over shards.
 pub(in crate::disk::logtree) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -69,18 +70,18 @@ impl Arena {
         }
     }
 
-    /// Memory held, in bytes: chunks in full, and the large values.
+    /// Memory held, in bytes: whole chunks, and the large values.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts memory that is held beside the arena.
+    /// Charges memory that is held outside the chunks.
     pub(super) fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.budget.charge(MemoryKind::Generations, bytes);
     }
 
-    /// A shard to allocate from, until the answer is dropped.
+    /// Locks a shard to allocate from, until the result is dropped.
     pub(super) fn room(&self) -> Room<'_> {
         let own = thread_number();
         let free = (0..SHARDS).find_map(|at| self.shards[(own + at) % SHARDS].try_lock());
@@ -107,14 +108,14 @@ impl Drop for Arena {
     }
 }
 
-/// A shard, taken.
+/// A locked shard.
 pub(super) struct Room<'a> {
     shard: MutexGuard<'a, Shard>,
     arena: &'a Arena,
 }
 
 impl Room<'_> {
-    /// A piece of uninitialised memory, of at least one byte, aligned to [`ALIGN`].
+    /// Uninitialised memory of at least one byte, aligned to [`ALIGN`].
     pub(super) fn piece(&mut self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
         let shard = &mut *self.shard;
@@ -127,7 +128,7 @@ impl Room<'_> {
             return free;
         }
         if bytes > CHUNK_BYTES_MAX / 4 {
-            // A chunk of its own: the rest of the present one is worth keeping.
+            // A dedicated chunk: enough of the present one is left to be worth keeping.
             return self.chunk(bytes);
         }
         let chunk_bytes = (shard.chunk_bytes * 2).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
@@ -140,7 +141,7 @@ impl Room<'_> {
         chunk
     }
 
-    /// Holds a value that is too large to copy.
+    /// Holds a value that is too large to be copied.
     pub(super) fn keep(&mut self, value: Bytes) -> NonNull<Bytes> {
         self.arena.count(value.len() as u64 + 64);
         let large = NonNull::from(Box::leak(Box::new(value)));

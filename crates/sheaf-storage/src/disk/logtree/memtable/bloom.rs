@@ -1,13 +1,13 @@
-//! A set of keys that answers "certainly not" or "perhaps", so that a look-up passes by the generations that do not
-//! have its key.
+//! A Bloom filter over keys: answers "certainly not" or "perhaps", so that a look-up skips the
+//! generations that do not have its key.
 //!
 //! ```text
 //!   hash ──┬─ high bits ──> one block of 512 bits (a cache line)
 //!          └─ 6 x 9 bits ─> six bits in it
 //! ```
 //!
-//! Invariant: a bit once set stays set. Sized for a full generation; one that outgrows it answers "perhaps"
-//! more often.
+//! Invariant: a bit once set stays set. Sized for a full generation; one that outgrows its size
+//! gives more false positives.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ const BLOCK_WORDS: usize = 8;
 const BLOCK_BYTES: usize = 64;
 const PROBES: u32 = 6;
 
-/// Entries of a full generation are taken to have this many bytes each, all told, and are given 16 bits.
+/// Assumed bytes of an entry in a full generation, overhead included. Each entry is given 16 bits.
 const BYTES_PER_ENTRY: u64 = 128;
 
 /// See the module's head.

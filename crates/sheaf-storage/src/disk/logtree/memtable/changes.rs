@@ -1,4 +1,5 @@
-//! What generations do to the trees below them, table by table: what a checkpoint applies.
+//! The changes that generations make to the trees below them, table by table: the input of a
+//! checkpoint.
 //!
 //! ```text
 //!   generation 2   b@9 Put          d@8 gone   [e, h)@7   g@9 Put
@@ -6,8 +7,8 @@
 //!   changes        Put b     Put c     Delete d    DeleteRange [e, g)  Put g  DeleteRange [g\0, h)
 //! ```
 //!
-//! Of each key only the newest version counts. A range is given in parts around the keys in it that have been put
-//! since, so that no two changes concern the same key.
+//! Only the newest version of a key counts. A range is emitted in parts around the keys in it that
+//! were put later, so that no two changes concern the same key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +22,18 @@ use crate::disk::logtree::tree::{Change, Changes};
 use crate::engine::TableId;
 use crate::error::Result;
 
-/// What becomes of a table's tree.
+/// What happens to a table's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::disk::logtree) enum TableOutcome {
-    /// The changes apply to the tree that there is.
+    /// The changes apply to the existing tree.
     Kept,
-    /// The tree, if there is one, goes; the changes make a new one.
+    /// The tree, if there is one, is dropped; the changes build a new one.
     Fresh,
-    /// The tree, if there is one, goes. There are no changes.
+    /// The tree, if there is one, is dropped. There are no changes.
     Dropped,
 }
 
-/// A change, of which a node knows the rest.
+/// A change; the rest of it is in a node.
 #[derive(Clone, Copy)]
 enum Step<'g> {
     Put(NodeRef<'g>),
@@ -41,23 +42,23 @@ enum Step<'g> {
     DeleteRange,
 }
 
-/// What is done to one table, ascending by key.
+/// The changes to one table, ascending by key.
 pub(in crate::disk::logtree) struct TableChanges<'g> {
     pub(in crate::disk::logtree) table: TableId,
     pub(in crate::disk::logtree) outcome: TableOutcome,
     /// Newest generation first.
     sources: Vec<Source<'g>>,
-    /// What is still to be emptied, the next last.
+    /// Ranges still to be deleted, the next one last.
     ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The change handed out, where it is not a node's.
+    /// The current change, if it is a range.
     range: (Vec<u8>, Option<Vec<u8>>),
     at: Option<Step<'g>>,
-    /// A put that waits for the part of a range before it to be done.
+    /// A put that follows once the part of a range before it is done.
     waiting: Option<NodeRef<'g>>,
 }
 
-/// What the generations (newest first, without batches under way) do after the sequence `after` and up to `up_to`;
-/// tables ascending.
+/// The changes that the generations (newest first, without batches in flight) make after the
+/// sequence `after` and up to `up_to`; tables ascending.
 pub(in crate::disk::logtree) fn changes(
     generations: &[Arc<Generation>],
     after: u64,
@@ -129,7 +130,7 @@ impl<'g> TableChanges<'g> {
         }
         loop {
             let Some((node, dead)) = self.newest() else {
-                // What is left of the ranges.
+                // The remaining ranges.
                 self.range = self.ranges.pop()?;
                 return Some(Step::DeleteRange);
             };
@@ -146,7 +147,7 @@ impl<'g> TableChanges<'g> {
                 if dead {
                     continue;
                 }
-                // Cut the range around the key.
+                // Split the range around the key.
                 let (lo, hi) = self.ranges.pop()?;
                 let after = [node.key(), &[0]].concat();
                 if hi.as_ref().is_none_or(|hi| after < *hi) {
@@ -169,7 +170,7 @@ impl<'g> TableChanges<'g> {
         }
     }
 
-    /// The newest version of the smallest key that is left, and whether the key is gone.
+    /// The newest version of the smallest remaining key, and whether the key is deleted.
     fn newest(&self) -> Option<(NodeRef<'g>, bool)> {
         let mut nearest: Option<(usize, NodeRef<'g>)> = None;
         for (place, source) in self.sources.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Every interleaving of a few insertions and reads, by a model checker:
+//! Model checking: explores every interleaving of a few insertions and reads.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg explore" cargo test --release -p sheaf-storage --lib explore --target-dir target/explore
@@ -19,7 +19,7 @@ use super::sizes::{Delta, Sizes};
 use super::skiplist::SkipList;
 use crate::disk::logtree::budget::MemoryBudget;
 
-/// A list with its arena; how high nodes become is said by the test.
+/// A list with its arena; the test decides the heights of nodes.
 struct Fixture {
     list: SkipList,
     index: KeyIndex,
@@ -31,7 +31,7 @@ struct Fixture {
 /// A node of height 1, one of height 2.
 const LOW: u64 = 1;
 const HIGH: u64 = 4;
-/// Of every key: all want the same slot.
+/// The hash given to every key: all compete for the same slot.
 const HASH: u64 = 7;
 
 impl Fixture {
@@ -68,7 +68,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Inserts one version and enters it in the index, under a hash that is the same for all.
+    /// Inserts one version and enters it in the index, under the hash that all keys share.
     fn enter(&self, key: &str, seq: u64) {
         let value = Bytes::copy_from_slice(key.as_bytes());
         let mut room = self.arena.room();
@@ -82,7 +82,8 @@ impl Fixture {
         self.index.count(u64::from(taken));
     }
 
-    /// The sequence of the newest version that the index knows; `None` when it knows that there is none.
+    /// The sequence of the newest version that the index knows; `None` if it knows that there is
+    /// none.
     fn known(&self, key: &str) -> Result<Option<u64>, ()> {
         match self.index.get(HASH, 0, key.as_bytes()) {
             Known::At(node) => {
@@ -94,7 +95,7 @@ impl Fixture {
         }
     }
 
-    /// Inserts a version that says that the key is there, or is gone; and tells the notes of it.
+    /// Inserts a version that puts or deletes the key, and cuts the runs.
     fn change(&self, key: &str, seq: u64, there: bool) {
         let value = there.then(|| Bytes::from_static(b"there"));
         let mut room = self.arena.room();
@@ -105,7 +106,7 @@ impl Fixture {
         self.runs.cut(there.then_some(bytes).into_iter());
     }
 
-    /// What is in the list, after checking that both directions and all searches agree.
+    /// The contents of the list, after checking that both directions and all searches agree.
     fn check(&self) -> Vec<(Vec<u8>, u64)> {
         let mut all = Vec::new();
         let mut at = self.list.first();
@@ -122,7 +123,8 @@ impl Fixture {
         all
     }
 
-    /// Walks while others insert: forward in order, and from each node back to one that is not before the one passed.
+    /// Walks while other threads insert: forward in order, and from each node back to one that is
+    /// not before the previous one.
     fn walk(&self) {
         let place = |node: NodeRef<'_>| (node.key().to_vec(), u64::MAX - node.seq());
         let mut at = self.list.first();
@@ -140,7 +142,7 @@ impl Fixture {
     }
 }
 
-/// Explores all interleavings in which threads are interrupted so many times.
+/// Explores all interleavings with at most `preemptions` preemptions.
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -214,7 +216,7 @@ fn of_two_versions_of_a_key_one_meets_the_other() {
         let newer = fixture.insert(&[("a", 3, LOW)])[0];
         let older = thread.join().unwrap();
         assert_eq!(fixture.check(), keys(&[("a", 3), ("a", 2), ("a", 1)]));
-        // Whoever comes second: sizes then count 1 to 3 in one step or two.
+        // In either order of insertion; sizes then count 1 to 3 in one step or two.
         let in_order = older == (false, Some(1)) && newer == (false, Some(2));
         let in_reverse = newer == (false, Some(1)) && older == (true, Some(1));
         assert!(in_order || in_reverse, "{older:?} {newer:?}");

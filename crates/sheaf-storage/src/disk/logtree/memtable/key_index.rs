@@ -1,4 +1,4 @@
-//! Where the newest version of a key is, so that a look-up need not search the list.
+//! Hash index of the newest version of each key, so that a look-up need not search the list.
 //!
 //! ```text
 //!   hash of (table, key) ──> slot ─ slot ─ slot ─ empty
@@ -6,23 +6,23 @@
 //!                             └─ the newest version of a key; older ones follow in the list
 //! ```
 //!
-//! A table of slots with linear probing, made for a full generation. When three in four are taken it takes
-//! no new keys: then a key that is not found must be searched for.
+//! Slots with linear probing, sized for a full generation. When three in four slots are taken the
+//! index accepts no new keys; a key that is then not found must be searched for in the list.
 //!
-//! Invariant: a slot once taken stays its key's.
+//! Invariant: a slot once taken belongs to its key for good.
 
 use super::node::{Header, NodeRef, head_of};
 use crate::disk::logtree::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-/// One slot for so many bytes of a full generation.
+/// Bytes of a full generation for each slot.
 const BYTES_PER_SLOT: u64 = 128;
-/// How many slots there are at least.
+/// The least number of slots.
 const SLOTS_MIN: u64 = if cfg!(explore) { 4 } else { 16 };
 
 /// See the module's head.
 pub(super) struct KeyIndex {
     slots: Slots,
-    /// Slots, less one; their number is a power of two.
+    /// Number of slots, which is a power of two, minus one.
     mask: u64,
     taken: AtomicU64,
     /// Whether every key has a slot.
@@ -35,12 +35,12 @@ pub(super) enum Known<'g> {
     At(NodeRef<'g>),
     /// The generation has no version.
     Absent,
-    /// Nothing.
+    /// The index cannot tell: search the list.
     Unknown,
 }
 
 impl KeyIndex {
-    /// An empty index for a generation of so many bytes.
+    /// An empty index for a generation of `expected_bytes`.
     pub(super) fn new(expected_bytes: u64) -> KeyIndex {
         let slots = (expected_bytes / BYTES_PER_SLOT)
             .clamp(SLOTS_MIN, 1 << 26)
@@ -61,8 +61,9 @@ impl KeyIndex {
         self.slots.at((at & self.mask) as usize)
     }
 
-    /// Enters a version, which is in the list, unless a newer one of its key is entered. `list` is the number of
-    /// its list. Answers whether it took a slot, which is to be counted soon.
+    /// Enters a version that is in list number `list`, unless a newer version of its key is
+    /// entered. Returns whether it took a slot; the caller adds that to the count soon
+    /// ([`KeyIndex::count`]).
     ///
     /// # Safety
     /// The node's arena lives as long as the index is used.
@@ -80,7 +81,7 @@ impl KeyIndex {
                 }
                 Some(other) if other.list() != list || !other.same_key(node) => {
                     if at == end {
-                        // Writers that had not counted yet have taken the rest.
+                        // Writers whose slots are not counted yet have taken the rest.
                         self.complete.store(false, Ordering::Release);
                         return false;
                     }
@@ -104,15 +105,15 @@ impl KeyIndex {
         }
     }
 
-    /// Counts slots that have been taken.
+    /// Adds to the number of slots taken.
     pub(super) fn count(&self, taken: u64) {
         self.taken.fetch_add(taken, Ordering::Relaxed);
     }
 
-    /// What is known of a key of the list with this number.
+    /// Looks up a key of list number `list`.
     pub(super) fn get(&self, hash: u64, list: u32, key: &[u8]) -> Known<'_> {
         let head = head_of(key);
-        // Probing ends at an empty slot, of which there are some as a rule.
+        // Probing ends at an empty slot; as a rule there are some.
         for step in 0..=self.mask {
             let slot = self.slot(hash.wrapping_add(step));
             // SAFETY: as in `enter`, for as long as the index is borrowed.
@@ -136,7 +137,7 @@ mod slots {
 
     use super::{AtomicPtr, Header};
 
-    /// Memory that is zeroed by the system, page by page as it is touched.
+    /// Memory that the system zeroes page by page, on first touch.
     pub(super) struct Slots {
         memory: NonNull<AtomicPtr<Header>>,
         count: usize,
@@ -185,7 +186,7 @@ mod slots {
     }
 }
 
-/// The model checker's atomics are no plain memory.
+/// The model checker's atomics are not plain memory.
 #[cfg(explore)]
 mod slots {
     use super::{AtomicPtr, Header};

@@ -7,19 +7,20 @@
 //!      └─ arena: all nodes of all lists
 //! ```
 //!
-//! Writers insert side by side, each under its batch's sequence; readers see of each key the version that their
-//! sequence allows, and never wait. A generation only grows. When it is full it is frozen: another one takes
-//! the writes, and a checkpoint brings it into the tree. So a database is read through a stack:
+//! Writers insert concurrently, each under its batch's sequence. A reader sees of each key the
+//! newest version that its sequence allows, and never waits. A generation only grows. When it is
+//! full it is frozen: a new one takes the writes, and a checkpoint merges the frozen one into the
+//! tree. A read therefore goes through a stack:
 //!
 //! ```text
 //!   active     sequences 900...      ┐
-//!   frozen     sequences 500..900    ├─ the newest that has a key says what it is
-//!   frozen     sequences 200..500    │
+//!   frozen     sequences 500..900    ├─ the newest layer that has a key
+//!   frozen     sequences 200..500    │  decides its value
 //!   tree       sequences    ..200    ┘
 //! ```
 //!
-//! Invariants: sequences of a generation are all greater than those of the generations below it and of the tree.
-//! What a batch does is inserted whole before its sequence becomes visible to anybody.
+//! Invariants: the sequences in a generation are all greater than those of the generations below it
+//! and of the tree. All writes of a batch are inserted before its sequence becomes visible.
 
 mod arena;
 mod bloom;
@@ -65,29 +66,31 @@ pub(super) use self::table::{Fate, TableMem};
 
 const BUCKETS: usize = 256;
 
-/// How many slots of the index a writer takes before it counts them.
+/// Slots of the index that a writer takes before it adds them to the shared count.
 const SLOTS_COUNTED: u64 = 64;
 
 /// See the module's head.
 pub(super) struct Generation {
-    /// The tables, found by their number.
+    /// The tables, hashed by id.
     buckets: [AtomicPtr<TableMem>; BUCKETS],
     /// Which keys have been written, and where their newest versions are.
     bloom: Bloom,
     index: KeyIndex,
-    /// How many tables have been numbered.
+    /// Number of tables that have been given a number.
     numbered: AtomicU32,
     arena: Arena,
-    /// Whether any table has fates or ranges: then the filter alone does not tell that there is nothing.
+    /// Whether any table has fates or ranges. If so, a key that the filter excludes may still be
+    /// deleted here.
     has_more: AtomicBool,
     versions: AtomicU64,
-    /// Mixed into what decides a node's height, so that nobody can choose keys that make a list slow.
+    /// Mixed into the hash that decides a node's height, so that a client cannot choose keys that
+    /// degrade a list.
     seed: u64,
 }
 
 impl Generation {
-    /// An empty one, whose filter is made for so many bytes. Its memory is charged to the budget until the last
-    /// reader has gone.
+    /// An empty generation, with a filter and an index sized for `expected_bytes`. Its memory is
+    /// charged to the budget until the last reader drops it.
     pub(super) fn new(expected_bytes: u64, budget: Arc<MemoryBudget>) -> Generation {
         let generation = Generation {
             buckets: [const { AtomicPtr::new(std::ptr::null_mut()) }; BUCKETS],
@@ -106,7 +109,7 @@ impl Generation {
         generation
     }
 
-    /// Memory held, in bytes, large values included.
+    /// Memory held, in bytes, including large values.
     pub(super) fn bytes(&self) -> u64 {
         self.arena.bytes()
     }
@@ -128,13 +131,13 @@ impl Generation {
         &self.buckets[hash as usize % BUCKETS]
     }
 
-    /// Whether what is held of a table is held here. Asked by assertions.
+    /// Whether `mem` belongs to this generation; for assertions.
     fn has(&self, mem: &TableMem) -> bool {
         self.table(mem.table)
             .is_some_and(|own| std::ptr::eq(own, mem))
     }
 
-    /// What is held of a table; `None` when nothing was ever inserted.
+    /// The generation's part of a table; `None` if nothing was ever inserted into it.
     pub(super) fn table(&self, table: TableId) -> Option<&TableMem> {
         let mut at = self.bucket(table).load(Ordering::Acquire);
         // SAFETY: the directory holds tables that `table_or_new` made, whole, and that live as long as the generation.
@@ -147,7 +150,7 @@ impl Generation {
         None
     }
 
-    /// The tables of which something is held, in no order.
+    /// The tables of which this generation holds something, in no order.
     pub(super) fn tables(&self) -> impl Iterator<Item = &TableMem> {
         self.buckets.iter().flat_map(|bucket| {
             let mut at = bucket.load(Ordering::Acquire);
@@ -164,7 +167,7 @@ impl Generation {
         if let Some(mem) = self.table(table) {
             return mem;
         }
-        // The last number is shared by all tables that come too late for one of their own.
+        // All tables beyond the limit share the last number.
         let number = self.numbered.fetch_add(1, Ordering::Relaxed).min(LIST_MAX);
         // SAFETY: the room is of this generation's arena, which is dropped after the tables; they go nowhere else, and
         // only a `Writer` inserts.
@@ -178,7 +181,7 @@ impl Generation {
             // SAFETY: as in `table`.
             while let Some(other) = unsafe { at.as_ref() } {
                 if other.table == table {
-                    // Somebody else was faster.
+                    // Another thread was faster.
                     // SAFETY: made above, and known to nobody else.
                     drop(unsafe { Box::from_raw(mem) });
                     return other;
@@ -195,13 +198,14 @@ impl Generation {
         }
     }
 
-    /// Whether the key with this [`hash`] may have been written; ranges and fates aside.
+    /// Whether the key with this [`hash`] may have been written. Does not consider ranges and
+    /// fates.
     pub(super) fn may_have(&self, hash: u64) -> bool {
         self.bloom.may_contain(hash)
     }
 
-    /// The version of the table's key, with this [`hash()`], that a snapshot at `visible` sees here; fates
-    /// and ranges aside.
+    /// The version of the table's key, with this [`hash()`], that a snapshot at `visible` sees in
+    /// this generation. Does not consider fates and ranges.
     pub(super) fn version<'g>(
         &'g self,
         mem: &'g TableMem,
@@ -214,7 +218,7 @@ impl Generation {
         } else {
             Known::Unknown
         };
-        // A few versions newer than the snapshot are stepped over.
+        // Step over a few versions that are newer than the snapshot.
         for _ in 0..4 {
             match known {
                 Known::Absent => return None,
@@ -229,12 +233,13 @@ impl Generation {
         mem.list.get(key, visible)
     }
 
-    /// Whether a key that was not written may still have been removed: by a range, or with its table.
+    /// Whether a key that was not written may still have been deleted: by a range, or together with
+    /// its table.
     pub(super) fn has_more(&self) -> bool {
         self.has_more.load(Ordering::Acquire)
     }
 
-    /// Takes room for the writes of a batch.
+    /// Allocates from one shard of the arena for the writes of one batch.
     pub(super) fn writer(&self, seq: u64) -> Writer<'_> {
         Writer {
             generation: self,
@@ -273,9 +278,9 @@ pub(super) struct Writer<'g> {
     seq: u64,
 }
 
-/// What a written version met in the generation.
+/// What a new version found in the generation.
 pub(super) enum Met<'g> {
-    /// A newer version of the key: this one changes nothing for the newest state.
+    /// A newer version of the key: the new one does not change the newest state.
     Newer,
     /// An older version.
     Older(NodeRef<'g>),
@@ -284,12 +289,13 @@ pub(super) enum Met<'g> {
 }
 
 impl<'g> Writer<'g> {
-    /// What is, from now on, held of the table.
+    /// The generation's part of a table, created if it is missing.
     pub(super) fn table(&mut self, table: TableId) -> &'g TableMem {
         self.generation.table_or_new(table, &mut self.room)
     }
 
-    /// The table, of this generation, and all that lies below is emptied; from now on it exists or not.
+    /// Empties the table, in this generation and below; from this sequence on it exists, or does
+    /// not.
     pub(super) fn fate(&mut self, mem: &TableMem, exists: bool) {
         debug_assert!(self.generation.has(mem));
         self.generation.has_more.store(true, Ordering::Release);
@@ -300,15 +306,15 @@ impl<'g> Writer<'g> {
         unsafe { mem.sizes.begin(&mut self.room, seq) };
     }
 
-    /// The keys in `[lo, hi)` are gone, which is not empty.
+    /// Deletes the keys in `[lo, hi)`, which must not be empty.
     pub(super) fn range(&mut self, mem: &TableMem, lo: &Bytes, hi: Option<&Bytes>) {
         self.generation.has_more.store(true, Ordering::Release);
         let grown = mem.add_range(self.seq, lo, hi);
         self.generation.arena.count(grown);
     }
 
-    /// Writes keys of a table of this generation that come in ascending order, `None` for a key that is gone. `met` is
-    /// told of each what was there in this generation.
+    /// Writes keys of a table of this generation, in ascending order; `None` deletes the key. Calls
+    /// `met` for each key with what the generation held for it.
     pub(super) fn keys<'k>(
         &mut self,
         mem: &'g TableMem,

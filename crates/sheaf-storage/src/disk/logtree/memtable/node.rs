@@ -5,11 +5,12 @@
 //!                                 ^ the pointer to the node                      or handle, or nothing
 //! ```
 //!
-//! `link[0]`, the head of the key and (for keys of usual length) the key lie side by side: what a walk along the
-//! lowest level looks at is in one or two cache lines. The links of higher levels lie in front, so that the
-//! height need not be kept.
+//! `link[0]`, the key's head and (for keys of usual length) the key are adjacent: a walk along the
+//! lowest level touches one or two cache lines a node. The links of higher levels precede them, so
+//! the node's height need not be stored.
 //!
-//! Invariant: all but the links and `prev` is written before the node can be reached, and never again.
+//! Invariant: everything but the links and `prev` is written before the node becomes reachable, and
+//! never changes.
 
 use std::cmp::Ordering as Compared;
 use std::marker::PhantomData;
@@ -20,18 +21,19 @@ use bytes::Bytes;
 use super::arena::{ALIGN, Room};
 use crate::disk::logtree::sync::{AtomicPtr, Ordering};
 
-/// The levels of a list: with one node in four reaching the next level, good for millions.
+/// The levels of a list. One node in four reaches the next level, so 12 suffice for millions of
+/// nodes.
 #[cfg(not(explore))]
 pub(super) const HEIGHT_MAX: usize = 12;
 #[cfg(explore)]
 pub(super) const HEIGHT_MAX: usize = 2;
 
-/// Values up to this length are copied into the node; longer ones are held by handle, in one piece and
-/// uncopied.
+/// Values up to this length are copied into the node; longer ones are held by handle and not
+/// copied.
 pub(super) const INLINE_BYTES_MAX: usize = 2048;
 
-/// Parts of the header's `value`: the length of a value in the node, the number of the list, and how the
-/// value is kept.
+/// The parts of the header's `value`: the length of a value in the node, the number of the list,
+/// and how the value is stored.
 const LEN_BITS: u32 = 12;
 const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
 const LIST_BITS: u32 = 18;
@@ -39,7 +41,7 @@ const HANDLE: u32 = 1 << 30;
 const DELETED: u32 = 1 << 31;
 const _: () = assert!(INLINE_BYTES_MAX <= LEN_MASK as usize && LEN_BITS + LIST_BITS == 30);
 
-/// The greatest number of a list that a node can hold.
+/// The greatest list number that a node can hold.
 pub(super) const LIST_MAX: u32 = (1 << LIST_BITS) - 1;
 
 pub(super) type Link = AtomicPtr<Header>;
@@ -48,7 +50,7 @@ pub(super) type Link = AtomicPtr<Header>;
 pub(super) struct Header {
     head: u64,
     seq: u64,
-    /// A node before this one, as a rule the one directly before.
+    /// A node before this one, usually the one directly before.
     prev: Link,
     key_len: u32,
     /// See [`LEN_BITS`].
@@ -59,7 +61,8 @@ const LINK_BYTES: usize = size_of::<Link>();
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<Link>() <= align_of::<Header>());
 const _: () = assert!(LINK_BYTES.is_multiple_of(align_of::<Header>()));
 
-/// The first eight bytes of a key as a number: where two heads differ, their keys compare alike.
+/// The first eight bytes of a key as a big-endian number: where two heads differ, their keys
+/// compare alike.
 #[inline]
 pub(super) fn head_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -92,7 +95,7 @@ impl PartialEq for NodeRef<'_> {
 }
 
 impl<'g> NodeRef<'g> {
-    /// Writes a node with links that lead nowhere.
+    /// Writes a node whose links are null.
     pub(super) fn write(
         room: &mut Room<'g>,
         list: u32,
@@ -105,7 +108,8 @@ impl<'g> NodeRef<'g> {
             len if len <= INLINE_BYTES_MAX => len,
             _ => size_of::<*const Bytes>(),
         });
-        // What reads a node relies on both. No batch has a longer key: the log's records are not that long.
+        // Readers of the node rely on both. No batch has a longer key: the log's records are not
+        // that long.
         debug_assert!(list <= LIST_MAX && (1..=HEIGHT_MAX).contains(&height));
         let Ok(key_len) = u32::try_from(key.len()) else {
             unreachable!("a key of {} bytes", key.len());
@@ -165,7 +169,7 @@ impl<'g> NodeRef<'g> {
         })
     }
 
-    /// What links to this node hold.
+    /// The value of a link to this node.
     #[inline]
     pub(super) fn as_link(self) -> *mut Header {
         self.at.as_ptr()
@@ -203,13 +207,13 @@ impl<'g> NodeRef<'g> {
         self.header().head
     }
 
-    /// The number of the list that the node is in.
+    /// The number of the list that the node belongs to.
     #[inline]
     pub(super) fn list(self) -> u32 {
         self.header().value >> LEN_BITS & LIST_MAX
     }
 
-    /// Asks for a node's memory, which will be read soon.
+    /// Prefetches a node that will be read soon.
     #[inline]
     pub(super) fn prefetch(link: *mut Header) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -231,24 +235,24 @@ impl<'g> NodeRef<'g> {
     #[inline]
     pub(in crate::disk::logtree) fn key(self) -> &'g [u8] {
         let len = self.header().key_len as usize;
-        // SAFETY: `write` put the key's bytes behind the header, in the same piece.
+        // SAFETY: `write` put the key's bytes after the header, in the same piece.
         unsafe { NonNull::slice_from_raw_parts(self.at.add(1).cast::<u8>(), len).as_ref() }
     }
 
     #[inline]
     fn value_at(self) -> NonNull<u8> {
         let key_len = self.header().key_len as usize;
-        // SAFETY: the piece goes on behind the key, or ends there.
+        // SAFETY: the piece continues after the key, or ends there.
         unsafe { self.at.add(1).cast::<u8>().add(key_len) }
     }
 
     fn handle(self) -> &'g Bytes {
-        // SAFETY: called where the header says that a handle was written, behind the key; the arena keeps
-        // what it points to.
+        // SAFETY: called only where the header says that a handle was written after the key; the
+        // arena keeps what it points to.
         unsafe { &*self.value_at().cast::<*const Bytes>().read_unaligned() }
     }
 
-    /// Whether the version says that the key is gone.
+    /// Whether the version is a deletion.
     #[inline]
     pub(in crate::disk::logtree) fn is_deleted(self) -> bool {
         self.header().value & DELETED != 0
@@ -262,11 +266,11 @@ impl<'g> NodeRef<'g> {
             return self.handle();
         }
         let len = (value & LEN_MASK) as usize;
-        // SAFETY: `write` put this many bytes behind the key, none for a deleted one.
+        // SAFETY: `write` put this many bytes after the key, none for a deleted one.
         unsafe { NonNull::slice_from_raw_parts(self.value_at(), len).as_ref() }
     }
 
-    /// The value, to keep. Points at no node: a small one is copied, a large one is shared.
+    /// An owned value that points at no node: a small one is copied, a large one shares its handle.
     pub(in crate::disk::logtree) fn value_bytes(self) -> Bytes {
         if self.header().value & HANDLE != 0 {
             return self.handle().clone();
@@ -298,8 +302,8 @@ impl<'g> NodeRef<'g> {
         self.head() == other.head() && self.key() == other.key()
     }
 
-    /// Whether the node comes before the place of (`key`, `seq`): keys ascend, and of one key the newest comes
-    /// first.
+    /// Whether the node orders before (`key`, `seq`): keys ascend, and the versions of one key
+    /// descend by sequence.
     #[inline]
     pub(super) fn is_before(self, head: u64, key: &[u8], seq: u64) -> bool {
         match self.compare_key(head, key) {

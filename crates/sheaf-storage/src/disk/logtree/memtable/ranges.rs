@@ -1,21 +1,21 @@
-//! Ranges of keys that batches have emptied, each with the batch's sequence.
+//! Ranges of keys that batches have deleted, each with the batch's sequence.
 //!
-//! Kept cut into pieces that do not overlap, each with the sequences of all ranges that cover it:
+//! Kept as pieces that do not overlap, each with the sequences of all ranges that cover it:
 //!
 //! ```text
 //!   5: [b, f)                     [b, d): 5    [d, f): 5, 9    [f, h): 9
 //!   9: [d, h)
 //! ```
 //!
-//! A range hides the versions of its keys that are older than itself, here and in everything below.
-//! Ranges are rare; a table without any is not asked.
+//! A range hides the versions of its keys that are older than itself, in this generation and in
+//! everything below. Ranges are rare; tables without any skip the search.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
 
-/// What a piece and one of its sequences are counted as, in bytes.
+/// Memory charged for a piece and for one of its sequences, in bytes.
 const PIECE_BYTES: u64 = 160;
 const SEQ_BYTES: u64 = 16;
 
@@ -30,7 +30,7 @@ struct Piece {
 #[derive(Default)]
 pub(super) struct Ranges(BTreeMap<Bytes, Piece>);
 
-/// The newest range that a key lies in, and how far around the key it is so.
+/// The newest range that covers a key, and the interval around the key where that is so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Cover {
     pub(in crate::disk::logtree) seq: u64,
@@ -40,7 +40,7 @@ pub(in crate::disk::logtree) struct Cover {
 }
 
 impl Ranges {
-    /// Adds a range that is not empty. Answers by how many bytes the memory has grown.
+    /// Adds a range that is not empty. Returns by how many bytes the memory grew.
     pub(super) fn add(&mut self, seq: u64, lo: &Bytes, hi: Option<&Bytes>) -> u64 {
         let mut grown = self.cut(lo);
         if let Some(hi) = hi {
@@ -74,7 +74,7 @@ impl Ranges {
         grown
     }
 
-    /// Cuts the piece that `at` lies inside of in two.
+    /// Splits the piece that contains `at` in its inside.
     fn cut(&mut self, at: &Bytes) -> u64 {
         let below = (Bound::Unbounded, Bound::Excluded(&at[..]));
         let Some((_, piece)) = self.0.range_mut::<[u8], _>(below).next_back() else {
@@ -90,7 +90,7 @@ impl Ranges {
         grown
     }
 
-    /// The newest range that covers `key`, of those with sequences from `floor` to `visible`.
+    /// The newest range that covers `key`, among those with sequences from `floor` to `visible`.
     pub(super) fn cover(&self, key: &[u8], floor: u64, visible: u64) -> Option<Cover> {
         let upto = (Bound::Unbounded, Bound::Included(key));
         let (lo, piece) = self.0.range::<[u8], _>(upto).next_back()?;

@@ -1,7 +1,7 @@
-//! Generations that nobody writes any more, held until their last reader has gone.
+//! Generations that take no more writes, held until their last reader drops them.
 //!
-//! To free a full generation takes milliseconds. A reader that happens to be the last should not pay them: whoever
-//! takes a generation out of the view leaves it here, and the engine's own thread sweeps.
+//! Freeing a full generation takes milliseconds, which the last reader should not pay. Whatever
+//! removes a generation from the view leaves it here, and the engine's own thread sweeps.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(in crate::disk::logtree) struct Retired {
 }
 
 impl Retired {
-    /// Takes a generation that is in no new view any more.
+    /// Takes a generation that no new view contains.
     pub(in crate::disk::logtree) fn add(&self, generation: Arc<Generation>) {
         let mut held = self.held.lock();
         held.push(generation);
@@ -31,10 +31,10 @@ impl Retired {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Frees the generations that no reader holds. Answers their bytes.
+    /// Frees the generations that no reader holds. Returns their bytes.
     pub(in crate::disk::logtree) fn sweep(&self) -> u64 {
         let mut free = Vec::new();
-        // Nobody gets hold of a retired generation anew: a count of one stays one.
+        // A retired generation gains no new references, so a count of one is final.
         let mut held = self.held.lock();
         let mut at = 0;
         while at < held.len() {
@@ -49,7 +49,7 @@ impl Retired {
         free.iter().map(|generation| generation.bytes()).sum()
     }
 
-    /// Which they are; each lives as long as it is listed here.
+    /// The retired generations; each lives as long as it is listed here.
     pub(in crate::disk::logtree) fn all(&self) -> HashSet<*const Generation> {
         self.held.lock().iter().map(Arc::as_ptr).collect()
     }

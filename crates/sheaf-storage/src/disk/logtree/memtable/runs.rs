@@ -1,21 +1,22 @@
-//! Stretches of a table in which readers found nothing but deleted keys, so that the next reader need not walk
-//! them again.
+//! Runs of deleted keys that a reader has walked over, recorded so that the next reader can skip
+//! them.
 //!
 //! ```text
-//!   list    a gone   b gone   c gone   d gone   e       noted: nothing in [a, d\0) as of 17
-//!   a snapshot at 20 that comes to a goes on at d\0
+//!   list    a gone   b gone   c gone   d gone   e       recorded: nothing in [a, d\0) as of 17
+//!   a snapshot at 20 that reaches a continues at d\0
 //! ```
 //!
-//! Deleted keys stay until the next checkpoint. A queue, from which the first is taken again and again, would walk
-//! all that it has taken every time.
+//! Deleted keys stay in the list until the next checkpoint. A reader of a queue, from which the
+//! first entry is taken again and again, would otherwise walk over all deleted entries every time.
 //!
-//! A run says: for snapshots from `since` on, no key in `[lo, hi)` is to be seen in this generation or in any
-//! below. Below nothing changes, since a sequence of this generation was visible when the run was noted. Here a
-//! put may come: it cuts the run before it becomes visible. The two meet under the lock:
+//! A run states: for snapshots from `since` on, no key in `[lo, hi)` is visible in this generation
+//! or in any below. Below, nothing changes any more, since a sequence of this generation was
+//! visible when the run was recorded. In this generation a put may arrive: it cuts the run before
+//! it becomes visible. The two synchronise under the lock:
 //!
 //! ```text
-//!   reader   announces the run ─ looks whether newer puts are there ─ confirms it, if nobody has cut it
-//!   writer   links its node    ─ looks whether there are runs       ─ cuts them
+//!   reader   announces the run ─ checks for newer puts ─ confirms it, unless it has been cut
+//!   writer   links its node    ─ checks for runs       ─ cuts them
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use bytes::Bytes;
 use super::skiplist::SkipList;
 use crate::disk::logtree::sync::{AtomicBool, Ordering, RwLock, fence};
 
-/// Where nothing is to be seen: `[lo, hi)`.
+/// The interval `[lo, hi)` in which no key is visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Run {
     pub(in crate::disk::logtree) lo: Bytes,
@@ -36,16 +37,17 @@ pub(in crate::disk::logtree) struct Run {
 /// See the module's head.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// Whether there are any, or are about to be.
+    /// Whether there are runs, or may soon be.
     any: AtomicBool,
     noted: RwLock<Noted>,
 }
 
 #[derive(Default)]
 struct Noted {
-    /// By lower end: upper end, and since when. They do not overlap.
+    /// By lower end: the upper end, and the sequence from which on the run holds. They do not
+    /// overlap.
     runs: BTreeMap<Bytes, (Bytes, u64)>,
-    /// Announced, and not yet confirmed.
+    /// Announced and not yet confirmed.
     announced: Vec<(u64, Run)>,
     last_announced: u64,
 }
@@ -103,7 +105,7 @@ impl Run {
     }
 }
 
-/// The first key after another.
+/// The smallest key greater than `key`.
 fn after(key: &[u8]) -> Bytes {
     let mut after = Vec::with_capacity(key.len() + 1);
     after.extend_from_slice(key);
@@ -126,8 +128,8 @@ impl Runs {
         })
     }
 
-    /// Notes that a snapshot at `visible` saw nothing from `first` to `last`, both included, here and below; and that
-    /// it saw something that this generation says.
+    /// Records that a snapshot at `visible` saw no key from `first` to `last`, both inclusive, here
+    /// and below, and that it saw at least one version of this generation.
     pub(super) fn note(&self, list: &SkipList, first: &[u8], last: &[u8], visible: u64) {
         let run = Run {
             lo: Bytes::copy_from_slice(first),
@@ -141,7 +143,8 @@ impl Runs {
             noted.announced.push((number, run.clone()));
             number
         };
-        // Whoever links a put from now on sees that there are runs; what was linked before is seen here.
+        // A writer that links a put from now on sees the announced run; a put linked before is seen
+        // here.
         fence(Ordering::SeqCst);
         let confirmed = self.has_no_put(list, &run, visible);
         let mut noted = self.noted.write();
@@ -152,7 +155,7 @@ impl Runs {
         }
     }
 
-    /// Whether no version newer than `visible` in the run is a put.
+    /// Whether no version in the run that is newer than `visible` is a put.
     fn has_no_put(&self, list: &SkipList, run: &Run, visible: u64) -> bool {
         let mut at = list.at_or_after(&run.lo, u64::MAX);
         while let Some(node) = at.filter(|node| node.key() < &run.hi[..]) {
@@ -160,7 +163,7 @@ impl Runs {
                 return false;
             }
             at = node.next();
-            // What is noted already needs no second look: puts that came later have cut it.
+            // What is recorded already need not be checked again: later puts have cut it.
             if let Some(next) = at
                 && let Some(known) = self.over(next.key(), visible)
             {
@@ -170,7 +173,8 @@ impl Runs {
         true
     }
 
-    /// Cuts the runs in which a batch has put keys; called when they are linked, and before they are visible.
+    /// Cuts the runs that contain keys put by a batch; called after they are linked and before they
+    /// are visible.
     pub(super) fn cut<'k>(&self, puts: impl Iterator<Item = &'k [u8]>) {
         fence(Ordering::SeqCst);
         if !self.any.load(Ordering::SeqCst) {

@@ -1,16 +1,17 @@
-//! How many entries a table has gained and lost in a generation, as of any sequence.
+//! The change in a table's entry count that a generation makes, as of any sequence.
 //!
-//! Each batch that changes the number leaves a record, and the records form a chain, newest pushed first:
+//! Each batch that changes the count adds a record to a linked list, most recently pushed first:
 //!
 //! ```text
 //!   head ──> 9: +1, total 4 ──> 7: -1, total 3 ──> 8: +2, total 4 ──> 5: +2, total 2
 //!            newest 9           newest 8           newest 8           newest 5
 //! ```
 //!
-//! A snapshot that sees all of it reads the head; an older one takes back what it does not see, and is done at
-//! the first record below which nothing is newer than itself. Batches push in no strict order, hence `newest`.
+//! A snapshot that sees everything reads the head. An older one subtracts what it does not see, and
+//! stops at the first record below which nothing is newer than itself. Batches push in no strict
+//! order, hence `newest`.
 //!
-//! When the table is emptied, dropped or created, the total begins anew.
+//! When the table is emptied, dropped or created, the total restarts from zero.
 
 use super::arena::Room;
 use crate::disk::logtree::sync::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
@@ -21,21 +22,21 @@ struct Record {
     /// The newest sequence from here down.
     newest: u64,
     entries: i64,
-    /// Of the entries from here down that are not older than the last new beginning.
+    /// Sum of the entries from here down that are not older than the last restart.
     total: i64,
 }
 
-/// See the module's head. Lives no longer than the arena of the rooms it is given.
+/// See the module's head. Must not outlive the arena of the rooms that it is given.
 #[derive(Default)]
 pub(super) struct Sizes {
     head: AtomicPtr<Record>,
-    /// Sequence of the last new beginning.
+    /// Sequence of the last restart.
     begun: AtomicU64,
     key_bytes: AtomicI64,
     value_bytes: AtomicI64,
 }
 
-/// What a batch, or a generation, adds to a table.
+/// The change that a batch, or a generation, makes to a table's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Delta {
     pub(in crate::disk::logtree) entries: i64,
@@ -44,7 +45,8 @@ pub(in crate::disk::logtree) struct Delta {
 }
 
 impl Delta {
-    /// Adds the change of one key from a value of one length to one of another; `None` is no entry.
+    /// Adds the change of one key from a value of length `before` to one of length `after`; `None`
+    /// is no entry.
     pub(in crate::disk::logtree) fn add(
         &mut self,
         key: &[u8],
@@ -59,7 +61,7 @@ impl Delta {
 }
 
 impl Sizes {
-    /// Adds what a batch does.
+    /// Adds the change made by a batch.
     ///
     /// # Safety
     /// `room` is of the arena that the sizes live with.
@@ -76,7 +78,7 @@ impl Sizes {
         }
     }
 
-    /// Begins anew: all that is older than `seq` counts no more.
+    /// Restarts from zero: changes older than `seq` no longer count.
     ///
     /// # Safety
     /// As for [`Sizes::add`].
@@ -97,14 +99,15 @@ impl Sizes {
                 Some(below) => (below.newest, below.total),
                 None => (0, 0),
             };
-            // The record of the beginning is pushed after `begun` is raised: seen too late here, the exchange fails.
+            // The record of a restart is pushed after `begun` is raised: if it is seen too late
+            // here, the exchange fails.
             let begun = self.begun.load(Ordering::Acquire);
             let total = if seq < begun {
                 total
             } else if newest < begun {
                 entries
             } else if seq == begun && entries == 0 {
-                // Newer batches have overtaken the beginning.
+                // Newer batches were pushed before the restart.
                 self.walk(below, begun, u64::MAX)
             } else {
                 total + entries
@@ -144,8 +147,8 @@ impl Sizes {
         sum
     }
 
-    /// What has been added by batches with sequences from `floor` (the last beginning that is not newer than
-    /// `visible`, 0 for none) to `visible`.
+    /// The entries added by batches with sequences from `floor` to `visible`. `floor` is the last
+    /// restart that is not newer than `visible`, or 0.
     pub(super) fn entries(&self, floor: u64, visible: u64) -> i64 {
         let mut sum = 0;
         let mut at = self.head.load(Ordering::Acquire);
@@ -153,7 +156,8 @@ impl Sizes {
         // SAFETY: as in `push`.
         while let Some(record) = unsafe { at.as_ref() } {
             if record.newest <= visible && begun <= floor {
-                // Where nothing has begun since the floor, the total is of what is not older than the floor.
+                // If there was no restart after the floor, the total covers exactly what is not
+                // older than the floor.
                 let total = if record.newest < floor {
                     0
                 } else {
@@ -169,7 +173,7 @@ impl Sizes {
         sum
     }
 
-    /// The sums of lengths, of all that has been added since the last beginning.
+    /// The sums of key and value lengths added since the last restart.
     pub(super) fn bytes(&self) -> (i64, i64) {
         let key_bytes = self.key_bytes.load(Ordering::Relaxed);
         (key_bytes, self.value_bytes.load(Ordering::Relaxed))

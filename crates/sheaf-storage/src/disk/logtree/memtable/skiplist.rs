@@ -1,4 +1,4 @@
-//! An ordered list of versions into which many threads insert while others read, in both directions.
+//! A skip list of versions: many threads insert while others read, in both directions.
 //!
 //! ```text
 //!   level 1   root ───────────────> b@7 ─────────────────────> end
@@ -9,13 +9,13 @@
 //! Ordered by key, and within a key newest first: the version that a snapshot sees is the first at or
 //! after (key, its sequence). Nothing is ever removed.
 //!
-//! A node is inserted by one compare-and-swap of the link before it on the lowest level; from there on it is in
-//! the list. The links of higher levels are short cuts and follow one by one. `prev` may fall behind when
-//! two nodes are inserted side by side, never ahead: it leads to some earlier node, and a few steps forward from there
-//! end at the node directly before.
+//! A node becomes part of the list by one compare-and-swap of the preceding link on the lowest
+//! level. The links of higher levels are shortcuts and follow one by one. `prev` may lag when two
+//! nodes are inserted concurrently, and is never ahead: it leads to some earlier node, from which a
+//! few steps forward end at the node directly before.
 //!
-//! Invariants: on each level the links lead through a part of the level below, in order; from any node's `prev`
-//! the lowest level leads back to the node.
+//! Invariants: on each level the links visit a subset of the level below, in order; from any node's
+//! `prev` the lowest level leads back to the node.
 
 use std::ptr::null_mut;
 
@@ -25,7 +25,7 @@ use crate::disk::logtree::sync::{AtomicUsize, Ordering};
 
 /// See the module's head.
 pub(in crate::disk::logtree) struct SkipList {
-    /// Before all nodes; only its links are used.
+    /// Precedes all nodes; only its links are used.
     root: *mut Header,
     /// The highest level that a node may have reached.
     height: AtomicUsize,
@@ -33,19 +33,20 @@ pub(in crate::disk::logtree) struct SkipList {
     number: u32,
 }
 
-// SAFETY: the root is a node like the others, which threads share; the rest is atomic or never changes.
+// SAFETY: the root is a node like the others, which threads share; the rest is atomic or never
+// changes.
 unsafe impl Send for SkipList {}
 // SAFETY: as above.
 unsafe impl Sync for SkipList {}
 
-/// Where the last insertion went: the next, of a greater key, begins there.
+/// The position of the last insertion, where the next one, of a greater key, begins its search.
 pub(super) struct Splice<'g> {
     before: [NodeRef<'g>; HEIGHT_MAX],
     after: [*mut Header; HEIGHT_MAX],
     used: bool,
 }
 
-/// An inserted version, and what it met.
+/// An inserted version, and what it found.
 pub(super) struct Inserted<'g> {
     pub(super) node: NodeRef<'g>,
     /// A newer version of the key was there.
@@ -58,8 +59,8 @@ impl SkipList {
     /// An empty list with a number.
     ///
     /// # Safety
-    /// The list is used no longer than `room`'s arena lives. Into it is inserted with rooms of that arena and splices of
-    /// this list.
+    /// The list must not outlive `room`'s arena. Insert only with rooms of that arena and splices
+    /// of this list.
     pub(super) unsafe fn new(room: &mut Room<'_>, number: u32) -> SkipList {
         SkipList {
             root: NodeRef::write(room, number, HEIGHT_MAX, &[], 0, None).as_link(),
@@ -82,7 +83,7 @@ impl SkipList {
         (node.as_link() != self.root).then_some(node)
     }
 
-    /// The last node before the place of (`key`, `seq`), and the first at or after it.
+    /// The last node before (`key`, `seq`), and the first at or after it.
     fn find(&self, key: &[u8], seq: u64) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
         let head = head_of(key);
         let mut level = self.height.load(Ordering::Relaxed) - 1;
@@ -93,7 +94,7 @@ impl SkipList {
             let link = unsafe { before.link(level) }.load(Ordering::Acquire);
             #[cfg(not(explore))]
             if level > 0 {
-                // What is looked at if this one lies beyond.
+                // Read next if this one is beyond the target.
                 // SAFETY: as above.
                 let below = unsafe { before.link(level - 1) };
                 NodeRef::prefetch(below.load(Ordering::Relaxed));
@@ -111,8 +112,8 @@ impl SkipList {
         }
     }
 
-    /// The first version at or after (`key`, `seq`): of the key itself the newest that is not newer
-    /// than `seq`, otherwise the newest of the next key.
+    /// The first version at or after (`key`, `seq`): the newest version of the key that is not
+    /// newer than `seq`, else the newest version of the next key.
     pub(in crate::disk::logtree) fn at_or_after(
         &self,
         key: &[u8],
@@ -166,7 +167,7 @@ impl SkipList {
         }
     }
 
-    /// Begins a run of insertions.
+    /// Begins a sequence of insertions in ascending order of keys.
     pub(super) fn splice(&self) -> Splice<'_> {
         Splice {
             before: [self.root(); HEIGHT_MAX],
@@ -175,8 +176,9 @@ impl SkipList {
         }
     }
 
-    /// Inserts a version, whose key is greater than that of the last one inserted through the splice.
-    /// No two versions of one key have the same sequence. `levels` is any number, as random as may be.
+    /// Inserts a version. Its key must be greater than the last one inserted through the splice,
+    /// and no two versions of one key may have the same sequence. `levels` is a random number that
+    /// decides the node's height.
     pub(super) fn insert<'g>(
         &'g self,
         room: &mut Room<'g>,
@@ -200,10 +202,10 @@ impl SkipList {
                 let (own, link) = unsafe { (node.link(level), before.link(level)) };
                 own.store(after, Ordering::Relaxed);
                 if level == 0 {
-                    // Nobody can reach the node yet.
+                    // The node is not reachable yet.
                     node.prev_link().store(before.as_link(), Ordering::Relaxed);
                 }
-                // Release: who follows the link sees the node whole.
+                // Release: a reader that follows the link sees the whole node.
                 let linked = link.compare_exchange(
                     after,
                     node.as_link(),
@@ -230,11 +232,11 @@ impl SkipList {
         }
     }
 
-    /// Brings the splice to the place of (`key`, `seq`).
+    /// Moves the splice to (`key`, `seq`).
     fn locate(&self, splice: &mut Splice<'_>, head: u64, key: &[u8], seq: u64) {
         let mut level = 0;
         if splice.used {
-            // Up to the first level on which the last place is also this one's.
+            // Go up to the first level on which the last position still encloses this one.
             while level < HEIGHT_MAX {
                 // SAFETY: what a splice holds was read from this list's links.
                 let after = unsafe { NodeRef::from_link(splice.after[level]) };
@@ -252,7 +254,7 @@ impl SkipList {
             level -= 1;
             let from = match splice.before.get(level + 1) {
                 Some(above) if moved => *above,
-                // Nothing was passed on the level above: the last place on this one is not far.
+                // Nothing was passed on the level above: the last position on this one is not far.
                 _ => splice.before[level],
             };
             let start = from.as_link();
@@ -261,7 +263,7 @@ impl SkipList {
         }
     }
 
-    /// Brings one level of the splice to the place of (`key`, `seq`), from a node before it.
+    /// Moves one level of the splice to (`key`, `seq`), starting from a node before it.
     fn walk<'g>(
         &self,
         splice: &mut Splice<'g>,
@@ -288,7 +290,7 @@ impl SkipList {
         }
     }
 
-    /// Tells the node after a new one that it has a nearer neighbour, unless it has a still nearer one.
+    /// Points the following node's `prev` at a new node, unless it points at a nearer one.
     fn correct_prev(&self, node: NodeRef<'_>, before: NodeRef<'_>, after: *mut Header) {
         // SAFETY: links lead to nodes of this list.
         let Some(after) = (unsafe { NodeRef::from_link(after) }) else {

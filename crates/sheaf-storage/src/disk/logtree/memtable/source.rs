@@ -1,41 +1,42 @@
-//! A walk over what one generation says of a table's keys as of one sequence, in either direction.
+//! A walk over one generation's versions of a table's keys as of one sequence, in either direction.
 //!
 //! ```text
 //!   list       a@9  a@4  a@2 │ b@12 │ c@7(gone)  c@1 │ d@3
 //!   seen at 8       a@4                c@7(gone)       d@3
 //! ```
 //!
-//! It stands on the version seen of a key, also when that says that the key is gone: it may hide one further
-//! down. A hot key has thousands of versions: after a few steps along them it searches.
+//! It is positioned on the visible version of a key, also when that is a deletion: it may hide a
+//! version further down the stack. A hot key has thousands of versions: after a few steps over them
+//! it searches.
 
 use super::node::{NodeRef, head_of};
 use super::ranges::Cover;
 use super::runs::Run;
 use super::table::TableMem;
 
-/// How many versions of one key are stepped over before searching.
+/// Versions of one key that are stepped over before searching.
 const STEPS_MAX: usize = 4;
 
 /// See the module's head.
 pub(in crate::disk::logtree) struct Source<'g> {
     mem: &'g TableMem,
-    /// Older versions do not count: the table was emptied at this sequence. 0 when it was not.
+    /// Older versions do not count: the table was emptied at this sequence. 0 if it was not.
     floor: u64,
     visible: u64,
     has_ranges: bool,
-    /// The version on which it stands.
+    /// The version on which the walk is positioned.
     pub(in crate::disk::logtree) at: Option<NodeRef<'g>>,
 }
 
 impl<'g> Source<'g> {
-    /// Stands nowhere yet. `None` when the generation says nothing of any key.
+    /// Not yet positioned. `None` if the generation has no key and no range of the table.
     pub(in crate::disk::logtree) fn new(
         mem: &'g TableMem,
         floor: u64,
         visible: u64,
     ) -> Option<Source<'g>> {
         let has_ranges = mem.has_ranges();
-        // A version that comes later is newer than `visible`.
+        // A version that is inserted later is newer than `visible`.
         (has_ranges || mem.list.first().is_some()).then_some(Source {
             mem,
             floor,
@@ -45,7 +46,7 @@ impl<'g> Source<'g> {
         })
     }
 
-    /// The newest range over `key` that is seen here.
+    /// The newest visible range over `key`.
     #[inline]
     pub(in crate::disk::logtree) fn cover(&self, key: &[u8]) -> Option<Cover> {
         if !self.has_ranges {
@@ -54,14 +55,14 @@ impl<'g> Source<'g> {
         self.mem.cover(key, self.floor, self.visible)
     }
 
-    /// A stretch around `key` in which nothing is to be seen, here and below.
+    /// A run around `key` in which no key is visible, here and below.
     #[inline]
     pub(in crate::disk::logtree) fn run_over(&self, key: &[u8]) -> Option<Run> {
         self.mem.run_over(key, self.visible)
     }
 
-    /// Notes that nothing is to be seen from `first` to `last`, here and below. This generation says so of at least
-    /// one key.
+    /// Records that no key is visible from `first` to `last`, here and below. This generation must
+    /// hold a version of at least one of these keys.
     pub(in crate::disk::logtree) fn note_run(&self, first: &[u8], last: &[u8]) {
         self.mem.note_run(first, last, self.visible);
     }
@@ -74,28 +75,28 @@ impl<'g> Source<'g> {
         self.at = self.seen_back_from(self.mem.list.last());
     }
 
-    /// To the first key at or after `key`.
+    /// Moves to the first key at or after `key`.
     pub(in crate::disk::logtree) fn seek(&mut self, key: &[u8]) {
         let from = self.mem.list.at_or_after(key, self.visible);
         self.at = self.seen_from(from);
     }
 
-    /// To the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     pub(in crate::disk::logtree) fn seek_for_prev(&mut self, key: &[u8]) {
         self.at = self.seen_back_from(self.mem.list.before(key, 0));
     }
 
-    /// To the first key after `key`.
+    /// Moves to the first key after `key`.
     pub(in crate::disk::logtree) fn seek_after(&mut self, key: &[u8]) {
         self.at = self.seen_from(self.mem.list.at_or_after(key, 0));
     }
 
-    /// To the last key before `key`.
+    /// Moves to the last key before `key`.
     pub(in crate::disk::logtree) fn seek_before(&mut self, key: &[u8]) {
         self.at = self.seen_back_from(self.mem.list.before(key, u64::MAX));
     }
 
-    /// To the next key, from the one on which it stands.
+    /// Moves to the next key.
     #[inline]
     pub(in crate::disk::logtree) fn next(&mut self) {
         if let Some(at) = self.at {
@@ -103,7 +104,7 @@ impl<'g> Source<'g> {
         }
     }
 
-    /// To the key before, from the one on which it stands.
+    /// Moves to the previous key.
     #[inline]
     pub(in crate::disk::logtree) fn prev(&mut self) {
         if let Some(at) = self.at {
@@ -126,7 +127,7 @@ impl<'g> Source<'g> {
         Some(next)
     }
 
-    /// The oldest version of the key before.
+    /// The oldest version of the previous key.
     #[inline]
     fn before_key(&self, at: NodeRef<'g>) -> Option<NodeRef<'g>> {
         let list = &self.mem.list;
@@ -142,7 +143,8 @@ impl<'g> Source<'g> {
         Some(before)
     }
 
-    /// The version seen of the key of `from`, or of the next key of which one is seen. `from` is not older than it.
+    /// The visible version of the key of `from`, or of the next key that has one. `from` must not
+    /// be older than it.
     #[inline]
     fn seen_from(&self, mut from: Option<NodeRef<'g>>) -> Option<NodeRef<'g>> {
         let mut steps = 0;
@@ -165,8 +167,8 @@ impl<'g> Source<'g> {
         }
     }
 
-    /// The version seen of the key of `from`, or of the last key before of which one is seen. `from` is the oldest of
-    /// its key.
+    /// The visible version of the key of `from`, or of the nearest key before that has one. `from`
+    /// must be the oldest version of its key.
     #[inline]
     fn seen_back_from(&self, mut from: Option<NodeRef<'g>>) -> Option<NodeRef<'g>> {
         let list = &self.mem.list;
@@ -185,7 +187,7 @@ impl<'g> Source<'g> {
                 seen = newer;
                 steps += 1;
                 if steps > STEPS_MAX {
-                    // Of this key it finds `seen` at the latest.
+                    // Finds `seen` at the latest, as it is a version of this key.
                     seen = list.at_or_after(seen.key(), self.visible).unwrap_or(seen);
                     break;
                 }
@@ -197,7 +199,7 @@ impl<'g> Source<'g> {
         }
     }
 
-    /// Compares the key on which it stands with another: how far apart heads are is seen first.
+    /// Compares the current key with another, heads first.
     #[inline]
     pub(in crate::disk::logtree) fn compare(at: NodeRef<'_>, key: &[u8]) -> std::cmp::Ordering {
         at.compare_key(head_of(key), key)

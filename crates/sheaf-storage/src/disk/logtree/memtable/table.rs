@@ -1,4 +1,4 @@
-//! What a generation holds of one table.
+//! A generation's part of one table.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -14,13 +14,14 @@ use crate::engine::TableId;
 /// See the module's head.
 pub(in crate::disk::logtree) struct TableMem {
     pub(super) table: TableId,
-    /// The next one in the same bucket of the generation's directory.
+    /// The next table in the same bucket of the generation's directory.
     pub(super) next: AtomicPtr<TableMem>,
     pub(super) list: SkipList,
-    /// The list's number among those of the generation.
+    /// The list's number within the generation.
     pub(super) number: u32,
     pub(super) sizes: Sizes,
-    /// Whether there are fates, ranges. Set before they are there; who can see them has seen the flag.
+    /// Whether there are fates, or ranges. Set after the entry is added and before its sequence
+    /// becomes visible, so a reader that may see an entry sees the flag.
     has_fates: AtomicBool,
     has_ranges: AtomicBool,
     /// What happened to the table as a whole, ascending by sequence.
@@ -29,7 +30,8 @@ pub(in crate::disk::logtree) struct TableMem {
     runs: Runs,
 }
 
-/// At `seq` the table was emptied, with all that lies below; since then it exists, or not.
+/// At `seq` the table was emptied, together with everything below; since then it exists, or does
+/// not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Fate {
     pub(in crate::disk::logtree) seq: u64,
@@ -68,7 +70,6 @@ impl TableMem {
         grown
     }
 
-    /// Which table it is.
     pub(in crate::disk::logtree) fn id(&self) -> TableId {
         self.table
     }
@@ -83,7 +84,6 @@ impl TableMem {
         fates[..seen].last().copied()
     }
 
-    /// Whether the table has ranges at all.
     pub(in crate::disk::logtree) fn has_ranges(&self) -> bool {
         self.has_ranges.load(Ordering::Acquire)
     }
@@ -101,23 +101,23 @@ impl TableMem {
         self.ranges.read().cover(key, floor, visible)
     }
 
-    /// A stretch around `key` in which a snapshot at `visible` sees nothing, here and below, if one is noted.
+    /// A recorded run around `key` in which a snapshot at `visible` sees no key, here and below.
     #[inline]
     pub(super) fn run_over(&self, key: &[u8], visible: u64) -> Option<Run> {
         self.runs.over(key, visible)
     }
 
-    /// Notes that a snapshot at `visible` saw nothing from `first` to `last`; see [`Runs::note`].
+    /// Records that a snapshot at `visible` saw no key from `first` to `last`; see [`Runs::note`].
     pub(super) fn note_run(&self, first: &[u8], last: &[u8], visible: u64) {
         self.runs.note(&self.list, first, last, visible);
     }
 
-    /// Tells the notes of what a batch has put.
+    /// Cuts the recorded runs at the keys that a batch has put.
     pub(super) fn cut_runs<'k>(&self, puts: impl Iterator<Item = &'k [u8]>) {
         self.runs.cut(puts);
     }
 
-    /// The ranges with sequences from `floor` to `visible`, added to `all`.
+    /// Adds the ranges with sequences from `floor` to `visible` to `all`.
     pub(super) fn collect_ranges(
         &self,
         floor: u64,
@@ -131,12 +131,13 @@ impl TableMem {
         }
     }
 
-    /// How many entries the generation adds as of `visible`, since the fate `floor` (0: since ever).
+    /// Entries that the generation adds as of `visible`, since the fate `floor` (0: since it was
+    /// created).
     pub(in crate::disk::logtree) fn entries(&self, floor: u64, visible: u64) -> i64 {
         self.sizes.entries(floor, visible)
     }
 
-    /// The sums of the lengths of keys and values that the generation adds, as of now.
+    /// Sums of the lengths of keys and values that the generation adds, as of now.
     pub(in crate::disk::logtree) fn size_bytes(&self) -> (i64, i64) {
         self.sizes.bytes()
     }

@@ -1,12 +1,12 @@
-//! A copy of the newest state, and a walk through all of it, while the engine goes on.
+//! Online backup and verification of the newest state.
 //!
 //! ```text
-//!   checkpoint ─> roots, pinned ─┬─> backup: a tree of its own in another folder, and an empty log behind it
+//!   checkpoint ─> roots, pinned ─┬─> backup: a new tree in another folder, followed by an empty log
 //!                                └─> verify: every page read and checked
 //! ```
 //!
-//! Invariant: from its first file to its last a backup's folder holds a file that says that it is not whole; with it
-//! nothing in the folder opens.
+//! Invariant: a backup's folder holds a marker file from its first file to its last. With the
+//! marker nothing in the folder opens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::engine::{Finding, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 use crate::folder::Folder;
 
-/// After so many entries somebody is asked whether to go on.
+/// Number of entries after which the caller is asked whether to continue.
 const LOOK: u64 = 1024;
 
 impl Shared {
@@ -43,7 +43,7 @@ impl Shared {
         let made = to.sync().map_err(failed).and_then(|()| {
             let _lock = to.lock()?;
             self.copy_to(&to, go_on)?;
-            // Whole from here on.
+            // From here on the copy is whole.
             to.remove(UNFINISHED)
                 .and_then(|()| to.sync())
                 .map_err(|error| StorageError::io("end a backup", &error))
@@ -58,8 +58,8 @@ impl Shared {
         Ok(lengths.iter().sum())
     }
 
-    /// A tree of what is there now, and a log that begins behind it: without one the copy would pass for one whose log
-    /// is lost.
+    /// Copies the current state into a tree, and begins a log after it: without one the copy would
+    /// look like a database whose log is lost.
     fn copy_to(
         self: &Arc<Self>,
         to: &Arc<dyn Folder>,
@@ -74,7 +74,7 @@ impl Shared {
                 self.copy_tables(to, roots.sequence(), &tables, copy, go_on)?;
                 roots.sequence()
             }
-            // An engine that writes no more has in memory what its tree will never get.
+            // A read-only engine has in memory what its tree will never get.
             Err(StorageError::ReadOnly { .. }) => {
                 let last = self.log.head().last();
                 self.sequencer.wait_visible(last);
@@ -134,7 +134,8 @@ impl Shared {
         )
     }
 
-    /// A backup gives way before the disk is so full that writers are refused, be it this engine's disk or not.
+    /// A backup ends before either disk, the engine's or the target's, is so full that writers are
+    /// refused.
     fn leave_space(&self, to: &Arc<dyn Folder>) -> Result<()> {
         match to.free_bytes() {
             Ok(Some(free)) if free < self.sizes.reserve_bytes => Err(StorageError::NoSpace {
@@ -147,7 +148,7 @@ impl Shared {
     /// See [`crate::StorageEngine::verify`].
     pub(super) fn verify(self: &Arc<Self>, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
         self.check_open()?;
-        // What is only in the log is read again when the tree has it.
+        // What is only in the log can be verified once the tree holds it.
         match self.checkpoint_now() {
             Ok(()) | Err(StorageError::ReadOnly { .. } | StorageError::Corrupt { .. }) => {}
             Err(error) => return Err(error),
@@ -161,7 +162,8 @@ fn list(folder: &Arc<dyn Folder>) -> Result<Vec<String>> {
     listed.map_err(|error| StorageError::io("list the folder of the backup", &error))
 }
 
-/// Removes what a backup has made, last what says that it is not whole. A file that stays is no harm, then.
+/// Removes what a backup has written, the marker last. A file that cannot be removed then does no
+/// harm.
 fn discard(folder: &Arc<dyn Folder>) {
     let Ok(names) = folder.list() else {
         return;
@@ -175,13 +177,13 @@ fn discard(folder: &Arc<dyn Folder>) {
     }
 }
 
-/// Walks through everything that the roots reach.
+/// Walks over everything that is reachable from the roots.
 pub(super) fn verify_tree(
     tree: &super::tree::TreeFile,
     roots: &Arc<Roots>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Vec<Finding>> {
-    // Pages differ in size; the part that is done is an estimate that ends with all.
+    // Pages differ in size, so the progress is an estimate that ends at 1.
     let disk: u64 = roots
         .tables()
         .filter_map(|table| roots.table(table))

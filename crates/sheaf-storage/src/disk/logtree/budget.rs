@@ -1,17 +1,17 @@
-//! The memory that one engine may hold, counted by kind.
+//! The memory budget of one engine, by kind.
 //!
 //! ```text
 //!   limit  ├── generations ──┤── log, batches ──┤── mapped ──┤── page cache ──────────┤
-//!          charge: never refused                                       ▲ gives way as the others grow
+//!          charges are never refused                                   ▲ shrinks as the others grow
 //! ```
 //!
-//! Memtables charge what they take and release it when the last snapshot lets go of them; a charge is
-//! never refused, for a write that was accepted must land somewhere. Whatever can be read again (the
-//! page cache) registers as a [`Reclaim`] and is asked to give way when the sum passes the limit. What
-//! is over the limit even then is [`MemoryBudget::excess`], which slows writers down.
+//! Memtables charge what they allocate and release it when the last snapshot drops them. A charge
+//! is never refused: a write that was accepted must be stored. What can be read again (the page
+//! cache) registers as a [`Reclaim`] and is asked to shrink when the sum exceeds the limit. What
+//! exceeds the limit even then is [`MemoryBudget::excess`], which slows writers down.
 //!
-//! Counted is what the engine itself keeps. Not counted: what callers hold (a batch before it is applied, a value
-//! that was copied for them), the allocator's own losses, and small things of constant size.
+//! Counted is what the engine itself keeps. Not counted: what callers hold (a batch before it is
+//! applied, a value copied for them), the allocator's overhead, and small things of constant size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,30 +20,30 @@ use parking_lot::RwLock;
 
 use super::stats::MemoryUse;
 
-/// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Memtables, those included that only snapshots still hold.
+    /// Memtables, including those that only snapshots still hold.
     Generations,
     /// Pages and large values that were read, in the cache or held by a reader.
     Pages,
-    /// The part of the tree's file that is mapped and in use.
+    /// The mapped part of the tree's file that is in use.
     Mapped,
     /// Buffers of the log, until they are written.
     Log,
-    /// Large batches under way: their encoding, and what a checkpoint is about to write.
+    /// Large batches in flight: their encoding, and what a checkpoint is about to write.
     Batches,
 }
 
 impl MemoryKind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 5;
 }
 
-/// How many times its own bytes a charge has a cache give back at most, where others wait for more.
+/// While others wait for more, a charge reclaims at most this many times its own bytes.
 const OTHERS_PART: u64 = 4;
 
-/// How often a cache is asked: what others hold of that which it gave is not free yet, and more may have come.
+/// How often a cache is asked: pages that readers hold are not freed yet, and others may charge
+/// more meanwhile.
 const TRIES: usize = 3;
 
 /// Bytes of one kind, or of all.
@@ -56,7 +56,7 @@ struct Counter {
 impl Counter {
     fn add(&self, bytes: u64) -> u64 {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Seldom the greatest so far: then a read is all it costs.
+        // Seldom a new maximum: then a load is all it costs.
         if used > self.most.load(Ordering::Relaxed) {
             self.most.fetch_max(used, Ordering::Relaxed);
         }
@@ -64,25 +64,25 @@ impl Counter {
     }
 }
 
-/// Something that holds memory which it can give back at any time.
+/// A holder of memory that it can free at any time.
 pub trait Reclaim: Send + Sync {
-    /// Gives back about `bytes`, by calling [`MemoryBudget::release`]; less when it holds less.
+    /// Frees about `bytes`, by calling [`MemoryBudget::release`]; less if it holds less.
     fn reclaim(&self, bytes: u64);
 }
 
-/// Counts memory against a limit. Shared by all parts of an engine.
+/// Accounts memory against a limit. Shared by all parts of an engine.
 #[derive(Default)]
 pub struct MemoryBudget {
     limit: u64,
     total: Counter,
-    /// What is about to be counted, and has others go.
+    /// Bytes about to be charged, for which caches are being reclaimed.
     coming: AtomicU64,
     kinds: [Counter; MemoryKind::COUNT],
     givers: RwLock<Vec<Weak<dyn Reclaim>>>,
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes, nothing of it used.
+    /// A budget of `limit` bytes, of which nothing is used.
     pub fn new(limit: u64) -> Arc<MemoryBudget> {
         Arc::new(MemoryBudget {
             limit,
@@ -90,27 +90,24 @@ impl MemoryBudget {
         })
     }
 
-    /// The limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.total.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes in use of one kind.
     pub fn used_for(&self, kind: MemoryKind) -> u64 {
         self.kinds[kind as usize].used.load(Ordering::Relaxed)
     }
 
-    /// All kinds together, now and at most.
+    /// All kinds together: now, and the maximum so far.
     pub fn total(&self) -> MemoryUse {
         Self::read(&self.total)
     }
 
-    /// One kind, now and at most.
+    /// One kind: now, and the maximum so far.
     pub fn of(&self, kind: MemoryKind) -> MemoryUse {
         Self::read(&self.kinds[kind as usize])
     }
@@ -127,7 +124,7 @@ impl MemoryBudget {
         self.used().saturating_sub(self.limit)
     }
 
-    /// Counts `bytes` as taken; caches give way if that passes the limit.
+    /// Charges `bytes`; caches shrink if that exceeds the limit.
     pub fn charge(&self, kind: MemoryKind, bytes: u64) {
         self.kinds[kind as usize].add(bytes);
         self.enter(bytes);
@@ -135,8 +132,8 @@ impl MemoryBudget {
 
     fn enter(&self, bytes: u64) {
         if self.used() + self.coming.load(Ordering::Relaxed) + bytes > self.limit {
-            // First what can go, then what comes: the sum is to stay below the limit. Others do not take what one
-            // that comes slowly has had go.
+            // Reclaim first, then charge: the sum is to stay below the limit. `coming` keeps others
+            // from using what a slow charge has reclaimed.
             self.coming.fetch_add(bytes, Ordering::Relaxed);
             self.reclaim(bytes);
             self.total.add(bytes);
@@ -146,7 +143,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Has caches give way to what comes, `own` of which is the caller's: it does its own part, and some of the others'.
+    /// Makes caches shrink for what is coming, `own` of which is the caller's: it reclaims for
+    /// itself and for a part of the others.
     fn reclaim(&self, own: u64) {
         let givers = self.givers.read();
         for _ in 0..TRIES {
@@ -161,8 +159,8 @@ impl MemoryBudget {
         }
     }
 
-    /// As [`MemoryBudget::charge`], unless there would be more than `most` of the kind; but the first is always
-    /// taken, however large. Answers whether it was.
+    /// As [`MemoryBudget::charge`], unless the kind would exceed `most`; but the first charge is
+    /// always accepted, however large. Returns whether it was.
     pub fn charge_up_to(&self, kind: MemoryKind, bytes: u64, most: u64) -> bool {
         let counter = &self.kinds[kind as usize];
         let fits = |used: u64| (used == 0 || used + bytes <= most).then_some(used + bytes);
@@ -177,7 +175,7 @@ impl MemoryBudget {
         true
     }
 
-    /// Counts `bytes`, charged before, as given back.
+    /// Releases `bytes` that were charged before.
     pub fn release(&self, kind: MemoryKind, bytes: u64) {
         self.kinds[kind as usize]
             .used
@@ -185,7 +183,7 @@ impl MemoryBudget {
         self.total.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Enters a cache that gives way when the limit is passed.
+    /// Registers a cache that shrinks when the limit is exceeded.
     pub fn register(&self, giver: Weak<dyn Reclaim>) {
         let mut givers = self.givers.write();
         givers.retain(|giver| giver.strong_count() > 0);
@@ -193,7 +191,7 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes that are counted until this is dropped.
+/// A charge that is released on drop.
 pub struct Charge {
     budget: Arc<MemoryBudget>,
     kind: MemoryKind,
@@ -201,13 +199,12 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Counts `bytes`.
     pub fn new(budget: &Arc<MemoryBudget>, kind: MemoryKind, bytes: u64) -> Charge {
         budget.charge(kind, bytes);
         Charge::taken(budget, kind, bytes)
     }
 
-    /// Takes over what has been counted already.
+    /// Takes ownership of bytes that have been charged already.
     pub fn taken(budget: &Arc<MemoryBudget>, kind: MemoryKind, bytes: u64) -> Charge {
         Charge {
             budget: budget.clone(),
@@ -216,12 +213,11 @@ impl Charge {
         }
     }
 
-    /// What is counted.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Counts `bytes` in place of what it was.
+    /// Changes the charge to `bytes`.
     pub fn set(&mut self, bytes: u64) {
         if bytes > self.bytes {
             self.budget.charge(self.kind, bytes - self.bytes);

@@ -1,13 +1,13 @@
-//! Compaction: the file's end goes into free space before it, and the file becomes shorter.
+//! Compaction: moves the end of the file into free space, and truncates the file.
 //!
 //! ```text
-//!   round 1   [ live │ free    │ live │ free │ live ]     what lies last is written anew further in front
-//!   round 2   [ live │ live │ free │ waits  ]             nobody reads the old places any more: they are cut off
-//!   ...       until a round or two give nothing
+//!   round 1   [ live │ free    │ live │ free │ live ]     the last pages are rewritten further in front
+//!   round 2   [ live │ live │ free │ waits  ]             no reader uses the old places: they are cut off
+//!   ...       until two rounds in a row free nothing
 //! ```
 //!
-//! The file is one for all tables, so all of them are compacted. A round is a checkpoint, paced as any other: readers and
-//! writers go on beside it. What an old snapshot sees stays where it is.
+//! All tables share one file, so all of them are compacted. A round is a paced checkpoint: readers
+//! and writers continue concurrently. Pages that an old snapshot sees stay where they are.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::Shared;
 use super::checkpoint::{Extra, Urgency};
 use crate::error::Result;
 
-/// Rounds that give nothing before it ends: what one frees, the next one cuts off.
+/// Rounds without a gain after which compaction ends: what one frees, the next one cuts off.
 const IDLE_MAX: u32 = 2;
 /// A bound for a file that is written to faster than it is compacted.
 const ROUNDS_MAX: u32 = 64;

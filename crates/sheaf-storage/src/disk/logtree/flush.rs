@@ -1,4 +1,5 @@
-//! The flusher: what is buffered becomes durable within the flush interval, without a wake-up for each commit.
+//! The flusher: makes buffered commits durable within the flush interval, without a wake-up for
+//! each commit.
 //!
 //! ```text
 //!   idle ── first commit ──> interval ──> sync ──> anything since? ── yes ──> interval ...
@@ -14,20 +15,20 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Shared;
 
-/// How the others talk to the flusher.
+/// Requests to the flusher.
 #[derive(Default)]
 pub(super) struct Flusher {
-    /// It sleeps until it is woken.
+    /// Whether it sleeps until it is woken.
     idle: AtomicBool,
-    /// Much is waiting to be written.
+    /// Whether so much is pending that it must be written.
     crowded: AtomicBool,
     stop: Mutex<bool>,
     called: Condvar,
 }
 
 impl Flusher {
-    /// After a record has been appended: one that stands in the log when the flusher goes idle is
-    /// seen by it, and one that is appended after that sees that it is idle.
+    /// Called after a record has been appended. A record appended before the flusher goes idle is
+    /// seen by it; a caller that appends later sees that it is idle.
     pub(super) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
             drop(self.stop.lock());
@@ -35,7 +36,7 @@ impl Flusher {
         }
     }
 
-    /// Has what is waiting written, without a sync.
+    /// Requests that pending records be written, without a sync.
     pub(super) fn write_soon(&self) {
         if !self.crowded.swap(true, Ordering::AcqRel) {
             self.idle.store(false, Ordering::Release);
@@ -49,7 +50,7 @@ impl Flusher {
         self.called.notify_one();
     }
 
-    /// Sleeps until it is called, or for so long. Answers whether to stop.
+    /// Sleeps until it is called, or until the given time. Returns whether to stop.
     fn sleep(&self, until: Option<Instant>) -> bool {
         let mut stop = self.stop.lock();
         loop {
@@ -101,7 +102,7 @@ impl Shared {
             if until.is_none() {
                 due = Instant::now() + interval;
             }
-            // Failures are kept by the log, and told to whoever writes next.
+            // Failures are kept by the log, and returned to the next writer.
             if flusher.crowded.swap(false, Ordering::AcqRel) {
                 let _ = self.log.write();
             }

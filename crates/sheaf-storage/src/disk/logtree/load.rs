@@ -1,4 +1,4 @@
-//! Bulk loads: entries in order, straight into pages, beside all other writing.
+//! Bulk loads: entries in order, straight into pages, concurrently with other writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,13 @@ use super::{Shared, no_reserve};
 use crate::engine::TableId;
 use crate::error::Result;
 
-/// After so many entries the disk's free space is looked at.
+/// Number of entries after which the disk's free space is checked.
 const LOOK: u64 = 1024;
 
 impl Shared {
-    /// See [`crate::StorageEngine::bulk_load`]; the table has been found empty. The pages become the table with a
-    /// checkpoint; until then they belong to nobody, and on any error they are free again.
+    /// See [`crate::StorageEngine::bulk_load`]; the caller has found the table empty. The pages
+    /// become the table with a checkpoint. Until then they are not reachable, and on any error they
+    /// are free again.
     pub(super) fn bulk_load(
         self: &Arc<Self>,
         table: TableId,

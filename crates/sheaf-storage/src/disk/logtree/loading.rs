@@ -1,4 +1,4 @@
-//! The generations that the log is read into, before anybody reads or writes.
+//! Replays the log into generations, before there are readers or writers.
 //!
 //! ```text
 //!   42 ┐ values ─────────────────────────> gathered ─ enough ─> active ─ full ─> frozen ─ too many ─> tree
@@ -6,17 +6,19 @@
 //!   44 ┘ deltas ─> waiting, by key ─ bases ───┘
 //! ```
 //!
-//! Nobody sees a state between. So what many batches do is gathered in one: of a key only the newest value is
-//! inserted, and keys are inserted in their order. A delta whose base is not gathered waits for others, and all are then
-//! looked up side by side in the order of their keys: a tree that is not in memory is read in many places at a time.
+//! No reader sees an intermediate state, so many batches are gathered into one: only the newest
+//! value of a key is inserted, and keys are inserted in order. A delta whose base is not gathered
+//! waits for others; then all are looked up concurrently, in the order of their keys, so that a
+//! tree that is not in memory is read at many places at a time.
 //!
-//! What was in memory at the crash fits there again. So the tree is hardly ever written before the engine is open: that
-//! is left to the checkpointer, beside readers and writers, as it was before the crash.
+//! What was in memory at the crash fits there again. The tree is therefore hardly ever written
+//! before the engine is open: that is left to the checkpointer, concurrently with readers and
+//! writers, as before the crash.
 //!
 //! Invariants:
 //!
-//! - The base of a delta that waits is below what is gathered: nothing that is gathered concerns its key.
-//! - The view holds exactly the batches up to some sequence, what is gathered and what waits all behind it.
+//! - The base of a waiting delta is below what is gathered: no gathered write concerns its key.
+//! - The view holds exactly the batches up to some sequence; what is gathered and what waits comes after it.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -34,11 +36,11 @@ use crate::batch::{KeyWrite, Prior, TableFate, WriteBatch};
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 
-/// How much is gathered at most, in bytes.
+/// Maximum gathered, in bytes.
 const GATHERED_MAX: u64 = 16 << 20;
-/// What an operation is counted as beside its bytes.
+/// Bytes charged for an operation besides its own.
 const OPERATION: u64 = 128;
-/// How many look up bases at once, at most, and how many keys are worth one more.
+/// Maximum number of threads that look up bases, and the number of keys that justify one more.
 const SIDE_BY_SIDE: usize = 8;
 const KEYS_EACH: usize = 256;
 
@@ -51,16 +53,16 @@ pub(super) struct Loading<'a> {
     view: Arc<View<Roots>>,
     /// The last batch that was read.
     last: u64,
-    /// The last that is in a frozen generation, or in the tree.
+    /// The last batch that is in a frozen generation or in the tree.
     frozen_to: u64,
     gathered: WriteBatch,
     waiting: BTreeMap<TableId, BTreeMap<Box<[u8]>, Vec<Waiting>>>,
     waiting_bytes: u64,
-    /// The segment that is read.
+    /// The segment being read.
     file: Arc<str>,
 }
 
-/// A delta whose base is to be looked up, or is made by the one that waits before it.
+/// A delta whose base must be looked up, or is the result of the delta waiting before it.
 struct Waiting {
     delta: KeptDelta,
     file: Arc<str>,
@@ -96,7 +98,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Takes the next batch of the log.
+    /// Adds the next batch of the log.
     /// Errors: `Corrupt`, and those of the tree.
     pub(super) fn apply(&mut self, record: Record<'_>) -> Result<()> {
         let Record {
@@ -135,7 +137,8 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// The view with everything that was read, the last sequence in it, and the last one in a frozen generation.
+    /// The view with everything that was read, the last sequence in it, and the last one in a
+    /// frozen generation.
     /// Errors: as [`Loading::apply`].
     pub(super) fn finish(mut self) -> Result<(Arc<View<Roots>>, u64, u64)> {
         self.insert()?;
@@ -162,7 +165,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Whether the batch does something to a key that waits.
+    /// Whether the batch writes a key that waits.
     fn concerns_waiting(&self, batch: &WriteBatch) -> bool {
         !self.waiting.is_empty()
             && batch.tables().any(|(table, writes)| {
@@ -174,7 +177,7 @@ impl<'a> Loading<'a> {
             })
     }
 
-    /// Makes the values of what waits, and gathers them.
+    /// Computes the values of what waits, and gathers them.
     fn make_waiting(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
@@ -216,8 +219,8 @@ impl<'a> Loading<'a> {
             self.rotate();
             let waiting = self.view.frozen();
             let bytes: u64 = waiting.iter().map(|generation| generation.bytes()).sum();
-            // With the next one, writers would be held up as soon as they are let in. Generations are a little larger than
-            // what they are full at.
+            // With one more, writers would be stalled as soon as they are admitted. A generation is
+            // a little larger than the size at which it is full.
             let most = self.sizes.debt_hard + self.sizes.generation_bytes / 2;
             if bytes + self.sizes.full_at(waiting.len()) > most {
                 self.merge()?;
@@ -248,7 +251,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// The values that the chains lead to, in their order.
+/// The values that the chains lead to, in their order, looked up in parallel.
 fn made_side_by_side(view: &View<Roots>, chains: &[Chain]) -> Result<Vec<Vec<u8>>> {
     let each = chains.len().div_ceil(SIDE_BY_SIDE).max(KEYS_EACH);
     let mut parts = chains.chunks(each);
@@ -260,7 +263,7 @@ fn made_side_by_side(view: &View<Roots>, chains: &[Chain]) -> Result<Vec<Vec<u8>
             .map(|part| {
                 let thread = thread::Builder::new().name("replay".into());
                 let spawned = thread.spawn_scoped(scope, || made(view, part));
-                // Without a thread it is done here, in its turn.
+                // If no thread can be started, this thread does the part itself.
                 spawned.map_err(|_| part)
             })
             .collect();

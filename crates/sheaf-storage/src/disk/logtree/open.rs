@@ -1,13 +1,14 @@
-//! Opening: the tree's newest roots, then the log behind them. And closing.
+//! Opening: the tree's newest roots, then the log after them. And closing.
 //!
 //! ```text
 //!   lock the folder ─> tree: sequence 41 ─> log: 42, 43 ... into generations ─> a new segment ─> open
 //!                                                 │ more than writers may leave to checkpoints
-//!                                                 └ into the tree, and on
+//!                                                 └ into the tree, and continue
 //! ```
 //!
-//! A value that the log has as a delta is made of the one before it, which is in a generation that was just read or
-//! else in the tree: the tree holds exactly the batches up to its sequence, so there is no other.
+//! A value that the log holds as a delta is computed from the previous one, which is in a
+//! generation that was just read or in the tree: the tree holds exactly the batches up to its
+//! sequence, so there is no other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,26 +35,25 @@ use crate::folder::Folder;
 
 /// The tree's file.
 pub(super) const TREE: &str = "tree";
-/// In a folder that a backup is being made in: what else is there is not whole.
+/// In a folder that a backup is being written to: the other files are not complete.
 pub(super) const UNFINISHED: &str = "backup.unfinished";
-/// The largest generation that is chosen by itself, and the smallest that makes sense.
+/// The largest generation chosen by default, and the smallest that makes sense.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
-/// By how much a generation may outgrow its size while others wait, at most: three doublings.
+/// Maximum growth of a full generation while others wait for a checkpoint: three doublings.
 const DOUBLINGS_MAX: usize = 3;
-/// Commits to the tree before the log of new files is begun, at most: its two first superblocks, and the catalog's table.
+/// Maximum number of commits to a new tree before its log begins: its first two superblocks, and
+/// the catalog's table.
 const COMMITS_WITHOUT_LOG: u32 = 3;
 
-/// What opening the files found.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     /// Batches read from the log.
     pub batches: u64,
     /// Bytes of the log that were read.
     pub log_bytes: u64,
-    /// A torn tail of the log that was cut: writes that had been promised to nobody.
+    /// The torn tail of the log that was cut: writes that were never acknowledged as durable.
     pub torn: Option<TornTail>,
-    /// How long it took.
     pub took: Duration,
 }
 
@@ -79,15 +79,15 @@ impl Sizes {
         }
     }
 
-    /// At how many bytes a generation is full while so many others wait: few large ones are better read, and brought
-    /// into the tree, than many.
+    /// The size in bytes at which a generation is full while `waiting` others wait: a few large
+    /// ones are cheaper to read, and to merge into the tree, than many.
     pub(super) fn full_at(&self, waiting: usize) -> u64 {
         let grown = self.generation_bytes << waiting.min(DOUBLINGS_MAX);
         grown.min(self.debt_hard / 2)
     }
 }
 
-/// The tree's file, made if the folder holds nothing of the engine's yet.
+/// Opens the tree's file, or creates it if the folder holds no file of the engine yet.
 fn open_tree(
     folder: &Arc<dyn Folder>,
     options: &LogTreeOptions,
@@ -128,7 +128,7 @@ fn open_tree(
     Ok(tree)
 }
 
-/// A folder with [`UNFINISHED`] in it.
+/// The error for a folder with [`UNFINISHED`] in it.
 pub(super) fn unfinished(folder: &Arc<dyn Folder>) -> StorageError {
     let path = folder.path().map(|path| path.display().to_string());
     StorageError::Unfinished {
@@ -136,7 +136,7 @@ pub(super) fn unfinished(folder: &Arc<dyn Folder>) -> StorageError {
     }
 }
 
-/// Errors: `Corrupt` for a tree that has had a log, of which there is nothing.
+/// Errors: `Corrupt` for a tree that has had a log of which nothing is left.
 pub(super) fn check_never_begun(folder: &Arc<dyn Folder>, roots: &Roots) -> Result<()> {
     match roots.version() <= COMMITS_WITHOUT_LOG {
         true => Ok(()),
@@ -190,7 +190,7 @@ pub(super) fn open(
     };
     let log = replay.begin(log_options, state)?;
     if new_log {
-        // From now on files without a log are files that have lost it.
+        // From now on, files without a log are files that have lost it.
         tree.writer()?.commit(tree_seq)?;
     }
     log.trim(view.roots().sequence());
@@ -224,8 +224,8 @@ pub(super) fn open(
 }
 
 impl Shared {
-    /// Ends the threads, syncs, brings everything into the tree, and lets go of the folder once nobody
-    /// reads any more.
+    /// Stops the threads, syncs, writes everything into the tree, and releases the folder's lock
+    /// once no reader is left.
     pub(super) fn close(self: &Arc<Self>, threads: &Mutex<Vec<JoinHandle<()>>>) -> Result<()> {
         let mut threads = threads.lock();
         self.closed.store(true, Ordering::Release);
@@ -239,12 +239,12 @@ impl Shared {
         self.flusher.stop();
         self.checkpointer.stop();
         for thread in threads.drain(..) {
-            // A thread that panicked has nothing more to do.
+            // A thread that panicked has nothing left to do.
             let _ = thread.join();
         }
         self.sequencer.wait_visible(last);
         let synced = self.log.sync_to(last);
-        // What is in the log is safe; a checkpoint only makes the next start short.
+        // What is in the log is safe; a checkpoint only shortens the next start.
         if synced.is_ok() {
             let _ = self.checkpoint_now();
         }

@@ -1,4 +1,4 @@
-//! A value as what differs from the one before it: pieces to copy from that one, and bytes between them.
+//! Delta encoding: a value as pieces copied from the previous value, and the bytes between them.
 //!
 //! ```text
 //!   base   ....AAAAAAAAxBBBBBBBBBBBBCCCCCCC           a document with a counter x, and a field after C
@@ -7,28 +7,28 @@
 //!   delta  lengths  "****" copy A  "y" copy B, C  "DDDD"  checksums of base and new
 //! ```
 //!
-//! Nothing is known of what the values mean. Finding the pieces takes one walk over both while they
-//! agree; where they stop to, the place where they agree again is looked for near by, then at the end that both
-//! have, then by hashes of the base's blocks.
+//! Nothing is assumed about the meaning of the values. While they agree, one walk over both finds
+//! the pieces. Where they diverge, the encoder looks for the next agreement first near by, then at
+//! the common suffix, then by hashes of the base's blocks.
 //!
-//! Invariants: a delta applied to its base gives the new value. To anything else it is not applied: the
-//! checksums of the base and of what comes out are part of it.
+//! Invariants: a delta applied to its base gives the new value. It is applied to nothing else: it
+//! contains the checksums of the base and of the result.
 
 use super::record::{Input, varint};
 use crate::disk::logtree::tree::VALUE_MAX;
 
 /// Values shorter than this are logged whole.
 const NEW_MIN: usize = 64;
-/// A piece that is copied is this long, at least, but for the last.
+/// Minimum length of a copied piece; the last one may be shorter.
 const COPY_MIN: usize = 8;
-/// How far ahead the values are looked at for a place where they agree again.
+/// How far ahead to look for a position where the values agree again.
 const NEAR: usize = 32;
-/// How far the end that both have may be away to be taken without looking for something better.
+/// If the common suffix begins within this distance, it is taken without a further search.
 const NEAR_END: usize = 64;
-/// Length of the base's blocks.
+/// Length of the base's blocks that are hashed.
 const BLOCK: usize = 16;
 
-/// A delta in bytes, with lengths that have been checked.
+/// An encoded delta whose lengths have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Delta<'a> {
     pub(in crate::disk::logtree) base_len: u32,
@@ -38,7 +38,7 @@ pub(in crate::disk::logtree) struct Delta<'a> {
     pieces: &'a [u8],
 }
 
-/// A delta that outlives the bytes it was read from.
+/// A delta that owns its bytes.
 #[derive(Clone, Debug)]
 pub(in crate::disk::logtree) struct KeptDelta {
     pub(in crate::disk::logtree) base_len: u32,
@@ -60,8 +60,8 @@ impl KeptDelta {
     }
 }
 
-/// Appends the delta that leads from `base` to `new`; does not, and answers false, when it would not be shorter than
-/// half of `new`.
+/// Appends the delta from `base` to `new`. Returns false, and appends nothing, unless the delta is
+/// shorter than half of `new`.
 pub(super) fn encode(base: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
     if new.len() < NEW_MIN || base.len().max(new.len()) > VALUE_MAX {
         return false;
@@ -85,25 +85,25 @@ pub(super) fn encode(base: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Writes pieces, as long as they are short enough.
+/// Writes pieces while the delta is short enough.
 struct Pieces<'a, 'o> {
     new: &'a [u8],
-    /// Length of `out` that would be too much.
+    /// Length of `out` at which the delta is too long.
     end: usize,
-    /// Where in the base the next piece begins if nothing was put in or left out.
+    /// Where in the base the next piece begins if nothing was inserted or deleted.
     expected: usize,
-    /// How much of `new` is written.
+    /// Number of bytes of `new` that are written.
     written: usize,
     out: &'o mut Vec<u8>,
 }
 
 impl Pieces<'_, '_> {
-    /// Whether the bytes up to `at` can be written as they are.
+    /// Whether the bytes up to `at` can be written literally.
     fn has_room(&self, at: usize) -> bool {
         self.out.len() + (at - self.written) < self.end
     }
 
-    /// The bytes of `new` up to `at` as they are.
+    /// Writes the bytes of `new` up to `at` literally.
     fn literal(&mut self, at: usize) -> bool {
         if !self.has_room(at) {
             return false;
@@ -116,7 +116,7 @@ impl Pieces<'_, '_> {
         true
     }
 
-    /// The bytes from `at` on, `length` of them, from the base at `from`.
+    /// Writes a copy of `length` bytes, which are in `new` at `at` and in the base at `from`.
     fn copy(&mut self, at: usize, from: usize, length: usize) -> bool {
         let fits = self.literal(at);
         if fits {
@@ -132,7 +132,7 @@ impl Pieces<'_, '_> {
     fn find(&mut self, base: &[u8]) -> bool {
         let new = self.new;
         let suffix = common_suffix(base, new);
-        // What both end with begins here.
+        // The common suffix begins here.
         let tail = new.len() - suffix;
         let mut blocks = None;
         let (mut i, mut j) = (0, 0);
@@ -150,18 +150,19 @@ impl Pieces<'_, '_> {
                 break;
             }
             if j >= tail {
-                // All the rest, from wherever the base was read.
+                // Everything that is left is the common suffix.
                 return self.copy(j, base.len() - (new.len() - j), new.len() - j);
             }
             if new.len() - j <= BLOCK {
-                // Something new at the end: no block of the base fits any more.
+                // New bytes at the end: no block of the base can match any more.
                 return self.literal(new.len());
             }
             if let Some(near) = agree_near(&base[i..], &new[j..]) {
                 (i, j) = (i + near, j + near);
                 continue;
             }
-            // With what both end with near by, or with all of the base behind, it is not worth looking for more.
+            // If the common suffix is near, or the base is used up, a further search is not worth
+            // its cost.
             let ended = base.len() - i <= COPY_MIN && new.len() - j <= NEAR_END;
             if ended || suffix >= COPY_MIN && tail - j <= NEAR_END {
                 (i, j) = (base.len() - suffix, tail);
@@ -180,7 +181,7 @@ impl Pieces<'_, '_> {
     }
 }
 
-/// How many bytes two slices begin with together.
+/// Length of the common prefix.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let length = a.len().min(b.len());
     let mut at = 0;
@@ -200,7 +201,7 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     at
 }
 
-/// How many bytes two slices end with together.
+/// Length of the common suffix.
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     let length = a.len().min(b.len());
     let (a, b) = (&a[a.len() - length..], &b[b.len() - length..]);
@@ -220,13 +221,13 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// After how many bytes, a few, both go on alike.
+/// After how many bytes, a few, both continue alike.
 fn agree_near(base: &[u8], new: &[u8]) -> Option<usize> {
     let last = base.len().min(new.len()).checked_sub(COPY_MIN)?;
     (1..=last.min(NEAR)).find(|at| word(base, *at) == word(new, *at))
 }
 
-/// The base's blocks, by hash.
+/// Hash index of the base's blocks.
 struct Blocks {
     /// Where in the base a block with this hash begins, plus one.
     places: Vec<u32>,
@@ -255,8 +256,9 @@ impl Blocks {
         ((low.rotate_left(29) ^ high).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// The first place in `new` from `from` on where a block of the base is, as far back as they agree: where in
-    /// the base, where in `new`. `None` when there is none before `to`, or none in time.
+    /// The first position in `new`, from `from` on, that holds a block of the base, extended
+    /// backwards as far as they agree. Returns the positions in the base and in `new`; `None` if
+    /// there is none before `to`, or none within the search limit.
     fn find(
         &self,
         base: &[u8],
@@ -286,7 +288,7 @@ impl Blocks {
 }
 
 impl<'a> Delta<'a> {
-    /// Reads a delta, and checks that its pieces lie in the base and make up the new value.
+    /// Parses a delta, and checks that its pieces are within the base and add up to the new value.
     pub(super) fn decode(input: &mut Input<'a>) -> Result<Delta<'a>, &'static str> {
         let length = |n: u64| match n <= VALUE_MAX as u64 {
             true => Ok(n as u32),
@@ -327,17 +329,17 @@ impl<'a> Delta<'a> {
         }
     }
 
-    /// Whether this is the value that the delta begins with.
+    /// Whether `value` is the base, by its length and checksum.
     pub(in crate::disk::logtree) fn begins_with(&self, value: &[u8]) -> bool {
         value.len() == self.base_len as usize && crc32c::crc32c(value) == self.base_crc
     }
 
-    /// Whether this is the value that the delta ends with.
+    /// Whether `value` is the result, by its length and checksum.
     pub(in crate::disk::logtree) fn ends_with(&self, value: &[u8]) -> bool {
         value.len() == self.new_len as usize && crc32c::crc32c(value) == self.new_crc
     }
 
-    /// The new value; `None` when `base` is not the base.
+    /// The new value; `None` if `base` is not the delta's base.
     pub(in crate::disk::logtree) fn apply(&self, base: &[u8]) -> Option<Vec<u8>> {
         if !self.begins_with(base) {
             return None;
@@ -356,15 +358,15 @@ impl<'a> Delta<'a> {
     }
 }
 
-/// Some bytes, and then some of the base's.
+/// Literal bytes, followed by a copy from the base.
 struct Piece<'a> {
     literal: &'a [u8],
     from: u64,
     length: u64,
 }
 
-/// Reads a piece of a value of which `left` bytes are still to come. `at` is where in the base the next copy is
-/// expected.
+/// Parses a piece of a value of which `left` bytes are still missing. `at` is where in the base the
+/// next copy is expected.
 fn piece<'a>(input: &mut Input<'a>, at: &mut u64, left: u64) -> Result<Piece<'a>, &'static str> {
     let literal = input.slice()?;
     *at = at.saturating_add(literal.len() as u64);
@@ -404,7 +406,7 @@ mod tests {
         made.then(|| out.split_off(6))
     }
 
-    /// The length of the delta, which leads from the one to the other.
+    /// The length of the delta from `base` to `new`.
     fn length(base: &[u8], new: &[u8]) -> Option<usize> {
         let bytes = delta_of(base, new)?;
         assert!(bytes.len() <= new.len() / 2 + 24, "{}", bytes.len());
@@ -437,12 +439,12 @@ mod tests {
         assert_eq!(length(&base, &changed(500, &[0; 4])), Some(12 + 12));
         assert_eq!(length(&base, &changed(0, &[0; 4])), Some(12 + 8));
         assert_eq!(length(&base, &changed(996, &[0; 4])), Some(12 + 9));
-        // Two places in which the length stays the same, and one where it does not.
+        // Two changes that keep the length, and one that does not.
         let mut new = changed(0, &[9; 4]);
         new[300..308].copy_from_slice(&[9; 8]);
         new.splice(700..700, [1; 20]);
         assert!(length(&base, &new).unwrap() < 70);
-        // Several places where it does not: found by blocks.
+        // Several changes of length: found by blocks.
         let mut new = base.clone();
         new.splice(900..910, []);
         new.splice(600..600, [7; 100]);
@@ -497,11 +499,11 @@ mod tests {
         }
     }
 
-    /// A value, and another that was made of it by a few changes.
+    /// A value, and another one made from it by a few changes.
     fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         let value = prop_oneof![
             (0_usize..3000, any::<u64>()).prop_map(|(length, seed)| noise(length, seed)),
-            // Much that repeats.
+            // Very repetitive values.
             proptest::collection::vec(0_u8..3, 0..600),
             (0_usize..600, any::<u8>()).prop_map(|(length, byte)| vec![byte; length]),
         ];

@@ -1,25 +1,27 @@
-//! The log: batches in the order of their sequences, on disk before anybody is told that they are.
+//! The write-ahead log: batches in the order of their sequences, on disk before they are
+//! acknowledged as durable.
 //!
 //! ```text
 //!   append ──> head (a lock)          buffer ──> write ──> sync
-//!              sequence, place,         │          one at a time; a sync is shared by all who wait
+//!              sequence, offset,        │          one at a time; concurrent callers share a sync
 //!              bytes into the buffer    └ every flush interval, when it is long, or for a Synced commit
 //!
 //!   log.0000000006   log.0000000007   log.spare.2
 //!   [r r r r r r r]  [r r r  0 0 0 ]  [to become 8]
-//!    └ goes when the tree has it
+//!    └ retired once the tree holds it
 //! ```
 //!
-//! Where a record will stand is known when it is appended, and only places that have blocks on disk already
-//! are given out. So a full disk refuses a batch before it has a sequence, and is no failure of the log; a
-//! write or sync that fails all the same is final: nothing is appended from then on.
+//! A record's offset is fixed when it is appended, and only offsets that already have blocks on
+//! disk are assigned. A full disk therefore refuses a batch before it has a sequence, which is no
+//! failure of the log. A write or sync that fails nevertheless is final: nothing is appended from
+//! then on.
 //!
 //! Invariants:
 //!
 //! - Sequences have no gaps. A segment's first sequence follows the last of the one before it.
-//! - Nothing is written to a segment before the one before it is synced: only the last may have a torn end.
-//! - A process that opens the log begins a new segment. What an earlier one may have left torn gets no record over it:
-//!   the new segment's head says where it ended, and a note there that the log goes on.
+//! - Nothing is written to a segment before the previous one is synced: only the last may have a torn end.
+//! - Opening the log begins a new segment. The torn end that an earlier process may have left gets no record
+//!   written over it: the new segment's head states where it ended, and a note there that the log continues.
 
 mod delta;
 mod record;
@@ -43,38 +45,39 @@ use super::budget::{Charge, MemoryBudget, MemoryKind};
 use crate::error::{Result, StorageError};
 use crate::folder::{File, Folder};
 
-/// Records at least this long are handed to the file as they are, not copied into the buffer.
+/// Records at least this long are written from their own memory instead of being copied into the
+/// buffer.
 pub(super) const LARGE: usize = 64 << 10;
-/// Memory for a buffer that is kept for the next one.
+/// Largest buffer, in bytes, whose memory is kept for reuse.
 const KEPT_MAX: usize = 8 << 20;
-/// How many files wait to become segments, at most.
+/// Maximum number of files that wait to become segments.
 const SPARES_MAX: usize = 4;
 
-/// How the log is kept.
 #[derive(Clone)]
 pub(super) struct LogOptions {
-    /// Length of a segment.
+    /// Length of a segment in bytes.
     pub(super) segment_bytes: u64,
-    /// How much may be waiting before it is written without being asked.
+    /// Pending bytes from which on the buffer is written without a request.
     pub(super) buffer_bytes: usize,
-    /// What its buffers are counted in.
+    /// The budget that the buffers are charged to.
     pub(super) budget: Arc<MemoryBudget>,
 }
 
-/// The log. `S` is what the engine keeps under the log's lock, to be changed with each sequence given.
+/// The log. `S` is state of the engine that is guarded by the log's lock and changes with each
+/// sequence.
 pub(super) struct Log<S> {
     folder: Arc<dyn Folder>,
     options: LogOptions,
     log_id: u64,
     head: Mutex<Head<S>>,
-    /// Held while files are extended or made.
+    /// Held while files are extended or created.
     room: Mutex<Room>,
     /// Held while the log is written and synced.
     tail: Mutex<Tail>,
-    /// Whether somebody syncs for all who wait.
+    /// Whether a caller is syncing on behalf of all that wait.
     led: Mutex<bool>,
     turned: Condvar,
-    /// Sequences up to which records are on disk.
+    /// Sequence up to which records are on disk.
     durable: AtomicU64,
     failed: AtomicBool,
     failure: Mutex<Option<StorageError>>,
@@ -90,16 +93,16 @@ struct Counters {
     group_max: AtomicU64,
 }
 
-/// What the log has done, and how long it is.
+/// Counters and sizes of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogStats {
     /// Bytes of records written.
     pub(super) bytes: u64,
-    /// Bytes of zeros written ahead of them.
+    /// Bytes of zeros written in advance of records.
     pub(super) filled: u64,
-    /// Syncs, those included that begin a segment.
+    /// Syncs, including those that begin a segment.
     pub(super) syncs: u64,
-    /// Syncs that made records durable, and the most of them that one made.
+    /// Syncs that made records durable, and the most records that one made durable.
     pub(super) groups: u64,
     pub(super) group_max: u64,
     /// Segments in use.
@@ -108,20 +111,20 @@ pub(super) struct LogStats {
     pub(super) file_bytes: u64,
 }
 
-/// Under the log's lock: what comes next.
+/// The state guarded by the log's lock: where the next record goes.
 pub(super) struct Head<S> {
-    /// The engine's own.
+    /// The engine's state.
     pub(super) state: S,
     next: u64,
     parts: Vec<Part>,
-    /// Memory for the next buffer.
+    /// Memory to reuse for the next buffer.
     memory: Buffer,
     buffered: usize,
     place: Place,
     ahead: Option<Spare>,
 }
 
-/// Where the next record goes.
+/// The position of the next record.
 struct Place {
     number: u64,
     identity: u64,
@@ -132,17 +135,17 @@ struct Place {
     size: u64,
 }
 
-/// Bytes of records, or memory for them, counted as long as it is held.
+/// Bytes of records, or memory for them; charged to the budget while held.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
     charge: Option<Charge>,
-    /// A record's own memory, which goes when it is written.
+    /// Whether it is a record's own memory, which is freed once written.
     is_record: bool,
 }
 
 impl Buffer {
-    /// Has room for `wanted` bytes.
+    /// Ensures capacity for `wanted` bytes.
     fn reserve(&mut self, wanted: usize, budget: &Arc<MemoryBudget>) {
         if self.bytes.capacity() < wanted {
             self.bytes.reserve_exact(wanted);
@@ -152,7 +155,7 @@ impl Buffer {
     }
 }
 
-/// What is to be written, in order.
+/// What to write, in order.
 enum Part {
     Records(Buffer),
     Turn {
@@ -162,7 +165,7 @@ enum Part {
     },
 }
 
-/// A segment in use that is not written any more.
+/// A segment in use that is no longer written to.
 struct Segment {
     number: u64,
     first_seq: u64,
@@ -177,9 +180,9 @@ struct Tail {
     file: Arc<dyn File>,
     position: u64,
     written: u64,
-    /// Up to which sequence a mark was written.
+    /// Sequence up to which a mark was written.
     marked: u64,
-    /// Of whoever writes next, so that appending does not allocate.
+    /// Reused by each write, so that appending does not allocate.
     parts: Vec<Part>,
 }
 
@@ -190,7 +193,6 @@ struct Room {
 }
 
 impl<S> Head<S> {
-    /// The sequence of the newest record.
     pub(super) fn last(&self) -> u64 {
         self.next - 1
     }
@@ -204,7 +206,7 @@ impl<S> Head<S> {
         }
     }
 
-    /// Moves on to the file that is ahead.
+    /// Switches to the prepared next file.
     fn turn(&mut self, log_id: u64) {
         let Some(spare) = self.ahead.take() else {
             return;
@@ -227,14 +229,14 @@ impl<S> Head<S> {
     }
 }
 
-/// The log's lock, with room for a record of a certain length.
+/// The log's lock, with space reserved for a record of a given length.
 pub(super) struct Appender<'a, S> {
     log: &'a Log<S>,
     head: MutexGuard<'a, Head<S>>,
 }
 
 impl<S> Appender<'_, S> {
-    /// The engine's own.
+    /// The engine's state.
     pub(super) fn state(&mut self) -> &mut S {
         &mut self.head.state
     }
@@ -244,8 +246,8 @@ impl<S> Appender<'_, S> {
         self.head.next
     }
 
-    /// Appends the record for which the room is, and lets go of the lock. A large record's memory goes with
-    /// it; answers whether so much is waiting that somebody should write.
+    /// Appends the record that the space was reserved for, and releases the lock. Takes over the
+    /// memory of a large record. Returns whether so much is pending that it should be written.
     pub(super) fn append(mut self, encoded: &mut Encoded) -> bool {
         let head = &mut *self.head;
         let stride = encoded.stride();
@@ -291,13 +293,13 @@ impl<S> Appender<'_, S> {
 }
 
 impl<S> Log<S> {
-    /// The log's lock alone.
+    /// Takes the log's lock.
     pub(super) fn head(&self) -> MutexGuard<'_, Head<S>> {
         self.head.lock()
     }
 
-    /// The log's lock, with room for a record of `stride` bytes. Waits while too much is to be written, which is
-    /// done by whoever comes.
+    /// Takes the log's lock and reserves space for a record of `stride` bytes. While too much is
+    /// pending, the caller writes it first.
     /// Errors: `NoSpace` (nothing has happened), `ReadOnly`, `Io`.
     pub(super) fn appender(&self, stride: u64) -> Result<Appender<'_, S>> {
         loop {
@@ -316,7 +318,7 @@ impl<S> Log<S> {
         }
     }
 
-    /// Extends the segment, or makes ready the next, for a record of `stride` bytes.
+    /// Extends the segment, or prepares the next one, for a record of `stride` bytes.
     fn make_room(&self, stride: u64) -> Result<()> {
         let mut room = self.room.lock();
         let head = self.head.lock();
@@ -339,7 +341,7 @@ impl<S> Log<S> {
             return Ok(());
         }
         drop(head);
-        // Nobody else puts a file ahead while the room is locked; it may only go.
+        // Only the holder of this lock prepares a file; others may only use it up.
         let ahead = self.head.lock().ahead.take();
         let mut spare = match ahead.or_else(|| room.spares.pop()) {
             Some(spare) => spare,
@@ -372,8 +374,8 @@ impl<S> Log<S> {
         })
     }
 
-    /// Makes room before it is wanted, so that no writer waits for it. A failure is met again, and told, when it
-    /// matters.
+    /// Makes room in advance, so that no writer waits for it. A failure recurs, and is reported,
+    /// when the room is needed.
     pub(super) fn look_ahead(&self) {
         if self.check().is_ok() {
             let stride = {
@@ -388,12 +390,12 @@ impl<S> Log<S> {
         }
     }
 
-    /// Sequence up to which everything is on disk.
+    /// The sequence up to which everything is on disk.
     pub(super) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// `ReadOnly` once a write or a sync has failed.
+    /// Returns `ReadOnly` once a write or a sync has failed.
     pub(super) fn check(&self) -> Result<()> {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
@@ -405,20 +407,20 @@ impl<S> Log<S> {
         })
     }
 
-    /// Why nothing is appended any more, if that is so.
+    /// Why nothing is appended any more; `None` while appending works.
     pub(super) fn failure(&self) -> Option<String> {
         let failed = self.failed.load(Ordering::Acquire);
         let failure = failed.then(|| self.failure.lock());
         failure?.as_ref().map(ToString::to_string)
     }
 
-    /// Ends all appending, for this reason unless there was one before.
+    /// Ends all appending for this reason; an earlier reason is kept.
     pub(super) fn fail(&self, error: &StorageError) {
         self.failure.lock().get_or_insert_with(|| error.clone());
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Writes what is waiting, without a sync.
+    /// Writes what is pending, without a sync.
     pub(super) fn write(&self) -> Result<()> {
         let mut tail = self.tail.lock();
         self.check()?;
@@ -489,7 +491,7 @@ impl<S> Log<S> {
             .map_err(|error| fatal(format!("sync {name}"), &error))
     }
 
-    /// Ends the segment and begins the next in the file of `spare`.
+    /// Ends the segment and begins the next one in the file of `spare`.
     fn begin_segment(
         &self,
         tail: &mut Tail,
@@ -524,9 +526,9 @@ impl<S> Log<S> {
         Ok(())
     }
 
-    /// Makes durable everything up to `seq`. One caller syncs for all who wait.
+    /// Makes everything up to `seq` durable. One caller syncs for all that wait.
     ///
-    /// Errors: of the write or sync that failed, for all who waited for it; `ReadOnly` afterwards.
+    /// Errors: those of the write or sync, for all that waited for it; `ReadOnly` afterwards.
     pub(super) fn sync_to(&self, seq: u64) -> Result<()> {
         if self.durable() >= seq {
             return Ok(());
@@ -573,9 +575,10 @@ impl<S> Log<S> {
         Ok(())
     }
 
-    /// Notes behind the last record that all up to it is on disk, unless a next record is about to say so. It is
-    /// not synced, and the next record is written over it: it tells a last record that was damaged later from
-    /// one that a crash had torn. Nobody relies on it, so its failure is none.
+    /// Writes a mark after the last record that everything up to it is on disk, unless a next
+    /// record is about to state it. The mark is not synced and the next record overwrites it. It
+    /// distinguishes a last record that was damaged later from one that a crash tore. Nothing
+    /// depends on it, so a failure is ignored.
     fn mark(&self, tail: &mut Tail) {
         let filled = {
             let head = self.head.lock();
@@ -593,7 +596,7 @@ impl<S> Log<S> {
         }
     }
 
-    /// Lets go of the segments that hold nothing beyond `seq`. They are kept as spares, some of them.
+    /// Retires the segments that hold nothing beyond `seq`. Some are kept as spares.
     pub(super) fn trim(&self, seq: u64) {
         let done: Vec<Segment> = {
             let mut tail = self.tail.lock();
@@ -612,8 +615,8 @@ impl<S> Log<S> {
         }
     }
 
-    /// Makes a spare of a file of the log, or removes it. It does not matter when that becomes durable: a
-    /// segment is written anew only after the folder has been synced under its new name.
+    /// Turns a log file into a spare, or removes it. When that becomes durable does not matter: a
+    /// segment is reused only after the folder has been synced under its new name.
     fn retire(&self, name: &str) {
         let mut room = self.room.lock();
         if room.spares.len() >= SPARES_MAX {
@@ -661,8 +664,8 @@ impl<S> Log<S> {
     }
 }
 
-/// What becomes of a failure after a batch has been appended. No `NoSpace`, which says that nothing has
-/// happened.
+/// The error for a failure after a batch has been appended. Never `NoSpace`, which means that
+/// nothing has happened.
 fn fatal(context: String, error: &io::Error) -> StorageError {
     StorageError::Io {
         context,
@@ -671,19 +674,20 @@ fn fatal(context: String, error: &io::Error) -> StorageError {
     }
 }
 
-/// Whether this is the name of a segment.
 pub(super) fn is_segment(name: &str) -> bool {
     segment::segment_number(name).is_some()
 }
 
-/// Notes behind the last record of a segment that the log goes on in the next one, whose head is on disk: should that be
-/// gone, somebody took it. Nobody relies on the note, so its failure is none; what else is in the segment is on disk.
+/// Writes a note after the last record of a segment that the log continues in the next one, whose
+/// head is on disk: if that segment is missing, it was removed. Nothing depends on the note, so a
+/// failure is ignored; everything else in the segment is on disk.
 fn goes_on(file: &dyn File, at: u64, identity: u64, first_seq: u64) {
     let mark = Header::mark(identity, first_seq).to_bytes();
     let _ = file.write_at(at, &mark).and_then(|()| file.sync());
 }
 
-/// Gives a spare its name and head as a segment. Its content is not touched before its new name is durable.
+/// Gives a spare its name and head as a segment. Its contents are not touched before the new name
+/// is durable.
 fn start_segment(
     folder: &dyn Folder,
     spare: &Spare,

@@ -1,4 +1,4 @@
-//! One record of the log: a header, and a batch in bytes.
+//! One record of the log: a header, and an encoded batch.
 //!
 //! ```text
 //!   0        4         8          16       24        32       36        40
@@ -6,13 +6,14 @@
 //!   │ 4..40  │ batch   │ segment  │        │ then    │        │         │           │            │
 //! ```
 //!
-//! The identity is of the segment for which the record was written: what a recycled segment still holds of
-//! its former life has another one, and is not a record. `durable` is a sequence up to which all was on disk when
-//! the record was made: a record that is missing although a later one says so has been damaged; without
-//! such a witness it was never promised to anybody. A header alone with the sequence 0, a mark, is such a witness behind
-//! the last record.
+//! The identity is that of the segment for which the record was written: what a recycled segment
+//! still holds from its former use has another identity and is not a record. `durable` is a
+//! sequence up to which everything was on disk when the record was made: a record that is missing
+//! although a later one attests it has been damaged; without such a witness it was never
+//! acknowledged. A header alone with the sequence 0, a mark, is such a witness after the last
+//! record.
 //!
-//! Invariant: decoding takes any bytes. Lengths are looked at before anything is held for them.
+//! Invariant: decoding accepts any bytes. Lengths are checked before memory is allocated for them.
 
 use bytes::Bytes;
 
@@ -22,18 +23,18 @@ use crate::batch::{KeyWrite, Prior, TableFate, WriteBatch};
 use crate::disk::logtree::budget::Charge;
 use crate::engine::TableId;
 
-/// The version of segments from which on values may be deltas.
+/// The segment version from which on values may be deltas.
 const DELTAS_SINCE: u32 = 2;
 /// Length of a record's header, in bytes.
 pub(super) const HEADER: usize = 40;
 /// Records begin at multiples of this.
 pub(super) const ALIGN: usize = 8;
-/// From this many bytes of keys and values on, memory for a batch's encoding is taken at once.
+/// From this many bytes of keys and values on, the buffer for the encoding is allocated at once.
 const ROOM_MIN: u64 = 16 << 10;
-/// The longest batch, in bytes of its encoding.
+/// Maximum length of an encoded batch, in bytes.
 pub(in crate::disk::logtree) const BATCH_MAX: u64 = 1 << 31;
 
-/// What stands before a batch.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) batch_crc: u32,
@@ -56,9 +57,9 @@ impl Header {
         bytes
     }
 
-    /// The header in these bytes; `None` when they are none, or one of another segment.
+    /// Parses a header; `None` if the bytes are not one, or one of another segment.
     pub(super) fn from_bytes(bytes: &[u8; HEADER], identity: u64) -> Option<Header> {
-        // The cheapest look first: a scan asks at every place.
+        // The cheapest check first: a scan calls this at every offset.
         if u64_at(bytes, 8) != identity
             || u32_at(bytes, 0) != crc32c::crc32c(&bytes[4..])
             || u32_at(bytes, 36) != 0
@@ -74,7 +75,7 @@ impl Header {
         })
     }
 
-    /// What stands behind the last record when all up to `durable` is on disk and nothing comes yet.
+    /// The mark written after the last record once everything up to `durable` is on disk.
     pub(super) fn mark(identity: u64, durable: u64) -> Header {
         Header {
             batch_crc: 0,
@@ -113,28 +114,28 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A batch in bytes, with room for the header before it; made before the log is locked.
+/// An encoded batch, with space for the header; made before the log is locked.
 pub(in crate::disk::logtree) struct Encoded {
-    /// Header (zeros until the log knows it), batch, zeros up to the alignment.
+    /// Header (zeros until the log assigns it), batch, zeros up to the alignment.
     pub(super) bytes: Vec<u8>,
     pub(super) length: u32,
     pub(super) batch_crc: u32,
-    /// How many of its values are deltas.
+    /// Number of its values that are deltas.
     pub(in crate::disk::logtree) deltas: u64,
-    /// What a long batch is counted as, until it is written.
+    /// The charge for a large batch, until it is written.
     pub(in crate::disk::logtree) charge: Option<Charge>,
 }
 
-/// The hint of a key whose value is a delta.
+/// The prior hint of a key whose value is a delta.
 const DELTA: u64 = 3;
 
 impl Encoded {
-    /// Encodes into `bytes`, whose content is of no matter but whose memory is used.
-    /// `None` when the batch is longer than [`BATCH_MAX`].
+    /// Encodes into `bytes`, reusing its allocation; previous contents are discarded. Returns
+    /// `None` if the batch is longer than [`BATCH_MAX`].
     pub(in crate::disk::logtree) fn new(batch: &WriteBatch, mut bytes: Vec<u8>) -> Option<Encoded> {
         bytes.clear();
         if batch.bytes() > ROOM_MIN {
-            // In one piece: growing would take up to three times its memory.
+            // In one allocation: growing would take up to three times the memory.
             let room = batch.bytes().saturating_add(24 * batch.operations());
             bytes.reserve_exact(HEADER + 64 + room.min(BATCH_MAX) as usize);
         }
@@ -204,13 +205,13 @@ impl Encoded {
         self.bytes.len() as u64
     }
 
-    /// Gives the memory back, for the next batch.
+    /// Returns the memory, for the next batch.
     pub(in crate::disk::logtree) fn into_memory(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// A batch that was read, but for those of its values that are deltas.
+/// A decoded batch without those of its values that are deltas.
 #[derive(Debug, Default)]
 pub(in crate::disk::logtree) struct Decoded<'a> {
     pub(in crate::disk::logtree) batch: WriteBatch,
@@ -218,7 +219,7 @@ pub(in crate::disk::logtree) struct Decoded<'a> {
     pub(in crate::disk::logtree) deltas: Vec<KeyDelta<'a>>,
 }
 
-/// What a key's value becomes.
+/// The new value of a key, as a delta.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::disk::logtree) struct KeyDelta<'a> {
     pub(in crate::disk::logtree) table: TableId,
@@ -226,7 +227,7 @@ pub(in crate::disk::logtree) struct KeyDelta<'a> {
     pub(in crate::disk::logtree) delta: Delta<'a>,
 }
 
-/// The batch in these bytes of a segment of this version, or what is wrong with them.
+/// Decodes a batch from a segment of this version, or describes what is wrong with the bytes.
 pub(super) fn decode(bytes: &[u8], version: u32) -> Result<Decoded<'_>, &'static str> {
     let mut input = Input(bytes);
     let mut decoded = Decoded::default();
@@ -388,12 +389,12 @@ mod tests {
         batch.put_over(table, b"like", like.clone(), &base);
         batch.put_over(table, b"unlike", vec![1; 256], &base);
         batch.put(table, b"unknown", like.clone());
-        // The first write of a key knows what was there before the batch.
+        // Only the first write of a key knows the value before the batch.
         batch.put(table, b"late", vec![1; 256]);
         batch.put_over(table, b"late", like.clone(), &base);
         batch.put_over(table, b"twice", vec![2; 256], &base);
         batch.put_over(table, b"twice", like.clone(), &Bytes::from(vec![2; 256]));
-        // What a range empties, or a table that is made anew, has no base.
+        // A key in a deleted range, or in a table that is recreated, has no base.
         batch.delete_range(table, b"x", Some(b"y"));
         batch.put_over(table, b"x1", like.clone(), &base);
         batch.create_table(TableId(8));

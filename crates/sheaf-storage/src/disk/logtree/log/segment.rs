@@ -1,16 +1,16 @@
 //! Segments: the files of the log, their names and their heads.
 //!
 //! ```text
-//!   log.0000000007      head, 64 bytes   zeros to 4096   records ...   zeros, or what a former life left
-//!   log.spare.3         zeros, or what a former life left: to become a segment
+//!   log.0000000007      head, 64 bytes   zeros to 4096   records ...   zeros, or remains of a former use
+//!   log.spare.3         zeros, or remains of a former use: to become a segment
 //!
 //!   head   0         8         12      16      24       32          40      48        60
 //!          "sheaflog" version   zero    log id  number   first seq   size    zeros     crc of 0..60
 //! ```
 //!
-//! A segment is filled with zeros before records are written over them: a sync then has no lengths and no
-//! blocks to note. It grows by steps, so a small database has a small log. Once all that it holds is in
-//! the tree it becomes a spare and, under another number, a segment again.
+//! A segment is filled with zeros before records overwrite them: a sync then has no change of
+//! length and no new blocks to record. It grows by steps, so a small database has a small log. Once
+//! everything in it is in the tree it becomes a spare and, under another number, a segment again.
 
 use std::sync::Arc;
 
@@ -18,34 +18,34 @@ use super::record::{u32_at, u64_at};
 use crate::error::{Result, StorageError};
 use crate::folder::{File, Folder};
 
-/// Where the records begin.
+/// Offset of the first record.
 pub(super) const RECORDS: u64 = 4096;
-/// The version of the log's format that is written, and the oldest that is read.
+/// The version of the log's format that is written, and the oldest one that is read.
 pub(super) const VERSION: u32 = 2;
 const VERSION_MIN: u32 = 1;
 const HEAD: usize = 64;
 const MAGIC: &[u8; 8] = b"sheaflog";
-/// How much is filled with zeros at first, and at most, at a time.
+/// The first, and the largest, amount filled with zeros at a time.
 const FILL_MIN: u64 = 256 << 10;
 const FILL_MAX: u64 = 4 << 20;
-/// How much is written in one piece when zeros are filled in.
+/// Size of one write when filling with zeros.
 const ZEROS: usize = 256 << 10;
 
-/// What stands at the beginning of a segment.
+/// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) log_id: u64,
     pub(super) number: u64,
     pub(super) first_seq: u64,
     pub(super) size: u64,
-    /// The version of what is in the segment.
+    /// The version of the segment's contents.
     pub(super) version: u32,
 }
 
-/// What a head was found to be.
+/// The result of reading a head.
 pub(super) enum Found {
     Head(Head),
-    /// Of a version that this program does not read.
+    /// A version that this program does not read.
     Newer(u32),
     Nothing,
 }
@@ -80,12 +80,12 @@ impl Head {
         }
     }
 
-    /// What the records of this segment carry.
+    /// The identity that the records of this segment carry.
     pub(super) fn identity(&self) -> u64 {
         self.log_id.wrapping_add(self.number)
     }
 
-    /// The head of the segment in this file.
+    /// Reads the head of a segment.
     pub(super) fn read(file: &dyn File, name: &str) -> Result<Found> {
         let io = |error| StorageError::io(format!("read {name}"), &error);
         if file.len().map_err(io)? < HEAD as u64 {
@@ -101,7 +101,7 @@ pub(super) fn segment_name(number: u64) -> String {
     format!("log.{number:010}")
 }
 
-/// The number of the segment of this name, if it is one.
+/// The number of the segment with this name; `None` if it is not a segment's name.
 pub(super) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log.")?;
     let number = digits.parse().ok()?;
@@ -112,7 +112,7 @@ pub(super) fn spare_name(number: u64) -> String {
     format!("log.spare.{number}")
 }
 
-/// The number of the spare of this name, if it is one.
+/// The number of the spare with this name; `None` if it is not a spare's name.
 pub(super) fn spare_number(name: &str) -> Option<u64> {
     name.strip_prefix("log.spare.")?.parse().ok()
 }
@@ -121,14 +121,14 @@ pub(super) fn spare_number(name: &str) -> Option<u64> {
 pub(super) struct Spare {
     pub(super) name: String,
     pub(super) file: Arc<dyn File>,
-    /// Up to where it has blocks.
+    /// Offset up to which the file has blocks.
     pub(super) filled: u64,
-    /// Up to where it may grow.
+    /// Length to which the file may grow.
     pub(super) size: u64,
 }
 
 impl Spare {
-    /// Has it hold a record of `stride` bytes at its beginning.
+    /// Prepares the file for a record of `stride` bytes at its beginning.
     pub(super) fn fit(&mut self, stride: u64) -> Result<()> {
         let wanted = RECORDS + stride;
         self.size = self.size.max(wanted);
@@ -141,13 +141,12 @@ impl Spare {
     }
 }
 
-/// Up to where a segment is filled next, so that it has blocks at least up to `wanted`.
+/// The offset up to which a segment is filled next, so that it has blocks at least up to `wanted`.
 pub(super) fn filled_next(filled: u64, wanted: u64, size: u64) -> u64 {
     let step = filled.clamp(FILL_MIN, FILL_MAX);
     (filled + step).max(wanted).min(size.max(wanted))
 }
 
-/// Fills a part of a file with zeros.
 pub(super) fn fill(file: &dyn File, name: &str, from: u64, to: u64) -> Result<()> {
     let zeros = vec![0; ZEROS.min((to - from) as usize)];
     let mut at = from;
@@ -160,7 +159,7 @@ pub(super) fn fill(file: &dyn File, name: &str, from: u64, to: u64) -> Result<()
     Ok(())
 }
 
-/// Removes a file of the log that is no longer wanted. A file that stays is no harm.
+/// Removes a log file that is no longer needed. A file that cannot be removed does no harm.
 pub(super) fn discard(folder: &dyn Folder, name: &str) {
     let _ = folder.remove(name);
 }

@@ -1,4 +1,5 @@
-//! Reading the log back: every record after the tree's sequence, in order, up to the end or a torn tail.
+//! Log replay: reads every record after the tree's sequence, in order, up to the end or a torn
+//! tail.
 //!
 //! ```text
 //!   tree holds ..41
@@ -6,11 +7,12 @@
 //!     not needed          from 42 on            45, then a tail that is cut
 //! ```
 //!
-//! What is missing in the last segment may be the torn end of a crash: its writes were promised to nobody. It is
-//! damage when something shows that it had been on disk: the head of a later segment, or a record behind it
-//! that says so. Damage is refused by file and offset; a cut is reported.
+//! Records missing in the last segment may be the torn end of a crash: those writes were never
+//! acknowledged as durable. They are damage if something attests that they were on disk: the head
+//! of a later segment, or a later record. Damage is refused with file and offset; a cut tail is
+//! reported.
 //!
-//! Reading changes nothing. [`Replay::begin`] starts the log anew behind what was read.
+//! Reading changes nothing. [`Replay::begin`] continues the log after what was read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -27,40 +29,38 @@ use crate::error::{Result, StorageError};
 /// How much of a segment is read in one piece.
 const WINDOW: usize = 1 << 20;
 
-/// A tail that a crash had torn, and that is not used.
+/// The end of the log that a crash tore, and that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The segment's name.
     pub file: String,
-    /// Where the last whole record ends.
+    /// Offset of the end of the last whole record.
     pub offset: u64,
 }
 
-/// What was read.
+/// The result of reading the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Replayed {
-    /// The sequence of the newest batch, the tree's if the log holds none after it.
+    /// The sequence of the newest batch; the tree's if the log holds none after it.
     pub(in crate::disk::logtree) last: u64,
-    /// Batches after the tree's sequence.
+    /// Number of batches after the tree's sequence.
     pub(in crate::disk::logtree) batches: u64,
     /// Bytes of the records read.
     pub(in crate::disk::logtree) bytes: u64,
-    /// The torn tail, if there was one.
     pub(in crate::disk::logtree) torn: Option<TornTail>,
 }
 
-/// A batch that was read, and from where.
+/// A batch that was read, and its position.
 pub(in crate::disk::logtree) struct Record<'a> {
     pub(in crate::disk::logtree) seq: u64,
-    /// The segment, as users know it, and the record's offset in it.
+    /// The segment's path for messages, and the record's offset in it.
     pub(in crate::disk::logtree) file: &'a str,
     pub(in crate::disk::logtree) offset: u64,
     pub(in crate::disk::logtree) decoded: Decoded<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// The whole batch. `new_value` is asked for the value that each delta leads to, before any of the batch is
-    /// applied; without one the key is left as it is.
+    /// The whole batch. `new_value` computes the value for each delta, before any part of the batch
+    /// is applied; if it returns none, the key is left unchanged.
     pub(in crate::disk::logtree) fn into_batch(
         self,
         new_value: &mut dyn FnMut(&KeyDelta<'a>) -> Result<Option<Vec<u8>>>,
@@ -78,7 +78,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The record says what differs from a value that is not there.
+/// The error for a delta whose base value does not exist.
 pub(in crate::disk::logtree) fn baseless(
     file: &str,
     offset: u64,
@@ -97,7 +97,7 @@ pub(in crate::disk::logtree) fn baseless(
     damaged(file, offset, &what)
 }
 
-/// A log that has been read, before it is written again.
+/// A log that has been read, before writing continues.
 pub(in crate::disk::logtree) struct Replay {
     folder: Arc<dyn Folder>,
     pub(in crate::disk::logtree) replayed: Replayed,
@@ -125,7 +125,7 @@ fn damaged(name: &str, offset: u64, what: &str) -> StorageError {
 }
 
 impl Replay {
-    /// Reads the log in the folder, and gives each batch after `tree_seq` to `apply`, in order.
+    /// Reads the log in the folder, and passes each batch after `tree_seq` to `apply`, in order.
     ///
     /// Errors: `Corrupt`, `NewerFormat`, `Io`, and those of `apply`.
     pub(in crate::disk::logtree) fn read(
@@ -136,11 +136,11 @@ impl Replay {
         let (mut found, spares) = find(&**folder)?;
         let mut useless = Vec::new();
         let mut last_number = found.last().map_or(0, |last| last.number);
-        // A segment whose head never became whole was not begun.
+        // A segment whose head was never written completely has not been begun.
         if let Some(last) = found.last()
             && last.head.is_none()
         {
-            // Its head is on disk before its first record is written.
+            // A segment's head is on disk before its first record is written.
             let log_id = found
                 .iter()
                 .rev()
@@ -224,13 +224,13 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Whether there is no segment that was ever begun: a crash came before the first one's head was on disk, or the
-    /// log is gone.
+    /// Whether no segment was ever begun: a crash came before the first head was on disk, or the
+    /// log is lost.
     pub(in crate::disk::logtree) fn found_nothing(&self) -> bool {
         self.needed.is_empty()
     }
 
-    /// The log of files that have none, behind a tree of this sequence.
+    /// An empty log that begins after a tree of this sequence.
     pub(in crate::disk::logtree) fn at(folder: &Arc<dyn Folder>, tree_seq: u64) -> Replay {
         Replay {
             folder: folder.clone(),
@@ -246,7 +246,8 @@ impl Replay {
         }
     }
 
-    /// Reads the records of one segment, up to the first sequence of the next. Answers where they end.
+    /// Reads the records of one segment, up to the first sequence of the next one. Returns their
+    /// end offset.
     fn read_segment(
         &mut self,
         file: &dyn File,
@@ -290,7 +291,7 @@ impl Replay {
             at += header.stride();
         }
         match next {
-            // The tree holds what is missing, up to the next segment.
+            // The tree holds everything that is missing before the next segment.
             Some(next) if expected < next && next > tree_seq + 1 => {
                 return Err(damaged(name, at, "a damaged record"));
             }
@@ -326,7 +327,8 @@ impl Replay {
         Ok(at)
     }
 
-    /// Starts the log anew behind what was read: in a new segment, whose head is on disk when this returns.
+    /// Continues the log after what was read: in a new segment, whose head is on disk when this
+    /// returns.
     ///
     /// Errors: `Io`, `NoSpace`.
     pub(in crate::disk::logtree) fn begin<S>(
@@ -368,8 +370,8 @@ impl Replay {
             version: segment::VERSION,
         };
         super::start_segment(&*folder, &spare, &name, head)?;
-        // As when one segment follows the other while the log is written. Of a torn end it takes the place: nobody could
-        // read that any more, and it would hide that a segment which came after it is missing.
+        // As when one segment follows another during normal writing. The note overwrites a torn
+        // end, which is unreadable anyway and would hide the loss of a later segment.
         if let Some(last) = self.needed.last()
             && let Ok(file) = folder.open(&segment::segment_name(last.number), false)
         {
@@ -458,7 +460,7 @@ fn find(folder: &dyn Folder) -> Result<(Vec<Candidate>, Vec<String>)> {
     Ok((segments, spares))
 }
 
-/// A part of a file in memory, that moves on.
+/// A sliding window over a file.
 struct Window<'a> {
     file: &'a dyn File,
     name: &'a str,
@@ -481,7 +483,7 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// The bytes at a place; `None` when the file ends before.
+    /// The bytes at an offset; `None` if the file ends before.
     fn get(&mut self, at: u64, length: usize) -> Result<Option<&[u8]>> {
         let end = at.saturating_add(length as u64);
         if end > self.len {
@@ -511,7 +513,7 @@ impl<'a> Window<'a> {
         Ok(Header::from_bytes(&header, identity))
     }
 
-    /// Where a record behind `at` says that the record `seq` had been on disk.
+    /// The offset of a record after `at` that attests that the record `seq` was on disk.
     fn witness(&mut self, mut at: u64, identity: u64, seq: u64) -> Result<Option<u64>> {
         let mark = identity.to_le_bytes();
         while at + HEADER as u64 <= self.len {
@@ -528,7 +530,7 @@ impl<'a> Window<'a> {
         Ok(None)
     }
 
-    /// Whether there is the beginning of a record, or what may be part of one.
+    /// Whether a record, or what may be part of one, begins here.
     fn begun(&mut self, at: u64, identity: u64) -> Result<bool> {
         let identity = identity.to_le_bytes();
         let Some(bytes) = self.get(at, HEADER)? else {

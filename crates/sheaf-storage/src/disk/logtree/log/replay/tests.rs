@@ -31,7 +31,8 @@ fn append(log: &Log<()>, n: u64) -> Result<u64> {
     Ok(seq)
 }
 
-/// Reads a log, checks that the batches are those of their sequences, and answers the last.
+/// Reads a log, checks that the batches are those of their sequences, and returns the last
+/// sequence.
 fn read(folder: &FaultFolder, tree_seq: u64) -> Result<Replay> {
     let folder: Arc<dyn Folder> = Arc::new(folder.clone());
     let mut last = tree_seq;
@@ -85,7 +86,7 @@ fn what_was_synced_is_read_again() {
     let replay = read(&found, 0).unwrap();
     assert_eq!((replay.replayed.last, replay.replayed.batches), (200, 200));
     assert_eq!(replay.replayed.torn, None);
-    // And goes on, from any state of the tree.
+    // And continues, from any state of the tree.
     for tree_seq in [0, 1, 57, 199, 200] {
         let found = folder.after_crash(Remains::Nothing);
         let log = open(&found, tree_seq).unwrap();
@@ -96,7 +97,8 @@ fn what_was_synced_is_read_again() {
     }
 }
 
-/// The newest segment goes, after the log went on in it: in a whole segment and behind a torn end alike.
+/// The newest segment is missing, after the log continued in it: both after a whole segment and
+/// after a torn end.
 #[test]
 fn a_newest_segment_that_is_gone_is_missed() {
     for torn in [false, true] {
@@ -134,7 +136,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
                     other => panic!("{torn}: {other:?}"),
                 }
             }
-            // As a tree that has more than the log that is left.
+            // As with a tree that holds more than the remaining log.
             assert!(read(&found, 11).is_err());
         }
     }
@@ -156,7 +158,7 @@ fn segments_go_when_the_tree_has_them_and_come_again() {
         }
     }
     assert!(folder.list().unwrap().len() < 16);
-    // What the tree does not have and the log no longer, is missed.
+    // What the tree does not hold, and the log no longer does, is missed.
     let missing = read(&folder.after_crash(Remains::Nothing), 100);
     assert!(matches!(missing, Err(StorageError::Corrupt { .. })));
 }
@@ -203,7 +205,7 @@ fn a_crash_at_any_event_keeps_what_was_durable() {
             let log = open(&found, tree_seq).unwrap_or_else(|error| panic!("{what}: {error}"));
             let last = log.head().last();
             assert!(last >= durable, "{what}: {last} of {durable}");
-            // Whatever stood behind the cut does not come back.
+            // What was after the cut does not come back.
             for n in last + 1..last + 6 {
                 assert_eq!(append(&log, n), Ok(n));
             }
@@ -258,7 +260,8 @@ fn every_flipped_bit_is_found_and_named_or_was_torn() {
     log.sync_to(40).unwrap();
     append(&log, 41).unwrap();
     log.sync_to(41).unwrap();
-    // Once with the mark behind the last record, and once as a crash leaves it that came before the mark was on disk.
+    // Once with the mark after the last record, and once as a crash before the mark was on disk
+    // leaves it.
     let crashed = folder.after_crash(Remains::Nothing);
     let (named, cut) = flip_bits(files(&folder));
     assert!(named > 300 && cut == 0, "{named} named, {cut} cut");
@@ -266,8 +269,8 @@ fn every_flipped_bit_is_found_and_named_or_was_torn() {
     assert!(named > 300 && cut > 0, "{named} named, {cut} cut");
 }
 
-/// Reads the files with one bit wrong, for many bits. Answers how often that was refused, and how often the last of
-/// 41 records was taken for torn.
+/// Reads the files with one bit flipped, for many bits. Returns how often that was refused, and how
+/// often the last of 41 records was taken for torn.
 fn flip_bits(files: BTreeMap<String, Vec<u8>>) -> (usize, usize) {
     let segments: Vec<&String> = files
         .keys()
@@ -321,7 +324,7 @@ fn segments_that_are_missing_are_missed() {
         headless.get_mut(*name).unwrap()[..RECORDS as usize].fill(0);
         for damaged in [rest, emptied, headless] {
             match read(&FaultFolder::new(damaged), 0) {
-                // By its own name, or by that of the one it should stand before.
+                // By its own name, or by that of the segment it should precede.
                 Err(StorageError::Corrupt { file, detail }) => {
                     let next = detail.contains("does not follow the segment before");
                     let first = detail.contains("no segment of the log has the batch 1");
@@ -334,7 +337,7 @@ fn segments_that_are_missing_are_missed() {
             }
         }
     }
-    // Also the segment that was begun when the log was opened again.
+    // Also the segment that was begun when the log was reopened.
     let again = folder.after_crash(Remains::Nothing);
     let log = open(&again, 0).unwrap();
     append(&log, 201).unwrap();
@@ -346,7 +349,7 @@ fn segments_that_are_missing_are_missed() {
     assert!(matches!(lost, Err(StorageError::Corrupt { .. })));
     let none = read(&FaultFolder::default(), 7);
     assert!(matches!(none, Err(StorageError::Corrupt { .. })));
-    // A segment of another log does not pass for one of this.
+    // A segment of another log is not accepted as one of this log.
     let other = FaultFolder::default();
     fill(&other, 1, 200).sync_to(200).unwrap();
     let mut mixed = files.clone();

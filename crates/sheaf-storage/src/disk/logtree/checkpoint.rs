@@ -1,18 +1,18 @@
-//! The checkpointer: generations that are full go into the tree, and the log that held them goes.
+//! The checkpointer: merges full generations into the tree, and trims the log that held them.
 //!
 //! ```text
-//!   full or old ──> freeze ──> wait until all of it is in ──> log synced ──> merge into the tree
+//!   full or old ──> freeze ──> wait until fully inserted ──> log synced ──> merge into the tree
 //!                                                                               │ all that wait,
 //!       log trimmed <── view without them, on the new roots <── commit ─────────┘ in one pass
 //! ```
 //!
 //! Invariants:
 //!
-//! - The tree's sequence says what it holds: every batch up to it and none beyond. Replay begins after it, so
-//!   a checkpoint that a crash cut short is only done again.
+//! - The tree's sequence states what it holds: every batch up to it and none beyond. Replay begins after it,
+//!   so a checkpoint that a crash interrupted is simply repeated.
 //! - The log is trimmed after the roots are durable, never before.
-//! - A checkpoint that fails for want of space, or because a page could not be read, has changed nothing, and is tried
-//!   again. After any other failure of the tree's file nothing is written any more.
+//! - A checkpoint that fails for lack of space, or because a page could not be read, has changed nothing, and
+//!   is retried. After any other failure of the tree's file the engine writes no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,41 +29,41 @@ use crate::batch::WriteBatch;
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 
-/// How long a failed checkpoint is left before it is tried again.
+/// Delay before a failed checkpoint is retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often the checkpointer looks about by itself.
+/// Interval at which the checkpointer checks for work without being called.
 const TICK: Duration = Duration::from_millis(500);
-/// How often a writer that waits for it looks.
+/// Interval at which a stalled writer checks again.
 const POLL: Duration = Duration::from_millis(5);
-/// The longest rest after a piece of a checkpoint that nobody waits for.
+/// Maximum pause after a piece of a paced checkpoint.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// Free bytes within the file that are worth giving back to a disk that is nearly full.
+/// Minimum free space within the file that is worth reclaiming when the disk is nearly full.
 const RECLAIM_BYTES_MIN: u64 = 1 << 20;
-/// The longest rest after a try that gave nothing back.
+/// Maximum interval between attempts to reclaim space that gained nothing.
 const RECLAIM_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How the others talk to the checkpointer, and what it has done.
+/// Requests to the checkpointer, and its statistics.
 #[derive(Default)]
 pub(super) struct Checkpointer {
-    /// Held by who checkpoints: one at a time.
+    /// Serialises checkpoints.
     one: Mutex<()>,
     pub(super) stop: Mutex<bool>,
     called: Condvar,
-    /// Somebody is making the next generation.
+    /// A thread is creating the next generation.
     freezing: AtomicBool,
     /// Bytes of frozen generations.
     pub(super) debt: AtomicU64,
     pub(super) done: AtomicU64,
     pub(super) micros: AtomicU64,
-    /// How often it has done what there was to do.
+    /// Number of times that it has done all the work there was.
     rounds: AtomicU64,
-    /// Why the last one failed, until one succeeds.
+    /// Why the last checkpoint failed; `None` once one has succeeded.
     pub(super) failure: Mutex<Option<StorageError>>,
     failing: AtomicBool,
 }
 
 impl Checkpointer {
-    /// Why the last checkpoint failed, until one succeeds.
+    /// Why the last checkpoint failed; `None` once one has succeeded.
     pub(super) fn failure(&self) -> Option<String> {
         match self.failing.load(Ordering::Acquire) {
             true => self.failure.lock().as_ref().map(ToString::to_string),
@@ -82,28 +82,27 @@ impl Checkpointer {
     }
 }
 
-/// When space is next given back to a disk that is nearly full.
+/// When to reclaim space for a nearly full disk again.
 #[derive(Default)]
 struct ReclaimTimer {
     next: Option<Instant>,
     pause: Duration,
 }
 
-/// Who wants a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Nobody waits: it rests between its pieces, as far as writers let it.
+    /// No caller waits: pauses between pieces, as far as the load of writers allows.
     Paced,
-    /// Somebody waits for it.
+    /// A caller waits for it.
     Immediate,
 }
 
-/// What a checkpoint does beside its own.
+/// Additional work for a checkpoint's commit.
 pub(super) enum Extra {
     Nothing,
-    /// A table that was loaded beside everything else becomes what it is.
+    /// Installs a table that was bulk-loaded.
     Loaded(TableId, Subtree),
-    /// The file's end is moved into free space, as far as it goes.
+    /// Moves the end of the file into free space, as far as possible.
     Compaction,
 }
 
@@ -120,7 +119,8 @@ impl Shared {
         }
     }
 
-    /// Freezes the active generation if it holds anything; given a view, only if it is still that one.
+    /// Freezes the active generation if it holds anything, and, given a view, only if it is still
+    /// that view's.
     fn freeze(&self, expected: Option<&Arc<View<Roots>>>) {
         let fresh = Arc::new(Generation::new(
             self.sizes.generation_bytes,
@@ -131,7 +131,7 @@ impl Shared {
         let state = &mut head.state;
         let is_expected =
             expected.is_none_or(|view| Arc::ptr_eq(view.active(), state.view.active()));
-        // A generation that has been given a sequence may still be empty for a moment.
+        // A generation that has been assigned a sequence may still be empty.
         if is_expected && last > state.frozen_to {
             let debt = state.view.active().bytes();
             self.checkpointer.debt.fetch_add(debt, Ordering::Relaxed);
@@ -143,12 +143,13 @@ impl Shared {
         }
     }
 
-    /// Brings everything applied so far into the tree.
+    /// Merges everything applied so far into the tree.
     pub(super) fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
         self.checkpoint(Urgency::Immediate, true, Extra::Nothing)
     }
 
-    /// Brings the frozen generations into the tree, in one pass, and what else the commit is to do.
+    /// Merges the frozen generations into the tree in one pass, with additional work in the same
+    /// commit.
     pub(super) fn checkpoint(
         self: &Arc<Self>,
         urgency: Urgency,
@@ -170,7 +171,7 @@ impl Shared {
         {
             self.log.fail(error);
         }
-        // A table that is gone fails its load, and nobody else.
+        // A table that has been dropped fails only its own load.
         let failed = |error: &&StorageError| !matches!(error, StorageError::NoSuchTable(_));
         let failure = outcome.as_ref().err().filter(failed).cloned();
         self.checkpointer
@@ -188,7 +189,7 @@ impl Shared {
         extra: Extra,
     ) -> Result<()> {
         let frozen = view.frozen();
-        // What the tree holds must be in the log as well: whoever reads the log finds no gap.
+        // What the tree holds must be in the log as well, so that replay finds no gap.
         self.sequencer.wait_visible(up_to);
         self.log.sync_to(up_to)?;
         if frozen.is_empty() && matches!(extra, Extra::Nothing) {
@@ -259,7 +260,7 @@ impl Shared {
             let is_due = old || !view.frozen().is_empty();
             drop(view);
             if is_due && self.log.check().is_err() {
-                // Nothing is written any more; whoever closes ends the thread.
+                // The engine writes no more; `close` ends the thread.
                 self.sleep_unless_stopped(RETRY);
                 continue;
             }
@@ -277,8 +278,8 @@ impl Shared {
         }
     }
 
-    /// While the disk has less than the reserve left, what is free within the file goes back to it. Nobody may write then,
-    /// so no other checkpoint comes that would do it.
+    /// While less disk space than the reserve is free, returns free space within the file to the
+    /// file system. Writes are refused then, so no ordinary checkpoint follows that would do it.
     fn reclaim_space(self: &Arc<Self>, timer: &mut ReclaimTimer) {
         let due = timer.next.is_none_or(|next| Instant::now() >= next);
         if !due || !self.scarce.load(Ordering::Relaxed) || self.log.check().is_err() {
@@ -288,7 +289,7 @@ impl Shared {
         if before.free_bytes < RECLAIM_BYTES_MIN {
             return;
         }
-        // A failure is told by the next checkpoint.
+        // A failure is reported by the next checkpoint.
         let _ = self.checkpoint(Urgency::Paced, false, Extra::Compaction);
         timer.pause = match self.tree.stats().file_bytes < before.file_bytes {
             true => TICK,
@@ -305,21 +306,22 @@ impl Shared {
         }
     }
 
-    /// How hard a writer, of whose batch so many bytes are counted already, is to be slowed down: not at all
-    /// below 0, and by much from 1 on.
+    /// How strongly to slow down a writer, of whose batch `own` bytes are charged already: not at
+    /// all below 0, strongly from 1 on.
     pub(super) fn pressure(&self, own: u64) -> f64 {
         let debt = self.debt(own);
         let sizes = &self.sizes;
         let room = sizes.debt_hard - sizes.debt_soft;
         let by_debt = debt.saturating_sub(sizes.debt_soft) as f64 / room as f64;
-        // Old snapshots may hold what a checkpoint cannot free: writers are slowed for it here, not stopped.
+        // Old snapshots may pin what a checkpoint cannot free: it slows writers down, and does not
+        // stop them.
         let excess = self.excess(debt, 0);
         let by_memory = (excess as f64 / (sizes.debt_hard as f64 / 4.0)).min(0.9);
         by_debt.max(by_memory)
     }
 
-    /// Bytes beyond the budget, or beyond what of it is for writes with so many more, where checkpoints or spills may
-    /// give some back.
+    /// Bytes in use beyond the budget, or beyond the share for writes with `coming` more bytes, as
+    /// long as checkpoints or spills can free some.
     fn excess(&self, debt: u64, coming: u64) -> u64 {
         let written = [
             MemoryKind::Generations,
@@ -337,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// Bytes that checkpoints are to take in, those of others' large batches under way included.
+    /// Bytes that checkpoints still have to merge, including large batches of others in flight.
     fn debt(&self, own: u64) -> u64 {
         let coming = self.budget.used_for(MemoryKind::Batches);
         self.checkpointer.debt.load(Ordering::Relaxed)
@@ -346,7 +348,7 @@ impl Shared {
     }
 
     /// Slows a writer down in proportion to the debt.
-    /// Errors: why checkpoints fail, once so much waits for them that no more can be taken.
+    /// Errors: why checkpoints fail, once their debt has reached its maximum.
     pub(super) fn slow_down(&self, batch: &WriteBatch, own: u64) -> Result<()> {
         let pressure = self.pressure(own);
         if pressure <= 0.0 {
@@ -368,7 +370,7 @@ impl Shared {
             if self.log.head().state.closed {
                 return Err(StorageError::Closed);
             }
-            // At the very limit nothing is let in; before that, something always is.
+            // At the limit no batch is admitted; below it, each one eventually is.
             if waited >= 10 && self.debt(own) < self.sizes.debt_max {
                 break;
             }
@@ -379,18 +381,18 @@ impl Shared {
         self.wait_for_memory(own)
     }
 
-    /// Waits while much more than the budget is in use and checkpoints or spills give some back; but not for what
-    /// they cannot give: a cursor that is just being used keeps what it stands on.
+    /// Waits while much more than the budget is in use and checkpoints or spills free some of it.
+    /// Does not wait for what they cannot free: a cursor in use pins what it points at.
     fn wait_for_memory(&self, own: u64) -> Result<()> {
         let given_back = || {
             self.checkpointer.done.load(Ordering::Relaxed) + self.spilled.load(Ordering::Relaxed)
         };
         let rounds = || self.checkpointer.rounds.load(Ordering::Relaxed);
-        // Its bytes are counted as a batch, and will be in a generation besides.
+        // Its bytes are charged as a batch, and will be in a generation as well.
         let is_crowded = || self.excess(self.debt(own), own) > self.sizes.excess_max;
         while is_crowded() {
             let before = given_back();
-            // The one under way may have looked already.
+            // The round in progress may have checked already.
             let whole = rounds() + 2;
             while rounds() < whole && is_crowded() {
                 self.check_open()?;
@@ -409,8 +411,8 @@ impl Shared {
     }
 }
 
-/// Whether the engine goes on after a checkpoint has failed like this. `Io` is a read's: of a write or a sync that fails
-/// the tree refuses all that come after.
+/// Whether the engine continues after a checkpoint failed with this error. `Io` is from a read:
+/// after a failed write or sync the tree refuses all further ones.
 fn is_passing(error: &StorageError) -> bool {
     matches!(
         error,
@@ -422,7 +424,8 @@ fn is_passing(error: &StorageError) -> bool {
     )
 }
 
-/// Writes into the tree what the generations (newest first) do beyond what it holds, up to a sequence.
+/// Writes the changes of the generations (newest first) that the tree does not hold, up to a
+/// sequence, into the tree.
 pub(super) fn merge(
     writer: &mut TreeWriter,
     generations: &[Arc<Generation>],
@@ -444,7 +447,7 @@ pub(super) fn merge(
             }
         }
         if changes.current().is_none() {
-            // What was done to it is older than what the tree holds, which may be that it was dropped.
+            // These changes predate the tree's copy of the table, or the tree has since dropped it.
             continue;
         }
         writer.apply(table, &mut changes)?;
@@ -452,7 +455,7 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Rests between the pieces of a checkpoint, the shorter the more writers are waiting.
+/// Pauses between the pieces of a checkpoint; the higher the load of writers, the shorter.
 struct Pacer {
     shared: Arc<Shared>,
     urgency: Urgency,
@@ -469,7 +472,8 @@ impl Pacer {
         }
     }
 
-    /// As long as the piece took while there is no pressure: half of a disk and of a processor stay free.
+    /// Pauses as long as the piece took while there is no pressure: half of the disk's and of a
+    /// processor's time stays free.
     fn pause_after_piece(&mut self) {
         if self.urgency == Urgency::Paced && !*self.shared.checkpointer.stop.lock() {
             let debt = self.shared.checkpointer.debt.load(Ordering::Relaxed);

@@ -1,18 +1,19 @@
-//! Commits: a batch gets its sequence in the log, goes into the memtable, and is seen when its turn has come.
+//! The commit pipeline: a batch gets its sequence in the log, is inserted into the memtable, and
+//! becomes visible in order.
 //!
 //! ```text
 //!   encode, checksum      no lock
 //!   sequence, log buffer  the log's lock: tables checked, the view chosen, one copy of the bytes
-//!   insert                no lock, many at once       3 ─────┐
+//!   insert                no lock, many concurrently  3 ─────┐
 //!   visible               in order of sequences       4 ──┐  ├ 3, then 4 and 5, become visible
-//!   sync                  if asked for; shared        5 ──┘  │ when 3 is in
+//!   sync                  if requested; shared        5 ──┘  │ when 3 is inserted
 //! ```
 //!
 //! Invariants:
 //!
-//! - When a sequence is visible, every batch up to it is whole in the memtable.
+//! - When a sequence is visible, every batch up to it is completely in the memtable.
 //! - A batch is inserted into the generation that was active when it got its sequence: a generation is frozen
-//!   under the log's lock, so its sequences end where the next one's begin.
+//!   under the log's lock, so its sequences end where those of the next one begin.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -31,18 +32,18 @@ use crate::batch::{KeyWrite, WriteBatch};
 use crate::engine::{CommitSeq, TableId};
 use crate::error::{Result, StorageError};
 
-/// What changes with every sequence, under the log's lock.
+/// The state that changes with every sequence, guarded by the log's lock.
 pub(super) struct PipelineState {
-    /// The newest view: its active generation takes the next batch.
+    /// The newest view; the next batch goes into its active generation.
     pub(super) view: Arc<View<Roots>>,
-    /// The last sequence of the newest frozen generation, or the tree's.
+    /// The last sequence of the newest frozen generation, or the tree's sequence.
     pub(super) frozen_to: u64,
-    /// The tables there are after the last sequence.
+    /// The tables that exist after the last sequence.
     pub(super) tables: HashSet<TableId>,
     pub(super) closed: bool,
 }
 
-/// The tree's own: the list of the others.
+/// The tree's directory of tables, which is not available to callers.
 const DIRECTORY: TableId = TableId(u64::MAX);
 
 thread_local! {
@@ -50,12 +51,12 @@ thread_local! {
     static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory that a thread keeps for its next batch, at most.
+/// Maximum memory that a thread keeps for its next batch.
 const MEMORY_MAX: usize = 64 << 10;
 
 impl Shared {
-    /// Applies a batch that is not empty; it is visible when this returns. Answers also how many bytes of the log
-    /// it takes.
+    /// Applies a batch that is not empty; it is visible when this returns. Also returns the bytes
+    /// that its record takes in the log.
     pub(super) fn commit(&self, batch: &WriteBatch) -> Result<(CommitSeq, u64)> {
         check_lengths(batch)?;
         if cfg!(debug_assertions) {
@@ -83,7 +84,7 @@ impl Shared {
             MEMORY.set(memory);
         }
         let (seq, view, crowded) = begun?;
-        // A batch that is half in the memtable could not be taken back, nor could anybody go on behind it.
+        // A batch that is half inserted can neither be undone nor be followed by another one.
         let whole = AbortUnlessWhole;
         view.insert(seq, batch);
         mem::forget(whole);
@@ -99,7 +100,8 @@ impl Shared {
         Ok((CommitSeq(seq), logged))
     }
 
-    /// What writers say of the values that they replace is true: else the log could not be read again.
+    /// Checks that the values which a batch claims to replace are the current ones: with a false
+    /// base the log could not be replayed.
     fn check_bases(&self, batch: &WriteBatch) {
         let (view, visible) = self.newest();
         for (table, writes) in batch.tables() {
@@ -119,8 +121,8 @@ impl Shared {
         }
     }
 
-    /// Counts what a large batch will take until it is written to the log. Where many are under way it waits for
-    /// those before it.
+    /// Charges the memory that a large batch takes until it is written to the log. If too many are
+    /// in flight it waits for those before it.
     fn admit(&self, batch: &WriteBatch) -> Result<Option<Charge>> {
         let bytes = batch.bytes();
         if bytes < LARGE as u64 {
@@ -133,13 +135,13 @@ impl Shared {
         {
             self.check_open()?;
             self.log.write()?;
-            // Others encode theirs.
+            // Other threads are encoding theirs.
             self.throttle.sleep(Duration::from_millis(1));
         }
         Ok(Some(Charge::taken(&self.budget, kind, bytes)))
     }
 
-    /// Gives the batch its sequence and its place in the log.
+    /// Assigns the batch its sequence and its place in the log.
     fn begin(
         &self,
         batch: &WriteBatch,
@@ -180,7 +182,8 @@ impl Shared {
             .take(&self.views, || self.sequencer.visible())
     }
 
-    /// The newest view, and a sequence up to which it holds everything; see [`OpenSnapshots::take`].
+    /// The newest view, and a sequence up to which it holds everything; see
+    /// [`OpenSnapshots::take`].
     ///
     /// [`OpenSnapshots::take`]: super::view::OpenSnapshots::take
     pub(super) fn newest(&self) -> (Arc<View<Roots>>, u64) {
@@ -194,7 +197,6 @@ impl Shared {
     }
 }
 
-/// Refuses keys and values that the tree cannot take.
 fn check_lengths(batch: &WriteBatch) -> Result<()> {
     if batch.bytes() <= KEY_MAX as u64 {
         return Ok(());
@@ -218,7 +220,7 @@ fn check_lengths(batch: &WriteBatch) -> Result<()> {
     Ok(())
 }
 
-/// Ends the process when it is dropped.
+/// Aborts the process on drop.
 struct AbortUnlessWhole;
 
 impl Drop for AbortUnlessWhole {
@@ -227,14 +229,14 @@ impl Drop for AbortUnlessWhole {
     }
 }
 
-/// How often whoever waits looks before it sleeps.
+/// Iterations of a busy wait before the thread sleeps.
 const ROUNDS: u32 = if cfg!(explore) { 0 } else { 64 };
 
-/// Which sequences are in the memtable, and up to which all are.
+/// Tracks which sequences are inserted, and up to which all are.
 ///
 /// ```text
-///   slots, a ring     | 5 | 6 | . | 8 | ...      5 and 6 are in, and 8; 7 is not yet
-///   visible             4 ──> 6                  whoever completes moves it on as far as it goes
+///   slots, a ring     | 5 | 6 | . | 8 | ...      5, 6 and 8 are inserted; 7 is not
+///   visible             4 ──> 6                  each publisher advances it as far as possible
 /// ```
 pub(super) struct Sequencer {
     visible: AtomicU64,
@@ -245,7 +247,7 @@ pub(super) struct Sequencer {
 }
 
 impl Sequencer {
-    /// How many sequences may be begun and not visible.
+    /// Maximum number of sequences that are begun and not yet visible.
     const IN_FLIGHT_MAX: u64 = if cfg!(explore) { 4 } else { 4096 };
 
     pub(super) fn new(visible: u64) -> Sequencer {
@@ -269,10 +271,10 @@ impl Sequencer {
         &self.slots[(seq % Self::IN_FLIGHT_MAX) as usize]
     }
 
-    /// Notes that a batch is in, and lets be seen what may be.
+    /// Records that a batch is inserted, and advances the visible sequence.
     fn publish(&self, seq: u64) {
         self.slot(seq).store(seq, Ordering::Release);
-        // Of two that complete neighbours, at least one sees the other's slot.
+        // Of two threads that publish adjacent sequences, at least one sees the other's slot.
         fence(Ordering::SeqCst);
         let mut visible = self.visible.load(Ordering::Acquire);
         let mut moved = false;
@@ -299,7 +301,7 @@ impl Sequencer {
 
     /// Waits until a sequence that has been begun is visible.
     pub(super) fn wait_visible(&self, seq: u64) {
-        // Whoever is in front is inserting, which takes microseconds while it runs.
+        // The preceding writers are inserting, which takes microseconds unless they are preempted.
         for round in 0..ROUNDS {
             if self.visible() >= seq {
                 return;
@@ -311,7 +313,7 @@ impl Sequencer {
             }
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // Whoever moves on either sees that somebody waits, or has moved on before this looks.
+        // A publisher either sees that there is a waiter, or has advanced before this load.
         fence(Ordering::SeqCst);
         let mut lock = self.lock.lock();
         while self.visible.load(Ordering::SeqCst) < seq {
@@ -336,7 +338,8 @@ mod explore {
         builder.check(model);
     }
 
-    /// What a batch inserts, for a sequence each; written and read without any ordering of its own.
+    /// What a batch inserts, one value for each sequence; written and read without ordering of its
+    /// own.
     type Inserted = Arc<[Plain; 3]>;
 
     fn insert(sequencer: &Sequencer, inserted: &Inserted, seq: u64) {
@@ -366,7 +369,7 @@ mod explore {
                 thread.join().unwrap();
             }
             assert!(before <= 2);
-            // Of two that complete neighbours, one has seen the other.
+            // Of two that publish adjacent sequences, one has seen the other.
             assert_eq!(check(&sequencer, &inserted), 2);
         });
     }
@@ -392,7 +395,7 @@ mod explore {
     #[test]
     fn three_complete_around_the_ring() {
         explored(2, || {
-            // The slots are those of sequences that were there before.
+            // The slots still hold earlier sequences.
             let sequencer = Arc::new(Sequencer::new(3));
             let threads = [5, 6].map(|seq| {
                 let sequencer = sequencer.clone();

@@ -1,4 +1,5 @@
-//! The engine of our own: a log, memtables, and a copy-on-write tree of pages in one file.
+//! The log-tree engine: a write-ahead log, memtables, and a copy-on-write B-tree of pages in one
+//! file.
 //!
 //! ```text
 //!  writers ──> log (group commit) ──> memtable ── ack
@@ -8,9 +9,9 @@
 //!  readers ──> snapshot = (visible sequence, [memtable, frozen..., roots of the tree])
 //! ```
 //!
-//! A commit costs a copy into the log's buffer and inserts into the memtable; readers take no lock that
-//! writers hold. One thread writes the tree, so the tree needs no latches, and a crash finds the old or the new
-//! one. What a crash takes from memory is read again from the log.
+//! A commit costs a copy into the log's buffer and inserts into the memtable. Readers take no lock
+//! that writers hold. One thread writes the tree, so the tree needs no latches, and a crash finds
+//! either the old tree or the new one. What a crash loses from memory is replayed from the log.
 //!
 //! ```text
 //!   commit.rs      sequences, visibility        log/       segments, records, group commit, replay
@@ -22,9 +23,9 @@
 //!   loading.rs     the log into generations
 //! ```
 //!
-//! Invariants: the log is ahead of the tree; a sequence is visible when all up to it are; the tree's
-//! sequence says from where the log is read again. A write or sync that failed is never tried twice: the
-//! engine then reads, and writes no more. A full disk refuses batches, and ends nothing.
+//! Invariants: the log is ahead of the tree; a sequence is visible once all up to it are; the
+//! tree's sequence says where replay begins. A write or sync that failed is never retried: the
+//! engine then serves reads only. A full disk makes batches fail, and nothing else.
 
 mod backup;
 pub mod budget;
@@ -81,21 +82,21 @@ use crate::folder::{DiskFolder, Folder, FolderLock};
 /// How to open a [`LogTreeEngine`].
 #[derive(Clone, Debug)]
 pub struct LogTreeOptions {
-    /// Memory for pages, generations and what snapshots keep of them, together, in bytes.
+    /// Memory for pages, generations and what snapshots keep of them, in bytes.
     pub cache_bytes: u64,
-    /// Size of a generation, in bytes, from which on it goes into the tree. `None`: an eighth of
-    /// `cache_bytes`, 64 MiB at most.
+    /// Size of a generation, in bytes, from which on it is merged into the tree. `None`: an eighth
+    /// of `cache_bytes`, at most 64 MiB.
     pub generation_bytes: Option<u64>,
     /// How long a `Buffered` commit may stay in memory only.
     pub flush_interval: Duration,
-    /// How long a commit may be in the log only, before a checkpoint that nothing else asks for.
+    /// How long a commit may be in the log only, before a checkpoint that nothing else requests.
     pub checkpoint_interval: Duration,
     /// Length of a segment of the log, in bytes.
     pub segment_bytes: u64,
-    /// How much of the log is gathered before it is written without being asked, in bytes.
+    /// Bytes that the log buffers before it writes them without a request.
     pub log_buffer_bytes: usize,
-    /// Free disk space, in bytes, below which batches with puts are refused; those that make room are not, down to a
-    /// quarter of it.
+    /// Free disk space, in bytes, below which batches with puts are refused. Batches that make room
+    /// are accepted down to a quarter of it.
     pub reserve_bytes: u64,
     /// How pages are read.
     pub reading: PageReading,
@@ -119,31 +120,33 @@ impl Default for LogTreeOptions {
     }
 }
 
-/// After so many bytes at least writers look how much space is left.
+/// Minimum number of bytes written between two checks of the free disk space by writers.
 const SPACE_CHECK_BYTES_MIN: u64 = 1 << 20;
 
-/// The engine; see the module's head.
+/// See the module's head.
 pub struct LogTreeEngine {
     shared: Arc<Shared>,
     recovery: Recovery,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-/// Sizes that follow from the options, in bytes.
+/// Limits derived from the options, in bytes.
 struct Sizes {
     generation_bytes: u64,
-    /// From which debt on writers are slowed, and at which they are by much.
+    /// Checkpoint debt from which on writers are slowed down, and at which they are slowed down
+    /// strongly.
     debt_soft: u64,
     debt_hard: u64,
-    /// At which nothing is let in any more.
+    /// Checkpoint debt at which no batch is admitted.
     debt_max: u64,
-    /// For large batches between their encoding and the log's file.
+    /// For large batches between their encoding and their write to the log.
     batches_max: u64,
     /// For generations that only snapshots hold; beyond it snapshots are spilled.
     retired_max: u64,
-    /// For generations, those that snapshots hold included, the log's buffers and large batches together.
+    /// For generations, including those that snapshots hold, the log's buffers and large batches
+    /// together.
     written_max: u64,
-    /// In use beyond that or beyond the budget; from there on writers wait for it.
+    /// Allowed excess over that or over the budget; beyond it writers wait.
     excess_max: u64,
     reserve_bytes: u64,
 }
@@ -153,14 +156,14 @@ struct Shared {
     budget: Arc<MemoryBudget>,
     sizes: Sizes,
     tree: TreeFile,
-    /// What new tables are like.
+    /// Options of new tables.
     new_table: TableOptions,
     log: Log<PipelineState>,
     sequencer: Sequencer,
-    /// The view that the log's line has, for readers.
+    /// The view in the log's state, for readers.
     views: ArcSwap<View<Roots>>,
     snapshots: OpenSnapshots<Roots>,
-    /// How many of them were spilled.
+    /// Number of snapshots that were spilled.
     spilled: AtomicU64,
     bases: Bases,
     retired: Retired,
@@ -168,17 +171,18 @@ struct Shared {
     checkpointer: Checkpointer,
     throttle: Throttle,
     counters: Counters,
-    /// Whether the disk has less than the reserve left.
+    /// Whether less disk space than the reserve is free.
     scarce: AtomicBool,
-    /// How many bytes had been given when that was last looked at.
+    /// Bytes written when that was last checked.
     space_checked_at: AtomicU64,
     closed: AtomicBool,
-    /// Handed on when the engine is closed.
+    /// Moved to the open snapshots when the engine is closed.
     lock: Mutex<Option<FolderLock>>,
 }
 
 impl LogTreeEngine {
-    /// Opens the engine's files in a folder, or creates them. What was not in the tree is read from the log.
+    /// Opens the engine's files in a folder, or creates them. What is not in the tree is replayed
+    /// from the log.
     ///
     /// Errors: `InUse`, `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`, `NoSpace`.
     pub fn open(path: &Path, options: LogTreeOptions) -> Result<LogTreeEngine> {
@@ -192,10 +196,10 @@ impl LogTreeEngine {
         self.shared.backup(to, go_on)
     }
 
-    /// Opens or creates the engine's files in anything that behaves like a folder.
+    /// Opens or creates the engine's files in any implementation of a folder.
     /// Errors: as [`LogTreeEngine::open`].
     pub fn open_in(folder: Arc<dyn Folder>, options: LogTreeOptions) -> Result<LogTreeEngine> {
-        // A point in time that far away can still be told.
+        // Keeps `Instant + interval` representable.
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let intervals = (options.flush_interval.min(DAY), options.checkpoint_interval);
         let (shared, recovery) = open::open(folder, &options)?;
@@ -240,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Looks how much space the disk has left, and gives it where that is known.
+    /// Updates `scarce` from the disk's free space, and returns that space if it is known.
     fn refresh_free_space(&self) -> Option<u64> {
         let wanted = self.space_wanted(self.sizes.reserve_bytes);
         self.space_checked_at
@@ -251,9 +255,9 @@ impl Shared {
         free
     }
 
-    /// What must be free so that `reserve` bytes are left when all is in the tree.
+    /// The free space needed so that `reserve` bytes are left once everything is in the tree.
     fn space_wanted(&self, reserve: u64) -> u64 {
-        // What waits for a checkpoint will be written once more.
+        // What waits for a checkpoint is written once more.
         let debt = self.checkpointer.debt.load(Ordering::Relaxed);
         reserve.saturating_add(debt)
     }
@@ -262,11 +266,12 @@ impl Shared {
         let space_checked_at = self.space_checked_at.load(Ordering::Relaxed);
         let every = (self.sizes.reserve_bytes / 8).max(SPACE_CHECK_BYTES_MIN);
         if self.counters.bytes().saturating_sub(space_checked_at) > every {
-            // The flusher looks now and then; who writes fast would be through the reserve before.
+            // The flusher checks at intervals; a fast writer would use up the reserve between two
+            // of them.
             self.refresh_free_space();
         }
         if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
-            // Perhaps there is some again.
+            // There may be enough again.
             let free = self.refresh_free_space();
             if !self.scarce.load(Ordering::Relaxed) {
                 return Ok(());
@@ -395,7 +400,7 @@ impl StorageEngine for LogTreeEngine {
 
 impl Drop for LogTreeEngine {
     fn drop(&mut self) {
-        // Who wants to know of a failure closes.
+        // A caller that wants to know of a failure calls `close`.
         let _ = self.close();
     }
 }

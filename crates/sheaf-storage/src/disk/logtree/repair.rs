@@ -1,9 +1,9 @@
-//! What can be done about files that are damaged: say what is, and save the rest into new files.
+//! Repair of damaged files: reports the damage, and saves what is readable into new files.
 //!
 //! ```text
 //!   tree ── salvage: all entries that can be read ──┐
-//!   log  ── replay from the tree's sequence, as far  ├──> a new engine in another folder
-//!           as it goes without a gap ────────────────┘
+//!   log  ── replay from the tree's sequence, as far ├──> a new engine in another folder
+//!           as it goes without a gap ───────────────┘
 //! ```
 //!
 //! Nothing is written to the damaged files.
@@ -23,21 +23,21 @@ use crate::engine::{Durability, Finding, StorageEngine, TableId};
 use crate::error::{Result, StorageError};
 use crate::folder::Folder;
 
-/// How much is written at once to the new files.
+/// Bytes written to the new files in one batch.
 const BATCH_BYTES: u64 = 4 << 20;
-/// So many values that cannot be made are told of.
+/// Maximum number of values reported as lost.
 const LOST_MAX: usize = 1000;
 
-/// What [`repair`] saved, and what it did not.
+/// What [`repair`] saved, and what it could not.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// Tables that the new files have.
+    /// Tables in the new files.
     pub tables: u64,
     /// Entries that were read from the tree.
     pub entries: u64,
     /// Batches that were read from the log.
     pub batches: u64,
-    /// Whether entries may be among them that had been deleted or replaced.
+    /// Whether the saved entries may include some that had been deleted or replaced.
     pub stale: bool,
     /// What could not be read.
     pub lost: Vec<Finding>,
@@ -52,7 +52,7 @@ fn found(finding: tree::Finding) -> Finding {
     }
 }
 
-/// What an error says of a file; other errors are handed on.
+/// Describes an error that means damage; other errors are returned as errors.
 fn damage(error: StorageError) -> Result<Finding> {
     match error {
         StorageError::Corrupt { file, detail } => Ok(Finding {
@@ -65,8 +65,8 @@ fn damage(error: StorageError) -> Result<Finding> {
     }
 }
 
-/// Reads all that the engine has in a folder, without opening it for use and without writing. Answers what is
-/// damaged. `progress` is told the part that is done, from 0 to 1.
+/// Reads everything that the engine has in a folder, without opening it for use and without
+/// writing. Returns what is damaged. `progress` is called with the part that is done, from 0 to 1.
 ///
 /// Errors: `InUse`, `NewerFormat`, `WrongFormat`, `Io`.
 pub fn verify_files(
@@ -96,7 +96,7 @@ pub fn verify_files(
             None
         }
     };
-    // Without the tree nobody knows from where on the log is needed.
+    // Without the tree it is unknown from where on the log is needed.
     if let Some((tree_seq, roots)) = tree_seq {
         let mut chains = Chains {
             roots: roots.clone(),
@@ -114,11 +114,11 @@ pub fn verify_files(
     Ok(findings)
 }
 
-/// Follows the deltas in the log from value to value without making the values: a delta says the checksums of what it
-/// begins and ends with.
+/// Checks the chains of deltas in the log without computing the values: a delta contains the
+/// checksums of the value that it begins with and of the one that it ends with.
 struct Chains {
     roots: Arc<Roots>,
-    /// Length and checksum of the newest value of the keys that the log has put.
+    /// Length and checksum of the newest value of each key that the log has put.
     newest: HashMap<(TableId, Box<[u8]>), (u32, u32)>,
 }
 
@@ -130,7 +130,7 @@ impl Chains {
                 Some(newest) => *newest == (delta.base_len, delta.base_crc),
                 None => match Base::get(&self.roots, *table, key) {
                     Ok(base) => base.is_some_and(|base| delta.begins_with(&base)),
-                    // A page that cannot be read has been told of.
+                    // A page that cannot be read has been reported already.
                     Err(StorageError::Corrupt { .. }) => true,
                     Err(error) => return Err(error),
                 },
@@ -155,9 +155,10 @@ impl Chains {
     }
 }
 
-/// Saves everything that can be read from the files in `from` into new files in `to`, which is empty.
+/// Saves everything that can be read from the files in `from` into new files in `to`, which must be
+/// empty.
 ///
-/// Errors: `InUse`, `Io`, `NoSpace`; damage is in the answer.
+/// Errors: `InUse`, `Io`, `NoSpace`; damage is reported in the result.
 pub fn repair(
     from: &Arc<dyn Folder>,
     to: Arc<dyn Folder>,
@@ -211,14 +212,14 @@ pub fn repair(
     Ok(repaired)
 }
 
-/// Gathers entries for the new files.
+/// Collects entries for the new files.
 struct Saving<'a> {
     engine: &'a LogTreeEngine,
     batch: WriteBatch,
 }
 
 impl Saving<'_> {
-    /// Has the table exist.
+    /// Creates the table if it does not exist.
     fn table(&mut self, table: TableId) -> Result<()> {
         if self.batch.table(table).is_none()
             && matches!(
@@ -246,7 +247,7 @@ impl Saving<'_> {
     }
 }
 
-/// The batch of a record, but for the values that cannot be made because what they were made of is lost.
+/// The batch of a record, without the values that cannot be computed because their base is lost.
 fn make_leniently(
     engine: &LogTreeEngine,
     record: Record<'_>,
@@ -287,7 +288,7 @@ fn make_leniently(
     })
 }
 
-/// Applies a batch of the log to tables of which some may have been lost, or found again.
+/// Applies a batch of the log to tables some of which may have been lost, or salvaged.
 fn apply_leniently(engine: &LogTreeEngine, batch: WriteBatch) -> Result<()> {
     let mut before = WriteBatch::new();
     for (table, writes) in batch.tables() {

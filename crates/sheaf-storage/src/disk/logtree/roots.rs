@@ -1,4 +1,4 @@
-//! The tree's roots as what lies under a view's generations.
+//! The tree's roots as the base below a view's generations.
 
 use std::sync::Arc;
 

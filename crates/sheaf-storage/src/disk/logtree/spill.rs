@@ -1,24 +1,26 @@
-//! Old snapshots out of memory: what a snapshot needs of generations that are in the tree by now is written to pages of
-//! its own.
+//! Spilling: moves what old snapshots need of checkpointed generations out of memory, into
+//! temporary pages.
 //!
 //! ```text
-//!   snapshot at 41 ── view: generation 30..60 (in the tree since, held for snapshots alone) ── roots at 30
+//!   snapshot at 41 ── view: generation 30..60 (checkpointed, held for snapshots only) ── roots at 30
 //!   snapshot at 50 ──┘
 //!
 //!   spilled:  roots at 30 ──> fork at 41: with 31..41 ──> fork at 50: with 42..50 as well
 //! ```
 //!
-//! A snapshot keeps the generations of its view, though checkpoints have long brought them into the tree. A few are
-//! no matter; a hundred taken at a hundred moments would keep a hundred generations. So when those that only
-//! snapshots hold pass a share of the budget, the oldest snapshots get a view without generations, over a fork.
+//! A snapshot keeps the generations of its view, even after checkpoints have merged them into the
+//! tree. A few such snapshots are cheap; a hundred, taken at different times, would pin a hundred
+//! generations. When the generations that only snapshots hold exceed their share of the budget, the
+//! oldest snapshots therefore get a view without generations, on a fork of the tree.
 //!
-//! A fork grows from the newest roots that are not beyond the snapshot: those of its view, of a later checkpoint, or
-//! of the snapshot spilled before it. So all snapshots of a generation together write what it holds about once. What a
-//! fork has written is kept by all that grew from it, so a line of forks is ended after some, and begun anew.
-//! The pages cost disk space, and go with the last snapshot that sees them.
+//! A fork is based on the newest roots that are not beyond the snapshot: those of its view, of a
+//! later checkpoint, or of the snapshot spilled before it. Together, all snapshots of a generation
+//! so write its contents about once. Pages that a fork has written are pinned by every fork based
+//! on it, so a chain of forks is limited in length and then restarted. The pages take disk space,
+//! and are freed with the last snapshot that sees them.
 //!
-//! Invariant: both views say the same, so a snapshot does not change. A cursor goes over with its next move; until
-//! then it keeps what it stands on.
+//! Invariant: both views have the same contents, so the snapshot does not change. A cursor switches
+//! with its next move; until then it keeps what it points at.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -32,26 +34,26 @@ use super::view::Candidate;
 use super::{Roots, Shared, View};
 use crate::error::{Result, StorageError};
 
-/// How many forks may lie one upon the other.
+/// Maximum length of a chain of forks.
 const DEPTH_MAX: usize = 16;
 
-/// The roots from which forks may grow, as long as somebody has them.
+/// The roots on which forks may be based, as long as they are in use elsewhere.
 #[derive(Default)]
 pub(super) struct Bases {
     known: Mutex<Vec<Weak<Roots>>>,
-    /// Held by who spills: one at a time.
+    /// Serialises spilling.
     one: Mutex<()>,
 }
 
 impl Bases {
-    /// Enters roots that a checkpoint or a spill has made.
+    /// Adds roots that a checkpoint or a spill has made.
     pub(super) fn enter(&self, roots: &Arc<Roots>) {
         let mut bases = self.known.lock();
         bases.retain(|base| base.strong_count() > 0);
         bases.push(Arc::downgrade(roots));
     }
 
-    /// The newest that hold what the snapshot sees, or less.
+    /// The newest roots that hold what the snapshot sees, or less.
     fn newest_for(&self, candidate: &Candidate<Roots>) -> Arc<Roots> {
         let own = candidate.pinned.view.roots();
         let bases = self.known.lock();
@@ -59,7 +61,7 @@ impl Bases {
             let living = bases.iter().filter_map(Weak::upgrade);
             let own_and_later = std::iter::once(own.clone()).chain(living);
             own_and_later.filter(|base| {
-                // A table that was loaded is in roots without a sequence of its own.
+                // A loaded table is in the roots without having a sequence.
                 base.loads() == own.loads()
                     && (own.sequence()..=candidate.visible).contains(&base.sequence())
             })
@@ -77,8 +79,9 @@ impl Bases {
 }
 
 impl Shared {
-    /// Spills the oldest snapshots until the generations that only snapshots hold fit their share. A failure leaves
-    /// them as they are: writers are slowed then, and told by the next checkpoint what is wrong.
+    /// Spills the oldest snapshots until the generations that only snapshots hold fit their share.
+    /// A failure leaves the snapshots as they are: writers are then slowed down, and the next
+    /// checkpoint reports the cause.
     pub(super) fn spill(&self) {
         let Some(_one) = self.bases.one.try_lock() else {
             return;
@@ -99,8 +102,8 @@ impl Shared {
         }
     }
 
-    /// Spills the oldest snapshot that holds a retired generation, and all that see the same. Answers whether
-    /// there was one.
+    /// Spills the oldest snapshot that holds a retired generation, and all that see the same.
+    /// Returns whether there was one.
     fn spill_oldest(&self) -> Result<bool> {
         let retired: HashSet<*const Generation> = self.retired.all();
         let candidates = self.snapshots.candidates(|view| {
@@ -113,7 +116,8 @@ impl Shared {
                 true => self.fork_for(candidate, &base),
                 false => Ok(base),
             };
-            // What generations do always applies to what lies below them; else one snapshot would keep all in memory.
+            // A generation's changes always apply on top of what is below it; otherwise one
+            // snapshot would pin everything.
             debug_assert!(
                 !matches!(
                     roots,
@@ -131,12 +135,12 @@ impl Shared {
                 self.bases.enter(&roots);
                 return Ok(true);
             }
-            // It was just being read, or is gone; the next one may do.
+            // It was in use, or is gone; try the next one.
         }
         Ok(false)
     }
 
-    /// What the snapshot sees, out of `base` and the generations of its view.
+    /// The roots with what the snapshot sees, made from `base` and the generations of its view.
     fn fork_for(&self, candidate: &Candidate<Roots>, base: &Arc<Roots>) -> Result<Arc<Roots>> {
         let generations: Vec<Arc<Generation>> =
             candidate.pinned.view.generations().cloned().collect();
@@ -150,8 +154,8 @@ impl Shared {
         fork.finish(candidate.visible)
     }
 
-    /// Has snapshots read through the cache once the newest roots do: what lies in a map is counted, and cannot give
-    /// way. A failure leaves them as they are.
+    /// Makes snapshots read through the cache once the newest roots do: mapped pages are charged
+    /// and cannot be evicted. A failure leaves the snapshots as they are.
     fn leave_old_map(&self) {
         let old = |view: &View<Roots>| view.roots().is_map_outdated();
         for candidate in self.snapshots.candidates(old) {

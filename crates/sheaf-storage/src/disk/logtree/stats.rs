@@ -78,7 +78,7 @@ pub struct MemoryUse {
     pub bytes_max: u64,
 }
 
-/// Counted by every commit; apart from each other's cache lines they would cost more to read than they save.
+/// Updated by every commit. Separate cache lines would cost readers more than they save writers.
 #[derive(Default)]
 pub(super) struct Counters {
     commits: AtomicU64,
@@ -88,12 +88,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Bytes of all batches.
+    /// Bytes of keys and values of all batches.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts a batch, of which so many values were logged as deltas.
+    /// Counts a batch, `deltas` of whose values were logged as deltas.
     pub(super) fn count(&self, batch: &WriteBatch, deltas: u64) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.operations

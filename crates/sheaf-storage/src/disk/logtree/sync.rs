@@ -1,5 +1,6 @@
-//! What the lock-free parts are made of: the standard library's atomics and `parking_lot`'s locks, or those of the model
-//! checker that explores every interleaving (`--cfg explore`), under the same names.
+//! Synchronisation primitives of the lock-free parts: the standard library's atomics and
+//! `parking_lot`'s locks, or, under `--cfg explore`, those of the model checker that explores every
+//! interleaving.
 
 #[cfg(not(explore))]
 mod found {
@@ -17,11 +18,11 @@ mod found {
 
     use std::ops::{Deref, DerefMut};
 
-    /// The checker's, in the form of `parking_lot`'s: without poison.
+    /// loom's mutex with `parking_lot`'s interface: without poisoning.
     #[derive(Default)]
     pub(in crate::disk::logtree) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Empty only while its owner waits.
+    /// Empty only while its owner waits on a condition.
     pub(in crate::disk::logtree) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {

@@ -1,35 +1,36 @@
-//! Back-pressure: writers are slowed in proportion to what waits for the checkpointer.
+//! Back-pressure: slows writers down in proportion to what waits for the checkpointer.
 //!
 //! ```text
-//!   rate admitted
+//!   admitted rate
 //!   all ─────────────┐
 //!                     ╲   drain rate / (2 · pressure)
-//!   drain rate ─ ─ ─ ─ ╲─ ─ ─ in the middle as much comes as goes
+//!   drain rate ─ ─ ─ ─ ╲─ ─ ─ half-way, the admitted rate equals the drain rate
 //!                        ╲______
 //!            0      soft    |    hard       debt: bytes of generations that are full or wait
 //! ```
 //!
-//! A writer that is slowed sleeps before it has a sequence or a lock; nobody waits for it. Short waits are saved
-//! up: the clock that they advance is common to all writers, and only who would be far ahead of it sleeps.
+//! A writer that is slowed down sleeps before it has a sequence or a lock, so no other thread waits
+//! for it. Short delays accumulate: all writers advance one common clock, and only a writer that
+//! would be far ahead of it sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is not worth a sleep.
+/// Delays below this are not worth a sleep.
 const SHORT: Duration = Duration::from_micros(200);
-/// The longest sleep at a time; the pressure is looked at anew then.
+/// Maximum length of one sleep, after which the pressure is computed again.
 const LONG: Duration = Duration::from_millis(50);
-/// Bytes a second that a checkpoint is believed to bring into the tree before one has been measured.
+/// Assumed rate of checkpoints, in bytes per second, before one has been measured.
 const RATE_FIRST: u64 = 50 << 20;
 const RATE_MIN: u64 = 1 << 20;
 
 /// See the module's head.
 pub(super) struct Throttle {
     start: Instant,
-    /// When the next one may go on, in nanoseconds since the start.
+    /// When the next writer may continue, in nanoseconds since `start`.
     next: AtomicU64,
-    /// Bytes a second that checkpoints take in.
+    /// Measured rate of checkpoints, in bytes per second.
     rate: AtomicU64,
     stalls: AtomicU64,
     stalled_micros: AtomicU64,
@@ -46,24 +47,24 @@ impl Throttle {
         }
     }
 
-    /// How often writers slept, and for how many microseconds together.
+    /// Number of sleeps, and their total duration in microseconds.
     pub(super) fn stalls(&self) -> (u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (load(&self.stalls), load(&self.stalled_micros))
     }
 
-    /// Notes what a checkpoint took in.
+    /// Records the bytes and the duration of a checkpoint.
     pub(super) fn drained(&self, bytes: u64, took: Duration) {
         let micros = took.as_micros().max(1);
         let rate = u128::from(bytes) * 1_000_000 / micros;
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(RATE_MIN);
-        // Half of the old one: a single checkpoint may have met a busy disk.
+        // Averaged with the old rate: a single checkpoint may have run on a busy disk.
         let before = self.rate.load(Ordering::Relaxed);
         self.rate.store(before / 2 + rate / 2, Ordering::Relaxed);
     }
 
-    /// Slows down a writer of so many bytes, under a pressure of 0 (at the soft limit) to 1 (at the
-    /// hard one), or more.
+    /// Slows down a writer of `bytes` bytes. `pressure` is 0 at the soft limit and 1 at the hard
+    /// one, and may be more.
     pub(super) fn slow_down(&self, bytes: u64, pressure: f64) {
         let cost = cost(bytes, self.rate.load(Ordering::Relaxed), pressure);
         let now = self.nanos();
@@ -84,7 +85,7 @@ impl Throttle {
         }
     }
 
-    /// Sleeps, and counts it.
+    /// Sleeps, and counts the stall.
     pub(super) fn sleep(&self, time: Duration) {
         self.stalls.fetch_add(1, Ordering::Relaxed);
         let micros = time.as_micros() as u64;
@@ -97,7 +98,7 @@ impl Throttle {
     }
 }
 
-/// How long writers together may take for so many bytes, in nanoseconds.
+/// The time that `bytes` bytes may take, all writers together, in nanoseconds.
 fn cost(bytes: u64, rate: u64, pressure: f64) -> u64 {
     (bytes as f64 / rate as f64 * 2.0 * pressure * 1e9) as u64
 }

@@ -1,7 +1,7 @@
-//! Copies tables into a new file, while others read and write.
+//! Copies tables into a new file, concurrently with readers and writers.
 //!
-//! The copy is built from the entries: it holds no free space, its tables lie in order, and every page
-//! that goes into it has been checked.
+//! The copy is built from the entries: it has no free space, its tables are stored in order, and
+//! every page that was copied has been verified.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::engine::{Cursor, TableId};
 use crate::error::Result;
 use crate::folder::Folder;
 
-/// Entries are given to it one by one, in order.
+/// Receives entries one by one, in order.
 pub type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// Hands on every entry that a cursor walks over, in order.
+/// Passes every entry of a cursor's table to `sink`, in order.
 /// Errors: the cursor's, and those of `sink`.
 pub fn copy_entries(cursor: &mut dyn Cursor, sink: &mut Sink<'_>) -> Result<()> {
     let mut found = cursor.seek_first()?;
@@ -27,8 +27,9 @@ pub fn copy_entries(cursor: &mut dyn Cursor, sink: &mut Sink<'_>) -> Result<()> 
 }
 
 impl TreeFile {
-    /// Writes these tables to a new file `name` in `to`, under a sequence; durable when it returns. `copy` hands a
-    /// table's entries on. On an error a file is left that opens with no tables and the sequence 0.
+    /// Writes these tables to a new file `name` in `to`, under a sequence; durable when it returns.
+    /// `copy` produces a table's entries. An error leaves a file that opens without tables and with
+    /// sequence 0.
     /// Errors: `Corrupt`, `Io`, `NoSpace`, and those of `copy`.
     pub fn copy_tables(
         to: &Arc<dyn Folder>,
@@ -56,7 +57,7 @@ impl TreeFile {
 }
 
 impl Roots {
-    /// The tables, ascending, each with what it is like.
+    /// The tables with their options, ascending.
     pub fn table_options(&self) -> Vec<(TableId, TableOptions)> {
         let options = |record: &TableRecord| TableOptions { lz4: record.lz4 };
         let tables = self.tables.iter();

@@ -1,4 +1,4 @@
-//! Builds the pages of one tree from left to right, out of entries and of subtrees that stay.
+//! Builds the pages of one tree from left to right, from entries and from existing subtrees.
 //!
 //! ```text
 //!   level 2   [ .  .  . ]                     pending: separators and pointers
@@ -8,10 +8,10 @@
 //!              entry(k, v)     subtree(level, separator, pointer)
 //! ```
 //!
-//! Each level gathers entries until they fill a page, writes it, and hands its pointer to the level
-//! above. A subtree that stays goes to the level above its own, after what is pending below has been
-//! written. Where an old page ended, [`Builder::boundary`] writes what is pending in pages of even size,
-//! unless it is so little that it had better join what follows.
+//! Each level collects entries until they fill a page, writes it, and passes its pointer to the
+//! level above. An existing subtree is added at the level above its own, after what is pending
+//! below has been written. Where an old page ended, [`Builder::boundary`] writes what is pending in
+//! pages of even size, unless it is so little that it should be merged with what follows.
 
 use super::output::Output;
 use super::page::{self, NewEntry, common_prefix, entry_len};
@@ -19,18 +19,19 @@ use super::pointer::PagePtr;
 use super::store::{KEY_MAX, VALUE_MAX, is_large};
 use crate::error::{Result, StorageError};
 
-/// How large pages are, in bytes before packing.
+/// Page sizes, in bytes before compression.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Pages are filled up to here where entries come in order.
+    /// Pages are filled up to here when entries come in order.
     pub full: usize,
-    /// A page that has grown beyond is split.
+    /// A larger page is split.
     pub max: usize,
 }
 
 impl Sizes {
-    /// Sizes of leaves for entries of this mean length. Short entries (an index) get small leaves, so
-    /// that a change rewrites little; documents get larger ones, so that little is lost at their ends.
+    /// The sizes of leaves for entries of this mean length. Short entries (an index) get small
+    /// leaves, so that a change rewrites little; documents get larger ones, so that little space is
+    /// lost at their ends.
     pub(super) fn of_leaves(mean: u64, lz4: bool) -> Sizes {
         let (full, max) = match (lz4, mean) {
             (true, _) => (16 << 10, 24 << 10),
@@ -52,7 +53,7 @@ struct Slot {
     key_len: usize,
     value_len: usize,
     extent: bool,
-    /// Whether large values hang here or below.
+    /// Whether there are large values here or below.
     extents: bool,
 }
 
@@ -63,11 +64,11 @@ struct Level {
     slots: Vec<Slot>,
     /// Sum of [`entry_len`].
     bytes: usize,
-    /// Length of what all keys (in an inner page all but the first) begin with.
+    /// Length of the common prefix of all keys (in an inner page, of all but the first).
     prefix: usize,
-    /// The separator of the next page that is written.
+    /// The separator of the next page.
     separator: Vec<u8>,
-    /// Whether pages should go into the cache.
+    /// Whether the pages should be cached.
     warm: bool,
 }
 
@@ -84,7 +85,7 @@ impl Level {
         }
     }
 
-    /// An upper bound of the bytes of one page with all that is pending.
+    /// An upper bound of the size of one page with everything that is pending.
     fn size(&self) -> usize {
         let saved = self.prefix * self.slots.len().saturating_sub(2);
         (page::HEADER + self.bytes).saturating_sub(saved)
@@ -115,7 +116,7 @@ impl Level {
         self.bytes += entry_len(key.len(), value.len());
     }
 
-    /// Forgets the first `count` entries.
+    /// Removes the first `count` entries.
     fn drop_front(&mut self, count: usize, inner: bool) {
         let cut = self
             .slots
@@ -136,7 +137,7 @@ impl Level {
     }
 }
 
-/// See the module.
+/// See the module's head.
 pub(super) struct Builder {
     table: u64,
     lz4: bool,
@@ -182,13 +183,14 @@ impl Builder {
         }
     }
 
-    /// Whether what is pending at a level had better be joined by what follows than be written.
+    /// Whether what is pending at a level should be merged with what follows instead of being
+    /// written.
     pub(super) fn is_small(&self, level: usize) -> bool {
         self.pending(level) < self.sizes(level).full / 3
     }
 
-    /// Says where the next entry or subtree begins: a key that nothing after it is below, and nothing
-    /// before it is at or above. Matters at the levels where nothing is pending.
+    /// Sets where the next entry or subtree begins: a key that is not above anything after it, and
+    /// above everything before it. Relevant at the levels where nothing is pending.
     pub(super) fn begin(&mut self, level: usize, separator: &[u8]) {
         for level in 0..=level {
             let level = self.level(level);
@@ -199,12 +201,12 @@ impl Builder {
         }
     }
 
-    /// Pages written from what is pending at the level are likely to be read soon.
+    /// Marks the pages written from what is pending at the level as likely to be read soon.
     pub(super) fn warm(&mut self, level: usize) {
         self.level(level).warm = true;
     }
 
-    /// Adds an entry; its value gets granules of its own if it is large.
+    /// Adds an entry; a large value gets its own granules.
     pub(super) fn entry(&mut self, out: &mut Output, key: &[u8], value: &[u8]) -> Result<()> {
         check_lengths(key, value)?;
         if is_large(value.len(), self.leaves.full) {
@@ -259,7 +261,7 @@ impl Builder {
         self.overflow(out, level)
     }
 
-    /// Writes full pages when far more is pending than one page holds.
+    /// Writes full pages when much more is pending than one page holds.
     fn overflow(&mut self, out: &mut Output, level: usize) -> Result<()> {
         let sizes = self.sizes(level);
         while self.levels[level].size() >= sizes.max * 3 {
@@ -272,8 +274,8 @@ impl Builder {
         Ok(())
     }
 
-    /// How many of the pending entries make a page of at most `limit` bytes; at least one, and two in
-    /// an inner page, or the tree would not become narrower upwards.
+    /// How many of the pending entries fit a page of at most `limit` bytes; at least one, and at
+    /// least two in an inner page, or the tree would not get narrower upwards.
     fn fitting(&self, level: usize, limit: usize) -> usize {
         let pending = &self.levels[level];
         let first = usize::from(level > 0);
@@ -306,7 +308,7 @@ impl Builder {
         let extents = slots.iter().any(|slot| slot.extents);
         let next = match pending.slots.get(count) {
             None => Vec::new(),
-            // The shortest key that divides the two sides.
+            // The shortest key that separates the two sides.
             Some(next) if level == 0 => {
                 let (last, next) = (pending.key(&slots[count - 1]), pending.key(next));
                 let common = common_prefix(last, next);
@@ -330,14 +332,14 @@ impl Builder {
         }
         let above = self.level(level + 1);
         if above.slots.is_empty() {
-            // The page is the first below its parent: what it begins with, the parent begins with.
+            // The page is the first below its parent, so the parent begins with the same separator.
             above.separator.clone_from(&separator);
         }
         self.child(out, level + 1, &separator, ptr)
     }
 
-    /// Writes everything pending at a level. With `fill` in full pages (nothing follows, and more will
-    /// come at this end later), else in pages of even size.
+    /// Writes everything pending at a level. With `fill` in full pages (nothing follows, and more
+    /// will be added at this end later), else in pages of even size.
     fn write_pending(&mut self, out: &mut Output, level: usize, fill: bool) -> Result<()> {
         let sizes = self.sizes(level);
         loop {
@@ -350,7 +352,7 @@ impl Builder {
             } else if fill {
                 self.fitting(level, sizes.full)
             } else {
-                // At least two pages, none beyond the maximum.
+                // At least two pages, none above the maximum.
                 let pages = size.div_ceil(sizes.max).max(2);
                 self.fitting(level, (size / pages + page::HEADER).min(sizes.max))
             };
@@ -362,7 +364,7 @@ impl Builder {
         Ok(())
     }
 
-    /// An old page of this level ends here; `last` when it was the last of the tree.
+    /// An old page of this level ends here; `last` if it was the last one of the tree.
     pub(super) fn boundary(&mut self, out: &mut Output, level: usize, last: bool) -> Result<()> {
         if last || self.is_small(level) {
             return Ok(());
@@ -370,7 +372,8 @@ impl Builder {
         self.write_pending(out, level, false)
     }
 
-    /// Writes what is pending and answers the root and its level; `None` for a tree without entries.
+    /// Writes what is pending and returns the root and its level; `None` for a tree without
+    /// entries.
     pub(super) fn finish(mut self, out: &mut Output) -> Result<(Option<(PagePtr, u8)>, u64)> {
         let mut level = 0;
         while level < self.levels.len() {
@@ -379,7 +382,7 @@ impl Builder {
                 .all(|above| above.slots.is_empty());
             let pending = &self.levels[level];
             if above_empty && level > 0 && pending.slots.len() == 1 {
-                // One page, and nothing beside it: the root.
+                // A single page with nothing beside it is the root.
                 let root = PagePtr::decode(pending.entry(&pending.slots[0]).value);
                 let root = root.expect("inner entries are pointers");
                 return Ok((Some((root, level as u8 - 1)), self.granules));
@@ -391,7 +394,7 @@ impl Builder {
     }
 }
 
-/// Refuses what the format cannot hold.
+/// Refuses lengths that the format cannot hold.
 pub(super) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
     for (len, limit) in [(key.len(), KEY_MAX), (value.len(), VALUE_MAX)] {
         if len > limit {

@@ -1,7 +1,7 @@
-//! Builds a whole tree out of entries in order, beside the writer and the readers.
+//! Builds a whole tree from ordered entries, concurrently with the writer and the readers.
 //!
-//! The pages belong to nobody until a writer installs the subtree and commits; dropped before, they are
-//! free again, and after a crash nobody knows of them.
+//! The pages are not reachable until a writer installs the subtree and commits. If it is dropped
+//! before, they are free again; after a crash no superblock refers to them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::store::Store;
 use crate::engine::{TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// Takes entries in ascending order. See the module.
+/// Takes entries in ascending order. See the module's head.
 pub struct BulkBuilder {
     out: Output,
     table: TableId,
@@ -42,13 +42,13 @@ impl BulkBuilder {
         }
     }
 
-    /// Has `hook` called after about every megabyte written, with its bytes.
+    /// Calls `hook` after about every megabyte written, with the number of bytes.
     pub fn on_written(&mut self, hook: WrittenHook) {
         self.out.hook = Some(hook);
     }
 
     /// Adds an entry. After an error the builder can only be dropped.
-    /// Errors: `OutOfOrder` when the key is not greater than the one before, `TooLarge`, `NoSpace`,
+    /// Errors: `OutOfOrder` if the key is not greater than the one before, `TooLarge`, `NoSpace`,
     /// `Io`, `ReadOnly`.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_lengths(key, value)?;
@@ -89,7 +89,7 @@ impl BulkBuilder {
     }
 }
 
-/// A tree that no root knows yet. Dropped, its pages are free again.
+/// A tree that no roots contain yet. Dropping it frees its pages.
 pub struct Subtree {
     store: Arc<Store>,
     owner: Option<Owner>,
@@ -97,12 +97,11 @@ pub struct Subtree {
 }
 
 impl Subtree {
-    /// Its sums.
     pub fn stats(&self) -> TableStats {
         self.record.stats()
     }
 
-    /// Makes the pages `to`'s.
+    /// Transfers the pages to another owner.
     pub(super) fn hand_over(mut self, to: Owner) -> TableRecord {
         if let Some(owner) = self.owner.take() {
             self.store.space.lock().hand_over(owner, to);

@@ -1,17 +1,17 @@
-//! Pages in memory of our own, within a budget: for files that are not mapped, and for packed pages.
+//! The page cache, within a budget: for files that are not mapped, and for compressed pages.
 //!
 //! ```text
 //!   first read ──> small queue ──used again──> main queue ──not used since──> out
 //!                      └── not used ──> out, remembered ──read again──> main queue
 //! ```
 //!
-//! Eviction is S3-FIFO's: a page that is read once passes through a short queue and does not displace
-//! what is read often, so a scan does no harm; a hit sets a counter and moves nothing. The pages are
-//! spread over shards by their place, so that readers rarely meet.
+//! Eviction is S3-FIFO: a page that is read once passes through a short queue and does not displace
+//! pages that are read often, so a scan does no harm; a hit increments a counter and moves nothing.
+//! Pages are sharded by their offset, so that readers rarely contend.
 //!
-//! A page is charged to the budget while anybody holds it, evicted or not.
+//! A page is charged to the budget while anything holds it, evicted or not.
 //!
-//! Its memory is that of [`PageMemory`]: what is evicted goes back to the system.
+//! Its memory is from [`PageMemory`]: that of an evicted page is returned to the system.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,9 +26,9 @@ use super::pointer::GRANULE;
 use crate::disk::logtree::budget::{Charge, MemoryBudget, MemoryKind, Reclaim};
 
 const SHARDS: usize = 64;
-/// What a page costs beside its bytes, about.
+/// Approximate overhead of a page.
 const OVERHEAD: u64 = 128;
-/// How many evicted pages a shard remembers, at most.
+/// Maximum number of evicted pages that a shard remembers.
 const GHOSTS_MAX: usize = 4096;
 
 /// A page, or a large value, in memory.
@@ -41,14 +41,14 @@ pub(super) struct CachedPage {
     charge: Charge,
 }
 
-/// Counts a page of so many bytes, which is about to be read: others go before it comes.
+/// Charges a page of `bytes` bytes that is about to be read, and evicts others for it first.
 pub(super) fn charge(budget: &Arc<MemoryBudget>, bytes: usize) -> Charge {
     let bytes = bytes.next_multiple_of(GRANULE as usize);
     Charge::new(budget, MemoryKind::Pages, bytes as u64 + OVERHEAD)
 }
 
 impl CachedPage {
-    /// `charge` is what was counted for it before it was read.
+    /// `charge` was taken before the page was read.
     pub(super) fn new(
         bytes: PageBuf,
         shape: Shape,
@@ -72,7 +72,7 @@ impl CachedPage {
     }
 }
 
-/// Spreads granule numbers by one multiplication.
+/// Hashes granule numbers by one multiplication.
 #[derive(Default)]
 pub(super) struct GranuleHasher(u64);
 
@@ -107,7 +107,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Takes out one page, or lets one move on; `false` when there is none.
+    /// Evicts one page, or moves one on; `false` if there is none.
     fn evict(&mut self, out: &mut Vec<Arc<CachedPage>>) -> bool {
         let small_first = self.small_bytes * 10 > self.bytes;
         let from_small = !self.small.is_empty() && (small_first || self.main.is_empty());
@@ -155,7 +155,7 @@ pub(super) struct PageCache {
     pub(super) memory: Arc<PageMemory>,
     bytes: AtomicU64,
     evicted: AtomicU64,
-    /// The shard that gives next.
+    /// The shard that evicts next.
     hand: AtomicUsize,
 }
 
@@ -180,7 +180,7 @@ impl PageCache {
         &self.shards[(hasher.finish() >> 20) as usize % SHARDS]
     }
 
-    /// The page at `granule`, if it is the one that `birth` and `crc` name.
+    /// The page at `granule`, if `birth` and `crc` match.
     #[inline]
     pub(super) fn get(&self, granule: u64, birth: u32, crc: u32) -> Option<Arc<CachedPage>> {
         let shard = self.shard(granule).read();
@@ -188,7 +188,7 @@ impl PageCache {
         if page.birth != birth || page.crc != crc {
             return None;
         }
-        // Relaxed and without a read-modify-write: a lost count costs nothing.
+        // A relaxed load and store: a lost increment does no harm.
         let uses = page.uses.load(Ordering::Relaxed);
         if uses < 3 {
             page.uses.store(uses + 1, Ordering::Relaxed);
@@ -196,8 +196,8 @@ impl PageCache {
         Some(page.clone())
     }
 
-    /// Keeps a page, in place of one that lay there before. A page that is an eighth of the budget or
-    /// more is not kept.
+    /// Inserts a page, replacing an earlier one at the same offset. A page of an eighth of the
+    /// budget or more is not cached.
     pub(super) fn insert(&self, granule: u64, page: &Arc<CachedPage>) {
         let cost = page.cost();
         if cost > self.budget.limit() / 8 {
@@ -208,7 +208,7 @@ impl PageCache {
             let shard = &mut *shard;
             let before = shard.pages.insert(granule, page.clone());
             if let Some(before) = &before {
-                // Its place in a queue stands for the new page.
+                // The queue's entry now refers to the new page.
                 shard.bytes -= before.cost();
             } else if shard.ghosts.remove(&granule).is_some() {
                 shard.main.push_back(granule);
@@ -225,12 +225,10 @@ impl PageCache {
         }
     }
 
-    /// Bytes that the cache holds.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Pages evicted so far.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -244,7 +242,7 @@ impl Reclaim for PageCache {
             let hand = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
             let found = {
                 let mut shard = self.shards[hand].write();
-                // A page in use moves on at most three times; a few steps give one.
+                // A page in use moves on at most three times, so a few steps evict one.
                 let before = out.len();
                 (0..8).all(|_| out.len() > before || shard.evict(&mut out)) || out.len() > before
             };
@@ -313,7 +311,7 @@ mod tests {
         assert_eq!((cache.bytes(), budget.used()), (0, 3 * 4096 + OVERHEAD));
         drop(page);
         assert_eq!(budget.used(), 0);
-        // The next one of its size takes its memory.
+        // The next one of its size reuses its memory.
         assert_eq!(cache.memory.kept(3).0, 1);
         assert_eq!(cache.memory.take(9_000).capacity(), 3 * 4096);
     }

@@ -1,14 +1,14 @@
-//! Roots that no superblock leads to: old ones with changes of their own, for a snapshot that is not to keep its
-//! generations in memory.
+//! Forks: temporary roots based on committed ones, with additional changes. They let a snapshot
+//! read from pages instead of keeping its generations in memory.
 //!
 //! ```text
-//!   commits     roots 7 ───── roots 8 ───── roots 9        what the file says
+//!   commits     roots 7 ───── roots 8 ───── roots 9        recorded in the file
 //!                  └── fork: 7 and what a snapshot has seen beyond it
 //! ```
 //!
-//! A fork shares the pages of the roots it grew from, and owns those it has written. It may grow from a fork.
-//! Nothing of it is synced, and after a crash its pages are free, for no superblock knows them. It grows beside the
-//! writer.
+//! A fork shares the pages of the roots it is based on, and owns those it has written. It may be
+//! based on another fork. Nothing of it is synced, and after a crash its pages are free, as no
+//! superblock refers to them. It is written concurrently with the writer.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct Fork {
     writer: TreeWriter,
 }
 
-/// Pages that a fork has written; dropped with the last roots that see them, they are free.
+/// The pages that a fork has written; freed with the last roots that see them.
 pub(super) struct ForkPages {
     store: Arc<Store>,
     owner: Owner,
@@ -37,7 +37,7 @@ impl Drop for ForkPages {
 }
 
 impl TreeFile {
-    /// Begins a fork of roots of this file, which may be old ones, or a fork.
+    /// Begins a fork of roots of this file, which may be old ones, or those of another fork.
     /// Errors: `ReadOnly`.
     pub fn fork(&self, roots: &Arc<Roots>) -> Result<Fork> {
         Ok(Fork {
@@ -47,13 +47,13 @@ impl TreeFile {
 }
 
 impl Fork {
-    /// What writes its pages.
+    /// The writer of its pages.
     pub fn writer(&mut self) -> &mut TreeWriter {
         &mut self.writer
     }
 
-    /// The roots, which say all up to `sequence`. Dropped, they give back their pages.
-    /// Errors: those of writing; then nothing has happened.
+    /// The roots, with everything up to `sequence`. Dropping them frees the fork's pages.
+    /// Errors: those of writing; then nothing has changed.
     pub fn finish(mut self, sequence: u64) -> Result<Arc<Roots>> {
         self.writer.check()?;
         self.writer.out.settle()?;
@@ -69,7 +69,8 @@ impl Fork {
             space.pin(base.version);
             base.within.end.max(space.end())
         };
-        // It is read as the newest roots are; those it grew from may still lie in a map that is to go.
+        // Read in the same way as the newest roots; the base may still be in a map that is to be
+        // unmapped.
         let map = store.current_map(end);
         let own = ForkPages {
             store: store.clone(),

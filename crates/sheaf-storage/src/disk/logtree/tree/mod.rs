@@ -1,22 +1,24 @@
-//! The tree file: many ordered tables in one file, one writer, any number of readers without latches.
+//! The tree file: many ordered tables in one file, one writer, and any number of readers without
+//! latches.
 //!
 //! ```text
 //!            superblocks        ┌ directory: table number → root, sums
 //!   file    [ 0 │ 1 │ pages ... │ ...... free ...... │ pages and large values ... ]
-//!             └─ the newer one points to the directory and to the list of what is free
+//!             └─ the newer one points to the directory and to the list of free space
 //!
 //!   TreeFile ── roots() ──> Arc<Roots> ── get, cursor      pins what it sees while it lives
 //!            ── writer() ──> TreeWriter ── apply* ── commit(sequence) ──> Arc<Roots>
 //!            ── bulk() ──> BulkBuilder ── push* ── finish ──> Subtree ── writer.install
 //! ```
 //!
-//! Pages are never changed. A commit writes new ones to free space, syncs, and then writes one of two
-//! superblocks: a crash finds the old roots or the new ones, each whole. What a commit replaces is used
-//! again when no pinned roots see it. `docs/format/tree.md` describes the file byte by byte.
+//! Pages are never changed in place. A commit writes new pages to free space, syncs, and then
+//! writes one of two superblocks: a crash leaves the old roots or the new ones, each complete. What
+//! a commit replaces is reused once no pinned roots see it. `docs/format/tree.md` describes the
+//! file byte by byte.
 //!
-//! Invariants: every granule of the file is live, free, waiting or owned by somebody who writes, once;
-//! every pointer carries the checksum of what it points to; whatever bytes the file holds, reading it
-//! ends, with an answer or an error that names file and offset.
+//! Invariants: every granule of the file is exactly one of live, free, waiting, or owned by a
+//! writer; every pointer carries the checksum of what it points to; whatever bytes the file holds,
+//! reading it terminates, with a result or with an error that names file and offset.
 
 use std::io;
 use std::ptr::NonNull;
@@ -71,28 +73,27 @@ use crate::folder::{File, Folder};
 /// How pages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageReading {
-    /// `Mapped` for roots whose file is not larger than the memory budget, `Cached` beyond. A map is
-    /// fastest where all of it stays in memory; where it does not, a page that is missing costs a fault
-    /// that reads far more than the page, and memory that nobody counts.
+    /// `Mapped` for roots whose file is not larger than the memory budget, `Cached` beyond. A map
+    /// is fastest while all of it stays in memory; otherwise a missing page costs a fault that
+    /// reads far more than the page, into memory that is not accounted.
     #[default]
     Auto,
-    /// Where they lie in the mapped file; the system's page cache keeps them. A file that cannot be
+    /// Directly in the mapped file; the system's page cache holds the pages. A file that cannot be
     /// mapped is read as with `Cached`.
     Mapped,
-    /// Into a cache of our own, within the memory budget.
+    /// Into the engine's own cache, within the memory budget.
     Cached,
 }
 
-/// How a tree file is opened.
 #[derive(Clone)]
 pub struct TreeOptions {
     /// How pages are read.
     pub reading: PageReading,
-    /// What the page cache is charged to.
+    /// The budget that the page cache is charged to.
     pub budget: Arc<MemoryBudget>,
 }
 
-/// What a table is like, for as long as it exists.
+/// Properties of a table, fixed for as long as it exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
     /// Whether pages and large values are packed with LZ4 where that saves space.
@@ -104,29 +105,28 @@ pub struct TableOptions {
 pub struct TreeFileStats {
     /// Length of the file in bytes.
     pub file_bytes: u64,
-    /// Part of the file that can be written at once.
+    /// Part of the file that can be reused at once.
     pub free_bytes: u64,
-    /// Part of the file that only older roots see, and that is free when they are dropped.
+    /// Part of the file that only older roots see; it becomes free when they are dropped.
     pub waiting_bytes: u64,
     /// Bytes that the page cache holds.
     pub cached_bytes: u64,
     /// Pages evicted from the cache.
     pub evicted: u64,
-    /// Pages and large values read from the file, or (mapped) looked at for the first time.
+    /// Pages and large values read from the file, or, if mapped, accessed for the first time.
     pub pages_read: u64,
-    /// Their bytes.
+    /// The bytes of `pages_read`.
     pub bytes_read: u64,
-    /// Pages found in memory, about.
+    /// Pages found in memory, approximately.
     pub hits: u64,
     /// Pages written.
     pub pages_written: u64,
     /// Bytes written to the file.
     pub bytes_written: u64,
-    /// Calls that wrote them.
+    /// Number of write calls.
     pub writes: u64,
-    /// Calls that forced the file to disk.
+    /// Number of syncs of the file.
     pub syncs: u64,
-    /// Commits.
     pub commits: u64,
     /// Pages and values moved from the file's end, so that it can shrink.
     pub relocated: u64,
@@ -141,21 +141,21 @@ struct Inner {
     idle: Mutex<relocate::Idle>,
 }
 
-/// Lets one writer in at a time.
+/// Admits one writer at a time.
 #[derive(Default)]
 struct Gate {
     busy: Mutex<bool>,
     left: Condvar,
 }
 
-/// An open tree file. Clones are the same file.
+/// An open tree file. Clones share the file.
 #[derive(Clone)]
 pub struct TreeFile {
     inner: Arc<Inner>,
 }
 
 impl TreeFile {
-    /// Makes a file without tables, of sequence 0, durable when this returns.
+    /// Creates a file without tables and with sequence 0; durable when this returns.
     /// Errors: `Io` (also when the file exists), `NoSpace`.
     pub fn create(folder: &Arc<dyn Folder>, name: &str, options: TreeOptions) -> Result<TreeFile> {
         let shown = folder.display(name);
@@ -176,7 +176,7 @@ impl TreeFile {
             directory: None,
             free: FreeMap::default(),
         };
-        // Under another name until it is whole: a crash leaves no file, or a good one.
+        // Under another name until it is complete: a crash leaves no file, or a valid one.
         let unfinished = format!("{name}.new");
         let file = folder.open(&unfinished, true).map_err(failed)?;
         file.set_len(0).map_err(failed)?;
@@ -234,7 +234,6 @@ impl TreeFile {
         })
     }
 
-    /// The newest committed roots.
     pub fn roots(&self) -> Arc<Roots> {
         self.inner.current.read().clone()
     }
@@ -245,11 +244,11 @@ impl TreeFile {
         TreeWriter::new(self)
     }
 
-    /// Begins a table's tree out of entries in order, beside writers and readers.
+    /// Begins to build a table's tree from ordered entries, concurrently with writers and readers.
     /// Errors: `ReadOnly`.
     pub fn bulk(&self, table: TableId, options: TableOptions) -> Result<BulkBuilder> {
         self.inner.store.check_writable()?;
-        // Which commit will install it is not known; it is none before the next.
+        // The commit that will install it is not known; it is the next one at the earliest.
         let birth = self.roots().version();
         Ok(BulkBuilder::new(&self.inner.store, birth, table, options))
     }
@@ -259,7 +258,7 @@ impl TreeFile {
         self.inner.store.stats()
     }
 
-    /// Whether writes are still accepted; else why not.
+    /// Whether writes are still accepted; else an error that says why not.
     pub fn check_writable(&self) -> Result<()> {
         self.inner.store.check_writable()
     }
@@ -277,13 +276,13 @@ impl Store {
         let counters = &self.counters;
         let (free, waiting, end) = {
             let mut space = self.space.lock();
-            // What waited only for those who have gone since the last commit is free by now.
+            // What only readers that have gone since the last commit saw is free by now.
             space.collect();
             let free = space.free_granules();
             (free, space.waiting_granules(), space.end())
         };
         let file_bytes = self.len.load(Relaxed);
-        // Behind the end the file is as good as free: the next commit cuts it off.
+        // Space after the last granule in use is effectively free: the next commit cuts it off.
         let behind = file_bytes.saturating_sub(end * GRANULE);
         TreeFileStats {
             file_bytes,
@@ -319,7 +318,7 @@ fn superblocks(file: &dyn File, len: u64) -> io::Result<Vec<(u64, Found)>> {
     Ok(found)
 }
 
-/// The newest whole superblock.
+/// The newest valid superblock.
 fn read_superblock(file: &dyn File, name: &str, len: u64) -> Result<Superblock> {
     let found =
         superblocks(file, len).map_err(|error| StorageError::io(format!("read {name}"), &error))?;
@@ -381,7 +380,7 @@ fn free_map_run(map: &FreeMap) -> Run {
 /// The tables as of one commit. Pins their pages while it lives.
 pub struct Roots {
     store: Arc<Store>,
-    /// Which superblock leads here.
+    /// The superblock that leads here.
     slot: u8,
     version: u32,
     sequence: u64,
@@ -391,7 +390,8 @@ pub struct Roots {
     directory: TableRecord,
     free_map: FreeMap,
     within: Within,
-    /// Of roots that no superblock leads to: the pages that no commit knows, each part held by all that grew from it.
+    /// For roots of a fork: the pages that no commit refers to, each set shared by all forks based
+    /// on it.
     forks: Vec<Arc<ForkPages>>,
 }
 
@@ -414,7 +414,8 @@ impl Roots {
             tables: Vec::new(),
             directory: TableRecord {
                 root: superblock.directory,
-                // Not known, and not asked for; an upper bound keeps damage from looping.
+                // Neither known nor needed; an upper bound keeps a damaged file from causing a
+                // loop.
                 granules: superblock.end,
                 ..TableRecord::default()
             },
@@ -456,23 +457,23 @@ impl Roots {
         self.sequence
     }
 
-    /// How many tables have been loaded into the file since it was opened: those come under no sequence of their own.
-    /// Roots with the same number and the same sequence hold the same.
+    /// Number of tables that have been bulk-loaded since the file was opened: those have no
+    /// sequence. Roots with the same number and the same sequence have the same contents.
     pub fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// How many forks lie one upon the other here; 0 for what a commit has made.
+    /// Length of the chain of forks; 0 for the roots of a commit.
     pub fn depth(&self) -> usize {
         self.forks.len()
     }
 
-    /// Whether they are read from a map that newer ones no longer use.
+    /// Whether the pages are read from a map that newer roots no longer use.
     pub fn is_map_outdated(&self) -> bool {
         self.within.map.is_some() && self.store.is_cached_reading()
     }
 
-    /// Counts the commits of the file; greater is newer.
+    /// Number of the commit; greater is newer.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -482,7 +483,7 @@ impl Roots {
         self.tables.iter().map(|(table, _)| *table)
     }
 
-    /// A table's sums; `None` when there is no such table.
+    /// The sizes of a table; `None` if it does not exist.
     pub fn table(&self, table: TableId) -> Option<TableStats> {
         self.record(table).map(TableRecord::stats)
     }
@@ -498,8 +499,8 @@ impl Roots {
         self.record(table).ok_or(StorageError::NoSuchTable(table))
     }
 
-    /// The value under `key`. A small one is copied; a large one stays in its page, which together
-    /// with the roots it pins.
+    /// The value under `key`. A small one is copied; a large one stays in its page, which it pins
+    /// together with the roots.
     /// Errors: `NoSuchTable`, `Corrupt`, `Io`.
     pub fn get(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
         let Some((mut ptr, mut level)) = self.root(table)?.root else {
@@ -533,10 +534,10 @@ impl Roots {
         Ok(TreeCursor::new(Keep::Counted(self.clone()), root))
     }
 
-    /// As [`Roots::cursor`], without counting a reference.
+    /// As [`Roots::cursor`], without taking a reference.
     ///
     /// # Safety
-    /// This very `Arc` stays where it is as long as the cursor lives.
+    /// This `Arc` must not be moved or dropped while the cursor lives.
     pub(super) unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
         let root = self.root(table)?.root;
         Ok(TreeCursor::new(Keep::Lent(NonNull::from(self)), root))

@@ -1,17 +1,19 @@
-//! The cursor: the generations' walks and the tree's cursor, merged.
+//! The merging cursor: the walks over the generations and the tree's cursor.
 //!
 //! ```text
 //!   active      b            d(gone)         g
 //!   frozen           c   (d)                 (g)
 //!   tree    a       (c)  (d)         e   f         h
-//!   seen    a   b    c               e   f   g     h      (..) hidden by what lies above
+//!   seen    a   b    c               e   f   g     h      (..) hidden by a layer above
 //! ```
 //!
-//! All stand at the current entry or beyond it in the direction of the last move. A step moves the one
-//! that gives the entry; those that stood on the same key were moved when it was chosen. There are two or
-//! three of them, so they are simply compared. A turn seeks all anew from the current key.
+//! Every source is at the current entry or beyond it in the direction of the last move. A step
+//! moves the source of the current entry; sources on the same key were moved when it was chosen.
+//! There are two or three of them, so they are compared one by one. A change of direction seeks all
+//! of them again from the current key.
 //!
-//! A table of which the generations say nothing has no walks: then the cursor is the tree's, and one branch.
+//! If the generations hold nothing of the table there are no walks: the cursor then is the tree's
+//! cursor and one branch.
 
 use std::cmp::Ordering as Compared;
 use std::sync::Arc;
@@ -30,29 +32,29 @@ enum Current {
     Nowhere,
     Base,
     Source(usize),
-    /// On the key that is kept, of an entry that is not at hand.
+    /// On the key in `turn_key`, with the entry released.
     Resting,
 }
 
-/// Whether a version on which a walk stands is to be seen.
+/// Whether the version on which a walk is positioned is visible.
 enum Shown {
     Yes,
-    /// Not this key.
+    /// The key is deleted.
     No,
-    /// Nothing in this range, which a newer generation has emptied; its place.
+    /// The source holds nothing visible in this range, which the generation at this index deleted.
     NotIn(Cover, usize),
 }
 
-/// How many keys in a row must be gone before that is noted for others.
+/// Minimum number of consecutive deleted keys that is recorded for other readers.
 const RUN_MIN: usize = if cfg!(test) { 2 } else { 64 };
 
-/// Keys in a row that are gone.
+/// Consecutive deleted keys.
 #[derive(Default)]
 struct Gone {
-    /// The first and the last of them in the direction of the move.
+    /// The first and the last key in the direction of the move.
     ends: Option<(NodeRef<'static>, NodeRef<'static>)>,
     count: usize,
-    /// The newest generation that had a say in it.
+    /// The index of the newest generation that contributed.
     place: usize,
 }
 
@@ -74,28 +76,29 @@ impl Gone {
     }
 }
 
-/// The merged walk. Keeps nothing alive.
+/// The merged walk. Pins nothing.
 pub(super) struct Merged<C> {
     /// Newest first.
     sources: Vec<Source<'static>>,
     base: Option<C>,
-    /// Whether `base` stands on an entry.
+    /// Whether `base` is on an entry.
     base_on: bool,
     current: Current,
     forward: bool,
-    /// Whether what is gone is noted for others.
+    /// Whether runs of deleted keys are recorded for other readers.
     notes: bool,
-    /// Scratch for the key at which the direction turns; the key on which it rests.
+    /// Scratch for the key at which the direction turns; while suspended, the current key.
     turn_key: Vec<u8>,
 }
 
 impl<C: Cursor> Merged<C> {
-    /// Stands nowhere yet.
+    /// Not yet positioned.
     ///
     /// Errors: `NoSuchTable`, and those of the tree.
     ///
     /// # Safety
-    /// The view lives, where it lies, as long as what is returned: its generations and its roots are pointed into.
+    /// The view must not be moved or dropped while the result lives: the result points into its
+    /// generations and roots.
     pub(super) unsafe fn new<R: Base<Cursor = C>>(
         view: &View<R>,
         table: TableId,
@@ -113,8 +116,9 @@ impl<C: Cursor> Merged<C> {
                 }
                 floor = fate.seq;
             }
-            // SAFETY: the caller keeps the view, with it the generation, and what that holds of the table. What a walk
-            // shows of it, it shows as of its own borrow: `'static` does not leave this type.
+            // SAFETY: the caller keeps the view, and with it the generation and its part of the
+            // table. What a walk exposes is bounded by its own borrow: `'static` does not leave
+            // this type.
             let mem = unsafe { &*std::ptr::from_ref(mem) };
             sources.extend(Source::new(mem, floor, visible));
             if floor > 0 {
@@ -140,13 +144,14 @@ impl<C: Cursor> Merged<C> {
         })
     }
 
-    /// Walks at a sequence up to which not everything may be inserted yet: what it does not see may still come.
+    /// For a walk at a sequence up to which not everything may be inserted: what it does not see
+    /// may still arrive.
     pub(super) fn without_notes(mut self) -> Merged<C> {
         self.notes = false;
         self
     }
 
-    /// Forgets everything but the key on which it stands, and the direction in which it came there.
+    /// Drops everything but the current key and the direction of the last move.
     fn suspended(&mut self) -> Merged<C> {
         let mut key = std::mem::take(&mut self.turn_key);
         key.clear();
@@ -165,7 +170,7 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Positions the tree's cursor, then chooses.
+    /// Positions the tree's cursor, then chooses the current entry.
     #[inline]
     fn position(&mut self, base: impl FnOnce(&mut C) -> Result<bool>) -> Result<bool> {
         self.current = Current::Nowhere;
@@ -214,7 +219,7 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Chooses the nearest entry that is to be seen.
+    /// Chooses the nearest visible entry.
     #[inline]
     fn settle(&mut self) -> Result<bool> {
         if self.sources.is_empty() {
@@ -302,7 +307,7 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Where it is noted that nothing is to be seen around a key, moves beyond.
+    /// If a run of deleted keys around the key is recorded, moves past it.
     fn leave_run(&mut self, at: NodeRef<'static>) -> Result<()> {
         for place in 0..self.sources.len() {
             if let Some(Run { lo, hi }) = self.sources[place].run_over(at.key()) {
@@ -318,7 +323,8 @@ impl<C: Cursor> Merged<C> {
         Ok(())
     }
 
-    /// The walk on the nearest key, the newest of those on the same; the others on it are moved on.
+    /// The source on the nearest key, the newest of those on the same key; moves the others past
+    /// it.
     #[inline]
     fn nearest_source(&mut self, nearer: Compared) -> Option<usize> {
         let mut nearest = None;
@@ -348,7 +354,7 @@ impl<C: Cursor> Merged<C> {
             if let Some(cover) = source.cover(at.key())
                 && cover.seq > at.seq()
             {
-                // Of its own generation some keys in the range may be newer than the range.
+                // In its own generation some keys in the range may be newer than the range.
                 return if above < place {
                     Shown::NotIn(cover, above)
                 } else {
@@ -363,7 +369,7 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Moves a walk out of a range in which nothing of it is to be seen, if it has not left it.
+    /// Moves a walk out of a range in which nothing of it is visible, unless it has left the range.
     fn take_source_out_of(&mut self, place: usize, lo: &[u8], hi: Option<&[u8]>) {
         let source = &mut self.sources[place];
         let Some(at) = source.at else {
@@ -377,7 +383,8 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Moves the tree's cursor, which stands on an entry, out of a range, if it has not left it.
+    /// Moves the tree's cursor, which must be on an entry, out of a range, unless it has left the
+    /// range.
     fn take_base_out_of(&mut self, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
         let Some(cursor) = &mut self.base else {
             return Ok(());
@@ -394,7 +401,7 @@ impl<C: Cursor> Merged<C> {
         Ok(())
     }
 
-    /// Turns round at the current entry and takes one step.
+    /// Reverses the direction at the current entry and takes one step.
     fn turn(&mut self, forward: bool) -> Result<bool> {
         let mut key = std::mem::take(&mut self.turn_key);
         key.clear();
@@ -493,40 +500,40 @@ impl<C: Cursor> Cursor for Merged<C> {
     }
 }
 
-/// The merged walk, with what keeps it alive.
+/// The merged walk together with what it pins.
 ///
 /// ```text
-///   walks ──rest──> a key, nothing is kept alive
-///     ▲               │ next move: the walk is made anew, over the snapshot's view of then,
-///     └───────────────┘ and finds the key
+///   walk ──suspend──> a key, nothing is pinned
+///     ▲                  │ next move: a new walk, over the snapshot's present view,
+///     └──────────────────┘ is positioned on the key
 /// ```
 ///
-/// When the snapshot has been given another view, the walk goes over to it likewise with its next move, and what
-/// the old one kept is let go.
+/// If the snapshot has been given another view, the walk switches to it with its next move in the
+/// same way, and releases what the old view pinned.
 pub(super) struct SheafCursor<R: Base> {
     // Dropped first: it points into what `pinned` keeps.
     merged: Merged<R::Cursor>,
-    /// `None` while the cursor rests.
+    /// `None` while the cursor is suspended.
     pinned: Option<Arc<Pinned<R>>>,
-    /// Of the snapshot's views, which one that is; [`RESTING`] where there is none.
+    /// Number of the snapshot's view that `pinned` is; [`RESTING`] if there is none.
     replacements: u32,
     table: TableId,
     hold: Arc<Hold<R>>,
 }
 
-/// No view has this number, so that a cursor that rests is found out by the same comparison as one whose view was
+/// No view has this number, so one comparison finds both a suspended cursor and one whose view was
 /// replaced.
 const RESTING: u32 = u32::MAX;
 
 impl<R: Base> SheafCursor<R> {
-    /// Stands nowhere yet.
+    /// Not yet positioned.
     /// Errors: `NoSuchTable`, and those of the tree.
     pub(super) fn new(hold: Arc<Hold<R>>, table: TableId) -> Result<SheafCursor<R>> {
-        // Read before the view: seen too small, the cursor goes over once in vain.
+        // Read before the view: if the number is too old, the cursor merely switches once in vain.
         let replacements = hold.replacements();
         let pinned = hold.pinned.read().clone();
-        // SAFETY: the cursor keeps `pinned`, and through it the view, which stays where it is; it lets go of it after
-        // the walk (`rest`, `go_over`, and the order of the fields).
+        // SAFETY: the cursor keeps `pinned`, and through it the view, which is not moved; it drops
+        // it after the walk (`suspend`, `go_over`, and the order of the fields).
         let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
         Ok(SheafCursor {
             merged,
@@ -537,7 +544,8 @@ impl<R: Base> SheafCursor<R> {
         })
     }
 
-    /// Goes over to the snapshot's newest view, if it is another one, and stands there where it stood.
+    /// Switches to the snapshot's newest view if it is another one, and positions itself on the
+    /// current key.
     #[inline]
     fn follow(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
@@ -546,7 +554,7 @@ impl<R: Base> SheafCursor<R> {
         }
     }
 
-    /// As [`SheafCursor::follow`], for a move that does not begin where the cursor stands.
+    /// As [`SheafCursor::follow`], for a move that does not depend on the current position.
     #[inline]
     fn follow_nowhere(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
@@ -560,7 +568,7 @@ impl<R: Base> SheafCursor<R> {
     fn go_over(&mut self, find: bool) -> Result<()> {
         let key = (find && self.merged.valid()).then(|| self.merged.key().to_vec());
         let forward = self.merged.forward;
-        // Where the new view cannot be read, the cursor stands nowhere.
+        // If the new view cannot be read, the cursor has no position.
         self.merged.current = Current::Nowhere;
         let mut new = SheafCursor::new(self.hold.clone(), self.table)?;
         if let Some(key) = key {
@@ -624,7 +632,7 @@ impl<R: Base> Cursor for SheafCursor<R> {
 
     fn suspend(&mut self) {
         if self.pinned.is_some() {
-            // The walk goes before what it points into.
+            // The walk is dropped before what it points into.
             self.merged = self.merged.suspended();
             self.pinned = None;
             self.replacements = RESTING;

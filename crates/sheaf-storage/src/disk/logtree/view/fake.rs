@@ -1,4 +1,5 @@
-//! An engine of a view over maps instead of trees, for tests: everything of the real one but files.
+//! An engine whose view is over maps instead of trees, for tests: everything of the real one but
+//! files.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,7 +24,7 @@ type Rows = BTreeMap<Bytes, Bytes>;
 #[derive(Clone, Default)]
 pub(super) struct MapRoots(
     pub(super) BTreeMap<TableId, Arc<Rows>>,
-    /// Moves of its cursors.
+    /// Counts the moves of its cursors.
     pub(super) Arc<AtomicU64>,
 );
 
@@ -142,7 +143,7 @@ impl FakeEngine {
         FakeEngine::new_sized(1 << 16)
     }
 
-    /// Whose first generation expects so many bytes.
+    /// With a first generation sized for `expected_bytes`.
     pub(super) fn new_sized(expected_bytes: u64) -> FakeEngine {
         let budget = MemoryBudget::new(u64::MAX);
         let roots = MapRoots(
@@ -168,7 +169,7 @@ impl FakeEngine {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// A snapshot as of an earlier sequence, which the view still has.
+    /// A snapshot as of an earlier sequence that the view still holds.
     pub(super) fn snapshot_at(&self, visible: u64) -> SheafSnapshot<MapRoots> {
         self.open.take_of(self.view(), visible)
     }
@@ -180,7 +181,7 @@ impl FakeEngine {
         *view = Arc::new(view.rotated(fresh));
     }
 
-    /// Brings the `count` oldest frozen generations into the maps.
+    /// Merges the `count` oldest frozen generations into the maps.
     pub(super) fn merge(&self, count: usize) {
         let _writing = self.writing.lock();
         let view = self.view();
@@ -197,7 +198,7 @@ impl FakeEngine {
                     roots.0.remove(&table.table);
                 }
             }
-            // Changes ascend, and no two concern the same key.
+            // Changes ascend, and no two have the same key.
             let mut done: Option<Vec<u8>> = None;
             let Some(rows) = roots.0.get_mut(&table.table).map(Arc::make_mut) else {
                 assert!(table.current().is_none());

@@ -1,15 +1,15 @@
-//! A batch goes into the active generation, with what it changes in the sizes of its tables.
+//! Inserts a batch into the active generation, and updates the sizes of its tables.
 //!
-//! To keep the sizes exact it must be known what each key had before:
+//! To keep the sizes exact, the previous state of each key must be known:
 //!
 //! ```text
-//!   an older version in the generation itself    its neighbour in the list: free
-//!   a batch that says so                         free
-//!   otherwise                                    looked up below: filters first, then the tree
+//!   an older version in the generation itself    adjacent in the list: free
+//!   a hint in the batch                          free
+//!   otherwise                                    look-up below: filters first, then the tree
 //! ```
 //!
-//! A version that comes to lie below a newer one changes nothing: the newer one was counted against what
-//! lay below both.
+//! A version that is inserted below a newer one does not change the sizes: the newer one was
+//! counted against what is below both.
 
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ use crate::engine::{Cursor, TableId};
 use crate::error::Result;
 
 impl<R: Base> View<R> {
-    /// Inserts a batch, which has been checked against the tables there are, under its sequence. Any
-    /// number of threads at once; the sequence is greater than all in the frozen generations, and nobody
-    /// else's.
+    /// Inserts a batch, which has been checked against the existing tables, under its sequence. May
+    /// be called from any number of threads; the sequence must be unique and greater than all in
+    /// the frozen generations.
     ///
-    /// Sizes are exact as long as two batches that concern the same key are not inserted at once. A
-    /// tree that cannot be read makes them wrong until the next checkpoint counts anew, and nothing else.
+    /// Sizes are exact as long as two batches with the same key are not inserted concurrently. A
+    /// tree that cannot be read makes them wrong until the next checkpoint recounts, and nothing
+    /// else.
     pub(in crate::disk::logtree) fn insert(self: &Arc<Self>, seq: u64, batch: &WriteBatch) {
         let mut writer = self.active.writer(seq);
         for (table, writes) in batch.tables() {
@@ -55,11 +56,11 @@ impl<R: Base> View<R> {
         let mut delta = Delta::default();
         for (lo, hi) in writes.ranges().iter() {
             if lo.is_empty() && hi.is_none() {
-                // All of it: as if the table were made anew.
+                // The whole table: as if it were recreated.
                 writer.fate(mem, true);
             } else {
                 if writes.fate() == TableFate::Kept {
-                    // Of a tree that cannot be read as far as it goes.
+                    // If the tree cannot be read, as far as it can.
                     let hi_key = hi.map(|hi| &hi[..]);
                     let _ = self.count_range(mem.id(), lo, hi_key, seq - 1, &mut delta);
                 }
@@ -91,7 +92,7 @@ impl<R: Base> View<R> {
         writer.resize(mem, delta);
     }
 
-    /// The length of the value that a key had, of which the active generation has no version.
+    /// The length of the previous value of a key of which the active generation has no version.
     fn value_len_below(
         &self,
         mem: &TableMem,
@@ -119,7 +120,7 @@ impl<R: Base> View<R> {
         }
     }
 
-    /// Takes the entries of a range, as of `visible`, off the table's size.
+    /// Subtracts the entries of a range, as of `visible`, from the table's size.
     fn count_range(
         self: &Arc<Self>,
         table: TableId,

@@ -1,16 +1,17 @@
-//! What is read: a stack of generations over the tree, as of one sequence.
+//! A read view: a stack of generations over the tree, as of one sequence.
 //!
 //! ```text
 //!   View      active ─ frozen ... frozen ─ roots       replaced when a generation is frozen or checkpointed
 //!   Snapshot  a view, and the sequence up to which it is seen
-//!   Cursor    one walk over the generations that say something of the table, and the tree's cursor, merged
+//!   Cursor    the tree's cursor merged with one walk over each generation that holds something of the table
 //! ```
 //!
-//! The newest generation that has a key, a range over it, or the end of its table, says what it is; the rest is not
-//! asked. A generation's filter says of most keys that it does not have them.
+//! The newest generation that has the key, a range over it, or the end of its table, decides; lower
+//! layers are not read. A generation's filter excludes most keys that it does not have.
 //!
-//! Invariant: sequences of a generation are greater than those of all below it in the view. Whoever makes a snapshot
-//! of a view at a sequence knows that all batches up to that sequence are in the view.
+//! Invariant: the sequences in a generation are greater than those of everything below it in the
+//! view. Whoever makes a snapshot of a view at a sequence must know that the view holds all batches
+//! up to that sequence.
 
 mod cursor;
 mod insert;
@@ -29,34 +30,35 @@ use crate::error::{Result, StorageError};
 pub(super) use self::open::{Candidate, OpenSnapshots};
 pub(super) use self::snapshot::SheafSnapshot;
 
-/// What lies under the generations: the trees as of one checkpoint.
+/// The layer below the generations: the trees as of one checkpoint.
 pub(super) trait Base: Send + Sync + 'static {
-    /// Moves over one table.
+    /// A cursor over one table.
     type Cursor: Cursor;
 
-    /// The value under `key`; `None` also when there is no such table.
+    /// The value under `key`; `None` also if the table does not exist.
     fn get(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// The length of the value under `key`; `None` also when there is no such table.
+    /// The length of the value under `key`; `None` also if the table does not exist.
     fn value_len(self: &Arc<Self>, table: TableId, key: &[u8]) -> Result<Option<usize>> {
         Ok(self.get(table, key)?.map(|value| value.len()))
     }
 
-    /// A cursor over a table that there is. It keeps what it reads alive by itself.
+    /// A cursor over an existing table. It pins what it reads.
     fn cursor(self: &Arc<Self>, table: TableId) -> Result<Self::Cursor>;
 
-    /// As [`Base::cursor`], without counting a reference: many are made, and many threads would count in one place.
+    /// As [`Base::cursor`], without taking a reference: many cursors are made, and threads would
+    /// contend for one counter.
     ///
     /// # Safety
-    /// This very `Arc` stays where it is as long as the cursor lives.
+    /// This `Arc` must not be moved or dropped while the cursor lives.
     unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<Self::Cursor> {
         self.cursor(table)
     }
 
-    /// The size of a table; `None` when there is no such table.
+    /// The size of a table; `None` if it does not exist.
     fn table(&self, table: TableId) -> Option<TableStats>;
 
-    /// The tables there are, ascending.
+    /// The tables, ascending.
     fn tables(&self) -> Vec<TableId>;
 }
 
@@ -68,18 +70,18 @@ pub(super) struct View<R> {
     roots: Arc<R>,
 }
 
-/// What a look-up found.
+/// The result of a look-up in the generations.
 enum Found<'a> {
-    /// A version in a generation; it may say that the key is gone.
+    /// A version, which may be a deletion.
     Version(NodeRef<'a>),
-    /// The generations say that there is no such key.
+    /// The generations decide that the key does not exist.
     Gone,
-    /// The generations say nothing: the tree knows.
+    /// The generations hold nothing of the key: the tree decides.
     Below,
 }
 
 impl<R: Base> View<R> {
-    /// `frozen` comes newest first.
+    /// `frozen` is newest first.
     pub(super) fn new(
         active: Arc<Generation>,
         frozen: Vec<Arc<Generation>>,
@@ -92,7 +94,6 @@ impl<R: Base> View<R> {
         }
     }
 
-    /// The generation that is written to.
     pub(super) fn active(&self) -> &Arc<Generation> {
         &self.active
     }
@@ -102,7 +103,6 @@ impl<R: Base> View<R> {
         &self.frozen
     }
 
-    /// The trees.
     pub(super) fn roots(&self) -> &Arc<R> {
         &self.roots
     }
@@ -119,7 +119,7 @@ impl<R: Base> View<R> {
         }
     }
 
-    /// The view after the `merged` oldest frozen generations have gone into `roots`.
+    /// The view after the `merged` oldest frozen generations have been merged into `roots`.
     pub(super) fn checkpointed(&self, roots: Arc<R>, merged: usize) -> View<R> {
         let left = self.frozen.len().saturating_sub(merged);
         View {
@@ -129,7 +129,7 @@ impl<R: Base> View<R> {
         }
     }
 
-    /// The same view, on other roots that say the same.
+    /// The same view over other roots with the same contents.
     pub(super) fn on(&self, roots: Arc<R>) -> View<R> {
         View {
             active: self.active.clone(),
@@ -143,14 +143,14 @@ impl<R: Base> View<R> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// What became of the table as a whole in the generations, if anything did up to `visible`.
+    /// The last fate of the table in the generations up to `visible`.
     fn fate(&self, table: TableId, visible: u64) -> Option<Fate> {
         self.generations()
             .filter(|generation| generation.has_more())
             .find_map(|generation| generation.table(table)?.fate(visible))
     }
 
-    /// Whether the table exists as of `visible` (`u64::MAX`: with all that is inserted).
+    /// Whether the table exists as of `visible`; `u64::MAX` includes everything inserted.
     pub(super) fn contains_table(&self, table: TableId, visible: u64) -> bool {
         match self.fate(table, visible) {
             Some(fate) => fate.exists,
@@ -158,7 +158,7 @@ impl<R: Base> View<R> {
         }
     }
 
-    /// The tables there are as of `visible`, ascending.
+    /// The tables that exist as of `visible`, ascending.
     pub(super) fn tables(&self, visible: u64) -> Vec<TableId> {
         let mut tables: BTreeSet<TableId> = self.roots.tables().into_iter().collect();
         for generation in self.generations() {
@@ -170,7 +170,7 @@ impl<R: Base> View<R> {
         tables.into_iter().collect()
     }
 
-    /// The size of a table, with all that is inserted; `None` when there is no such table.
+    /// The size of a table with everything inserted; `None` if it does not exist.
     pub(super) fn table_stats(&self, table: TableId) -> Option<TableStats> {
         let (mut entries, mut key_bytes, mut value_bytes) = (0, 0, 0);
         let mut emptied = false;
@@ -204,7 +204,7 @@ impl<R: Base> View<R> {
         })
     }
 
-    /// How many entries the table has as of `visible`.
+    /// Number of entries of the table as of `visible`.
     /// Errors: `NoSuchTable`.
     fn len(&self, table: TableId, visible: u64) -> Result<u64> {
         let mut entries = 0;
@@ -228,7 +228,7 @@ impl<R: Base> View<R> {
     }
 
     /// Looks a key up in some of the view's generations, newest first.
-    /// Errors: `NoSuchTable`, where the generations know.
+    /// Errors: `NoSuchTable`, if the generations hold the table's end.
     fn find<'a>(
         generations: impl Iterator<Item = &'a Arc<Generation>>,
         table: TableId,
@@ -245,7 +245,7 @@ impl<R: Base> View<R> {
             let Some(mem) = generation.table(table) else {
                 continue;
             };
-            // Older versions do not count from here on, neither here nor below.
+            // Versions older than this do not count, here and below.
             let mut floor = 0;
             if has_more {
                 if let Some(fate) = mem.fate(visible) {
@@ -255,7 +255,7 @@ impl<R: Base> View<R> {
                     floor = fate.seq;
                 }
                 if let Some(cover) = mem.cover(key, floor, visible) {
-                    // What the same batch has put after emptying the range counts.
+                    // A put of the same batch, after it emptied the range, counts.
                     floor = cover.seq;
                 }
             }

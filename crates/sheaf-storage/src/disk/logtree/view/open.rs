@@ -1,17 +1,17 @@
-//! The snapshots that are alive: how many, since when, and what each of them reads.
+//! The open snapshots: how many there are, since when, and what each of them reads.
 //!
 //! ```text
-//!   part of some threads ── cached: the newest view, as this part's snapshots hold it
-//!                        └─ places: since when ─ the snapshot ──> Pinned ──> View
+//!   shard of some threads ── cached: the newest view, shared by this shard's snapshots
+//!                        └─ slots: since when ─ the snapshot ──> Pinned ──> View
 //!                                                      │  spilled
 //!                                                      └────────> Pinned ──> View of pages only
 //! ```
 //!
-//! Every snapshot passes here twice, so the list is cut into parts by thread. Snapshots of a part share one
-//! [`Pinned`]: taking one touches no count that other parts touch.
+//! Every snapshot enters and leaves this list, so it is sharded by thread. Snapshots of a shard
+//! share one [`Pinned`]: taking a snapshot touches no counter that other shards touch.
 //!
-//! Invariant: a place that has a snapshot has one that lives: a snapshot leaves its place, under the part's lock,
-//! before its memory goes. While it waits for that lock, whoever has it may look at it.
+//! Invariant: the snapshot in a slot is alive: a snapshot leaves its slot, under the shard's lock,
+//! before its memory is freed. While it waits for that lock, the holder of the lock may access it.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -39,22 +39,23 @@ pub(in crate::disk::logtree) struct OpenSnapshots<R> {
 
 /// The snapshots of some threads.
 pub(super) struct Part<R> {
-    /// The newest view when one was last taken.
+    /// The newest view when a snapshot was last taken.
     cached: Option<Arc<Pinned<R>>>,
     places: Vec<Place<R>>,
     free: Vec<usize>,
-    /// Of a closed engine, until the last snapshot has gone: others would write over what it reads.
+    /// After the engine is closed, until the last snapshot is dropped: another process would
+    /// overwrite what it reads.
     lock: Option<Arc<FolderLock>>,
 }
 
 struct Place<R> {
-    /// By the clock of [`now`].
+    /// On the clock of [`now`].
     taken: Duration,
     hold: Option<NonNull<Hold<R>>>,
 }
 
-// SAFETY: what a place points to is shared between threads anyway, as the compiler checks below, and is looked at under
-// the part's lock, which the invariant makes it outlive.
+// SAFETY: what a slot points to is shared between threads anyway, as the compiler checks below, and
+// is accessed under the shard's lock, which by the invariant it outlives.
 unsafe impl<R: Send + Sync> Send for Place<R> {}
 
 #[expect(dead_code, reason = "checked, not called")]
@@ -82,7 +83,8 @@ impl<R> Default for Part<R> {
     }
 }
 
-/// A clock for ages: milliseconds are enough, and it is read for every snapshot.
+/// A cheap clock for ages: a resolution of milliseconds suffices, and it is read for every
+/// snapshot.
 fn now() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
@@ -107,7 +109,7 @@ pub(in crate::disk::logtree) struct Candidate<R> {
 }
 
 impl<R> OpenSnapshots<R> {
-    /// How many there are, and the age of the oldest.
+    /// The number of snapshots, and the age of the oldest.
     pub(in crate::disk::logtree) fn count_and_oldest(&self) -> (u64, Option<Duration>) {
         let (mut count, mut oldest) = (0, None::<Duration>);
         for part in &self.parts {
@@ -120,11 +122,12 @@ impl<R> OpenSnapshots<R> {
         (count, oldest.map(|taken| now().saturating_sub(taken)))
     }
 
-    /// Takes a snapshot of the newest view, up to a sequence up to which it holds everything.
+    /// Takes a snapshot of the newest view, at a sequence up to which the view holds everything.
     ///
-    /// The view is loaded first: a sequence that is visible by then is in it. One that became visible
-    /// later may be in a generation that the view does not have, so the view must still be the newest. And the
-    /// tree in the view holds nothing beyond what was visible before the view was made.
+    /// The view is loaded first: a sequence that is visible by then is in it. One that became
+    /// visible later may be in a generation that the view lacks, so the view must still be the
+    /// newest afterwards. The tree in the view holds nothing beyond what was visible before the
+    /// view was made.
     pub(in crate::disk::logtree) fn take(
         &self,
         views: &ArcSwap<View<R>>,
@@ -153,7 +156,8 @@ impl<R> OpenSnapshots<R> {
         Self::enter(own, &mut part, pinned, visible)
     }
 
-    /// A snapshot of a view. All batches up to `visible` are in it, and its tree has none that is newer.
+    /// A snapshot of a view. The view must hold all batches up to `visible`, and its tree none that
+    /// is newer.
     #[cfg(all(test, not(explore)))]
     pub(super) fn take_of(&self, view: Arc<View<R>>, visible: u64) -> SheafSnapshot<R> {
         let own = &self.parts[thread_number() % PARTS];
@@ -179,15 +183,16 @@ impl<R> OpenSnapshots<R> {
         SheafSnapshot::new(hold)
     }
 
-    /// Forgets views that are no longer the newest. Called after another has become it.
+    /// Drops cached views. Called after a newer view has been published.
     pub(in crate::disk::logtree) fn forget(&self) {
         for part in &self.parts {
-            // Dropped without the lock: it may be the last that holds a view.
+            // Dropped without the lock: it may be the last reference to a view.
             let _cached = part.lock().cached.take();
         }
     }
 
-    /// Keeps others out of the files until the last snapshot has gone: they would write over what it reads.
+    /// Keeps the folder locked until the last snapshot is dropped: another process would overwrite
+    /// what it reads.
     pub(in crate::disk::logtree) fn keep(&self, lock: FolderLock) {
         let lock = Arc::new(lock);
         for part in &self.parts {
@@ -199,7 +204,7 @@ impl<R> OpenSnapshots<R> {
         }
     }
 
-    /// The snapshots whose view is chosen, the oldest first.
+    /// The snapshots whose view is accepted by `chosen`, oldest first.
     pub(in crate::disk::logtree) fn candidates(
         &self,
         chosen: impl Fn(&View<R>) -> bool,
@@ -208,8 +213,9 @@ impl<R> OpenSnapshots<R> {
         for part in &self.parts {
             let part = part.lock();
             for place in &part.places {
-                // SAFETY: the place has it, under the lock: it lives, for to be dropped it first leaves its place. That
-                // somebody may be about to, and wait for the lock, is allowed for by `Hold`'s marker.
+                // SAFETY: the slot has it, under the lock, so it is alive: a snapshot leaves its
+                // slot before it is dropped. That another thread may be about to drop it and wait
+                // for the lock is covered by `Hold`'s marker.
                 let Some(hold) = place.hold.map(|hold| unsafe { hold.as_ref() }) else {
                     continue;
                 };
@@ -227,8 +233,9 @@ impl<R> OpenSnapshots<R> {
         candidates
     }
 
-    /// Has all snapshots that read what `of` reads, as of the same sequence, read `instead`, which says the same.
-    /// Cursors follow when they are next moved. Answers how many there were; one that is just being used is left.
+    /// Makes all snapshots that read what `of` reads, as of the same sequence, read `instead`,
+    /// which must have the same contents. Cursors switch with their next move. Returns the number
+    /// of snapshots; those in use are skipped.
     pub(in crate::disk::logtree) fn replace(
         &self,
         of: &Candidate<R>,
@@ -259,7 +266,7 @@ impl<R> OpenSnapshots<R> {
 }
 
 impl<R> Part<R> {
-    /// Takes a snapshot, which is being dropped, out of its place.
+    /// Removes a snapshot that is being dropped from its slot.
     pub(super) fn leave(&mut self, at: usize) -> Option<Arc<FolderLock>> {
         self.places[at].hold = None;
         self.free.push(at);

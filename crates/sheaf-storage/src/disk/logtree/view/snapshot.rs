@@ -1,4 +1,4 @@
-//! A view as of a sequence, behind the engine's traits.
+//! A view as of a sequence, as a [`Snapshot`] with its cursors.
 
 use std::marker::PhantomPinned;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::open::{Part, Pinned};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::Result;
 
-/// What a snapshot and its cursors share.
+/// The state that a snapshot and its cursors share.
 pub(in crate::disk::logtree) struct Hold<R> {
-    /// The view. Another one that says the same may take its place, to let go of memory.
+    /// The view. It may be replaced by another one with the same contents, to free memory.
     pub(super) pinned: RwLock<Arc<Pinned<R>>>,
-    /// How often that has happened.
+    /// Number of replacements.
     replacements: AtomicU32,
     pub(super) visible: u64,
     /// Where it is entered among those alive.
     part: Arc<Mutex<Part<R>>>,
     place: usize,
-    /// Until it has left its place others may look at it, also while it is being dropped: to the compiler an exclusive
-    /// reference to it is none.
+    /// Until it has left its slot other threads may access it, also while it is being dropped: an
+    /// exclusive reference to it is not exclusive to the compiler.
     _shared: PhantomPinned,
 }
 
@@ -47,7 +47,7 @@ impl<R> Hold<R> {
 
     #[inline]
     pub(super) fn replacements(&self) -> u32 {
-        // A cursor that sees it late goes on with the view that it keeps.
+        // A cursor that sees it late continues with the view that it keeps.
         self.replacements.load(Ordering::Relaxed)
     }
 

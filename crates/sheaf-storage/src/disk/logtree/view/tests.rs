@@ -1,5 +1,5 @@
-//! The view over maps against the memory engine: the same batches, the same answers, at every sequence, however
-//! the batches are spread over generations and tree.
+//! The view over maps against the memory engine: the same batches give the same answers, at every
+//! sequence, however the batches are spread over generations and tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ enum Op {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The flag: with true hints.
+    /// The flag: with prior hints.
     Apply(Vec<Op>, bool),
     Freeze,
     Merge(usize),
@@ -202,7 +202,7 @@ impl World {
     }
 }
 
-/// Compares everything of a table, in both directions.
+/// Compares a table's contents, in both directions.
 fn dump(views: &[Arc<dyn Snapshot>; 2], table: TableId) {
     let [ours, memory] = views;
     assert_eq!(ours.contains_table(table), memory.contains_table(table));
@@ -312,7 +312,7 @@ fn apply(engine: &FakeEngine, build: impl FnOnce(&mut WriteBatch)) {
     engine.apply(batch, Durability::Buffered).unwrap();
 }
 
-/// A few numbers that look random.
+/// Pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -390,7 +390,7 @@ fn readers_see_a_prefix_of_the_batches_while_many_threads_insert() {
                 let mut numbers = Numbers(99 + reader);
                 loop {
                     let newest = done.lock().visible;
-                    // The newest state, or one of before.
+                    // The newest state, or an earlier one.
                     let visible = newest - numbers.below(newest - 1).min(numbers.below(50));
                     let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = base.iter().cloned().collect();
                     for (_, ops) in done.lock().ops.range(..=visible) {
@@ -451,7 +451,7 @@ fn a_hot_key_costs_few_steps() {
         (&held, "1".to_string()),
         (&newest, (versions - 1).to_string()),
     ] {
-        // Were each of these to walk along the versions, this would take minutes.
+        // If each of these walked along the versions, this would take minutes.
         let mut cursor = snapshot.cursor(T).unwrap();
         for _ in 0..if cfg!(miri) { 3 } else { 10_000 } {
             assert!(cursor.seek(b"b").unwrap());
@@ -488,7 +488,7 @@ fn large_values_are_shared_and_outlive_their_generation() {
     assert!(cursor.seek_first().unwrap());
     drop(held);
     engine.checkpoint().unwrap();
-    // The cursor still holds the generation.
+    // The cursor still pins the generation.
     assert!(engine.retired.bytes() > 1 << 20);
     let kept = cursor.value_bytes();
     drop(cursor);
@@ -513,7 +513,8 @@ fn a_cursor_that_rests_holds_nothing() {
     assert!(forward.seek(b"b").unwrap() && backward.seek_for_prev(b"c").unwrap());
     let all = engine.view();
     engine.checkpoint().unwrap();
-    // The snapshot is made to read the tree instead, as when it is spilled; cursors still stand in the generation.
+    // The snapshot is switched to the tree, as when it is spilled; cursors are still in the
+    // generation.
     let seq = engine.visible();
     let candidates = engine
         .open
@@ -529,7 +530,7 @@ fn a_cursor_that_rests_holds_nothing() {
     assert!(engine.retired.bytes() > 0);
     for cursor in [&mut forward, &mut backward, &mut nowhere] {
         cursor.suspend();
-        // Once more changes nothing.
+        // A second call changes nothing.
         cursor.suspend();
         assert_eq!(cursor.value(), b"");
     }
@@ -537,7 +538,7 @@ fn a_cursor_that_rests_holds_nothing() {
     assert_eq!(engine.retired.bytes(), 0);
     assert_eq!((forward.key(), backward.key()), (&b"b"[..], &b"c"[..]));
     assert!(forward.valid() && backward.valid() && !nowhere.valid());
-    // Each goes on where it was, in its direction or the other.
+    // Each continues where it was, in its direction or the other.
     assert!(forward.next().unwrap() && forward.key() == b"c" && forward.value() == large);
     assert!(backward.prev().unwrap() && backward.key() == b"b" && backward.value() == large);
     forward.suspend();
@@ -551,7 +552,7 @@ fn a_cursor_that_rests_holds_nothing() {
     assert!(nowhere.seek_first().unwrap() && nowhere.value_bytes() == large);
 }
 
-/// For Miri, too: a snapshot may be looked at while it is being dropped.
+/// Also for Miri: a snapshot may be accessed while it is being dropped.
 #[test]
 fn snapshots_go_while_others_look_through_them() {
     let rounds = if cfg!(miri) { 3 } else { 3000 };
@@ -596,7 +597,8 @@ fn what_is_gone_is_not_walked_again_and_again() {
     let held = engine.snapshot().unwrap();
     let moves = engine.view().roots().1.clone();
     let before = moves.load(Ordering::Relaxed);
-    // A queue at one end, a stack at the other; the generation that holds the first deletes is frozen on the way.
+    // A queue at one end, a stack at the other; the generation with the first deletes is frozen on
+    // the way.
     for n in 0..entries / 3 {
         for (forward, expected) in [(true, n), (false, entries - 1 - n)] {
             let snapshot = engine.snapshot().unwrap();
@@ -615,12 +617,12 @@ fn what_is_gone_is_not_walked_again_and_again() {
         }
     }
     let moves = moves.load(Ordering::Relaxed) - before;
-    // To walk what is gone every time would be entries squared / 9.
+    // Walking over the deleted keys each time would be entries squared / 9 moves.
     assert!(moves < 10 * entries, "{moves}");
     assert_eq!(held.len(T), Ok(entries));
     assert_eq!(walk(&*held, T, true).unwrap().len() as u64, entries);
 
-    // What is put among the dead is seen by who may see it, and by nobody else.
+    // A put among deleted keys is seen by the snapshots that may see it, and by no other.
     let earlier = engine.snapshot().unwrap();
     let left: Vec<u64> = (entries / 3..entries - entries / 3).collect();
     let mut expected = left.clone();
@@ -655,7 +657,7 @@ fn a_put_among_the_dead_is_seen_as_soon_as_it_is_visible() {
         for reader in 0..2 {
             let (engine, done) = (&engine, &done);
             scope.spawn(move || {
-                // Walks that note what is gone, all the time.
+                // Walks that record runs of deleted keys, continuously.
                 while done.load(Ordering::Relaxed) < rounds {
                     let snapshot = engine.snapshot().unwrap();
                     let entries = walk(&*snapshot, T, reader == 0).unwrap();
@@ -731,7 +733,7 @@ fn of_batches_that_race_for_a_key_the_last_in_order_wins() {
             assert_eq!(walk(&snapshot, T, false).unwrap(), expected);
         }
     }
-    // Each was counted against what lay below it when it came.
+    // Each was counted against what was below it when it was inserted.
     let entries = rows.iter().flatten().count() as u64;
     assert_eq!(view.table_stats(T).unwrap().entries, entries);
 }

@@ -1,13 +1,13 @@
-//! A position in one table of one commit's roots.
+//! A cursor over one table of one commit's roots.
 //!
 //! ```text
-//!   path   [ root, 3 ] [ inner, 17 ]       each with the child that was taken
-//!   leaf   [ .  .  .  ▲  .  . ]            a step moves here; only at its ends the path moves
+//!   path   [ root, 3 ] [ inner, 17 ]       each with the index of the child that was taken
+//!   leaf   [ .  .  .  ▲  .  . ]            a step moves here; the path moves only at the leaf's ends
 //! ```
 //!
-//! A step inside a leaf reads an offset, copies the rest of the key behind the prefix, and counts no
-//! reference. A seek looks first in the leaf at hand, then in the pages of the path from below, and
-//! descends only from where it must.
+//! A step inside a leaf reads an offset, copies the rest of the key after the prefix, and takes no
+//! reference. A seek looks first in the current leaf, then in the pages of the path from the lowest
+//! up, and descends from the first that covers the key.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -26,22 +26,22 @@ struct Step {
     index: usize,
 }
 
-/// Where a descent goes when no key tells it.
+/// The direction of a descent without a key.
 #[derive(Clone, Copy)]
 enum Side {
     First,
     Last,
 }
 
-/// The roots that a cursor reads.
+/// How a cursor keeps the roots that it reads.
 pub(super) enum Keep {
     Counted(Arc<Roots>),
-    /// Of somebody who keeps them, where they are, as long as the cursor lives.
+    /// Borrowed: the owner keeps them in place as long as the cursor lives.
     Lent(NonNull<Arc<Roots>>),
 }
 
-// SAFETY: a shared reference to an `Arc<Roots>`, or one itself, both of which may go to another thread, as the compiler
-// checks below.
+// SAFETY: a shared reference to an `Arc<Roots>`, or an `Arc<Roots>`, both of which may be sent to
+// another thread, as the compiler checks below.
 unsafe impl Send for Keep {}
 // SAFETY: as above.
 unsafe impl Sync for Keep {}
@@ -58,14 +58,14 @@ impl Deref for Keep {
     fn deref(&self) -> &Arc<Roots> {
         match self {
             Keep::Counted(roots) => roots,
-            // SAFETY: `Roots::lent_cursor` made it of a reference, and its caller keeps what that refers to in its place,
-            // unchanged, as long as the cursor lives that has this.
+            // SAFETY: `Roots::lent_cursor` made it from a reference, and its caller keeps the
+            // referent in place, unchanged, as long as the cursor lives.
             Keep::Lent(roots) => unsafe { roots.as_ref() },
         }
     }
 }
 
-/// See the module. The moves are those of the trait [`Cursor`].
+/// See the module's head. The moves are those of the trait [`Cursor`].
 pub struct TreeCursor {
     roots: Keep,
     root: Option<(PagePtr, u8)>,
@@ -74,11 +74,11 @@ pub struct TreeCursor {
     index: usize,
     valid: bool,
     key: Vec<u8>,
-    /// How much of `key` is the leaf's prefix.
+    /// Length of the leaf's prefix within `key`.
     prefix: usize,
-    /// Where the value lies in the leaf.
+    /// The value's range in the leaf.
     value: (usize, usize),
-    /// The value, when it does not lie in the leaf.
+    /// The value, if it is not in the leaf.
     large: Option<PageRef>,
 }
 
@@ -173,7 +173,7 @@ impl TreeCursor {
         if self.valid { &self.key } else { &[] }
     }
 
-    /// The entry's value, where it lies; empty when not `valid`.
+    /// The entry's value, borrowed from its page; empty when not `valid`.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if !self.valid {
@@ -186,7 +186,7 @@ impl TreeCursor {
         }
     }
 
-    /// The entry's value, to keep beyond the next move: a small one is copied, a large one pinned.
+    /// The entry's value as owned bytes: a small one is copied, a large one pinned.
     pub fn value_bytes(&self) -> Bytes {
         match &self.large {
             Some(large) if self.valid => value_bytes(large.clone(), || Arc::clone(&self.roots)),
@@ -194,18 +194,17 @@ impl TreeCursor {
         }
     }
 
-    /// Whether the cursor stands on an entry.
+    /// Whether the cursor is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The roots that the cursor reads.
     pub fn roots(&self) -> &Arc<Roots> {
         &self.roots
     }
 
-    /// Stands on an entry of the leaf.
+    /// Moves to an entry of the leaf.
     #[inline]
     fn stand(&mut self, index: usize) -> Result<bool> {
         let Some(leaf) = &self.leaf else {
@@ -227,7 +226,7 @@ impl TreeCursor {
     #[cold]
     #[inline(never)]
     fn stand_on_large(&mut self, ptr: Option<ExtentPtr>) -> Result<bool> {
-        // The one before goes first: two large values at once would be twice the memory.
+        // Drop the previous value first: two large values at once would take twice the memory.
         self.large = None;
         let Some(ptr) = ptr else {
             return Ok(true);
@@ -242,7 +241,7 @@ impl TreeCursor {
         Ok(true)
     }
 
-    /// Stands nowhere, and knows no page any more.
+    /// Clears the position and drops all pages.
     fn leave(&mut self) {
         self.valid = false;
         self.leaf = None;
@@ -257,8 +256,8 @@ impl TreeCursor {
         self.leaf = Some(page);
     }
 
-    /// Goes down to the leaf that `key` belongs to, from the lowest page of the path that surely
-    /// covers it, and looks the key up there. `None` for an empty table.
+    /// Descends to the leaf that `key` belongs to, from the lowest page of the path that is certain
+    /// to cover it, and searches it. `None` for an empty table.
     fn descend_to(&mut self, key: &[u8]) -> Result<Option<(usize, bool)>> {
         self.valid = false;
         let Some((root, root_level)) = self.root else {
@@ -311,7 +310,7 @@ impl TreeCursor {
         }
     }
 
-    /// Goes down along one side and stands on the entry there.
+    /// Descends along one side and moves to the entry there.
     fn descend_side(&mut self, mut ptr: PagePtr, mut level: u8, side: Side) -> Result<bool> {
         loop {
             let page = match self.roots.store.page(ptr, level, &self.roots.within) {

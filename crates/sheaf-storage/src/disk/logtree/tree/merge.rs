@@ -1,4 +1,4 @@
-//! Brings ascending changes into a tree: what they touch is rewritten, the rest keeps its pages.
+//! Merges ascending changes into a tree: pages they touch are rewritten, the others are kept.
 //!
 //! ```text
 //!   old     [ d ·  k ·  r · ]              changes   put e, delete s
@@ -9,8 +9,9 @@
 //!       [d e f h]  same   [r t]
 //! ```
 //!
-//! One descent visits every page that a change falls into, in order, and feeds the [`Builder`]. What
-//! was read is dead with the commit; entries that go are counted, so the table's sums stay exact.
+//! One descent visits every page that a change falls into, in order, and feeds the [`Builder`]. The
+//! pages that were read are dead with the commit. Entries that are removed are counted, so the
+//! table's sizes stay exact.
 
 use std::cmp::Ordering;
 
@@ -25,9 +26,9 @@ use crate::error::Result;
 /// One change of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// The key has this value from now on.
+    /// Sets the value of the key.
     Put(&'a [u8], &'a [u8]),
-    /// The key is gone, if it was there.
+    /// Removes the key, if it exists.
     Delete(&'a [u8]),
     /// What the tree holds from the first key (inclusive) to the second (exclusive; `None`: to the
     /// end) is gone. Changes of the same stream inside the range are not.
@@ -35,7 +36,6 @@ pub enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The key that the change is ordered by.
     pub fn key(&self) -> &'a [u8] {
         match self {
             Change::Put(key, _) | Change::Delete(key) | Change::DeleteRange(key, _) => key,
@@ -43,16 +43,16 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Changes of one table, ascending by [`Change::key`]; no key is put or deleted twice, and a range
-/// comes before what is done to the key that it begins with.
+/// Changes of one table, ascending by [`Change::key`]. No key is put or deleted twice, and a range
+/// precedes the change of the key that it begins with.
 pub trait Changes {
-    /// The change at hand, the first one to begin with; `None` at the end.
+    /// The current change, initially the first; `None` at the end.
     fn current(&self) -> Option<Change<'_>>;
-    /// Moves on. Errors are handed to the caller of `apply`.
+    /// Moves to the next change. Errors are returned by `apply`.
     fn advance(&mut self) -> Result<()>;
 }
 
-/// How far a range that is deleted reaches.
+/// The upper end of a deleted range.
 enum Erase {
     Nothing,
     Below(Vec<u8>),
@@ -78,10 +78,10 @@ impl Erase {
     }
 }
 
-/// Granules that a commit lets go, with the birth of what lies in them.
+/// Granules that a commit releases, with the birth of their contents.
 pub(super) type Dead = Vec<(u32, Run)>;
 
-/// See the module.
+/// See the module's head.
 pub(super) struct Merge<'a> {
     pub out: &'a mut Output,
     pub builder: Builder,
@@ -112,9 +112,9 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Applies all changes and enters the new root in the record.
+    /// Applies all changes and stores the new root in the record.
     pub(super) fn run(mut self) -> Result<()> {
-        // A table that is emptied as a whole goes without its leaves being read.
+        // A table that is emptied completely is freed without reading its leaves.
         while let Some(Change::DeleteRange([], None)) = self.changes.current() {
             if let Some((root, level)) = self.record.root.take() {
                 let Merge {
@@ -139,7 +139,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Rewrites the subtree of a page whose keys lie from `lo` to below `hi`.
+    /// Rewrites the subtree of a page whose keys are from `lo` (inclusive) to `hi` (exclusive).
     fn node(&mut self, ptr: PagePtr, level: u8, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
         if self.out.store.is_cached_reading() && self.out.store.is_cached(ptr) {
             self.builder.warm(usize::from(level));
@@ -180,7 +180,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Whether a change falls into the keys from `lo` to below `hi`.
+    /// Whether a change falls into the keys from `lo` (inclusive) to `hi` (exclusive).
     fn touches(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
         let changed = match (self.changes.current(), hi) {
             (None, _) => false,
@@ -190,7 +190,8 @@ impl<'a> Merge<'a> {
         changed || self.erase.covers(lo)
     }
 
-    /// Whether so little is pending at a level, or below, that the next page had better join it.
+    /// Whether so little is pending at a level, or below, that the next page should be merged with
+    /// it.
     fn must_join(&self, level: usize) -> bool {
         (0..=level).any(|level| self.builder.pending(level) > 0 && self.builder.is_small(level))
     }
@@ -235,7 +236,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Carries out the change at hand, as far as it does not concern old entries, and moves on.
+    /// Applies the current change, as far as it does not concern old entries, and moves to the
+    /// next.
     fn one_change(&mut self) -> Result<()> {
         match self.changes.current() {
             Some(Change::Put(key, value)) => {
@@ -252,7 +254,7 @@ impl<'a> Merge<'a> {
         self.changes.advance()
     }
 
-    /// Takes the changes below `hi` where there are no old entries.
+    /// Applies the changes below `hi` where there are no old entries.
     fn new_entries(&mut self, hi: Option<&[u8]>) -> Result<()> {
         while let Some(change) = self.changes.current() {
             if hi.is_some_and(|hi| change.key().cmp(hi) != Ordering::Less) {
@@ -264,7 +266,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Makes a page or a large value of a table dead.
+/// Marks a page or a large value of a table as dead.
 fn kill(
     out: &Output,
     dead: &mut Dead,
@@ -279,7 +281,7 @@ fn kill(
     Ok(())
 }
 
-/// Counts an entry as gone, and its large value as dead.
+/// Counts an entry as removed, and marks its large value as dead.
 fn remove(
     out: &Output,
     dead: &mut Dead,
@@ -300,8 +302,8 @@ fn remove(
     Ok(())
 }
 
-/// Reads a page for rewriting: one of the newest roots', or one that this writer or a builder has
-/// written since.
+/// Reads a page for rewriting: one of the newest roots', or one written since by this writer or a
+/// builder.
 pub(super) fn read(out: &mut Output, within: &Within, ptr: PagePtr, level: u8) -> Result<PageRef> {
     if ptr.birth != out.birth && ptr.run().end() <= within.end {
         return out.store.page_once(ptr, level, within);
@@ -310,7 +312,8 @@ pub(super) fn read(out: &mut Output, within: &Within, ptr: PagePtr, level: u8) -
     out.store.page_once(ptr, level, &own)
 }
 
-/// Makes dead all pages and values of a subtree. Leaves are read only where large values hang on them.
+/// Marks all pages and values of a subtree as dead. Leaves are read only where they may have large
+/// values.
 pub(super) fn free_tree(
     out: &mut Output,
     within: &Within,

@@ -93,7 +93,7 @@ pub struct TreeOptions {
     pub budget: Arc<MemoryBudget>,
 }
 
-/// Properties of a table, fixed for as long as it exists.
+/// Whether pages and large values are compressed with LZ4 where that saves space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
     /// Whether pages and large values are packed with LZ4 where that saves space.

@@ -1,11 +1,11 @@
-//! Writes new pages and values to free granules, in large pieces.
+//! Writes new pages and values to free granules, in large writes.
 //!
 //! ```text
-//!   page ── seal ──> granules from a chunk of its own ── gathered to 1 MB ──> one write
+//!   page ── seal ──> granules of a reserved chunk ── gathered to 1 MB ──> one write
 //! ```
 //!
-//! An output owns what it allocates. Dropped without having been committed or made a subtree, it gives
-//! everything back: no root has seen it.
+//! An output owns what it allocates. If it is dropped without having been committed or made a
+//! subtree, it frees everything: no roots have seen it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::error::{Result, StorageError};
 /// Bytes that are gathered before they are written.
 const GATHER: usize = 1 << 20;
 
-/// Called with the bytes that were written, after about every megabyte.
+/// Called after about every megabyte, with the number of bytes written.
 pub type WrittenHook = Box<dyn FnMut(u64) + Send>;
 
 pub(super) struct Output {
@@ -31,7 +31,7 @@ pub(super) struct Output {
     chunk: Run,
     buffer: Vec<u8>,
     buffer_at: u64,
-    /// Written since the hook was called.
+    /// Bytes written since the hook was last called.
     unreported: u64,
     pub written: u64,
     pub hook: Option<WrittenHook>,
@@ -72,7 +72,7 @@ impl Output {
         run
     }
 
-    /// Writes bytes to granules of their own.
+    /// Writes bytes to newly allocated granules.
     fn place(&mut self, bytes: &[u8]) -> Result<Run> {
         let run = self.allocate(granules(bytes.len()));
         self.place_at(run, bytes)?;
@@ -89,7 +89,7 @@ impl Output {
         let whole = (run.len * GRANULE) as usize;
         let mut rest = bytes;
         if bytes.len() >= GATHER {
-            // A large value is not copied once more, but for what does not fill its last granule.
+            // Written directly without a copy, except for what does not fill the last granule.
             self.flush()?;
             let (direct, last) = bytes.split_at(bytes.len() / GRANULE as usize * GRANULE as usize);
             self.write(offset, direct)?;
@@ -117,7 +117,7 @@ impl Output {
         Ok(())
     }
 
-    /// Hands to the system what has been gathered.
+    /// Writes what has been gathered.
     pub(super) fn flush(&mut self) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let offset = self.buffer_at;
@@ -131,7 +131,7 @@ impl Output {
         written
     }
 
-    /// Flushes, and gives back what was allocated ahead.
+    /// Flushes, and frees what was allocated in advance.
     pub(super) fn settle(&mut self) -> Result<()> {
         self.flush()?;
         let chunk = std::mem::replace(&mut self.chunk, Run { start: 0, len: 0 });
@@ -139,8 +139,9 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a page; `image` is as [`page::encode`] made it. With `warm` it goes into the cache too,
-    /// when pages are read through one. `below`: only to a place before this granule, else nowhere.
+    /// Writes a page; `image` is the result of [`page::encode`]. With `warm` it is also cached, if
+    /// pages are read through the cache. `below`: only to a place before this granule, or not at
+    /// all.
     pub(super) fn page(
         &mut self,
         image: &mut Vec<u8>,
@@ -205,7 +206,7 @@ impl Output {
         })
     }
 
-    /// Moves a large value to a place before `limit`, as it lies in the file; `None` when there is none.
+    /// Copies a large value in its stored form to a place before `limit`; `None` if there is none.
     pub(super) fn move_extent(&mut self, ptr: ExtentPtr, limit: u64) -> Result<Option<ExtentPtr>> {
         let run = ptr.run();
         let Some(to) = self
@@ -236,13 +237,13 @@ impl Output {
         }))
     }
 
-    /// Writes bytes that are no page: the list of free granules.
+    /// Writes bytes that are not a page: the list of free granules.
     pub(super) fn raw(&mut self, bytes: &[u8], run: Run) -> Result<()> {
         self.place_at(run, bytes)
     }
 
-    /// How this output's own pages are read back: what was gathered is written first, and the file is
-    /// read rather than the map.
+    /// How this output's own pages are read: what was gathered is written first, and the file is
+    /// read instead of the map.
     pub(super) fn own_pages(&mut self) -> Result<Within> {
         self.flush()?;
         Ok(Within {
@@ -251,7 +252,7 @@ impl Output {
         })
     }
 
-    /// The pages stay: a commit or a subtree has them.
+    /// Keeps the pages allocated: they now belong to a commit or a subtree.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }

@@ -1,4 +1,4 @@
-//! A page: entries in order of their keys, found by binary search over the keys' heads.
+//! A page: entries in key order, found by binary search over the keys' heads.
 //!
 //! ```text
 //!   0        40
@@ -9,14 +9,14 @@
 //!                        key's rest
 //! ```
 //!
-//! Leaves hold keys and values, inner pages separators and pointers; both have this one form. What all
-//! keys of a page begin with is kept once. The heads are the next four bytes of each key as a number,
-//! close together: a search reads a few cache lines of heads and one entry. In an inner page, the key
-//! of the first entry is not kept: it stands for everything below the second.
+//! Leaves hold keys and values, inner pages separators and pointers; both have this format. The
+//! common prefix of a page's keys is stored once. The heads are the next four bytes of each key as
+//! a number, stored together: a search reads a few cache lines of heads and one entry. In an inner
+//! page the key of the first entry is not stored: that entry covers everything below the second.
 //!
-//! Invariant: [`Shape::check`] is done once on every page read from the file, and after it no offset
-//! or length inside the page leads out of it. It does not promise that the keys are in order; a page
-//! of a hostile file may give wrong answers, never more.
+//! Invariant: [`Shape::check`] is called once for every page read from the file; after it no offset
+//! or length inside the page leads out of it. It does not guarantee that the keys are in order: a
+//! page of a hostile file may give wrong answers, nothing worse.
 
 use std::cmp::Ordering;
 
@@ -30,13 +30,13 @@ const FLAG_LZ4: u8 = 1;
 const FLAG_WIDE: u8 = 2;
 const FLAG_EXTENTS: u8 = 4;
 
-/// The greatest height of a tree that is believed; 2^64 entries need far less.
+/// The greatest tree height that is accepted; 2^64 entries need far less.
 pub(super) const LEVEL_MAX: u8 = 40;
 
-/// The most bytes that a page may unpack to.
+/// Maximum size of an uncompressed page body.
 const BODY_MAX: usize = 128 << 20;
 
-/// What a page says of itself.
+/// The fields of a page's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub crc: u32,
@@ -46,16 +46,16 @@ pub(super) struct Header {
     pub extents: bool,
     pub table: u64,
     pub birth: u32,
-    /// Bytes in the file, header included.
+    /// Bytes in the file, including the header.
     pub stored: usize,
-    /// Bytes of the body, unpacked.
+    /// Bytes of the uncompressed body.
     pub body: usize,
     pub count: usize,
     pub prefix: usize,
 }
 
 impl Header {
-    /// Reads the header; `None` when the bytes are no page of this format.
+    /// Parses the header; `None` if the bytes are not a page of this format.
     #[inline]
     pub(super) fn read(page: &[u8]) -> Option<Header> {
         let head: &[u8; HEADER] = page.get(..HEADER)?.try_into().ok()?;
@@ -104,7 +104,7 @@ impl Header {
     }
 }
 
-/// Checks the bytes of a page as they lie in the file (those of its granules, or more).
+/// Checks the bytes of a page as stored in the file (those of its granules, or more).
 pub(super) fn check_stored(page: &[u8]) -> Result<Header, &'static str> {
     let header = Header::read(page).ok_or("there is no page")?;
     if header.stored < HEADER || header.stored > page.len() {
@@ -119,7 +119,7 @@ pub(super) fn check_stored(page: &[u8]) -> Result<Header, &'static str> {
     Ok(header)
 }
 
-/// How long the page is as it is searched: header, and body unpacked.
+/// The length of the searchable image: the header and the uncompressed body.
 pub(super) fn unpacked_len(header: &Header) -> usize {
     match header.lz4 {
         true => HEADER + header.body,
@@ -127,13 +127,13 @@ pub(super) fn unpacked_len(header: &Header) -> usize {
     }
 }
 
-/// The page as it is searched. `page` has passed [`check_stored`].
+/// The searchable image. `page` must have passed [`check_stored`].
 pub(super) fn unpack(page: &[u8], header: &Header) -> Result<Vec<u8>, &'static str> {
     let mut image = vec![0; unpacked_len(header)];
     unpack_into(page, header, &mut image).map(|()| image)
 }
 
-/// As [`unpack`], into as many bytes as [`unpacked_len`] says.
+/// As [`unpack`], into a buffer of [`unpacked_len`] bytes.
 pub(super) fn unpack_into(
     page: &[u8],
     header: &Header,
@@ -150,8 +150,9 @@ pub(super) fn unpack_into(
     }
 }
 
-/// Gives an image made by [`encode`], or patched since, its birth, and the form that it has in the
-/// file: packed where that saves `worth` bytes or more, with its checksum. Returns the checksum.
+/// Sets the birth of an image made by [`encode`], or patched since, and converts it to the form
+/// stored in the file: compressed if that saves at least `worth` bytes, and with its checksum.
+/// Returns the checksum.
 pub(super) fn seal(image: &mut Vec<u8>, birth: u32, lz4: bool, worth: usize) -> u32 {
     let mut header = Header::read(image).expect("made by encode");
     header.birth = birth;
@@ -174,7 +175,7 @@ pub(super) fn seal(image: &mut Vec<u8>, birth: u32, lz4: bool, worth: usize) -> 
     crc
 }
 
-/// Where the parts of a page's image begin. Everything needed to search it, in registers.
+/// The offsets of the parts of a page's image: everything needed to search it, kept in registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
     pub count: usize,
@@ -185,7 +186,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape that the header tells. Cheap; for images that were checked.
+    /// The shape according to the header. Cheap; for images that have been checked.
     #[inline]
     pub(super) fn of(header: &Header) -> Shape {
         let heads = HEADER + header.prefix;
@@ -198,7 +199,7 @@ impl Shape {
         }
     }
 
-    /// Checks that every offset and length inside an image is sound.
+    /// Checks that every offset and length inside an image is valid.
     pub(super) fn check(image: &[u8], header: &Header) -> Result<Shape, &'static str> {
         let shape = Shape::of(header);
         let width = if shape.wide { 4 } else { 2 };
@@ -247,13 +248,13 @@ impl Shape {
         }
     }
 
-    /// Where the part of the page ends that a search reads before it knows the entry.
+    /// The end of the part that a search reads before it has found the entry.
     #[inline]
     pub(super) fn searched(&self) -> usize {
         self.offsets + 2 * self.count
     }
 
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     #[inline]
     pub(super) fn prefix<'a>(&self, image: &'a [u8]) -> &'a [u8] {
         &image[HEADER..self.heads]
@@ -282,7 +283,7 @@ impl Shape {
         u32_at(image, self.heads + 4 * index)
     }
 
-    /// The first entry whose key is >= `key` (the count when there is none), and whether it is equal.
+    /// The first entry whose key is >= `key` (the count if there is none), and whether it is equal.
     #[inline]
     pub(super) fn lower_bound(&self, image: &[u8], key: &[u8]) -> (usize, bool) {
         let prefix = self.prefix(image);
@@ -296,7 +297,7 @@ impl Shape {
         let wanted = head_of(rest);
         let heads = &image[self.heads..self.offsets];
         let mut low = first_at_least(heads, wanted, self.count);
-        // The heads that are equal, mostly none or one, are told apart by the keys.
+        // Equal heads, usually none or one, are decided by the keys.
         if low == self.count || self.head(image, low) != wanted {
             return (low, false);
         }
@@ -334,7 +335,7 @@ impl Shape {
         PagePtr::decode(&image[end - PagePtr::LEN..end]).expect("checked when the page was read")
     }
 
-    /// The whole key of an entry, put into `key`.
+    /// Writes the whole key of an entry to `key`.
     #[inline]
     pub(super) fn key_into(&self, image: &[u8], index: usize, key: &mut Vec<u8>) {
         key.clear();
@@ -355,7 +356,7 @@ pub(super) struct Entry<'a> {
     pub extent: bool,
 }
 
-/// The first four bytes as a number that orders as they do; missing ones are zeros.
+/// The first four bytes as a big-endian number; missing ones are zeros.
 #[inline]
 fn head_of(rest: &[u8]) -> u32 {
     match rest.first_chunk::<4>() {
@@ -385,7 +386,8 @@ fn first_at_least(heads: &[u8], wanted: u32, count: usize) -> usize {
     base + usize::from(size == 1 && u32_at(heads, 4 * base) < wanted)
 }
 
-/// Reads `key length * 2 + extent` as a variable-length number: seven bits a byte, the least first.
+/// Parses `key length * 2 + extent` as a variable-length number: seven bits a byte, least
+/// significant first.
 fn read_length(image: &[u8], at: usize, end: usize) -> Option<(usize, bool, usize)> {
     let mut number = 0_u64;
     for (index, byte) in image[at..end].iter().take(5).enumerate() {
@@ -421,12 +423,12 @@ pub(super) fn entry_len(key_len: usize, value_len: usize) -> usize {
     6 + length_len(key_len) + key_len + value_len
 }
 
-/// Length of what both begin with.
+/// Length of the common prefix.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// An entry to be put into a page.
+/// An entry to write to a page.
 #[derive(Clone, Copy)]
 pub(super) struct NewEntry<'a> {
     pub key: &'a [u8],
@@ -435,8 +437,8 @@ pub(super) struct NewEntry<'a> {
     pub extent: bool,
 }
 
-/// Makes the image of a page from entries in order, at least one. `extents`: whether there are large
-/// values here or below. The first key of an inner page is not kept.
+/// Encodes the image of a page from ordered entries, at least one. `extents`: whether there are
+/// large values here or below. The first key of an inner page is not stored.
 pub(super) fn encode<'a>(
     image: &mut Vec<u8>,
     table: u64,
@@ -554,7 +556,7 @@ mod tests {
                 let at = at.index(image.len());
                 image[at] = byte;
             }
-            // As somebody would who forges pages: with the right checksum.
+            // As in a forged page: with a correct checksum.
             let crc = crc32c::crc32c(&image[4..]);
             image[..4].copy_from_slice(&crc.to_le_bytes());
             if let Ok(header) = check_stored(&image)

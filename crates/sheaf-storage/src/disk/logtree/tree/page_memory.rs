@@ -1,14 +1,14 @@
-//! Memory for pages that are read: whole granules of the system's, given back to it one by one.
+//! Memory for pages: whole granules from the operating system, returned to it individually.
 //!
 //! ```text
 //!   chunk, mapped         | piece | piece | piece | ...           of one length each
-//!   a piece is dropped ───> warm: the next of its length takes it as it is
-//!                      └──> enough of those are kept ──> cold: addresses only, its memory is the system's again
+//!   a piece is dropped ───> warm: the next of its length reuses it as it is
+//!                      └──> enough of those are kept ──> cold: address kept, memory returned to the system
 //! ```
 //!
-//! From the heap it would not come back: a cache that makes room for a value of 16 MB frees thousands of pages from
-//! between others, and what lies between them stays resident. A budget that counts what is in use would hold, and
-//! half as much again be taken.
+//! With heap memory this would not work: a cache that makes room for a value of 16 MB frees
+//! thousands of pages from between others, and what lies between them stays resident. The budget,
+//! which counts what is in use, would hold, while half as much again stayed resident.
 //!
 //! Invariant: a piece is with its holder or in one list, never in two places.
 
@@ -21,20 +21,20 @@ use parking_lot::Mutex;
 use super::pointer::GRANULE;
 
 const PIECE: usize = GRANULE as usize;
-/// Longer ones are the heap's, which gives blocks of that length back to the system by itself.
+/// Longer pieces come from the heap, which returns blocks of that length to the system by itself.
 const GRANULES_MAX: usize = 32;
 const CHUNK: usize = 1 << 20;
-/// Bytes of one length that are kept warm; one piece at least, and not more than so many.
+/// Maximum bytes of one length that are kept warm; at least one piece is.
 const WARM_BYTES: usize = 128 << 10;
 const WARM_MAX: usize = 32;
 
 /// See the module's head.
 pub(super) struct PageMemory {
-    /// By granules, less one.
+    /// Indexed by granules minus one.
     by_length: [Mutex<Pieces>; GRANULES_MAX],
 }
 
-/// Those of one length that nobody holds.
+/// The unused pieces of one length.
 #[derive(Default)]
 struct Pieces {
     warm: Vec<NonNull<u8>>,
@@ -42,7 +42,8 @@ struct Pieces {
     chunks: Vec<NonNull<u8>>,
 }
 
-// SAFETY: the addresses are of memory that no thread owns; whoever takes one out of a list has it alone.
+// SAFETY: the addresses are of memory that no thread owns; a thread that takes one out of a list
+// owns it exclusively.
 unsafe impl Send for Pieces {}
 
 /// Bytes of a page or a large value.
@@ -73,7 +74,7 @@ impl Default for PageMemory {
 }
 
 impl PageMemory {
-    /// Room for so many bytes, which are zeros or what another page has left.
+    /// A buffer of `len` bytes, which are zeros or remains of another page.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> PageBuf {
         let granules = len.div_ceil(PIECE).max(1);
         let start = match self.by_length.get(granules - 1) {
@@ -91,7 +92,7 @@ impl PageMemory {
         }
     }
 
-    /// How many pieces of so many granules are kept warm, and how many are cold.
+    /// How many pieces of this many granules are warm, and how many are cold.
     #[cfg(test)]
     pub(super) fn kept(&self, granules: usize) -> (usize, usize) {
         let pieces = self.by_length[granules - 1].lock();
@@ -127,14 +128,15 @@ impl Drop for PageMemory {
     fn drop(&mut self) {
         for pieces in &mut self.by_length {
             for chunk in pieces.get_mut().chunks.drain(..) {
-                // SAFETY: mapped by `map_chunk` in this length; whoever held a piece of it held `self` too.
+                // SAFETY: mapped by `map_chunk` with this length; every holder of a piece of it
+                // held `self` too.
                 unsafe { libc::munmap(chunk.as_ptr().cast(), CHUNK) };
             }
         }
     }
 }
 
-/// Zeros of the system's; `None` when it gives none.
+/// Zeroed memory from the system; `None` if it refuses.
 fn map_chunk() -> Option<NonNull<u8>> {
     let (access, kind) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -146,19 +148,19 @@ fn map_chunk() -> Option<NonNull<u8>> {
         return None;
     }
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: the mapping just made. A large page would bring back what single ones have left; where the system knows
-    // none, an error says so.
+    // SAFETY: the mapping just made. A huge page would undo the return of single granules; a system
+    // without them returns an error, which is ignored.
     unsafe {
         libc::madvise(start, CHUNK, libc::MADV_NOHUGEPAGE)
     };
     NonNull::new(start.cast())
 }
 
-/// Gives the memory of a piece back to the system; its bytes become zeros. Where the system's own pages are larger than
-/// a granule it refuses, and the piece stays as it is.
+/// Returns the memory of a piece to the system; its bytes become zeros. If the system's pages are
+/// larger than a granule the call fails, and the piece stays as it is.
 fn empty(start: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: the caller has the piece alone, and its bytes are of no matter.
+    // SAFETY: the caller owns the piece exclusively, and does not need its bytes.
     unsafe {
         libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED)
     };
@@ -167,7 +169,7 @@ fn empty(start: NonNull<u8>, bytes: usize) {
 }
 
 impl PageBuf {
-    /// Bytes that it takes of the memory.
+    /// Bytes of memory that it takes.
     pub(super) fn capacity(&self) -> usize {
         match self {
             PageBuf::Piece(piece) => piece.granules * PIECE,
@@ -175,7 +177,7 @@ impl PageBuf {
         }
     }
 
-    /// Forgets what lies behind the first `len` bytes.
+    /// Shortens it to `len` bytes.
     pub(super) fn truncate(&mut self, len: usize) {
         match self {
             PageBuf::Piece(piece) => piece.len = piece.len.min(len),
@@ -189,7 +191,7 @@ impl Deref for PageBuf {
 
     fn deref(&self) -> &[u8] {
         match self {
-            // SAFETY: the piece has that many bytes, all of which have a value, and is lent as it is borrowed.
+            // SAFETY: the piece has that many initialised bytes, and is lent as it is borrowed.
             PageBuf::Piece(piece) => unsafe {
                 std::slice::from_raw_parts(piece.start.as_ptr(), piece.len)
             },
@@ -201,7 +203,7 @@ impl Deref for PageBuf {
 impl DerefMut for PageBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
-            // SAFETY: as in `deref`; nobody else has the piece.
+            // SAFETY: as in `deref`; the piece is owned exclusively.
             PageBuf::Piece(piece) => unsafe {
                 std::slice::from_raw_parts_mut(piece.start.as_ptr(), piece.len)
             },
@@ -227,14 +229,14 @@ mod tests {
         let mut held: Vec<PageBuf> = (0..300).map(|_| memory.take(5000)).collect();
         for (n, piece) in held.iter_mut().enumerate() {
             assert_eq!((piece.len(), piece.capacity()), (5000, 8192));
-            // The ends are enough, and Miri takes its time.
+            // The ends suffice, and Miri is slow.
             (piece[0], piece[4999]) = (n as u8, !n as u8);
         }
         for (n, piece) in held.iter().enumerate() {
             assert_eq!((piece[0], piece[4999]), (n as u8, !n as u8));
         }
         drop(held);
-        // Of three chunks, all are there again.
+        // Of three chunks, all pieces are unused again.
         assert_eq!(memory.kept(2), (16, 3 * 128 - 16));
         let again: Vec<PageBuf> = (0..300).map(|_| memory.take(8192)).collect();
         assert_eq!(memory.kept(2), (0, 3 * 128 - 300));

@@ -1,13 +1,13 @@
-//! Where a page or a large value lies, and what must be found there.
+//! Pointers to pages and large values, with what must be found there.
 //!
 //! ```text
 //!   PagePtr    granule 6 | granules, extents flag 2 | crc 4 | birth 4            16 bytes
 //!   ExtentPtr  granule 6 | stored 4 | raw 4 | crc 4 | birth 4                    22 bytes
 //! ```
 //!
-//! Both carry the checksum of what they point to, so a write that was lost, or went elsewhere, is
-//! noticed as well as one that was damaged; and the commit at which it was written (its birth), so
-//! that freeing it needs no look at it.
+//! Both carry the checksum of what they point to, so that a lost or misdirected write is detected
+//! as well as damage, and the commit that wrote it (its birth), so that freeing it does not require
+//! reading it.
 
 /// The unit of space in the file, in bytes.
 pub(super) const GRANULE: u64 = 4096;
@@ -15,7 +15,7 @@ pub(super) const GRANULE: u64 = 4096;
 /// The granules that hold the superblocks.
 pub(super) const FIRST_GRANULE: u64 = 2;
 
-/// Granules that follow each other.
+/// Consecutive granules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub start: u64,
@@ -28,18 +28,18 @@ impl Run {
     }
 }
 
-/// How many granules `bytes` take.
+/// Number of granules for `bytes`.
 pub(super) fn granules(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(GRANULE)
 }
 
-/// Points to a page.
+/// A pointer to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PagePtr {
     pub granule: u64,
     /// At most [`PagePtr::GRANULES_MAX`].
     pub granules: u16,
-    /// Whether large values hang on the page or below it.
+    /// Whether the page, or a page below it, has large values.
     pub extents: bool,
     pub crc: u32,
     pub birth: u32,
@@ -59,7 +59,7 @@ impl PagePtr {
         bytes
     }
 
-    /// `bytes` has [`PagePtr::LEN`] bytes, else the answer is `None`.
+    /// Returns `None` unless `bytes` has [`PagePtr::LEN`] bytes.
     #[inline]
     pub(super) fn decode(bytes: &[u8]) -> Option<PagePtr> {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
@@ -82,11 +82,11 @@ impl PagePtr {
     }
 }
 
-/// Points to a large value, which lies in granules of its own.
+/// A pointer to a large value, which has its own granules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExtentPtr {
     pub granule: u64,
-    /// Bytes in the file; fewer than `raw` when compressed.
+    /// Bytes in the file; fewer than `raw` if compressed.
     pub stored: u32,
     /// Bytes of the value.
     pub raw: u32,
@@ -107,7 +107,7 @@ impl ExtentPtr {
         bytes
     }
 
-    /// `bytes` has [`ExtentPtr::LEN`] bytes, else the answer is `None`.
+    /// Returns `None` unless `bytes` has [`ExtentPtr::LEN`] bytes.
     pub(super) fn decode(bytes: &[u8]) -> Option<ExtentPtr> {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
         Some(ExtentPtr {
@@ -127,7 +127,7 @@ impl ExtentPtr {
     }
 }
 
-/// The little-endian number at `at`, which the caller knows to be inside.
+/// The little-endian number at `at`, which must be inside the slice.
 #[inline]
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))

@@ -1,12 +1,12 @@
-//! What the directory keeps of each table: its root and its sums.
+//! The directory's record of a table: its root and its sizes.
 //!
-//! The directory is itself a tree of this file, from table numbers (big-endian) to records.
+//! The directory is itself a tree in this file, from table numbers (big-endian) to records.
 
 use super::page::LEVEL_MAX;
 use super::pointer::{GRANULE, PagePtr, u64_at};
 use crate::engine::{TableId, TableStats};
 
-/// The table number that the directory's pages carry; no table has it.
+/// The table number in the directory's pages; no table has it.
 pub(super) const DIRECTORY: u64 = u64::MAX;
 
 /// A table as of one commit.
@@ -14,7 +14,7 @@ pub(super) const DIRECTORY: u64 = u64::MAX;
 pub(super) struct TableRecord {
     /// The root page and its level; `None` for an empty table.
     pub root: Option<(PagePtr, u8)>,
-    /// Whether pages and values are packed.
+    /// Whether pages and values are compressed.
     pub lz4: bool,
     pub entries: u64,
     pub key_bytes: u64,
@@ -33,7 +33,7 @@ impl TableRecord {
         table.0.to_be_bytes()
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     pub(super) fn clear(&mut self) {
         *self = TableRecord {
             lz4: self.lz4,
@@ -41,14 +41,14 @@ impl TableRecord {
         };
     }
 
-    /// Takes granules off that a page or a large value of the table had. `None` when there are more of
-    /// them than the record knows, as where pages of a damaged file lead to each other.
+    /// Subtracts the granules of a page or a large value of the table. `None` if they are more than
+    /// the record counts, as when pages of a damaged file refer to each other.
     pub(super) fn release(&mut self, granules: u64) -> Option<()> {
         self.granules = self.granules.checked_sub(granules)?;
         Some(())
     }
 
-    /// Mean length of an entry, key and value, if there are entries.
+    /// Mean length of an entry, key and value; `None` without entries.
     pub(super) fn mean(&self) -> Option<u64> {
         (self.key_bytes + self.value_bytes).checked_div(self.entries)
     }
@@ -77,12 +77,12 @@ impl TableRecord {
         bytes
     }
 
-    /// `None` when the bytes are no entry of the directory.
+    /// `None` if the bytes are not an entry of the directory.
     pub(super) fn decode(key: &[u8], value: &[u8]) -> Option<(TableId, TableRecord)> {
         let table = TableId(u64::from_be_bytes(key.try_into().ok()?));
         let bytes: &[u8; Self::LEN] = value.try_into().ok()?;
         let root = PagePtr::decode(&bytes[8..24]).filter(|_| bytes[0] & HAS_ROOT != 0);
-        // Sums as no file has them would overflow when they are added up.
+        // Sizes beyond those of any file would overflow when added up.
         let sum = |at| Some(u64_at(bytes, at)).filter(|sum| *sum < 1 << 56);
         if table.0 == DIRECTORY || bytes[0] & !(HAS_ROOT | LZ4) != 0 || bytes[1] > LEVEL_MAX {
             return None;

@@ -1,15 +1,15 @@
-//! Empties the file's end, so that the file can be shortened.
+//! Relocation: empties the end of the file, so that it can be truncated.
 //!
 //! ```text
 //!   before   [ live │ free      │ live │ free   │ live ]  end
 //!                      ▲                            │
 //!                      └──────── moved ─────────────┘
-//!   after    [ live │ live │ free │ live ]  end    (when no older roots see the old place)
+//!   after    [ live │ live │ free │ live ]  end    (once no older roots see the old place)
 //! ```
 //!
-//! When a quarter of the file is free, each commit moves a bounded part of what lies last to free places
-//! before it. The pointers to it are changed in copies of the pages above, which have the same form and
-//! length, so nothing is built anew.
+//! When a quarter of the file is free, each commit moves a bounded part of the last pages to free
+//! places before them. The pointers to them are changed in copies of the pages above, which keep
+//! their format and length, so no page is rebuilt.
 
 use super::merge::read;
 use super::pointer::{ExtentPtr, GRANULE, PagePtr};
@@ -18,38 +18,38 @@ use super::write::TreeWriter;
 use crate::engine::TableId;
 use crate::error::Result;
 
-/// Below this much free space nothing is moved, in granules.
+/// Granules of free space below which nothing is moved.
 const FREE_MIN: u64 = 256;
-/// A commit may move this much whatever the file's size, in granules.
+/// Granules that a commit may move whatever the file's size.
 const MOVED_MIN: u64 = 2048;
-/// Commits that pass without a try after one that moved next to nothing, at most.
+/// Maximum number of commits without an attempt after one that gained next to nothing.
 const IDLE_MAX: u32 = 64;
 
-/// Slows down tries that lead to nothing: each walks the inner pages.
+/// Backs off from attempts that gain nothing: each walks the inner pages.
 #[derive(Default)]
 pub(super) struct Idle {
-    /// Commits that still pass without a try.
+    /// Remaining commits without an attempt.
     left: u32,
-    /// How many passed last time.
+    /// Number of commits skipped last time.
     last: u32,
 }
 
 struct Move {
-    /// What lies behind this granule is moved before it.
+    /// Pages after this granule are moved before it.
     cut: u64,
     moved: u64,
-    /// Pages looked at. More than the file has granules are not a tree.
+    /// Pages visited. More than the file has granules cannot be a tree.
     looked_at: u64,
 }
 
 impl TreeWriter {
-    /// Has this commit move as much of the file's end as finds room before it, and shorten the file however little
-    /// that gives.
+    /// Lets this commit move as much of the file's end as finds room before it, and truncate the
+    /// file however little that gains.
     pub fn compact(&mut self) {
         self.compacts = true;
     }
 
-    /// Moves what lies at the file's end, if enough is free before it.
+    /// Moves what is at the file's end, if enough is free before it.
     pub(super) fn relocate(&mut self) -> Result<()> {
         self.out.settle()?;
         let cut = {
@@ -99,7 +99,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// The new place of a page when it was moved, or when something below it was.
+    /// The new place of a page, if it or something below it was moved.
     fn moved(
         &mut self,
         state: &mut Move,
@@ -108,7 +108,7 @@ impl TreeWriter {
         level: u8,
         lz4: bool,
     ) -> Result<Option<PagePtr>> {
-        // What this writer wrote lies where the allocator found best.
+        // What this writer wrote is already where the allocator chose.
         let behind = ptr.run().end() > state.cut && ptr.birth != self.out.birth;
         if level == 0 && !behind && !ptr.extents {
             return Ok(None);
@@ -151,7 +151,7 @@ impl TreeWriter {
         for (at, bytes) in &patches {
             copy[*at..at + bytes.len()].copy_from_slice(bytes);
         }
-        // `seal` packs the image, so each try has one of its own.
+        // `seal` compresses the image in place, so each attempt needs a copy.
         let mut new = None;
         if behind {
             new = self

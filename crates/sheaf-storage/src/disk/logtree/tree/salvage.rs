@@ -1,14 +1,15 @@
-//! Reads what can be read of a damaged file.
+//! Reads what is readable of a damaged file.
 //!
 //! ```text
-//!   1  roots that open       every table's pages that are whole, from the root down
-//!   2  what they miss        every leaf found by looking at each granule that is not free
+//!   1  roots that open       every intact page of every table, from the root down
+//!   2  what they miss        every leaf found by examining each granule that is not free
 //!   3  no roots at all       every leaf found, the oldest first, so that the newest entry wins
 //! ```
 //!
-//! A page below a damaged one is found in the second step: a leaf says itself which table it belongs to.
-//! Where even the list of free space is lost, leaves that were replaced long ago cannot be told from
-//! living ones; then an entry that was deleted may come back, and the answer says so.
+//! A page below a damaged one is found in the second step: a leaf states which table it belongs to.
+//! If even the list of free space is lost, leaves that were replaced long ago cannot be
+//! distinguished from live ones; an entry that was deleted may then reappear, and the result says
+//! so.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -26,16 +27,16 @@ use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 use crate::folder::Folder;
 
-/// What was saved and what was not.
+/// What was saved, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
     /// The log sequence of the roots, if a superblock could be read.
     pub sequence: Option<u64>,
     /// The tables that entries were found for, or that the directory lists.
     pub tables: BTreeSet<TableId>,
-    /// Entries handed out, those counted twice that were found in two leaves.
+    /// Entries passed to the sink; those found in two leaves count twice.
     pub entries: u64,
-    /// Leaves that were found by looking for them.
+    /// Leaves found by examining granules.
     pub found_leaves: u64,
     /// Whether entries that had been deleted or replaced may be among them.
     pub stale: bool,
@@ -43,7 +44,7 @@ pub struct Salvage {
     pub lost: Vec<Finding>,
 }
 
-/// Where entries go: table, key, value.
+/// Receives entries: table, key, value.
 pub type Sink<'a> = &'a mut dyn FnMut(TableId, &[u8], &[u8]) -> Result<()>;
 
 struct Rescue<'a> {
@@ -51,13 +52,14 @@ struct Rescue<'a> {
     within: Within,
     sink: Sink<'a>,
     answer: Salvage,
-    /// Granules at which a leaf was read on the way from a root.
+    /// Granules of the leaves that were reached from a root.
     read: HashSet<u64>,
 }
 
-/// Hands every entry that can be read to `sink`. Of a key that comes twice, the later value is the newer
-/// one. The file is not changed.
-/// Errors: `Io` when the file cannot be read at all, and those of `sink`. Damage is in the answer.
+/// Passes every readable entry to `sink`. If a key comes twice, the later value is the newer one.
+/// The file is not changed.
+/// Errors: `Io` if the file cannot be read at all, and those of `sink`. Damage is reported in the
+/// result.
 pub fn salvage(folder: &Arc<dyn Folder>, name: &str, sink: Sink<'_>) -> Result<Salvage> {
     let shown = folder.display(name);
     let failed = |error: std::io::Error| StorageError::io(format!("open {shown}"), &error);
@@ -96,7 +98,7 @@ pub fn salvage(folder: &Arc<dyn Folder>, name: &str, sink: Sink<'_>) -> Result<S
     } else {
         rescue.lost(0, None, "no superblock is whole".into());
     }
-    // The tables as the directory lists them, down to the leaves.
+    // The tables that the directory lists, down to the leaves.
     let before = rescue.answer.lost.len();
     if let Some((root, level)) = superblock.and_then(|superblock| superblock.directory) {
         let mut tables = BTreeMap::new();
@@ -126,7 +128,8 @@ impl Rescue<'_> {
         }
     }
 
-    /// Notes that something cannot be read. A disk that refuses to read a place has lost it as well.
+    /// Records that something is unreadable. A place that the disk refuses to read counts as lost
+    /// as well.
     fn lose(&mut self, offset: u64, table: Option<TableId>, error: &StorageError) -> Result<()> {
         self.lost(offset, table, error.to_string());
         Ok(())
@@ -173,7 +176,7 @@ impl Rescue<'_> {
         };
         let (image, shape) = (page.bytes(), page.shape);
         if level == 0 {
-            // A hostile file may lead here again and again.
+            // A hostile file may lead here repeatedly.
             if self.read.insert(ptr.granule) {
                 self.leaf(table, image, shape)?;
             }
@@ -208,7 +211,7 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    /// Looks for leaves in every granule that is not known to be free.
+    /// Examines every granule that is not known to be free for leaves.
     fn scan(&mut self, free: Option<&FreeRuns>) -> Result<()> {
         let mut leaves: Vec<(u32, u64, u64)> = Vec::new();
         for granule in FIRST_GRANULE..self.within.end {
@@ -241,7 +244,7 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    /// The leaf that begins at a granule, if a whole one does.
+    /// The leaf that begins at a granule, if there is an intact one.
     fn leaf_at(&self, granule: u64) -> Option<(page::Header, PageBuf)> {
         let run = Run {
             start: granule,

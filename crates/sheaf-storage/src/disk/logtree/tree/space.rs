@@ -1,4 +1,5 @@
-//! Which granules of the file are free, which are used, and which wait until nobody sees them.
+//! Space management: which granules of the file are free, in use, or waiting until no roots see
+//! them.
 //!
 //! ```text
 //!   allocate            attach (commit)            release (commit)          no roots see it
@@ -7,27 +8,27 @@
 //!          abandoned                         birth and later            [birth, death)
 //! ```
 //!
-//! Every commit has a version, and roots see what was born at their version or before and has not
-//! died by then. What waits is free again as soon as no pinned version lies between its birth and its
-//! death: a snapshot that is held for long keeps what it sees, and not what came and went after it.
+//! Every commit has a version. Roots see what was born at their version or before and has not died
+//! by then. What waits becomes free as soon as no pinned version is between its birth and its
+//! death: a long-held snapshot pins what it sees, not what was written and replaced after it.
 //!
-//! Invariant: `free`, `waiting`, the owned and the live runs together are the granules from
-//! [`FIRST_GRANULE`] to `end`, each once.
+//! Invariant: the free, waiting, owned and live runs together are the granules from
+//! [`FIRST_GRANULE`] to `end`, each exactly once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::pointer::{FIRST_GRANULE, Run};
 
-/// Runs from this length on are one class.
+/// Runs of at least this length form one class.
 const BIG: usize = 64;
-/// How many granules a writer takes at once where there is room, so that its pages lie together.
+/// Granules that a writer allocates at once where there is room, so that its pages are adjacent.
 pub(super) const CHUNK: u64 = 256;
 
-/// Free runs, neither overlapping nor touching, found by place and by length.
+/// Free runs, neither overlapping nor touching, indexed by start and by length.
 #[derive(Clone, Default)]
 pub(super) struct FreeRuns {
     by_start: BTreeMap<u64, u64>,
-    /// Starts of the runs of each length below `BIG`; at 0 those of `BIG` and more.
+    /// Starts of the runs of each length below `BIG`; index 0 is for `BIG` and more.
     classes: Vec<BTreeSet<u64>>,
     granules: u64,
 }
@@ -50,8 +51,8 @@ impl FreeRuns {
         self.granules -= len;
     }
 
-    /// Adds a run, joined with its neighbours. `false` (and nothing is added) when part of it is free
-    /// already.
+    /// Adds a run, joined with its neighbours. Returns `false`, and adds nothing, if part of it is
+    /// already free.
     #[must_use]
     pub(super) fn add(&mut self, run: Run) -> bool {
         if run.len == 0 {
@@ -92,18 +93,19 @@ impl FreeRuns {
         Run { start, len: taken }
     }
 
-    /// Takes between `need` and `want` granules in one run; `None` when there is no such run.
+    /// Takes between `need` and `want` granules in one run; `None` if there is no such run.
     fn take(&mut self, need: u64, want: u64) -> Option<Run> {
         if self.classes.is_empty() {
             return None;
         }
-        // Long runs first, the lowest of them: what is written together lies together, and the
-        // file's end empties.
+        // Long runs first, the lowest of them: pages written together are then adjacent, and the
+        // end of the file empties.
         let fits = |start: &&u64| self.by_start[*start] >= need;
         if let Some(start) = self.classes[0].iter().find(fits).copied() {
             return Some(self.take_from(start, want));
         }
-        // Of the short ones the longest: writes stay few, and what is left joins what is freed next to it.
+        // Of the short ones the longest: writes stay few, and the remainder joins what is freed
+        // next to it.
         let lengths = (need.min(BIG as u64) as usize..BIG).rev();
         let start = lengths
             .filter_map(|len| self.classes[len].first().copied())
@@ -111,7 +113,7 @@ impl FreeRuns {
         Some(self.take_from(start, want))
     }
 
-    /// Takes a run that ends at or before `limit`, the lowest.
+    /// Takes the lowest run that ends at or before `limit`.
     fn take_below(&mut self, need: u64, limit: u64) -> Option<Run> {
         let (start, _) = self
             .by_start
@@ -136,7 +138,7 @@ impl FreeRuns {
         self.by_start.len()
     }
 
-    /// Removes the run that ends at `end`, if there is one, and says where the end is then.
+    /// Removes the run that ends at `end`, if there is one, and returns the new end.
     pub(super) fn trim(&mut self, end: u64) -> u64 {
         match self.by_start.last_key_value() {
             Some((start, len)) if start + len == end => {
@@ -154,7 +156,7 @@ impl FreeRuns {
         before.is_some_and(|(start, len)| start + len > run.start)
     }
 
-    /// The list as it is kept in the file: gap and length of each run, as numbers of variable length.
+    /// The format of the list in the file: gap and length of each run, as variable-length numbers.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4 * self.by_start.len());
         let mut at = 0;
@@ -166,7 +168,7 @@ impl FreeRuns {
         bytes
     }
 
-    /// Reads a list; `None` when it is none, or leads outside `[FIRST_GRANULE, end)`, or reaches `end`.
+    /// Parses a list; `None` if it is invalid, leaves `[FIRST_GRANULE, end)`, or reaches `end`.
     pub(super) fn decode(mut bytes: &[u8], end: u64) -> Option<FreeRuns> {
         let mut runs = FreeRuns::default();
         let mut at = 0_u64;
@@ -174,7 +176,7 @@ impl FreeRuns {
             let start = at.checked_add(read_number(&mut bytes)?)?;
             let len = read_number(&mut bytes)?;
             at = start.checked_add(len)?;
-            // Runs that touch would have been one.
+            // Runs that touch would have been joined.
             let first = runs.by_start.is_empty();
             let touches = !first
                 && runs.overlaps(Run {
@@ -211,7 +213,7 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Somebody who writes pages that no root knows yet.
+/// Identifies a writer of pages that no roots see yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner(u64);
 
@@ -231,7 +233,7 @@ pub(super) struct Space {
     waiting_granules: u64,
     owned: HashMap<Owner, FreeRuns>,
     owners: u64,
-    /// Versions of the roots alive, and how many there are of each.
+    /// Versions of the live roots, with the number of roots of each.
     pins: BTreeMap<u32, u64>,
 }
 
@@ -252,7 +254,7 @@ impl Space {
         *self.pins.entry(version).or_default() += 1;
     }
 
-    /// Ends a [`Space::pin`]. What that sets free is found free by the next [`Space::collect`].
+    /// Undoes a [`Space::pin`]. What that makes free is found by the next [`Space::collect`].
     pub(super) fn unpin(&mut self, version: u32) {
         if let Some(count) = self.pins.get_mut(&version) {
             *count -= 1;
@@ -269,10 +271,10 @@ impl Space {
         owner
     }
 
-    /// Takes between `need` and `want` granules for `owner`, from the free ones or beyond the end.
+    /// Takes between `need` and `want` granules for `owner`, from the free ones or after the end.
     pub(super) fn allocate(&mut self, owner: Owner, need: u64, want: u64) -> Run {
         let run = self.free.take(need, want).unwrap_or_else(|| {
-            // What is free at the end is lengthened, not left as a gap.
+            // Free space at the end is extended, not left as a gap.
             let start = self.free.trim(self.end);
             self.end = start + want;
             Run { start, len: want }
@@ -281,7 +283,7 @@ impl Space {
         run
     }
 
-    /// Takes `need` granules that lie before `limit`, if there are any.
+    /// Takes `need` granules before `limit`, if there are any.
     pub(super) fn allocate_below(&mut self, owner: Owner, need: u64, limit: u64) -> Option<Run> {
         let run = self.free.take_below(need, limit)?;
         self.own(owner, run);
@@ -293,7 +295,7 @@ impl Space {
         debug_assert!(added, "granules are handed out once");
     }
 
-    /// Gives back what `owner` took and did not use.
+    /// Returns what `owner` took and did not use.
     pub(super) fn give_back(&mut self, owner: Owner, run: Run) {
         if run.len == 0 {
             return;
@@ -334,16 +336,16 @@ impl Space {
         }
     }
 
-    /// Makes what `from` took `to`'s.
+    /// Transfers what `from` took to `to`.
     pub(super) fn hand_over(&mut self, from: Owner, to: Owner) {
         for run in self.owned.remove(&from).unwrap_or_default().iter() {
             self.own(to, run);
         }
     }
 
-    /// What will be free for whoever opens the file when `owner`'s commit is the newest: what is free
-    /// or waits, what others have taken and no root knows, and what the commit lets go.
-    /// `None` when `dead` or the rest overlaps, which damage alone explains.
+    /// What will be free when the file is opened with `owner`'s commit as the newest: what is free
+    /// or waits, what others own, and what the commit releases. `None` if these overlap, which only
+    /// damage can cause.
     pub(super) fn free_after(&self, owner: Owner, dead: &[(u32, Run)]) -> Option<FreeRuns> {
         let mut free = self.free.clone();
         let others = self.owned.iter().filter(|(other, _)| **other != owner);
@@ -355,7 +357,7 @@ impl Space {
         sound.then_some(free)
     }
 
-    /// `owner`'s runs are live from `version` on, and `dead` waits.
+    /// Makes `owner`'s runs live from `version` on, and lets `dead` wait.
     pub(super) fn attach(&mut self, owner: Owner, dead: &[(u32, Run)], version: u32) {
         self.owned.remove(&owner);
         for (birth, run) in dead {
@@ -394,7 +396,7 @@ impl Space {
         self.end = self.free.trim(self.end);
     }
 
-    /// The granule after the last one in use by anybody.
+    /// The granule after the last one that is in use.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -415,15 +417,15 @@ impl Space {
         rest.all(|run| runs.add(run)).then_some(runs)
     }
 
-    /// Whether any granule of the run is free for use by a writer.
+    /// Whether any granule of the run is free for a writer.
     pub(super) fn is_free(&self, run: Run) -> bool {
         self.free.overlaps(run)
     }
 
-    /// The lowest granule such that what is in use from there to the end is at most `budget` granules,
-    /// and finds room in what is free before it.
+    /// The lowest granule such that at most `budget` granules from there to the end are in use, and
+    /// fit into the free space before it.
     pub(super) fn tail_that_fits(&self, budget: u64) -> u64 {
-        // A quarter of the room is kept back, for what is free in pieces too small.
+        // A quarter of the room is reserved for fragmentation.
         let room = |free: u64| budget.min(free / 4 * 3);
         let (mut cut, mut used, mut free) = (self.end, 0, self.free.granules());
         for run in self.free.iter().rev() {
@@ -467,7 +469,7 @@ mod tests {
         let owner = space.owner();
         let a = space.allocate(owner, 4, 4);
         space.attach(owner, &[], 1);
-        // Version 2 replaces half of it, version 3 that again; version 1 is seen throughout.
+        // Version 2 replaces half of it, version 3 that half again; version 1 is seen throughout.
         let owner = space.owner();
         let b = space.allocate(owner, 2, 2);
         let half = Run {

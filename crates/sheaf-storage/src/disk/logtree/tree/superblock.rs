@@ -1,12 +1,12 @@
-//! The superblock: where the newest tree begins, and what is free beside it.
+//! The superblock: where the newest tree begins, and where the list of free space is.
 //!
-//! Two of them, at the file's beginning, a granule apart, take turns. Each lies within one sector of 512
-//! bytes, the unit that a disk writes as a whole, and is kept twice in its granule, so that damage to
-//! one sector does not take a commit back.
+//! There are two, at the beginning of the file, a granule apart, written alternately. Each fits one
+//! sector of 512 bytes, the unit that a disk writes atomically, and is stored twice in its granule,
+//! so that damage to one sector does not undo a commit.
 //!
 //! ```text
 //!   commit 7 ──> slot 1      a crash while slot 0 is written for commit 8 leaves commit 7
-//!   commit 8 ──> slot 0      whole in slot 1, with every page that it needs
+//!   commit 8 ──> slot 0      intact in slot 1, with every page that it needs
 //! ```
 
 use super::page::LEVEL_MAX;
@@ -14,16 +14,16 @@ use super::pointer::{FIRST_GRANULE, GRANULE, PagePtr, u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"sheaftre";
 pub(super) const VERSION: u32 = 1;
-/// Bytes of a superblock that mean something.
+/// Bytes of a superblock that are used.
 pub(super) const LEN: usize = 512;
 const CRC_AT: usize = LEN - 4;
-/// Where in its granule a superblock lies.
+/// Offsets of a superblock's copies in its granule.
 const COPIES: [u64; 2] = [0, 2048];
 
-/// Where the list of free granules lies.
+/// The location of the list of free granules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FreeMap {
-    /// 0 when nothing is free.
+    /// 0 if nothing is free.
     pub granule: u64,
     pub granules: u32,
     /// Bytes of the list.
@@ -33,32 +33,32 @@ pub(super) struct FreeMap {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
-    /// Which of the two it is. Told by its place; the next one goes to the other.
+    /// Which of the two it is, known from its offset; the next commit writes the other.
     pub slot: u8,
-    /// Grows with every commit, by one or more; the greater of two superblocks is the newer.
+    /// Increases with every commit, by one or more; the greater of two superblocks is the newer.
     pub version: u32,
     pub sequence: u64,
-    /// The granule after the last that is in use.
+    /// The granule after the last one in use.
     pub end: u64,
     /// The root of the directory of tables, and its level.
     pub directory: Option<(PagePtr, u8)>,
     pub free: FreeMap,
 }
 
-/// What is found where a superblock should be.
+/// What is found at the place of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Whole(Superblock),
-    /// The magic is there, and the version is greater than ours.
+    /// The magic is there, and the format version is greater than ours.
     Newer(u32),
-    /// The magic is there and the rest is not right.
+    /// The magic is there, and the rest is invalid.
     Damaged,
-    /// Nothing of ours.
+    /// Not a file of this format.
     Foreign,
 }
 
 impl Superblock {
-    /// Where the copies of the superblock in a slot (0 or 1) lie in the file.
+    /// Offsets in the file of the copies of the superblock in a slot (0 or 1).
     pub(super) fn places(slot: u8) -> [u64; 2] {
         COPIES.map(|copy| u64::from(slot) * GRANULE + copy)
     }
@@ -115,7 +115,7 @@ impl Superblock {
         };
         let level = found.directory.map_or(0, |(_, level)| level);
         if u32_at(bytes, 12) != GRANULE as u32
-            // Far more commits than a file sees; a greater number could not grow.
+            // Far more commits than a file sees; a greater version would overflow.
             || found.version > u32::MAX / 2
             || found.end < FIRST_GRANULE
             || found.end > 1 << 48

@@ -1,8 +1,9 @@
-//! Walks everything that roots reach and says what is not as it should be.
+//! Verification: walks everything reachable from roots and reports what is wrong.
 //!
-//! Checked are the checksum and the form of every page and large value, the order of keys within and
-//! between pages, the tables' sums, that no granule is reached twice or is free as well, and, when the
-//! roots are the newest, that none is lost. A damaged page is a finding, and the walk goes on beside it.
+//! Checks the checksum and the format of every page and large value, the order of keys within and
+//! between pages, the tables' sizes, that no granule is reached twice or is also free, and, if the
+//! roots are the newest, that no granule is lost. A damaged page is a finding, and the walk
+//! continues with the next one.
 
 use std::sync::Arc;
 
@@ -14,20 +15,20 @@ use super::{Roots, TreeFile, superblocks, write};
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 
-/// Something that is damaged.
+/// One instance of damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file.
     pub file: String,
-    /// Where in it, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// The table that it belongs to, where that is known.
+    /// The table, if it is known.
     pub table: Option<TableId>,
-    /// What was found.
+    /// What is wrong.
     pub detail: String,
 }
 
-/// What a verification saw.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Pages and large values read.
@@ -39,7 +40,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// The most findings that are listed.
+    /// Maximum number of findings that are listed.
     pub const FINDINGS_MAX: usize = 1000;
 }
 
@@ -48,19 +49,20 @@ struct Walk<'a> {
     progress: &'a mut dyn FnMut(u64),
     seen: Verified,
     reached: FreeRuns,
-    /// The table that is walked, and its sums so far.
+    /// The table being walked, and its sizes so far.
     table: u64,
     sums: TableRecord,
-    /// Whether part of the table could not be read, so that its sums cannot be compared.
+    /// Whether part of the table could not be read, so that its sizes cannot be compared.
     torn: bool,
     key: Vec<u8>,
     last: Option<Vec<u8>>,
 }
 
 impl TreeFile {
-    /// Reads everything that `roots` reach. `progress` gets the number of pages read so far, now and
-    /// then. Writers go on meanwhile; for the newest roots they wait a moment at the end.
-    /// Errors: those of reading (`Io`); damage is in the answer.
+    /// Reads everything reachable from `roots`. `progress` is called at intervals with the number
+    /// of pages read so far. Writers continue meanwhile; for the newest roots they wait briefly at
+    /// the end.
+    /// Errors: those of reading (`Io`); damage is reported in the result.
     pub fn verify(&self, roots: &Arc<Roots>, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
         let mut walk = Walk {
             roots,
@@ -105,7 +107,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Enters damage as a finding; other errors end the walk.
+    /// Records damage as a finding; other errors end the walk.
     fn note(&mut self, offset: u64, error: StorageError) -> Result<()> {
         match error {
             StorageError::Corrupt { detail, .. } => {
@@ -132,7 +134,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Enters granules as in use; `false` and a finding when they were already.
+    /// Marks granules as in use; `false`, and a finding, if they were already.
     fn reach(&mut self, run: Run, what: &str) -> bool {
         let first = self.reached.add(run);
         if !first {
@@ -192,7 +194,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks a page whose keys lie from `lo` to below `hi`.
+    /// Walks a page whose keys are from `lo` (inclusive) to `hi` (exclusive).
     fn page(
         &mut self,
         ptr: PagePtr,
@@ -204,7 +206,7 @@ impl Walk<'_> {
         self.step();
         self.sums.granules += u64::from(ptr.granules);
         if !self.reach(ptr.run(), "a page") {
-            // Pages that lead to each other again and again would never end.
+            // Pages that refer to each other would never end.
             self.torn = true;
             return Ok(());
         }
@@ -213,7 +215,7 @@ impl Walk<'_> {
             Ok(page) => page,
             Err(error) => return self.note(offset, error),
         };
-        // In the mapped file a page is checked when it is first read; here it is checked anyway.
+        // A mapped page was checked when it was first read; here it is checked again.
         if let Err(error) = store.recheck(&page, ptr) {
             return self.note(offset, error);
         }
@@ -295,7 +297,7 @@ impl Walk<'_> {
         for run in reached.iter().filter(|run| space.is_free(*run)) {
             wrong.push((run.start, "space that is in use is listed as free"));
         }
-        // What cannot be read hides what it leads to.
+        // An unreadable page hides what it refers to.
         if newest && !torn && wrong.is_empty() {
             match space.not_live() {
                 None => wrong.push((0, "free space is listed twice")),

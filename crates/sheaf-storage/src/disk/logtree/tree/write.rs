@@ -1,7 +1,7 @@
-//! The writer: changes to any number of tables, committed all together or not at all.
+//! The writer: changes to any number of tables, committed atomically.
 //!
 //! ```text
-//!   apply*, install*, create, drop     new pages to free granules, nothing replaced
+//!   apply*, install*, create, drop     new pages to free granules, nothing overwritten
 //!   commit    directory ── list of free space ── data sync ── superblock ── sync ── publish
 //!                                                               ▲
 //!                                         before: the old roots │ after: the new ones
@@ -22,27 +22,28 @@ use super::{Roots, TableOptions, TreeFile, free_map_run};
 use crate::engine::{TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// Of the file's length, one part in so many must be unused at its end before that is cut off: more often it would be
-/// needed again soon.
+/// The unused end of the file is cut off if it is at least one part in this many of the file's
+/// length: otherwise it would soon be needed again.
 const CUT_MIN: u64 = 16;
 
-/// Writes to a tree file; one at a time. Dropped without a commit, nothing has happened.
+/// Writes to a tree file; there is one writer at a time. Dropping it without a commit changes
+/// nothing.
 pub struct TreeWriter {
     pub(super) out: Output,
     pub(super) tables: BTreeMap<TableId, TableRecord>,
     pub(super) changed: BTreeSet<TableId>,
     pub(super) dead: Dead,
     pub(super) within: Within,
-    /// An apply that failed: half of it may be in the pages, so nothing is committed.
+    /// The error of a failed apply: its changes may be half in the pages, so nothing is committed.
     pub(super) broken: Option<StorageError>,
     /// See [`TreeWriter::compact`].
     pub(super) compacts: bool,
-    /// Tables that were loaded up to here; see [`Roots::loads`].
+    /// Number of tables loaded so far; see [`Roots::loads`].
     pub(super) loads: u64,
     pub(super) file: TreeFile,
     pub(super) roots: Arc<Roots>,
-    // Last: the next writer comes in when this one's pages have been given back. `None` for a fork, which goes on
-    // beside all others.
+    // Last field: the next writer is admitted once this one's pages have been freed. `None` for a
+    // fork, which runs concurrently with all others.
     _entry: Option<Entry>,
 }
 
@@ -69,7 +70,7 @@ impl Drop for Entry {
     }
 }
 
-/// Keeps writers out while it lives.
+/// Keeps writers out until it is dropped.
 pub(super) fn without_writers(file: &TreeFile) -> impl Sized + use<> {
     Entry::enter(file)
 }
@@ -84,7 +85,7 @@ impl TreeWriter {
         Ok(TreeWriter::over(file, file.roots(), Some(entry)))
     }
 
-    /// A writer whose pages go into no commit.
+    /// A writer whose pages belong to no commit.
     pub(super) fn fork(file: &TreeFile, roots: &Arc<Roots>) -> Result<TreeWriter> {
         file.inner.store.check_writable()?;
         Ok(TreeWriter::over(file, roots.clone(), None))
@@ -110,23 +111,23 @@ impl TreeWriter {
         &self.file.inner.store
     }
 
-    /// Has `hook` called after about every megabyte written, with its bytes, in place of a hook set
-    /// before. It may sleep: that slows this writer down and nobody else.
+    /// Calls `hook` after about every megabyte written, with the number of bytes, in place of an
+    /// earlier hook. It may sleep: that slows down this writer only.
     pub fn on_written(&mut self, hook: WrittenHook) {
         self.out.hook = Some(hook);
     }
 
-    /// The tables as this writer leaves them, ascending.
+    /// The tables after this writer's changes, ascending.
     pub fn tables(&self) -> impl Iterator<Item = TableId> {
         self.tables.keys().copied()
     }
 
-    /// A table's sums as this writer leaves it; `None` when there is no such table.
+    /// The sizes of a table after this writer's changes; `None` if it does not exist.
     pub fn table(&self, table: TableId) -> Option<TableStats> {
         self.tables.get(&table).map(TableRecord::stats)
     }
 
-    /// The log sequence of the roots that this began with.
+    /// The log sequence of the roots that the writer is based on.
     pub fn sequence(&self) -> u64 {
         self.roots.sequence
     }
@@ -151,8 +152,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Drops a table with all that it holds. Reads its inner pages, and leaves only where large values
-    /// hang on them.
+    /// Drops a table with all its entries. Reads its inner pages, and leaves only where they may
+    /// have large values.
     /// Errors: `NoSuchTable`, `Corrupt`, `Io`.
     pub fn drop_table(&mut self, table: TableId) -> Result<()> {
         self.check()?;
@@ -168,7 +169,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Brings ascending changes into a table. After an error the writer can only be dropped.
+    /// Applies ascending changes to a table. After an error the writer can only be dropped.
     /// Errors: `NoSuchTable`, `TooLarge`, `Corrupt`, `Io`, `NoSpace`, and those of `changes`.
     pub fn apply(&mut self, table: TableId, changes: &mut dyn Changes) -> Result<()> {
         self.check()?;
@@ -195,7 +196,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Makes a bulk-built tree the content of an empty table.
+    /// Makes a bulk-built tree the contents of an empty table.
     /// Errors: `NoSuchTable`, `TableNotEmpty`.
     pub fn install(&mut self, table: TableId, subtree: Subtree) -> Result<()> {
         let record = self
@@ -226,8 +227,8 @@ impl TreeWriter {
     }
 
     /// Makes everything durable and visible, under the log sequence up to which it is complete.
-    /// Errors: `NoSpace` (the file is as it was, and can be written again), `Io` and others (the file
-    /// is read-only from now on; whether the commit is found after reopening is not known).
+    /// Errors: `NoSpace` (the file is unchanged, and can be written again), `Io` and others (the
+    /// file is read-only from now on; whether the commit is found after reopening is unknown).
     pub fn commit(mut self, sequence: u64) -> Result<Arc<Roots>> {
         self.check()?;
         self.relocate()?;
@@ -264,8 +265,8 @@ impl TreeWriter {
         drop((replaced, old));
         count(&store.counters.commits, 1);
         store.space.lock().collect();
-        // The commit stands, whatever becomes of the file's length; a failure makes the store refuse
-        // the next write.
+        // The commit is done, whatever becomes of the file's length; a failure makes the store
+        // refuse the next write.
         let _ = store.cut(if compacts { u64::MAX } else { CUT_MIN });
         Ok(roots)
     }
@@ -287,7 +288,7 @@ impl TreeWriter {
         Ok(directory)
     }
 
-    /// Writes the list of what will be free, and answers the superblock that goes with it.
+    /// Writes the list of what will be free, and returns the superblock that refers to it.
     fn write_free_map(&mut self, sequence: u64, directory: TableRecord) -> Result<Superblock> {
         self.out.settle()?;
         let old = self.roots.free_map;
@@ -304,7 +305,8 @@ impl TreeWriter {
         let before = space.free_after(owner, &self.dead).ok_or_else(overlap)?;
         let mut run = Run { start: 0, len: 0 };
         if before.len() > 0 {
-            // Allocating splits no run and adds none, it may only lengthen the numbers of one.
+            // Allocating splits no run and adds none; it can only lengthen the encoded numbers of
+            // one.
             let need = granules(before.encode().len() + 32);
             run = space.allocate(owner, need, need);
         }
@@ -318,7 +320,7 @@ impl TreeWriter {
             len: bytes.len() as u32,
             crc: crc32c::crc32c(&bytes),
         };
-        // What is left of the run stays with the list, which is written anew by every commit.
+        // The remainder of the run stays with the list, which every commit rewrites.
         debug_assert!(granules(bytes.len()) <= run.len);
         if run.len > 0 {
             self.out.raw(&bytes, run)?;
@@ -335,7 +337,7 @@ impl TreeWriter {
     }
 }
 
-/// Rows of the directory to be put, or (`None`) deleted.
+/// Rows of the directory to put, or (`None`) to delete.
 struct Rows {
     rows: Vec<([u8; 8], Option<[u8; TableRecord::LEN]>)>,
     at: usize,

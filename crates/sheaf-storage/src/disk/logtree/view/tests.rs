@@ -359,7 +359,7 @@ fn readers_see_a_prefix_of_the_batches_while_many_threads_insert() {
                 let mut numbers = Numbers(writer + 1);
                 for _ in 0..batches {
                     let seq = next_seq.fetch_add(1, Ordering::Relaxed);
-                    // Each writer has keys of its own, as if it held their locks.
+                    // Each writer has its own keys, as if it held their locks.
                     let mut ops: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
                     for _ in 0..=numbers.below(3) {
                         let key = key_of(numbers.below(KEYS) * WRITERS + writer);

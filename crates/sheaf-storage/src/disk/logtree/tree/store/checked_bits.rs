@@ -1,23 +1,24 @@
-//! Which pages of the mapped file have been checked.
+//! Tracks which pages of the mapped file have been checked.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::logtree::tree::pointer::Run;
 
-/// 64 bits to a word; made when the first of them is set.
+/// 64 bits to a word; allocated when the first of them is set.
 type Words = OnceLock<Box<[AtomicU64]>>;
 
-/// One bit for each granule: whether the page that begins there has been checked since it was written.
+/// One bit for each granule: whether the page that begins there has been checked since it was
+/// written.
 pub(super) struct CheckedBits {
     chunks: Box<[Words]>,
 }
 
 impl CheckedBits {
-    /// Granules to a chunk: four gigabytes of file to 128 kilobytes of bits.
+    /// Granules of a chunk: 128 kilobytes of bits for four gigabytes of file.
     const CHUNK: u64 = 1 << 20;
 
-    /// The word and the bit. Beyond sixteen terabytes nothing is remembered.
+    /// The word and the bit. Beyond sixteen terabytes nothing is recorded.
     #[inline]
     fn at(&self, granule: u64) -> Option<(&Words, usize, u64)> {
         let chunk = self.chunks.get((granule / Self::CHUNK) as usize)?;

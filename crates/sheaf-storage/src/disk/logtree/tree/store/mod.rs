@@ -1,20 +1,20 @@
-//! The file under a tree: what is written to it, and the one way in which pages are read from it.
+//! The file under a tree: writes to it, and the one way in which pages are read from it.
 //!
 //! ```text
-//!   PagePtr ──> read ──┬── mapped: the page where it lies; checked once, a bit remembers it
-//!                      └── cached: from the page cache, else read, checked, unpacked, kept
+//!   PagePtr ──> read ──┬── mapped: the page in place; checked once, which a bit records
+//!                      └── cached: from the page cache, else read, checked, decompressed, cached
 //! ```
 //!
-//! Whoever reads gets a [`PageRef`] and does not see which way it came. Packed pages take the second
-//! way in a mapped file too.
+//! A reader gets a [`PageRef`] and does not see which way was taken. Compressed pages take the
+//! second way in a mapped file too.
 //!
 //! ```text
-//!   store/read.rs          pages and large values, checked      store/mapping.rs       the file in memory
-//!   store/page_ref.rs      what a reader holds                  store/checked_bits.rs  what need not be checked again
+//!   store/read.rs          pages and large values, checked      store/mapping.rs       the mapped file
+//!   store/page_ref.rs      what a reader holds                  store/checked_bits.rs  pages already checked
 //! ```
 //!
-//! Invariant: a page is handed out only if its checksum, its birth and its level are those that the
-//! pointer to it says, and its [`Shape`] was checked.
+//! Invariant: a page is returned only if its checksum, its birth and its level are those in the
+//! pointer to it, and its [`Shape`] was checked.
 
 mod checked_bits;
 mod mapping;
@@ -40,11 +40,11 @@ use crate::disk::logtree::budget::{Charge, MemoryBudget, MemoryKind};
 use crate::error::{Result, StorageError};
 use crate::folder::File;
 
-/// The most bytes of a value.
+/// Maximum length of a value in bytes.
 pub const VALUE_MAX: usize = 64 << 20;
-/// The most bytes of a key.
+/// Maximum length of a key in bytes.
 pub const KEY_MAX: usize = 20 << 20;
-/// Numbers that count up while the file is open.
+/// Counters since the file was opened.
 #[derive(Default)]
 pub(super) struct Counters {
     pub pages_read: AtomicU64,
@@ -73,7 +73,7 @@ pub(super) struct Store {
     pub counters: Counters,
     /// Length of the file in bytes, as last set or extended by a write.
     pub len: AtomicU64,
-    /// Shared by those who write pages, and alone with whoever cuts the file: see [`Store::cut`].
+    /// Held shared to write pages, and exclusively to cut the file: see [`Store::cut`].
     tail: RwLock<()>,
     reading: PageReading,
     unmappable: AtomicBool,
@@ -119,7 +119,7 @@ impl Store {
         }
     }
 
-    /// Refuses when a write or a sync has failed before.
+    /// Refuses if a write or a sync has failed before.
     pub(super) fn check_writable(&self) -> Result<()> {
         match &*self.failed.lock() {
             Some(error) => Err(error.as_read_only()),
@@ -127,8 +127,8 @@ impl Store {
         }
     }
 
-    /// What an error of a write or sync becomes. A full disk leaves the file as it was; after anything
-    /// else, and after any failed sync (`fatal`), what the disk holds is not known, so nothing is
+    /// The error for a failed write or sync. A full disk leaves the file unchanged; after anything
+    /// else, and after any failed sync (`fatal`), the disk's contents are unknown, so nothing is
     /// written any more.
     fn write_failed(&self, context: &str, error: &io::Error, fatal: bool) -> StorageError {
         let context = format!("{context} {}", self.name);
@@ -158,7 +158,7 @@ impl Store {
         synced.map_err(|error| self.write_failed("sync", &error, true))
     }
 
-    /// Writes what must not fail halfway: a superblock.
+    /// Writes a superblock. Any failure is fatal.
     pub(super) fn write_superblock(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_writable()?;
         count(&self.counters.bytes_written, data.len() as u64);
@@ -166,10 +166,10 @@ impl Store {
         written.map_err(|error| self.write_failed("write to", &error, true))
     }
 
-    /// Cuts off the end of the file that nobody uses, when that is at least one part in `parts` of it.
+    /// Cuts off the unused end of the file, if that is at least one part in `parts` of it.
     ///
-    /// Others may be given granules behind the end meanwhile, by a bulk build or a fork. They are written when the
-    /// cut is over: whoever was given them before the end was looked at has moved it.
+    /// A bulk build or a fork may be given granules after the end meanwhile. They are written after
+    /// the cut: an allocation made before the end was read has moved the end.
     pub(super) fn cut(&self, parts: u64) -> Result<()> {
         self.check_writable()?;
         let _tail = self.tail.write();
@@ -179,32 +179,32 @@ impl Store {
         if len <= end_bytes || (len - end_bytes).saturating_mul(parts) < len {
             return Ok(());
         }
-        // What lies there when the file has grown again must be checked again.
+        // What is there after the file has grown again must be checked again.
         self.checked.clear(Run {
             start: end,
             len: len.div_ceil(GRANULE) - end,
         });
-        // Lowered first: nothing behind it is read from the map any more.
+        // Lowered first: nothing after it is read from the map any more.
         self.len.store(end_bytes, Ordering::Relaxed);
         let cut = self.file.set_len(end_bytes);
         cut.map_err(|error| self.write_failed("shorten", &error, false))?;
         Ok(())
     }
 
-    /// A mapping of at least the first `granules` of the file; `None` when the file is not to be
-    /// mapped, or cannot be.
+    /// A mapping of at least the first `granules` granules of the file; `None` if the file should
+    /// not, or cannot, be mapped.
     pub(super) fn map(&self, granules: u64) -> Option<Arc<Mapping>> {
         let need = granules * GRANULE;
         let mapped = self.wants_map(need).then(|| self.mapped(need)).flatten();
         self.is_mapped.store(mapped.is_some(), Ordering::Relaxed);
         if mapped.is_none() {
-            // Older roots may still read from it; then it goes with the last of them.
+            // Older roots may still read from it; it is unmapped with the last of them.
             *self.map.write() = None;
         }
         mapped
     }
 
-    /// The map that the newest roots use, where it reaches so far.
+    /// The map that the newest roots use, if it covers `granules`.
     pub(super) fn current_map(&self, granules: u64) -> Option<Arc<Mapping>> {
         let map = self.map.read().clone();
         map.filter(|map| map.reaches(granules))
@@ -217,11 +217,12 @@ impl Store {
             mapping.charge.lock().set(need);
             return Some(mapping.clone());
         }
-        // Addresses are cheap: with room to grow, the file is mapped anew only a few times.
+        // Address space is cheap: with room to grow, the file is remapped only a few times.
         let len = (need * 2).next_power_of_two().max(1 << 30);
         match self.file.map(0, len) {
             Ok(Some(map)) => {
-                // Two maps of one file share its pages: what the new one counts the old one does not.
+                // Two maps of one file share its pages: what the new one charges the old one does
+                // not.
                 if let Some(before) = current.take() {
                     before.charge.lock().set(0);
                 }
@@ -233,7 +234,7 @@ impl Store {
                 *current = Some(mapping.clone());
                 Some(mapping)
             }
-            // A limit on addresses, say. The cache serves as well.
+            // A limit on address space, for example. The cache serves as well.
             Ok(None) | Err(_) => {
                 self.unmappable.store(true, Ordering::Relaxed);
                 None
@@ -241,16 +242,16 @@ impl Store {
         }
     }
 
-    /// Forgets what was known of granules that are about to be written.
+    /// Forgets the state of granules that are about to be written.
     pub(super) fn forget(&self, run: Run) {
         self.checked.clear(run);
     }
 
-    /// Whether a file of `len` bytes is to be mapped.
+    /// Whether a file of `len` bytes should be mapped.
     fn wants_map(&self, len: u64) -> bool {
         let wanted = match self.reading {
-            // What is mapped cannot be evicted: half of the budget stays for what else there is, and all of it
-            // must fit beside what there is now. Pages in the cache give way.
+            // Mapped pages cannot be evicted: half of the budget is kept for everything else, and
+            // the map must fit alongside what is in use now. Cached pages are evicted for it.
             PageReading::Auto => {
                 let budget = &self.budget;
                 let aside = budget.used_for(MemoryKind::Mapped) + self.cache.bytes();
@@ -269,7 +270,7 @@ impl Store {
     }
 }
 
-/// Whether a value of this length gets granules of its own, in a table whose leaves are of `leaf` bytes.
+/// Whether a value of this length gets its own granules, in a table whose leaves have `leaf` bytes.
 pub(super) fn is_large(value_len: usize, leaf: usize) -> bool {
     value_len > leaf && granules(value_len) >= 2
 }
@@ -311,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Small enough for Miri, which looks after the bytes that page references lend.
+    /// Small enough for Miri, which checks the bytes that page references lend.
     #[test]
     fn what_is_lent_outlives_the_cache_the_cursor_and_the_roots() {
         const TABLE: TableId = TableId(1);

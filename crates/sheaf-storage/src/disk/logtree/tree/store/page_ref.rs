@@ -1,17 +1,18 @@
-//! What a reader holds of a page, and what it may keep of a value.
+//! What a reader holds of a page, and how long it may keep a value.
 
 use std::sync::Arc;
 
 use crate::disk::logtree::tree::cache::CachedPage;
 use crate::disk::logtree::tree::page::Shape;
 
-/// A value from this length on is lent from the page rather than copied.
+/// A value of at least this length is lent from the page instead of being copied.
 const LEND_MIN: usize = 64 << 10;
 
 /// The bytes of a page or a large value, in the mapped file or in the cache.
 ///
-/// In the mapped file it is valid as long as the roots through which it was read are pinned and their
-/// map lives; all who keep a `PageRef` keep those roots: a cursor, a lent value, a writer.
+/// In the mapped file it is valid as long as the roots through which it was read are pinned and
+/// their map lives; every holder of a `PageRef` keeps those roots: a cursor, a lent value, a
+/// writer.
 pub(in crate::disk::logtree::tree) struct PageRef {
     pub(super) start: *const u8,
     pub(super) len: usize,
@@ -19,8 +20,8 @@ pub(in crate::disk::logtree::tree) struct PageRef {
     pub hold: Option<Arc<CachedPage>>,
 }
 
-// SAFETY: the bytes are immutable and outlive the reference, whichever thread drops it. What else there is may be
-// shared, which the compiler checks below.
+// SAFETY: the bytes are immutable and outlive the reference, whichever thread drops it. The other
+// fields may be shared, which the compiler checks below.
 unsafe impl Send for PageRef {}
 // SAFETY: as above.
 unsafe impl Sync for PageRef {}
@@ -42,12 +43,13 @@ impl PageRef {
 
     #[inline]
     pub(in crate::disk::logtree::tree) fn bytes(&self) -> &[u8] {
-        // SAFETY: `hold` keeps the bytes, which nobody changes, or the pinned roots do; see the type's comment.
+        // SAFETY: `hold` keeps the bytes, which do not change, or the pinned roots do; see the
+        // type's comment.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
 
-/// Lends a large value to whoever holds the `Bytes`, and pins what it lies in.
+/// Lends a large value to the holder of the `Bytes`, and pins what contains it.
 struct Lent<P: Send + 'static> {
     page: PageRef,
     _pin: P,
@@ -59,7 +61,7 @@ impl<P: Send + 'static> AsRef<[u8]> for Lent<P> {
     }
 }
 
-/// A value to keep: a small one is copied, a large one stays where it is and pins it.
+/// An owned value: a small one is copied, a large one stays in place and pins its page.
 pub(in crate::disk::logtree::tree) fn value_bytes<P: Send + 'static>(
     page: PageRef,
     pin: impl FnOnce() -> P,

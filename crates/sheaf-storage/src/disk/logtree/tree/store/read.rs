@@ -1,9 +1,9 @@
-//! Reading pages and large values: from the map where they lie, or through the cache.
+//! Reading pages and large values: in place from the map, or through the cache.
 //!
 //! ```text
-//!   page ──┬─ mapped, checked before ─────────────> where it lies
-//!          ├─ mapped, for the first time ─ check ─> where it lies, and a bit remembers it
-//!          └─ in the cache, or read, checked, unpacked and put there
+//!   page ──┬─ mapped, checked before ─────────────> in place
+//!          ├─ mapped, for the first time ─ check ─> in place, and a bit records it
+//!          └─ in the cache, or read, checked, decompressed and cached
 //! ```
 
 use std::io;
@@ -39,7 +39,7 @@ impl Store {
         })
     }
 
-    /// The granules of a run as they lie in the file, the last one perhaps in part.
+    /// The granules of a run as stored in the file; the last one may be partial.
     pub(in crate::disk::logtree::tree) fn read_run(&self, run: Run) -> Result<PageBuf> {
         let offset = run.start.saturating_mul(GRANULE);
         let left = self.len.load(Ordering::Relaxed).saturating_sub(offset);
@@ -47,7 +47,7 @@ impl Store {
         self.read_at(offset, len as usize)
     }
 
-    /// The page that `ptr` points to, which must be of this level and lie before `end`.
+    /// The page that `ptr` points to, which must have this level and be before `within.end`.
     #[inline]
     pub(in crate::disk::logtree::tree) fn page(
         &self,
@@ -64,9 +64,9 @@ impl Store {
         if let Some(map) = &within.map
             && self.checked.get(ptr.granule)
         {
-            // SAFETY: the run ends before `within.end`, up to which the map reaches. The bit says that it lay inside the
-            // file when it was read before, and it is cleared when the file is cut there; and the roots that `within`
-            // belongs to are pinned, so the page is not written.
+            // SAFETY: the run ends before `within.end`, which the map covers. The bit states that
+            // it was inside the file when it was read before, and is cleared when the file is cut
+            // there; and the roots that `within` belongs to are pinned, so the page is not written.
             let bytes = unsafe { mapped(map, ptr.run()) };
             prefetch(bytes, 0, EARLY);
             if let Some(header) = Header::read(bytes)
@@ -89,8 +89,8 @@ impl Store {
         self.page_unchecked(ptr, level, within, true)
     }
 
-    /// As [`Store::page`], for a pass that reads every page once: what is not in memory is read and
-    /// not kept.
+    /// As [`Store::page`], for a pass that reads every page once: a page that is not in memory is
+    /// not cached.
     pub(in crate::disk::logtree::tree) fn page_once(
         &self,
         ptr: PagePtr,
@@ -109,7 +109,7 @@ impl Store {
         self.page_unchecked(ptr, level, within, false)
     }
 
-    /// Refuses a run that does not lie inside the file: in the map nothing is there.
+    /// Refuses a run that is not inside the file: the map has no memory there.
     fn check_written(&self, run: Run) -> Result<()> {
         if run.end() * GRANULE > self.len.load(Ordering::Relaxed) {
             return Err(self.corrupt(run.start * GRANULE, "a pointer leads beyond the file's end"));
@@ -117,8 +117,8 @@ impl Store {
         Ok(())
     }
 
-    /// Has the system read a run that is about to be touched in the map for the first time: what the disk cannot read is
-    /// an error here, and would be a signal there.
+    /// Reads a run by a system call before its first access in the map: what the disk cannot read
+    /// is an error here, and would be a signal there.
     fn fetch(&self, run: Run) -> Result<()> {
         let mut piece = [0; FETCHED];
         let (mut offset, mut left) = (run.start * GRANULE, run.len * GRANULE);
@@ -174,7 +174,8 @@ impl Store {
         let (image, header) = if let Some(map) = &within.map {
             self.check_written(ptr.run())?;
             self.fetch(ptr.run())?;
-            // SAFETY: before `within.end`, as the callers have seen, and inside the file; otherwise as in `page`.
+            // SAFETY: before `within.end`, as the callers have checked, and inside the file;
+            // otherwise as in `page`.
             let bytes = unsafe { mapped(map, ptr.run()) };
             let header = check(bytes)?;
             count(&self.counters.pages_read, 1);
@@ -214,8 +215,8 @@ impl Store {
         Ok(PageRef::held(page))
     }
 
-    /// Checks once more what may have been checked long ago: a page as it lies in the mapped file. A
-    /// page that came from the cache is read again from the file.
+    /// Checks again what may have been checked long ago: a page in the mapped file. A page that
+    /// came from the cache is read again from the file.
     pub(in crate::disk::logtree::tree) fn recheck(
         &self,
         page: &PageRef,
@@ -316,7 +317,7 @@ impl Store {
             count_hit(&self.counters);
             return Ok(PageRef::held(page));
         }
-        // Packed and unpacked, for a moment.
+        // Compressed and uncompressed at the same time.
         let both = raw + if stored < raw { stored } else { 0 };
         let charge = cache::charge(&self.budget, both);
         let mut bytes = self.read_at(offset, stored)?;
@@ -355,7 +356,7 @@ impl Store {
         copy
     }
 
-    /// Puts a page that was just written into the cache.
+    /// Caches a page that was just written.
     pub(in crate::disk::logtree::tree) fn keep_written(&self, ptr: PagePtr, image: PageBuf) {
         let Some(header) = Header::read(&image) else {
             return;
@@ -367,15 +368,15 @@ impl Store {
     }
 }
 
-/// How much is read at once of what lies in the map.
+/// Bytes of the map that are read by one call.
 const FETCHED: usize = 8 << 10;
-/// How much of a page is asked for before its header is known, in bytes.
+/// Bytes of a page that are prefetched before its header is known.
 const EARLY: usize = 256;
-/// How much of it at most is asked for then.
+/// Maximum bytes that are prefetched after that.
 const LATE_MAX: usize = 1536;
 
-/// Has the processor fetch a part of a page that is about to be searched, all lines at once rather than
-/// one after the other as the search comes to them.
+/// Prefetches a part of a page that is about to be searched, all cache lines at once instead of one
+/// after the other.
 #[inline]
 fn prefetch(bytes: &[u8], from: usize, to: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -390,8 +391,8 @@ fn prefetch(bytes: &[u8], from: usize, to: usize) {
 
 #[inline]
 fn count_hit(counters: &Counters) {
-    // A shared counter for every page touched would cost more than the page: one in 64, by the
-    // reader's own count, is entered for all.
+    // A shared counter for every page access would cost more than the access: one in 64, counted
+    // per thread, is added to it.
     thread_local!(static HITS: std::cell::Cell<u8> = const { std::cell::Cell::new(0) });
     HITS.with(|hits| {
         let seen = hits.get().wrapping_add(1);

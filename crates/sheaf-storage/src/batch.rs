@@ -1,9 +1,8 @@
 //! A set of writes to any number of tables, applied all together or not at all.
 //!
-//! The operations are given in any order and read back as if they had been carried out in that
-//! order, but they are kept in the form in which engines want them and in which a unit of work can
-//! read its own writes: for each table first what happens to the table itself, then the ranges
-//! that are emptied, then the keys, sorted.
+//! Operations are given in any order and have the effect of that order, but are stored in the form
+//! that engines need and in which a unit of work can read its own writes: for each table first what
+//! happens to the table itself, then the deleted ranges, then the keys, sorted.
 //!
 //! ```text
 //!   put(7, "b", 1)  delete_range(7, "a".."c")  put(7, "b", 2)  delete(7, "x")
@@ -11,8 +10,8 @@
 //!   table 7:  fate Kept   ranges ["a", "c")   keys {b: Put 2, x: Delete}
 //! ```
 //!
-//! Invariant: applying fate, then ranges, then keys gives what the sequence of calls would have
-//! given. A range therefore removes from `keys` what it covers, and a drop forgets both.
+//! Invariant: applying fate, then ranges, then keys gives the same result as the sequence of calls.
+//! A range therefore removes the keys that it covers from `keys`, and a drop removes both.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -27,33 +26,34 @@ use crate::error::{Result, StorageError};
 /// What a batch does to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyWrite {
-    /// The key has this value from now on.
+    /// Sets the value of the key.
     Put(Bytes),
-    /// The key is gone, if it was there.
+    /// Removes the key, if it exists.
     Delete,
 }
 
-/// What a key had before a batch, as far as the writer knows: engines that count entries and bytes need
-/// not look it up then.
+/// What the writer knows about a key's state before a batch. With it, engines that count entries
+/// and bytes need not look the key up.
 ///
-/// A hint speaks of the state before the whole batch, and only where the table is [`TableFate::Kept`] and no range
-/// of the batch covers the key. It must be true: a false one spoils the table's sizes.
+/// A hint concerns the state before the whole batch, and is used only if the table is
+/// [`TableFate::Kept`] and no range of the batch covers the key. A false hint corrupts the table's
+/// sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
-    /// The writer does not know: the engine looks it up when it needs to.
+    /// Unknown: the engine looks the key up if it needs to.
     #[default]
     Unknown,
-    /// The key was not there.
+    /// The key did not exist.
     Absent,
-    /// The key was there.
+    /// The key existed.
     Present {
-        /// Length in bytes of the value that it had.
+        /// Length in bytes of its value.
         value_len: u32,
     },
 }
 
 impl Prior {
-    /// The key was there with this value.
+    /// The key existed with this value.
     pub fn value(value: &[u8]) -> Prior {
         match u32::try_from(value.len()) {
             Ok(value_len) => Prior::Present { value_len },
@@ -62,23 +62,25 @@ impl Prior {
     }
 }
 
-/// A key's write, with what is known of the key before it.
+/// A key's write, with what is known of its previous state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
-    /// What the batch does to the key, all its operations together.
+    /// The combined effect of the batch's operations on the key.
     pub write: KeyWrite,
-    /// What the key had before the batch.
+    /// What is known of the key before the batch.
     pub prior: Prior,
-    /// The value that the key had before the batch, where the writer has said it ([`WriteBatch::put_over`]): an
-    /// engine may then log what differs. It speaks where `prior` does, and only there.
+    /// The value that the key had before the batch, if the writer has given it
+    /// ([`WriteBatch::put_over`]): an engine may then log only the difference. Used under the same
+    /// conditions as `prior`.
     pub base: Option<Bytes>,
 }
 
-/// Values shorter than this are not worth remembering what they replace.
+/// Values shorter than this are not worth keeping as a base.
 const BASE_MIN: usize = 64;
-/// A batch remembers no more than so many bytes of values that it replaces ...
+/// Maximum bytes of bases that a batch keeps.
 const BASES_BYTES_MAX: u64 = 32 << 20;
-/// ... and after so many puts keeps copies of them, which pin nothing of an engine's.
+/// Number of puts after which bases are copied, so that a large batch does not pin many of the
+/// engine's pages.
 const BASES_PINNED_MAX: u64 = 256;
 
 /// What a batch does to a table as a whole, before its ranges and keys.
@@ -89,11 +91,11 @@ pub enum TableFate {
     Kept,
     /// The table must not exist, and is created.
     Created,
-    /// The table must exist, and is dropped. It has neither ranges nor keys.
+    /// The table must exist, and is dropped. Has neither ranges nor keys.
     Dropped,
     /// The table must exist, and is replaced by an empty one.
     Replaced,
-    /// The table must not exist; it was created and dropped again. It has neither ranges nor keys.
+    /// The table must not exist; it is created and dropped again. Has neither ranges nor keys.
     Transient,
 }
 
@@ -115,7 +117,7 @@ impl TableFate {
     }
 }
 
-/// Ranges of keys, sorted, not empty, neither overlapping nor touching.
+/// Key ranges, sorted and not empty; they neither overlap nor touch.
 ///
 /// The upper end is exclusive; `None` is the end of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,13 +130,13 @@ impl KeyRanges {
             return;
         }
         let (mut lo, mut hi) = (lo, hi);
-        // A range that begins before us and reaches us.
+        // A range that begins before the new one and reaches it.
         if let Some((before_lo, before_hi)) = self.0.range(..lo.clone()).next_back()
             && before_hi.as_ref().is_none_or(|end| *end >= lo)
         {
             lo = before_lo.clone();
         }
-        // Every range that begins inside us or where we end.
+        // Every range that begins inside the new one or at its end.
         while let Some((next_lo, next_hi)) = self.0.range(lo.clone()..).next() {
             if hi.as_ref().is_some_and(|hi| next_lo > hi) {
                 break;
@@ -149,7 +151,8 @@ impl KeyRanges {
         self.0.insert(lo, hi);
     }
 
-    /// The range that covers `key`, if one does: its lower end, and its upper end (exclusive).
+    /// The range that covers `key`: its lower end, and its upper end (exclusive); `None` if there
+    /// is none.
     pub fn covering(&self, key: &[u8]) -> Option<(&Bytes, Option<&Bytes>)> {
         let (lo, hi) = self
             .0
@@ -166,7 +169,7 @@ impl KeyRanges {
         self.0.iter().map(|(lo, hi)| (lo, hi.as_ref()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -181,12 +184,12 @@ pub struct TableWrites {
 }
 
 impl TableWrites {
-    /// What happens to the table as a whole, before the rest.
+    /// What happens to the table as a whole, before ranges and keys.
     pub fn fate(&self) -> TableFate {
         self.fate
     }
 
-    /// The ranges that are emptied, before the keys are written.
+    /// The ranges that are deleted, before the keys are written.
     pub fn ranges(&self) -> &KeyRanges {
         &self.ranges
     }
@@ -196,8 +199,8 @@ impl TableWrites {
         &self.keys
     }
 
-    /// Whether an entry that was in the table before the batch is still to be seen through it, as
-    /// far as the table's fate and the ranges tell (`keys` may still replace or delete it).
+    /// Whether an entry that existed before the batch is kept by the table's fate and the ranges.
+    /// `keys` may still replace or delete it.
     pub fn keeps(&self, key: &[u8]) -> bool {
         self.fate == TableFate::Kept && self.ranges.covering(key).is_none()
     }
@@ -212,16 +215,16 @@ pub struct WriteBatch {
     totals: Totals,
 }
 
-/// What is known of a batch as a whole, those operations included that later ones made void.
+/// The totals of a batch, including operations that later ones made void.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     operations: u64,
     bytes: u64,
     puts: u64,
-    /// Bytes of bases that are remembered.
+    /// Bytes of the bases that are kept.
     base_bytes: u64,
     /// The first operation that contradicts an earlier one of the same batch, such as a put into a
-    /// table that the batch has dropped. Reported by `apply`.
+    /// table that the batch has dropped. Returned by `apply`.
     contradiction: Option<StorageError>,
 }
 
@@ -231,12 +234,12 @@ impl WriteBatch {
         WriteBatch::default()
     }
 
-    /// Gives `key` the value, whether or not it has one.
+    /// Sets the value of `key`, whether or not it exists.
     pub fn put(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
         self.put_with(table, key, value, Prior::Unknown);
     }
 
-    /// Gives `key`, which is not there, the value.
+    /// Sets the value of `key`, which must not exist.
     pub fn insert_new(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
         self.put_with(table, key, value, Prior::Absent);
     }
@@ -247,9 +250,9 @@ impl WriteBatch {
         self.write(table, Bytes::copy_from_slice(key), write, prior, None);
     }
 
-    /// Gives `key`, which has the value `base`, another one. That it has must be true when the batch is applied:
-    /// the caller has locked the key, or nobody else writes it. An engine may log the difference alone, and a
-    /// log that was made with a false base cannot be read.
+    /// Replaces the value `base` of `key`. It must be the key's value when the batch is applied:
+    /// the caller has locked the key, or there is no other writer of it. An engine may log only the
+    /// difference, and a log written with a false base cannot be read.
     pub fn put_over(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, base: &Bytes) {
         let write = KeyWrite::Put(value.into());
         let prior = Prior::value(base);
@@ -257,7 +260,7 @@ impl WriteBatch {
         self.write(table, key, write, prior, Some(base));
     }
 
-    /// Removes `key`, if it is there.
+    /// Removes `key`, if it exists.
     pub fn delete(&mut self, table: TableId, key: &[u8]) {
         self.delete_with(table, key, Prior::Unknown);
     }
@@ -290,7 +293,7 @@ impl WriteBatch {
         }
     }
 
-    /// Creates an empty table. It must not exist; the batch may use it at once.
+    /// Creates an empty table, which the batch may use at once. It must not exist.
     pub fn create_table(&mut self, table: TableId) {
         self.count(0);
         match self.tables.entry(table) {
@@ -316,7 +319,7 @@ impl WriteBatch {
         }
     }
 
-    /// Drops a table with all that it holds. It must exist. The catalog's table cannot be dropped.
+    /// Drops a table with all its entries. It must exist. The catalog's table cannot be dropped.
     pub fn drop_table(&mut self, table: TableId) {
         self.count(0);
         if table == TableId::CATALOG {
@@ -351,8 +354,8 @@ impl WriteBatch {
         }
     }
 
-    /// Adds what another batch does that comes after this one: applying this one then gives what applying both would
-    /// have given.
+    /// Appends the operations of a later batch: applying the result has the same effect as applying
+    /// both.
     pub(crate) fn then(&mut self, later: WriteBatch) {
         if let Some(error) = later.totals.contradiction {
             self.totals.contradiction.get_or_insert(error);
@@ -386,19 +389,20 @@ impl WriteBatch {
         self.tables.is_empty() && self.totals.contradiction.is_none()
     }
 
-    /// How many operations were given, those included that later ones made void.
+    /// Number of operations, including those that later ones made void.
     pub fn operations(&self) -> u64 {
         self.totals.operations
     }
 
-    /// How many puts were given: a batch without any needs next to no space.
+    /// Number of puts: a batch without puts needs next to no space.
     pub fn puts(&self) -> u64 {
         self.totals.puts
     }
 
-    /// Whether the batch makes room, as far as its keys say: it drops a table, or removes ranges or at least as many
-    /// keys as it puts. What tells of a removal (an entry of the oplog, the record of a retryable write) is put beside
-    /// what is removed, and does not make it a write that needs space.
+    /// Whether the batch frees space, judging by its keys: it drops a table, deletes ranges, or
+    /// removes at least as many keys as it puts. The record of a removal (an oplog entry, the
+    /// record of a retryable write) is put along with it, and must not make it a write that needs
+    /// space.
     pub fn makes_room(&self) -> bool {
         let (mut puts, mut removed) = (0u64, 0u64);
         for (_, writes) in self.tables() {
@@ -417,7 +421,7 @@ impl WriteBatch {
         puts <= removed
     }
 
-    /// Bytes of keys and values that were given.
+    /// Bytes of keys and values in all operations.
     pub fn bytes(&self) -> u64 {
         self.totals.bytes
     }
@@ -429,12 +433,12 @@ impl WriteBatch {
             .map(|(table, writes)| (*table, &**writes))
     }
 
-    /// The writes to one table, if the batch has any.
+    /// The writes to one table; `None` if the batch has none.
     pub fn table(&self, table: TableId) -> Option<&Arc<TableWrites>> {
         self.tables.get(&table)
     }
 
-    /// Checks the batch against the tables there are, before anything is applied.
+    /// Checks the batch against the existing tables, before anything is applied.
     /// Errors: `NoSuchTable`, `TableExists`.
     pub fn check(&self, exists: &mut dyn FnMut(TableId) -> bool) -> Result<()> {
         if let Some(error) = &self.totals.contradiction {
@@ -450,8 +454,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Writes one key and returns what the batch did to it before. Of several writes of one key the first
-    /// one's hint and base stay: only those speak of the state before the batch.
+    /// Writes one key and returns the batch's earlier write of it. Of several writes of one key the
+    /// first one's hint and base are kept: only those concern the state before the batch.
     pub(crate) fn write(
         &mut self,
         table: TableId,
@@ -484,7 +488,7 @@ impl WriteBatch {
         }
     }
 
-    /// A base to keep, if that is worth it.
+    /// The base to keep, if that is worth it.
     fn remember(&mut self, base: &Bytes, value_len: usize) -> Option<Bytes> {
         let bytes = base.len() as u64;
         if base.len().min(value_len) < BASE_MIN || self.totals.base_bytes + bytes > BASES_BYTES_MAX
@@ -498,7 +502,7 @@ impl WriteBatch {
         })
     }
 
-    /// Takes back a [`WriteBatch::write`]: `before` is what it returned.
+    /// Undoes a [`WriteBatch::write`]: `before` is its result.
     pub(crate) fn unwrite(&mut self, table: TableId, key: &Bytes, before: Option<KeyChange>) {
         if let Some(writes) = self.tables.get_mut(&table) {
             let writes = Arc::make_mut(writes);
@@ -506,7 +510,7 @@ impl WriteBatch {
                 Some(before) => writes.keys.insert(key.clone(), before),
                 None => writes.keys.remove(key),
             };
-            // Nothing of the table's is left: it must not be checked for existence either.
+            // Without writes the table must not be checked for existence either.
             if writes.fate == TableFate::Kept && writes.keys.is_empty() && writes.ranges.is_empty()
             {
                 self.tables.remove(&table);
@@ -514,7 +518,7 @@ impl WriteBatch {
         }
     }
 
-    /// Puts back a table's writes as they were, `None` for none.
+    /// Restores a table's writes; `None` removes them.
     pub(crate) fn restore_table(&mut self, table: TableId, writes: Option<Arc<TableWrites>>) {
         match writes {
             Some(writes) => self.tables.insert(table, writes),
@@ -522,12 +526,12 @@ impl WriteBatch {
         };
     }
 
-    /// The totals, to be put back by [`WriteBatch::restore_totals`].
+    /// The totals, for [`WriteBatch::restore_totals`].
     pub(crate) fn totals(&self) -> Totals {
         self.totals.clone()
     }
 
-    /// Puts back what [`WriteBatch::totals`] gave.
+    /// Restores the result of [`WriteBatch::totals`].
     pub(crate) fn restore_totals(&mut self, totals: Totals) {
         self.totals = totals;
     }
@@ -537,7 +541,7 @@ impl WriteBatch {
         self.totals.bytes += bytes as u64;
     }
 
-    /// The table's writes, to add to; `None` (and a contradiction) when the batch has dropped it.
+    /// The table's writes, to add to; `None` (and a contradiction) if the batch has dropped it.
     fn writable(&mut self, table: TableId) -> Option<&mut TableWrites> {
         let writes = self.tables.entry(table).or_default();
         if !writes.fate.exists_after() {

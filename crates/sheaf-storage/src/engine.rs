@@ -1,4 +1,4 @@
-//! What an engine is: ordered tables of byte keys, immutable snapshots, atomic batches.
+//! The engine trait: ordered tables of byte keys, immutable snapshots, atomic batches.
 //!
 //! ```text
 //!   writers ── WriteBatch ──> apply ──> visible to snapshots taken from now on
@@ -8,7 +8,7 @@
 //!   readers ── snapshot() ──> get / cursor, for as long as they like, never blocked by writers
 //! ```
 //!
-//! Invariants, which `checked.rs` asserts over any engine:
+//! Invariants, which `testing/checked.rs` asserts for any engine:
 //!
 //! - A batch is all or nothing, across tables and together with the tables it creates and drops,
 //!   both for snapshots and after a crash.
@@ -19,8 +19,8 @@
 //! - Within a table, entries come in byte order of their keys, each key once. The empty key and the
 //!   empty value are a key and a value like any other.
 //!
-//! The trait knows no locks and no conflicts: two batches that put the same key both succeed and the
-//! later one wins. First-writer-wins is built above it, in [`crate::WriteUnitOfWork`], once for all
+//! The trait has no locks and no conflicts: two batches that put the same key both succeed and the
+//! later one wins. First-writer-wins is built on top, in [`crate::WriteUnitOfWork`], once for all
 //! engines.
 
 use std::fmt;
@@ -33,9 +33,9 @@ use bytes::Bytes;
 use crate::batch::WriteBatch;
 use crate::error::{Result, StorageError};
 
-/// Names one ordered table: a collection's records, or one index. Chosen by the caller, who does not
-/// use a number again after dropping the table (the engine would allow it), and never uses the greatest
-/// number there is, which an engine may keep for itself.
+/// Identifies one ordered table: a collection's records, or one index. Chosen by the caller, which
+/// does not reuse a number after dropping the table (the engine would allow it), and never uses the
+/// greatest number, which an engine may reserve for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u64);
 
@@ -70,28 +70,28 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// A short name for logs and `serverStatus`: `memory`, `redb`, `sheaf`.
     fn name(&self) -> &'static str;
 
-    /// An immutable view of everything applied so far. Cheap (no table is read); it may live for
-    /// minutes, though the engine cannot give back the space of what it still sees.
+    /// An immutable view of everything applied so far. Cheap (no table is read). It may live for
+    /// minutes, though the engine cannot reclaim the space of what it still sees.
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
-    /// Applies the batch: all of it or, on any error that `apply` reports, none of it.
+    /// Applies the batch: all of it or, on any error that `apply` returns, none of it.
     ///
     /// An empty batch is allowed and has the sequence of the last one; with `Synced` it is a
     /// [`StorageEngine::sync`].
-    /// Errors: `NoSuchTable`, `TableExists` (the batch contradicts the tables there are), `TooLarge`,
-    /// `NoSpace`, `ReadOnly`, `Io`, `Closed`. After `Io` (and only then) whether the batch will be
-    /// found after a restart is not known; an engine that shows batches before they are synced may show
-    /// it until then.
+    /// Errors: `NoSuchTable`, `TableExists` (the batch contradicts the existing tables),
+    /// `TooLarge`, `NoSpace`, `ReadOnly`, `Io`, `Closed`. After `Io` (and only then) it is unknown
+    /// whether the batch will be found after a restart; an engine that shows batches before they
+    /// are synced may show it until then.
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq>;
 
-    /// As [`StorageEngine::apply`]; answers also how many bytes were logged for the batch: those that its record
-    /// takes in the log, or of its keys and values where the engine has no log.
+    /// As [`StorageEngine::apply`]; also returns the bytes logged for the batch: the length of its
+    /// record in the log, or of its keys and values if the engine has no log.
     fn apply_counted(&self, batch: WriteBatch, durability: Durability) -> Result<(CommitSeq, u64)> {
         let bytes = self.bytes_to_log(&batch);
         Ok((self.apply(batch, durability)?, bytes))
     }
 
-    /// How many bytes would be logged for the batch; see [`StorageEngine::apply_counted`].
+    /// The bytes that would be logged for the batch; see [`StorageEngine::apply_counted`].
     fn bytes_to_log(&self, batch: &WriteBatch) -> u64 {
         batch.bytes()
     }
@@ -99,13 +99,14 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// Makes everything applied so far durable. Concurrent callers share one sync.
     fn sync(&self) -> Result<()>;
 
-    /// Fills an empty table from entries in strictly ascending order of keys, and returns how many
-    /// there were. Far faster than batches, and not atomic: while it runs, snapshots may see any
+    /// Fills an empty table from entries in strictly ascending order of keys, and returns their
+    /// number. Much faster than batches, and not atomic: while it runs, snapshots may see any
     /// prefix of the entries, so the caller keeps the table out of its catalog until the load is
     /// done. Durable when it returns. On an error (also one that the iterator yields) the table is
     /// left existing and empty, unless the engine itself can no longer write.
     ///
-    /// The caller does not write to the table meanwhile. The iterator is the place to report progress from.
+    /// The caller does not write to the table meanwhile. The iterator is the place to report
+    /// progress from.
     /// Errors: `TableNotEmpty`, `OutOfOrder`, `NoSuchTable`, and those of `apply`.
     fn bulk_load(
         &self,
@@ -113,12 +114,12 @@ pub trait StorageEngine: Send + Sync + 'static {
         entries: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
     ) -> Result<u64>;
 
-    /// Does now the housekeeping that the engine otherwise does when it sees fit: syncs, and brings
-    /// the files into the form that opens fastest and is smallest. May take long.
+    /// Does the engine's background housekeeping now: syncs, and brings the files into the form
+    /// that opens fastest and is smallest. May take long.
     fn checkpoint(&self) -> Result<()>;
 
-    /// Whether the engine makes checkpoints by itself, at the interval that it was opened with. If not, the
-    /// caller calls [`StorageEngine::checkpoint`] regularly.
+    /// Whether the engine makes checkpoints by itself, at the interval that it was opened with.
+    /// Otherwise the caller must call [`StorageEngine::checkpoint`] regularly.
     fn checkpoints_itself(&self) -> bool {
         true
     }
@@ -126,24 +127,26 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// Counters since the engine was opened, and sizes as of now. Cheap.
     fn stats(&self) -> EngineStats;
 
-    /// Calls `out` with the name and value of each counter that is this engine's own and not in
-    /// [`EngineStats`]. Names are those of `serverStatus`: camelCase, a unit last; a dot separates the parts of
-    /// a nested one, and names with a common first part follow each other. Cheap.
+    /// Calls `out` with the name and value of each counter that only this engine has and that is
+    /// not in [`EngineStats`]. Names are those of `serverStatus`: camelCase, with a unit last; a
+    /// dot separates the parts of a nested name, and names with a common first part are
+    /// consecutive. Cheap.
     fn report(&self, out: &mut dyn FnMut(&str, u64)) {
         let _ = out;
     }
 
-    /// Size of a table, of the newest applied state. Cheap: nothing is walked.
+    /// Size of a table, in the newest applied state. Cheap: nothing is walked.
     fn table_stats(&self, table: TableId) -> Result<TableStats>;
 
-    /// The tables there are, ascending, of the newest applied state; with [`TableId::CATALOG`].
-    /// For cleaning up after a crash: a table that the catalog does not know is dropped.
+    /// The existing tables, ascending, in the newest applied state; includes [`TableId::CATALOG`].
+    /// For cleaning up after a crash: a table that is not in the catalog is dropped.
     fn tables(&self) -> Result<Vec<TableId>>;
 
-    /// Copies the newest state into a folder that is empty or does not exist, while the engine goes on. What is
-    /// there then opens as any engine's files do. Answers how many bytes were written. `go_on` is asked now and then;
-    /// where it answers no, the backup ends with `Closed`. One that fails leaves an empty folder; one that the process
-    /// does not live to end leaves files that do not open (`Unfinished`).
+    /// Copies the newest state, without stopping the engine, into a folder that is empty or does
+    /// not exist. The copy opens like any engine's files. Returns the bytes written. `go_on` is
+    /// called at intervals; if it returns false, the backup ends with `Closed`. A failed backup
+    /// leaves an empty folder; one interrupted by the end of the process leaves files that do not
+    /// open (`Unfinished`).
     /// Errors: `Unsupported`, `Io`, `NoSpace`, `Corrupt`, `Closed`.
     fn backup(&self, to: &Path, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         let _ = (to, go_on);
@@ -152,8 +155,8 @@ pub trait StorageEngine: Send + Sync + 'static {
         })
     }
 
-    /// Gives free space of the files back to the file system, as far as what old snapshots see allows, while the
-    /// engine goes on. Answers by how many bytes the files have become shorter. May take long.
+    /// Returns free space in the files to the file system, as far as old snapshots allow, without
+    /// stopping the engine. Returns by how many bytes the files became shorter. May take long.
     /// Errors: `Unsupported`, `Io`, `NoSpace`, `Corrupt`, `Closed`.
     fn compact(&self) -> Result<u64> {
         Err(StorageError::Unsupported {
@@ -161,8 +164,8 @@ pub trait StorageEngine: Send + Sync + 'static {
         })
     }
 
-    /// Reads everything that is on disk and checks it, while the engine goes on. Answers what is damaged,
-    /// nothing if nothing is. `progress` is told the part that is done, from 0 to 1.
+    /// Reads and checks everything on disk, without stopping the engine. Returns what is damaged.
+    /// `progress` is called with the part that is done, from 0 to 1.
     /// Errors: `Unsupported`, `Io`, `Closed`.
     fn verify(&self, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
         let _ = progress;
@@ -171,8 +174,8 @@ pub trait StorageEngine: Send + Sync + 'static {
         })
     }
 
-    /// Syncs and closes. Every later call answers `Closed`; snapshots and cursors that are still held
-    /// stay readable, or answer `Closed`. A second close does nothing.
+    /// Syncs and closes. Every later call returns `Closed`; snapshots and cursors that are still
+    /// held stay readable, or return `Closed`. A second close does nothing.
     fn close(&self) -> Result<()>;
 }
 
@@ -180,17 +183,17 @@ pub trait StorageEngine: Send + Sync + 'static {
 pub trait Snapshot: Send + Sync {
     /// The value under `key`, or `None`.
     ///
-    /// The bytes may point into the engine's cache and pin a page and the snapshot: what is kept for
-    /// long, or kept in great numbers, is better copied.
+    /// The bytes may point into the engine's cache and pin a page and the snapshot: copy what is
+    /// kept for long, or in great numbers.
     /// Errors: `NoSuchTable`, `Corrupt`, `Io`, `Closed`.
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// A cursor over the table, not yet positioned. It keeps the snapshot alive by itself.
+    /// A cursor over the table, not yet positioned. It keeps the snapshot alive.
     fn cursor(&self, table: TableId) -> Result<Box<dyn Cursor>>;
 
-    /// How many entries the table has. Constant time on an engine's own snapshot, but for the batches that
-    /// have changed the number since it was taken; on a unit of work's reader it costs a look-up for each
-    /// own write.
+    /// Number of entries in the table. Constant time on an engine's own snapshot, except for the
+    /// batches that have changed the number since it was taken; on a unit of work's reader it costs
+    /// a look-up for each own write.
     fn len(&self, table: TableId) -> Result<u64>;
 
     /// Whether the table exists in this view.
@@ -206,8 +209,8 @@ pub trait Snapshot: Send + Sync {
 ///                    ├─ prev ◄──►─┤ next
 /// ```
 ///
-/// Every move answers whether the cursor now stands on an entry. Where it does not (past either end,
-/// or after an error) the cursor is not `valid`, and `next` and `prev` answer `false` until the next
+/// Every move returns whether the cursor is now on an entry. If it is not (past either end, or
+/// after an error) the cursor is not `valid`, and `next` and `prev` return `false` until the next
 /// seek. A step does not allocate.
 ///
 /// Errors of every move: `Corrupt`, `Io`, `Closed`.
@@ -228,24 +231,25 @@ pub trait Cursor: Send {
     fn key(&self) -> &[u8];
     /// The entry's value; empty when not `valid`.
     fn value(&self) -> &[u8];
-    /// The entry's value, to keep beyond the next move. See [`Snapshot::get`] on what it may pin.
+    /// The entry's value, to keep beyond the next move. See [`Snapshot::get`] for what it may pin.
     fn value_bytes(&self) -> Bytes;
-    /// Whether the cursor stands on an entry.
+    /// Whether the cursor is on an entry.
     fn valid(&self) -> bool;
-    /// Lets go of what the cursor holds beside its place: for one that will not be moved for a while. It stands where
-    /// it stood and `key` says where; `value` is empty until the next move, which finds the place again.
+    /// Releases the memory that the cursor pins, for a cursor that will not be moved for a while.
+    /// It keeps its position, and `key` remains valid; `value` is empty until the next move, which
+    /// finds the position again.
     fn suspend(&mut self) {}
 }
 
-/// What every engine counts: counters since it was opened, and sizes as of now. `None` where the engine does
-/// not know. What one engine alone has is in [`StorageEngine::report`].
+/// What every engine counts: counters since it was opened, and present sizes. `None` if the engine
+/// does not know. Counters of a single engine are in [`StorageEngine::report`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
     /// Batches applied.
     pub commits: u64,
     /// Keys put and deleted by those batches (a range or a table dropped counts as one).
     pub operations: u64,
-    /// Bytes of keys and values that callers gave to be written.
+    /// Bytes of keys and values in those batches.
     pub bytes_logged: u64,
     /// Bytes that the engine wrote to its files.
     pub bytes_written: u64,
@@ -261,29 +265,31 @@ pub struct EngineStats {
     pub file_bytes: Option<u64>,
     /// Part of `file_bytes` that is free for reuse.
     pub file_free_bytes: Option<u64>,
-    /// Memory that the engine's cache holds, in bytes; for an engine that counts all its memory, all of it.
+    /// Memory that the engine's cache holds, in bytes; for an engine that accounts all its memory,
+    /// all of it.
     pub cache_bytes: Option<u64>,
-    /// Heap memory that the engine holds, in bytes (mapped files are not heap); `None` for an engine that
-    /// does not count all of it.
+    /// Heap memory that the engine holds, in bytes (mapped files are not heap); `None` for an
+    /// engine that does not account all of it.
     pub heap_bytes: Option<u64>,
-    /// Snapshots alive, those included that only a cursor still holds.
+    /// Open snapshots, including those that only a cursor still holds.
     pub open_snapshots: u64,
-    /// Age of the oldest of them.
+    /// Age of the oldest open snapshot.
     pub oldest_snapshot_age: Option<Duration>,
-    /// Why no writes are taken any more (`ReadOnly`); `None` while they are.
+    /// Why no writes are accepted any more (`ReadOnly`); `None` while they are.
     pub refuses_writes: Option<String>,
-    /// Why the engine's last checkpoint by itself failed; `None` once one has succeeded.
+    /// Why the last checkpoint that the engine made by itself failed; `None` once one has
+    /// succeeded.
     pub checkpoint_failure: Option<String>,
 }
 
-/// Something that [`StorageEngine::verify`] found to be damaged.
+/// Damage found by [`StorageEngine::verify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The file.
+    /// The damaged file.
     pub file: String,
-    /// The offset in the file, where there is one.
+    /// The offset in the file, if it is known.
     pub offset: Option<u64>,
-    /// The table, where it is known.
+    /// The table, if it is known.
     pub table: Option<TableId>,
     /// What is wrong.
     pub detail: String,
@@ -298,7 +304,7 @@ pub struct TableStats {
     pub key_bytes: u64,
     /// Sum of the values' lengths in bytes, exact.
     pub value_bytes: u64,
-    /// An estimate of the bytes on disk, the engine's own overhead included; 0 for an engine
-    /// without files.
+    /// An estimate of the bytes on disk, including the engine's overhead; 0 for an engine without
+    /// files.
     pub disk_bytes: u64,
 }

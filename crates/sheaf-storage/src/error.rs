@@ -1,6 +1,6 @@
-//! What can go wrong below the document layer.
+//! Errors below the document layer.
 //!
-//! Three kinds, and the caller treats each differently:
+//! There are three kinds, and the caller treats each differently:
 //!
 //! ```text
 //!   passing   WriteConflict, LockTimeout     retry the unit on a fresh snapshot, or give up
@@ -8,7 +8,7 @@
 //!   ours      Corrupt, Io, NoSpace, ReadOnly the operation fails; nothing is dropped silently
 //! ```
 //!
-//! Errors are cloned, because a group of commits that shared one write or one sync shares its
+//! Errors are cloneable, because a group of commits that shared one write or one sync shares its
 //! failure.
 
 use std::fmt;
@@ -26,12 +26,12 @@ pub enum StorageError {
     /// Another unit of work holds the key, or has committed a version of it that this unit's
     /// snapshot does not see. Nothing was written; retry the unit on a fresh snapshot.
     WriteConflict,
-    /// The key's holder did not finish within the limit that the caller was ready to wait.
+    /// The key's holder did not finish within the caller's limit.
     LockTimeout {
         /// How long the caller waited, in milliseconds.
         waited_ms: u64,
     },
-    /// What is on disk is not what was written. Never retried.
+    /// The data on disk is not what was written. Never retried.
     Corrupt {
         /// The file, or the part of it, that is damaged.
         file: String,
@@ -47,17 +47,18 @@ pub enum StorageError {
         /// The system's message.
         message: String,
     },
-    /// The disk or the quota is full, or a file as long as the process may make one: the write was refused. See `ReadOnly` for what follows.
+    /// The disk or the quota is full, or the file has the greatest length that the process may
+    /// create: the write was refused. See `ReadOnly` for what follows.
     NoSpace {
         /// What was being done.
         context: String,
     },
-    /// The engine no longer accepts writes; reads go on where they can. Reopening the engine, once
-    /// the cause is gone, ends the state.
+    /// The engine no longer accepts writes; reads continue where possible. Reopening the engine,
+    /// once the cause is removed, ends this state.
     ReadOnly {
         /// The first failure, which caused it.
         why: String,
-        /// Whether that was for want of space.
+        /// Whether the cause was a lack of space.
         is_full: bool,
     },
     /// The file was written by a newer version of this program.
@@ -67,12 +68,12 @@ pub enum StorageError {
         /// The newest version that this program reads.
         supported: u64,
     },
-    /// The file is of another engine, or of no engine at all.
+    /// The file is not a file of this engine.
     WrongFormat {
         /// What was found instead.
         detail: String,
     },
-    /// The folder holds a backup that was not brought to its end: part of the data, and nobody knows which.
+    /// The folder holds an unfinished backup: an unknown part of the data.
     Unfinished {
         /// The folder.
         folder: String,
@@ -82,27 +83,27 @@ pub enum StorageError {
         /// The file.
         file: String,
     },
-    /// The table does not exist (or no longer: it may have been dropped since).
+    /// The table does not exist, or no longer exists: it may have been dropped concurrently.
     NoSuchTable(TableId),
-    /// The table to create exists.
+    /// The table to create already exists.
     TableExists(TableId),
     /// A bulk load needs an empty table.
     TableNotEmpty(TableId),
-    /// A bulk load met a key that is not greater than the one before it.
+    /// A bulk load received a key that is not greater than the one before it.
     OutOfOrder {
-        /// How many entries were taken before the disorder.
+        /// Number of entries before the disorder.
         position: u64,
     },
-    /// A key or value is longer than the engine can keep.
+    /// A key or value is longer than the engine supports.
     TooLarge {
         /// Length in bytes of what was refused.
         bytes: u64,
-        /// The most that the engine takes, in bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// The engine does not have this.
+    /// The engine does not support the operation.
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: String,
     },
     /// The engine has been closed.
@@ -110,7 +111,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// The state that this failure, if it is final, leaves the engine in.
+    /// The read-only state that this failure, if it is final, leads to.
     pub fn as_read_only(&self) -> StorageError {
         StorageError::ReadOnly {
             why: self.to_string(),
@@ -118,7 +119,7 @@ impl StorageError {
         }
     }
 
-    /// Whether the cause is a full disk, whatever became of the engine.
+    /// Whether the cause is a full disk, whatever the state of the engine.
     pub fn is_full(&self) -> bool {
         match self {
             StorageError::NoSpace { .. } => true,
@@ -128,7 +129,7 @@ impl StorageError {
         }
     }
 
-    /// An I/O error with what was being done; a full disk or file becomes [`StorageError::NoSpace`].
+    /// An I/O error with its context; a full disk or file becomes [`StorageError::NoSpace`].
     pub fn io(context: impl Into<String>, error: &io::Error) -> StorageError {
         let context = context.into();
         match error.kind() {

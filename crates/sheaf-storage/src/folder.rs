@@ -1,13 +1,13 @@
-//! The folder that the engine's files lie in, and the files: what the engine asks of a disk, and no
-//! more, so that a simulated disk can stand under the whole engine.
+//! The folder of an engine's files: everything that an engine requires of a disk, as traits, so
+//! that the whole engine also runs on a simulated disk.
 //!
 //! ```text
-//!   log, tree ── Folder / File ──┬── DiskFolder             the operating system
-//!                                └── fault::FaultFolder     loses, tears, reorders, refuses
+//!   engine ── Folder / File ──┬── DiskFolder             the operating system
+//!                             └── fault::FaultFolder     loses, tears, reorders, refuses
 //! ```
 //!
-//! Invariant: an error of a write or a sync is final. Nobody repeats the call and trusts the second
-//! answer: after a failed sync the system may have dropped what it could not write.
+//! Invariant: an error of a write or a sync is final. No caller repeats the call and trusts the
+//! second result: after a failed sync the system may have dropped what it could not write.
 
 use std::fs;
 use std::io;
@@ -21,26 +21,26 @@ use crate::error::{Result, StorageError};
 
 /// A flat folder of files.
 pub trait Folder: Send + Sync {
-    /// Opens a file for reading and writing. With `create` a missing file is made, empty; without it
-    /// a missing file is `NotFound`. The new entry is durable after [`Folder::sync`].
+    /// Opens a file for reading and writing. With `create` a missing file is created empty; without
+    /// it a missing file is `NotFound`. The new entry is durable after [`Folder::sync`].
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>>;
     /// The names of the files, in no order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Gives a file another name, in place of a file that has it. Durable after [`Folder::sync`].
+    /// Renames a file, replacing an existing one. Durable after [`Folder::sync`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file's name; whoever has the file open keeps it. Durable after [`Folder::sync`].
+    /// Removes a file's name; open handles stay valid. Durable after [`Folder::sync`].
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the folder's entries durable.
     fn sync(&self) -> io::Result<()>;
-    /// Space that is left for files, in bytes; `None` where that is not known.
+    /// Free space for files, in bytes; `None` if it is not known.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
-    /// Where the folder is, for messages; `None` for one that is not in the file system.
+    /// The folder's path, for messages; `None` if it is not in the file system.
     fn path(&self) -> Option<&Path>;
-    /// Keeps other processes out until the answer is dropped.
+    /// Keeps other processes out until the result is dropped.
     /// Errors: `InUse`, `Io`.
     fn lock(&self) -> Result<FolderLock>;
 
-    /// A file's name as messages show it.
+    /// A file's name for messages.
     fn display(&self, name: &str) -> String {
         match self.path() {
             Some(path) => path.join(name).display().to_string(),
@@ -49,7 +49,7 @@ pub trait Folder: Send + Sync {
     }
 }
 
-/// Holds a [`Folder::lock`].
+/// Holds a [`Folder::lock`] until it is dropped.
 pub struct FolderLock(
     #[expect(dead_code, reason = "held, and released by its drop")] Box<dyn Send + Sync>,
 );
@@ -61,28 +61,28 @@ impl FolderLock {
     }
 }
 
-/// An open file. All calls may be made from many threads at once.
+/// An open file. All methods may be called from many threads concurrently.
 pub trait File: Send + Sync {
-    /// Fills `buf` from `offset`. `UnexpectedEof` when the file ends before.
+    /// Fills `buf` from `offset`. `UnexpectedEof` if the file ends before.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
-    /// Writes all of `data`, beyond the end too: the file grows, with zeros in the gap.
+    /// Writes all of `data`. A write after the end extends the file, with zeros in the gap.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Makes durable what was written, and the length (fdatasync).
+    /// Makes written data and the length durable (fdatasync).
     fn sync(&self) -> io::Result<()>;
     /// The length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether the file holds nothing.
+    /// Whether the length is 0.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Cuts the file or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Maps a range for reading, which may reach beyond the end of the file: what lies beyond must
-    /// not be touched until the file has grown that far. `None`: this file cannot be mapped.
+    /// Maps a range for reading. The range may reach beyond the end of the file; that part must not
+    /// be accessed until the file has grown that far. `None`: this file cannot be mapped.
     fn map(&self, offset: u64, len: u64) -> io::Result<Option<Map>>;
 }
 
-/// A range of a file in memory, shared with it: what is written to the file is seen.
+/// A range of a file mapped into memory: writes to the file are visible in it.
 #[derive(Debug)]
 pub struct Map {
     start: NonNull<u8>,
@@ -100,7 +100,7 @@ impl Map {
         self.start.as_ptr()
     }
 
-    /// Length in bytes, what lies beyond the file's end included.
+    /// Length in bytes, including what is beyond the file's end.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -113,7 +113,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: start and len are those of a successful mmap, which nobody else unmaps.
+        // SAFETY: start and len are those of a successful mmap, which is unmapped only here.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -125,7 +125,7 @@ pub struct DiskFolder {
 }
 
 impl DiskFolder {
-    /// The folder at `path`, made if there is none.
+    /// Opens the folder at `path`, creating it if it does not exist.
     pub fn open(path: &Path) -> io::Result<DiskFolder> {
         fs::create_dir_all(path)?;
         if let Some(parent) = path
@@ -184,7 +184,7 @@ impl Folder for DiskFolder {
         }
         // SAFETY: statvfs succeeded, so it filled the structure.
         let found = unsafe { found.assume_init() };
-        // The fields' widths differ between systems.
+        // The widths of the fields differ between systems.
         #[allow(clippy::unnecessary_cast)]
         Ok(Some(
             (found.f_bavail as u64).saturating_mul(found.f_frsize as u64),
@@ -216,7 +216,7 @@ impl Folder for DiskFolder {
     }
 }
 
-/// The file whose lock stands for the folder's.
+/// The file whose lock represents the folder's.
 pub const LOCK_NAME: &str = "sheaf.lock";
 
 struct DiskFile(fs::File);

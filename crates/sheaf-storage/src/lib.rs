@@ -1,4 +1,4 @@
-//! Ordered byte keys with snapshots and atomic batches, and the engines behind that trait.
+//! Ordered byte keys with snapshots and atomic batches, and the engines that implement that trait.
 //!
 //! ```text
 //!   sheaf-db
@@ -6,15 +6,16 @@
 //!      ▼
 //!   Storage ── StorageEngine ──┬── MemoryEngine                memory.rs (the specification)
 //!                              ├── RedbEngine                  disk/redb/ (durable)
-//!                              └── LogTreeEngine               disk/logtree/ (our own: durable, concurrent)
+//!                              └── LogTreeEngine               disk/logtree/ (durable, concurrent; the default)
 //! ```
 //!
-//! `registry.rs` opens an engine by location. An engine that keeps files reaches them through the traits of `folder.rs`. The feature `testing` adds
-//! `testing/`: an engine that checks another one against the contract, and a disk that fails and loses
-//! what was not synced.
+//! `registry.rs` opens an engine by location. An engine that keeps files reaches them through the
+//! traits of `folder.rs`. The feature `testing` adds `testing/`: an engine that checks another one
+//! against the contract, and a simulated disk that fails and loses what was not synced.
 //!
-//! Keys and values are bytes; what they mean is known above. An engine knows batches and snapshots
-//! only; locks, conflicts and reading one's own writes are built once, above all engines.
+//! Keys and values are bytes; their meaning is known only to the caller. An engine implements
+//! batches and snapshots; locks, conflicts and reading one's own writes are built once, on top of
+//! all engines.
 
 mod batch;
 mod disk;

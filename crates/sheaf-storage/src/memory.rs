@@ -1,8 +1,8 @@
 //! The engine that keeps everything in memory: the executable specification of the trait.
 //!
-//! Every key has the chain of its versions, oldest first, each stamped with the sequence of the batch
-//! that wrote it. A snapshot is a sequence number, and sees of each chain the last version that
-//! is not younger than itself.
+//! Every key has a chain of versions, oldest first, each with the sequence of the batch that wrote
+//! it. A snapshot is a sequence number, and sees of each chain the last version that is not newer
+//! than itself.
 //!
 //! ```text
 //!   table 7, alive since 3
@@ -10,13 +10,13 @@
 //!     "b"  ── 4: Put ── 8: gone           snapshot at 8 sees nothing
 //! ```
 //!
-//! What no snapshot can see any more is cut off: every superseded version is queued with the sequence
-//! that superseded it, and once no open snapshot is older than that, its chain is trimmed. The queue
-//! is worked off by the next batch or by the snapshot that goes last.
+//! Versions that no snapshot can see are trimmed: every superseded version is queued with the
+//! sequence that superseded it, and once no open snapshot is older than that, its chain is trimmed.
+//! The queue is processed by the next batch, or when the last snapshot is dropped.
 //!
-//! Invariant: a chain is never empty, its sequences strictly rise, and no two neighbours are both
-//! "gone". One lock guards everything; readers share it, and hold it for one step at most, so that a
-//! cursor left standing stops nobody.
+//! Invariant: a chain is never empty, its sequences strictly increase, and no two adjacent versions
+//! are both "gone". One lock guards everything; readers share it, and hold it for one step at most,
+//! so that an idle cursor blocks no one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -32,14 +32,14 @@ use crate::engine::{
 };
 use crate::error::{Result, StorageError};
 
-/// The engine that keeps everything in memory. Nothing survives it.
+/// The engine that keeps everything in memory. Its data is lost when it is dropped.
 pub struct MemoryEngine {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     state: RwLock<State>,
-    /// Open snapshots: sequence, and when each was taken.
+    /// Open snapshots: the sequence, and when each was taken.
     open: Mutex<BTreeMap<u64, Vec<Instant>>>,
 }
 
@@ -54,8 +54,8 @@ struct State {
     stats: EngineStats,
 }
 
-/// A table from its creation to its drop. A number may be used again: then there are several, oldest
-/// first, of which only the last may still be alive.
+/// A table from its creation to its drop. A number may be reused: then there are several, oldest
+/// first, of which only the last may still exist.
 struct Incarnation {
     created: u64,
     dropped: Option<u64>,
@@ -81,7 +81,7 @@ impl Incarnation {
         self.created <= seq && self.dropped.is_none_or(|dropped| dropped > seq)
     }
 
-    /// The size as `seq` sees it.
+    /// The size that `seq` sees.
     fn size_at(&self, seq: u64) -> TableStats {
         let seen = self.sizes.partition_point(|(at, _)| *at <= seq);
         match seen.checked_sub(1).and_then(|last| self.sizes.get(last)) {
@@ -90,9 +90,9 @@ impl Incarnation {
         }
     }
 
-    /// The size as of now, to be changed by the batch `seq`; `oldest` is the oldest open snapshot.
+    /// The current size, for a change by the batch `seq`; `oldest` is the oldest open snapshot.
     fn size_mut(&mut self, seq: u64, oldest: u64) -> &mut TableStats {
-        // The last size that `oldest` sees, and all after it, stay.
+        // Keep the last size that `oldest` sees, and all after it.
         while self.sizes.len() > 1 && self.sizes[1].0 <= oldest {
             self.sizes.pop_front();
         }
@@ -104,7 +104,7 @@ impl Incarnation {
         &mut self.sizes[index].1
     }
 
-    /// Writes one key at `seq`. Answers whether an older version is now superseded.
+    /// Writes one key at `seq`. Returns whether an older version is now superseded.
     fn write(&mut self, seq: u64, oldest: u64, key: &Bytes, value: Option<Bytes>) -> bool {
         let key_len = key.len() as u64;
         let new_len = value.as_ref().map(|value| value.len() as u64);
@@ -119,7 +119,8 @@ impl Incarnation {
         let superseded = newest.is_some();
         match newest {
             Some(chain) => match chain.last_mut() {
-                // The same batch wrote it already (a range, then the key): nobody has seen that.
+                // The same batch has written it already (a range, then the key): no snapshot has
+                // seen that.
                 Some(last) if last.0 == seq => last.1 = value,
                 _ => chain.push((seq, value)),
             },
@@ -141,14 +142,14 @@ impl Incarnation {
         superseded
     }
 
-    /// Cuts off the versions of `key` that no snapshot at `oldest` or later sees.
+    /// Removes the versions of `key` that no snapshot at `oldest` or later sees.
     fn trim(&mut self, key: &Bytes, oldest: u64) {
         let Some(chain) = self.rows.get_mut(key) else {
             return;
         };
         let seen = chain.partition_point(|(seq, _)| *seq <= oldest);
         let mut cut = seen.saturating_sub(1);
-        // "Gone" as the oldest version says no more than no version at all.
+        // "Gone" as the oldest version is equivalent to no version.
         if seen > 0 && chain[cut].1.is_none() {
             cut = seen;
         }
@@ -159,7 +160,7 @@ impl Incarnation {
     }
 }
 
-/// The version of a chain that `seq` sees; `None` when the key is not there.
+/// The version of a chain that `seq` sees; `None` if the key does not exist.
 fn version_at(chain: &Chain, seq: u64) -> Option<&Bytes> {
     let seen = chain.partition_point(|(at, _)| *at <= seq);
     chain.get(seen.checked_sub(1)?)?.1.as_ref()
@@ -246,7 +247,7 @@ impl State {
         self.garbage.extend(garbage);
     }
 
-    /// Cuts off what no snapshot at `oldest` or later sees.
+    /// Removes what no snapshot at `oldest` or later sees.
     fn collect(&mut self, oldest: u64) {
         while let Some((superseded_at, _, _)) = self.garbage.front()
             && *superseded_at <= oldest
@@ -272,7 +273,7 @@ impl State {
 }
 
 impl Shared {
-    /// The oldest sequence that a snapshot still sees; `now` when none is open.
+    /// The oldest sequence that a snapshot still sees; `now` if none is open.
     fn oldest(&self, now: u64) -> u64 {
         self.open.lock().keys().next().copied().unwrap_or(now)
     }
@@ -285,7 +286,7 @@ impl Default for MemoryEngine {
 }
 
 impl MemoryEngine {
-    /// An engine with nothing in it but the empty catalog table.
+    /// An engine that holds only the empty catalog table.
     pub fn new() -> MemoryEngine {
         let mut state = State::default();
         state
@@ -299,7 +300,7 @@ impl MemoryEngine {
         }
     }
 
-    /// How many versions are kept in all chains together: what garbage collection is measured by.
+    /// Number of versions in all chains together, for tests of garbage collection.
     pub fn versions(&self) -> usize {
         let state = self.shared.state.read();
         state
@@ -455,7 +456,7 @@ impl Drop for Hold {
             }
             open.is_empty()
         };
-        // The last one out sweeps, unless somebody is at work, who will.
+        // The last one out trims, unless a writer holds the lock, which will do it.
         if last && let Some(mut state) = self.shared.state.try_write() {
             let oldest = self.shared.oldest(state.seq);
             state.collect(oldest);
@@ -510,8 +511,8 @@ impl Snapshot for MemorySnapshot {
     }
 }
 
-/// Holds its entry (shared with the table), no lock and no place in the tree: every move searches
-/// anew, from the key on which the cursor stands.
+/// Holds its entry (shared with the table), no lock and no position in the tree: every move
+/// searches again, from the current key.
 struct MemoryCursor {
     hold: Arc<Hold>,
     table: TableId,

@@ -1,4 +1,5 @@
-//! The engines that there are, found by name or by what a data folder holds, and opened by location.
+//! The registry of engines: finds an engine by name or by the contents of a data folder, and opens
+//! it by location.
 //!
 //! ```text
 //!   --storageEngine   in the data folder   engine
@@ -7,11 +8,11 @@
 //!   memory            nothing              MemoryEngine
 //! ```
 //!
-//! The contents of the folder decide. A name that contradicts them is refused, so that nobody is shown an
-//! empty database where there is a full one.
+//! The contents of the folder decide. A name that contradicts them is refused, so that a full
+//! database is never shown as an empty one.
 //!
-//! A new engine is a variant of [`EngineKind`], or, when it keeps its data elsewhere, of [`Location`]: the
-//! compiler then lists what must be said about it.
+//! To add an engine, add a variant of [`EngineKind`] or, if it keeps its data elsewhere, of
+//! [`Location`]: the compiler then lists what must be defined for it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::engine::StorageEngine;
 use crate::error::Result;
 use crate::memory::MemoryEngine;
 
-/// The names under which the memory engine is asked for: ours and MongoDB's.
+/// The names of the memory engine: ours and MongoDB's.
 const MEMORY_NAMES: [&str; 3] = ["memory", "ephemeralForTest", "inMemory"];
 
 /// An engine that keeps its data in a folder.
@@ -64,7 +65,7 @@ impl EngineKind {
 pub enum Location {
     /// In memory: the data goes when the engine goes.
     Memory,
-    /// In a data folder, which may hold other things too.
+    /// In a data folder, which may hold other files too.
     Folder {
         /// The data folder.
         path: PathBuf,
@@ -74,10 +75,10 @@ pub enum Location {
 }
 
 impl Location {
-    /// The location for a data folder and the engine that was asked for, if one was. Without one the engine whose
-    /// data the folder holds, or the default.
+    /// The location for a data folder and the requested engine. Without a request it is the engine
+    /// whose data the folder holds, or the default.
     ///
-    /// Errors: no engine has that name, the folder holds another engine's data, or that of two.
+    /// Errors: no engine has that name, or the folder holds another engine's data, or that of two.
     pub fn choose(folder: &Path, wanted: Option<&str>) -> Result<Location, ChooseError> {
         if wanted.is_some_and(|name| MEMORY_NAMES.contains(&name)) {
             return Ok(Location::Memory);
@@ -128,7 +129,7 @@ impl Location {
     }
 }
 
-/// Why [`Location::choose`] found no engine.
+/// Why [`Location::choose`] refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChooseError {
     /// No engine has this name.
@@ -143,7 +144,7 @@ pub enum ChooseError {
         /// What was found in it.
         entries: [&'static str; 2],
     },
-    /// The folder holds the data of another engine than the one asked for.
+    /// The folder holds the data of another engine than the requested one.
     Other {
         /// The data folder.
         folder: PathBuf,
@@ -185,20 +186,20 @@ impl fmt::Display for ChooseError {
 
 impl std::error::Error for ChooseError {}
 
-/// How to open an engine. An engine ignores what it has no use for.
+/// How to open an engine. An engine ignores options that do not apply to it.
 pub struct Options {
     /// Memory for the engine, in bytes.
     pub cache_bytes: u64,
-    /// Part of that memory, in bytes, from which on new writes move on to the main file; also the greatest
-    /// length of a log file. `None`: the engine chooses.
+    /// The part of that memory, in bytes, from which on new writes are moved to the main file; also
+    /// the maximum length of a log file. `None`: the engine's default.
     pub write_buffer_bytes: Option<u64>,
     /// How long a `Buffered` commit may stay in memory only.
     pub flush_interval: Duration,
-    /// How long a commit may be in the log only, before a checkpoint that nothing else asks for.
+    /// How long a commit may be in the log only, before a checkpoint that nothing else requests.
     pub checkpoint_interval: Duration,
     /// Free disk space, in bytes, below which batches with puts are refused.
     pub reserve_bytes: u64,
-    /// Receives what opening finds.
+    /// Called with what opening finds.
     pub on_event: Option<Box<dyn Fn(OpenEvent<'_>) + Send>>,
 }
 
@@ -247,7 +248,7 @@ impl Options {
     }
 }
 
-/// What opening an engine found, for the log.
+/// What opening an engine found.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenEvent<'a> {
     /// The engine's log was replayed.

@@ -1,14 +1,14 @@
-//! An engine that watches another one keep the trait's contract, and panics where it does not.
+//! An engine that wraps another one, and panics if that one violates the trait's contract.
 //!
 //! ```text
 //!   test ──> CheckedEngine ──> engine
 //!                 │  after every move: order, the neighbours, the value by another way
 //!                 │  after every batch: its keys are there, or (refused) nothing has changed
-//!                 └  while a snapshot lives: what it has answered once it answers again
+//!                 └  while a snapshot lives: a repeated read returns the same answer
 //! ```
 //!
-//! For tests: every call costs several. Batches are let through one at a time, so that what a batch has left
-//! can be looked at before the next; writers that bypass the wrapper would confuse it.
+//! For tests: every call costs several. Batches are applied one at a time, so that the effects of
+//! each can be checked before the next; writers that bypass the wrapper cause false alarms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use crate::engine::{
 };
 use crate::error::{Result, StorageError};
 
-/// How many keys of a batch are looked up after it, how many answers of a snapshot are remembered, and up
-/// to how many entries a table is walked through.
+/// Number of keys of a batch that are looked up after it, number of answers of a snapshot that are
+/// remembered, and number of entries up to which a table is walked.
 const SAMPLES: usize = 32;
 const WALKED_MAX: u64 = 500;
 
 /// The wrapper; see the module's head.
 pub struct CheckedEngine {
     inner: Arc<dyn StorageEngine>,
-    /// The sequence of the last batch; held while one is let through.
+    /// The sequence of the last batch; held while one is applied.
     last: Mutex<CommitSeq>,
     active: Arc<AtomicUsize>,
 }
 
 impl CheckedEngine {
-    /// Watches over `inner`, to which nobody else writes.
+    /// Wraps `inner`, to which there must be no other writer.
     pub fn new(inner: Arc<dyn StorageEngine>) -> CheckedEngine {
         CheckedEngine {
             inner,
@@ -46,12 +46,13 @@ impl CheckedEngine {
         }
     }
 
-    /// How many cursors there are that stand on an entry and do not rest.
+    /// Number of cursors that are on an entry and not suspended.
     pub fn active_cursors(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// What a batch is about to touch, as it is now: some keys' values, and which tables there are.
+    /// The present state of what a batch is about to touch: the values of some keys, and which
+    /// tables exist.
     fn touched(&self, batch: &WriteBatch) -> Result<Touched> {
         let snapshot = self.inner.snapshot()?;
         let mut tables = BTreeMap::new();
@@ -142,7 +143,7 @@ impl CheckedEngine {
     }
 }
 
-/// A writer's hint about a key is true.
+/// Checks a writer's hint about a key.
 fn check_prior(table: TableId, key: &[u8], prior: Prior, value: Option<&[u8]>) {
     let true_hint = match prior {
         Prior::Unknown => true,
@@ -200,7 +201,7 @@ impl StorageEngine for CheckedEngine {
                 Ok((seq, logged))
             }
             Err(error) => {
-                // Whatever the reason, nothing of it is visible.
+                // Whatever the reason, nothing of the batch may be visible.
                 if let Ok(after) = self.touched(&batch) {
                     assert_eq!(before, after, "a refused batch: {error}");
                 }
@@ -267,7 +268,7 @@ impl StorageEngine for CheckedEngine {
     }
 }
 
-/// Answers that a snapshot has given, by table and key.
+/// Answers of a snapshot, by table and key.
 type Answers = BTreeMap<(TableId, Vec<u8>), Option<Bytes>>;
 
 struct CheckedSnapshot {
@@ -281,7 +282,7 @@ impl Snapshot for CheckedSnapshot {
         let value = self.inner.get(table, key)?;
         let mut answers = self.answers.lock();
         if answers.len() < SAMPLES {
-            // A copy, so that it is not the engine's memory that is compared with itself.
+            // A copy, so that the engine's memory is not compared with itself.
             let copy = value.as_deref().map(Bytes::copy_from_slice);
             answers.entry((table, key.to_vec())).or_insert(copy);
         }
@@ -330,14 +331,14 @@ impl Drop for CheckedSnapshot {
 
 struct CheckedCursor {
     inner: Box<dyn Cursor>,
-    /// Another cursor over the same snapshot, to look round with.
+    /// Another cursor over the same snapshot, to look at neighbours.
     other: Box<dyn Cursor>,
     snapshot: Arc<dyn Snapshot>,
     table: TableId,
-    /// How many cursors are awake, and whether this is one of them.
+    /// Number of active cursors, and whether this is one of them.
     active: Arc<AtomicUsize>,
     is_active: bool,
-    /// Nothing was moved since it was told to.
+    /// Not moved since it was suspended.
     rests: bool,
 }
 
@@ -357,7 +358,7 @@ impl CheckedCursor {
         self.is_active = is_active;
     }
 
-    /// Checks where the cursor stands, by itself.
+    /// Checks the present entry by itself.
     fn check_entry(&mut self, found: bool) -> Result<bool> {
         assert_eq!(found, self.inner.valid(), "what a move answers");
         self.rests = false;
@@ -373,8 +374,8 @@ impl CheckedCursor {
         Ok(found)
     }
 
-    /// Checks that nothing lies between the entry and `from`, which lies before it in the direction
-    /// of the move and, if `beyond`, does not count itself.
+    /// Checks that there is nothing between the entry and `from`, which precedes it in the
+    /// direction of the move and, if `beyond`, is itself excluded.
     fn check_gap(&mut self, from: Option<&[u8]>, beyond: bool, forward: bool) -> Result<()> {
         let other = &mut self.other;
         let found = match (self.inner.valid(), forward) {

@@ -1,7 +1,7 @@
-//! Who may write what: the first writer of a key wins.
+//! The lock table: the first writer of a key wins.
 //!
-//! A lock is on a table and any bytes that the caller agrees on with itself: the key of a record, the
-//! key of an entry in a unique index, the name of a collection.
+//! A lock is on a table and any bytes that its callers agree on: the key of a record, the key of an
+//! entry in a unique index, the name of a collection.
 //!
 //! ```text
 //!   unit A  begin 7 ── lock k ── apply ── publish k: 8 ── release k
@@ -9,15 +9,15 @@
 //!   unit C                                                  begin 8 ── lock k: fine
 //! ```
 //!
-//! For every key there is its holder, and the sequence of the last unit that committed under it. A
-//! unit notes the newest published sequence *before* it takes its snapshot, and a committer publishes
-//! *after* its batch has become visible and before it lets go. So when a key's sequence is not newer
-//! than the unit's begin, the snapshot is sure to hold what that committer wrote. The other way
-//! round a conflict may be reported where the snapshot already held the write: false alarms cost a
-//! retry, missed conflicts would cost an update.
+//! For every key the table holds its holder, and the sequence of the last unit that committed under
+//! it. A unit reads the newest published sequence *before* it takes its snapshot, and a committer
+//! publishes *after* its batch has become visible and before it releases its locks. So when a key's
+//! sequence is not newer than the unit's begin, the snapshot is certain to hold what that committer
+//! wrote. Conversely, a conflict may be reported where the snapshot already held the write: false
+//! alarms cost a retry, missed conflicts would cost an update.
 //!
-//! A key's sequence is of interest only to units that began before it was published: it is kept
-//! while one of those is open and forgotten after.
+//! A key's sequence is needed only by units that began before it was published: it is kept while
+//! one of those is open and removed after.
 //!
 //! Invariant: a unit waits only while it holds nothing, so no cycle of waiting units can arise.
 
@@ -36,31 +36,31 @@ use crate::error::{Result, StorageError};
 
 const SHARDS: usize = 64;
 
-/// What to do about a key that another unit holds.
+/// How to treat a key that another unit holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
-    /// Answer `WriteConflict` at once.
+    /// Return `WriteConflict` at once.
     Fail,
     /// Wait for the holder to finish, but no longer than the limit. Only a unit that holds no lock
-    /// yet waits; another one fails at once, because it could be part of a cycle.
+    /// waits; another one fails at once, because it could be part of a cycle.
     Wait {
-        /// How long, at most.
+        /// Maximum duration.
         limit: Duration,
     },
 }
 
-/// A unit, for as long as the process runs.
+/// Identifies a unit; unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnitId(u64);
 
-/// How an attempt to lock ended.
+/// The result of an attempt to lock.
 pub(super) enum Locked {
     /// The unit holds the key now, and its snapshot is current for it.
     Taken,
     /// The unit held it before.
     Already,
-    /// The unit waited and now holds the key, but the former holder has committed what the unit's
-    /// snapshot does not see.
+    /// The unit waited and now holds the key, but the former holder has committed a write that the
+    /// unit's snapshot does not see.
     Stale,
 }
 
@@ -76,9 +76,9 @@ pub(super) struct LockTable {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     units: Mutex<Units>,
-    /// Entries that are kept for their sequence only, in all shards.
+    /// Entries that are kept only for their sequence, in all shards.
     retained: AtomicUsize,
-    /// Units that wait for a lock now.
+    /// Units that are waiting for a lock.
     waiting: AtomicUsize,
     pub(super) conflicts: AtomicU64,
     pub(super) waits: AtomicU64,
@@ -118,16 +118,16 @@ impl Units {
 #[derive(Default)]
 struct Shard {
     entries: HashMap<Bytes, Entry>,
-    /// Entries kept for their sequence, in order of it (an entry published again is there again).
+    /// Entries kept for their sequence, ordered by it (an entry published again is listed again).
     retained: VecDeque<(u64, Bytes)>,
 }
 
 #[derive(Default)]
 struct Entry {
     holder: Option<UnitId>,
-    /// Sequence of the last unit that committed under this lock; 0 when nobody needs to know.
+    /// Sequence of the last unit that committed under this lock; 0 if no unit needs to know.
     published: u64,
-    /// Units that wait, the first come first; none while there is no holder.
+    /// Waiting units, first come first; none while there is no holder.
     waiters: VecDeque<(UnitId, Arc<Condvar>)>,
 }
 
@@ -145,21 +145,22 @@ impl LockTable {
         }
     }
 
-    /// Registers a unit: its name and its begin sequence. The unit's snapshot is taken after.
+    /// Registers a unit and returns its name and its begin sequence. Take the unit's snapshot after
+    /// this.
     pub(super) fn begin(&self) -> (UnitId, u64) {
         let mut units = self.units.lock();
         units.last_unit += 1;
         (UnitId(units.last_unit), units.enter())
     }
 
-    /// Gives the unit a new begin sequence instead of `begin`; its new snapshot is taken after.
+    /// Replaces the unit's begin sequence `begin` by a new one. Take its new snapshot after this.
     pub(super) fn begin_again(&self, begin: u64) -> u64 {
         let mut units = self.units.lock();
         units.leave(begin);
         units.enter()
     }
 
-    /// Whether some unit waits for a lock now.
+    /// Whether any unit is waiting for a lock.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -168,7 +169,7 @@ impl LockTable {
         self.units.lock().begins.values().sum::<usize>() as u64
     }
 
-    /// How many keys the table knows, for tests of its garbage collection.
+    /// Number of keys that the table knows, for tests of its garbage collection.
     pub(super) fn known_keys(&self) -> usize {
         self.shards
             .iter()
@@ -186,7 +187,7 @@ impl LockTable {
         mode: LockMode,
     ) -> Result<Locked> {
         let mut state = self.shard(name).lock();
-        // An entry that is new here is taken below: a refusal leaves none behind.
+        // A new entry is taken below, so a refusal leaves none behind.
         let entry = state.entries.entry(name.clone()).or_default();
         let limit = match (entry.holder, mode) {
             (Some(holder), _) if holder == unit => return Ok(Locked::Already),
@@ -207,7 +208,7 @@ impl LockTable {
         let since = Instant::now();
         let until = since.checked_add(limit);
         loop {
-            // A limit beyond the end of time is none.
+            // A limit beyond the range of `Instant` means no limit.
             let timed_out = match until {
                 Some(until) => handed_over.wait_until(&mut state, until).timed_out(),
                 None => {
@@ -250,8 +251,8 @@ impl LockTable {
         }
     }
 
-    /// Publishes what a unit has committed: its writes are visible already, its locks still held.
-    /// Returns the sequence to release them with.
+    /// Publishes a commit: its writes are visible already, its locks still held. Returns the
+    /// sequence to release them with.
     pub(super) fn publish(&self, begin: u64) -> Published {
         let mut units = self.units.lock();
         units.published += 1;
@@ -265,7 +266,8 @@ impl LockTable {
 
     /// Releases the locks of a unit that has published.
     pub(super) fn release_published(&self, published: &Published, held: &[Bytes]) {
-        // Whoever begins from now on sees the writes, and nobody else is open: nobody asks.
+        // If no older unit is open the sequence is not needed: units that begin from now on see the
+        // writes.
         let keep = (published.forgettable < published.seq).then_some(published.seq);
         for name in held {
             self.release(name, keep, published.forgettable);
@@ -280,7 +282,7 @@ impl LockTable {
         let Some(entry) = state.entries.get_mut(name) else {
             return;
         };
-        // To the one that has waited longest; the others sleep on.
+        // To the unit that has waited longest; the others keep waiting.
         let next = entry.waiters.pop_front();
         entry.holder = next.as_ref().map(|(unit, _)| *unit);
         if let Some(seq) = published {
@@ -296,7 +298,7 @@ impl LockTable {
         }
     }
 
-    /// Removes the entries whose sequence no open unit needs to know.
+    /// Removes the entries whose sequence no open unit needs.
     fn forget(&self, state: &mut MutexGuard<'_, Shard>, forgettable: u64) {
         while let Some((seq, _)) = state.retained.front()
             && *seq <= forgettable
@@ -312,7 +314,7 @@ impl LockTable {
         }
     }
 
-    /// When the last open unit ends, also the shards that nobody touches again are cleared.
+    /// When the last open unit ends, clears all shards, also those that are not used again.
     fn sweep(&self, forgettable: u64) {
         if self.retained.load(Ordering::Relaxed) > 0 {
             for shard in &self.shards {
@@ -327,7 +329,7 @@ impl LockTable {
     }
 }
 
-/// What [`LockTable::publish`] gave a committing unit.
+/// The result of [`LockTable::publish`].
 pub(super) struct Published {
     pub(super) seq: u64,
     forgettable: u64,

@@ -1,20 +1,22 @@
-//! The unit of work: one snapshot, the unit's own writes laid over it, locks, one atomic commit.
+//! The unit of work: one snapshot, overlaid with the unit's own writes, locks, and one atomic
+//! commit.
 //!
 //! ```text
-//!   begin ─ snapshot ─┬─ lock(key) ─ read ─ put / delete ─┬─ commit ─ visible ─ locks gone ─ durable
+//!   begin ─ snapshot ─┬─ lock(key) ─ read ─ put / delete ─┬─ commit ─ visible ─ unlocked ─ durable
 //!                     │      savepoint ... rollback_to    │
 //!                     └── reader(): snapshot + own writes └─ drop: nothing happened
 //! ```
 //!
 //! All writes of the database go through here, those of a single document and those of a
-//! multi-document transaction alike. An engine's batches have no conflicts; the unit adds them: who
-//! wants to write a key locks it first, and the first writer wins.
+//! multi-document transaction alike. An engine's batches do not conflict; the unit adds conflicts:
+//! a writer of a key locks it first, and the first writer wins.
 //!
-//! Invariant: what a unit commits rests on the state that it has read, for every key that it has locked:
-//! between its snapshot and its commit nobody else has changed such a key.
+//! Invariant: for every key that it has locked, a unit's commit is based on the state that it has
+//! read: between its snapshot and its commit no other unit has changed such a key.
 //!
-//! While somebody waits for a lock, a commit becomes visible first and gives its locks back before its
-//! sync: those who wait for the same hot record then share a sync instead of queueing for one each.
+//! While another unit waits for a lock, a commit becomes visible and releases its locks before its
+//! sync: units that wait for the same hot record then share a sync instead of queueing for one
+//! each.
 
 mod locks;
 mod overlay;
@@ -35,7 +37,7 @@ use locks::{LockTable, Locked, UnitId};
 use overlay::OverlaySnapshot;
 use validation::{TrackedUnit, Validator};
 
-/// An engine with the lock table that units of work share. Clones are the same storage.
+/// An engine with the lock table that its units of work share. Clones share both.
 #[derive(Clone)]
 pub struct Storage {
     shared: Arc<Shared>,
@@ -47,25 +49,24 @@ struct Shared {
     validator: Validator,
 }
 
-/// Counters of the lock table since the storage was opened.
+/// Counters since the storage was opened, and the present state of the lock table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
-    /// Units open now.
     pub open_units: u64,
-    /// Keys whose holder or last commit is known now.
+    /// Keys whose holder or last commit is known.
     pub known_keys: u64,
     /// Locks refused, or obtained too late for the unit's snapshot.
     pub conflicts: u64,
     /// Locks that were waited for.
     pub waits: u64,
-    /// Of those, the ones given up at their limit.
+    /// Of those, the ones that reached their limit.
     pub timeouts: u64,
-    /// Serializable units refused because of what they had read.
+    /// Serializable units refused because what they had read was changed.
     pub serialization_failures: u64,
 }
 
 impl Storage {
-    /// Puts an empty lock table above the engine. There must be one storage for an engine.
+    /// Creates an empty lock table for the engine. There must be only one storage for an engine.
     pub fn new(engine: Arc<dyn StorageEngine>) -> Storage {
         Storage {
             shared: Arc::new(Shared {
@@ -81,7 +82,7 @@ impl Storage {
         &self.shared.engine
     }
 
-    /// A view for reading only.
+    /// A read-only view.
     pub fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         self.shared.engine.snapshot()
     }
@@ -91,8 +92,8 @@ impl Storage {
         self.begin_with(|| Ok((None, self.shared.engine.snapshot()?)))
     }
 
-    /// Begins a unit of work whose commit is refused with `WriteConflict` when anything that it has read was
-    /// written by a unit that committed since.
+    /// Begins a unit of work whose commit is refused with `WriteConflict` if anything that it has
+    /// read was written by a unit that has committed since.
     pub fn begin_serializable(&self) -> Result<WriteUnitOfWork> {
         self.begin_with(|| {
             let (unit, snapshot) = self
@@ -129,7 +130,7 @@ impl Storage {
         }
     }
 
-    /// Counters of the lock table. Walks its shards: for statistics, not for every operation.
+    /// Counters of the lock table. Visits all its shards: for statistics, not for every operation.
     pub fn lock_stats(&self) -> LockStats {
         let locks = &self.shared.locks;
         LockStats {
@@ -151,13 +152,13 @@ impl fmt::Debug for Storage {
     }
 }
 
-/// How to take back one write.
+/// How to undo one write.
 enum Undo {
     Key(TableId, Bytes, Option<KeyChange>),
     Table(TableId, Option<Arc<TableWrites>>),
 }
 
-/// A point within a unit to which its writes can be rolled back. Worth nothing in another unit.
+/// A point within a unit to which its writes can be rolled back. Not valid in another unit.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Savepoint {
@@ -165,7 +166,7 @@ pub struct Savepoint {
     totals: Totals,
 }
 
-/// A unit of work. Dropped without a commit it leaves no trace.
+/// A unit of work. Dropping it without a commit leaves no trace.
 pub struct WriteUnitOfWork {
     storage: Storage,
     unit: UnitId,
@@ -173,28 +174,29 @@ pub struct WriteUnitOfWork {
     base: Arc<dyn Snapshot>,
     writes: Arc<WriteBatch>,
     held: Vec<Bytes>,
-    /// A lock was waited for, and its former holder committed what `base` does not see.
+    /// The unit waited for a lock, and the former holder committed a write that `base` does not
+    /// see.
     stale: bool,
     /// Filled only while a savepoint is open.
     undo: Vec<Undo>,
     savepoints: usize,
     open: bool,
-    /// What the unit has read, if that must be so still when it commits.
+    /// The read set of a serializable unit, which must be unchanged when it commits.
     tracked: Option<TrackedUnit>,
 }
 
 impl WriteUnitOfWork {
     /// Locks a key for writing. The caller locks every record that it is about to change and every
-    /// unique key that it is about to add or remove, before the write; any bytes may serve as a key.
-    /// Locking a key again does nothing.
+    /// unique key that it is about to add or remove, before the write; any bytes may be used as a
+    /// key. Locking a key again does nothing.
     ///
-    /// Errors: `WriteConflict` when another unit holds the key (and `mode` says not to wait, or this
-    /// unit holds a lock already), or has committed a version of it that this unit's snapshot does not
-    /// see. `LockTimeout` when the holder outlasted the limit.
+    /// Errors: `WriteConflict` if another unit holds the key (and `mode` is not to wait, or this
+    /// unit already holds a lock), or has committed a version of it that this unit's snapshot does
+    /// not see. `LockTimeout` if the holder outlasted the limit.
     ///
-    /// After a wait that ended in `WriteConflict` the unit *holds* the lock but cannot commit: either it
-    /// is dropped and the operation tried again, or, while it has not written, `refresh` makes it
-    /// current: then what was read must be read again, and nobody can come between this time.
+    /// After a wait that ended in `WriteConflict` the unit *holds* the lock but cannot commit.
+    /// Either drop it and retry the operation, or, while it has not written, call `refresh`: then
+    /// what was read must be read again, and no other unit can change it this time.
     pub fn lock(&mut self, table: TableId, key: &[u8], mode: LockMode) -> Result<()> {
         if self.stale {
             return Err(StorageError::WriteConflict);
@@ -220,16 +222,17 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Takes a new snapshot in place of the unit's own, keeping the locks. Only a unit that has written
-    /// nothing can: its writes would rest on the old one. Readers taken before keep the old snapshot.
-    /// Errors: `WriteConflict` when the unit has written.
+    /// Takes a new snapshot in place of the unit's own, keeping the locks. Only for a unit that has
+    /// written nothing: its writes would be based on the old snapshot. Readers taken before keep
+    /// the old one.
+    /// Errors: `WriteConflict` if the unit has written, or is serializable.
     pub fn refresh(&mut self) -> Result<()> {
-        // What a serializable unit has read of the old snapshot must stay as it is.
+        // The reads of a serializable unit are of the old snapshot.
         if !self.writes.is_empty() || self.tracked.is_some() {
             return Err(StorageError::WriteConflict);
         }
         // The locks keep their keys from changing, so the new snapshot is current for all of them.
-        // Until it is there, the unit has a begin that its snapshot does not live up to.
+        // Until it is taken, the unit's begin is newer than its snapshot.
         self.stale = true;
         self.begin = self.storage.shared.locks.begin_again(self.begin);
         self.base = self.storage.shared.engine.snapshot()?;
@@ -242,9 +245,9 @@ impl WriteUnitOfWork {
         overlay::get(&*self.base, &self.writes, table, key)
     }
 
-    /// The snapshot with the unit's writes up to now laid over it: for readers, cursors and plans, which
-    /// need not know that they run inside a unit. Later writes do not show in it. Cheap, but the first
-    /// write after it copies the written table's own writes if the reader is still alive.
+    /// The snapshot overlaid with the unit's writes up to now, for readers, cursors and plans that
+    /// need not know that they run inside a unit. It does not show later writes. Cheap, but the
+    /// first write after it copies the written table's own writes if the reader is still alive.
     pub fn reader(&self) -> Arc<dyn Snapshot> {
         if self.writes.is_empty() {
             self.base.clone()
@@ -253,35 +256,35 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Gives `key` the value.
+    /// Sets the value of `key`.
     pub fn put(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
         self.put_with(table, key, value, Prior::Unknown);
     }
 
-    /// Gives `key`, which the unit does not see, the value.
+    /// Sets the value of `key`, which the unit does not see.
     pub fn insert_new(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>) {
         self.put_with(table, key, value, Prior::Absent);
     }
 
-    /// As [`WriteUnitOfWork::put`], with what the unit sees under the key. What it sees must be what is there
-    /// when it commits: the key is locked, or nobody else can write it.
+    /// As [`WriteUnitOfWork::put`], with what the unit sees of the key. That must still hold when
+    /// it commits: the key is locked, or no other unit can write it.
     pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
         self.write(table, key, KeyWrite::Put(value.into()), prior, None);
     }
 
-    /// Gives `key`, under which the unit sees `base`, another value. As [`WriteUnitOfWork::put_with`], and as
-    /// [`WriteBatch::put_over`]: what the unit sees must be what is there when it commits.
+    /// Replaces the value `base` that the unit sees under `key`. As [`WriteUnitOfWork::put_with`]
+    /// and [`WriteBatch::put_over`]: it must still be the value when the unit commits.
     pub fn put_over(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, base: &Bytes) {
         let prior = Prior::value(base);
         self.write(table, key, KeyWrite::Put(value.into()), prior, Some(base));
     }
 
-    /// Removes `key`, if it is there.
+    /// Removes `key`, if it exists.
     pub fn delete(&mut self, table: TableId, key: &[u8]) {
         self.delete_with(table, key, Prior::Unknown);
     }
 
-    /// As [`WriteUnitOfWork::delete`], with what the unit sees under the key; as
+    /// As [`WriteUnitOfWork::delete`], with what the unit sees of the key; see
     /// [`WriteUnitOfWork::put_with`].
     pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
         self.write(table, key, KeyWrite::Delete, prior, None);
@@ -315,7 +318,7 @@ impl WriteUnitOfWork {
         self.change_table(table, |batch| batch.create_table(table));
     }
 
-    /// Drops a table with all that it holds.
+    /// Drops a table with all its entries.
     pub fn drop_table(&mut self, table: TableId) {
         self.change_table(table, |batch| batch.drop_table(table));
     }
@@ -328,7 +331,7 @@ impl WriteUnitOfWork {
         change(Arc::make_mut(&mut self.writes));
     }
 
-    /// Whether the unit has written nothing that is still to be committed.
+    /// Whether the unit has no writes to commit.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
@@ -338,7 +341,7 @@ impl WriteUnitOfWork {
         &self.writes
     }
 
-    /// Marks this point. Savepoints nest; each ends by `release`, or with the unit.
+    /// Marks this point. Savepoints nest; each ends with `release`, or with the unit.
     pub fn savepoint(&mut self) -> Savepoint {
         self.savepoints += 1;
         Savepoint {
@@ -347,8 +350,8 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Takes back every write since the savepoint. Locks stay held until the unit ends. The savepoint stays
-    /// open; later ones are void, but must still be released.
+    /// Undoes every write since the savepoint. Locks stay held until the unit ends. The savepoint
+    /// stays open; later ones are void, but must still be released.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         if self.undo.len() > savepoint.undo {
             let writes = Arc::make_mut(&mut self.writes);
@@ -362,7 +365,7 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Ends a savepoint and keeps the writes. Once none is open, nothing is remembered for rolling back.
+    /// Ends a savepoint and keeps the writes. While none is open, no undo information is kept.
     pub fn release(&mut self, savepoint: Savepoint) {
         drop(savepoint);
         self.savepoints = self.savepoints.saturating_sub(1);
@@ -371,19 +374,21 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Commits: all writes become visible together, and durable as `durability` says.
+    /// Commits: all writes become visible together, and durable according to `durability`.
     ///
-    /// A unit without writes commits without a trace (the sequence is 0 then); with `Synced` it still makes durable all that was
-    /// visible before it, so that an acknowledgement of "nothing to change" holds after a crash.
+    /// A unit without writes commits nothing, and returns sequence 0. With `Synced` it still makes
+    /// durable what was visible before it, so that an acknowledgement of "nothing to change" holds
+    /// after a crash.
     ///
-    /// Errors of the engine's `apply`: nothing was written and the unit is rolled back. `WriteConflict`
-    /// when a stale lock was not refreshed: likewise. An error of the sync may come after the writes
-    /// have become visible: they are not taken back then, and the engine accepts no more.
+    /// Errors of the engine's `apply`: nothing was written and the unit is rolled back.
+    /// `WriteConflict` if a stale lock was not refreshed: likewise. An error of the sync may come
+    /// after the writes have become visible: they are not undone, and the engine accepts no more
+    /// writes.
     pub fn commit(self, durability: Durability) -> Result<CommitSeq> {
         self.commit_counted(durability).map(|(seq, _)| seq)
     }
 
-    /// As [`WriteUnitOfWork::commit`]; answers also how many bytes the engine logged for it.
+    /// As [`WriteUnitOfWork::commit`]; also returns how many bytes the engine logged for it.
     pub fn commit_counted(mut self, durability: Durability) -> Result<(CommitSeq, u64)> {
         if self.stale {
             return Err(StorageError::WriteConflict);
@@ -404,7 +409,7 @@ impl WriteUnitOfWork {
             let _guard = shared.validator.commit(self.tracked.as_ref(), &batch)?;
             shared.engine.apply_counted(batch, durability)?
         };
-        // From here on the unit is committed: nothing below may take it back.
+        // From here on the unit is committed: nothing below may undo it.
         self.open = false;
         if let Some(tracked) = self.tracked.take() {
             shared.validator.end(&tracked);
@@ -421,7 +426,7 @@ impl WriteUnitOfWork {
         Ok((seq, logged))
     }
 
-    /// Rolls back. The same as dropping the unit.
+    /// Rolls back. Equivalent to dropping the unit.
     pub fn abort(self) {}
 }
 

@@ -1,15 +1,15 @@
-//! A snapshot with a unit's own writes laid over it, itself a [`Snapshot`].
+//! A snapshot overlaid with a unit's own writes, itself a [`Snapshot`].
 //!
-//! The cursor walks two streams that have no key in common, and stands on the nearer of the two:
+//! The cursor merges two streams that have no key in common:
 //!
 //! ```text
-//!   snapshot    a     c  (d)  e  (f)     h      (..) hidden: deleted, replaced, in an emptied range
+//!   snapshot    a     c  (d)  e  (f)     h      (..) hidden: deleted, replaced, in a deleted range
 //!   own puts       b      d           g
 //!   together    a  b  c   d   e       g  h
 //! ```
 //!
-//! Both streams stand at the current entry or beyond it in the direction of the last move. A turn
-//! seeks both anew from the current key; a step moves one of them.
+//! Both streams are at the current entry or beyond it in the direction of the last move. A change
+//! of direction seeks both again from the current key; a step moves one of them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::batch::{KeyWrite, TableFate, TableWrites, WriteBatch};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 
-/// The view of a unit of work: its snapshot and what it had written when the view was taken.
+/// The view of a unit of work: its snapshot, and what it had written when the view was taken.
 pub(super) struct OverlaySnapshot {
     base: Arc<dyn Snapshot>,
     writes: Arc<WriteBatch>,
@@ -130,13 +130,13 @@ enum Stream {
 }
 
 struct OverlayCursor {
-    /// The snapshot's cursor; `None` when nothing of the snapshot's table is to be seen.
+    /// The snapshot's cursor; `None` if nothing of the snapshot's table is visible.
     base: Option<Box<dyn Cursor>>,
-    /// Whether `base` stands on an entry that is to be seen.
+    /// Whether `base` is on a visible entry.
     base_on: bool,
-    /// Whether `base` rests.
+    /// Whether `base` is suspended.
     base_rests: bool,
-    /// The unit's own put on which that stream stands.
+    /// The unit's own put on which that stream is positioned.
     own: Option<(Bytes, Bytes)>,
     writes: Arc<TableWrites>,
     current: Stream,
@@ -146,7 +146,7 @@ struct OverlayCursor {
 }
 
 impl OverlayCursor {
-    /// Positions both streams by `base` and `own`, and stands on the nearer.
+    /// Positions both streams by `base` and `own`, and selects the nearer one.
     fn position(
         &mut self,
         forward: bool,
@@ -165,7 +165,7 @@ impl OverlayCursor {
         Ok(self.settle())
     }
 
-    /// The first put of the unit in the range, or the last when moving backward.
+    /// The unit's first put in the range, or its last when moving backward.
     fn own_put(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Option<(Bytes, Bytes)> {
         let mut writes = self.writes.keys().range::<[u8], _>(range);
         loop {
@@ -180,7 +180,7 @@ impl OverlayCursor {
         }
     }
 
-    /// Moves the snapshot's cursor on to an entry that the unit's writes leave to be seen.
+    /// Moves the snapshot's cursor to an entry that the unit's writes do not hide.
     fn skip_hidden(&mut self) -> Result<()> {
         let Some(cursor) = &mut self.base else {
             return Ok(());
@@ -191,7 +191,7 @@ impl OverlayCursor {
                 match (self.forward, hi) {
                     (true, Some(hi)) => cursor.seek(hi)?,
                     (true, None) => false,
-                    // `lo` is inside the range, what is before it is not.
+                    // `lo` is inside the range, what precedes it is not.
                     (false, _) => {
                         cursor.seek_for_prev(lo)? && (cursor.key() != lo || cursor.prev()?)
                     }
@@ -209,7 +209,7 @@ impl OverlayCursor {
         Ok(())
     }
 
-    /// Stands on the nearer of the two streams.
+    /// Selects the nearer of the two streams.
     fn settle(&mut self) -> bool {
         let base = self.base.as_ref().filter(|_| self.base_on);
         self.current = match (base, &self.own) {
@@ -257,7 +257,8 @@ impl OverlayCursor {
         Ok(self.settle())
     }
 
-    /// Has the snapshot's cursor stand where it rests: it may be the next, without being moved.
+    /// Restores the position of the suspended snapshot cursor: it may be the next entry without
+    /// being moved.
     fn wake_base(&mut self) -> Result<()> {
         if std::mem::take(&mut self.base_rests)
             && self.base_on
@@ -269,7 +270,7 @@ impl OverlayCursor {
         Ok(())
     }
 
-    /// Turns round at the current entry and takes one step.
+    /// Reverses the direction at the current entry and takes one step.
     fn turn(&mut self, forward: bool) -> Result<bool> {
         let mut key = std::mem::take(&mut self.turn_key);
         key.clear();
@@ -286,7 +287,7 @@ impl OverlayCursor {
     }
 }
 
-/// Everything after `key` in the direction.
+/// Everything after `key` in the direction of the move.
 fn beyond(key: &[u8], forward: bool) -> (Bound<&[u8]>, Bound<&[u8]>) {
     if forward {
         (Bound::Excluded(key), Bound::Unbounded)
@@ -353,7 +354,7 @@ impl Cursor for OverlayCursor {
     }
 
     fn suspend(&mut self) {
-        // Its key is still there to be compared with the own one.
+        // Its key remains available for comparison with the own one.
         if let Some(base) = &mut self.base {
             base.suspend();
             self.base_rests = true;

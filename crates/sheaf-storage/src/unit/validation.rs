@@ -1,24 +1,27 @@
-//! Serializable units: what a unit has read must not have changed when it commits what it wrote.
+//! Optimistic validation of serializable units: what a unit has read must be unchanged when it
+//! commits.
 //!
 //! ```text
-//!   begin ─ snapshot ─ reads: points and ranges noted ─ commit: ─┬─ somebody wrote there since? ─> WriteConflict
-//!                                                                └─ no: applied, its own writes noted
+//!   begin ─ snapshot ─ reads: points and ranges recorded ─ commit: ─┬─ written by others since? ─> WriteConflict
+//!                                                                   └─ no: applied, its own writes recorded
 //! ```
 //!
-//! Snapshot isolation lets two units read the same and write different things that contradict each other (write
-//! skew), or miss each other's inserts (phantoms). A serializable unit is refused when a key that it read, or
-//! that lies in a range that it walked, was written by a unit that committed after its snapshot: what it wrote then
-//! rests on what is no longer so. Units that commit are therefore as if carried out one after the other, in the
-//! order of their commits; those that only read are as if carried out at their snapshot.
+//! Snapshot isolation lets two units read the same data and make writes that contradict each other
+//! (write skew), or miss each other's inserts (phantoms). A serializable unit is refused if a key
+//! that it read, or that is in a range that it walked, was written by a unit that committed after
+//! its snapshot: its writes are then based on outdated reads. Units that commit are therefore
+//! equivalent to a serial execution in the order of their commits; read-only units are equivalent
+//! to an execution at their snapshot.
 //!
-//! This is the validation of reads of optimistic concurrency control (Kung and Robinson, 1981) over snapshots, in
-//! its backward form. It refuses more than the test for dangerous structures of Cahill, Röhm and Fekete (2008)
-//! and of Ports and Grittner (2012), which needs two read-write conflicts in a row, and needs no locks
-//! that outlive a unit.
+//! This is backward validation of the read set as in optimistic concurrency control (Kung and
+//! Robinson, 1981), over snapshots. It refuses more than the test for dangerous structures of
+//! Cahill, Röhm and Fekete (2008) and of Ports and Grittner (2012), which requires two consecutive
+//! read-write conflicts, and needs no locks that outlive a unit.
 //!
-//! Invariant: while a serializable unit is open, every unit notes its writes before they become visible. The gate
-//! sees to that: whoever commits holds it shared, whoever begins a serializable unit takes it for a moment
-//! alone, so that no commit is half done when the snapshot is taken.
+//! Invariant: while a serializable unit is open, every unit records its writes before they become
+//! visible. The gate ensures that: a committing unit holds it shared, and the begin of a
+//! serializable unit takes it exclusively, so that no commit is half done when the snapshot is
+//! taken.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,36 +34,36 @@ use crate::batch::{KeyRanges, TableFate, WriteBatch};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 
-/// Keys that are remembered for open serializable units. Beyond, the oldest are forgotten, and units that began
-/// before them are refused.
+/// Maximum number of keys recorded for open serializable units. Beyond it the oldest are dropped,
+/// and units that began before them are refused.
 const KEYS_MAX: usize = 1 << 20;
 
-/// Ranges that a unit's reads of one table may consist of; beyond, they are taken as one.
+/// Maximum number of ranges in a unit's reads of one table; beyond it they are merged into one.
 const RANGES_MAX: usize = 1 << 14;
 
-/// What is shared by all units of a storage.
+/// Shared by all units of a storage.
 #[derive(Default)]
 pub(super) struct Validator {
-    /// Held shared while a unit commits, alone while a serializable unit begins.
+    /// Held shared while a unit commits, exclusively while a serializable unit begins.
     gate: RwLock<()>,
     /// Serializable units that are open.
     open: AtomicU64,
     log: Mutex<CommitLog>,
-    /// Units refused because of what they had read.
+    /// Units refused because what they had read was changed.
     pub(super) refused: AtomicU64,
 }
 
-/// What was written while serializable units were open.
+/// The writes committed while serializable units were open.
 #[derive(Default)]
 struct CommitLog {
     /// Number of the next commit.
     next: u64,
-    /// Commits, oldest first: number, what was written.
+    /// Commits, oldest first: the number, and the writes.
     commits: VecDeque<(u64, Arc<WriteBatch>)>,
     keys: usize,
-    /// Commits below this number are forgotten.
+    /// Commits below this number have been dropped.
     forgotten: u64,
-    /// The open serializable units: at which number how many began.
+    /// The open serializable units: how many began at which number.
     begins: BTreeMap<u64, usize>,
 }
 
@@ -81,7 +84,7 @@ impl CommitLog {
         }
     }
 
-    /// Forgets what no open unit can conflict with.
+    /// Drops the commits that no open unit can conflict with.
     fn leave(&mut self, begin: u64) {
         if let Some(count) = self.begins.get_mut(&begin) {
             *count -= 1;
@@ -106,20 +109,20 @@ fn size(batch: &WriteBatch) -> usize {
         .sum()
 }
 
-/// A serializable unit's part: what it read, and since when.
+/// The part of a serializable unit: its read set, and when it began.
 pub(super) struct TrackedUnit {
     begin: u64,
     reads: Arc<Mutex<ReadSet>>,
 }
 
-/// What a commit holds until its writes are visible.
+/// Held by a commit until its writes are visible.
 pub(super) struct CommitGuard<'g> {
     _gate: parking_lot::RwLockReadGuard<'g, ()>,
     _log: Option<MutexGuard<'g, CommitLog>>,
 }
 
 impl Validator {
-    /// Begins a serializable unit: `take` takes its snapshot while no commit is half done.
+    /// Begins a serializable unit: calls `take` for its snapshot while no commit is half done.
     pub(super) fn begin(
         &self,
         take: impl FnOnce() -> Result<Arc<dyn Snapshot>>,
@@ -138,9 +141,9 @@ impl Validator {
         Ok((TrackedUnit { begin, reads }, Arc::new(tracked)))
     }
 
-    /// A unit is about to become visible. What is given back is dropped when it is.
+    /// Called before a unit's writes become visible. The caller drops the guard once they are.
     ///
-    /// Errors: `WriteConflict` when the unit is serializable and rests on what is no longer so.
+    /// Errors: `WriteConflict` if the unit is serializable and its reads are outdated.
     pub(super) fn commit(
         &self,
         unit: Option<&TrackedUnit>,
@@ -174,7 +177,8 @@ impl Validator {
             return Err(StorageError::WriteConflict);
         }
         log.note(batch);
-        // Held until the writes are visible: no other serializable unit may judge in between.
+        // Held until the writes are visible: no other serializable unit may be validated in
+        // between.
         Ok(CommitGuard {
             _gate: gate,
             _log: Some(log),
@@ -188,11 +192,11 @@ impl Validator {
     }
 }
 
-/// What a unit has read: ranges of keys, table by table.
+/// The keys that a unit has read, as ranges, table by table.
 #[derive(Default)]
 struct ReadSet {
     tables: HashMap<TableId, KeyRanges>,
-    /// What cursors are walking.
+    /// The ranges that cursors are walking.
     walks: Vec<Option<Walk>>,
 }
 
@@ -200,7 +204,7 @@ struct ReadSet {
 struct Walk {
     table: TableId,
     lo: Vec<u8>,
-    /// Inclusive; `None`: to the table's end.
+    /// Inclusive; `None`: the end of the table.
     hi: Option<Vec<u8>>,
 }
 
@@ -231,7 +235,7 @@ impl Walk {
     }
 }
 
-/// The key after this one.
+/// The smallest key greater than `key`.
 fn successor(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -257,7 +261,7 @@ impl ReadSet {
         self.add(walk.table, Bytes::from(walk.lo), hi);
     }
 
-    /// Whether something that was read is written by the batch.
+    /// Whether the batch writes anything that was read.
     fn intersects(&self, batch: &WriteBatch) -> bool {
         batch.tables().any(|(table, writes)| {
             let walks = || {
@@ -270,7 +274,7 @@ impl ReadSet {
             if ranges.is_none() && walks().next().is_none() {
                 return false;
             }
-            // A table dropped, or ranges emptied: rare, and judged as a whole.
+            // A dropped table or a deleted range is rare, and counts as a conflict as a whole.
             if writes.fate() != TableFate::Kept || !writes.ranges().is_empty() {
                 return true;
             }
@@ -282,7 +286,7 @@ impl ReadSet {
     }
 }
 
-/// A snapshot that notes what is read of it.
+/// A snapshot that records what is read from it.
 struct TrackedSnapshot {
     inner: Arc<dyn Snapshot>,
     reads: Arc<Mutex<ReadSet>>,
@@ -303,7 +307,7 @@ impl Snapshot for TrackedSnapshot {
             reads.walks.push(None);
             reads.walks.len() - 1
         });
-        // Taken by an empty range until the cursor is positioned.
+        // Occupied by an empty range until the cursor is positioned.
         reads.walks[slot] = Some(Walk {
             table,
             lo: vec![0xff; 1],
@@ -318,7 +322,7 @@ impl Snapshot for TrackedSnapshot {
         }))
     }
 
-    /// How many entries there are is no read of them: it serves plans.
+    /// The number of entries does not count as a read: it serves planning.
     fn len(&self, table: TableId) -> Result<u64> {
         self.inner.len(table)
     }
@@ -328,7 +332,7 @@ impl Snapshot for TrackedSnapshot {
     }
 }
 
-/// A cursor that notes what it walks over, gaps included.
+/// A cursor that records what it walks over, including gaps.
 struct TrackedCursor {
     inner: Box<dyn Cursor>,
     reads: Arc<Mutex<ReadSet>>,
@@ -338,7 +342,7 @@ struct TrackedCursor {
 }
 
 impl TrackedCursor {
-    /// A new walk from `anchor` to where the cursor stands now.
+    /// Begins a new walk, from the bounds of the seek to the current position.
     fn placed(&mut self, lo: &[u8], hi: Option<&[u8]>, found: bool, forward: bool) {
         let key = found.then(|| self.inner.key());
         let mut walk = Walk {

@@ -1,4 +1,4 @@
-//! redb's view of its file, with counters, and with a look at the free space of the disk.
+//! redb's file backend, with counters, and a probe of the disk's free space.
 
 use std::fmt;
 use std::fs::File;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
-/// What has gone through a [`CountingBackend`].
+/// Traffic through a [`CountingBackend`].
 #[derive(Debug, Default)]
 pub(super) struct IoCounters {
     pub(super) bytes_read: AtomicU64,
     pub(super) bytes_written: AtomicU64,
     pub(super) syncs: AtomicU64,
-    /// The file's length in bytes, as last set or asked.
+    /// The file's length in bytes, as last set or read.
     pub(super) file_bytes: AtomicU64,
 }
 
-/// Passes everything on to another backend and counts it.
+/// Passes every call to another backend and counts it.
 pub(super) struct CountingBackend<B> {
     inner: B,
     counters: Arc<IoCounters>,
@@ -103,16 +103,16 @@ impl<B: StorageBackend> StorageBackend for CountingBackend<B> {
     }
 }
 
-/// Tells how many bytes the file system under a folder can still give us. Holds the folder open, so that
-/// it does not depend on the path staying where it was, and not the file, whose locks it would share.
+/// Reports how many bytes are available in the file system of a folder. Holds the folder open
+/// instead of its path, which may change, and instead of the file, whose locks it would share.
 pub(super) struct SpaceProbe(File);
 
 impl SpaceProbe {
-    /// Bytes available to this user; `None` where the system does not say.
+    /// Bytes available to this user; `None` if the system does not report them.
     pub(super) fn available(&self) -> Option<u64> {
         let mut stats = std::mem::MaybeUninit::<libc::statvfs>::uninit();
         // SAFETY: the descriptor is open as long as `self.0`, and the pointer is to a buffer of the
-        // type that the call fills; it is read only after the call has said that it filled it.
+        // type that the call fills; the buffer is read only after the call has succeeded.
         let stats = unsafe {
             if libc::fstatvfs(self.0.as_raw_fd(), stats.as_mut_ptr()) != 0 {
                 return None;
@@ -136,7 +136,7 @@ pub(super) fn open_file(path: &Path) -> io::Result<(FileBackend, SpaceProbe)> {
         .create(true)
         .truncate(false)
         .open(path)?;
-    // A file that has just been made or renamed is found after a crash only once its folder is on disk.
+    // A file that was just created or renamed survives a crash only once its folder is on disk.
     folder.sync_all()?;
     let backend = FileBackend::new(file).map_err(io::Error::other)?;
     Ok((backend, SpaceProbe(folder)))

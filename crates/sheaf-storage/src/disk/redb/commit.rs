@@ -1,4 +1,4 @@
-//! Batches into redb transactions: who waits together is written together.
+//! Group commit: batches that wait at the same time are written in one redb transaction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use crate::batch::{KeyWrite, TableFate, TableWrites, WriteBatch};
 use crate::engine::{CommitSeq, Durability, TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// How long a sync may be put off for others to join it, and how long the next of them may take to come.
+/// Maximum delay of a sync for others to join it, and the maximum wait for the next of them.
 const PUT_OFF_MAX: Duration = Duration::from_millis(2);
 const RETURN_MAX: Duration = Duration::from_micros(60);
 
@@ -36,23 +36,24 @@ impl Shared {
         answer.unwrap_or_else(|| Err(internal_failure("commit")))
     }
 
-    /// Serves those that wait, until a commit has answered all of them.
+    /// Serves the waiting requests, until a commit has answered all of them.
     ///
     /// ```text
     ///   only buffered            commit            all are answered
     ///   only synced              commit and sync   all are answered
-    ///   both                     commit            the buffered are answered, and a little later ...
-    ///                            commit and sync   with whoever has come meanwhile
+    ///   both                     commit            the buffered are answered, and shortly after ...
+    ///                            commit and sync   together with those that have arrived meanwhile
     /// ```
     ///
-    /// A unit of work that others wait for applies buffered, lets go of its locks, and syncs. Were it made
-    /// to wait for a sync that others have asked for, each holder of a hot record would take one whole
-    /// sync. So buffered batches go first, and the sync is put off, for no longer than one takes, while
-    /// more come: the units that were just answered, and those that waited for their locks.
+    /// A unit of work that others wait for applies buffered, releases its locks, and syncs. If it
+    /// had to wait for a sync that others have requested, each holder of a hot record would take
+    /// one whole sync. Buffered batches therefore go first, and the sync is delayed, for no longer
+    /// than one takes, while more requests arrive: those of the units that were just answered, and
+    /// of those that waited for their locks.
     fn lead(&self, leader: &Leader<'_, Request, Answer>) {
         let mut due = Vec::new();
         let mut put_off = None;
-        // Somebody was waiting when the last sync ended: more are likely to come.
+        // Requests were waiting when the last sync ended: more are likely to come.
         let mut company = self.company.load(Ordering::Relaxed);
         loop {
             let tickets = leader.take();
@@ -84,8 +85,8 @@ impl Shared {
         }
     }
 
-    /// Commits what the tickets bring, in one transaction, durably if `sync`, and answers them and those
-    /// that were `due` a sync. Without `sync`, returns the tickets that still want one.
+    /// Commits the tickets' batches in one transaction, durably if `sync`, and answers them and
+    /// those that were `due` a sync. Without `sync`, returns the tickets that still need one.
     fn write_group(
         &self,
         tickets: Vec<Ticket<Request, Answer>>,
@@ -117,8 +118,8 @@ impl Shared {
         still_due
     }
 
-    /// Answers every request, or fails for those that it has not answered. A request is answered by itself
-    /// when it is refused, and together with the others by the commit.
+    /// Answers every request, or returns an error for those that it has not answered. A refused
+    /// request is answered individually, the others together by the commit.
     fn write_requests(
         &self,
         requests: &[&Request],
@@ -135,7 +136,8 @@ impl Shared {
             let seq = applied + plan.accepted.len() as u64;
             let unsynced = self.durable.load(Ordering::Acquire) < applied;
             if !plan.accepted.is_empty() || (sync && unsynced) {
-                // Before it can be seen: who has seen it and asks for a sync must get one.
+                // Before it can be seen: a caller that has seen it and requests a sync must get
+                // one.
                 self.begun.store(seq, Ordering::Release);
                 let mut txn = db.begin_write().map_err(begin_error)?;
                 if !sync {
@@ -183,11 +185,11 @@ impl Shared {
     /// Whether the disk has room for what the requests put.
     fn space_left(&self, requests: &[&Request]) -> bool {
         let bytes = requests.iter().map(|request| request.batch.bytes()).sum();
-        // Copied pages and the tree above them: a few times what was given.
+        // Copied pages and the tree above them: a few times the size of the batches.
         self.has_room(bytes, 4)
     }
 
-    /// Whether the disk has room for so many bytes, so many times, beyond the reserve.
+    /// Whether the disk has room for `bytes`, `times` times, beyond the reserve.
     pub(super) fn has_room(&self, bytes: u64, times: u64) -> bool {
         let wanted = bytes
             .saturating_mul(times)
@@ -198,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Carries the plan out in the transaction, commits it, and lets it be seen.
+    /// Carries the plan out in the transaction, commits it, and makes it visible.
     pub(super) fn write_and_commit(
         &self,
         txn: WriteTransaction,
@@ -239,7 +241,7 @@ impl Shared {
     }
 }
 
-/// The batches of a group that are accepted, sorted by table.
+/// The accepted batches of a group, sorted by table.
 #[derive(Default)]
 pub(super) struct Plan<'a> {
     accepted: Vec<usize>,
@@ -247,8 +249,8 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Checks the batches one after the other, each against what those before it leave, and answers the
-    /// refused ones.
+    /// Checks the batches one after the other, each against the state that the preceding ones
+    /// leave, and answers the refused ones.
     fn make(
         tables: &HashMap<TableId, TableStats>,
         requests: &[&'a Request],
@@ -290,7 +292,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The longest key or value of a batch, in bytes.
+/// The length of the longest key or value of a batch, in bytes.
 fn longest(batch: &WriteBatch) -> u64 {
     if batch.bytes() <= LENGTH_MAX {
         return batch.bytes();
@@ -303,8 +305,8 @@ fn longest(batch: &WriteBatch) -> u64 {
     lengths.max().unwrap_or(0) as u64
 }
 
-/// Carries out what several batches do to one table, in order. Answers the table's size afterwards,
-/// `None` when it is gone.
+/// Applies the writes of several batches to one table, in order. Returns the table's size
+/// afterwards, `None` if it is dropped.
 fn write_table(
     txn: &WriteTransaction,
     table: TableId,

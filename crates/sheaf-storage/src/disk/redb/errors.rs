@@ -1,11 +1,11 @@
-//! redb's errors in our words.
+//! Converts redb's errors to [`StorageError`].
 
 use redb::{CommitError, DatabaseError, TableError, TransactionError};
 
 use super::LENGTH_MAX;
 use crate::error::StorageError;
 
-/// Our error for one of redb's.
+/// Converts an error of redb's storage.
 pub(super) fn storage_error(context: &str, error: redb::StorageError) -> StorageError {
     match error {
         redb::StorageError::Io(error) => StorageError::io(context, &error),
@@ -30,7 +30,7 @@ pub(super) fn other_error(context: &str, error: &dyn std::fmt::Display) -> Stora
     }
 }
 
-/// redb panicked: it has met a state that it holds to be impossible.
+/// redb panicked: it has met a state that it considers impossible.
 pub(super) fn internal_failure(context: &str) -> StorageError {
     other_error(context, &"the storage engine failed an internal check")
 }
@@ -59,7 +59,7 @@ pub(super) fn commit_error(error: CommitError) -> StorageError {
     }
 }
 
-/// What went wrong while the file was opened or closed.
+/// An error from opening or closing the file.
 pub(super) fn database_error(what: &str, file: &str, error: DatabaseError) -> StorageError {
     match error {
         DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {

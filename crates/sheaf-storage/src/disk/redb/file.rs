@@ -1,7 +1,7 @@
-//! What the file holds besides the tables: what it is, and how large the tables are. `docs/format/redb.md`
-//! describes it.
+//! What the file holds besides the tables: its format, and the sizes of the tables.
+//! `docs/format/redb.md` describes it.
 //!
-//! Invariant: every table of ours has a row in `SIZES`, exact as of the last durable commit.
+//! Invariant: every table of the engine has a row in `SIZES`, exact as of the last durable commit.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,15 +11,16 @@ use super::errors::{begin_error, commit_error, open_error, storage_error};
 use crate::engine::{TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// What the file is: `format` and `version`. Present in every file of this engine.
+/// The file's `format` and `version`. Present in every file of this engine.
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("sheaf");
-/// For each table the entries, the keys' bytes and the values' bytes, as of the last durable commit.
+/// For each table the number of entries, and the bytes of keys and of values, as of the last
+/// durable commit.
 const SIZES: TableDefinition<u64, (u64, u64, u64)> = TableDefinition::new("sheaf-sizes");
 
 const FORMAT: &[u8] = b"sheaf-redb";
 const VERSION: u64 = 1;
 
-/// The name of a table's table.
+/// The name of a table in redb.
 pub(super) fn table_name(table: TableId) -> String {
     format!("t{:x}", table.0)
 }
@@ -33,7 +34,7 @@ fn table_id(name: &str) -> Option<TableId> {
     (table_name(TableId(number)) == name).then_some(TableId(number))
 }
 
-/// The tables there are, with their sizes, in the newest visible state.
+/// The tables with their sizes, in the newest visible state.
 #[derive(Default)]
 pub(super) struct Sizes {
     pub(super) tables: HashMap<TableId, TableStats>,
@@ -41,7 +42,7 @@ pub(super) struct Sizes {
     pub(super) unsaved: BTreeSet<TableId>,
 }
 
-/// Reads what the file is and which tables it has; `None` for a file that has just been made.
+/// Reads the file's format and its tables; `None` for a file that has just been created.
 pub(super) fn read_sizes(db: &Database, file: &str) -> Result<Option<Sizes>> {
     let wrong = |detail: &str| StorageError::WrongFormat {
         detail: format!("{file}: {detail}"),
@@ -117,7 +118,7 @@ pub(super) fn read_sizes(db: &Database, file: &str) -> Result<Option<Sizes>> {
     Ok(Some(sizes))
 }
 
-/// Makes a new file ours.
+/// Initialises a new file.
 pub(super) fn initialise(db: &Database) -> Result<Sizes> {
     let txn = db.begin_write().map_err(begin_error)?;
     let open = |error| open_error("create the file", error);
@@ -138,7 +139,7 @@ pub(super) fn initialise(db: &Database) -> Result<Sizes> {
     Ok(sizes)
 }
 
-/// Brings the rows of `SIZES` up to date; `None` for a table that is gone.
+/// Updates the rows of `SIZES`; deletes the row of a table whose size is `None`.
 pub(super) fn save_sizes(
     txn: &WriteTransaction,
     unsaved: &BTreeMap<TableId, Option<TableStats>>,
@@ -165,8 +166,8 @@ pub(super) fn save_sizes(
     Ok(())
 }
 
-/// What a table of this size takes in the file, about: redb keeps two offsets of four bytes for each
-/// entry, and its leaves are about three quarters full.
+/// Estimate of a table's size in the file: redb stores two offsets of four bytes for each entry,
+/// and its leaves are about three quarters full.
 pub(super) fn disk_bytes(stats: &TableStats) -> u64 {
     (stats.key_bytes + stats.value_bytes + 8 * stats.entries) * 4 / 3
 }

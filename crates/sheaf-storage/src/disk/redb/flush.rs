@@ -1,13 +1,12 @@
-//! What happens without being asked for: buffered commits are synced, and a checkpoint is made once
-//! nothing is written any more.
+//! Background work: buffered commits are synced, and a checkpoint is made once writing has paused.
 //!
 //! ```text
 //!   commits    b b b s b b                                   (b buffered, s synced)
 //!   flusher    └─ interval ─> sync └─ interval ─> sync └─ a second without commits ─> checkpoint, asleep
 //! ```
 //!
-//! Invariant: a buffered commit is followed by a sync after one interval at the latest, and an engine to
-//! which nobody writes wakes no thread.
+//! Invariant: a buffered commit is followed by a sync after one interval at the latest, and an idle
+//! engine wakes no thread.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,20 +18,20 @@ use super::commit::Plan;
 use super::errors::begin_error;
 use crate::error::Result;
 
-/// How long nothing is written before the flusher makes a checkpoint.
+/// Duration without writes after which the flusher makes a checkpoint.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Flush {
-    /// Something is not durable yet.
+    /// Whether something is not durable yet.
     wanted: bool,
-    /// The flusher waits to be told of the next commit, with no end in sight.
+    /// Whether the flusher waits, without a time limit, to be notified of the next commit.
     asleep: bool,
     pub(super) stop: bool,
 }
 
 impl Shared {
-    /// Tells the flusher of a commit.
+    /// Notifies the flusher of a commit.
     pub(super) fn wake_flusher(&self, durable: bool) {
         let mut flush = self.flush.lock();
         let wants_sync = !durable && !flush.wanted;
@@ -50,7 +49,7 @@ impl Shared {
                 self.flush_changed.wait_for(&mut flush, interval);
                 flush.wanted = false;
                 if !flush.stop {
-                    // A failure is kept by the engine and told to the next writer.
+                    // A failure is kept by the engine and returned to the next writer.
                     let _ = MutexGuard::unlocked(&mut flush, || self.sync());
                 }
             } else if self.is_checkpointed() {
@@ -73,7 +72,7 @@ impl Shared {
         self.checkpointed.load(Ordering::Acquire) >= begun || self.failed.lock().is_some()
     }
 
-    /// Makes everything durable, with the state that opens fastest.
+    /// Makes everything durable, with the allocator's state, so that the file opens fast.
     pub(super) fn checkpoint(&self) -> Result<()> {
         self.as_writer(|db| {
             if self.is_checkpointed() {

@@ -1,4 +1,4 @@
-//! Many callers, one of whom works for all that are waiting.
+//! Group commit: many callers, one of which does the work for all that are waiting.
 //!
 //! ```text
 //!   A ─ leads ──[ A ]──────┐
@@ -6,13 +6,13 @@
 //!   C ─ waits ─────────────┘ C, D wait            ├ C, D answered; E leads ...
 //! ```
 //!
-//! Whoever comes while nobody leads, leads: it takes the requests that are waiting, its own among
-//! them, and answers them as it gets on. When it is done, the first of those that came meanwhile leads next.
-//! So nobody leads for longer than its own group, a lone caller waits for nobody, and the groups grow
-//! with the time that one takes.
+//! A caller that arrives while there is no leader becomes the leader: it takes the waiting
+//! requests, its own among them, and answers them. When it is done, the first of those that arrived
+//! meanwhile leads next. So no caller leads for longer than its own group, a lone caller waits for
+//! no other, and groups grow with the time that one takes.
 //!
 //! Invariant: there is a leader whenever a request is waiting, and every request that was taken is
-//! answered or, if its leader failed, abandoned; nobody waits for ever.
+//! answered or, if its leader failed, abandoned; no caller waits indefinitely.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(super) struct Group<Q, A> {
 struct Queue<Q, A> {
     waiting: Vec<Ticket<Q, A>>,
     led: bool,
-    /// The leader waits for more to come.
+    /// Whether the leader waits for more requests.
     expectant: bool,
 }
 
@@ -53,7 +53,7 @@ impl<A> Place<A> {
 /// A request that waits for its answer.
 pub(super) struct Ticket<Q, A> {
     pub(super) request: Q,
-    /// Taken by the answer.
+    /// Taken when it is answered.
     place: Option<Arc<Place<A>>>,
 }
 
@@ -73,21 +73,21 @@ impl<Q, A> Drop for Ticket<Q, A> {
     }
 }
 
-/// What the leader works with.
+/// The leader's access to the requests.
 pub(super) struct Leader<'a, Q, A>(&'a Group<Q, A>);
 
 impl<Q, A> Leader<'_, Q, A> {
-    /// The requests that are waiting now, in the order of their arrival.
+    /// Takes the waiting requests, in the order of their arrival.
     pub(super) fn take(&self) -> Vec<Ticket<Q, A>> {
         std::mem::take(&mut self.0.queue.lock().waiting)
     }
 
-    /// How many requests are waiting now.
+    /// The number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.0.queue.lock().waiting.len()
     }
 
-    /// Waits until so many requests are waiting, but not for longer than `limit`.
+    /// Waits until this many requests are waiting, but not for longer than `limit`.
     pub(super) fn wait_for(&self, requests: usize, limit: Duration) {
         let until = Instant::now() + limit;
         let mut queue = self.0.queue.lock();
@@ -123,8 +123,9 @@ impl<Q, A> Group<Q, A> {
         }
     }
 
-    /// Has the request answered, by this thread or another; `None` when its leader failed to. `lead` takes
-    /// at least once, which gives it the request of its own caller.
+    /// Submits a request and returns its answer, computed by this thread or another; `None` if its
+    /// leader failed. `lead` must call [`Leader::take`] at least once, which returns its own
+    /// caller's request.
     pub(super) fn submit(&self, request: Q, lead: impl FnOnce(&Leader<'_, Q, A>)) -> Option<A> {
         let place = Arc::new(Place {
             turn: Mutex::new(Turn::Waiting),

@@ -1,7 +1,7 @@
-//! Bulk loads: entries in order, appended chunk by chunk.
+//! Bulk loads: ordered entries, appended in chunks.
 //!
-//! Each chunk is a transaction of its own, outside the group: others may write in between, and a
-//! chunk's gathering (which may read and sort) holds nobody up.
+//! Each chunk is its own transaction, outside the group: others may write in between, and gathering
+//! a chunk (which may read and sort) blocks no writer.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -15,11 +15,11 @@ use crate::batch::WriteBatch;
 use crate::engine::{Durability, TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// How much is gathered before it is written.
+/// Bytes that are gathered before they are written.
 const CHUNK_BYTES: usize = 8 << 20;
 
 impl Shared {
-    /// See [`crate::StorageEngine::bulk_load`]; the table has been found empty.
+    /// See [`crate::StorageEngine::bulk_load`]; the caller has found the table empty.
     pub(super) fn bulk_load(
         &self,
         table: TableId,
@@ -31,7 +31,7 @@ impl Shared {
                 Ok(count)
             }
             Err(error) => {
-                // What was loaded goes again. Where that fails too, the first error tells more.
+                // Delete what was loaded. If that fails too, the first error is more useful.
                 let mut batch = WriteBatch::new();
                 batch.drop_table(table);
                 batch.create_table(table);
@@ -41,7 +41,7 @@ impl Shared {
         }
     }
 
-    /// Runs `write` in a transaction of its own, not in the group; it answers the table's new size.
+    /// Runs `write`, which returns the table's new size, in its own transaction outside the group.
     fn write_alone(
         &self,
         table: TableId,
@@ -70,7 +70,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Gathers entries and writes them chunk by chunk.
+    /// Gathers entries and writes them in chunks.
     fn load(
         &self,
         table: TableId,
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-/// Appends a chunk at the end of a table that ends with `last`.
+/// Appends a chunk at the end of a table whose last key is `last`.
 fn append(
     txn: &WriteTransaction,
     table: TableId,

@@ -1,32 +1,32 @@
-//! The first durable engine: redb, a copy-on-write B-tree in one file.
+//! An engine on redb, a copy-on-write B-tree in one file.
 //!
 //! ```text
-//!   apply ──┐                    ┌ one redb transaction for all who wait
+//!   apply ──┐                    ┌ one redb transaction for all waiting batches
 //!   apply ──┼─> group, a leader ─┤   Buffered only:  Durability::None      (visible, in memory)
 //!   sync  ──┘                    └   with a Synced:  Durability::Immediate (one fdatasync)
 //!   flusher ── sync, one flush interval after the first commit that was not durable
 //! ```
 //!
-//! redb has one writer at a time, and holds it through the sync of a durable commit. Waiting batches are
-//! therefore put into one transaction: they become visible, and durable, together. A batch that
-//! is refused (a table that is not there) is left out before anything is written and does not
-//! disturb the others.
+//! redb has one writer at a time, and holds it through the sync of a durable commit. Waiting
+//! batches are therefore put into one transaction: they become visible, and durable, together. A
+//! refused batch (its table does not exist, for example) is left out before anything is written and
+//! does not affect the others.
 //!
 //! ```text
-//!   redb/commit.rs  batches into transactions     redb/file.rs   what the file is, and the sizes of tables
-//!   redb/flush.rs   what happens by itself        redb/view.rs   snapshots and cursors
-//!   redb/load.rs    bulk loads                    redb/backend.rs, redb/errors.rs
+//!   redb/commit.rs  batches into transactions     redb/file.rs   the file's format, and the sizes of tables
+//!   redb/flush.rs   background work               redb/view.rs   snapshots and cursors
+//!   redb/load.rs    bulk loads                    redb/backend.rs, redb/errors.rs, redb/group.rs
 //! ```
 //!
-//! redb can keep its allocator's state in the file, with which a file that was not closed cleanly opens at once
-//! instead of being read as a whole. Writing it costs a sync more and bytes in proportion to the file, so
-//! not every commit does: the flusher does it when nothing has been written for a second, and
-//! `checkpoint` on demand.
+//! redb can store its allocator's state in the file; with it a file that was not closed cleanly
+//! opens at once instead of being read completely. Storing it costs an additional sync and bytes in
+//! proportion to the file, so not every commit does it: the flusher does when nothing has been
+//! written for a second, and `checkpoint` on demand.
 //!
 //! After a failed write or sync redb refuses all further writing, and so does the engine
-//! (`ReadOnly`): what is durable is safe, and what is not is lost with the process. A full disk is
-//! therefore looked for before it is met: below a reserve of free space batches that put something are
-//! refused, and the engine goes on.
+//! (`ReadOnly`): what is durable is safe, and the rest is lost with the process. The engine
+//! therefore avoids a full disk: below a reserve of free space it refuses batches with puts, and
+//! continues.
 
 mod backend;
 mod commit;
@@ -71,7 +71,8 @@ pub struct RedbOptions {
     pub flush_interval: Duration,
     /// Free disk space, in bytes, below which batches with puts are refused.
     pub reserve_bytes: u64,
-    /// Told the progress, from 0 to 1, while a file is repaired that was not closed cleanly.
+    /// Called with the progress, from 0 to 1, while a file that was not closed cleanly is being
+    /// repaired.
     pub on_repair: Option<Box<dyn Fn(f64) + Send>>,
 }
 
@@ -94,28 +95,29 @@ pub struct RedbEngine {
 
 struct Shared {
     file: String,
-    /// `None` once closed. Written only to close; everybody else reads, also to write through it.
+    /// `None` once closed. Locked exclusively only to close; shared by all others, also to write
+    /// through it.
     db: RwLock<Option<Database>>,
     group: Group<Request, Answer>,
-    /// The view of the newest state, once somebody has asked for it. Locked while a view is made
-    /// and after every commit, so that no view can be kept that is older than a finished commit.
+    /// The view of the newest state, once one has been requested. Locked while a view is made and
+    /// after every commit, so that no cached view is older than a finished commit.
     newest: Mutex<Option<Arc<View>>>,
     snapshots: Arc<OpenSnapshots>,
     sizes: RwLock<Sizes>,
-    /// Held from before a transaction begins until what it did is noted here.
+    /// Held from before a transaction begins until its effects are recorded here.
     writing: Mutex<()>,
-    /// Sequence of the newest batch that may be visible already, of the newest that is, and of the
-    /// newest that is durable.
+    /// The sequence of the newest batch that may be visible already, of the newest that is visible,
+    /// and of the newest that is durable.
     begun: AtomicU64,
     applied: AtomicU64,
     durable: AtomicU64,
-    /// Of the newest that is durable together with the allocator's state.
+    /// The sequence of the newest batch that is durable together with the allocator's state.
     checkpointed: AtomicU64,
-    /// How long the last durable commit took.
+    /// Duration of the last durable commit.
     sync_nanos: AtomicU64,
     /// Whether requests were waiting when it ended.
     company: AtomicBool,
-    /// Why the engine writes no more.
+    /// Why the engine writes no more; `None` while it does.
     failed: Mutex<Option<StorageError>>,
     space: Option<SpaceProbe>,
     reserve_bytes: u64,
@@ -127,14 +129,15 @@ struct Shared {
 
 impl RedbEngine {
     /// Opens the file, or creates it. A file that was not closed cleanly is repaired first, which
-    /// reads all of it.
+    /// reads it completely.
     ///
     /// Errors: `InUse`, `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`, `NoSpace`.
     pub fn open(path: &Path, options: RedbOptions) -> Result<RedbEngine> {
         let file = path.display().to_string();
         let io = |error| StorageError::io(format!("open {file}"), &error);
         if !path.try_exists().map_err(io)? {
-            // Made under another name, so that a crash meanwhile leaves nothing that looks like data.
+            // Created under another name, so that a crash meanwhile leaves nothing that looks like
+            // data.
             let mut unfinished = path.as_os_str().to_owned();
             unfinished.push(".new");
             let unfinished = Path::new(&unfinished);
@@ -153,8 +156,8 @@ impl RedbEngine {
         Self::open_on(file, backend, Some(space), options)
     }
 
-    /// Opens or creates the engine's data on anything that behaves like a file. A crash while it is created
-    /// leaves what cannot be opened; once this has returned, no crash does.
+    /// Opens or creates the engine's data on any implementation of a file. A crash during creation
+    /// leaves a file that cannot be opened; after this has returned, no crash does.
     /// Errors: as [`RedbEngine::open`].
     pub fn open_with_backend(
         backend: impl StorageBackend,
@@ -228,8 +231,8 @@ impl RedbEngine {
 }
 
 impl Shared {
-    /// Runs `write` as the only writer. redb asserts what it believes impossible: such a panic, like any
-    /// failure that leaves redb of no use, ends all further writing.
+    /// Runs `write` as the only writer. redb asserts its invariants: a panic, like any failure that
+    /// leaves redb unusable, ends all further writing.
     fn as_writer<T>(&self, write: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         let db = self.db.read();
         let Some(db) = &*db else {
@@ -242,7 +245,7 @@ impl Shared {
         let outcome = catch_unwind(AssertUnwindSafe(|| write(db)));
         let outcome = outcome.unwrap_or_else(|_| Err(internal_failure("write")));
         if let Err(error) = &outcome {
-            // Nothing of what had been begun will be seen.
+            // Nothing of what had been begun will become visible.
             let applied = self.applied.load(Ordering::Acquire);
             self.begun.store(applied, Ordering::Release);
             if !leaves_redb_usable(error) {
@@ -322,7 +325,7 @@ impl StorageEngine for RedbEngine {
         self.shared.checkpoint()
     }
 
-    /// The flusher saves the allocator's state when the engine is idle only.
+    /// The flusher saves the allocator's state only when the engine is idle.
     fn checkpoints_itself(&self) -> bool {
         false
     }
@@ -367,7 +370,7 @@ impl StorageEngine for RedbEngine {
         if let Some(flusher) = self.flusher.lock().take() {
             self.shared.flush.lock().stop = true;
             self.shared.flush_changed.notify_one();
-            // A flusher that panicked has nothing more to flush.
+            // A flusher that panicked has nothing left to flush.
             let _ = flusher.join();
         }
         let synced = match self.shared.sync() {
@@ -390,12 +393,12 @@ impl StorageEngine for RedbEngine {
 
 impl Drop for RedbEngine {
     fn drop(&mut self) {
-        // Who wants to know of a failure closes.
+        // A caller that wants to know of a failure calls `close`.
         let _ = self.close();
     }
 }
 
-/// Whether redb can go on writing after this failure of ours.
+/// Whether redb can continue to write after this failure.
 fn leaves_redb_usable(error: &StorageError) -> bool {
     matches!(
         error,

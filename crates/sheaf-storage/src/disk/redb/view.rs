@@ -1,4 +1,4 @@
-//! Reading from redb: a view of one committed state, shared by the snapshots taken of it, and cursors.
+//! Reading from redb: a view of one committed state, shared by its snapshots, and cursors.
 //!
 //! ```text
 //!   snapshot ─┐                       ┌─ table 0 (opened on first use, then shared)
@@ -6,11 +6,11 @@
 //!   cursor  ──┘                       └─ ...
 //! ```
 //!
-//! Opening a read transaction and its tables costs more than a look-up does, so all snapshots that are taken
-//! between two commits share one view. Each still counts for itself in the statistics.
+//! Opening a read transaction and its tables costs more than a look-up, so all snapshots taken
+//! between two commits share one view. Each still counts individually in the statistics.
 //!
-//! Invariant: whatever points into a page (an entry's guards, bytes handed out) is held together with
-//! something that keeps the read transaction alive, for redb reuses pages as soon as no transaction
+//! Invariant: whatever points into a page (an entry's guards, returned bytes) is held together with
+//! something that keeps the read transaction alive, as redb reuses pages as soon as no transaction
 //! can see them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,8 +34,8 @@ use crate::error::{Result, StorageError};
 type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Guard = AccessGuard<'static, &'static [u8]>;
 
-/// Values up to this length are copied out of their page, longer ones are handed out in place. Copying
-/// costs less than the reference counts up to about here, and pins no page.
+/// Values up to this length are copied out of their page, longer ones are returned in place. Up to
+/// about here copying costs less than the reference counts, and it pins no page.
 const COPIED_BYTES_MAX: usize = 8192;
 
 /// One committed state.
@@ -68,7 +68,7 @@ impl View {
     }
 }
 
-/// The snapshots that are alive, by number, and when they were taken.
+/// The open snapshots, by number, and when they were taken.
 #[derive(Default)]
 pub(super) struct OpenSnapshots {
     last: AtomicU64,
@@ -83,7 +83,7 @@ impl OpenSnapshots {
     }
 }
 
-/// What keeps a snapshot in the statistics, and its view alive.
+/// Keeps a snapshot in the statistics, and its view alive.
 struct Hold {
     view: Arc<View>,
     number: u64,
@@ -173,10 +173,11 @@ impl Snapshot for RedbSnapshot {
     }
 }
 
-/// Moves by redb's range iterator, whose open end is far away: a seek makes a new one, a step takes its next
-/// entry and allocates nothing, a turn makes a new one from the current key.
+/// A cursor over redb's range iterator, whose other end is open: a seek makes a new iterator, a
+/// step takes its next entry and allocates nothing, and a change of direction makes a new one from
+/// the current key.
 struct RedbCursor {
-    // Fields are dropped in this order: what points into pages first, what keeps the pages last.
+    // Fields are dropped in this order: first what points into pages, last what keeps the pages.
     entry: Option<(Guard, Guard)>,
     range: Option<Range<'static, &'static [u8], &'static [u8]>>,
     forward: bool,
@@ -280,7 +281,8 @@ impl Cursor for RedbCursor {
         if value.len() > COPIED_BYTES_MAX
             && let Ok(Some(value)) = get(&self.hold, &self.rows, self.key())
         {
-            // Looked up once more, because an entry's guards cannot be shared: still cheaper than a copy.
+            // Looked up again, because an entry's guards cannot be shared: still cheaper than a
+            // copy.
             return value;
         }
         Bytes::copy_from_slice(value)

@@ -1,15 +1,15 @@
-//! A simulated folder: all its files on one disk, with one order of events.
+//! A simulated folder: all its files are on one disk, with one order of events.
 //!
 //! ```text
 //!   events   create log   w(log)  sync(log)  w(tree)  rename  w(tree)  sync(folder) ...
 //!                                               │        │       │
-//!   pending writes of a file   go at its sync ──┘        │       └── or are found, lost, torn
-//!   pending names              go at the folder's sync ──┘           or are found up to some one
+//!   pending writes of a file   end with its sync ─┘        │       └── or are found, lost, torn
+//!   pending names              end with the folder's sync ┘           or are found up to some event
 //! ```
 //!
 //! Invariants: what one file's sync made durable stays; writes to different files that were not
-//! synced survive a crash independently of each other, whatever their order; changes of names survive
-//! as a prefix, as in a journaling file system. Even a new file's name is lost unless the folder was
+//! synced survive a crash independently of each other, in any order; changes of names survive as a
+//! prefix, as in a journaling file system. Even a new file's name is lost unless the folder was
 //! synced.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::{Change, Fault, Random, Remains, SECTOR};
 use crate::error::{Result, StorageError};
 use crate::folder::{File, Folder, FolderLock, Map};
 
-/// A file's content: as its writers see it, as it was last synced, and what happened in between.
+/// A file's content: as its writers see it, as of its last sync, and the changes in between.
 #[derive(Default)]
 struct Content {
     current: Vec<u8>,
@@ -64,16 +64,16 @@ struct State {
     pending_names: Vec<NameChange>,
     events: u64,
     fault: Option<Fault>,
-    /// The most bytes that the files may have together.
+    /// Maximum total size of the files in bytes.
     capacity: Option<u64>,
     crashed: bool,
     locked: bool,
 }
 
-/// What becomes of an event.
+/// The outcome of an event.
 enum Turn {
     Whole,
-    /// The first half happens, then the error comes.
+    /// The first half happens, then the error is returned.
     Half(io::Error),
 }
 
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Whether `file` may have `len` bytes.
+    /// Checks whether `file` may have `len` bytes.
     fn room_for(&self, file: usize, len: u64) -> io::Result<()> {
         let Some(capacity) = self.capacity else {
             return Ok(());
@@ -141,7 +141,7 @@ pub struct FaultFolder {
 }
 
 impl FaultFolder {
-    /// A folder with these files, all of it synced.
+    /// A folder with these files, all of them synced.
     pub fn new(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> FaultFolder {
         let mut state = State::default();
         for (name, content) in files {
@@ -158,30 +158,30 @@ impl FaultFolder {
         }
     }
 
-    /// Arranges for a fault, or for none, in place of the one arranged before.
+    /// Sets the fault, or none, replacing an earlier one.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.state.lock().fault = fault;
     }
 
-    /// Bounds the bytes of all files together; a write that needs more fails with `StorageFull`.
+    /// Limits the total size of all files; a write beyond it fails with `StorageFull`.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
     }
 
-    /// How many events there have been: files created, writes, changes of length, syncs, renames,
-    /// removals.
+    /// Number of events so far: files created, writes, changes of length, syncs, renames, removals.
     pub fn events(&self) -> u64 {
         self.state.lock().events
     }
 
-    /// A file's content as its writers see it; `None` when there is no such file.
+    /// A file's content as its writers see it; `None` if it does not exist.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state.lock();
         let file = *state.names.get(name)?;
         Some(state.files[file].current.clone())
     }
 
-    /// The folder as it would be found if the machine went down now, on a machine that works again.
+    /// The folder as found after a crash of the machine at this moment, on a machine that works
+    /// again.
     pub fn after_crash(&self, remains: Remains) -> FaultFolder {
         let state = self.state.lock();
         let mut random = match remains {
@@ -214,7 +214,7 @@ impl FaultFolder {
     }
 }
 
-/// Carries out some of the changes, some of them in part.
+/// Applies some of the changes, some of them in part.
 pub(super) fn survive(pending: &[Change], file: &mut Vec<u8>, random: &mut Random) {
     for change in pending {
         match (change, random.below(4)) {

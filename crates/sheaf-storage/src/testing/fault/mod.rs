@@ -1,19 +1,20 @@
-//! A disk that forgets: what a crash does to a file, and what a failing disk answers.
+//! A simulated disk: what a crash leaves of a file, and what a failing disk returns.
 //!
-//! The disk keeps what was synced, and in order what was written since. Every write, change of length and
-//! sync is an event; a test runs its script once to count the events, then again for each of them.
+//! The disk keeps what was synced, and the ordered list of later changes. Every write, change of
+//! length and sync is an event; a test runs its script once to count the events, then again with a
+//! fault at each of them.
 //!
 //! ```text
 //!   events    w  w  sync  w  l  w  sync  w  w
-//!                                 ▲ crash here: the sync, and all that follows, does not happen
+//!                                 ▲ crash here: this sync and everything after it does not happen
 //!   synced   [w  w]
 //!   pending           w  l  w     each of these is found, lost, or found in part
 //! ```
 //!
-//! Invariant: after a crash the synced part is whole; anything may have become of the rest, but for
-//! single sectors, which are found as a whole or not at all.
+//! Invariant: after a crash the synced part is intact; the rest may be in any state, except that a
+//! single sector is written completely or not at all.
 //!
-//! [`FaultDisk`] is one file, under redb; [`FaultFolder`] is a folder of files on one disk.
+//! [`FaultDisk`] is one file, for redb; [`FaultFolder`] is a folder of files on one disk.
 
 use std::fmt;
 use std::io;
@@ -26,36 +27,32 @@ mod folder;
 
 pub use folder::FaultFolder;
 
-/// What a disk writes as a whole, in bytes.
+/// The unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
-/// What goes wrong, and at which event. Events count from 0.
+/// Which fault occurs, and at which event. Events count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// From this event on nothing reaches the disk, and every call fails.
     Crash {
-        /// The event.
         at: u64,
     },
     /// This event fails and has no effect; those after it work again.
     Error {
-        /// The event.
         at: u64,
-        /// What it fails with.
+        /// The error returned.
         kind: io::ErrorKind,
     },
-    /// This event and all that follow fail and have no effect: a disk that has died or is full.
+    /// This event and all that follow fail and have no effect: a disk that has died, or is full.
     ErrorsFrom {
-        /// The first of them.
         at: u64,
-        /// What they fail with.
+        /// The error returned.
         kind: io::ErrorKind,
     },
     /// This event fails; if it is a write, half of it has happened.
     ShortWrite {
-        /// The event.
         at: u64,
-        /// What it fails with.
+        /// The error returned.
         kind: io::ErrorKind,
     },
 }
@@ -65,11 +62,11 @@ pub enum Fault {
 pub enum Remains {
     /// Nothing.
     Nothing,
-    /// All of them: the process died, and the system lives.
+    /// All of them: the process died, and the system survived.
     All,
-    /// Some of them, some in part, chosen by the seed.
+    /// Some of them, some in part, depending on the seed.
     Some {
-        /// Another seed, another choice.
+        /// Selects the writes.
         seed: u64,
     },
 }
@@ -98,7 +95,7 @@ impl Change {
     }
 }
 
-/// Adds zeros up to a length, as one piece: an interpreter would take `Vec::resize` byte by byte.
+/// Extends a file with zeros, in one copy: an interpreter would execute `Vec::resize` byte by byte.
 fn lengthen(file: &mut Vec<u8>, len: usize) {
     if let Some(zeros) = len.checked_sub(file.len()) {
         file.extend_from_slice(&vec![0; zeros]);
@@ -117,7 +114,7 @@ struct State {
 }
 
 impl State {
-    /// Counts an event, and fails it if it is its turn.
+    /// Counts an event, and fails it if a fault is due.
     fn event(&mut self) -> io::Result<()> {
         let event = self.events;
         self.events += 1;
@@ -162,17 +159,17 @@ impl FaultDisk {
         }
     }
 
-    /// Arranges for a fault, or for none, in place of the one arranged before.
+    /// Sets the fault, or none, replacing an earlier one.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.state.lock().fault = fault;
     }
 
-    /// How many events there have been.
+    /// Number of events so far.
     pub fn events(&self) -> u64 {
         self.state.lock().events
     }
 
-    /// What would be found in the file if the machine went down now.
+    /// The file's content as found after a crash of the machine at this moment.
     pub fn after_crash(&self, remains: Remains) -> Vec<u8> {
         let state = self.state.lock();
         let mut file = state.synced.clone();
@@ -188,7 +185,7 @@ impl FaultDisk {
         file
     }
 
-    /// The disk as an engine's file.
+    /// The disk as a file for an engine.
     pub fn backend(&self) -> impl StorageBackend + use<> {
         FaultBackend(self.clone())
     }
@@ -262,7 +259,7 @@ impl FaultBackend {
     }
 }
 
-/// A small generator of numbers (splitmix64), so that a seed tells everything.
+/// A small pseudo-random generator (splitmix64), so that a seed reproduces a test.
 struct Random(u64);
 
 impl Random {

@@ -30,8 +30,8 @@ pub enum Change<'a> {
     Put(&'a [u8], &'a [u8]),
     /// Removes the key, if it exists.
     Delete(&'a [u8]),
-    /// What the tree holds from the first key (inclusive) to the second (exclusive; `None`: to the
-    /// end) is gone. Changes of the same stream inside the range are not.
+    /// Removes what the tree holds from the first key (inclusive) to the second (exclusive; `None`:
+    /// to the end). Does not affect other changes of the same stream inside the range.
     DeleteRange(&'a [u8], Option<&'a [u8]>),
 }
 

@@ -25,8 +25,8 @@ pub type WrittenHook = Box<dyn FnMut(u64) + Send>;
 pub(super) struct Output {
     pub store: Arc<Store>,
     pub owner: Owner,
-    /// The commit that these pages belong to, or an earlier one, never a later: no roots before it see
-    /// them.
+    /// The commit that these pages belong to, or an earlier one, never a later one: no roots before
+    /// it see them.
     pub birth: u32,
     chunk: Run,
     buffer: Vec<u8>,

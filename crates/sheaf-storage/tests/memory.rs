@@ -1,14 +1,14 @@
-//! The memory budget holds: what the engine counts stays within it, and what the allocator hands out stays within
-//! what the engine counts and a slack that does not grow with the data.
+//! The memory budget holds: what the engine accounts stays within it, and what is allocated stays
+//! within what the engine accounts plus a slack that does not grow with the data.
 //!
-//! Pages lie outside the allocator's heap, so of them only the engine's count is looked at here; that they go back to
-//! the system is tested where their memory is.
+//! Pages are outside the allocator's heap, so for them only the engine's account is checked here;
+//! that their memory is returned to the system is tested in `page_memory.rs`.
 //!
-//! A binary of its own, for its allocator counts; its tests run one after the other.
+//! A separate binary, since its allocator counts; its tests run one after the other.
 //!
 //! ```text
-//!   counted       <=  budget + what is under way
-//!   allocated     <=  budget + what is under way + SLACK
+//!   accounted     <=  budget + what is in flight
+//!   allocated     <=  budget + what is in flight + SLACK
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,9 +20,10 @@ use sheaf_storage::{
     Durability, LogTreeEngine, LogTreeOptions, MemoryStats, StorageEngine, TableId, WriteBatch,
 };
 
-/// What is not counted: buffers of constant size, lists of tables and of space, this test's own keys and values.
+/// What is not accounted: buffers of constant size, lists of tables and of space, this test's own
+/// keys and values.
 const SLACK: u64 = 12 << 20;
-/// What threads that charge at the same moment may pass the budget by before the cache has given way.
+/// By how much threads that charge concurrently may exceed the budget before the cache has shrunk.
 const AT_ONCE: u64 = 1 << 20;
 const TABLE: TableId = TableId(1);
 const LARGE: TableId = TableId(2);
@@ -37,7 +38,7 @@ fn allocated(bytes: usize) {
     ALLOCATED_MAX.fetch_max(now, Ordering::Relaxed);
 }
 
-// SAFETY: hands everything on to the system's allocator, and counts.
+// SAFETY: passes everything to the system's allocator, and counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocated(layout.size());
@@ -61,7 +62,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time, from nothing.
+/// Runs one test at a time, with the counters reset.
 struct Watch {
     before: u64,
     _alone: MutexGuard<'static, ()>,
@@ -87,7 +88,7 @@ impl Watch {
 fn open(folder: &tempfile::TempDir, cache_bytes: u64) -> LogTreeEngine {
     let options = LogTreeOptions {
         cache_bytes,
-        // Only what is asked for is synced: the disk is not what is tested.
+        // Only what is requested is synced: the disk is not what is tested.
         flush_interval: Duration::from_secs(3600),
         ..LogTreeOptions::default()
     };
@@ -108,7 +109,7 @@ fn mixed(n: u64) -> u64 {
     (n ^ (n >> 29)).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (n >> 7)
 }
 
-/// Bytes that say which key and which version they are.
+/// Bytes that identify a key and a version.
 fn value(n: u64, version: u64, length: usize) -> Vec<u8> {
     let mut value = vec![(n ^ version) as u8; length];
     value[..8].copy_from_slice(&n.to_be_bytes());
@@ -130,7 +131,7 @@ fn put(
     engine.apply(batch, Durability::Buffered).unwrap();
 }
 
-/// Walks a table in both directions and answers how many entries it has.
+/// Walks a table in both directions and returns its number of entries.
 fn walk(
     snapshot: &dyn sheaf_storage::Snapshot,
     table: TableId,
@@ -164,10 +165,10 @@ fn four_times_the_budget_of_small_values() {
     const BUDGET: u64 = 8 << 20;
     const KEYS: u64 = 32 << 10;
     let folder = tempfile::tempdir().unwrap();
-    // Mapped at first, and read through the cache when the file has outgrown half of the budget.
+    // Mapped at first, and read through the cache once the file has outgrown half of the budget.
     let engine = open(&folder, BUDGET);
     for from in (0..KEYS).step_by(128) {
-        // Not in the order of the keys: leaves are read and rewritten.
+        // Not in key order: leaves are read and rewritten.
         put(
             &engine,
             TABLE,
@@ -197,7 +198,8 @@ fn a_snapshot_held_under_overwrites() {
     let watch = Watch::begin();
     const BUDGET: u64 = 16 << 20;
     const KEYS: u64 = 4 << 10;
-    // What a checkpoint has taken in is held by snapshots until they are spilled, while as much comes anew.
+    // What a checkpoint has merged is held by snapshots until they are spilled, while as much is
+    // written again.
     const MOST: u64 = BUDGET + BUDGET / 8 + AT_ONCE;
     let folder = tempfile::tempdir().unwrap();
     let engine = open(&folder, BUDGET);
@@ -206,7 +208,8 @@ fn a_snapshot_held_under_overwrites() {
             put(&engine, TABLE, from..from + 64, version, 1000);
         }
     };
-    // A snapshot, with a cursor that stands in the middle, of every fourth megabyte that is written.
+    // A snapshot of every fourth megabyte that is written, with a cursor in the middle of the
+    // table.
     let mut held = Vec::new();
     for version in 0..24 {
         overwrite(version);
@@ -215,7 +218,7 @@ fn a_snapshot_held_under_overwrites() {
         assert!(cursor.seek(&(KEYS / 2).to_be_bytes()).unwrap());
         held.push((version, snapshot, cursor));
         for (version, _, cursor) in &mut held {
-            // All move on: one that neither moves nor rests keeps the generations on which it stands.
+            // All are moved: a cursor that neither moves nor is suspended pins its generations.
             assert!(cursor.next().unwrap());
             assert_eq!(cursor.value()[8..16], version.to_be_bytes());
         }
@@ -237,7 +240,7 @@ fn a_snapshot_held_under_overwrites() {
         assert!(cursor.prev().unwrap());
         assert_eq!(cursor.key(), (place - 1).to_be_bytes());
     }
-    // Gone, they give back the pages that were theirs.
+    // When they are dropped, they free the pages that only they used.
     engine.checkpoint().unwrap();
     assert_eq!(engine.verify(&mut |_| ()).unwrap(), []);
     engine.close().unwrap();
@@ -253,7 +256,7 @@ fn cursors_that_rest_under_overwrites() {
     const ROUNDS: u64 = 12;
     let folder = tempfile::tempdir().unwrap();
     let engine = open(&folder, BUDGET);
-    // The version that a batch of keys had when so many batches had been written.
+    // The version that a batch of keys had after this many batches had been written.
     let version_at =
         |batch: u64, written: u64| (written + KEYS / BATCH - 1 - batch) / (KEYS / BATCH);
     let mut held = Vec::new();
@@ -262,7 +265,8 @@ fn cursors_that_rest_under_overwrites() {
         for from in (0..KEYS).step_by(BATCH as usize) {
             put(&engine, TABLE, from..from + BATCH, version, 1000);
             written += 1;
-            // Opened at any moment, read for a while in one direction or the other, and left alone.
+            // Opened at any moment, read for a while in one direction or the other, and then left
+            // idle.
             if written > KEYS / BATCH && mixed(written) % 16 == 0 {
                 let mut cursor = engine.snapshot().unwrap().cursor(TABLE).unwrap();
                 let (forward, first) = (mixed(written) & 16 == 0, mixed(written) % KEYS);
@@ -345,7 +349,7 @@ fn values_of_sixteen_megabytes() {
     });
     assert_eq!(entries, 18);
     let memory = memory(&engine);
-    // Each of three writers holds the value that it gives, and this thread the one that it reads.
+    // Each of three writers holds the value that it puts, and this thread the one that it reads.
     let under_way = 4 * (LENGTH as u64);
     assert!(
         memory.total.bytes_max <= BUDGET + LENGTH as u64,

@@ -1,4 +1,4 @@
-//! What the trait promises, case by case, of every engine.
+//! The trait's contract, case by case, for every engine.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn a_snapshot_does_not_see_later_batches() {
         assert_eq!(keys(&*after), "b c");
         assert_eq!(after.get(T, b"b").unwrap().unwrap(), "new");
         assert_eq!(after.get(T, b"a").unwrap(), None);
-        // A cursor keeps its snapshot, though nobody else does.
+        // A cursor keeps its snapshot alive.
         drop(before);
         assert_eq!(cursor.value(), b"value of a");
         assert!(cursor.next().unwrap());
@@ -83,7 +83,7 @@ fn a_cursor_goes_both_ways() {
         assert!(cursor.next().unwrap());
         assert_eq!(cursor.key(), b"f");
         assert!(!cursor.next().unwrap());
-        // Past the end it stays there until it is sought again.
+        // Past the end it stays there until the next seek.
         assert!(!cursor.prev().unwrap());
         assert!(!cursor.valid());
 
@@ -343,7 +343,7 @@ fn large_values_come_back_and_outlive_the_snapshot() {
         }
         drop(cursor);
         drop(snapshot);
-        // What was handed out stays as it was while its pages are wanted for other things.
+        // Returned values are unchanged while their pages are needed for others.
         for round in 0..3_u8 {
             let mut batch = WriteBatch::new();
             for n in sizes {

@@ -1,4 +1,4 @@
-//! What is found after a crash: by the simulated disk at every event in turn, and by `kill -9`.
+//! What is found after a crash: on the simulated disk at every event in turn, and after `kill -9`.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::Path;
@@ -28,8 +28,8 @@ fn open(disk: &FaultDisk) -> Result<RedbEngine> {
     RedbEngine::open_with_backend(disk.backend(), options(NEVER))
 }
 
-/// The script: batches, each with whether it is synced. Every table is made, filled, thinned out, and
-/// dropped or replaced at some time.
+/// The script: batches, each with whether it is synced. Every table is created, filled, thinned
+/// out, and dropped or replaced at some point.
 pub fn script() -> Vec<(Vec<Op>, bool)> {
     let mut steps = Vec::new();
     let (a, b) = (TABLES[1], TABLES[2]);
@@ -43,7 +43,7 @@ pub fn script() -> Vec<(Vec<Op>, bool)> {
             ops.push(Op::Put(b, [value(n), key(n)].concat(), Vec::new()));
         }
         ops.push(Op::Delete(a, key(round)));
-        // Two hot keys, the one changed in every batch, the other now and then, and twice.
+        // Two hot keys, one changed in every batch, the other sometimes, and then twice.
         let seed = u64::from(round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ops.push(Op::Change(a, b"hot".to_vec(), seed));
         if round % 3 == 0 {
@@ -67,7 +67,7 @@ pub fn script() -> Vec<(Vec<Op>, bool)> {
     steps
 }
 
-/// The states that the script goes through, the first before it and one after each batch.
+/// The states that the script goes through: the initial one, and one after each batch.
 pub fn states() -> Vec<Model> {
     let mut states = vec![Model::new()];
     for (ops, _) in script() {
@@ -78,7 +78,7 @@ pub fn states() -> Vec<Model> {
     states
 }
 
-/// Runs the script until it is through or something fails. Answers how many batches were visible, how
+/// Runs the script until it ends or something fails. Returns how many batches were visible, how
 /// many were acknowledged as durable, and the failure.
 pub fn run(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
     let (mut visible, mut durable) = (0, 0);
@@ -119,8 +119,8 @@ fn check_found(content: Vec<u8>, states: &[Model], durable: usize, what: &str) {
     check_state(&|| open(&disk), states, durable, what);
 }
 
-/// Opens twice, and checks that what is found first is the state after one of the batches from `durable`
-/// on, and that the engine goes on from there.
+/// Opens twice, and checks that the first state found is the one after one of the batches from
+/// `durable` on, and that the engine continues from there.
 pub fn check_state<E: StorageEngine>(
     open: &dyn Fn() -> Result<E>,
     states: &[Model],
@@ -140,7 +140,7 @@ pub fn check_state<E: StorageEngine>(
         let bytes = rows.values().map(|value| value.len() as u64).sum::<u64>();
         assert_eq!(stats.value_bytes, bytes, "{what}");
     }
-    // And it goes on from there.
+    // And it continues from there.
     let mut batch = WriteBatch::new();
     batch.put(TableId::CATALOG, b"after the crash", "x");
     engine.apply(batch, Durability::Synced).unwrap();
@@ -155,7 +155,7 @@ pub fn check_state<E: StorageEngine>(
     );
 }
 
-/// Events that the script takes without a fault, from a new disk on, and those of the opening alone.
+/// Number of events of the script without a fault, on a new disk, and of opening alone.
 fn events() -> (u64, u64) {
     let disk = FaultDisk::default();
     let engine = open(&disk).unwrap();
@@ -176,7 +176,7 @@ fn a_crash_at_any_event_loses_no_durable_batch_and_tears_none() {
         disk.set_fault(Some(Fault::Crash { at }));
         let engine = open(&disk).unwrap();
         let (_, durable, _) = run(&engine);
-        // A close after the crash reaches nothing, and must not hang or panic.
+        // A close after the crash reaches no disk, and must not hang or panic.
         let _ = engine.close();
         seed += 2;
         for remains in [
@@ -215,7 +215,7 @@ fn a_failed_write_or_sync_ends_writing_and_loses_nothing_durable() {
         let engine = open(&disk).unwrap();
         let (visible, durable, error) = run(&engine);
         let Some(error) = error else {
-            // It hit the close.
+            // The fault hit the close.
             continue;
         };
         let expected = match kind {
@@ -223,8 +223,8 @@ fn a_failed_write_or_sync_ends_writing_and_loses_nothing_durable() {
             _ => matches!(error, StorageError::Io { .. }),
         };
         assert!(expected, "event {at}: {error:?}");
-        // No more writes, though the disk works again; the reason is told; what was visible still is,
-        // as far as it can be read.
+        // No more writes, though the disk works again; the reason is reported; what was visible
+        // still is, as far as it can be read.
         let mut batch = WriteBatch::new();
         batch.put(TableId::CATALOG, b"k", "v");
         match engine.apply(batch, Durability::Buffered) {
@@ -284,13 +284,13 @@ fn only_a_crash_amid_writing_makes_the_next_start_long() {
     assert!(!repaired(disk.after_crash(Remains::All)));
 }
 
-/// Names the file to the child process of the test below, which is this same test run again.
+/// Passes the file to the child process of the test below, which is this same test run again.
 const CHILD: &str = "SHEAF_STORAGE_CRASH_CHILD";
-/// How many rounds, if not the few of every day.
+/// Number of rounds, if not the default.
 const ROUNDS: &str = "SHEAF_STORAGE_CRASH_ROUNDS";
 
-/// Writes without end: batches of two keys in two tables, a synced one after every few buffered ones, and
-/// says so once it is acknowledged.
+/// Writes until killed: batches of two keys in two tables, a synced one after every few buffered
+/// ones, and prints each acknowledged one.
 fn write_until_killed(path: &Path) {
     let engine = Arc::new(RedbEngine::open(path, options(Duration::from_millis(5))).unwrap());
     let writers: Vec<_> = (0..2_u8)
@@ -327,7 +327,7 @@ fn write_until_killed(path: &Path) {
     }
 }
 
-/// How many batches of a writer are there; checks that they are the first ones, and whole.
+/// How many batches of a writer are there; checks that they are the first ones, and complete.
 fn count(engine: &dyn StorageEngine, writer: u8) -> u64 {
     let snapshot = engine.snapshot().unwrap();
     let mut records = snapshot.cursor(TABLES[1]).unwrap();
@@ -377,7 +377,7 @@ fn kill_9_loses_no_acknowledged_batch() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut acknowledged = [None; 2];
         let mut note = |line: &str| {
-            // The test runner's own words stand on lines of their own, or before ours.
+            // The test runner's own output is on separate lines, or before ours.
             let Some((_, numbers)) = line.split_once("acknowledged ") else {
                 return false;
             };

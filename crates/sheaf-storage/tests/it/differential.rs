@@ -1,5 +1,5 @@
-//! Random scripts on the memory engine, on redb and on our own, all watched, all compared with the naive
-//! model.
+//! Random scripts on the memory engine, on redb and on logtree, each wrapped in a `CheckedEngine`,
+//! all compared with the naive model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ struct Units {
 struct World {
     disk: FaultDisk,
     folder: FaultFolder,
-    /// The budget of our own engine.
+    /// The memory budget of the logtree engine.
     cache_bytes: u64,
     storages: [Storage; 3],
     model: Model,
@@ -173,7 +173,8 @@ impl World {
                 self.units.clear();
                 self.storages[1].engine().close().unwrap();
                 self.storages[1] = redb(&self.disk);
-                // Closed or not: the folder is let go, and what is not in the tree comes from the log.
+                // Closed or not: the folder is unlocked, and what is not in the tree comes from the
+                // log.
                 if self.model.0.len() % 2 == 0 {
                     self.storages[2].engine().close().unwrap();
                     self.storages[2] = sheaf(&self.folder, self.cache_bytes);
@@ -253,7 +254,7 @@ impl World {
 }
 
 impl Units {
-    /// Writes with a lock on every key; what cannot be locked is left out.
+    /// Writes with a lock on every key; skips what cannot be locked.
     fn write(&mut self, ops: &[Op]) {
         for op in ops {
             if let Op::Put(table, key, _) | Op::Delete(table, key) = op {
@@ -277,7 +278,8 @@ impl Units {
                     Op::Drop(table) => unit.drop_table(*table),
                 }
             }
-            // What contradicts the tables makes the commit fail; until then views are not defined.
+            // A contradiction between tables makes the commit fail; until then the views are
+            // undefined.
             self.contradicted |= !self.model.apply(op);
             self.writes.push(op.clone());
         }
@@ -303,7 +305,7 @@ fn look(view: &dyn Snapshot, model: &Model, table: TableId, moves: &[Move]) {
     }
 }
 
-/// 160, or as many as `SHEAF_STORAGE_DIFF_CASES` says.
+/// 160, or the value of `SHEAF_STORAGE_DIFF_CASES`.
 fn cases() -> u32 {
     let cases = std::env::var("SHEAF_STORAGE_DIFF_CASES").ok();
     cases.and_then(|n| n.parse().ok()).unwrap_or(160)

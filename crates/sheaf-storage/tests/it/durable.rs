@@ -1,4 +1,4 @@
-//! What is durable when, on redb over a simulated disk; its reserve of space; its limits.
+//! redb over a simulated disk: what is durable when, the reserve of space, the limits.
 
 use std::sync::Arc;
 use std::thread;
@@ -32,7 +32,7 @@ fn with_table(disk: &FaultDisk, flush_interval: Duration) -> Arc<RedbEngine> {
     engine
 }
 
-/// Whether the key would be found if the machine went down now.
+/// Whether the key would be found after a crash of the machine at this moment.
 fn is_durable(disk: &FaultDisk, key: &[u8]) -> bool {
     let disk = FaultDisk::new(disk.after_crash(Remains::Nothing));
     let engine = open(&disk, NEVER);
@@ -61,7 +61,7 @@ fn buffered_is_durable_with_the_next_sync() {
     put(&*engine, b"d", Durability::Buffered);
     engine.apply(WriteBatch::new(), Durability::Synced).unwrap();
     assert!(is_durable(&disk, b"d"));
-    // Nothing to do: no sync.
+    // Nothing to sync.
     let syncs = engine.stats().syncs;
     engine.sync().unwrap();
     assert_eq!(engine.stats().syncs, syncs);
@@ -89,7 +89,7 @@ fn an_acknowledgement_holds_among_many_writers() {
             thread::spawn(move || {
                 for n in 0..24_u8 {
                     let key = [writer, n];
-                    // Some sync their own, some all that is there, some nothing.
+                    // Some sync their own batch, some everything, some nothing.
                     match (writer + n) % 3 {
                         0 => put(&*engine, &key, Durability::Synced),
                         1 => {
@@ -196,7 +196,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
             "{refused:?}"
         );
     }
-    // Making room is not refused, nor are reads and syncs.
+    // Batches that make room are not refused, nor are reads and syncs.
     let mut batch = WriteBatch::new();
     batch.delete(T, b"a");
     batch.create_table(TableId(8));
@@ -216,7 +216,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
 fn what_is_too_long_is_refused_by_its_length() {
     let engine = with_table(&FaultDisk::default(), NEVER);
     let bytes = (1_usize << 30) + 1;
-    // Never touched, so never more than an address range.
+    // Never accessed, so it takes only address space.
     let long = vec![0; bytes];
     let mut batch = WriteBatch::new();
     batch.put(T, b"a", "1");
@@ -229,7 +229,7 @@ fn what_is_too_long_is_refused_by_its_length() {
             limit
         })
     );
-    // Many that are long together are not too long.
+    // Many values that are long together are not too long.
     let mut batch = WriteBatch::new();
     batch.put(T, b"a", vec![0; 10 << 20]);
     batch.put(T, b"b", vec![0; 10 << 20]);

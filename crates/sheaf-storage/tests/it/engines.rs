@@ -10,7 +10,7 @@ use sheaf_storage::testing::fault::FaultFolder;
 use sheaf_storage::*;
 use tempfile::TempDir;
 
-/// An engine, with the folder that goes when it goes.
+/// An engine, with a folder that is removed with it.
 pub struct TestEngine {
     engine: Arc<dyn StorageEngine>,
     _folder: Option<TempDir>,
@@ -56,8 +56,8 @@ pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<Log
     sheaf_with_cache(folder, flush_interval, 1 << 20)
 }
 
-/// As [`small_sheaf`], with a budget of so many bytes. With 0 no page stays in the cache, and every checkpoint spills the
-/// snapshots there are.
+/// As [`small_sheaf`], with a budget of `cache_bytes`. With 0 no page stays in the cache, and every
+/// checkpoint spills the existing snapshots.
 pub fn sheaf_with_cache(
     folder: &FaultFolder,
     flush_interval: Duration,

@@ -1,4 +1,5 @@
-//! The file's format: a small file of each released version stays readable, others are refused clearly.
+//! The file format: a small file of each released version stays readable, others are refused with a
+//! clear error.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ fn testdata(name: &str) -> PathBuf {
         .collect()
 }
 
-/// What the files hold.
+/// The contents of the files.
 fn content() -> Vec<Op> {
     let mut ops = vec![Op::Create(TABLE), Op::Create(TableId(u64::MAX))];
     ops.push(Op::Put(
@@ -59,13 +60,14 @@ fn files_of_version_1_open() {
     assert_eq!((stats.entries, stats.key_bytes), (42, 81));
 }
 
-/// Folders with the files kept for a version: a tree with most of it, and the rest in a log.
+/// The folders kept for a version: a tree with most of the data, and the rest in a log.
 #[test]
 fn folders_of_version_1_open() {
     opens("sheaf-v1", &[]);
 }
 
-/// The log's version 2 has deltas: over the tree, over each other, and over a value that the log has whole.
+/// Version 2 of the log has deltas: over the tree, over each other, and over a value that the log
+/// has in full.
 #[test]
 fn folders_with_deltas_in_the_log_open() {
     let key = vec![255];

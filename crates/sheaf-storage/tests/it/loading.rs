@@ -1,4 +1,5 @@
-//! The log read into generations: gathered batches, deltas that wait for their bases, against the model.
+//! Replay of the log into generations: gathered batches, and deltas that wait for their bases,
+//! against the model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +67,8 @@ proptest! {
     }
 }
 
-/// Far more keys than one thread looks up, each changed several times, while others are replaced, deleted and emptied.
+/// Far more keys than one thread looks up, each changed several times, while others are replaced
+/// and deleted, singly and by range.
 #[test]
 fn many_changes_wait_for_their_bases_together() {
     let table = TABLES[1];
@@ -101,11 +103,12 @@ fn many_changes_wait_for_their_bases_together() {
     for generation_bytes in [64 << 10, 1 << 20, 16 << 20] {
         check(&folder, generation_bytes, &model);
     }
-    // Of the range nothing was put again: what followed went from 200 to 2993.
+    // Nothing was put into the range again: later writes are to the keys from 200 to 2993.
     assert_eq!(model.0[&table].len(), 2970);
 }
 
-/// A log beside a tree of the same sequence that holds other values: what the deltas change is not there.
+/// A log next to a tree of the same sequence with other values: the bases of its deltas do not
+/// exist.
 #[test]
 fn a_delta_without_its_base_is_refused_by_file_and_offset() {
     let table = TABLES[1];
@@ -129,7 +132,7 @@ fn a_delta_without_its_base_is_refused_by_file_and_offset() {
         engine.sync().unwrap();
         contents(&folder.after_crash(Remains::Nothing))
     };
-    // One is looked up as it comes, many side by side.
+    // One is looked up as it comes, many concurrently.
     for changes in [1, 1000] {
         let mut mixed = files(1, changes);
         let (_, tree) = files(2, 0).remove_entry("tree").unwrap();

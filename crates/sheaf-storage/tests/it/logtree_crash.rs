@@ -1,4 +1,4 @@
-//! What is found of our own engine after a crash or a failure at every event of its disk in turn.
+//! The logtree engine after a crash or a failure at every event of its disk in turn.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn open(folder: &FaultFolder) -> Result<LogTreeEngine> {
     small_sheaf(folder, NEVER)
 }
 
-/// Events that the opening takes without a fault, and those of opening, script and close.
+/// Number of events of opening without a fault, and of opening, script and close.
 fn events() -> (u64, u64) {
     let folder = FaultFolder::default();
     let engine = open(&folder).unwrap();
@@ -37,7 +37,7 @@ fn a_crash_at_any_event_loses_no_durable_batch_and_tears_none() {
         let mut durable = 0;
         if let Ok(engine) = open(&folder) {
             durable = run(&engine).1;
-            // A close after the crash reaches nothing, and must not hang or panic.
+            // A close after the crash reaches no disk, and must not hang or panic.
             let _ = engine.close();
         }
         for remains in [
@@ -80,7 +80,7 @@ fn a_second_crash_while_the_first_is_mended_loses_nothing_either() {
     }
 }
 
-/// Runs the script; a batch that is refused for want of space is tried again. Answers how many batches
+/// Runs the script; retries a batch that is refused for lack of space. Returns how many batches
 /// were applied, how many were durable, and what ended the writing.
 fn run_on(engine: &dyn StorageEngine) -> (usize, usize, Option<StorageError>) {
     let (mut visible, mut durable) = (0, 0);
@@ -136,7 +136,7 @@ fn fail_at_every_event(fault: &dyn Fn(u64) -> Fault) {
                 ),
                 "event {at}: {error:?}"
             );
-            // What was applied is still to be seen, and so may be the batch that failed.
+            // What was applied is still visible, and the batch that failed may be.
             let found = dump(&*engine.snapshot().unwrap(), TABLES);
             let expected = &states[visible..(visible + 2).min(states.len())];
             assert!(expected.contains(&found), "event {at}: {error:?}");
@@ -230,7 +230,7 @@ fn a_disk_that_is_full_for_a_while_ends_nothing() {
     );
 }
 
-/// Bytes of all files.
+/// Total bytes of all files.
 fn files(folder: &FaultFolder) -> usize {
     let names = folder::Folder::list(folder).unwrap();
     names

@@ -1,4 +1,5 @@
-//! Our own engine by itself: what is durable when, checkpoints beside writers, limits, backup, repair.
+//! The logtree engine: what is durable when, checkpoints concurrent with writers, limits, backup,
+//! repair.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -33,7 +34,7 @@ fn put(engine: &dyn StorageEngine, key: &[u8], durability: Durability) {
     engine.apply(batch, durability).unwrap();
 }
 
-/// Whether the key would be found if the machine went down now.
+/// Whether the key would be found after a crash of the machine at this moment.
 fn is_durable(folder: &FaultFolder, key: &[u8]) -> bool {
     let found = folder.after_crash(Remains::Nothing);
     let engine = small_sheaf(&found, NEVER).unwrap();
@@ -59,7 +60,7 @@ fn buffered_is_durable_with_the_next_sync() {
     put(&*engine, b"e", Durability::Buffered);
     engine.checkpoint().unwrap();
     assert!(is_durable(&folder, b"e"));
-    // Nothing to do: no sync.
+    // Nothing to sync.
     let syncs = engine.stats().syncs;
     engine.sync().unwrap();
     engine.checkpoint().unwrap();
@@ -88,7 +89,7 @@ fn an_acknowledgement_holds_among_many_writers() {
             scope.spawn(move || {
                 for n in 0..24_u8 {
                     let key = [writer, n];
-                    // Some sync their own, some all that is there, some nothing.
+                    // Some sync their own batch, some everything, some nothing.
                     match (writer + n) % 3 {
                         0 => put(&**engine, &key, Durability::Synced),
                         1 => {
@@ -112,8 +113,8 @@ fn an_acknowledgement_holds_among_many_writers() {
     assert!((0..6).all(|writer| is_durable(&folder, &[writer, 23])));
 }
 
-/// Writers move an amount between two keys, so that the sum stays; readers look at snapshots, new ones and old
-/// ones, while generations fill and checkpoints run.
+/// Writers move an amount between two keys, so that the sum is constant; readers check new and old
+/// snapshots, while generations fill and checkpoints run.
 #[test]
 fn snapshots_are_whole_while_generations_come_and_go() {
     const KEYS: u64 = 50;
@@ -305,7 +306,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
     folder.set_capacity(Some(1 << 29));
     let mut batch = WriteBatch::new();
     batch.put(T, b"c", "3");
-    // It is looked at now and then.
+    // The free space is checked at intervals.
     while engine.apply(batch.clone(), Durability::Synced).is_ok() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -316,12 +317,12 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
             "{refused:?}"
         );
     }
-    // Making room is not refused, nor are reads and syncs.
+    // Batches that make room are not refused, nor are reads and syncs.
     let mut batch = WriteBatch::new();
     batch.delete(T, b"a");
     batch.delete(T, b"c");
     engine.apply(batch.clone(), Durability::Synced).unwrap();
-    // Nor is what tells of it, put beside it; but more than that is.
+    // Nor is the record of a removal, put along with it; but more than that is.
     let mut told = batch.clone();
     told.put(U, b"told", "t");
     engine.apply(told.clone(), Durability::Synced).unwrap();
@@ -334,7 +335,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
     );
     let mut last = WriteBatch::new();
     last.delete(U, b"told");
-    // Only so far: the last quarter is the engine's own.
+    // Only down to a quarter, which is reserved for the engine.
     folder.set_capacity(Some(1 << 27));
     let mut told = last.clone();
     told.put(T, b"told", "t");
@@ -378,7 +379,7 @@ fn what_is_too_long_is_refused_by_its_length() {
         let load = engine.bulk_load(U, &mut [Ok((key, value))].into_iter());
         assert_eq!(load, refused.map(|()| 0));
     }
-    // A long key is no trouble.
+    // A long key is accepted.
     let mut batch = WriteBatch::new();
     let long = vec![7; 5 << 20];
     batch.put(U, &long, "v");
@@ -387,7 +388,7 @@ fn what_is_too_long_is_refused_by_its_length() {
     assert_eq!(value(&engine), Some("v".into()));
     engine.checkpoint().unwrap();
     assert_eq!(value(&engine), Some("v".into()));
-    // Many that are long together are not too long.
+    // Many values that are long together are not too long.
     let mut batch = WriteBatch::new();
     batch.put(T, b"a", vec![1; 16 << 20]);
     batch.put(T, b"b", vec![2; 16 << 20]);
@@ -417,7 +418,7 @@ fn who_reads_while_the_engine_closes_gets_an_answer() {
         assert_eq!(cursor.key(), [n]);
     }
     assert_eq!(snapshot.get(T, &[100]), Ok(Some(kept)));
-    // Nobody else writes to the files while somebody still reads the old ones.
+    // No other process writes to the files while a reader of the old ones is left.
     let early = small_sheaf(&folder, NEVER).map(drop);
     assert!(
         matches!(early, Err(StorageError::InUse { .. })),
@@ -497,13 +498,13 @@ fn a_backup_of_a_running_engine_opens_by_itself() {
     assert_eq!(opened.table_stats(U).unwrap().entries, entries);
     assert_eq!(opened.verify(&mut |_| {}), Ok(vec![]));
     put(&opened, b"and it goes on", Durability::Synced);
-    // A folder that holds something is left as it is.
+    // A folder that is not empty is left unchanged.
     let again = engine.backup_in(Arc::new(found), &mut || true);
     assert!(matches!(again, Err(StorageError::Io { .. })), "{again:?}");
 }
 
-/// Whatever fails while a backup is made, and wherever it is cut short: what is left is nothing, a whole backup, or files
-/// that do not open.
+/// Whatever fails during a backup, and wherever it is interrupted: what is left is nothing, a whole
+/// backup, or files that do not open.
 #[test]
 fn half_a_backup_is_never_taken_for_a_whole_one() {
     let folder = FaultFolder::default();
@@ -559,7 +560,7 @@ fn half_a_backup_is_never_taken_for_a_whole_one() {
         }
     }
     assert!(unfinished > 20, "{unfinished}");
-    // One that is told to end leaves nothing, and takes nothing with it.
+    // A cancelled backup leaves nothing, and does not affect the engine.
     let copy = FaultFolder::default();
     let ended = engine.backup_in(Arc::new(copy.clone()), &mut || false);
     assert_eq!(ended, Err(StorageError::Closed));
@@ -567,7 +568,7 @@ fn half_a_backup_is_never_taken_for_a_whole_one() {
     put(&*engine, b"and it goes on", Durability::Synced);
 }
 
-/// What an engine that writes no more has taken in, and its tree has not, is in its backup.
+/// The backup of a read-only engine has what the engine has accepted and its tree has not.
 #[test]
 fn an_engine_that_writes_no_more_is_backed_up_whole() {
     let folder = FaultFolder::default();
@@ -612,7 +613,7 @@ fn filled() -> (FaultFolder, BTreeMap<Vec<u8>, Vec<u8>>) {
         reserve_bytes: 0,
         ..LogTreeOptions::default()
     };
-    // No checkpoint of its own accord: the log is to have some segments.
+    // No automatic checkpoint, so that the log has several segments.
     let engine = LogTreeEngine::open_in(Arc::new(folder.clone()), options).unwrap();
     let mut batch = WriteBatch::new();
     for table in [T, U] {
@@ -649,7 +650,7 @@ fn damage_is_named_and_the_rest_is_saved() {
         let disk: Arc<dyn Folder> = Arc::new(damaged.clone());
         let findings = verify_files(&disk, &mut |_| {}).unwrap();
         let Some(finding) = findings.first() else {
-            // Nobody reads what is free.
+            // No reader uses free space.
             continue;
         };
         assert!(finding.file.contains("tree"), "{finding:?}");
@@ -661,7 +662,7 @@ fn damage_is_named_and_the_rest_is_saved() {
         let engine = small_sheaf(&new, NEVER).unwrap();
         let found = dump(&*engine.snapshot().unwrap(), [T]);
         let found = &found.0[&T];
-        // All of the log, and of the tree all but some pages.
+        // All of the log, and most pages of the tree.
         assert!(found.len() > rows.len() * 3 / 4, "{}", found.len());
         for (key, value) in found {
             assert_eq!(rows.get(key), Some(value));
@@ -750,7 +751,7 @@ fn changes_are_logged_as_what_differs_and_read_again_over_every_checkpoint() {
     assert!(put(b"hot") > 2000);
     put(b"cold");
     let before = engine.detail();
-    // Header 40, table 3, key and delta 3 + 1 + 4 + 8 + 12, to a multiple of 8.
+    // Header 40, table 3, key and delta 3 + 1 + 4 + 8 + 12, rounded up to a multiple of 8.
     assert_eq!(change(&engine, b"hot", 0, 100), 100 * 72);
     let after = engine.detail();
     assert_eq!(after.log_deltas - before.log_deltas, 100);
@@ -800,7 +801,7 @@ fn a_delta_without_its_base_is_named_and_told_as_lost() {
     change(&engine, b"a", 0, 3);
     engine.sync().unwrap();
     let whole = contents(&folder.after_crash(Remains::Nothing));
-    // The tree of another life of the same files: it has the same tables, and another value under the key.
+    // The tree of another history: the same tables, and another value under the key.
     let other = {
         let folder = FaultFolder::default();
         let engine = with_tables(&folder, NEVER);
@@ -829,7 +830,7 @@ fn a_delta_without_its_base_is_named_and_told_as_lost() {
     assert_eq!((&findings[0].file, &findings[0].detail), (&file, &detail));
     let new = FaultFolder::default();
     let saved = repair(&disk, Arc::new(new.clone()), LogTreeOptions::default()).unwrap();
-    // Every version that could not be made, by its place.
+    // Every version that could not be computed, with its position.
     assert_eq!(saved.lost.len(), 3, "{:?}", saved.lost);
     assert!(saved.stale);
     for lost in &saved.lost {
@@ -854,7 +855,7 @@ fn a_compaction_shortens_the_file_and_changes_nothing_else() {
         engine.apply(batch, Durability::Buffered).unwrap();
         engine.checkpoint().unwrap();
     };
-    // What lies last stays, and much before it goes.
+    // The last pages stay, and many before them are freed.
     put(T, 0..4000);
     put(U, 0..400);
     let old = engine.snapshot().unwrap();
@@ -866,7 +867,7 @@ fn a_compaction_shortens_the_file_and_changes_nothing_else() {
     let length = || folder.content("tree").unwrap().len() as u64;
     let rows = dump(&*engine.snapshot().unwrap(), [T, U]);
     let before = dump(&*old, [T, U]);
-    // A snapshot keeps its pages where they are.
+    // A snapshot keeps its pages in place.
     engine.compact().unwrap();
     assert_eq!(dump(&*old, [T, U]), before);
     assert_eq!(dump(&*engine.snapshot().unwrap(), [T, U]), rows);
@@ -954,7 +955,7 @@ fn below_the_reserve_of_space_the_file_gives_back_what_it_has_free() {
         batch.delete(T, &key.to_be_bytes());
         engine.apply(batch, Durability::Synced).unwrap();
     }
-    // Nothing but these, and no word to the engine: what they asked for is there after a while.
+    // Only snapshots, and no call to the engine: after a while their memory is freed.
     engine.checkpoint().unwrap();
     let mut batch = WriteBatch::new();
     batch.put(T, b"again", vec![1; 1_000_000]);

@@ -1,11 +1,12 @@
-//! `kill -9` under load, again and again on the same files: nothing acknowledged is lost, nothing is torn.
+//! `kill -9` under load, repeatedly on the same files: nothing acknowledged is lost, nothing is
+//! torn.
 //!
-//! The child process is this same test run again. It writes with several threads, each batch a key in one table
-//! and its index entry in another, and a change of the writer's hot key in a third, which the log has as a delta; and
-//! tells what has been acknowledged as durable.
+//! The child process is this same test run again. It writes with several threads; each batch has a
+//! key in one table, its index entry in another, and a change of the writer's hot key in a third,
+//! which the log has as a delta. It prints what has been acknowledged as durable.
 //!
-//! `SHEAF_KILL_ROUNDS` says how often (20); with `--nocapture` each round prints how much log was read and
-//! how long that took.
+//! `SHEAF_KILL_ROUNDS` is the number of rounds (20); with `--nocapture` each round prints how much
+//! log was read and how long that took.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use sheaf_storage::*;
 
-/// Names the folder to the child, and how large its generations are.
+/// Passes the folder to the child, and the size of its generations.
 const CHILD: &str = "SHEAF_STORAGE_KILL_CHILD";
 const GENERATION: &str = "SHEAF_STORAGE_KILL_GENERATION";
 const ROUNDS: &str = "SHEAF_KILL_ROUNDS";
@@ -25,9 +26,10 @@ const RECORDS: TableId = TableId(1);
 const INDEX: TableId = TableId(2);
 const HOT: TableId = TableId(3);
 const WRITERS: u8 = 4;
-/// Of each writer's keys only so many last ones have their first value.
+/// Number of each writer's latest keys that have their first value.
 const RECENT: u64 = 20;
-/// After so many batches a writer removes all that it wrote, and begins again at the next number.
+/// Number of batches after which a writer deletes everything that it wrote, and begins again at the
+/// next number.
 const LAP: u64 = 3000;
 
 fn options(generation_bytes: u64) -> LogTreeOptions {
@@ -48,7 +50,8 @@ fn value(n: u64) -> Vec<u8> {
     vec![n as u8; (n * 7 % 2500) as usize]
 }
 
-/// What a writer's hot key has after its batch `n`: each differs from the one before in a few places.
+/// The value of a writer's hot key after its batch `n`: each differs from the previous one in a few
+/// places.
 fn hot(n: u64) -> Vec<u8> {
     let mut value: Vec<u8> = (0..200_u64)
         .flat_map(|at| (at * at).to_be_bytes())
@@ -106,8 +109,8 @@ fn write(engine: &dyn StorageEngine, writer: u8, n: u64) {
     }
 }
 
-/// The number of a writer's next batch. Checks that what is there are the batches since the beginning of the
-/// lap, each whole, in both tables.
+/// The number of a writer's next batch. Checks that the batches since the beginning of the lap are
+/// there, each complete, in both tables.
 fn next(engine: &dyn StorageEngine, writer: u8) -> u64 {
     let snapshot = engine.snapshot().unwrap();
     let mut records = snapshot.cursor(RECORDS).unwrap();
@@ -169,7 +172,7 @@ fn kill_9_under_load_loses_no_acknowledged_batch() {
     }
     let mut written = 0;
     for round in 0..rounds {
-        // Now checkpoints come all the time, now never.
+        // Rounds alternate between continuous checkpoints and none.
         let generation_bytes: u64 = [128 << 10, 1 << 20, 16 << 20][round as usize % 3];
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
@@ -181,7 +184,7 @@ fn kill_9_under_load_loses_no_acknowledged_batch() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut acknowledged = [None; WRITERS as usize];
         let mut note = |line: &str| {
-            // The test runner's own words stand on lines of their own, or before ours.
+            // The test runner's own output is on separate lines, or before ours.
             let Some((_, numbers)) = line.split_once("acknowledged ") else {
                 return false;
             };

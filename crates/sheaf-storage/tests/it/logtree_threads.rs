@@ -1,14 +1,16 @@
-//! Everything that our own engine does beside everything else, in little: what looks for undefined behaviour and data
-//! races is a hundred times slower than the processor, and goes through this with all of the engine's unsafe code.
+//! Everything that the logtree engine does concurrently, scaled down: tools that detect undefined
+//! behaviour and data races are a hundred times slower than the processor, and run this test over
+//! all of the engine's unsafe code.
 //!
 //! ```text
 //!   writer, writer   batches over two tables: small and large values, deletes, ranges ─┐
-//!   reader           snapshots, new and held; both directions, rests, values kept      ├─ one engine
+//!   reader           snapshots, new and held; both directions, suspended, values kept  ├─ one engine
 //!   loader           tables made, bulk-loaded, read, dropped                           │
 //!   keeper           checkpoints, compaction, a backup                                ─┘
 //! ```
 //!
-//! Every batch of a writer puts its round under one key of both tables: a snapshot in which they differ is not whole.
+//! Every batch of a writer puts its round under one key of both tables: a snapshot in which they
+//! differ is not atomic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +25,10 @@ use sheaf_storage::*;
 
 const TABLES: [TableId; 2] = [TableId(1), TableId(2)];
 const WRITERS: u8 = 2;
-/// How many batches each writer commits.
 const ROUNDS: u32 = if cfg!(miri) { 5 } else { 120 };
-/// How often the others do what they do, at most; and at least once.
+/// Maximum number of iterations of the other threads; each runs at least once.
 const TURNS: usize = if cfg!(miri) { 1 } else { usize::MAX };
-/// Longer than what a node of the memtable holds itself, and than a page.
+/// Longer than what a node of the memtable stores inline, and than a page.
 const LARGE: usize = 9_000;
 /// Longer than what is copied out of a page.
 const LENT: usize = 70_000;
@@ -56,7 +57,7 @@ fn batch(writer: u8, round: u32) -> WriteBatch {
         let row = |n: u32| [&[writer, 1][..], &n.to_be_bytes()].concat();
         batch.put(table, &[writer], round.to_be_bytes().to_vec());
         match round % 7 {
-            // All rows go; the one of this batch comes after.
+            // All rows are deleted; this batch's own is put afterwards.
             3 => batch.delete_range(table, &[writer, 1], Some(&[writer, 2])),
             5 => batch.delete(table, &row(round - 1)),
             _ => {}
@@ -97,7 +98,8 @@ fn round_of(snapshot: &dyn Snapshot, table: TableId, writer: u8) -> u32 {
     round.map_or(0, |round| u32::from_be_bytes(round[..].try_into().unwrap()))
 }
 
-/// Reads all of a snapshot, forward, backward and by key; answers the rounds that it sees, and values that outlive it.
+/// Reads a whole snapshot, forward, backward and by key. Returns the rounds that it sees, and
+/// values that outlive it.
 fn check(snapshot: &dyn Snapshot) -> (Vec<u32>, Vec<bytes::Bytes>) {
     let mut rounds = Vec::new();
     let mut expected = Rows::new();
@@ -135,7 +137,7 @@ fn check(snapshot: &dyn Snapshot) -> (Vec<u32>, Vec<bytes::Bytes>) {
     (rounds, kept)
 }
 
-/// Runs all of it in a folder; what it leaves is what the writers wrote.
+/// Runs all threads in a folder; what they leave is what the writers wrote.
 fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
     let engine = LogTreeEngine::open_in(folder.clone(), options(reading)).unwrap();
     let mut tables = WriteBatch::new();
@@ -158,7 +160,7 @@ fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
             })
             .collect();
         scope.spawn(move || {
-            // The first is held to the end: what it keeps in memory goes to pages of its own meanwhile.
+            // The first is held to the end: what it keeps in memory is spilled meanwhile.
             let first = engine.snapshot().unwrap();
             let (then, _) = check(&*first);
             let mut cursor = first.cursor(TABLES[0]).unwrap();
@@ -227,7 +229,7 @@ fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
                 thread::sleep(Duration::from_millis(1));
             }
         });
-        // Told also when a writer has failed: the others end.
+        // Set also when a writer has failed, so that the others end.
         let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
@@ -249,7 +251,7 @@ fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
 fn everything_at_once_through_the_cache() {
     let folder = FaultFolder::default();
     beside_each_other(&(Arc::new(folder.clone()) as _), PageReading::Cached);
-    // And without having been closed: the log is read.
+    // And without a close: the log is replayed.
     let engine = LogTreeEngine::open_in(Arc::new(folder.clone()), options(PageReading::Cached));
     let engine = engine.unwrap();
     let more = ROUNDS + 1;
@@ -266,7 +268,7 @@ fn everything_at_once_through_the_cache() {
 
 #[test]
 fn a_snapshot_is_spilled_under_its_cursors() {
-    // With no memory to keep what only snapshots hold.
+    // With no memory for what only snapshots hold.
     let options = LogTreeOptions {
         cache_bytes: 0,
         ..options(PageReading::Cached)
@@ -285,7 +287,7 @@ fn a_snapshot_is_spilled_under_its_cursors() {
             let mut cursor = snapshot.cursor(TABLES[0]).unwrap();
             assert!(cursor.seek_first().unwrap());
             let mut kept = Vec::new();
-            // Once more when it has been: the cursor goes over with its next move.
+            // Once more after it has been spilled: the cursor switches with its next move.
             let mut more = true;
             while more {
                 more = !spilled();
@@ -306,7 +308,8 @@ fn a_snapshot_is_spilled_under_its_cursors() {
             assert_eq!((&kept[0][..], kept[1].len()), (&[b'a'; 10][..], LARGE));
             assert_eq!(kept[1].last(), Some(&b'b'));
         });
-        // Generations fill, go into the tree, and the snapshot is the last that holds the first one.
+        // Generations fill and are checkpointed, and the snapshot is the last holder of the first
+        // one.
         while !spilled() {
             let mut batch = WriteBatch::new();
             batch.put(TABLES[0], b"b", vec![0; 4 * LARGE]);

@@ -1,4 +1,4 @@
-//! The naive model: a map of maps, and operations that are carried out one after the other.
+//! The naive model: a map of maps, and operations that are applied one after the other.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ pub struct Model(pub BTreeMap<TableId, Rows>);
 #[derive(Clone, Debug)]
 pub enum Op {
     Put(TableId, Vec<u8>, Vec<u8>),
-    /// Changes a value a little, or puts one; only for batches made by [`Model::batch`].
+    /// Changes a value slightly, or puts one; only for batches made by [`Model::batch`].
     Change(TableId, Vec<u8>, u64),
     Delete(TableId, Vec<u8>),
     Range(TableId, Vec<u8>, Option<Vec<u8>>),
@@ -40,7 +40,7 @@ impl Model {
         Model(BTreeMap::from([(TableId::CATALOG, Rows::new())]))
     }
 
-    /// Carries out one operation; `false` when the tables forbid it.
+    /// Applies one operation; `false` if the tables forbid it.
     pub fn apply(&mut self, op: &Op) -> bool {
         match op {
             Op::Put(table, key, value) => match self.0.get_mut(table) {
@@ -77,7 +77,7 @@ impl Model {
         }
     }
 
-    /// The batch that carries out `ops` on this state, with what it knows of the values that are replaced.
+    /// The batch of `ops` on this state, with what it knows of the values that are replaced.
     pub fn batch(&self, ops: &[Op]) -> WriteBatch {
         let (mut batch, mut now) = (WriteBatch::new(), self.clone());
         for op in ops {
@@ -102,7 +102,7 @@ impl Model {
         batch
     }
 
-    /// Carries out all of them or, when the tables forbid one, none.
+    /// Applies all of them or, if the tables forbid one, none.
     pub fn apply_all(&mut self, ops: &[Op]) -> bool {
         let mut after = self.clone();
         let accepted = ops.iter().all(|op| after.apply(op));
@@ -134,7 +134,7 @@ pub fn dump(view: &dyn Snapshot, tables: impl IntoIterator<Item = TableId>) -> M
     Model(model)
 }
 
-/// What a value becomes by a change: the same with some bytes replaced, put in or left out.
+/// A changed value: the same with some bytes replaced, inserted or deleted.
 fn changed(before: Option<&Vec<u8>>, seed: u64) -> Vec<u8> {
     let mut value = before.cloned().unwrap_or_default();
     if !(100..20_000).contains(&value.len()) {
@@ -162,7 +162,7 @@ pub enum Move {
     Suspend,
 }
 
-/// Moves one cursor about and compares every stop with the model.
+/// Moves one cursor and compares every position with the model.
 pub fn check_moves(view: &dyn Snapshot, table: TableId, rows: &Rows, moves: &[Move]) {
     let mut cursor = view.cursor(table).unwrap();
     let mut at: Option<&[u8]> = None;
@@ -221,7 +221,7 @@ fn table() -> impl Strategy<Value = TableId> {
     ]
 }
 
-/// Keys from a small space, so that they meet, of several lengths.
+/// Keys of several lengths from a small space, so that they collide.
 pub fn key() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(7), Just(255)], 0..4)
 }
@@ -243,7 +243,7 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// An operation on a state that is known.
+/// An operation on a known state.
 pub fn op_or_change() -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => op(),

@@ -1,7 +1,8 @@
 //! The tree file against a model: sorted maps, and a list of the snapshots that are held.
 //!
-//! Runs go over both ways of reading pages, packed and plain tables, real and simulated folders. After
-//! every commit the whole file is verified, so the account of free space is exact at every step.
+//! Runs cover both ways of reading pages, compressed and plain tables, real and simulated folders.
+//! After every commit the whole file is verified, so the accounting of free space is exact at every
+//! step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use sheaf_storage::{StorageError, TableId, TableStats};
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 pub type Tables = BTreeMap<TableId, Map>;
 
-/// Changes given as a list.
+/// Changes from a list.
 pub struct List {
     list: Vec<(Vec<u8>, What)>,
     at: usize,
@@ -26,14 +27,14 @@ pub struct List {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    // Before what is done to the same key.
+    // Precedes changes of the same key.
     DeleteRange(Option<Vec<u8>>),
     Delete,
     Put(Vec<u8>),
 }
 
 impl List {
-    /// Sorted, each key once: of two changes of one key the later counts.
+    /// Sorted, each key once: of two changes of one key the later one counts.
     pub fn new(list: impl IntoIterator<Item = (Vec<u8>, What)>) -> List {
         let mut keys = BTreeMap::new();
         let mut ranges = BTreeMap::new();
@@ -96,7 +97,7 @@ pub fn sums(map: &Map) -> (u64, u64, u64) {
     (map.len() as u64, keys, values)
 }
 
-/// Reads everything in both directions, looks up and seeks what is there and what is not.
+/// Reads everything in both directions; looks up and seeks existing and missing keys.
 pub fn check(roots: &Arc<Roots>, tables: &Tables) {
     assert_eq!(
         roots.tables().collect::<Vec<_>>(),
@@ -217,7 +218,7 @@ fn changes() -> impl Strategy<Value = Vec<(Vec<u8>, What)>> {
     ];
     prop_oneof![
         prop::collection::vec(one, 0..150),
-        // Many in order, as records come.
+        // Many in order, as records are inserted.
         (0_u16..1500, 1_u16..400, value()).prop_map(|(from, count, value)| {
             (from..from + count)
                 .map(|number| (number.to_be_bytes().to_vec(), What::Put(value.clone())))

@@ -1,8 +1,8 @@
-//! The tree file is cut beside those who write to it.
+//! Truncation of the tree file concurrently with its writers.
 //!
 //! ```text
 //!   committer   the end is here ───────────────────────> cut
-//!   builder              pages behind that end ─ written ─> must be there
+//!   builder              pages after that end ─ written ─> must be there
 //! ```
 
 use std::io;
@@ -21,10 +21,10 @@ use crate::tree::{List, Map, Tables, What, check, options, verified};
 const TABLE: TableId = TableId(1);
 const OTHER: TableId = TableId(2);
 
-/// A folder whose files are cut slowly, as a large file of a disk is.
+/// A folder whose files are truncated slowly, like a large file on a disk.
 struct SlowCuts {
     folder: FaultFolder,
-    /// Told when a cut has begun.
+    /// Notified when a truncation has begun.
     begun: mpsc::Sender<()>,
 }
 
@@ -105,7 +105,7 @@ fn a_cut_takes_nothing_from_those_who_write_beside_it() {
     let built = thread::scope(|scope| {
         let (file, value) = (&file, &value);
         let builder = scope.spawn(move || {
-            // Where the file is to end is known by now: what is written goes behind it.
+            // The new end of the file is decided by now: what is written goes after it.
             let patience = Duration::from_secs(30);
             cutting.recv_timeout(patience).expect("the file is cut");
             let mut bulk = file.bulk(OTHER, TableOptions::default()).unwrap();
@@ -114,7 +114,7 @@ fn a_cut_takes_nothing_from_those_who_write_beside_it() {
             }
             bulk.finish().unwrap()
         });
-        // Empty, and the later ones lie in what that has freed: the file's end is behind them.
+        // Empty; later pages are in the space that this freed, and the file's end is after them.
         for sequence in 2..6 {
             let mut writer = file.writer().unwrap();
             let none = [(Vec::new(), What::DeleteRange(None))];

@@ -1,4 +1,4 @@
-//! The tree file on a disk that crashes, refuses, fills up, and shows wrong bytes.
+//! The tree file on a disk that crashes, refuses, fills up, and returns wrong bytes.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn open(folder: &FaultFolder) -> Result<TreeFile, StorageError> {
     )
 }
 
-/// What the commits of the script do, one after the other.
+/// The commits of the script, in order.
 fn commits() -> Vec<Vec<(TableId, Vec<(Vec<u8>, What)>)>> {
     let key = |n: u32| n.to_be_bytes().to_vec();
     let put = |n: u32, len: usize| (key(n), What::Put(vec![n as u8; len]));
@@ -49,8 +49,8 @@ fn commits() -> Vec<Vec<(TableId, Vec<(Vec<u8>, What)>)>> {
     ]
 }
 
-/// Runs the script as far as it gets. Gives the states that commits had reached, the last one
-/// perhaps without an answer.
+/// Runs the script as far as possible. Returns the states that commits had reached; whether the
+/// last one was committed may be unknown.
 fn script(folder: &FaultFolder, states: &mut Vec<Tables>) -> Result<(), StorageError> {
     let file = TreeFile::create(
         &dyn_folder(folder),
@@ -133,7 +133,7 @@ fn a_crash_at_any_event_leaves_the_old_roots_or_the_new_ones() {
             if reached.len() == 1 {
                 continue;
             }
-            // One of the two superblocks may be torn; nothing else is wrong, and writing goes on.
+            // One of the two superblocks may be torn; nothing else is wrong, and writing continues.
             let found = file.verify(&file.roots(), &mut |_| {}).unwrap().findings;
             assert!(
                 found.iter().all(|finding| finding.offset < 8192),
@@ -177,7 +177,8 @@ fn after_a_failed_write_or_sync_nothing_is_written_and_what_was_committed_stands
             let mut reached = vec![Tables::new()];
             let before = folder.events();
             match script(&folder, &mut reached) {
-                // A file that could not be shortened is still whole, and the last commit's stays so.
+                // A file that could not be truncated is still intact, and so is the last commit's
+                // state.
                 Ok(()) => {}
                 Err(
                     StorageError::Io { .. }
@@ -238,7 +239,7 @@ fn a_full_disk_fails_the_commit_and_the_next_one_works_when_there_is_room() {
     );
 }
 
-/// The file of the finished script, and what it holds.
+/// The file of the finished script, and its contents.
 fn finished() -> (Vec<u8>, Tables) {
     let folder = FaultFolder::default();
     let mut states = Vec::new();
@@ -250,7 +251,7 @@ fn folder_of(bytes: Vec<u8>) -> FaultFolder {
     FaultFolder::new([("tree".to_owned(), bytes)])
 }
 
-/// Reads everything there is, and says whether it was all there and right.
+/// Reads everything, and returns whether it was all there and correct.
 fn reads_right(folder: &FaultFolder, tables: &Tables) -> bool {
     let Ok(file) = open(folder) else {
         return false;
@@ -301,7 +302,7 @@ fn a_flipped_bit_anywhere_is_found_by_name_or_does_no_harm() {
                         );
                         noticed += 1;
                     }
-                    // In free space, or behind what is used of a granule.
+                    // In free space, or in the unused end of a granule.
                     None => assert!(reads_right(&folder, &tables)),
                 }
             }
@@ -318,7 +319,7 @@ fn a_flipped_bit_anywhere_is_found_by_name_or_does_no_harm() {
     assert!(noticed > 1000, "{noticed}");
 }
 
-/// What is saved of a file.
+/// What is salvaged from a file.
 fn saved(folder: &FaultFolder) -> (Salvage, Tables) {
     let (answer, tables) = try_to_save(folder);
     (answer.unwrap(), tables)
@@ -354,7 +355,7 @@ fn what_is_readable_is_saved_and_what_is_not_is_said() {
             let empty = Map::new();
             let found = found.get(table).unwrap_or(&empty);
             if answer.stale {
-                // The list of free space is the page that was damaged: nothing is missing.
+                // The damaged page was the list of free space: nothing is missing.
                 assert!(map.iter().all(|(key, value)| found.get(key) == Some(value)));
                 continue;
             }
@@ -364,7 +365,7 @@ fn what_is_readable_is_saved_and_what_is_not_is_said() {
             );
             let missing = map.len() - found.len();
             assert!(missing == 0 || !answer.lost.is_empty());
-            // One page is damaged; all others, below it too, are found.
+            // One page is damaged; all others, also below it, are found.
             assert!(
                 missing < 320,
                 "{missing} entries of {table} missing, granule {granule}"
@@ -384,7 +385,7 @@ fn what_is_readable_is_saved_and_what_is_not_is_said() {
     }
 }
 
-/// Uses a file in every way; errors are fine, everything else is not.
+/// Uses a file in every way; errors are accepted, anything else is not.
 fn use_up(folder: &FaultFolder) {
     if let Ok(file) = open(folder) {
         let roots = file.roots();
@@ -436,7 +437,7 @@ proptest! {
         let mut touched = std::collections::BTreeSet::new();
         for (granule, at, byte) in places {
             let granule = granule.index(granules);
-            // Most bytes that matter come early in a page.
+            // Most important bytes are at the beginning of a page.
             bytes[granule * 4096 + at.index(if byte % 3 == 0 { 4096 } else { 160 })] = byte;
             touched.insert(granule);
         }
@@ -452,8 +453,8 @@ proptest! {
     }
 }
 
-/// Gives the pages and superblocks that were changed the right checksums again, and with them whatever
-/// points to them, so that the damage is not noticed by a checksum.
+/// Corrects the checksums of changed pages and superblocks, and of everything that points to them,
+/// so that no checksum reveals the damage.
 fn forge(bytes: &mut [u8], granules: &std::collections::BTreeSet<usize>) {
     let number =
         |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -468,7 +469,7 @@ fn forge(bytes: &mut [u8], granules: &std::collections::BTreeSet<usize>) {
             changed.push((old, new));
         }
     }
-    // Pointers hold the checksum too, so those above change in turn.
+    // Pointers contain the checksum, so the pages above change in turn.
     let mut rounds = 0;
     while let Some((old, new)) = changed.pop()
         && rounds < 50
@@ -479,7 +480,7 @@ fn forge(bytes: &mut [u8], granules: &std::collections::BTreeSet<usize>) {
                 continue;
             }
             bytes[at..at + 4].copy_from_slice(&new.to_le_bytes());
-            // The page that holds it begins here or a granule or two before.
+            // The page that contains it begins here or a granule or two before.
             let first = (at / 4096).saturating_sub(2).max(2);
             for page in (first..=at / 4096).rev() {
                 let start = page * 4096;
@@ -520,7 +521,8 @@ fn pages_that_lead_to_one_page_again_and_again_are_no_tree() {
     writer.commit(1).unwrap();
     drop(file);
     let mut bytes = folder.content("tree").unwrap();
-    // The last pointer of each inner page becomes the first one, which follows the first entry's length.
+    // The last pointer of each inner page becomes the first one, which follows the first entry's
+    // length.
     let mut touched = std::collections::BTreeSet::new();
     for granule in 2..bytes.len() / 4096 {
         let at = granule * 4096;

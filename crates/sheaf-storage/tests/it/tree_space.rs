@@ -1,4 +1,4 @@
-//! The tree file's size, its memory, and readers beside a writer.
+//! The size and memory of the tree file, and readers concurrent with a writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ fn apply(file: &TreeFile, changes: impl IntoIterator<Item = (Vec<u8>, What)>) {
     writer.commit(2).unwrap();
 }
 
-/// Numbers that spread, so that changes fall everywhere.
+/// Well-distributed numbers, so that changes fall everywhere.
 fn key(n: u64) -> Vec<u8> {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
 }
@@ -45,7 +45,7 @@ fn the_file_shrinks_after_most_of_it_is_deleted() {
     let value = |n: u64| vec![n as u8; 400];
     apply(&file, (0..20_000).map(|n| (key(n), What::Put(value(n)))));
     let full = file.stats().file_bytes;
-    // The keys are spread, so what stays lies everywhere in the file.
+    // The keys are scattered, so what stays is everywhere in the file.
     let mut map: Map = (0..20_000).map(|n| (key(n), value(n))).collect();
     let gone: Vec<u64> = (0..20_000).filter(|n| n % 10 != 0).collect();
     for part in gone.chunks(4500) {
@@ -71,7 +71,7 @@ fn the_file_shrinks_after_most_of_it_is_deleted() {
     let mut writer = file.writer().unwrap();
     writer.drop_table(TABLE).unwrap();
     writer.commit(3).unwrap();
-    // What that commit wrote lies where the table had left room; later ones find more before it.
+    // What that commit wrote is where the table had left room; later ones find more before it.
     for table in 10..13 {
         let mut writer = file.writer().unwrap();
         writer
@@ -96,7 +96,7 @@ fn what_lies_at_the_files_end_is_moved_when_nothing_else_changes() {
     );
     let full = file.stats().file_bytes;
     let held = file.roots();
-    // The first three quarters go; the last one stays where it is, at the end.
+    // The first three quarters are deleted; the last one stays in place, at the end.
     apply(
         &file,
         [(number(0), What::DeleteRange(Some(number(15_000))))],
@@ -245,7 +245,7 @@ fn a_dropped_table_is_freed_without_reading_its_leaves() {
     writer.commit(3).unwrap();
     let read = file.stats().pages_read - before;
     assert!(read * 20 < pages, "{read} pages read of {pages}");
-    // Emptying a table as a whole costs the same.
+    // Deleting all entries of a table costs the same.
     apply_other(&file);
     verified(&file);
 }
@@ -280,7 +280,7 @@ fn untouched_subtrees_keep_their_pages() {
     let after = file.stats();
     // A leaf, the pages above it, and the directory.
     assert!(after.pages_written - before.pages_written <= 5);
-    // Records that are appended fill their pages.
+    // Appended records fill their pages.
     let stats = file.roots().table(TABLE).unwrap();
     assert!(
         stats.disk_bytes * 8 < (stats.key_bytes + stats.value_bytes) * 10,
@@ -328,12 +328,12 @@ fn keys_and_values_beyond_the_limits_are_refused_and_the_longest_kept() {
     verified(&file);
 }
 
-/// Readers, a bulk builder and a writer at once. Every commit puts one number under all keys.
+/// Readers, a bulk builder and a writer concurrently. Every commit puts one number under all keys.
 fn beside_each_other(reading: PageReading, folder: Arc<dyn Folder>) {
     const KEYS: u64 = 400;
     let file = with_table(reading, &folder, 200 << 10);
     let value = |round: u64, n: u64| {
-        // Now and then a large one.
+        // A large one at intervals.
         let len = if n % 97 == 0 { 20_000 } else { 120 };
         let mut value = vec![n as u8; len];
         value[..8].copy_from_slice(&round.to_le_bytes());

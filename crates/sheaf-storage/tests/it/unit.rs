@@ -38,7 +38,7 @@ fn dump(view: &dyn Snapshot, table: TableId) -> String {
         ));
         found = cursor.next().unwrap();
     }
-    // The way back shows the same.
+    // Backward it shows the same.
     let mut back = Vec::new();
     let mut found = cursor.seek_last().unwrap();
     while found {
@@ -96,7 +96,7 @@ fn the_first_writer_of_a_key_wins() {
     second.lock(U, b"a", FAIL).unwrap();
     first.put(T, b"a", "2");
     first.commit(Durability::Buffered).unwrap();
-    // The holder is gone, but the snapshot of the second is older than its commit.
+    // The holder is gone, but the snapshot of the second unit is older than its commit.
     assert_eq!(second.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
     drop(second);
     let mut third = storage.begin().unwrap();
@@ -131,7 +131,7 @@ fn a_waiter_learns_of_the_newer_version_and_can_refresh() {
             let mut unit = storage.begin().unwrap();
             began.send(()).unwrap();
             assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
-            // Held, and not to be committed on the old snapshot.
+            // Held, and must not be committed on the old snapshot.
             assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
             unit.refresh().unwrap();
             unit.lock(T, b"a", WAIT).unwrap();
@@ -189,7 +189,7 @@ fn waiting_ends_at_the_limit() {
 
 #[test]
 fn who_holds_a_lock_does_not_wait() {
-    // Two units that want each other's key would wait for ever.
+    // Two units that want each other's key would wait indefinitely.
     let storage = storage(&[]);
     let mut first = storage.begin().unwrap();
     let mut second = storage.begin().unwrap();
@@ -214,7 +214,7 @@ fn own_writes_are_read_through_the_reader() {
     assert_eq!(dump(&*unit.reader(), T), "a=1 d=3 e=1");
     assert_eq!(unit.get(T, b"b").unwrap(), None);
     assert_eq!(unit.get(T, b"d").unwrap().unwrap(), "3");
-    // A reader shows the writes as of its own time.
+    // A reader shows the writes as of the time it was taken.
     assert_eq!(dump(&*reader, T), "a=1 b=2 c=2 e=1");
     assert_eq!(now(&storage), "a=1 c=1 e=1 g=1");
     unit.commit(Durability::Buffered).unwrap();
@@ -313,7 +313,7 @@ fn the_lock_table_forgets_what_nobody_asks_for() {
     let young = storage.begin().unwrap();
     drop(old);
     (100..1000).for_each(commit);
-    // What the young one could ask for is kept, and what only the old one could is going.
+    // What the younger unit may need is kept; what only the older one could need is removed.
     let known = storage.lock_stats().known_keys;
     assert!((900..1000).contains(&known), "{known}");
     drop(young);
@@ -501,7 +501,7 @@ fn a_false_hint_is_found_out() {
     )));
     let mut batch = WriteBatch::new();
     batch.create_table(T);
-    // What a batch creates it knows: hints say nothing there.
+    // A batch knows the tables that it creates: hints are ignored there.
     batch.delete_with(T, b"a", Prior::Present { value_len: 9 });
     batch.insert_new(T, b"b", "12");
     engine.apply(batch, Durability::Buffered).unwrap();

@@ -1,4 +1,4 @@
-//! The memory engine keeps the versions that somebody can see, and no others for long.
+//! The memory engine keeps the versions that a snapshot can see, and removes the others soon.
 
 use sheaf_storage::*;
 
@@ -56,7 +56,7 @@ fn what_a_snapshot_held_goes_with_it() {
     assert_eq!(engine.versions(), 10 + 51);
     drop(old);
     put(&engine, 2, 1);
-    // Two of each of the two keys: what the young one sees, and what is newer.
+    // Two of each of the two keys: what the younger snapshot sees, and what is newer.
     assert_eq!(engine.versions(), 10 + 2);
     drop(young);
     assert_eq!(engine.versions(), 10);

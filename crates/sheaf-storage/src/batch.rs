@@ -124,7 +124,8 @@ impl TableFate {
 pub struct KeyRanges(BTreeMap<Bytes, Option<Bytes>>);
 
 impl KeyRanges {
-    /// Adds `[lo, hi)`, joined with the ranges that it overlaps or touches. An empty range adds nothing.
+    /// Adds `[lo, hi)`, joined with the ranges that it overlaps or touches. An empty range adds
+    /// nothing.
     pub fn add(&mut self, lo: Bytes, hi: Option<Bytes>) {
         if hi.as_ref().is_some_and(|hi| *hi <= lo) {
             return;

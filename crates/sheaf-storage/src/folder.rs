@@ -89,7 +89,8 @@ pub struct Map {
     len: usize,
 }
 
-// SAFETY: the mapping is read-only memory that any thread may read; unmapping happens once, on drop.
+// SAFETY: the mapping is read-only memory that any thread may read; unmapping happens once, on
+// drop.
 unsafe impl Send for Map {}
 // SAFETY: as above; no method changes the mapping.
 unsafe impl Sync for Map {}

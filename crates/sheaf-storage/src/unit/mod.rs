@@ -52,6 +52,7 @@ struct Shared {
 /// Counters since the storage was opened, and the present state of the lock table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
+    /// Units begun and not yet ended.
     pub open_units: u64,
     /// Keys whose holder or last commit is known.
     pub known_keys: u64,

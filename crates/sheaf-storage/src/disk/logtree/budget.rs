@@ -20,6 +20,7 @@ use parking_lot::RwLock;
 
 use super::stats::MemoryUse;
 
+/// The purposes that memory is charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Memtables, including those that only snapshots still hold.
@@ -90,14 +91,17 @@ impl MemoryBudget {
         })
     }
 
+    /// The limit in bytes; charges may exceed it, see [`MemoryBudget::excess`].
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
+    /// Bytes charged at present, of all kinds.
     pub fn used(&self) -> u64 {
         self.total.used.load(Ordering::Relaxed)
     }
 
+    /// Bytes charged at present, of one kind.
     pub fn used_for(&self, kind: MemoryKind) -> u64 {
         self.kinds[kind as usize].used.load(Ordering::Relaxed)
     }
@@ -199,6 +203,7 @@ pub struct Charge {
 }
 
 impl Charge {
+    /// Charges `bytes`, as [`MemoryBudget::charge`].
     pub fn new(budget: &Arc<MemoryBudget>, kind: MemoryKind, bytes: u64) -> Charge {
         budget.charge(kind, bytes);
         Charge::taken(budget, kind, bytes)
@@ -213,6 +218,7 @@ impl Charge {
         }
     }
 
+    /// Bytes that are released on drop.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -8,11 +8,11 @@
 //!
 //! Invariants:
 //!
-//! - The tree's sequence states what it holds: every batch up to it and none beyond. Replay begins after it,
-//!   so a checkpoint that a crash interrupted is simply repeated.
+//! - The tree's sequence states what it holds: every batch up to it and none beyond. Replay begins
+//!   after it, so a checkpoint that a crash interrupted is simply repeated.
 //! - The log is trimmed after the roots are durable, never before.
-//! - A checkpoint that fails for lack of space, or because a page could not be read, has changed nothing, and
-//!   is retried. After any other failure of the tree's file the engine writes no more.
+//! - A checkpoint that fails for lack of space, or because a page could not be read, has changed
+//!   nothing, and is retried. After any other failure of the tree's file the engine writes no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -12,8 +12,8 @@
 //! Invariants:
 //!
 //! - When a sequence is visible, every batch up to it is completely in the memtable.
-//! - A batch is inserted into the generation that was active when it got its sequence: a generation is frozen
-//!   under the log's lock, so its sequences end where those of the next one begin.
+//! - A batch is inserted into the generation that was active when it got its sequence: a generation
+//!   is frozen under the log's lock, so its sequences end where those of the next one begin.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -18,7 +18,8 @@
 //! Invariants:
 //!
 //! - The base of a waiting delta is below what is gathered: no gathered write concerns its key.
-//! - The view holds exactly the batches up to some sequence; what is gathered and what waits comes after it.
+//! - The view holds exactly the batches up to some sequence; what is gathered and what waits comes
+//!   after it.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;

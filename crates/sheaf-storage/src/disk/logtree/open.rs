@@ -46,6 +46,7 @@ const DOUBLINGS_MAX: usize = 3;
 /// the catalog's table.
 const COMMITS_WITHOUT_LOG: u32 = 3;
 
+/// What opening the files found, and how long it took.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     /// Batches read from the log.
@@ -54,6 +55,7 @@ pub struct Recovery {
     pub log_bytes: u64,
     /// The torn tail of the log that was cut: writes that were never acknowledged as durable.
     pub torn: Option<TornTail>,
+    /// Duration from locking the folder to the start of the engine's threads.
     pub took: Duration,
 }
 

@@ -7,7 +7,8 @@ use super::{LogTreeEngine, Shared};
 use crate::batch::WriteBatch;
 use crate::engine::EngineStats;
 
-/// Statistics of the log, the memtables and the tree: counters since the engine was opened, and sizes as of now.
+/// Statistics of the log, the memtables and the tree: counters since the engine was opened, and
+/// sizes as of now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogTreeStats {
     /// Memtable generations, the active one included.
@@ -106,7 +107,8 @@ impl Counters {
 }
 
 impl LogTreeEngine {
-    /// Statistics that only this engine has; [`StorageEngine::report`] names them as `serverStatus` does.
+    /// Statistics that only this engine has; [`StorageEngine::report`] names them as `serverStatus`
+    /// does.
     ///
     /// [`StorageEngine::report`]: crate::StorageEngine::report
     pub fn detail(&self) -> LogTreeStats {

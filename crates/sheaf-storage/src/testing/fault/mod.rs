@@ -35,22 +35,26 @@ const SECTOR: usize = 512;
 pub enum Fault {
     /// From this event on nothing reaches the disk, and every call fails.
     Crash {
+        /// Number of the event.
         at: u64,
     },
     /// This event fails and has no effect; those after it work again.
     Error {
+        /// Number of the event.
         at: u64,
         /// The error returned.
         kind: io::ErrorKind,
     },
     /// This event and all that follow fail and have no effect: a disk that has died, or is full.
     ErrorsFrom {
+        /// Number of the event.
         at: u64,
         /// The error returned.
         kind: io::ErrorKind,
     },
     /// This event fails; if it is a write, half of it has happened.
     ShortWrite {
+        /// Number of the event.
         at: u64,
         /// The error returned.
         kind: io::ErrorKind,

@@ -19,9 +19,11 @@
 //! Invariants:
 //!
 //! - Sequences have no gaps. A segment's first sequence follows the last of the one before it.
-//! - Nothing is written to a segment before the previous one is synced: only the last may have a torn end.
-//! - Opening the log begins a new segment. The torn end that an earlier process may have left gets no record
-//!   written over it: the new segment's head states where it ended, and a note there that the log continues.
+//! - Nothing is written to a segment before the previous one is synced: only the last may have a
+//!   torn end.
+//! - Opening the log begins a new segment. The torn end that an earlier process may have left gets
+//!   no record written over it: the new segment's head states where it ended, and a note there that
+//!   the log continues.
 
 mod delta;
 mod record;

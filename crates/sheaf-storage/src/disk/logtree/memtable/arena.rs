@@ -123,7 +123,8 @@ impl Room<'_> {
             && bytes <= shard.left
         {
             shard.left -= bytes;
-            // SAFETY: `left` bytes follow `free` in the same chunk, and `bytes` is no more than they were.
+            // SAFETY: `left` bytes follow `free` in the same chunk, and `bytes` is no more than
+            // they were.
             shard.free = Some(unsafe { free.add(bytes) });
             return free;
         }

@@ -38,7 +38,8 @@ impl Bloom {
         let bits = (expected_bytes / BYTES_PER_ENTRY).saturating_mul(16);
         let blocks = (bits / 512).clamp(1, 1 << 20).next_power_of_two();
         let layout = Bloom::layout(blocks);
-        // SAFETY: the size is not 0. Zeroed memory is a valid `AtomicU64` each; its pages come when touched.
+        // SAFETY: the size is not 0. Zeroed memory is a valid `AtomicU64` each; its pages come when
+        // touched.
         let words = unsafe { alloc_zeroed(layout) };
         let Some(words) = NonNull::new(words) else {
             handle_alloc_error(layout);
@@ -62,7 +63,8 @@ impl Bloom {
 
     fn block(&self, hash: u64) -> &[AtomicU64] {
         let at = ((hash >> 40) & self.mask) as usize * BLOCK_WORDS;
-        // SAFETY: there are `mask + 1` blocks of so many words, zeroed, and `at` is the first word of one.
+        // SAFETY: there are `mask + 1` blocks of so many words, zeroed, and `at` is the first word
+        // of one.
         unsafe { NonNull::slice_from_raw_parts(self.words.add(at), BLOCK_WORDS).as_ref() }
     }
 

@@ -143,7 +143,8 @@ mod slots {
         count: usize,
     }
 
-    // SAFETY: owned memory of atomics, freed once; the nodes that they lead to are shared between threads anyway.
+    // SAFETY: owned memory of atomics, freed once; the nodes that they lead to are shared between
+    // threads anyway.
     unsafe impl Send for Slots {}
     // SAFETY: as above.
     unsafe impl Sync for Slots {}
@@ -173,7 +174,8 @@ mod slots {
         #[inline]
         pub(super) fn at(&self, at: usize) -> &AtomicPtr<Header> {
             debug_assert!(at < self.count);
-            // SAFETY: there are `count`, a power of two, and the index masks what it asks for with one less.
+            // SAFETY: there are `count`, a power of two, and the index masks what it asks for with
+            // one less.
             unsafe { self.memory.add(at).as_ref() }
         }
     }

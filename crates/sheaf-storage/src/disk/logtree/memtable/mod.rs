@@ -140,7 +140,8 @@ impl Generation {
     /// The generation's part of a table; `None` if nothing was ever inserted into it.
     pub(super) fn table(&self, table: TableId) -> Option<&TableMem> {
         let mut at = self.bucket(table).load(Ordering::Acquire);
-        // SAFETY: the directory holds tables that `table_or_new` made, whole, and that live as long as the generation.
+        // SAFETY: the directory holds tables that `table_or_new` made, whole, and that live as long
+        // as the generation.
         while let Some(mem) = unsafe { at.as_ref() } {
             if mem.table == table {
                 return Some(mem);
@@ -169,8 +170,8 @@ impl Generation {
         }
         // All tables beyond the limit share the last number.
         let number = self.numbered.fetch_add(1, Ordering::Relaxed).min(LIST_MAX);
-        // SAFETY: the room is of this generation's arena, which is dropped after the tables; they go nowhere else, and
-        // only a `Writer` inserts.
+        // SAFETY: the room is of this generation's arena, which is dropped after the tables; they
+        // go nowhere else, and only a `Writer` inserts.
         let mem = Box::new(unsafe { TableMem::new(table, number, room) });
         self.arena.count(size_of::<TableMem>() as u64);
         let mem = Box::into_raw(mem);
@@ -302,7 +303,8 @@ impl<'g> Writer<'g> {
         let seq = self.seq;
         mem.add_fate(Fate { seq, exists });
         self.generation.arena.count(size_of::<Fate>() as u64);
-        // SAFETY: the room is of the arena that the table lives with: it is one of this generation's.
+        // SAFETY: the room is of the arena that the table lives with: it is one of this
+        // generation's.
         unsafe { mem.sizes.begin(&mut self.room, seq) };
     }
 

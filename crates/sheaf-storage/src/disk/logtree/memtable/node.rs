@@ -82,8 +82,8 @@ pub(in crate::disk::logtree) struct NodeRef<'g> {
     generation: PhantomData<&'g Header>,
 }
 
-// SAFETY: what a node shares is immutable or atomic, and the handle it may hold is of a `Bytes`, which is `Send` and
-// `Sync`; the arena owns it.
+// SAFETY: what a node shares is immutable or atomic, and the handle it may hold is of a `Bytes`,
+// which is `Send` and `Sync`; the arena owns it.
 unsafe impl Send for NodeRef<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for NodeRef<'_> {}
@@ -122,8 +122,8 @@ impl<'g> NodeRef<'g> {
                 Some(value) if value.len() <= INLINE_BYTES_MAX => value.len() as u32,
                 Some(_) => HANDLE,
             };
-        // SAFETY: the piece is aligned for `Header` and as long as tower, header, key and value are together;
-        // `tower` is a multiple of the alignment. Nobody else knows the piece yet.
+        // SAFETY: the piece is aligned for `Header` and as long as tower, header, key and value are
+        // together; `tower` is a multiple of the alignment. Nobody else knows the piece yet.
         unsafe {
             let at = piece.add(tower).cast::<Header>();
             for level in 0..height {
@@ -185,7 +185,8 @@ impl<'g> NodeRef<'g> {
     /// The node is higher than `level`.
     #[inline]
     pub(super) unsafe fn link(self, level: usize) -> &'g Link {
-        // SAFETY: `write` put a link there for every level below the node's height, and the arena lives for `'g`.
+        // SAFETY: `write` put a link there for every level below the node's height, and the arena
+        // lives for `'g`.
         unsafe { self.at.cast::<Link>().sub(level + 1).as_ref() }
     }
 
@@ -197,8 +198,8 @@ impl<'g> NodeRef<'g> {
     /// The node after this one.
     #[inline]
     pub(in crate::disk::logtree) fn next(self) -> Option<NodeRef<'g>> {
-        // SAFETY: every node has a link of level 0; it leads to a node of the same list, and so of the same arena, or
-        // nowhere.
+        // SAFETY: every node has a link of level 0; it leads to a node of the same list, and so of
+        // the same arena, or nowhere.
         unsafe { NodeRef::from_link(self.link(0).load(Ordering::Acquire)) }
     }
 

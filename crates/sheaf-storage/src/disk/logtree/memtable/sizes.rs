@@ -93,8 +93,8 @@ impl Sizes {
         let record = room.piece(size_of::<Record>()).cast::<Record>();
         loop {
             let below = self.head.load(Ordering::Acquire);
-            // SAFETY: `push` wrote it whole before it became the head, in the arena that the sizes live with, as its
-            // callers promise.
+            // SAFETY: `push` wrote it whole before it became the head, in the arena that the sizes
+            // live with, as its callers promise.
             let (newest, total) = match unsafe { below.as_ref() } {
                 Some(below) => (below.newest, below.total),
                 None => (0, 0),
@@ -112,7 +112,8 @@ impl Sizes {
             } else {
                 total + entries
             };
-            // SAFETY: a piece of this size and alignment, which nobody else knows until the exchange succeeds.
+            // SAFETY: a piece of this size and alignment, which nobody else knows until the
+            // exchange succeeds.
             unsafe {
                 record.write(Record {
                     below,

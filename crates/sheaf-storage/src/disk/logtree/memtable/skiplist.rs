@@ -6,8 +6,8 @@
 //!                  <── prev <── prev <── prev
 //! ```
 //!
-//! Ordered by key, and within a key newest first: the version that a snapshot sees is the first at or
-//! after (key, its sequence). Nothing is ever removed.
+//! Ordered by key, and within a key newest first: the version that a snapshot sees is the first at
+//! or after (key, its sequence). Nothing is ever removed.
 //!
 //! A node becomes part of the list by one compare-and-swap of the preceding link on the lowest
 //! level. The links of higher levels are shortcuts and follow one by one. `prev` may lag when two
@@ -142,7 +142,8 @@ impl SkipList {
         let mut level = self.height.load(Ordering::Relaxed) - 1;
         let mut last = self.root();
         loop {
-            // SAFETY: `last` is the root, or was reached on this level or a higher one; links lead to nodes.
+            // SAFETY: `last` is the root, or was reached on this level or a higher one; links lead
+            // to nodes.
             let next = unsafe { NodeRef::from_link(last.link(level).load(Ordering::Acquire)) };
             match next {
                 Some(next) => last = next,
@@ -197,8 +198,9 @@ impl SkipList {
         for level in 0..height {
             loop {
                 let (before, after) = (splice.before[level], splice.after[level]);
-                // SAFETY: `level` is below the node's height; `before` is the root, or was reached on this level or a
-                // higher one, or was inserted through the splice before and is that high.
+                // SAFETY: `level` is below the node's height; `before` is the root, or was reached
+                // on this level or a higher one, or was inserted through the splice before and is
+                // that high.
                 let (own, link) = unsafe { (node.link(level), before.link(level)) };
                 own.store(after, Ordering::Relaxed);
                 if level == 0 {
@@ -275,8 +277,8 @@ impl SkipList {
     ) {
         let mut before = from;
         loop {
-            // SAFETY: `before` is the root, or was reached on this level or a higher one, or comes from the splice, of
-            // which the same holds; links lead to nodes.
+            // SAFETY: `before` is the root, or was reached on this level or a higher one, or comes
+            // from the splice, of which the same holds; links lead to nodes.
             let after = unsafe { before.link(level) }.load(Ordering::Acquire);
             // SAFETY: as above.
             match unsafe { NodeRef::from_link(after) } {

@@ -97,6 +97,7 @@ pub struct Subtree {
 }
 
 impl Subtree {
+    /// Entries and sizes of the table.
     pub fn stats(&self) -> TableStats {
         self.record.stats()
     }

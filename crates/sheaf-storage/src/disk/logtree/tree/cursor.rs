@@ -200,6 +200,7 @@ impl TreeCursor {
         self.valid
     }
 
+    /// The roots that the cursor reads, which it keeps pinned.
     pub fn roots(&self) -> &Arc<Roots> {
         &self.roots
     }

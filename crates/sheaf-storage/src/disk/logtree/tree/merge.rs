@@ -36,6 +36,7 @@ pub enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// The key by which changes are ordered; of a range its lower end.
     pub fn key(&self) -> &'a [u8] {
         match self {
             Change::Put(key, _) | Change::Delete(key) | Change::DeleteRange(key, _) => key,

@@ -85,6 +85,7 @@ pub enum PageReading {
     Cached,
 }
 
+/// Options for opening or creating a tree file.
 #[derive(Clone)]
 pub struct TreeOptions {
     /// How pages are read.
@@ -127,6 +128,7 @@ pub struct TreeFileStats {
     pub writes: u64,
     /// Number of syncs of the file.
     pub syncs: u64,
+    /// Commits since the file was opened.
     pub commits: u64,
     /// Pages and values moved from the file's end, so that it can shrink.
     pub relocated: u64,
@@ -234,6 +236,7 @@ impl TreeFile {
         })
     }
 
+    /// The roots of the newest commit.
     pub fn roots(&self) -> Arc<Roots> {
         self.inner.current.read().clone()
     }

@@ -32,6 +32,7 @@ const WINDOW: usize = 1 << 20;
 /// The end of the log that a crash tore, and that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
+    /// Name of the segment, without the folder.
     pub file: String,
     /// Offset of the end of the last whole record.
     pub offset: u64,

@@ -7,14 +7,15 @@
 //!
 //! A page is read in place, as bytes that neither change nor disappear. The reasons:
 //!
-//! - *Inside the map.* A run is compared with [`Within::end`], and the map covers that many granules.
-//! - *Inside the file.* What roots refer to was written before these roots existed. Only `Store::cut` shortens
-//!   the file, after the last granule that anything uses or may see, and while nothing is written after it.
-//!   When a page is read for the first time the file's length is checked, so a pointer of a damaged file is
-//!   refused too.
-//! - *Unchanged.* A writer writes to granules that it owns. They were free: no pinned roots see them, and a
-//!   holder of a page's bytes holds its roots. Roots are pinned and unpinned under the lock of the free space,
-//!   so what a reader did there is over before a writer is given the place.
+//! - *Inside the map.* A run is compared with [`Within::end`], and the map covers that many
+//!   granules.
+//! - *Inside the file.* What roots refer to was written before these roots existed. Only
+//!   `Store::cut` shortens the file, after the last granule that anything uses or may see, and
+//!   while nothing is written after it. When a page is read for the first time the file's length is
+//!   checked, so a pointer of a damaged file is refused too.
+//! - *Unchanged.* A writer writes to granules that it owns. They were free: no pinned roots see
+//!   them, and a holder of a page's bytes holds its roots. Roots are pinned and unpinned under the
+//!   lock of the free space, so what a reader did there is over before a writer is given the place.
 //!
 //! This holds as long as no other program writes to the file. Other servers are kept out by the
 //! folder's lock, other users by the file's mode. A program that nevertheless overwrites the file

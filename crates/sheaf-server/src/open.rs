@@ -6,7 +6,7 @@ use sheaf_bson::{DocBuilder, Error};
 use sheaf_db::{Db, DbEvent, DbOptions, Events};
 
 use crate::engine;
-use crate::log::{Component, Log};
+use crate::log::{Component, Log, events};
 use crate::settings::Settings;
 
 /// Folder of temporary files, in the data folder; emptied on start.
@@ -71,7 +71,7 @@ pub(crate) fn log_event(log: &Log, event: &DbEvent) {
         DbEvent::DamageFound { ns, error } => {
             log.error(
                 Component::Storage,
-                9_000_045,
+                events::STORED_DATA_DAMAGED,
                 "Stored data is damaged",
                 |attr| {
                     attr.append("namespace", ns.as_str());

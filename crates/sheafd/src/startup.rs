@@ -328,7 +328,7 @@ fn warn(settings: &Settings, log: &Log) {
     );
     for (option, because) in &settings.without_effect {
         log.startup_warning(
-            9_000_023,
+            events::OPTION_WITHOUT_EFFECT,
             "Option has no effect",
             |attr: &mut DocBuilder| {
                 attr.append("option", option.as_str());

@@ -31,6 +31,8 @@ events! {
     PANIC = 9_000_022;
     /// A background job panicked and does not run again.
     JOB_PANICKED = 9_000_023;
+    /// An option was accepted that has no effect in this server.
+    OPTION_WITHOUT_EFFECT = 9_000_024;
     /// The database did not close cleanly.
     NOT_CLOSED_CLEANLY = 9_000_030;
     /// The memory engine stores nothing on disk.
@@ -63,6 +65,8 @@ events! {
     CHECKPOINT_FAILED = 9_000_044;
     /// The oplog could not be trimmed.
     OPLOG_NOT_TRIMMED = 9_000_045;
+    /// An operation met stored data that is damaged.
+    STORED_DATA_DAMAGED = 9_000_046;
     /// A vector index could not be rebuilt.
     VECTOR_INDEX_NOT_REBUILT = 9_300_001;
 }

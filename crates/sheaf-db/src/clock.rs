@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use sheaf_bson::{Error, ErrorCode, Result, Timestamp};
+use sheaf_bson::{DateTime, Error, ErrorCode, Result, Timestamp};
 use sheaf_storage::Durability;
 
 use crate::catalog::rows;
@@ -38,6 +38,8 @@ const NEAR: u64 = 10 << 32;
 pub(crate) struct ClusterClock {
     /// Seconds since 1970, as the machine has them.
     seconds: fn() -> u32,
+    /// The same in milliseconds, for dates that are shown.
+    wall: fn() -> DateTime,
     /// The newest time that was given out or heard of.
     last: AtomicU64,
     /// Times up to here may be given to commits.
@@ -46,9 +48,10 @@ pub(crate) struct ClusterClock {
 }
 
 impl ClusterClock {
-    pub(crate) fn new(seconds: fn() -> u32) -> ClusterClock {
+    pub(crate) fn new(seconds: fn() -> u32, wall: fn() -> DateTime) -> ClusterClock {
         ClusterClock {
             seconds,
+            wall,
             last: AtomicU64::new(0),
             ceiling: AtomicU64::new(0),
             raising: Mutex::default(),
@@ -88,6 +91,11 @@ impl Db {
     /// The time as a timestamp greater than all given before: for values in documents. A commit's is a tick.
     pub fn next_timestamp(&self) -> Timestamp {
         Timestamp::from_u64(self.clock().next(1).0)
+    }
+
+    /// The machine's clock, for dates that are shown: `wall` of entries.
+    pub(crate) fn wall_clock(&self) -> DateTime {
+        (self.clock().wall)()
     }
 
     /// Times of commits: so many in a row, each greater than all given before. The first of them.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{DateTime, Error, ErrorCode, Result};
 use sheaf_storage::{Snapshot, Storage, StorageEngine};
 
 use crate::catalog::namespace::Namespace;
@@ -40,6 +40,8 @@ pub struct DbOptions {
     pub random: Random,
     /// Seconds since 1970.
     pub clock: fn() -> u32,
+    /// The machine's clock in milliseconds, for dates that are shown and never compared: `wall`.
+    pub wall_clock: fn() -> DateTime,
     /// Where events for the log go.
     pub events: Events,
     /// Folder for what is spilled to disk, `<dbpath>/_tmp`. Emptied on open, so it must be ours alone.
@@ -52,6 +54,7 @@ impl Default for DbOptions {
         DbOptions {
             random: system_random,
             clock: system_clock,
+            wall_clock: DateTime::now,
             events: Events::default(),
             temp_dir: None,
         }
@@ -105,7 +108,7 @@ impl Db {
             temp_dir,
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
             oplog: Oplog::default(),
-            clock: ClusterClock::new(options.clock),
+            clock: ClusterClock::new(options.clock, options.wall_clock),
             transaction_memory: TransactionMemory::default(),
             bucket_catalogue: BucketCatalogue::default(),
         });

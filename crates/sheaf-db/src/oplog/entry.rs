@@ -12,7 +12,7 @@
 //! The shape is that of MongoDB's oplog. An entry's key is its time; entries of one unit have
 //! consecutive times. A transaction is one entry, or several of at most 16 MB that are told apart by `partialTxn`.
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Timestamp};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::update::diff;
 use sheaf_storage::{TableId, WriteUnitOfWork};
 
@@ -20,10 +20,8 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
 use crate::collection::Collection;
 use crate::index::modified::Modified;
+use crate::oplog::op_time::OpTime;
 use crate::records::record_key;
-
-/// The term of a node that has no others to elect it.
-pub const TERM: i64 = 1;
 
 /// Operations of a transaction fill one entry up to here, in bytes.
 const APPLY_OPS_BYTES_MAX: usize = 15 << 20;
@@ -196,50 +194,98 @@ pub fn document_key(doc: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-fn append_times(out: &mut DocBuilder, ts: Timestamp) {
-    out.append("ts", ts);
-    out.append("t", TERM);
-    out.append("v", 2i64);
-    out.append("wall", DateTime::now());
+/// Where and when the entries of one commit are written, and on whose behalf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryWriter<'a> {
+    /// The oplog's table.
+    pub(crate) table: TableId,
+    /// The position of the first entry; the others follow without a hole.
+    pub(crate) first: OpTime,
+    /// `wall`: the machine's clock at the commit.
+    pub(crate) wall: DateTime,
+    /// The transaction or retryable write, if the changes belong to one.
+    pub(crate) origin: Option<&'a WriteOrigin>,
 }
 
-fn put(unit: &mut WriteUnitOfWork, table: TableId, ts: Timestamp, entry: DocBuf) {
-    // No two entries have the same time.
-    unit.insert_new(
-        table,
-        &record_key(&RecordId::new(ts.as_u64() as i64)),
-        entry.into_vec(),
-    );
-}
-
-/// Puts an entry for each change into the unit, at consecutive times from `first`.
-pub(crate) fn put_each(
-    unit: &mut WriteUnitOfWork,
-    table: TableId,
-    first: Timestamp,
-    ops: &[LoggedOp],
-    origin: Option<&WriteOrigin>,
-) {
-    for (n, op) in ops.iter().enumerate() {
-        let ts = Timestamp::from_u64(first.as_u64() + n as u64);
+impl EntryWriter<'_> {
+    /// An entry with the fields that name its origin.
+    fn begin(&self) -> DocBuilder {
         let mut entry = DocBuilder::new();
-        if let Some(origin) = origin {
+        if let Some(origin) = self.origin {
             entry.append_bson("lsid", &origin.lsid);
             entry.append("txnNumber", origin.txn_number);
         }
-        op.append_to(&mut entry);
-        append_times(&mut entry, ts);
-        put(unit, table, ts, entry.finish());
+        entry
+    }
+
+    fn append_times(&self, out: &mut DocBuilder, at: OpTime) {
+        at.append_to(out);
+        out.append("v", 2i64);
+        out.append("wall", self.wall);
+    }
+
+    fn put(&self, unit: &mut WriteUnitOfWork, at: OpTime, entry: DocBuf) {
+        // No two entries have the same time.
+        let id = RecordId::new(at.ts.as_u64() as i64);
+        unit.insert_new(self.table, &record_key(&id), entry.into_vec());
+    }
+
+    /// Puts an entry for each change into the unit.
+    pub(crate) fn put_each(&self, unit: &mut WriteUnitOfWork, ops: &[LoggedOp]) {
+        for (n, op) in ops.iter().enumerate() {
+            let at = self.first.plus(n as u64);
+            let mut entry = self.begin();
+            op.append_to(&mut entry);
+            self.append_times(&mut entry, at);
+            self.put(unit, at, entry.finish());
+        }
+    }
+
+    /// Puts the entries of a transaction into its unit, each with at most `operations_max` operations.
+    pub(crate) fn put_transaction(
+        &self,
+        unit: &mut WriteUnitOfWork,
+        ops: &[LoggedOp],
+        operations_max: usize,
+    ) {
+        let pieces: Vec<&[LoggedOp]> = split(ops, operations_max).collect();
+        let mut before = OpTime::NULL;
+        for (n, piece) in pieces.iter().enumerate() {
+            let at = self.first.plus(n as u64);
+            let mut entry = self.begin();
+            entry.append("op", "c");
+            entry.append("ns", "admin.$cmd");
+            entry.begin_document("o");
+            entry.begin_array("applyOps");
+            for op in *piece {
+                entry.push_begin_document();
+                op.append_to(&mut entry);
+                entry.end();
+            }
+            entry.end();
+            if n + 1 < pieces.len() {
+                entry.append("partialTxn", true);
+            } else if pieces.len() > 1 {
+                entry.append("count", ops.len() as i64);
+            }
+            entry.end();
+            self.append_times(&mut entry, at);
+            entry.begin_document("prevOpTime");
+            before.append_to(&mut entry);
+            entry.end();
+            self.put(unit, at, entry.finish());
+            before = at;
+        }
     }
 }
 
 /// How many entries a transaction of these operations takes.
-pub(crate) fn entries_of_transaction(ops: &[LoggedOp]) -> usize {
-    split(ops).count()
+pub(crate) fn entries_of_transaction(ops: &[LoggedOp], operations_max: usize) -> usize {
+    split(ops, operations_max).count()
 }
 
-/// Cuts operations into pieces that fit into an entry each.
-fn split(ops: &[LoggedOp]) -> impl Iterator<Item = &[LoggedOp]> {
+/// Splits operations into pieces that fit into one entry each, none of more than `operations_max`.
+fn split(ops: &[LoggedOp], operations_max: usize) -> impl Iterator<Item = &[LoggedOp]> {
     let mut rest = ops;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -248,6 +294,7 @@ fn split(ops: &[LoggedOp]) -> impl Iterator<Item = &[LoggedOp]> {
         let mut bytes = 0;
         let fits = rest
             .iter()
+            .take(operations_max)
             .take_while(|op| {
                 bytes += op.len_bytes();
                 bytes <= APPLY_OPS_BYTES_MAX
@@ -257,55 +304,4 @@ fn split(ops: &[LoggedOp]) -> impl Iterator<Item = &[LoggedOp]> {
         rest = after;
         Some(piece)
     })
-}
-
-/// Puts the entries of a transaction into its unit.
-pub(crate) fn put_transaction(
-    unit: &mut WriteUnitOfWork,
-    table: TableId,
-    first: Timestamp,
-    ops: &[LoggedOp],
-    origin: Option<&WriteOrigin>,
-) {
-    let pieces: Vec<&[LoggedOp]> = split(ops).collect();
-    let mut before = (Timestamp::from_u64(0), -1i64);
-    for (n, piece) in pieces.iter().enumerate() {
-        let ts = Timestamp::from_u64(first.as_u64() + n as u64);
-        let mut entry = DocBuilder::new();
-        if let Some(origin) = origin {
-            entry.append_bson("lsid", &origin.lsid);
-            entry.append("txnNumber", origin.txn_number);
-        }
-        entry.append("op", "c");
-        entry.append("ns", "admin.$cmd");
-        entry.begin_document("o");
-        entry.begin_array("applyOps");
-        for op in *piece {
-            entry.push_begin_document();
-            op.append_to(&mut entry);
-            entry.end();
-        }
-        entry.end();
-        if n + 1 < pieces.len() {
-            entry.append("partialTxn", true);
-        } else if pieces.len() > 1 {
-            entry.append("count", ops.len() as i64);
-        }
-        entry.end();
-        append_times(&mut entry, ts);
-        entry.begin_document("prevOpTime");
-        entry.append("ts", before.0);
-        entry.append("t", before.1);
-        entry.end();
-        put(unit, table, ts, entry.finish());
-        before = (ts, TERM);
-    }
-}
-
-/// The time of an entry.
-pub fn time_of(entry: RawDoc<'_>) -> Option<Timestamp> {
-    match entry.get("ts") {
-        Some(RawValue::Timestamp(ts)) => Some(ts),
-        _ => None,
-    }
 }

@@ -15,16 +15,17 @@
 //! order, and readers wait for the earlier time.
 
 pub mod entry;
+pub mod op_time;
 mod trim;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sheaf_bson::{DocBuilder, Error, ErrorCode, Result, Timestamp};
+use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, Result, Timestamp};
 use sheaf_storage::{Snapshot, TableId};
 
 use crate::catalog::namespace::Namespace;
@@ -39,7 +40,10 @@ use crate::records::record_id_of;
 use crate::storage_error::Coded;
 use crate::system_names::OPLOG_NAMESPACE;
 
+use entry::{EntryWriter, WriteOrigin};
+
 pub use entry::LoggedOp;
+pub use op_time::{OpTime, Term};
 
 /// Bytes of entries that are kept at least, unless told otherwise.
 const OPLOG_BYTES: u64 = 1 << 30;
@@ -50,6 +54,10 @@ pub struct Oplog {
     table: AtomicU64,
     /// Bytes of entries that are kept.
     bytes_max: AtomicU64,
+    /// The term that entries are written in.
+    term: AtomicI64,
+    /// Operations of a transaction in one entry, at most.
+    transaction_entry_operations_max: AtomicUsize,
     /// Units that began before the oplog was turned on, and so note nothing.
     silent: AtomicU64,
     times: Arc<Mutex<Times>>,
@@ -93,6 +101,8 @@ impl Default for Oplog {
             on: AtomicBool::new(false),
             table: AtomicU64::new(0),
             bytes_max: AtomicU64::new(OPLOG_BYTES),
+            term: AtomicI64::new(Term::FIRST.0),
+            transaction_entry_operations_max: AtomicUsize::new(usize::MAX),
             silent: AtomicU64::new(0),
             times,
             visible: AtomicU64::new(0),
@@ -107,6 +117,7 @@ impl Default for Oplog {
 pub struct Reservation<'d> {
     oplog: &'d Oplog,
     first: u64,
+    wall: DateTime,
 }
 
 impl Drop for Reservation<'_> {
@@ -148,6 +159,31 @@ impl Oplog {
     /// How many bytes of entries are kept.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// The term that entries are written in.
+    pub fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Acquire))
+    }
+
+    /// The position up to which everything is visible.
+    pub fn visible_op_time(&self) -> OpTime {
+        OpTime {
+            ts: self.visible(),
+            term: self.term(),
+        }
+    }
+
+    /// Sets how many operations of a transaction one entry holds at most, apart from their bytes:
+    /// MongoDB's `maxNumberOfTransactionOperationsInSingleOplogEntry`. No limit by default.
+    pub fn set_transaction_entry_operations_max(&self, operations: usize) {
+        self.transaction_entry_operations_max
+            .store(operations.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn transaction_entry_operations_max(&self) -> usize {
+        self.transaction_entry_operations_max
+            .load(Ordering::Relaxed)
     }
 
     /// Everything up to this time is visible, and nothing will come before it.
@@ -259,6 +295,7 @@ impl Db {
         Reservation {
             oplog: self.oplog(),
             first,
+            wall: self.wall_clock(),
         }
     }
 
@@ -378,21 +415,23 @@ impl Db {
             return Ok(None);
         }
         let reservation = self.reserve_oplog(1);
-        entry::put_each(
-            unit,
-            self.oplog().table(),
-            reservation.first(),
-            &[logged],
-            None,
-        );
+        reservation.writer(None).put_each(unit, &[logged]);
         Ok(Some(reservation))
     }
 }
 
 impl Reservation<'_> {
-    /// The first of its times; the others follow without a hole.
-    pub(crate) fn first(&self) -> Timestamp {
-        Timestamp::from_u64(self.first)
+    /// Writes the entries at these times.
+    pub(crate) fn writer<'a>(&self, origin: Option<&'a WriteOrigin>) -> EntryWriter<'a> {
+        EntryWriter {
+            table: self.oplog.table(),
+            first: OpTime {
+                ts: Timestamp::from_u64(self.first),
+                term: self.oplog.term(),
+            },
+            wall: self.wall,
+            origin,
+        }
     }
 }
 

@@ -600,23 +600,17 @@ impl WriteUnit {
         transaction: bool,
     ) -> Option<Reservation<'d>> {
         let logged = self.logged.take().filter(|logged| !logged.is_empty())?;
+        let operations_max = db.oplog().transaction_entry_operations_max();
         let count = match transaction {
-            true => entry::entries_of_transaction(&logged),
+            true => entry::entries_of_transaction(&logged, operations_max),
             false => logged.len(),
         };
         let reservation = db.reserve_oplog(count);
-        let put = match transaction {
-            true => entry::put_transaction,
-            false => entry::put_each,
-        };
-        let table = db.oplog().table();
-        put(
-            &mut self.unit,
-            table,
-            reservation.first(),
-            &logged,
-            op.write_origin(),
-        );
+        let writer = reservation.writer(op.write_origin());
+        match transaction {
+            true => writer.put_transaction(&mut self.unit, &logged, operations_max),
+            false => writer.put_each(&mut self.unit, &logged),
+        }
         Some(reservation)
     }
 

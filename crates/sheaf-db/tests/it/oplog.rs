@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
-use sheaf_db::oplog::entry::{WriteOrigin, time_of};
+use sheaf_db::oplog::OpTime;
+use sheaf_db::oplog::entry::WriteOrigin;
 use sheaf_db::retryable::SessionRow;
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::system_names::OPLOG_NAMESPACE;
@@ -74,7 +75,10 @@ fn entries_of_single_writes() {
                 .collect()
         };
         assert_eq!(plain(&texts), expected);
-        let times: Vec<_> = found.iter().map(|e| time_of(e.as_raw()).unwrap()).collect();
+        let times: Vec<_> = found
+            .iter()
+            .map(|e| OpTime::of(e.as_raw()).unwrap().ts)
+            .collect();
         assert!(times.is_sorted());
         assert_eq!(test.db.oplog().visible(), *times.last().unwrap());
         // It is there after a restart, and goes on where it was.
@@ -84,7 +88,7 @@ fn entries_of_single_writes() {
         test.insert("c", doc! {"_id": 1}).unwrap();
         let again = entries(&test);
         assert_eq!(again.len(), found.len() + 2);
-        assert!(time_of(again.last().unwrap().as_raw()) > times.last().copied());
+        assert!(OpTime::of(again.last().unwrap().as_raw()).map(|at| at.ts) > times.last().copied());
     });
 }
 
@@ -173,7 +177,8 @@ fn what_is_visible_has_no_holes() {
                 let until = test.db.oplog().visible();
                 let new: Vec<_> = entries(&test)
                     .iter()
-                    .filter_map(|entry| time_of(entry.as_raw()))
+                    .filter_map(|entry| OpTime::of(entry.as_raw()))
+                    .map(|at| at.ts)
                     .filter(|time| *time > last && *time <= until)
                     .collect();
                 seen += new.len();

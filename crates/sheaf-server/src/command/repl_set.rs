@@ -1,7 +1,7 @@
 //! `replSetInitiate`, `replSetGetStatus`, `replSetGetConfig`, `replSetReconfig`: a set of one member.
 
 use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
-use sheaf_db::oplog::entry::TERM;
+use sheaf_db::oplog::Term;
 
 use super::context::CommandContext;
 use super::fields;
@@ -84,7 +84,7 @@ pub fn status(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
     out.append("set", set.name());
     out.append("date", DateTime::now());
     out.append("myState", 1);
-    out.append("term", TERM);
+    out.append("term", Term::FIRST.0);
     out.append("syncSourceHost", "");
     out.append("syncSourceId", -1);
     out.append("heartbeatIntervalMillis", 2000i64);
@@ -116,7 +116,7 @@ pub fn status(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
     out.append("syncSourceId", -1);
     out.append("infoMessage", "");
     out.append("configVersion", config_version);
-    out.append("configTerm", TERM as i32);
+    out.append("configTerm", Term::FIRST.0 as i32);
     out.append("self", true);
     out.append("lastHeartbeatMessage", "");
     out.end();

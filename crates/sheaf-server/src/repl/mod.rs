@@ -18,7 +18,7 @@ use sheaf_bson::{
 };
 use sheaf_db::find::QueryOptions;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
-use sheaf_db::oplog::entry::TERM;
+use sheaf_db::oplog::{OpTime, Term};
 use sheaf_db::{Db, Namespace, OpContext, StatementContext};
 use sheaf_query::canonical::FindSpec;
 
@@ -26,7 +26,20 @@ use sheaf_query::canonical::FindSpec;
 const CONFIG_NAMESPACE: &str = "local.system.replset";
 
 /// Tells the one election there has been from others, in a form that drivers compare.
-const ELECTION_ID: [u8; 12] = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, TERM as u8];
+const ELECTION_ID: [u8; 12] = [
+    0x7f,
+    0xff,
+    0xff,
+    0xff,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    Term::FIRST.0 as u8,
+];
 
 /// The set that this server is the member of.
 pub struct ReplicaSet {
@@ -225,7 +238,7 @@ impl ReplicaSet {
         let mut out = DocBuilder::new();
         out.append("_id", self.name.as_str());
         out.append("version", i32::try_from(version).unwrap_or(i32::MAX));
-        out.append("term", TERM as i32);
+        out.append("term", Term::FIRST.0 as i32);
         out.begin_array("members");
         out.push_begin_document();
         out.append("_id", i32::try_from(member_id).unwrap_or(0));
@@ -325,8 +338,8 @@ fn with_port(host: &str) -> String {
 /// Appends `{ts, t}`.
 pub fn append_optime(out: &mut DocBuilder, name: &str, ts: Timestamp) {
     out.begin_document(name);
-    out.append("ts", ts);
-    out.append("t", TERM);
+    let term = Term::FIRST;
+    OpTime { ts, term }.append_to(out);
     out.end();
 }
 

@@ -10,6 +10,7 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogSnapshot;
+use crate::catalog::uuid::Uuid;
 use crate::catalog::views::not_on_view;
 use crate::collection::{Collection, CollectionState, Indexes};
 use crate::counters::RecordIdSource;
@@ -33,6 +34,12 @@ pub(crate) fn exists_otherwise(collection: &Collection) -> Error {
 /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
 pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
     ns.check_creatable()?;
+    check_not_taken(catalog, ns)
+}
+
+/// Whether a collection that was checked elsewhere may come to have this name.
+/// Errors: `CommandNotSupportedOnView`, `DatabaseDifferCase`.
+pub(crate) fn check_not_taken(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
     if catalog.view(ns).is_some() {
         return Err(not_on_view(ns));
     }
@@ -48,12 +55,14 @@ pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()
     }
 }
 
-/// A collection with its index on `_id`, if it is not clustered: its tables and its row are put into the unit.
+/// A collection with its index on `_id`, if it is not clustered: its tables and its row are put into the unit. It
+/// gets a new UUID where none is given.
 pub(crate) fn new_collection(
     catalog: &Catalog,
     unit: &mut WriteUnitOfWork,
     ns: &Namespace,
     options: &CollectionOptions,
+    uuid: Option<Uuid>,
 ) -> Result<Collection> {
     options.check_namespace(ns)?;
     let (table, ident) = catalog.allocate("collection", unit);
@@ -68,7 +77,7 @@ pub(crate) fn new_collection(
     }
     let collection = Collection {
         ns: ns.clone(),
-        uuid: catalog.new_uuid(),
+        uuid: uuid.unwrap_or_else(|| catalog.new_uuid()),
         ident,
         table,
         options: options.clone(),

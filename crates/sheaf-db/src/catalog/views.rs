@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use sheaf_bson::{
-    ArrayBuf, CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, Result,
+    ArrayBuf, CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue,
+    Result,
 };
 
 use crate::catalog::namespace::Namespace;
@@ -78,6 +79,40 @@ impl ViewDefinition {
             out.append_bson("collation", &collator.collation().to_doc());
         }
         out.finish()
+    }
+
+    /// `{_id, viewOn, pipeline, collation}`, for the oplog: a document of `system.views`.
+    pub(crate) fn to_doc(&self) -> DocBuf {
+        let mut out = DocBuilder::new();
+        out.append("_id", self.ns.as_str());
+        out.extend(self.options().as_raw());
+        out.finish()
+    }
+
+    /// The inverse of [`ViewDefinition::to_doc`].
+    /// Errors: `InvalidViewDefinition`, `InvalidNamespace`, those of a collation.
+    pub(crate) fn from_doc(doc: RawDoc<'_>) -> Result<ViewDefinition> {
+        let (
+            Some(RawValue::String(ns)),
+            Some(RawValue::String(on)),
+            Some(RawValue::Array(pipeline)),
+        ) = (doc.get("_id"), doc.get("viewOn"), doc.get("pipeline"))
+        else {
+            return Err(Error::new(
+                ErrorCode::INVALID_VIEW_DEFINITION,
+                format!("not the definition of a view: {doc}"),
+            ));
+        };
+        let collation = match doc.get("collation") {
+            Some(RawValue::Document(spec)) => CollationChoice::parse(spec)?,
+            _ => CollationChoice::Unsaid,
+        };
+        Ok(ViewDefinition {
+            ns: Namespace::parse(ns)?,
+            on: on.into(),
+            pipeline: pipeline.to_buf(),
+            collator: collation.collator().cloned(),
+        })
     }
 
     /// `{name, type: "view", options, info}`, for `listCollections`.

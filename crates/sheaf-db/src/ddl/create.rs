@@ -5,9 +5,12 @@ use std::sync::Arc;
 use sheaf_bson::{Error, ErrorCode, Result};
 
 use crate::catalog::namespace::Namespace;
-use crate::catalog::new_collection::{check_name, exists_otherwise, new_collection};
+use crate::catalog::new_collection::{
+    check_name, check_not_taken, exists_otherwise, new_collection,
+};
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::uuid::Uuid;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::events::DbEvent;
@@ -35,7 +38,7 @@ impl Db {
         if let Some(transaction) = op.transaction() {
             return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
         }
-        let (collection, existed) = self.create_or_get(op, ns, &options)?;
+        let (collection, existed) = self.create_or_get(op, ns, &options, None)?;
         if existed && !collection.options().same(&options) {
             return Err(exists_otherwise(&collection));
         }
@@ -56,7 +59,7 @@ impl Db {
             let options = CollectionOptions::default();
             return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
         }
-        let (collection, _) = self.create_or_get(op, ns, &CollectionOptions::default())?;
+        let (collection, _) = self.create_or_get(op, ns, &CollectionOptions::default(), None)?;
         Ok(collection)
     }
 
@@ -67,7 +70,23 @@ impl Db {
         ns: &Namespace,
         options: &CollectionOptions,
     ) -> Result<Arc<Collection>> {
-        Ok(self.create_or_get(op, ns, options)?.0)
+        Ok(self.create_or_get(op, ns, options, None)?.0)
+    }
+
+    /// Creates a collection that had this UUID elsewhere. It may have any name.
+    /// Errors: `NamespaceExists`, `DatabaseDifferCase`.
+    pub(crate) fn create_with_uuid(
+        &self,
+        op: &OpContext,
+        ns: &Namespace,
+        options: &CollectionOptions,
+        uuid: Uuid,
+    ) -> Result<Arc<Collection>> {
+        let (collection, existed) = self.create_or_get(op, ns, options, Some(uuid))?;
+        match existed {
+            true => Err(exists_otherwise(&collection)),
+            false => Ok(collection),
+        }
     }
 
     fn create_or_get(
@@ -75,6 +94,7 @@ impl Db {
         op: &OpContext,
         ns: &Namespace,
         options: &CollectionOptions,
+        uuid: Option<Uuid>,
     ) -> Result<(Arc<Collection>, bool)> {
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;
@@ -82,9 +102,12 @@ impl Db {
         if let Some(collection) = current.collection(ns) {
             return Ok((collection.clone(), true));
         }
-        check_name(&current, ns)?;
+        match uuid {
+            Some(_) => check_not_taken(&current, ns)?,
+            None => check_name(&current, ns)?,
+        }
         let mut unit = self.storage().begin().coded()?;
-        let collection = new_collection(catalog, &mut unit, ns, options)?;
+        let collection = new_collection(catalog, &mut unit, ns, options, uuid)?;
         let uuid = collection.uuid;
         let change = CatalogChange {
             removed: Vec::new(),

@@ -62,15 +62,12 @@ impl Db {
         };
         let views: Vec<_> = database.views().cloned().collect();
         let collections: Vec<_> = database.collections().cloned().collect();
-        match collections.is_empty() {
-            true => self.drop_views(&views)?,
-            false => self.drop_collections(op, &collections, Some(name), &views)?,
-        }
+        self.drop_collections(op, &collections, Some(name), &views)?;
         Ok(true)
     }
 
     /// Under the database's lock. The views go in the same step.
-    fn drop_collections(
+    pub(crate) fn drop_collections(
         &self,
         op: &OpContext,
         collections: &[Arc<Collection>],
@@ -92,7 +89,7 @@ impl Db {
             rows::delete_collection(&mut unit, collection.uuid());
             change.removed.push(collection.ns().clone());
         }
-        let _entries = self.log_drops(&mut unit, collections, database)?;
+        let _entries = self.log_drops(&mut unit, collections, database, views)?;
         catalog.publish_then_commit(unit, &change)?;
         drop(intents);
         for collection in collections {
@@ -110,6 +107,7 @@ impl Db {
         unit: &mut WriteUnitOfWork,
         collections: &[Arc<Collection>],
         database: Option<&str>,
+        views: &[Arc<ViewDefinition>],
     ) -> Result<Vec<Reservation<'_>>> {
         let mut reservations = Vec::new();
         if !self.oplog().is_on() {
@@ -130,6 +128,10 @@ impl Db {
             let uuid = Some(collection.uuid());
             let logged = LoggedOp::command(ns.db(), uuid, o.finish(), Some(o2.finish()));
             reservations.extend(self.log_command(unit, logged)?);
+        }
+        // The views of a dropped database go without further entries.
+        for view in views.iter().filter(|_| database.is_none()) {
+            reservations.extend(self.log_command(unit, LoggedOp::drop_view(view.ns()))?);
         }
         if let Some(database) = database {
             let mut o = DocBuilder::new();

@@ -120,6 +120,7 @@ impl Db {
         }
         let logged = LoggedOp::command(from.db(), Some(source.uuid()), o.finish(), None);
         let _entry = self.log_command(&mut unit, logged)?;
+        let mut view_entries = Vec::new();
         let mut renamed = Collection::clone(source);
         renamed.ns = to.clone();
         rows::put_collection(&mut unit, &renamed);
@@ -130,10 +131,12 @@ impl Db {
         };
         if let Some(removed) = views.removed {
             rows::delete_view(&mut unit, &removed);
+            view_entries.push(self.log_command(&mut unit, LoggedOp::drop_view(&removed))?);
             change.removed.push(removed);
         }
         if let Some(put) = views.put {
             rows::put_view(&mut unit, &put);
+            view_entries.push(self.log_command(&mut unit, LoggedOp::put_view(&put, true))?);
             change.views.push(put);
         }
         self.catalog_writer().publish_then_commit(unit, &change)

@@ -141,7 +141,8 @@ impl Db {
         check_name(&current, ns)?;
         buckets.check_length()?;
         let mut unit = self.storage().begin().coded()?;
-        let mut collection = new_collection(catalog, &mut unit, &buckets, collection_options)?;
+        let mut collection =
+            new_collection(catalog, &mut unit, &buckets, collection_options, None)?;
         if let Some(mut spec) = index_of_series(options)? {
             spec.resolve_collation(collection_options.collator());
             let (table, ident) = catalog.allocate("index", &mut unit);
@@ -162,6 +163,10 @@ impl Db {
             ..Default::default()
         };
         let _entry = self.log_command(&mut unit, logged)?;
+        let of_series = change.added[0].index_list();
+        let _entries = self.log_indexes(&mut unit, "createIndexes", &change.added[0], of_series)?;
+        let view = LoggedOp::put_view(&change.views[0], true);
+        let _view_entry = self.log_command(&mut unit, view)?;
         catalog.commit_then_publish(unit, &change)?;
         self.events().send(DbEvent::CollectionCreated {
             ns: buckets.clone(),
@@ -255,8 +260,12 @@ impl Db {
         changed.options = options;
         let mut unit = self.storage().begin().coded()?;
         rows::put_collection(&mut unit, &changed);
+        let o = collmod_entry(&changed, request);
+        let logged = LoggedOp::on_collection(&changed, o, None);
+        let mut entries = vec![self.log_command(&mut unit, logged)?];
         for view in &views {
             rows::put_view(&mut unit, view);
+            entries.push(self.log_command(&mut unit, LoggedOp::put_view(view, false))?);
         }
         let change = CatalogChange {
             added: vec![changed],
@@ -265,6 +274,34 @@ impl Db {
         };
         catalog.commit_then_publish(unit, &change)
     }
+}
+
+/// `{collMod, timeseries, expireAfterSeconds}` of the buckets, with what a request has changed.
+fn collmod_entry(changed: &Collection, request: &BucketsChange) -> DocBuf {
+    let mut o = DocBuilder::new();
+    o.append("collMod", changed.ns().collection());
+    if let Some(options) = changed.options().timeseries()
+        && request.bucketing != Bucketing::default()
+    {
+        let options = options.to_doc();
+        let granularity: &[&str] = match options.get("granularity") {
+            Some(_) => &["granularity"],
+            None => &["bucketMaxSpanSeconds", "bucketRoundingSeconds"],
+        };
+        o.begin_document("timeseries");
+        for name in granularity {
+            if let Some(value) = options.get(name) {
+                o.append(name, value);
+            }
+        }
+        o.end();
+    }
+    match request.expire_after_seconds {
+        Some(Some(seconds)) => o.append("expireAfterSeconds", RawValue::int_or_long(seconds)),
+        Some(None) => o.append("expireAfterSeconds", "off"),
+        None => &mut o,
+    };
+    o.finish()
 }
 
 /// `{name, type: "timeseries", options, info}`, for `listCollections`.

@@ -16,6 +16,7 @@ use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::views::{ResolvedView, ViewDefinition, other_collation};
 use crate::database::Db;
 use crate::op_context::OpContext;
+use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 
 /// The most views that may stand on one another.
@@ -155,7 +156,7 @@ impl Db {
             ));
         }
         check(&current, ns, on, pipeline, view.collator.as_ref())?;
-        self.put_view(view)
+        self.store_view(view)
     }
 
     /// Gives a view another definition; `None` leaves that part.
@@ -191,12 +192,38 @@ impl Db {
         }
         let collator = view.collator.as_ref();
         check(&current, ns, &view.on, view.pipeline.as_raw(), collator)?;
-        self.put_view(view)
+        self.store_view(view)
     }
 
-    fn put_view(&self, view: ViewDefinition) -> Result<()> {
+    /// Checks a definition that comes from elsewhere.
+    /// Errors: those of [`Db::create_view`].
+    pub(crate) fn check_view(&self, view: &ViewDefinition) -> Result<()> {
+        let collator = view.collator.as_ref();
+        let pipeline = view.pipeline.as_raw();
+        check(&self.catalog(), &view.ns, &view.on, pipeline, collator)
+    }
+
+    /// Defines a view without asking whether it makes sense.
+    /// Errors: `Interrupted`, the engine's.
+    pub(crate) fn put_view(&self, op: &OpContext, view: ViewDefinition) -> Result<()> {
+        let _database = self.catalog_writer().lock_database(op, view.ns.db())?;
+        self.store_view(view)
+    }
+
+    /// Drops the view of this name, if there is one.
+    /// Errors: `Interrupted`, the engine's.
+    pub(crate) fn remove_view(&self, op: &OpContext, ns: &Namespace) -> Result<()> {
+        let _database = self.catalog_writer().lock_database(op, ns.db())?;
+        let catalog = self.catalog();
+        self.drop_views(catalog.view(ns).cloned().as_slice())
+    }
+
+    /// Under the database's lock.
+    fn store_view(&self, view: ViewDefinition) -> Result<()> {
         let mut unit = self.storage().begin().coded()?;
+        let is_new = self.catalog().view(&view.ns).is_none();
         rows::put_view(&mut unit, &view);
+        let _entry = self.log_command(&mut unit, LoggedOp::put_view(&view, is_new))?;
         let change = CatalogChange {
             views: vec![view],
             ..Default::default()
@@ -211,8 +238,10 @@ impl Db {
         }
         let mut unit = self.storage().begin().coded()?;
         let mut change = CatalogChange::default();
+        let mut entries = Vec::new();
         for view in views {
             rows::delete_view(&mut unit, &view.ns);
+            entries.push(self.log_command(&mut unit, LoggedOp::drop_view(&view.ns))?);
             change.removed.push(view.ns.clone());
         }
         self.catalog_writer().publish_then_commit(unit, &change)

@@ -36,6 +36,17 @@ use vector::VectorKeys;
 use vector::lists::Lists;
 use wildcard_keys::WildcardKeys;
 
+/// Whether writes and builds keep what indexes promise: unique keys, no parallel arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IndexConstraints {
+    /// A document that breaks a promise is refused.
+    #[default]
+    Enforced,
+    /// Duplicates are stored, and a document whose keys cannot be made has none. For entries of an oplog that
+    /// are applied again: later ones restore what the indexes promise.
+    Relaxed,
+}
+
 /// One index of a collection, as of one moment. A clone shares all but the planner's entry.
 #[derive(Clone)]
 pub struct Index {
@@ -248,6 +259,23 @@ impl Index {
         match &self.shape.keys {
             Keys::Vector(keys) => Some(keys.lists()),
             _ => None,
+        }
+    }
+
+    /// The keys of a document; with relaxed constraints none where they cannot be made.
+    /// Errors: those of [`Index::keys_of`], where constraints are enforced.
+    pub(crate) fn keys_under(
+        &self,
+        constraints: IndexConstraints,
+        doc: RawDoc<'_>,
+        keys: &mut KeySet,
+    ) -> Result<()> {
+        match self.keys_of(doc, keys) {
+            Err(_) if constraints == IndexConstraints::Relaxed => {
+                keys.clear();
+                Ok(())
+            }
+            made => made,
         }
     }
 

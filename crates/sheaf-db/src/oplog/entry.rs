@@ -18,10 +18,13 @@ use sheaf_storage::{TableId, WriteUnitOfWork};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
+use crate::catalog::views::ViewDefinition;
 use crate::collection::Collection;
+use crate::index::Index;
 use crate::index::modified::Modified;
 use crate::oplog::op_time::OpTime;
 use crate::records::record_key;
+use crate::system_names::VIEWS;
 
 /// Operations of a transaction fill one entry up to here, in bytes.
 const APPLY_OPS_BYTES_MAX: usize = 15 << 20;
@@ -137,6 +140,58 @@ impl LoggedOp {
             uuid,
             o,
             o2,
+            pre_image: None,
+        }
+    }
+
+    /// An index was created.
+    pub(crate) fn create_index(collection: &Collection, index: &Index) -> LoggedOp {
+        let mut o = DocBuilder::new();
+        o.append("createIndexes", collection.ns().collection());
+        o.extend(index.spec().to_doc().as_raw());
+        LoggedOp::on_collection(collection, o.finish(), None)
+    }
+
+    /// An index was dropped.
+    pub(crate) fn drop_index(collection: &Collection, index: &Index) -> LoggedOp {
+        let mut o = DocBuilder::new();
+        o.append("dropIndexes", collection.ns().collection());
+        o.append("index", index.name());
+        LoggedOp::on_collection(collection, o.finish(), Some(index.spec().to_doc()))
+    }
+
+    /// A command changed a collection.
+    pub(crate) fn on_collection(
+        collection: &Collection,
+        o: DocBuf,
+        o2: Option<DocBuf>,
+    ) -> LoggedOp {
+        LoggedOp::command(collection.ns().db(), Some(collection.uuid()), o, o2)
+    }
+
+    /// A view was defined, or defined differently: a write to `system.views`, as in MongoDB.
+    pub(crate) fn put_view(view: &ViewDefinition, is_new: bool) -> LoggedOp {
+        let o = view.to_doc();
+        LoggedOp {
+            op: if is_new { 'i' } else { 'u' },
+            ns: format!("{}.{VIEWS}", view.ns().db()),
+            uuid: None,
+            o2: Some(document_key(o.as_raw())),
+            o,
+            pre_image: None,
+        }
+    }
+
+    /// A view was dropped.
+    pub(crate) fn drop_view(ns: &Namespace) -> LoggedOp {
+        let mut o = DocBuilder::new();
+        o.append("_id", ns.as_str());
+        LoggedOp {
+            op: 'd',
+            ns: format!("{}.{VIEWS}", ns.db()),
+            uuid: None,
+            o: o.finish(),
+            o2: None,
             pre_image: None,
         }
     }

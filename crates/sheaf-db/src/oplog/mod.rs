@@ -14,6 +14,7 @@
 //! reserved, and what is visible has no holes: two units that commit at once may become visible in either
 //! order, and readers wait for the earlier time.
 
+pub mod apply;
 pub mod entry;
 pub mod op_time;
 mod trim;
@@ -322,7 +323,7 @@ impl Db {
         }
         let mut unit = self.storage().begin().coded()?;
         let options = CollectionOptions::capped_at(self.oplog().bytes_max());
-        let collection = new_collection(catalog, &mut unit, &ns, &options)?;
+        let collection = new_collection(catalog, &mut unit, &ns, &options, None)?;
         let table = collection.table();
         let change = CatalogChange {
             removed: Vec::new(),
@@ -361,7 +362,7 @@ impl Db {
     }
 
     /// Puts entries about indexes of a collection into the unit that changes them: `createIndexes`,
-    /// `dropIndexes`, `collMod`.
+    /// `dropIndexes`.
     pub(crate) fn log_indexes<'i>(
         &self,
         unit: &mut sheaf_storage::WriteUnitOfWork,
@@ -374,27 +375,12 @@ impl Db {
             self.tick_without_entry();
             return Ok(reservations);
         }
-        let ns = collection.ns();
         // As in MongoDB, search indexes are none of the oplog's.
         for index in indexes.into_iter().filter(|index| !index.is_vector()) {
-            let spec = index.spec().to_doc();
-            let mut o = DocBuilder::new();
-            o.append(command, ns.collection());
-            let mut o2 = None;
-            match command {
-                "createIndexes" => {
-                    o.extend(spec.as_raw());
-                }
-                "dropIndexes" => {
-                    o.append("index", index.name());
-                    o2 = Some(spec);
-                }
-                _ => {
-                    o.append_bson("index", &spec);
-                }
-            }
-            let uuid = Some(collection.uuid());
-            let logged = LoggedOp::command(ns.db(), uuid, o.finish(), o2);
+            let logged = match command {
+                "createIndexes" => LoggedOp::create_index(collection, index),
+                _ => LoggedOp::drop_index(collection, index),
+            };
             reservations.extend(self.log_command(unit, logged)?);
         }
         Ok(reservations)

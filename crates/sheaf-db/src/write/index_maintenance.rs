@@ -19,10 +19,10 @@ use sheaf_bson::{RawDoc, RecordId, Result};
 use sheaf_storage::{KeyWrite, Prior, TableFate, TableId};
 
 use crate::catalog::duplicate_key::duplicate_key;
-use crate::index::Index;
 use crate::index::key_set::{Difference, Key, KeySet, damaged_key};
 use crate::index::modified::Modified;
 use crate::index::wildcard_keys::array_entry;
+use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 use crate::write::unit::{Scratch, Slot, WriteUnit};
@@ -68,6 +68,7 @@ impl WriteUnit {
             .flat_map(|build| build.indexes().iter());
         let all: Vec<&Index> = collection.index_list().iter().chain(being_built).collect();
         let Scratch { old, new, entry } = scratch;
+        let constraints = self.index_constraints();
         old.resize_with(old.len().max(all.len()), KeySet::new);
         new.resize_with(new.len().max(all.len()), KeySet::new);
         for ((index, old), new) in all.iter().zip(&mut *old).zip(&mut *new) {
@@ -77,15 +78,15 @@ impl WriteUnit {
                 continue;
             }
             if let Some(doc) = change.old {
-                index.keys_of(doc, old)?;
+                index.keys_under(constraints, doc, old)?;
             }
             if let Some(doc) = change.new {
-                index.keys_of(doc, new)?;
+                index.keys_under(constraints, doc, new)?;
             }
         }
         let complete = collection.index_list();
         for ((index, old), new) in complete.iter().zip(&*old).zip(&*new) {
-            if index.spec().refuses_duplicates() {
+            if index.spec().refuses_duplicates() && constraints == IndexConstraints::Enforced {
                 KeySet::differences(old, new, |difference| match difference {
                     Difference::Removed(key) => self.lock(op, index.table(), key.key),
                     Difference::Added(key) => {

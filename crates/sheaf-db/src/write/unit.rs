@@ -32,9 +32,9 @@ use crate::collection::Collection;
 use crate::collection::capped_state::CappedWriter;
 use crate::collection::intent::SharedIntent;
 use crate::database::Db;
-use crate::index::Index;
 use crate::index::definition::IndexSpec;
 use crate::index::key_set::{EntryKey, KeySet};
+use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
@@ -96,6 +96,7 @@ pub struct WriteUnit {
     generation: u64,
     collections: Vec<OpenCollection>,
     patience: Patience,
+    constraints: IndexConstraints,
     holds_locks: bool,
     pub(crate) stats: WriteStats,
     pub(crate) scratch: Scratch,
@@ -231,6 +232,7 @@ impl Db {
             generation,
             collections,
             patience,
+            constraints: IndexConstraints::Enforced,
             holds_locks: false,
             stats: WriteStats::default(),
             scratch: Scratch::take(),
@@ -338,7 +340,7 @@ impl WriteUnit {
         let db = self.db.clone();
         let catalog = db.catalog_writer();
         check_name(&catalog.current(), ns)?;
-        let created = new_collection(catalog, &mut self.unit, ns, options)?;
+        let created = new_collection(catalog, &mut self.unit, ns, options, None)?;
         if let Some(logged) = &mut self.logged {
             logged.push(LoggedOp::collection_created(&created));
         }
@@ -368,7 +370,11 @@ impl WriteUnit {
         for spec in specs {
             let (table, ident) = db.catalog_writer().allocate("index", &mut self.unit);
             self.unit.create_table(table);
-            list.push(Index::new(spec, ident, table, Vec::new())?);
+            let index = Index::new(spec, ident, table, Vec::new())?;
+            if let Some(logged) = &mut self.logged {
+                logged.push(LoggedOp::create_index(&collection, &index));
+            }
+            list.push(index);
         }
         self.collections[at].collection = Arc::new(collection.with_indexes(list)?);
         Ok(true)
@@ -624,6 +630,15 @@ impl WriteUnit {
 
     pub(crate) fn note_multikey(&mut self, slot: Slot) {
         self.collections[slot.0].multikey = true;
+    }
+
+    /// Sets whether the unit's writes keep what indexes promise.
+    pub(crate) fn set_index_constraints(&mut self, constraints: IndexConstraints) {
+        self.constraints = constraints;
+    }
+
+    pub(crate) fn index_constraints(&self) -> IndexConstraints {
+        self.constraints
     }
 
     pub(crate) fn db(&self) -> &Arc<Db> {

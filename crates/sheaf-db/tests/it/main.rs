@@ -22,6 +22,7 @@ mod indexes;
 mod intersection;
 mod malformed_options;
 mod oplog;
+mod oplog_apply;
 mod pipelines;
 mod plans;
 mod random;

@@ -14,7 +14,7 @@ use sheaf_db::{Namespace, StatementContext};
 
 use crate::support::{TestDb, ns, on_every_engine, with_field};
 
-fn entries(test: &TestDb) -> Vec<DocBuf> {
+pub fn entries(test: &TestDb) -> Vec<DocBuf> {
     let ns = Namespace::parse(OPLOG_NAMESPACE).unwrap();
     let view = test.db.read_view(&ns).unwrap();
     let collection = view.collection.expect("there is an oplog");

@@ -17,7 +17,7 @@ const PATHS: [&str; 16] = [
     "a.x.1.y", "c.x", "a.5",
 ];
 
-fn operator() -> impl Strategy<Value = DocBuf> {
+pub fn operator() -> impl Strategy<Value = DocBuf> {
     let path = || proptest::sample::select(PATHS.to_vec());
     let one = |name: &'static str, path: &'static str, value: &Value| {
         let mut out = DocBuilder::new();

@@ -13,7 +13,7 @@ use sheaf_storage::{TableId, WriteUnitOfWork};
 
 use crate::index::key_set::{Difference, EntryKey, KeySet};
 use crate::index::wildcard_keys::array_entry;
-use crate::index::{Index, merge_multikey_paths};
+use crate::index::{Index, IndexConstraints, merge_multikey_paths};
 use crate::op_context::{OpContext, OperationProgress};
 
 /// How long a wait for a build goes on before it looks whether the operation was killed.
@@ -26,6 +26,7 @@ pub struct IndexBuild {
     side_table: TableId,
     /// The index whose place the built one takes.
     replaces: Option<TableId>,
+    constraints: IndexConstraints,
     next_note: AtomicU64,
     /// By index, what its documents have been until now.
     multikey: Mutex<Vec<MultikeyPaths>>,
@@ -48,12 +49,30 @@ impl IndexBuild {
             indexes,
             side_table,
             replaces,
+            constraints: IndexConstraints::Enforced,
             next_note: AtomicU64::new(0),
             aborted: OnceLock::new(),
             progress,
             ended: Mutex::new(false),
             end: Condvar::new(),
         }
+    }
+
+    /// The same build under these constraints.
+    pub(crate) fn with_constraints(self, constraints: IndexConstraints) -> IndexBuild {
+        IndexBuild {
+            constraints,
+            ..self
+        }
+    }
+
+    pub(crate) fn constraints(&self) -> IndexConstraints {
+        self.constraints
+    }
+
+    /// Whether two documents with one key of this index end the build.
+    pub(crate) fn enforces_unique(&self, index: &Index) -> bool {
+        index.spec().enforces_unique() && self.constraints == IndexConstraints::Enforced
     }
 
     /// The indexes being built.

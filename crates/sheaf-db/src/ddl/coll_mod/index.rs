@@ -8,15 +8,15 @@
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
-use super::{CollModResult, invalid};
+use super::{CollMod, CollModResult, invalid};
 use crate::catalog::options::capped::wrong_type;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::clustered::means_clustered;
 use crate::ddl::indexes::{index_by_key, index_by_name};
-use crate::index::Index;
 use crate::index::definition::{IndexSpec, expire_after_seconds};
 use crate::index::wildcard_keys::is_array_entry;
+use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::records::record_key;
 use crate::storage_error::Coded;
@@ -99,6 +99,29 @@ impl<'a> IndexChange<'a> {
         Ok(())
     }
 
+    /// The index's spec with the changes as they are, whatever it was before.
+    fn overwrite(&self, index: &Index, result: &mut CollModResult) -> IndexSpec {
+        let mut spec = index.spec().clone();
+        if let Some(hidden) = self.hidden {
+            result.hidden = Some((spec.hidden, hidden));
+            spec.hidden = hidden;
+        }
+        if let Some(seconds) = self.expire_after_seconds {
+            result.expire_after_seconds = Some((spec.expire_after_seconds, seconds));
+            spec.expire_after_seconds = Some(seconds);
+        }
+        if let Some(prepare) = self.prepare_unique.filter(|_| !spec.unique) {
+            result.prepare_unique = Some((spec.prepare_unique, prepare));
+            spec.prepare_unique = prepare;
+        }
+        if self.unique {
+            result.became_unique = true;
+            spec.unique = true;
+            spec.prepare_unique = false;
+        }
+        spec
+    }
+
     /// The index's spec after the change.
     fn apply(&self, index: &Index, result: &mut CollModResult) -> Result<IndexSpec> {
         let mut spec = index.spec().clone();
@@ -176,15 +199,20 @@ impl Db {
         op: &OpContext,
         collection: &Collection,
         change: &IndexChange<'_>,
-        dry_run: bool,
+        request: &CollMod<'_>,
         result: &mut CollModResult,
     ) -> Result<Option<Index>> {
+        let dry_run = request.dry_run;
+        let is_relaxed = request.constraints == IndexConstraints::Relaxed;
         check_not_clustered(collection, change)?;
         let index = match (change.name, change.key) {
             (Some(name), _) => index_by_name(collection, name)?,
             (None, Some(key)) => index_by_key(collection, key)?,
             (None, None) => return Ok(None),
         };
+        if is_relaxed {
+            return index.with_spec(change.overwrite(index, result)).map(Some);
+        }
         let spec = match (dry_run, index.spec().prepare_unique) {
             // What would be, also where writers do not keep it so yet.
             (true, false) if !index.spec().unique => {

@@ -11,7 +11,7 @@
 
 mod index;
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::capped::{parse_max, parse_size, wrong_type};
@@ -25,6 +25,7 @@ use crate::database::Db;
 use crate::ddl::clustered::changed_expiry;
 use crate::ddl::drop::BuildsMeet;
 use crate::ddl::indexes::ns_not_found;
+use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
@@ -46,6 +47,7 @@ pub struct CollMod<'a> {
     capped_documents: Option<i64>,
     /// Only looks whether an index could become unique.
     dry_run: bool,
+    constraints: IndexConstraints,
     /// The options of the collection as they were asked for, for the oplog.
     asked: Vec<RawElement<'a>>,
 }
@@ -81,6 +83,12 @@ impl<'a> CollMod<'a> {
             return Err(invalid("'dryRun' goes with index.unique alone"));
         }
         Ok(parsed)
+    }
+
+    /// Makes an index unique without looking for duplicates, and passes over changes of an index that make
+    /// no sense: for an entry of the oplog that may have been applied before.
+    pub(crate) fn relax_index_constraints(&mut self) {
+        self.constraints = IndexConstraints::Relaxed;
     }
 
     fn parse_field(&mut self, element: RawElement<'a>) -> Result<()> {
@@ -201,9 +209,7 @@ impl Db {
         let options = request.apply(&collection)?;
         let mut result = CollModResult::default();
         let changed_index = match &request.index {
-            Some(change) => {
-                self.changed_index(op, &collection, change, request.dry_run, &mut result)?
-            }
+            Some(change) => self.changed_index(op, &collection, change, request, &mut result)?,
             None => None,
         };
         let collection = match request.expiry {
@@ -226,7 +232,16 @@ impl Db {
         changed.options = options;
         let mut unit = self.storage().begin().coded()?;
         rows::put_collection(&mut unit, &changed);
-        let mut entries = self.log_indexes(&mut unit, NAME, &changed, &changed_index)?;
+        let mut entries = Vec::new();
+        if let Some(index) = &changed_index {
+            let logged =
+                LoggedOp::on_collection(&changed, index_entry(&changed, index, &result), None);
+            let logged = match index.is_vector() {
+                true => None,
+                false => self.log_command(&mut unit, logged)?,
+            };
+            entries.extend(logged);
+        }
         if !same_options {
             let mut o = DocBuilder::new();
             o.append(NAME, ns.collection());
@@ -243,6 +258,28 @@ impl Db {
         catalog.commit_then_publish(unit, &change)?;
         Ok(result)
     }
+}
+
+/// `{collMod, index: {name, ..}}` with what has changed.
+fn index_entry(collection: &Collection, index: &Index, result: &CollModResult) -> DocBuf {
+    let mut o = DocBuilder::new();
+    o.append(NAME, collection.ns().collection());
+    o.begin_document("index");
+    o.append("name", index.name());
+    if let Some((_, hidden)) = result.hidden {
+        o.append("hidden", hidden);
+    }
+    if let Some((_, seconds)) = result.expire_after_seconds {
+        o.append("expireAfterSeconds", RawValue::int_or_long(seconds));
+    }
+    if let Some((_, prepare)) = result.prepare_unique {
+        o.append("prepareUnique", prepare);
+    }
+    if result.became_unique {
+        o.append("unique", true);
+    }
+    o.end();
+    o.finish()
 }
 
 fn invalid(message: &str) -> Error {

@@ -18,10 +18,10 @@ use crate::database::Db;
 use crate::ddl::drop::BuildsMeet;
 use crate::ddl::index_build::load::PHASE_SCAN;
 use crate::ddl::index_build::run;
-use crate::index::Index;
 use crate::index::definition::{INDEXES_MAX, IndexSpec, SpecRelation, cannot_create};
 use crate::index::partial_filter::PartialFilter;
 use crate::index::vector::lists::Lists;
+use crate::index::{Index, IndexConstraints};
 use crate::op_context::{OpContext, OperationProgress};
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
@@ -108,13 +108,24 @@ impl Db {
         ns: &Namespace,
         specs: &[IndexSpec],
     ) -> Result<CreateIndexesResult> {
+        self.create_indexes_with(op, ns, specs, IndexConstraints::Enforced)
+    }
+
+    /// As [`Db::create_indexes`], under these constraints.
+    pub(crate) fn create_indexes_with(
+        self: &Arc<Self>,
+        op: &StatementContext,
+        ns: &Namespace,
+        specs: &[IndexSpec],
+        constraints: IndexConstraints,
+    ) -> Result<CreateIndexesResult> {
         check_by_themselves(specs)?;
         if let Some(series) = self.catalog().timeseries(ns) {
             let specs: Result<Vec<_>> = specs
                 .iter()
                 .map(|spec| timeseries::indexes::on_buckets(spec, &series.options))
                 .collect();
-            let result = self.create_indexes(op, series.buckets.ns(), &specs?)?;
+            let result = self.create_indexes_with(op, series.buckets.ns(), &specs?, constraints)?;
             // That on the buckets' own ids is none of measurements.
             return Ok(CreateIndexesResult {
                 indexes_before: result.indexes_before.saturating_sub(1),
@@ -156,7 +167,7 @@ impl Db {
             let made = missing.len();
             let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Allow)?;
             let missing = missing.into_iter().map(|spec| (spec, None)).collect();
-            let begun = self.begin_indexes(&collection, missing, None)?;
+            let begun = self.begin_indexes_with(&collection, missing, None, constraints)?;
             drop((intent, database));
             if let Some((collection, build)) = begun {
                 run::run(self, op, &collection, &build)?;
@@ -173,6 +184,16 @@ impl Db {
         collection: &Arc<Collection>,
         specs: Vec<(IndexSpec, Option<Arc<[Lists]>>)>,
         replaces: Option<TableId>,
+    ) -> Result<Option<(Arc<Collection>, Arc<IndexBuild>)>> {
+        self.begin_indexes_with(collection, specs, replaces, IndexConstraints::Enforced)
+    }
+
+    fn begin_indexes_with(
+        &self,
+        collection: &Arc<Collection>,
+        specs: Vec<(IndexSpec, Option<Arc<[Lists]>>)>,
+        replaces: Option<TableId>,
+        constraints: IndexConstraints,
     ) -> Result<Option<(Arc<Collection>, Arc<IndexBuild>)>> {
         let catalog = self.catalog_writer();
         let mut unit = self.storage().begin().coded()?;
@@ -202,7 +223,8 @@ impl Db {
             let names: Vec<&str> = made.iter().map(Index::name).collect();
             let subject = format!("{} [{}]", collection.ns(), names.join(", "));
             let progress = OperationProgress::new(PHASE_SCAN, subject, size.count);
-            let build = Arc::new(IndexBuild::new(made, side_table, replaces, progress));
+            let build = IndexBuild::new(made, side_table, replaces, progress);
+            let build = Arc::new(build.with_constraints(constraints));
             let mut changed = Collection::clone(collection);
             changed.builds.push(build.clone());
             (changed, Some(build))

@@ -152,7 +152,7 @@ fn scan(
         let bytes = cursor.value_bytes();
         let doc = RawDoc::stored(&bytes)?;
         for (number, (index, sort)) in build.indexes().iter().zip(&mut sorts).enumerate() {
-            index.keys_of(doc, &mut keys)?;
+            index.keys_under(build.constraints(), doc, &mut keys)?;
             build.add_multikey(number, keys.multikey_paths());
             for key in keys.iter() {
                 sort.push(entry.of(key.key, &id), key.type_bits)?;
@@ -182,7 +182,7 @@ fn load_one(
     let engine = watch.db.engine().clone();
     let (build, ns) = (watch.build, watch.ns);
     let index = &build.indexes()[number];
-    let unique = index.spec().enforces_unique();
+    let unique = build.enforces_unique(index);
     let mut sorted = sort.finish()?;
     let mut last_key: Vec<u8> = Vec::new();
     // The engine's iterator can only yield the engine's errors; ours waits here.

@@ -200,7 +200,7 @@ fn apply(
         return Ok(());
     }
     unit.put(index.table(), note.entry, note.type_bits.to_vec());
-    if index.spec().enforces_unique() {
+    if watch.build.enforces_unique(index) {
         let Some((_, key_len)) = decode_record_id(note.entry) else {
             return Err(damaged_key("it does not end with a record id"));
         };

@@ -1,0 +1,225 @@
+//! Inserts, updates and deletes of an oplog, in units of work.
+//!
+//! A document is named by its `_id`. An insert of one that is there replaces it, a delete of one that
+//! is not there does nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{Error, ErrorCode, RawDoc, RawValue, RecordId, Result};
+use sheaf_query::update::diff;
+
+use super::{ApplyRules, Operation, OperationKind};
+use crate::database::Db;
+use crate::exec::id_reader::IdReader;
+use crate::index::IndexConstraints;
+use crate::index::modified::Modified;
+use crate::statement::StatementContext;
+use crate::storage_error::is_write_conflict;
+use crate::write::document_rules::prepare_for_insert;
+use crate::write::retry::Backoff;
+use crate::write::unit::{Patience, Slot, WriteUnit};
+
+/// The key under which `$v: 2` entries keep the difference.
+const DIFF: &str = "diff";
+
+/// Applies one operation in a unit of its own.
+pub(super) fn apply(
+    db: &Arc<Db>,
+    op: &StatementContext,
+    rules: ApplyRules,
+    operation: &Operation<'_>,
+) -> Result<()> {
+    let ns = operation.namespace()?;
+    let mut backoff = Backoff::default();
+    loop {
+        op.check_interrupt_now()?;
+        let collection = match operation.collection(db, &ns) {
+            // As for any write of a user, an insert creates the collection.
+            Err(error) if creates(rules, operation, &error) => db.ensure_collection(op, &ns)?,
+            found => found?,
+        };
+        let Some((mut unit, slot)) = db.begin_write(op, collection.ns(), Patience::Waits)? else {
+            continue;
+        };
+        if unit.collection(slot).uuid() != collection.uuid() {
+            continue;
+        }
+        let applied = apply_in(&mut unit, op, slot, rules, operation);
+        match applied.and_then(|()| unit.commit(op)) {
+            Err(error) if is_write_conflict(&error) => backoff.wait(op)?,
+            done => return done.map(|_| ()),
+        }
+    }
+}
+
+/// Whether the collection that an operation of a user does not find comes into being.
+pub(super) fn creates(rules: ApplyRules, operation: &Operation<'_>, error: &Error) -> bool {
+    rules.is_checked
+        && operation.kind == OperationKind::Insert
+        && operation.uuid.is_none()
+        && error.code() == ErrorCode::NAMESPACE_NOT_FOUND
+}
+
+/// Applies one operation in a unit that has its collection open.
+/// Errors: `WriteConflict`, those of the write.
+pub(super) fn apply_in(
+    unit: &mut WriteUnit,
+    op: &StatementContext,
+    slot: Slot,
+    rules: ApplyRules,
+    operation: &Operation<'_>,
+) -> Result<()> {
+    if !rules.is_checked {
+        unit.set_index_constraints(IndexConstraints::Relaxed);
+    }
+    let o = operation.o;
+    match operation.kind {
+        OperationKind::Insert => {
+            let id = id_of(o, "insert")?;
+            match find(unit, op, slot, id)? {
+                Some((record, old)) => {
+                    replace(unit, op, slot, &record, &old, o, Modified::Everything)
+                }
+                None => insert(unit, op, slot, rules, o),
+            }
+        }
+        OperationKind::Update => update(unit, op, slot, rules, operation),
+        OperationKind::Delete => {
+            let id = id_of(o, "delete")?;
+            match find(unit, op, slot, id)? {
+                Some((record, old)) => unit.delete(op, slot, &record, RawDoc::stored(&old)?),
+                None => Ok(()),
+            }
+        }
+        OperationKind::Command | OperationKind::Noop => Ok(()),
+    }
+}
+
+fn update(
+    unit: &mut WriteUnit,
+    op: &StatementContext,
+    slot: Slot,
+    rules: ApplyRules,
+    operation: &Operation<'_>,
+) -> Result<()> {
+    let Some(criteria) = operation.o2 else {
+        return Err(super::missing("o2"));
+    };
+    let id = id_of(criteria, "update")?;
+    let o = operation.o;
+    let difference = difference(o)?;
+    match (find(unit, op, slot, id)?, difference) {
+        (Some((record, old)), Some(difference)) => {
+            let new = diff::apply(RawDoc::stored(&old)?, difference)?;
+            if new.as_bytes() == &old[..] {
+                return Ok(());
+            }
+            let anywhere = |_: &FieldPath| true;
+            let modified = Modified::Paths(&anywhere);
+            replace(unit, op, slot, &record, &old, new.as_raw(), modified)
+        }
+        (Some((record, old)), None) => {
+            replace(unit, op, slot, &record, &old, o, Modified::Everything)
+        }
+        (None, None) if rules.upserts => insert(unit, op, slot, rules, o),
+        (None, _) if rules.is_idempotent => Ok(()),
+        (None, _) => Err(Error::new(
+            ErrorCode::UPDATE_OPERATION_FAILED,
+            format!("Failed to apply update due to missing _id: {criteria}"),
+        )),
+    }
+}
+
+/// The difference of an update `{$v: 2, diff: {..}}`; `None` for a replacement.
+/// Errors: 4772600 for another version, `FailedToParse`.
+fn difference(o: RawDoc<'_>) -> Result<Option<RawDoc<'_>>> {
+    let Some(version) = o.get("$v") else {
+        return Ok(None);
+    };
+    if version.as_i64_exact() != Some(2) {
+        return Err(Error::new(
+            ErrorCode(4772600),
+            format!("an update of the oplog has $v: 2, got {version}"),
+        ));
+    }
+    match o.get(DIFF) {
+        Some(RawValue::Document(diff)) => Ok(Some(diff)),
+        _ => Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "an update of the oplog with $v: 2 needs the document 'diff'",
+        )),
+    }
+}
+
+fn insert(
+    unit: &mut WriteUnit,
+    op: &StatementContext,
+    slot: Slot,
+    rules: ApplyRules,
+    doc: RawDoc<'_>,
+) -> Result<()> {
+    if rules.is_checked {
+        let db = unit.db().clone();
+        let bytes = prepare_for_insert(doc, &mut || db.next_timestamp())?;
+        let stored = RawDoc::parse(&bytes).map_err(|e| Error::bad_value(e.to_string()))?;
+        return unit.insert(op, slot, stored).map(|_| ());
+    }
+    // What a capped collection removes for it has entries of its own.
+    unit.insert_record(op, slot, doc).map(|_| ())
+}
+
+fn replace(
+    unit: &mut WriteUnit,
+    op: &StatementContext,
+    slot: Slot,
+    record: &RecordId,
+    old: &Bytes,
+    new: RawDoc<'_>,
+    modified: Modified<'_>,
+) -> Result<()> {
+    let stored = Bytes::copy_from_slice(new.as_bytes());
+    let before = RawDoc::stored(old)?;
+    if before.get("_id") != new.get("_id") {
+        return Err(Error::new(
+            ErrorCode::IMMUTABLE_FIELD,
+            "an update of the oplog must keep the document's _id",
+        ));
+    }
+    unit.update(op, slot, record, before, Some(old), &stored, modified)
+}
+
+/// The document of this `_id`, locked, as it is under the lock.
+fn find(
+    unit: &mut WriteUnit,
+    op: &StatementContext,
+    slot: Slot,
+    id: RawValue<'_>,
+) -> Result<Option<(RecordId, Bytes)>> {
+    loop {
+        let view = unit.read_view(slot);
+        let Some(mut reader) = IdReader::new(&view)? else {
+            return Ok(None);
+        };
+        let Some((record, _)) = reader.find(id)? else {
+            return Ok(None);
+        };
+        drop(reader);
+        unit.lock_record(op, slot, &record)?;
+        if let Some(now) = unit.document(slot, &record)? {
+            return Ok(Some((record, now)));
+        }
+        // Deleted before the lock was granted: another record may have the _id by now.
+    }
+}
+
+/// Errors: `NoSuchKey`.
+fn id_of<'d>(doc: RawDoc<'d>, what: &str) -> Result<RawValue<'d>> {
+    doc.get("_id").ok_or_else(|| {
+        Error::new(
+            ErrorCode::NO_SUCH_KEY,
+            format!("Failed to apply {what} due to missing _id: {doc}"),
+        )
+    })
+}

@@ -11,6 +11,7 @@
 //! reply. A handler's file is the command's name.
 
 mod aggregate;
+mod apply_ops;
 mod batch;
 pub mod build_info;
 mod bulk_write;
@@ -142,6 +143,7 @@ impl Command {
                 | "dropDatabase"
                 | "renameCollection"
                 | "collMod"
+                | "applyOps"
                 | "createIndexes"
                 | "dropIndexes"
                 | "createSearchIndexes"

@@ -4,8 +4,8 @@ use super::Compat::{Differs, Same};
 use super::Kind::{Admin, Diagnostic, Handshake, Read, Session, Write};
 use super::{Command, Compat, Kind};
 use super::{
-    aggregate, build_info, bulk_write, clone_collection_as_capped, coll_mod, coll_stats, compact,
-    conn_pool_stats, connection_status, convert_to_capped, count, create, create_backup,
+    aggregate, apply_ops, build_info, bulk_write, clone_collection_as_capped, coll_mod, coll_stats,
+    compact, conn_pool_stats, connection_status, convert_to_capped, count, create, create_backup,
     create_indexes, current_op, db_hash, db_stats, delete, distinct, drop, drop_database,
     drop_indexes, explain, find, find_and_modify, fsync, get_cmd_line_opts, get_log, get_more,
     get_parameter, hello, host_info, insert, kill_cursors, kill_op, list_collections,
@@ -163,6 +163,13 @@ pub static COMMANDS: &[Command] = &[
         rename_collection::run,
         Differs("between databases it is a change of name, not a copy"),
         "gives a collection another name",
+    ),
+    on_any(
+        "applyOps",
+        Admin,
+        apply_ops::run,
+        Differs("operations are always applied one by one"),
+        "applies entries of an oplog",
     ),
     on_any(
         "collMod",

@@ -37,6 +37,7 @@ fn least(name: &str) -> Option<String> {
             "{bulkWrite: 1, ops: [{delete: 0, filter: {}}], nsInfo: [{ns: 'test.c'}]}".into()
         }
         "renameCollection" => "{renameCollection: 'test.c', to: 'test.d'}".into(),
+        "applyOps" => "{applyOps: []}".into(),
         "collMod" => "{collMod: 'c'}".into(),
         "createIndexes" => "{createIndexes: 'c', indexes: [{key: {a: 1}, name: 'a'}]}".into(),
         "dropIndexes" => "{dropIndexes: 'c', index: 'nosuch'}".into(),

@@ -11,7 +11,7 @@ use sheaf_bson::{RecordId, Result};
 use sheaf_storage::{Storage, TableId, TableStats};
 
 use crate::damage::not_a_record_id;
-use crate::records::record_id_of;
+use crate::record_key::record_id_of;
 use crate::storage_error::Coded;
 
 /// Gives out RecordIds, each greater than all before it, whether or not its record is ever committed.

@@ -10,18 +10,17 @@
 //! Invariant: damage never reads as an empty document or as a record that does not exist. An index and the
 //! records are read through one snapshot, so an entry without its record cannot come from a concurrent delete.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use sheaf_bson::{Error, ErrorCode, RecordId};
 
-use crate::collection::Collection;
-use crate::events::{DbEvent, Events};
+use crate::events::Events;
 
 /// Whether damage of one collection was logged, and where to log it.
 #[derive(Debug, Default)]
 pub struct DamageReports {
-    events: Events,
-    logged: AtomicBool,
+    pub(crate) events: Events,
+    pub(crate) logged: AtomicBool,
 }
 
 impl DamageReports {
@@ -31,30 +30,6 @@ impl DamageReports {
             events: events.clone(),
             logged: AtomicBool::new(false),
         }
-    }
-}
-
-impl Collection {
-    /// Returns `error`; if its code is `DataCorruptionDetected`, with the namespace in front, and logged when
-    /// it is the first of this collection since the database was opened.
-    #[cold]
-    pub(crate) fn report_damage(&self, error: Error) -> Error {
-        if error.code() != ErrorCode::DATA_CORRUPTION_DETECTED {
-            return error;
-        }
-        let is_named = |rest: &str| rest.starts_with(" :: ");
-        let error = match error.message().strip_prefix(self.ns.as_str()) {
-            Some(rest) if is_named(rest) => error,
-            _ => error.with_context(&self.ns),
-        };
-        let damage = &self.state.damage;
-        if !damage.logged.swap(true, Ordering::Relaxed) {
-            damage.events.send(DbEvent::DamageFound {
-                ns: self.ns.clone(),
-                error: error.message().to_owned(),
-            });
-        }
-        error
     }
 }
 

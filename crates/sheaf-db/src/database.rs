@@ -24,7 +24,6 @@ use crate::counters::CollectionSize;
 use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
-use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::system_names::{BUCKETS_PREFIX, TEMPORARY_PREFIX};
 use crate::timeseries::catalogue::BucketCatalogue;
@@ -86,7 +85,7 @@ pub struct Db {
     index_build_memory_mb: AtomicU64,
     oplog: Oplog,
     clock: ClusterClock,
-    transaction_memory: TransactionMemory,
+    transaction_memory: Arc<TransactionMemory>,
     bucket_catalogue: BucketCatalogue,
 }
 
@@ -109,7 +108,7 @@ impl Db {
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
             oplog: Oplog::default(),
             clock: ClusterClock::new(options.clock, options.wall_clock),
-            transaction_memory: TransactionMemory::default(),
+            transaction_memory: Arc::default(),
             bucket_catalogue: BucketCatalogue::default(),
         });
         db.find_clock()?;
@@ -157,15 +156,6 @@ impl Db {
     /// The catalog now, for commands that read no data.
     pub fn catalog(&self) -> Arc<CatalogSnapshot> {
         self.catalog.current()
-    }
-
-    /// What an operation reads: the newest of the collection, or inside a transaction what that sees.
-    /// Errors: inside a transaction, `NoSuchTransaction`, `WriteConflict`, `LockTimeout`.
-    pub fn view(&self, op: &StatementContext, ns: &Namespace) -> Result<ReadView> {
-        match op.transaction() {
-            Some(transaction) => transaction.read_view(op, ns),
-            None => self.read_view(ns),
-        }
     }
 
     /// A collection and a storage snapshot that fit together. Waits for nobody.
@@ -231,7 +221,7 @@ impl Db {
     }
 
     /// The memory that open transactions hold.
-    pub fn transaction_memory(&self) -> &TransactionMemory {
+    pub fn transaction_memory(&self) -> &Arc<TransactionMemory> {
         &self.transaction_memory
     }
 

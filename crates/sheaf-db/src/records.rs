@@ -10,25 +10,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheaf_bson::error_code::Error;
-use sheaf_bson::record_id::RecordKeyBytes;
 use sheaf_bson::{RawDoc, RecordId};
 use sheaf_storage::{Cursor, Snapshot};
 
 use crate::collection::Collection;
 use crate::damage::{in_record, missing_record, not_a_record_id};
+use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::Coded;
-
-/// The key of a record: keys in byte order are records in order of insertion.
-#[inline]
-pub fn record_key(id: &RecordId) -> RecordKeyBytes {
-    id.to_key()
-}
-
-/// The inverse of [`record_key`]; `None` for what no record is stored under.
-#[inline]
-pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
-    RecordId::from_key(key)
-}
 
 /// The record `id` of `collection` as of `snapshot`, or `None`. Its bytes are a document.
 /// Errors: `DataCorruptionDetected` when they are not; the engine's.

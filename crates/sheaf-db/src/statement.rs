@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::op_context::OpContext;
 use crate::oplog::entry::WriteOrigin;
-use crate::retryable::SessionRow;
+use crate::session_row::SessionRow;
 use crate::txn::Transaction;
 
 /// An operation in its role as a statement: of a transaction, of a session that retries its writes,

@@ -37,7 +37,7 @@ use crate::collection::Collection;
 use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
 use crate::exec::key_document::directions_of;
 use crate::index::key_set::KeySet;
-use crate::records::record_id_of;
+use crate::record_key::record_id_of;
 use crate::sample_places::Places;
 use crate::storage_error::Coded;
 

@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sheaf_bson::error_code::label;
 use sheaf_bson::{Error, ErrorCode, Result};
 
-use crate::database::Db;
-
 /// Bytes that one transaction may hold, unless told otherwise.
 pub const EACH_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that all transactions together may hold, unless told otherwise.
@@ -59,14 +57,14 @@ impl TransactionMemory {
 
 /// What one transaction holds; given back when dropped.
 pub(crate) struct Charge {
-    db: Arc<Db>,
+    memory: Arc<TransactionMemory>,
     bytes: u64,
 }
 
 impl Charge {
-    pub(crate) fn new(db: &Arc<Db>) -> Charge {
+    pub(crate) fn new(memory: &Arc<TransactionMemory>) -> Charge {
         Charge {
-            db: db.clone(),
+            memory: memory.clone(),
             bytes: 0,
         }
     }
@@ -76,7 +74,7 @@ impl Charge {
     /// Errors: `TransactionTooLargeForCache`, which no retry will change; `WriteConflict` with the label
     /// `TransientTransactionError` when others hold the memory.
     pub(crate) fn hold(&mut self, bytes: u64, writes: u64) -> Result<()> {
-        let memory = self.db.transaction_memory();
+        let memory = &self.memory;
         let bytes = bytes + writes * WRITE_OVERHEAD_BYTES;
         let each_max = memory.each_max.load(Ordering::Relaxed);
         if bytes > each_max {
@@ -109,7 +107,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let memory = self.db.transaction_memory();
+        let memory = &self.memory;
         memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -183,6 +183,17 @@ impl Transaction {
     }
 }
 
+impl Db {
+    /// What an operation reads: the newest of the collection, or inside a transaction what that sees.
+    /// Errors: inside a transaction, `NoSuchTransaction`, `WriteConflict`, `LockTimeout`.
+    pub fn view(&self, op: &StatementContext, ns: &Namespace) -> Result<ReadView> {
+        match op.transaction() {
+            Some(transaction) => transaction.read_view(op, ns),
+            None => self.read_view(ns),
+        }
+    }
+}
+
 fn gone() -> Error {
     Error::new(
         ErrorCode::NO_SUCH_TRANSACTION,

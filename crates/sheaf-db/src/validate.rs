@@ -20,7 +20,7 @@ use crate::index::Index;
 use crate::index::key_set::{EntryKey, KeySet};
 use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
-use crate::records::{record_id_of, record_key};
+use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
 /// Faults listed in words; the rest is only counted.

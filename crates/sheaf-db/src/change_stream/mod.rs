@@ -29,7 +29,7 @@ use crate::database::Db;
 use crate::exec::Doc;
 use crate::find::ResultSource;
 use crate::op_context::OpContext;
-use crate::records::{record_id_of, record_key};
+use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
 /// Entries looked at on one snapshot.

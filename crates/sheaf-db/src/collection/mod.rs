@@ -7,6 +7,7 @@
 
 pub(crate) mod bucket_counters;
 pub(crate) mod capped_state;
+mod damage;
 pub mod index_build;
 pub mod intent;
 pub mod stats;
@@ -88,7 +89,7 @@ impl Collection {
         &self.ident
     }
 
-    /// Where its records are, by [`crate::records::record_key`].
+    /// Where its records are, by [`crate::record_key::record_key`].
     pub fn table(&self) -> TableId {
         self.table
     }

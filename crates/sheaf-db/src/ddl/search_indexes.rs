@@ -21,11 +21,11 @@ use crate::catalog::views::not_on_view;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::drop::BuildsMeet;
-use crate::ddl::index_build::run;
+use crate::ddl::index_build::{run, vector_training};
 use crate::index::Index;
 use crate::index::definition::IndexSpec;
+use crate::index::vector::VectorSpec;
 use crate::index::vector::lists::Lists;
-use crate::index::vector::{VectorSpec, training};
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
@@ -94,7 +94,7 @@ impl Db {
         let view = self.read_view(ns)?;
         let mut specs = Vec::new();
         for index in wanted {
-            let lists = training::train(op, &view, &index.definition)?;
+            let lists = vector_training::train(op, &view, &index.definition)?;
             let vector = VectorSpec {
                 id: ObjectId::new().to_hex(),
                 version: 0,
@@ -150,7 +150,7 @@ impl Db {
         table: sheaf_storage::TableId,
         vector: VectorSpec,
     ) -> Result<()> {
-        let lists = training::train(op, &self.read_view(ns)?, &vector.definition)?;
+        let lists = vector_training::train(op, &self.read_view(ns)?, &vector.definition)?;
         let begun = loop {
             let database = self.catalog_writer().lock_database(op, ns.db())?;
             let collection = self.collection_to_search(ns)?;
@@ -276,7 +276,7 @@ impl Db {
         };
         let trained = lists.iter().map(Lists::trained).max().unwrap_or(0);
         Ok(match trained {
-            0 => entries >= training::VECTORS_MIN,
+            0 => entries >= vector_training::VECTORS_MIN,
             _ => entries >= trained.saturating_mul(GROWTH) || entries < trained / SHRINKAGE,
         })
     }

@@ -25,7 +25,7 @@ use sheaf_storage::Cursor;
 
 use super::{Doc, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 use crate::damage::{in_record, not_a_record_id};
-use crate::records::record_id_of;
+use crate::record_key::record_id_of;
 use crate::storage_error::Coded;
 
 /// See the module.

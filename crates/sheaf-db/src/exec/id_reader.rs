@@ -16,7 +16,7 @@ use super::key_document::directions_of;
 use crate::catalog::ReadView;
 use crate::collection::Collection;
 use crate::damage::{in_record, missing_record};
-use crate::records::record_key;
+use crate::record_key::record_key;
 use crate::storage_error::Coded;
 
 /// See the module.

@@ -16,7 +16,7 @@ use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
 use crate::find::{PlanDigest, QueryOptions};
-use crate::retryable::upsert_outcome;
+use crate::session_row::upsert_outcome;
 use crate::statement::StatementContext;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
 

@@ -17,7 +17,7 @@ use sheaf_storage::{Prior, StorageEngine, WriteBatch};
 use crate::collection::Collection;
 use crate::index::key_set::{Difference, EntryKey, KeySet};
 use crate::index::modified::Modified;
-use crate::records::record_key;
+use crate::record_key::record_key;
 use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
 
 /// See the module's head.

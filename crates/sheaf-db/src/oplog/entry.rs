@@ -23,7 +23,7 @@ use crate::collection::Collection;
 use crate::index::Index;
 use crate::index::modified::Modified;
 use crate::oplog::op_time::OpTime;
-use crate::records::record_key;
+use crate::record_key::record_key;
 use crate::system_names::VIEWS;
 
 /// Operations of a transaction fill one entry up to here, in bytes.

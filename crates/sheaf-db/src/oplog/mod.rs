@@ -37,7 +37,7 @@ use crate::collection::Collection;
 use crate::database::Db;
 use crate::index::Index;
 use crate::op_context::{OpContext, Waker};
-use crate::records::record_id_of;
+use crate::record_key::record_id_of;
 use crate::storage_error::Coded;
 use crate::system_names::OPLOG_NAMESPACE;
 

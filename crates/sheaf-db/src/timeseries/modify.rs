@@ -26,7 +26,7 @@ use crate::modify::{
     DeleteReport, DeleteStatement, Matched, Matches, ReturnDocument, parse_context,
     parse_projection, project,
 };
-use crate::retryable::update_outcome;
+use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
 use crate::write::MatchedRecord;

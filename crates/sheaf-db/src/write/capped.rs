@@ -20,7 +20,7 @@ use crate::catalog::options::Capped;
 use crate::collection::capped_state::CappedWriter;
 use crate::counters::CollectionSize;
 use crate::op_context::OpContext;
-use crate::records::{record_id_of, record_key};
+use crate::record_key::{record_id_of, record_key};
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::unit::{Slot, WriteUnit};

@@ -6,7 +6,7 @@ use sheaf_bson::{DocBuf, RawDoc, RecordId, Result};
 
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::retryable::update_outcome;
+use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::write::RecordSource;
 use crate::write::unit::WriteStats;

@@ -16,6 +16,7 @@ pub(crate) mod index_maintenance;
 pub mod insert;
 mod record;
 pub mod retry;
+mod session_row;
 pub mod unit;
 pub mod update;
 

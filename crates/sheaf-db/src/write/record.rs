@@ -10,7 +10,7 @@ use crate::events::DbEvent;
 use crate::index::modified::Modified;
 use crate::op_context::OpContext;
 use crate::oplog::LoggedOp;
-use crate::records::record_key;
+use crate::record_key::record_key;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::capped;

@@ -38,8 +38,8 @@ use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::oplog::entry::{self, LoggedOp};
 use crate::oplog::{Reservation, Silent};
-use crate::records::record_key;
-use crate::retryable::Remembered;
+use crate::record_key::record_key;
+use crate::session_row::Remembered;
 use crate::statement::StatementContext;
 use crate::storage_error::{Coded, coded};
 use crate::transaction_memory::Charge;
@@ -201,7 +201,7 @@ impl Db {
     /// Begins a transaction's unit, which has no collection open yet.
     pub(crate) fn begin_unit(self: &Arc<Self>, isolation: Isolation) -> Result<WriteUnit> {
         let mut unit = self.unit_of(Vec::new(), Patience::FailsAtOnce, isolation)?;
-        unit.charge = Some(Charge::new(self));
+        unit.charge = Some(Charge::new(self.transaction_memory()));
         Ok(unit)
     }
 

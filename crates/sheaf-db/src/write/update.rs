@@ -20,7 +20,7 @@ use sheaf_query::update::ModifiedPaths;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::index::modified::Modified;
-use crate::retryable::update_outcome;
+use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::retry::Backoff;

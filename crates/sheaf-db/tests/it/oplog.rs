@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
 use sheaf_db::oplog::OpTime;
 use sheaf_db::oplog::entry::WriteOrigin;
-use sheaf_db::retryable::SessionRow;
+use sheaf_db::session_row::SessionRow;
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::system_names::OPLOG_NAMESPACE;
 use sheaf_db::txn::{Isolation, Transaction};

@@ -22,7 +22,7 @@ use sheaf_db::modify::{self, DeleteReport, DeleteStatement, UpdateReport, Update
 use sheaf_db::oplog::OpTime;
 use sheaf_db::oplog::apply::{Applier, ApplyRules};
 use sheaf_db::oplog::entry::WriteOrigin;
-use sheaf_db::retryable::SessionRow;
+use sheaf_db::session_row::SessionRow;
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{CollectionOptions, Events, IndexSelector, Namespace, StatementContext};

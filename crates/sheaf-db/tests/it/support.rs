@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Result};
 use sheaf_db::collection::Collection;
 use sheaf_db::index::definition::{IndexSpec, default_index_name};
-use sheaf_db::records::record_id_of;
+use sheaf_db::record_key::record_id_of;
 use sheaf_db::validate::{ValidateReport, validate};
 use sheaf_db::write::delete::{DeleteResult, DocumentDelete};
 use sheaf_db::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult};

@@ -1,12 +1,12 @@
 //! A write command that may have been carried out before: which of its statements were, and what they answered.
 //!
-//! See [`sheaf_db::retryable`] for how that is remembered.
+//! See [`sheaf_db::session_row`] for how that is remembered.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Value};
-use sheaf_db::retryable::SessionRow;
+use sheaf_db::session_row::SessionRow;
 
 use super::context::CommandContext;
 use super::transaction::{append_retried, statement_ids};

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::oplog::entry::WriteOrigin;
-use sheaf_db::retryable::SessionRow;
+use sheaf_db::session_row::SessionRow;
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Db, OpContext, StatementContext};

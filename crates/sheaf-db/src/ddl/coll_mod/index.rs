@@ -18,7 +18,7 @@ use crate::index::definition::{IndexSpec, expire_after_seconds};
 use crate::index::wildcard_keys::is_array_entry;
 use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
-use crate::records::record_key;
+use crate::record_key::record_key;
 use crate::storage_error::Coded;
 
 const NAME: &str = "collMod.index";

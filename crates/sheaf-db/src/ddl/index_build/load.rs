@@ -19,7 +19,7 @@ use crate::events::DbEvent;
 use crate::index::key_set::{EntryKey, Key, KeySet, damaged_key};
 use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
-use crate::records::record_id_of;
+use crate::record_key::record_id_of;
 use crate::storage_error::{Coded, coded};
 
 /// What currentOp shows.

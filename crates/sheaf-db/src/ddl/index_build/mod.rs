@@ -24,6 +24,7 @@ pub(crate) mod external_sort;
 mod load;
 mod rebuild;
 pub(crate) mod run;
+pub(crate) mod vector_training;
 
 pub use create::{ALL_INDEXES_EXIST, CreateIndexesResult};
 pub use rebuild::{RebuiltCollection, make_missing_tables};

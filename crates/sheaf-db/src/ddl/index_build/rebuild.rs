@@ -32,7 +32,7 @@ use crate::ddl::index_build::load::{DoubtfulKeys, PHASE_SCAN, Watch, load};
 use crate::ddl::index_build::run::refuse_duplicates;
 use crate::index::Index;
 use crate::op_context::{OpContext, OperationProgress};
-use crate::records::{record_id_of, record_key};
+use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
 /// Records removed in one batch, at most.

@@ -239,7 +239,7 @@ impl VectorKeys {
 }
 
 /// The value at a path; documents within arrays are not looked into.
-fn value_at<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<RawValue<'a>> {
+pub(crate) fn value_at<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<RawValue<'a>> {
     let mut parts = path.parts();
     let mut value = doc.get(parts.next()?)?;
     for part in parts {

@@ -7,17 +7,8 @@
 //! Deterministic: the same vectors in the same order give the same centroids. The parts are of like size, which
 //! is what makes the cost of reading one predictable.
 
-use std::sync::Arc;
-
 use sheaf_bson::Result;
-use sheaf_query::vector::{Packed, Similarity, VectorField, VectorIndexDefinition, kernels, pack};
-
-use super::lists::Lists;
-use super::value_at;
-use crate::catalog::ReadView;
-use crate::op_context::OpContext;
-use crate::records::RecordCursor;
-use crate::storage_error::Coded;
+use sheaf_query::vector::kernels;
 
 /// Into how many parts one step divides.
 const PARTS_MAX: usize = 16;
@@ -202,72 +193,4 @@ impl Space<'_> {
         }
         farthest.1
     }
-}
-
-/// How many vectors a list should have.
-const LIST_MEMBERS: u64 = 128;
-/// Fewer vectors stay in one list.
-pub const VECTORS_MIN: u64 = 4096;
-/// Of how many vectors, for each list, centroids are found.
-const SAMPLED_PER_LIST: u64 = 64;
-/// What the sample of one field takes in memory, in bytes.
-const SAMPLE_BYTES_MAX: u64 = 64 << 20;
-/// Most lists of a field.
-const LISTS_MAX: u64 = 1 << 16;
-
-/// Lists for the vectors that a collection has now, of each field of a definition.
-/// Errors: the engine's, an interruption.
-pub(crate) fn train(
-    op: &OpContext,
-    view: &ReadView,
-    definition: &VectorIndexDefinition,
-) -> Result<Arc<[Lists]>> {
-    let fields = definition.vectors().iter();
-    fields.map(|field| train_field(op, view, field)).collect()
-}
-
-fn train_field(op: &OpContext, view: &ReadView, field: &VectorField) -> Result<Lists> {
-    let Some(collection) = &view.collection else {
-        return Ok(Lists::one(field));
-    };
-    let records = view.snapshot.len(collection.table()).coded()?;
-    if records < VECTORS_MIN {
-        return Ok(Lists::one(field));
-    }
-    let wanted = (records / LIST_MEMBERS).clamp(1, LISTS_MAX);
-    let room = SAMPLE_BYTES_MAX / (4 * field.dimensions as u64);
-    let stride = records.div_ceil((wanted * SAMPLED_PER_LIST).min(room).max(1));
-    let mut sample: Vec<f32> = Vec::new();
-    let (mut packed, mut floats) = (Vec::new(), Vec::new());
-    let mut cursor = RecordCursor::new(&view.snapshot, collection)?;
-    let mut on = cursor.first()?;
-    let mut at = 0;
-    while on {
-        op.check_interrupt()?;
-        if at % stride == 0 {
-            packed.clear();
-            let value = value_at(cursor.document()?, &field.path);
-            if let Some(packing) = value.and_then(|v| pack(v, field.dimensions, &mut packed)) {
-                let bytes = &packed[..];
-                kernels::unpack(Packed { packing, bytes }, field.dimensions, &mut floats);
-                sample.extend_from_slice(&floats);
-            }
-        }
-        at += 1;
-        on = cursor.next()?;
-    }
-    let sampled = (sample.len() / field.dimensions) as u64;
-    let vectors = sampled * stride;
-    if vectors < VECTORS_MIN {
-        return Ok(Lists::one(field));
-    }
-    let lists = (vectors / LIST_MEMBERS).clamp(1, LISTS_MAX);
-    // Parts come out at about two thirds of what they may have.
-    let members_max = (3 * sampled / (2 * lists)).max(2) as usize;
-    let angular = field.similarity == Similarity::Cosine;
-    let check = || op.check_interrupt();
-    let parts = partition(&sample, field.dimensions, members_max, angular, &check)?;
-    drop(sample);
-    let centroids = parts.into_iter().flat_map(|part| part.centroid).collect();
-    Lists::new(field, vectors, centroids, &check)
 }

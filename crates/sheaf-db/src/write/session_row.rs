@@ -1,0 +1,84 @@
+//! What a unit of work records of its session's statement, in the session's row.
+
+use std::sync::Arc;
+
+use sheaf_bson::path::FieldPath;
+use sheaf_bson::{DocBuf, Error, ErrorCode, RecordId, Result};
+
+use crate::catalog::namespace::Namespace;
+use crate::index::modified::Modified;
+use crate::session_row::{Remembered, SessionRow};
+use crate::statement::StatementContext;
+use crate::system_names::TRANSACTIONS_NAMESPACE;
+use crate::write::unit::WriteUnit;
+
+impl WriteUnit {
+    /// Has the unit remember, when it commits, what the document at `at` of its statement's documents did.
+    pub(crate) fn remember_insert(&mut self, op: &StatementContext, at: usize) {
+        if let Some(insert) = op.session_row().and_then(|row| row.remembered_insert(at)) {
+            self.remembered.push(insert);
+        }
+    }
+
+    /// Has the unit remember, when it commits, what its statement did.
+    pub(crate) fn remember_outcome(
+        &mut self,
+        op: &StatementContext,
+        outcome: impl FnOnce() -> DocBuf,
+    ) {
+        if let Some(statement) = op.session_row().and_then(|row| row.current(0)) {
+            self.remembered
+                .push(Remembered::Outcome(statement, outcome()));
+        }
+    }
+
+    /// Puts what the unit has to remember into its session's row. What is given back is told to the session
+    /// after the commit.
+    pub(crate) fn put_session_row(&mut self, op: &StatementContext) -> Result<Option<RowWritten>> {
+        let remembered = std::mem::take(&mut self.remembered);
+        let Some(row) = op.session_row().filter(|_| !remembered.is_empty()) else {
+            return Ok(None);
+        };
+        let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
+        let Some(slot) = self.open(op, &ns, None)? else {
+            return Err(Error::new(
+                ErrorCode::INTERNAL_ERROR,
+                format!("{TRANSACTIONS_NAMESPACE} was dropped while a session was writing"),
+            ));
+        };
+        let (doc, stored) = row.row_with(&remembered);
+        // The row is none of the documents that the statement counts.
+        let stats = self.stats;
+        let id = match stored {
+            Some((id, old)) if self.document(slot, &id)?.is_some() => {
+                let unchanged = |_: &FieldPath| false;
+                let modified = Modified::Paths(&unchanged);
+                // No base: the row is not locked.
+                let new = doc.as_bytes().to_vec().into();
+                self.update(op, slot, &id, old.as_raw(), None, &new, modified)?;
+                id
+            }
+            _ => self.insert(op, slot, doc.as_raw())?,
+        };
+        self.stats = stats;
+        Ok(Some(RowWritten {
+            row: row.clone(),
+            remembered,
+            stored: (id, doc),
+        }))
+    }
+}
+
+/// A session's row, in a unit that is about to commit.
+pub(crate) struct RowWritten {
+    row: Arc<SessionRow>,
+    remembered: Vec<Remembered>,
+    stored: (RecordId, DocBuf),
+}
+
+impl RowWritten {
+    /// The unit has committed.
+    pub(crate) fn committed(self) {
+        self.row.committed(&self.remembered, self.stored);
+    }
+}

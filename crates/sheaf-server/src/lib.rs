@@ -14,6 +14,7 @@
 pub mod client;
 pub mod client_session;
 pub mod command;
+pub mod command_facts;
 pub mod connection;
 pub mod control;
 pub mod engine;

@@ -10,7 +10,7 @@ use sheaf_db::find::QueryOptions;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_wire::CompressorSet;
 
-use crate::command::rw_concern::RwConcernDefaults;
+use crate::command::{self, rw_concern::RwConcernDefaults};
 use crate::control::Control;
 use crate::jobs::Jobs;
 use crate::log::{Component, Log, events};
@@ -104,7 +104,7 @@ impl Server {
             cursors: CursorTable::default(),
             operations: OperationTable::default(),
             parameters,
-            metrics: Metrics::default(),
+            metrics: Metrics::new(command::rows().map(|row| &row.command)),
             ttl: TtlCounters::default(),
             jobs: Jobs::default(),
             profiler: Profiler::new(ProfileSettings {

@@ -131,25 +131,6 @@ impl fmt::Debug for CompressorSet {
     }
 }
 
-/// Whether a command's request and reply may be compressed. By the compression specification,
-/// commands that carry secrets may not, because the compressed length would leak information.
-pub fn is_compressible(command: &str) -> bool {
-    const NEVER: [&str; 11] = [
-        "hello",
-        "isMaster",
-        "ismaster",
-        "saslStart",
-        "saslContinue",
-        "getnonce",
-        "authenticate",
-        "createUser",
-        "updateUser",
-        "copydbSaslStart",
-        "copydbgetnonce",
-    ];
-    !NEVER.contains(&command) && command != "copydb"
-}
-
 /// Why data could not be decompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecompressError(String);

@@ -73,10 +73,14 @@ impl ReplyWriter {
             protocol: request.protocol(),
             response_to: request.request_id(),
             checksum: request.checksum_present(),
-            compressor: request
-                .compressor()
-                .filter(|_| compression::is_compressible(request.command_name())),
+            compressor: request.compressor(),
         });
+    }
+
+    /// Sends the reply uncompressed, also when the request was compressed. For commands that the
+    /// compression specification excludes, because a length would leak information on a secret.
+    pub fn leave_uncompressed(&mut self) {
+        self.form.compressor = None;
     }
 
     /// Starts the next reply of an exhaust stream, which responds to the previous reply.

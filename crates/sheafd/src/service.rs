@@ -29,6 +29,10 @@ impl Service for CommandService {
 }
 
 impl ConnectionHandler for Handler {
+    fn is_compressible(&self, command: &str) -> bool {
+        sheaf_server::command::is_compressible(command)
+    }
+
     fn handle(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
         let (body, next) = self
             .0

@@ -163,7 +163,12 @@ pub fn account(
 
 fn originating_command(cx: &CommandContext<'_>) -> DocBuf {
     const SHOWN_BYTES_MAX: usize = 16 * 1024;
-    observe::shown(cx.body, cx.op.comment(), SHOWN_BYTES_MAX)
+    observe::shown(
+        cx.body,
+        cx.command.sensitive,
+        cx.op.comment(),
+        SHOWN_BYTES_MAX,
+    )
 }
 
 fn time_left(cx: &CommandContext<'_>) -> Option<Duration> {

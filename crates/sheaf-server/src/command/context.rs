@@ -11,7 +11,8 @@ use sheaf_db::{Namespace, PlanDigest, ReadView, StatementContext};
 use sheaf_wire::DocumentSequence;
 
 use super::transaction::RawTransactionArguments;
-use super::{Command, cluster_time, fields, views};
+use super::{Command, cluster_time, fields};
+use crate::command_facts::Target;
 use crate::connection::ConnectionState;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
@@ -174,10 +175,10 @@ impl<'a> CommandContext<'a> {
         };
         let ns = Namespace::new(self.db, collection)?;
         self.report.namespace = Some(ns.clone());
-        if !views::allows_view(self.command.name) {
+        if self.command.target != Target::View {
             let catalog = self.server.db.catalog();
             let is_view = catalog.view(&ns).is_some();
-            let measured = views::allows_timeseries(self.command.name);
+            let measured = self.command.target == Target::TimeSeries;
             if is_view && !(measured && catalog.timeseries(&ns).is_some()) {
                 return Err(not_on_view(&ns));
             }
@@ -369,11 +370,10 @@ fn at_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
 /// Levels that only commands which find documents have.
 pub fn check_read_concern(command: &Command, level: Option<&str>) -> Result<(), Error> {
     let refused = match level {
-        Some("snapshot") => !matches!(command.name, "find" | "aggregate" | "distinct" | "getMore"),
+        Some("snapshot") => !command.read_concern.snapshot,
+        Some("linearizable") => !command.read_concern.linearizable,
+        // Of transactions alone.
         Some("serializable") => true,
-        Some("linearizable") => {
-            !matches!(command.name, "find" | "aggregate" | "distinct" | "count")
-        }
         _ => false,
     };
     match (refused, level) {

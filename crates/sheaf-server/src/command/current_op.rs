@@ -172,26 +172,9 @@ fn append_operation(operation: &Operation, shown: Shown, out: &mut DocBuilder) {
     }
     out.append("secs_running", elapsed.as_secs() as i64);
     out.append("microsecs_running", elapsed.as_micros() as i64);
-    out.append(
-        "op",
-        match operation.command.name {
-            "find" => "query",
-            "getMore" => "getmore",
-            name @ ("insert" | "update" | "bulkWrite") => name,
-            "delete" => "remove",
-            _ => "command",
-        },
-    );
-    let ns = match &operation.collection {
-        Some(collection) => format!("{}.{collection}", operation.db),
-        // getMore names its collection second.
-        None => match operation.body.get("collection").and_then(|v| v.as_str()) {
-            Some(collection) if operation.command.name == "getMore" => {
-                format!("{}.{collection}", operation.db)
-            }
-            _ => format!("{}.$cmd", operation.db),
-        },
-    };
+    out.append("op", operation.command.counts_as.current_op());
+    let collection = operation.collection.as_deref().unwrap_or("$cmd");
+    let ns = format!("{}.{collection}", operation.db);
     out.append("ns", ns.as_str());
     out.append("redacted", false);
     let bytes_max = if shown.truncated {
@@ -199,7 +182,7 @@ fn append_operation(operation: &Operation, shown: Shown, out: &mut DocBuilder) {
     } else {
         usize::MAX
     };
-    let command = observe::shown(operation.body.as_raw(), op.comment(), bytes_max);
+    let command = observe::shown(operation.body.as_raw(), &[], op.comment(), bytes_max);
     out.append_bson("command", &command);
     if let Some(cursor) = &operation.cursor {
         out.append_bson("cursor", cursor);

@@ -14,11 +14,13 @@ use sheaf_db::{OpContext, StatementContext};
 
 use super::context::{self, CommandContext, GenericArguments, OpReport};
 use super::transaction::{self, Numbered};
-use super::{Command, Kind, Request, cluster_time, find, write_reply};
+use super::{Command, Kind, Request, Row, Run, cluster_time, find, write_reply};
+use crate::command_facts::{Database, InTransaction, MaxTime, Waits};
 use crate::connection::ConnectionState;
 use crate::observe;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
+use crate::session::operations::OperationIds;
 
 /// Carries out one request and appends the reply's fields, `ok: 1` the last.
 ///
@@ -31,7 +33,7 @@ pub fn dispatch(
 ) -> Result<(), Error> {
     let begun = Instant::now();
     let body = request.body;
-    let command = look_up(server, request.name)?;
+    let Row { command, run } = look_up(server, request.name)?;
     let db = database(request)?;
     check_database(command, request.name, db)?;
     check_sequences(command, request)?;
@@ -49,9 +51,10 @@ pub fn dispatch(
     }
     cluster_time::hear(server, &generic)?;
     let session = attach_session(server, connection, &generic);
-    let registered = connection
-        .operations
-        .register(op.op(), command, db, (body, &generic));
+    let registered =
+        connection
+            .operations
+            .register(op.op(), command, db, body, operation_ids(&generic));
     let _interruptible = sheaf_query::interrupt::enter(op.op().clone());
     let mut cx = CommandContext {
         server,
@@ -68,7 +71,7 @@ pub fn dispatch(
         snapshot_time: Cell::new(None),
         report: OpReport::default(),
     };
-    let result = run(&mut cx, numbered, reply);
+    let result = run_numbered(&mut cx, *run, numbered, reply);
     let report = std::mem::take(&mut cx.report);
     drop(registered);
     observe::finished(observe::Finished {
@@ -89,7 +92,7 @@ pub fn dispatch(
 }
 
 /// The table's row. Errors: `CommandNotFound`, which is counted.
-fn look_up(server: &Server, name: &str) -> Result<&'static Command, Error> {
+fn look_up(server: &Server, name: &str) -> Result<&'static Row, Error> {
     find(name).ok_or_else(|| {
         server.metrics.unknown_command();
         Error::new(
@@ -112,7 +115,7 @@ fn database<'a>(request: &Request<'a>) -> Result<&'a str, Error> {
 }
 
 fn check_database(command: &Command, name: &str, db: &str) -> Result<(), Error> {
-    if command.admin_only && db != "admin" {
+    if command.database == Database::Admin && db != "admin" {
         return Err(Error::new(
             ErrorCode::UNAUTHORIZED,
             format!("{name} may only be run against the admin database."),
@@ -133,7 +136,7 @@ fn admit(
         Some(_) => {}
         None => generic.write_concern.check_standalone()?,
     }
-    if !generic.has_write_concern && (command.kind == Kind::Write || command.changes_catalog()) {
+    if !generic.has_write_concern && command.write_concern == Waits::OrDefault {
         let defaults = server.rw_concern.read();
         generic.write_concern = defaults.write_concern(server.repl.is_some());
     }
@@ -147,16 +150,16 @@ fn operation(
     generic: &GenericArguments<'_>,
 ) -> StatementContext {
     let mut op = OpContext::new();
-    // To getMore it may be something else.
-    if let Some(limit) = generic.max_time.filter(|_| command.name != "getMore") {
+    let is_limit = command.max_time == MaxTime::Limit;
+    if let Some(limit) = generic.max_time.filter(|_| is_limit) {
         op = op.with_max_time(limit);
     }
     if let Some(comment) = generic.comment {
         op = op.with_comment(comment.to_value());
     }
-    // The handlers check which commands take it, and that it is a boolean.
+    // The handlers check that it is a boolean.
     let bypass = body.get("bypassDocumentValidation");
-    match bypass.is_some_and(|value| value.is_truthy()) {
+    match command.bypasses_validation && bypass.is_some_and(|value| value.is_truthy()) {
         true => StatementContext::from(op).with_validation_bypassed(),
         false => StatementContext::from(op),
     }
@@ -176,10 +179,22 @@ fn attach_session(
     Some(session)
 }
 
+/// What `currentOp` shows of the generic arguments.
+fn operation_ids(generic: &GenericArguments<'_>) -> OperationIds {
+    let transaction = &generic.transaction;
+    OperationIds {
+        lsid: generic.lsid.map(|lsid| lsid.to_buf()),
+        number: transaction
+            .number
+            .map(|number| (number, transaction.autocommit.is_some())),
+    }
+}
+
 /// Waits for `afterClusterTime` and runs the handler, in the form that its transaction number
 /// asks for.
-fn run(
+fn run_numbered(
     cx: &mut CommandContext<'_>,
+    handler: Run,
     numbered: Numbered,
     reply: &mut DocBuilder,
 ) -> Result<(), Error> {
@@ -187,23 +202,16 @@ fn run(
         cx.server.db.wait_for_time(&cx.op, time)?;
     }
     match numbered {
-        Numbered::Not => run_durable(cx, reply),
-        Numbered::Statement(arguments) => run_statement(cx, arguments, reply),
-        Numbered::Retryable(number) => run_retryable(cx, number, reply),
+        Numbered::Not => run_durable(cx, handler, reply),
+        Numbered::Statement(arguments) => run_statement(cx, handler, arguments, reply),
+        Numbered::Retryable(number) => run_retryable(cx, handler, number, reply),
     }
 }
 
 /// Refuses a document sequence that stands for no field of the command.
 fn check_sequences(command: &Command, request: &Request<'_>) -> Result<(), Error> {
-    let fields: &[&str] = match command.name {
-        "insert" => &["documents"],
-        "update" => &["updates"],
-        "delete" => &["deletes"],
-        "bulkWrite" => &["ops", "nsInfo"],
-        _ => &[],
-    };
     let mut sequences = request.sequences.iter();
-    match sequences.find(|sequence| !fields.contains(&sequence.identifier())) {
+    match sequences.find(|sequence| !command.sequences.contains(&sequence.identifier())) {
         Some(sequence) => Err(context::unknown_field(command.name, sequence.identifier())),
         None => Ok(()),
     }
@@ -226,9 +234,13 @@ fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
 
 /// Carries the command out; what it has read with a concern beyond `local`, and what it has changed in the catalog with
 /// one that asks for it, is durable when it answers.
-fn run_durable(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<(), Error> {
-    (cx.command.run)(cx, reply)?;
-    if cx.command.changes_catalog() {
+fn run_durable(
+    cx: &mut CommandContext<'_>,
+    handler: Run,
+    reply: &mut DocBuilder,
+) -> Result<(), Error> {
+    handler(cx, reply)?;
+    if cx.command.changes_catalog {
         write_reply::append_write_concern(cx, reply);
     }
     match cx.generic.read_concern_level {
@@ -240,14 +252,15 @@ fn run_durable(cx: &mut CommandContext<'_>, reply: &mut DocBuilder) -> Result<()
 /// Carries the command out; inside a transaction as a statement of it, whose failure ends the transaction.
 fn run_statement(
     cx: &mut CommandContext<'_>,
+    handler: Run,
     arguments: TransactionArguments,
     reply: &mut DocBuilder,
 ) -> Result<(), Error> {
     let Some(session) = cx.session.clone() else {
-        return (cx.command.run)(cx, reply);
+        return handler(cx, reply);
     };
-    if matches!(cx.command.name, "commitTransaction" | "abortTransaction") {
-        return (cx.command.run)(cx, reply);
+    if cx.command.transaction == InTransaction::End {
+        return handler(cx, reply);
     }
     let server = cx.server;
     let mut record = session.lock(&cx.op)?;
@@ -262,7 +275,7 @@ fn run_statement(
     )?;
     cx.op = cx.op.clone().in_transaction(transaction.clone());
     session.set_running(Some(cx.op.clone()));
-    let result = (cx.command.run)(cx, reply);
+    let result = handler(cx, reply);
     session.set_running(None);
     if result.is_err() || !transaction.is_open() {
         server.sessions.abort(&session, &mut record);
@@ -273,11 +286,12 @@ fn run_statement(
 /// Carries the command out as a write that may be asked for again.
 fn run_retryable(
     cx: &mut CommandContext<'_>,
+    handler: Run,
     number: i64,
     reply: &mut DocBuilder,
 ) -> Result<(), Error> {
     let Some(session) = cx.session.clone() else {
-        return (cx.command.run)(cx, reply);
+        return handler(cx, reply);
     };
     let server = cx.server;
     let mut record = session.lock(&cx.op)?;
@@ -287,7 +301,7 @@ fn run_retryable(
     let origin = session.origin(number);
     cx.op = cx.op.clone().as_session_write(SessionWrite { origin, row });
     session.set_running(Some(cx.op.clone()));
-    let result = (cx.command.run)(cx, reply);
+    let result = handler(cx, reply);
     session.set_running(None);
     result
 }

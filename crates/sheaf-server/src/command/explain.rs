@@ -16,6 +16,7 @@ use super::context::{CommandContext, is_generic};
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
 use super::{aggregate, count, delete, distinct, fields, update, views};
+use crate::command_facts::ExplainedAs;
 use crate::host::host_name;
 
 /// Runs it.
@@ -45,22 +46,13 @@ pub fn explain(
             "explain needs a command to explain",
         )
     })?;
-    if !matches!(
-        first.key(),
-        "find"
-            | "count"
-            | "distinct"
-            | "aggregate"
-            | "update"
-            | "delete"
-            | "findAndModify"
-            | "findandmodify"
-    ) {
+    let row = super::find(first.key());
+    let Some(explained_as) = row.and_then(|row| row.command.explained) else {
         return Err(Error::new(
             ErrorCode::COMMAND_NOT_FOUND,
             format!("Explain failed due to unknown command: {}", first.key()),
         ));
-    }
+    };
     let Some(collection) = first.value().as_str() else {
         return Err(Error::new(
             ErrorCode::INVALID_NAMESPACE,
@@ -68,9 +60,9 @@ pub fn explain(
         ));
     };
     let namespace = Namespace::new(cx.db, collection)?;
-    if cx.server.db.catalog().view(&namespace).is_some() && first.key() != "aggregate" {
+    if cx.server.db.catalog().view(&namespace).is_some() && explained_as != ExplainedAs::Pipeline {
         out.append("explainVersion", "1");
-        explain_on_view(cx, command, &namespace, verbosity, out)?;
+        explain_on_view(cx, explained_as, command, &namespace, verbosity, out)?;
         append_tail(cx, command, out);
         return Ok(());
     }
@@ -96,19 +88,19 @@ pub fn explain(
         namespace: namespace.as_str(),
         verbosity,
     };
-    match first.key() {
-        "find" => {
+    match explained_as {
+        ExplainedAs::Find => {
             let request = FindRequest::parse(arguments)?;
             let options = cx.server.query_options(request.allow_disk_use);
             let query = Arc::new(canonicalize(&view, request.spec)?);
             query::find(&explained(&query, &options), out)?;
         }
-        "count" => {
+        ExplainedAs::Count => {
             let options = cx.server.query_options(None);
             let query = Arc::new(canonicalize(&view, count::parse(arguments)?)?);
             query::count(&explained(&query, &options), out)?;
         }
-        "distinct" => {
+        ExplainedAs::Distinct => {
             let (key, spec) = distinct::parse(arguments)?;
             let options = cx.server.query_options(None);
             let query = Arc::new(canonicalize(&view, spec)?);
@@ -116,22 +108,22 @@ pub fn explain(
                 sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
             query::executor(&explained(&query, &options), executor, out)?;
         }
-        "aggregate" => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
-        "update" => {
+        ExplainedAs::Pipeline => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
+        ExplainedAs::Update => {
             let options = cx.server.query_options(None);
             let statement = only_statement(command, "updates")?;
             let let_vars = command.get("let").and_then(|value| value.as_document());
             let statement = update::parse_statement(statement, let_vars)?;
             explain_update(&target(&options), &statement, out)?;
         }
-        "delete" => {
+        ExplainedAs::Delete => {
             let options = cx.server.query_options(None);
             let statement = only_statement(command, "deletes")?;
             let let_vars = command.get("let").and_then(|value| value.as_document());
             let statement = delete::parse_statement(statement, let_vars)?;
             explain_delete(&target(&options), &statement, out)?;
         }
-        _ => {
+        ExplainedAs::FindAndModify => {
             let options = cx.server.query_options(None);
             match find_and_modify::parse(arguments)? {
                 Change::Update(statement) => explain_update(&target(&options), &statement, out)?,
@@ -146,12 +138,12 @@ pub fn explain(
 /// Explains a read of a view: a pipeline.
 fn explain_on_view(
     cx: &CommandContext<'_>,
+    explained_as: ExplainedAs,
     command: RawDoc<'_>,
     namespace: &Namespace,
     verbosity: Verbosity,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let name = command.first().map_or("", |first| first.key());
     let arguments = command
         .iter()
         .skip(1)
@@ -164,27 +156,27 @@ fn explain_on_view(
         batch_size: None,
         allow_disk_use: None,
     };
-    match name {
-        "find" => {
+    match explained_as {
+        ExplainedAs::Find => {
             let request = FindRequest::parse(arguments)?;
             let stages = views::find_stages(&request)?;
             let request = request.on_view(&stages);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
-        "count" => {
+        ExplainedAs::Count => {
             let spec = count::parse(arguments)?;
             let stages = views::count_stages(&spec);
             let request = plain(stages.as_raw(), spec.collation);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
-        "distinct" => {
+        ExplainedAs::Distinct => {
             let (key, spec) = distinct::parse(arguments)?;
             let stages = views::distinct_stages(key.dotted(), &spec);
             let request = plain(stages.as_raw(), spec.collation);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
         _ => match cx.server.db.catalog().timeseries(namespace) {
-            Some(series) => explain_modify(cx, command, &series, verbosity, out),
+            Some(series) => explain_modify(cx, explained_as, command, &series, verbosity, out),
             None => Err(not_on_view(namespace)),
         },
     }
@@ -193,6 +185,7 @@ fn explain_on_view(
 /// Explains an update or delete of a time-series collection.
 fn explain_modify(
     cx: &CommandContext<'_>,
+    explained_as: ExplainedAs,
     command: RawDoc<'_>,
     series: &Timeseries,
     verbosity: Verbosity,
@@ -210,12 +203,12 @@ fn explain_modify(
         engine: &**cx.server.db.engine(),
     };
     let let_vars = command.get("let").and_then(|value| value.as_document());
-    match command.first().map_or("", |first| first.key()) {
-        "delete" => {
+    match explained_as {
+        ExplainedAs::Delete => {
             let statement = delete::parse_statement(only_statement(command, "deletes")?, let_vars)?;
             series_explain::explain_delete(&target, series, &statement, out)
         }
-        "update" => {
+        ExplainedAs::Update => {
             let statement = update::parse_statement(only_statement(command, "updates")?, let_vars)?;
             series_explain::explain_update(&target, series, &statement, out)
         }

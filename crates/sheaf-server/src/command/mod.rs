@@ -1,12 +1,13 @@
 //! Every command the server speaks, and how one is carried out.
 //!
 //! ```text
-//!   Request ──> COMMANDS[name] ──> generic arguments ──> run ──> {.., ok: 1}
+//!   Request ──> rows[name] ──> generic arguments ──> run ──> {.., ok: 1}
 //!                    │                                    │
 //!                    └─ no such command (59)              └─ Err ──> {ok: 0, errmsg, code, codeName}
 //! ```
 //!
-//! One table is all there is: dispatch, `listCommands` and COMPAT.md read it.
+//! One table holds all that is known of a command ([`crate::command_facts`]): dispatch, counters,
+//! privileges, `listCommands`, COMPAT.md and docs/manual/commands.md read it.
 //! A handler is thin: it parses a typed request, calls `sheaf-db`, shapes the
 //! reply. A handler's file is the command's name.
 
@@ -60,6 +61,7 @@ mod logout;
 mod ping;
 mod plan_cache_clear;
 mod plan_cache_filters;
+mod privileges;
 mod profile;
 mod rename_collection;
 mod repl_set;
@@ -83,103 +85,42 @@ mod write_reply;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use sheaf_bson::{DocBuf, DocBuilder, Error};
+use sheaf_bson::{DocBuf, DocBuilder};
 
-use self::context::CommandContext;
+use crate::command_facts::Database;
 
-/// What a command is for; groups `listCommands`, COMPAT.md and the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Reads documents.
-    Read,
-    /// Changes documents.
-    Write,
-    /// Changes collections, indexes, databases or the server.
-    Admin,
-    /// Tells about the server.
-    Diagnostic,
-    /// Part of connecting.
-    Handshake,
-    /// Logical sessions.
-    Session,
-}
-
-/// How close to MongoDB a command is, for COMPAT.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compat {
-    /// As the manual says.
-    Same,
-    /// What differs, in one sentence.
-    Differs(&'static str),
-}
-
-/// One row of the table.
-pub struct Command {
-    /// As MongoDB spells it.
-    pub name: &'static str,
-    /// Other spellings that are accepted.
-    pub aliases: &'static [&'static str],
-    /// What it is for.
-    pub kind: Kind,
-    /// Only against the `admin` database.
-    pub admin_only: bool,
-    /// One line for `listCommands`.
-    pub help: &'static str,
-    /// For COMPAT.md.
-    pub compat: Compat,
-    /// Carries it out, appending to the reply; `ok: 1` comes after it.
-    pub run: fn(&mut CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>,
-}
-
-impl Command {
-    /// Whether what it changes is in the catalog, and waits for a write concern as documents do.
-    fn changes_catalog(&self) -> bool {
-        matches!(
-            self.name,
-            "create"
-                | "convertToCapped"
-                | "cloneCollectionAsCapped"
-                | "drop"
-                | "dropDatabase"
-                | "renameCollection"
-                | "collMod"
-                | "applyOps"
-                | "createIndexes"
-                | "dropIndexes"
-                | "createSearchIndexes"
-                | "updateSearchIndex"
-                | "dropSearchIndex"
-        )
-    }
-}
-
+pub use crate::command_facts::{Command, Compat, Kind};
 pub use dispatch::dispatch;
 pub use request::Request;
-pub use table::COMMANDS;
+pub use table::{GROUPS, Row, Run, rows};
 
-static BY_NAME: LazyLock<HashMap<&'static str, &'static Command>> = LazyLock::new(|| {
-    COMMANDS
-        .iter()
-        .flat_map(|command| {
-            std::iter::once(command.name)
-                .chain(command.aliases.iter().copied())
-                .map(move |name| (name, command))
+static BY_NAME: LazyLock<HashMap<&'static str, &'static Row>> = LazyLock::new(|| {
+    rows()
+        .flat_map(|row| {
+            std::iter::once(row.command.name)
+                .chain(row.command.aliases.iter().copied())
+                .map(move |name| (name, row))
         })
         .collect()
 });
 
 /// The row of a name or alias.
-pub fn find(name: &str) -> Option<&'static Command> {
+pub fn find(name: &str) -> Option<&'static Row> {
     BY_NAME.get(name).copied()
 }
 
-/// The document of `listCommands` for one row.
+/// Whether a command's request and reply may be compressed. A name that is unknown may not be.
+pub fn is_compressible(name: &str) -> bool {
+    find(name).is_some_and(|row| row.command.compressible)
+}
+
+/// The document of `listCommands` for one command.
 pub fn describe(command: &Command) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append("help", command.help);
     out.append("requiresAuth", false);
     out.append("secondaryOk", command.kind != Kind::Write);
-    out.append("adminOnly", command.admin_only);
+    out.append("adminOnly", command.database == Database::Admin);
     out.append("apiVersions", sheaf_bson::ArrayBuf::new().as_raw());
     out.append(
         "deprecatedApiVersions",

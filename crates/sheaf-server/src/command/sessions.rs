@@ -37,9 +37,19 @@ pub fn refresh(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Er
     Ok(())
 }
 
-/// Runs `endSessions` and `killSessions`: closes the sessions' cursors and
-/// aborts their transactions.
+/// Runs `endSessions`: closes the sessions' cursors and aborts their transactions.
 pub fn end(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    end_named(cx).map(drop)
+}
+
+/// Runs `killSessions`: as `endSessions`, and interrupts what runs in them.
+pub fn kill(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
+    let ended = end_named(cx)?;
+    kill_operations(cx, |id| ended.contains(id));
+    Ok(())
+}
+
+fn end_named(cx: &CommandContext<'_>) -> Result<Vec<SessionId>, Error> {
     let ended = ids(cx, cx.name())?;
     let ended: Vec<_> = ended
         .iter()
@@ -49,10 +59,7 @@ pub fn end(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         .sessions
         .end(|session| ended.contains(session.id()));
     cx.server.close_cursors_of(&ended);
-    if cx.name() == "killSessions" {
-        kill_operations(cx, |id| ended.contains(id));
-    }
-    Ok(())
+    Ok(ended)
 }
 
 /// Runs `killAllSessions`: all there are. Users that are named are nobody's yet.

@@ -14,30 +14,10 @@ use sheaf_db::txn::Isolation;
 use super::Command;
 use super::context::{CommandContext, GenericArguments};
 use super::write_reply::append_write_concern;
+use crate::command_facts::{InTransaction, Names};
 use crate::parameters::Parameter;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
-
-/// Commands that may be statements of a transaction.
-const STATEMENTS: &[&str] = &[
-    "abortTransaction",
-    "aggregate",
-    "bulkWrite",
-    "commitTransaction",
-    "create",
-    "createIndexes",
-    "delete",
-    "distinct",
-    "find",
-    "findAndModify",
-    "getMore",
-    "insert",
-    "killCursors",
-    "update",
-];
-
-/// Commands that may be retryable writes.
-const RETRYABLE: &[&str] = &["bulkWrite", "delete", "findAndModify", "insert", "update"];
 
 /// What a transaction number makes of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,25 +64,8 @@ impl RawTransactionArguments {
         body: RawDoc<'_>,
         generic: &GenericArguments<'_>,
     ) -> Result<Numbered, Error> {
-        let invalid = |message: &str| Err(Error::new(ErrorCode::INVALID_OPTIONS, message));
         let Some(number) = self.number else {
-            if self.autocommit.is_some() {
-                return invalid(
-                    "'autocommit' field requires a transaction number to also be specified",
-                );
-            }
-            if self.start.is_some() {
-                return invalid(
-                    "'startTransaction' field requires 'autocommit' field to also be specified",
-                );
-            }
-            if matches!(command.name, "commitTransaction" | "abortTransaction") {
-                return Err(Error::new(
-                    ErrorCode::COMMAND_FAILED,
-                    format!("{} must be run within a transaction", command.name),
-                ));
-            }
-            return Ok(Numbered::Not);
+            return self.check_without_number(command);
         };
         if generic.lsid.is_none() {
             return invalid("Transaction number requires a session ID to also be specified");
@@ -111,24 +74,9 @@ impl RawTransactionArguments {
             return invalid("Transaction number cannot be negative");
         }
         match (self.autocommit, self.start) {
-            (None, None) if RETRYABLE.contains(&command.name) => {
-                return Ok(Numbered::Retryable(number));
-            }
-            (None, None) => {
-                return Err(Error::new(
-                    ErrorCode(50768),
-                    format!(
-                        "txnNumber may only be provided for multi-document transactions and retryable write \
-                         commands. autocommit:false was not provided, and {} is not a retryable write command.",
-                        command.name
-                    ),
-                ));
-            }
-            (None, Some(_)) => {
-                return invalid(
-                    "'startTransaction' field requires 'autocommit' field to also be specified",
-                );
-            }
+            (None, None) if command.retryable => return Ok(Numbered::Retryable(number)),
+            (None, None) => return Err(not_retryable(command)),
+            (None, Some(_)) => return invalid(START_WITHOUT_AUTOCOMMIT),
             (Some(true), _) => return invalid("Specifying autocommit=true is not allowed."),
             (Some(false), Some(false)) => {
                 return invalid("Specifying startTransaction=false is not allowed.");
@@ -136,52 +84,105 @@ impl RawTransactionArguments {
             (Some(false), _) => {}
         }
         let starts = self.start.is_some();
-        let ends = matches!(command.name, "commitTransaction" | "abortTransaction");
-        if !STATEMENTS.contains(&command.name) {
-            return unsupported(format!(
-                "Cannot run '{}' in a multi-document transaction.",
-                command.name
-            ));
-        }
-        if starts && ends {
-            return invalid(
-                "startTransaction is not allowed with commitTransaction or abortTransaction",
-            );
-        }
-        // bulkWrite names its databases elsewhere, and looks at them itself.
-        let bulk_write = command.name == "bulkWrite"
-            || command.name == "getMore"
-                && body.get("collection") == Some(RawValue::String("$cmd.bulkWrite"));
-        if starts && matches!(command.name, "getMore" | "killCursors") {
-            return unsupported(format!(
-                "Cannot run {} as the first operation in a transaction.",
-                command.name
-            ));
-        }
-        if !ends && !bulk_write && is_internal_database(db) {
-            return unsupported(format!(
-                "Cannot run command against the '{db}' database in a transaction."
-            ));
-        }
-        if generic.has_read_concern && !starts {
-            return invalid("Only the first command in a transaction may specify a readConcern");
-        }
-        if let Some(level) = generic.read_concern_level
-            && !matches!(level, "local" | "majority" | "snapshot" | "serializable")
-        {
-            return invalid(
-                "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order \
-                 to run in a transaction",
-            );
-        }
-        if generic.has_write_concern && !ends {
-            return invalid("writeConcern is not allowed within a multi-statement transaction");
-        }
-        if command.name == "aggregate" {
+        check_command(command, db, body, starts)?;
+        check_concerns(command, generic, starts)?;
+        if command.transaction == InTransaction::Pipeline {
             check_stages(body)?;
         }
         Ok(Numbered::Statement(TransactionArguments { number, starts }))
     }
+
+    fn check_without_number(self, command: &Command) -> Result<Numbered, Error> {
+        if self.autocommit.is_some() {
+            return invalid(
+                "'autocommit' field requires a transaction number to also be specified",
+            );
+        }
+        if self.start.is_some() {
+            return invalid(START_WITHOUT_AUTOCOMMIT);
+        }
+        if command.transaction == InTransaction::End {
+            return Err(Error::new(
+                ErrorCode::COMMAND_FAILED,
+                format!("{} must be run within a transaction", command.name),
+            ));
+        }
+        Ok(Numbered::Not)
+    }
+}
+
+const START_WITHOUT_AUTOCOMMIT: &str =
+    "'startTransaction' field requires 'autocommit' field to also be specified";
+
+fn invalid<T>(message: &str) -> Result<T, Error> {
+    Err(Error::new(ErrorCode::INVALID_OPTIONS, message))
+}
+
+fn not_retryable(command: &Command) -> Error {
+    Error::new(
+        ErrorCode(50768),
+        format!(
+            "txnNumber may only be provided for multi-document transactions and retryable write \
+             commands. autocommit:false was not provided, and {} is not a retryable write command.",
+            command.name
+        ),
+    )
+}
+
+/// Whether a command may be a statement of a transaction, or its first one.
+fn check_command(command: &Command, db: &str, body: RawDoc<'_>, starts: bool) -> Result<(), Error> {
+    let ends = command.transaction == InTransaction::End;
+    if command.transaction == InTransaction::Refused {
+        return unsupported(format!(
+            "Cannot run '{}' in a multi-document transaction.",
+            command.name
+        ));
+    }
+    if starts && ends {
+        return invalid(
+            "startTransaction is not allowed with commitTransaction or abortTransaction",
+        );
+    }
+    if starts && command.transaction == InTransaction::LaterStatement {
+        return unsupported(format!(
+            "Cannot run {} as the first operation in a transaction.",
+            command.name
+        ));
+    }
+    // A bulkWrite names its databases elsewhere, and checks them itself; so do its cursors.
+    let of_bulk_write = match command.collection {
+        Names::NsInfo => true,
+        Names::Field(field) => body.get(field) == Some(RawValue::String("$cmd.bulkWrite")),
+        Names::Nothing | Names::First | Names::FullName => false,
+    };
+    if !ends && !of_bulk_write && is_internal_database(db) {
+        return unsupported(format!(
+            "Cannot run command against the '{db}' database in a transaction."
+        ));
+    }
+    Ok(())
+}
+
+fn check_concerns(
+    command: &Command,
+    generic: &GenericArguments<'_>,
+    starts: bool,
+) -> Result<(), Error> {
+    if generic.has_read_concern && !starts {
+        return invalid("Only the first command in a transaction may specify a readConcern");
+    }
+    if let Some(level) = generic.read_concern_level
+        && !matches!(level, "local" | "majority" | "snapshot" | "serializable")
+    {
+        return invalid(
+            "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order \
+             to run in a transaction",
+        );
+    }
+    if generic.has_write_concern && command.transaction != InTransaction::End {
+        return invalid("writeConcern is not allowed within a multi-statement transaction");
+    }
+    Ok(())
 }
 
 fn unsupported<T>(message: String) -> Result<T, Error> {

@@ -11,41 +11,6 @@ use sheaf_query::canonical::FindSpec;
 
 use super::find::FindRequest;
 
-/// The commands that can be given the name of a view.
-pub fn allows_view(command: &str) -> bool {
-    matches!(
-        command,
-        "aggregate"
-            | "collMod"
-            | "count"
-            | "create"
-            | "distinct"
-            | "drop"
-            | "explain"
-            | "find"
-            | "getMore"
-            | "killCursors"
-            | "listCollections"
-    )
-}
-
-/// The other commands that can be given the name of a time-series collection.
-pub fn allows_timeseries(command: &str) -> bool {
-    matches!(
-        command,
-        "bulkWrite"
-            | "collStats"
-            | "createIndexes"
-            | "delete"
-            | "dropIndexes"
-            | "findAndModify"
-            | "insert"
-            | "listIndexes"
-            | "update"
-            | "validate"
-    )
-}
-
 struct Stages(ArrayBuilder);
 
 impl Stages {

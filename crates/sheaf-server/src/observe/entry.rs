@@ -6,8 +6,8 @@ use sheaf_db::find::plan_hashes;
 
 use super::Finished;
 use super::shown::shown;
-use crate::command::Kind;
 use crate::command::context::WriteReport;
+use crate::command_facts::{CountsAs, Kind};
 
 /// Commands are shown up to this size, longer ones by their first fields.
 const COMMAND_BYTES_MAX: usize = 8 * 1024;
@@ -19,7 +19,7 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
     let (report, op) = (finished.report, finished.op);
     out.append(
         "type",
-        if finished.command.name == "getMore" {
+        if finished.command.counts_as == CountsAs::GetMore {
             "getmore"
         } else {
             "command"
@@ -27,7 +27,12 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
     );
     out.append("ns", namespace(finished).as_str());
     append_client(finished, out);
-    let command = shown(finished.body, op.comment(), COMMAND_BYTES_MAX);
+    let command = shown(
+        finished.body,
+        finished.command.sensitive,
+        op.comment(),
+        COMMAND_BYTES_MAX,
+    );
     out.append("command", command.as_raw());
     if let Some(origin) = &report.originating_command {
         out.append("originatingCommand", origin.as_raw());
@@ -70,7 +75,7 @@ pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out
     };
     append_client(finished, out);
     let comment = finished.op.comment();
-    let command = shown(write.statement.as_raw(), comment, COMMAND_BYTES_MAX);
+    let command = shown(write.statement.as_raw(), &[], comment, COMMAND_BYTES_MAX);
     out.append("command", command.as_raw());
     append_write_facts(write, out);
     out.append("numYields", 0);
@@ -84,14 +89,8 @@ pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>
     let mut out = DocBuilder::new();
     let (report, op) = (finished.report, finished.op);
     // findAndModify is a command; so is a write command that did not come to its statements.
-    let statement = write.filter(|_| finished.command.name != "findAndModify");
-    let kind = match (statement, finished.command.name) {
-        (Some(write), _) => write.kind,
-        (None, "find") => "query",
-        (None, "getMore") => "getmore",
-        (None, "insert") => "insert",
-        (None, _) => "command",
-    };
+    let statement = write.filter(|_| finished.command.counts_as.has_statements());
+    let kind = statement.map_or(finished.command.counts_as.profiled(), |write| write.kind);
     out.append("op", kind);
     match write.and_then(|write| write.namespace.as_ref()) {
         Some(ns) => out.append("ns", ns.as_str()),
@@ -101,7 +100,12 @@ pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>
         Some(write) if write.kind != "insert" => write.statement.as_raw(),
         _ => finished.body,
     };
-    let command = shown(command, op.comment(), PROFILED_COMMAND_BYTES_MAX);
+    let command = shown(
+        command,
+        finished.command.sensitive,
+        op.comment(),
+        PROFILED_COMMAND_BYTES_MAX,
+    );
     out.append("command", command.as_raw());
     if let Some(origin) = &report.originating_command {
         out.append("originatingCommand", origin.as_raw());

@@ -7,12 +7,12 @@ use sheaf_bson::DocBuilder;
 use sheaf_db::OpContext;
 
 use super::Finished;
-use crate::command::{COMMANDS, Kind};
+use crate::command_facts::{Command, CountsAs, Kind};
 
 /// What serverStatus shows of operations.
 pub struct Metrics {
     /// Per command, in table order: run, failed.
-    commands: Vec<(AtomicU64, AtomicU64)>,
+    commands: Vec<(&'static Command, AtomicU64, AtomicU64)>,
     unknown_commands: AtomicU64,
     opcounters: [AtomicU64; 6],
     documents: [AtomicU64; 4],
@@ -28,10 +28,13 @@ const OPCOUNTERS: [&str; 6] = ["insert", "query", "update", "delete", "getmore",
 const DOCUMENTS: [&str; 4] = ["deleted", "inserted", "returned", "updated"];
 const LATENCIES: [&str; 3] = ["reads", "writes", "commands"];
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Counters of these commands, all zero.
+    pub fn new(commands: impl Iterator<Item = &'static Command>) -> Metrics {
         Metrics {
-            commands: COMMANDS.iter().map(|_| Default::default()).collect(),
+            commands: commands
+                .map(|command| (command, AtomicU64::default(), AtomicU64::default()))
+                .collect(),
             unknown_commands: AtomicU64::default(),
             opcounters: Default::default(),
             documents: Default::default(),
@@ -43,9 +46,7 @@ impl Default for Metrics {
             user_asserts: AtomicU64::default(),
         }
     }
-}
 
-impl Metrics {
     /// A command that is not in the table.
     pub fn unknown_command(&self) {
         self.unknown_commands.fetch_add(1, Relaxed);
@@ -55,10 +56,11 @@ impl Metrics {
     /// Counts a command that has ended.
     pub(super) fn count(&self, finished: &Finished<'_>) {
         let (command, report) = (finished.command, finished.report);
-        if let Some(at) = COMMANDS.iter().position(|row| std::ptr::eq(row, command)) {
-            self.commands[at].0.fetch_add(1, Relaxed);
+        let mut rows = self.commands.iter();
+        if let Some((_, run, failed)) = rows.find(|(row, ..)| std::ptr::eq(*row, command)) {
+            run.fetch_add(1, Relaxed);
             if finished.error.is_some() {
-                self.commands[at].1.fetch_add(1, Relaxed);
+                failed.fetch_add(1, Relaxed);
             }
         }
         if finished.error.is_some() {
@@ -66,8 +68,8 @@ impl Metrics {
         }
         let counts = finished.op.counters().counts();
         // What a bulkWrite consists of counts as if it had come alone.
-        let parts = match command.name {
-            "bulkWrite" => report.writes.as_slice(),
+        let parts = match command.counts_as {
+            CountsAs::Parts => report.writes.as_slice(),
             _ => &[],
         };
         for write in parts {
@@ -78,14 +80,14 @@ impl Metrics {
             };
             self.opcounters[opcounter].fetch_add(times, Relaxed);
         }
-        let (opcounter, times) = match command.name {
-            "bulkWrite" => (5, 0),
-            "insert" => (0, counts.docs_inserted),
-            "find" => (1, 1),
-            "update" => (2, report.writes.len() as u64),
-            "delete" => (3, report.writes.len() as u64),
-            "getMore" => (4, 1),
-            _ => (5, 1),
+        let (opcounter, times) = match command.counts_as {
+            CountsAs::Parts => (5, 0),
+            CountsAs::Insert => (0, counts.docs_inserted),
+            CountsAs::Query => (1, 1),
+            CountsAs::Update => (2, report.writes.len() as u64),
+            CountsAs::Delete => (3, report.writes.len() as u64),
+            CountsAs::GetMore => (4, 1),
+            CountsAs::Command => (5, 1),
         };
         self.opcounters[opcounter].fetch_add(times, Relaxed);
         for (slot, n) in self.documents.iter().zip([
@@ -156,7 +158,7 @@ impl Metrics {
     pub fn append_metrics(&self, out: &mut DocBuilder) {
         out.begin_document("commands");
         out.append("<UNKNOWN>", get(&self.unknown_commands));
-        for (command, (total, failed)) in COMMANDS.iter().zip(&self.commands) {
+        for (command, total, failed) in &self.commands {
             out.begin_document(command.name);
             out.append("failed", get(failed));
             out.append("total", get(total));

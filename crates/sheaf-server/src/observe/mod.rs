@@ -20,7 +20,7 @@ pub use profiler::{ProfileFilter, ProfileSettings, Profiler};
 pub use shown::shown;
 
 use crate::command::context::{OpReport, WriteReport};
-use crate::command::{Command, Kind};
+use crate::command_facts::{Command, CountsAs, Kind};
 use crate::connection::ConnectionState;
 use crate::log::{Component, Severity};
 use crate::server::Server;
@@ -101,25 +101,25 @@ fn count_usage(finished: &Finished<'_>) {
     {
         let usage = collection.usage();
         usage.count_operation(kind, finished.elapsed);
-        let top = match finished.command.name {
-            "find" => TopKind::Queries,
-            "getMore" => TopKind::GetMore,
-            "insert" => TopKind::Insert,
+        let top = match finished.command.counts_as {
+            CountsAs::Query => TopKind::Queries,
+            CountsAs::GetMore => TopKind::GetMore,
+            CountsAs::Insert => TopKind::Insert,
             // Each statement counts.
-            "update" | "delete" if !finished.report.writes.is_empty() => {
+            CountsAs::Update | CountsAs::Delete if !finished.report.writes.is_empty() => {
                 for write in &finished.report.writes {
                     usage.count_top(top_of(write), write.elapsed);
                 }
                 return;
             }
-            "update" => TopKind::Update,
-            "delete" => TopKind::Remove,
-            _ => TopKind::Commands {
+            CountsAs::Update => TopKind::Update,
+            CountsAs::Delete => TopKind::Remove,
+            CountsAs::Parts | CountsAs::Command => TopKind::Commands {
                 writes: matches!(finished.command.kind, Kind::Write | Kind::Admin),
             },
         };
         usage.count_top(top, finished.elapsed);
-    } else if finished.command.name == "bulkWrite" {
+    } else if finished.command.counts_as == CountsAs::Parts {
         for write in &finished.report.writes {
             if let Some(namespace) = &write.namespace
                 && let Some(collection) = catalog.collection(namespace)

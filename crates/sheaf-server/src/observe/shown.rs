@@ -8,8 +8,31 @@
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, Value};
 
-/// A command of which no more than about `bytes_max` are shown, with the comment that it has or inherits.
-pub fn shown(command: RawDoc<'_>, comment: Option<&Value>, bytes_max: usize) -> DocBuf {
+/// What stands for the value of a sensitive field.
+const REDACTED: &str = "###";
+
+/// A command of which no more than about `bytes_max` are shown, with the comment that it has or
+/// inherits, and without the values of its sensitive fields.
+pub fn shown(
+    command: RawDoc<'_>,
+    sensitive: &[&str],
+    comment: Option<&Value>,
+    bytes_max: usize,
+) -> DocBuf {
+    if sensitive.iter().any(|field| command.get(field).is_some()) {
+        let mut out = DocBuilder::new();
+        for element in command.iter() {
+            match sensitive.contains(&element.key()) {
+                true => {
+                    out.append(element.key(), REDACTED);
+                }
+                false => {
+                    out.append_raw_element(element);
+                }
+            }
+        }
+        return shown(out.finish().as_raw(), &[], comment, bytes_max);
+    }
     if command.len_bytes() <= bytes_max {
         return match comment.filter(|_| command.get("comment").is_none()) {
             None => command.to_buf(),
@@ -51,19 +74,29 @@ mod tests {
     fn short_and_long() {
         let comment = Value::from("why");
         let short = doc! {"find": "c", "batchSize": 5};
-        assert_eq!(shown(short.as_raw(), None, 100), short);
+        assert_eq!(shown(short.as_raw(), &[], None, 100), short);
         let told = doc! {"find": "c", "batchSize": 5, "comment": "why"};
-        assert_eq!(shown(short.as_raw(), Some(&comment), 100), told);
-        assert_eq!(shown(told.as_raw(), Some(&comment), 100), told);
+        assert_eq!(shown(short.as_raw(), &[], Some(&comment), 100), told);
+        assert_eq!(shown(told.as_raw(), &[], Some(&comment), 100), told);
         let long = doc! {"insert": "c", "documents": ["x".repeat(1000)], "comment": "why"};
-        let cut = shown(long.as_raw(), Some(&comment), 100);
+        let cut = shown(long.as_raw(), &[], Some(&comment), 100);
         let text = cut.get("$truncated").and_then(|v| v.as_str());
         assert!(text.is_some_and(|text| text.contains("insert") && text.ends_with("...")));
         assert_eq!(cut.get("comment").and_then(|v| v.as_str()), Some("why"));
         // What is left is no longer than asked for, and cut between characters.
         let wide = doc! {"find": "ü".repeat(40), "more": "y".repeat(100)};
-        let cut = shown(wide.as_raw(), None, 101);
+        let cut = shown(wide.as_raw(), &[], None, 101);
         let text = cut.get("$truncated").and_then(|v| v.as_str());
         assert!(text.is_some_and(|text| text.len() <= 104 && text.contains('ü')));
+    }
+
+    #[test]
+    fn sensitive_values_are_not_shown() {
+        let command = doc! {"createUser": "ada", "pwd": "secret", "roles": []};
+        let wanted = doc! {"createUser": "ada", "pwd": "###", "roles": []};
+        assert_eq!(shown(command.as_raw(), &["pwd"], None, 1000), wanted);
+        let cut = shown(command.as_raw(), &["pwd"], None, 40);
+        let text = cut.get("$truncated").and_then(|v| v.as_str());
+        assert!(text.is_some_and(|text| text.contains("ada") && !text.contains("secret")));
     }
 }

@@ -13,8 +13,7 @@ use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
 use sheaf_db::OpContext;
 
 use crate::client::Client;
-use crate::command::context::GenericArguments;
-use crate::command::{Command, Kind};
+use crate::command_facts::{Command, Names};
 use crate::observe;
 
 /// A command larger than this is shown by its beginning.
@@ -33,7 +32,7 @@ pub struct Operation {
     pub db: String,
     /// The command document; of a large one the beginning (`$truncated`).
     pub body: DocBuf,
-    /// The collection that it names first, if it does.
+    /// The collection that it names, if it does.
     pub collection: Option<String>,
     /// Its session.
     pub lsid: Option<DocBuf>,
@@ -41,20 +40,6 @@ pub struct Operation {
     pub number: Option<(i64, bool)>,
     /// The cursor that it continues.
     pub cursor: Option<DocBuf>,
-}
-
-impl Operation {
-    /// Whether it does nothing but make an answer.
-    fn is_for_client(&self) -> bool {
-        match self.command.kind {
-            Kind::Read | Kind::Diagnostic => true,
-            Kind::Admin => matches!(
-                self.command.name,
-                "listCollections" | "listDatabases" | "listIndexes" | "validate"
-            ),
-            Kind::Write | Kind::Handshake | Kind::Session => false,
-        }
-    }
 }
 
 /// One connection's slot.
@@ -66,6 +51,25 @@ pub struct OperationSlot {
     current: Mutex<Option<Operation>>,
     next_opid: Arc<AtomicI32>,
     ending: Arc<OnceLock<ErrorCode>>,
+}
+
+/// The session of an operation, and the number of its transaction or retryable write with whether
+/// it is a transaction.
+pub struct OperationIds {
+    /// `lsid`.
+    pub lsid: Option<DocBuf>,
+    /// `txnNumber`, and whether `autocommit` came with it.
+    pub number: Option<(i64, bool)>,
+}
+
+/// The collection that `body` names, as the command's row says where. Commands that name none
+/// there show what their first field is, when it is text.
+fn named_collection(command: &Command, body: RawDoc<'_>) -> Option<String> {
+    let value = match command.collection {
+        Names::Field(field) => body.get(field)?,
+        _ => body.first()?.value(),
+    };
+    value.as_str().map(str::to_owned)
 }
 
 /// All slots.
@@ -121,7 +125,7 @@ impl OperationTable {
             .filter_map(|slot| {
                 let current = slot.current.lock();
                 let operation = current.as_ref()?;
-                let awaited = operation.is_for_client()
+                let awaited = operation.command.only_replies
                     && !operation.op.is_killed()
                     && operation.op.started().elapsed() >= running_min;
                 awaited.then(|| (slot.client.clone(), operation.op.clone()))
@@ -161,7 +165,8 @@ impl OperationSlot {
         op: &Arc<OpContext>,
         command: &'static Command,
         db: &str,
-        (body, generic): (RawDoc<'_>, &GenericArguments<'_>),
+        body: RawDoc<'_>,
+        ids: OperationIds,
     ) -> Registered {
         let opid = self.next_opid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         *self.current.lock() = Some(Operation {
@@ -169,14 +174,10 @@ impl OperationSlot {
             op: op.clone(),
             command,
             db: db.to_owned(),
-            body: observe::shown(body, op.comment(), COMMAND_BYTES_SHOWN),
-            collection: body
-                .first()
-                .and_then(|first| first.value().as_str())
-                .map(str::to_owned),
-            lsid: generic.lsid.map(|lsid| lsid.to_buf()),
-            number: (generic.transaction.number)
-                .map(|number| (number, generic.transaction.autocommit.is_some())),
+            body: observe::shown(body, command.sensitive, op.comment(), COMMAND_BYTES_SHOWN),
+            collection: named_collection(command, body),
+            lsid: ids.lsid,
+            number: ids.number,
             cursor: None,
         });
         if let Some(code) = self.ending.get() {

@@ -77,14 +77,17 @@ fn a_reply_to_a_compressed_request_is_compressed() {
         assert_eq!(message.compressor(), Some(compressor));
         assert_eq!(message.body(), ok_body().as_raw());
 
-        // A handshake reply is not compressed, nor one too short to benefit.
+        // A reply that must not be compressed is not, nor one too short to benefit.
         let hello = op_msg(
             7,
             Flags::default(),
             doc! {"hello": text.as_str()}.as_raw(),
             &[],
         );
-        let bytes = reply_to(&compressed(compressor, &hello), ok);
+        let bytes = reply_to(&compressed(compressor, &hello), |reply| {
+            reply.leave_uncompressed();
+            ok(reply);
+        });
         assert_eq!(Header::read(&bytes).unwrap().op_code, op::MSG);
         let bytes = reply_to(&compressed(compressor, &plain), |reply| {
             reply.write(|body| {

@@ -171,6 +171,9 @@ impl Connection<'_> {
             counters.unpacked(compressor, length, request.length());
         }
         reply.begin(&request);
+        if !handler.is_compressible(request.command_name()) {
+            reply.leave_uncompressed();
+        }
         let mut called = caught(|| handler.handle(&request, reply));
         loop {
             let next = match called {

@@ -21,7 +21,7 @@ use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::update::{self, UpdateDriver};
 use sheaf_query::{expression, pipeline};
-use sheaf_server::command::{COMMANDS, Compat};
+use sheaf_server::command::{Compat, rows as commands};
 use sheafd::config::options::{OPTIONS, Standing};
 
 use super::server::Server;
@@ -114,7 +114,7 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
     };
     match section.title.as_str() {
         "commands" => listed(
-            COMMANDS.iter().map(|c| c.name.to_owned()).collect(),
+            commands().map(|row| row.command.name.to_owned()).collect(),
             &command,
         ),
         "query operators" => probed(|filter| find(doc! {}, doc! {}, filter.clone())),
@@ -184,7 +184,10 @@ fn present(name: &Name) -> Verdict {
 }
 
 fn command(name: &Name) -> Verdict {
-    match COMMANDS.iter().find(|command| command.name == name.name) {
+    match commands()
+        .map(|row| &row.command)
+        .find(|command| command.name == name.name)
+    {
         None => Verdict::Absent(String::new()),
         Some(command) => match command.compat {
             Compat::Same => Verdict::Same,

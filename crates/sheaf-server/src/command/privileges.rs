@@ -1,0 +1,295 @@
+//! Privileges that depend on a command's arguments.
+//!
+//! Source: MongoDB's manual, "Privilege Actions" and the page of each command, "Required Access".
+
+use sheaf_bson::{RawArray, RawDoc, RawValue};
+
+use super::find;
+use crate::command_facts::{Action, On, Required};
+
+fn collection(db: &str, name: &str) -> On {
+    On::Collection(db.to_owned(), name.to_owned())
+}
+
+/// `db.collection`, split at the first dot.
+fn full_name(name: &str) -> On {
+    match name.split_once('.') {
+        Some((db, name)) => collection(db, name),
+        None => On::Database(name.to_owned()),
+    }
+}
+
+/// The collection in the first field; the database where that is none.
+fn first(db: &str, body: RawDoc<'_>) -> On {
+    match body.first().map(|first| first.value()) {
+        Some(RawValue::String(name)) => collection(db, name),
+        _ => On::Database(db.to_owned()),
+    }
+}
+
+fn is_set(doc: RawDoc<'_>, field: &str) -> bool {
+    doc.get(field).is_some_and(|value| value.is_truthy())
+}
+
+fn documents<'a>(body: RawDoc<'a>, field: &str) -> Vec<RawDoc<'a>> {
+    let list = match body.get(field) {
+        Some(RawValue::Array(list)) => list,
+        _ => return Vec::new(),
+    };
+    list.iter()
+        .filter_map(|value| value.as_document())
+        .collect()
+}
+
+fn bypass(body: RawDoc<'_>, on: &On, out: &mut Vec<Required>) {
+    if is_set(body, "bypassDocumentValidation") {
+        out.push((Action::BypassDocumentValidation, on.clone()));
+    }
+}
+
+/// `insert`.
+pub fn insert(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let on = first(db, body);
+    let mut out = vec![(Action::Insert, on.clone())];
+    bypass(body, &on, &mut out);
+    out
+}
+
+/// `update`: statements that came as a sequence may be upserts as well.
+pub fn update(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let on = first(db, body);
+    let mut out = vec![(Action::Find, on.clone()), (Action::Update, on.clone())];
+    let statements = documents(body, "updates");
+    if statements.is_empty() || statements.iter().any(|one| is_set(*one, "upsert")) {
+        out.push((Action::Insert, on.clone()));
+    }
+    bypass(body, &on, &mut out);
+    out
+}
+
+/// `findAndModify`.
+pub fn find_and_modify(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let on = first(db, body);
+    let mut out = vec![(Action::Find, on.clone())];
+    if is_set(body, "remove") {
+        out.push((Action::Remove, on.clone()));
+    } else {
+        out.push((Action::Update, on.clone()));
+    }
+    if is_set(body, "upsert") {
+        out.push((Action::Insert, on.clone()));
+    }
+    bypass(body, &on, &mut out);
+    out
+}
+
+/// `bulkWrite`: all actions on every collection of `nsInfo`, since operations may come as a
+/// sequence that is not part of `body`.
+pub fn bulk_write(_: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let mut out = Vec::new();
+    for info in documents(body, "nsInfo") {
+        let Some(name) = info.get("ns").and_then(|name| name.as_str()) else {
+            continue;
+        };
+        let on = full_name(name);
+        for action in [Action::Find, Action::Insert, Action::Update, Action::Remove] {
+            out.push((action, on.clone()));
+        }
+        bypass(body, &on, &mut out);
+    }
+    out
+}
+
+/// `getMore`: the cursor's collection.
+pub fn get_more(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let name = body.get("collection").and_then(|name| name.as_str());
+    vec![(Action::Find, collection(db, name.unwrap_or_default()))]
+}
+
+/// `aggregate`: what each stage reads and writes.
+pub fn aggregate(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let on = first(db, body);
+    let mut out = Vec::new();
+    let Some(RawValue::Array(stages)) = body.get("pipeline") else {
+        return vec![(Action::Find, on)];
+    };
+    let source = stages.iter().next().and_then(|stage| stage.as_document());
+    out.push(match source.and_then(|stage| stage.first()) {
+        Some(stage) if source_of(stage.key()).is_some() => {
+            let (action, whole_server) = source_of(stage.key()).unwrap_or((Action::Find, false));
+            (
+                action,
+                if whole_server {
+                    On::Cluster
+                } else {
+                    on.clone()
+                },
+            )
+        }
+        _ => (Action::Find, on.clone()),
+    });
+    if source.is_some_and(|stage| stage.get("$changeStream").is_some()) {
+        out.push((Action::Find, on));
+    }
+    pipeline(db, stages, &mut out);
+    let targets: Vec<On> = out
+        .iter()
+        .filter(|(action, _)| *action == Action::Insert)
+        .map(|(_, on)| on.clone())
+        .collect();
+    for target in &targets {
+        bypass(body, target, &mut out);
+    }
+    out
+}
+
+/// What a first stage that reads no documents of the collection requires, and whether on the
+/// whole server.
+fn source_of(stage: &str) -> Option<(Action, bool)> {
+    Some(match stage {
+        "$collStats" => (Action::CollStats, false),
+        "$indexStats" => (Action::IndexStats, false),
+        "$planCacheStats" => (Action::PlanCacheRead, false),
+        "$listSearchIndexes" => (Action::ListSearchIndexes, false),
+        "$changeStream" => (Action::ChangeStream, false),
+        "$currentOp" => (Action::Inprog, true),
+        "$listSessions" | "$listLocalSessions" => (Action::ListSessions, true),
+        _ => return None,
+    })
+}
+
+/// Collections that stages read besides the pipeline's own, and those that they write.
+fn pipeline(db: &str, stages: RawArray<'_>, out: &mut Vec<Required>) {
+    for stage in stages.iter().filter_map(|stage| stage.as_document()) {
+        let Some(stage) = stage.first() else { continue };
+        let value = stage.value();
+        let spec = value.as_document().unwrap_or(RawDoc::EMPTY);
+        let named = |field: &str| spec.get(field).and_then(|name| name.as_str());
+        match stage.key() {
+            "$lookup" | "$graphLookup" => {
+                out.extend(named("from").map(|from| (Action::Find, collection(db, from))));
+            }
+            "$unionWith" => {
+                let name = value.as_str().or(named("coll"));
+                out.extend(name.map(|name| (Action::Find, collection(db, name))));
+            }
+            "$out" => {
+                let on = target(db, value, spec);
+                out.extend([(Action::Insert, on.clone()), (Action::Remove, on)]);
+            }
+            "$merge" => {
+                let into = spec.get("into").unwrap_or(value);
+                let on = target(db, into, into.as_document().unwrap_or(RawDoc::EMPTY));
+                out.extend([(Action::Insert, on.clone()), (Action::Update, on)]);
+            }
+            "$facet" => {
+                for facet in spec.iter() {
+                    if let RawValue::Array(stages) = facet.value() {
+                        pipeline(db, stages, out);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if let Some(RawValue::Array(stages)) = spec.get("pipeline") {
+            pipeline(db, stages, out);
+        }
+    }
+}
+
+/// A collection's name, or `{db, coll}`.
+fn target(db: &str, value: RawValue<'_>, spec: RawDoc<'_>) -> On {
+    let named = |field: &str| spec.get(field).and_then(|name| name.as_str());
+    match value {
+        RawValue::String(name) => collection(db, name),
+        _ => collection(named("db").unwrap_or(db), named("coll").unwrap_or_default()),
+    }
+}
+
+/// `create`: a view's creator must be able to read what it shows.
+pub fn create(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let mut out = vec![(Action::CreateCollection, first(db, body))];
+    if let Some(source) = body.get("viewOn").and_then(|name| name.as_str()) {
+        out.push((Action::Find, collection(db, source)));
+        if let Some(RawValue::Array(stages)) = body.get("pipeline") {
+            pipeline(db, stages, &mut out);
+        }
+    }
+    out
+}
+
+/// `cloneCollectionAsCapped`.
+pub fn clone_as_capped(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let to = body.get("toCollection").and_then(|name| name.as_str());
+    let to = collection(db, to.unwrap_or_default());
+    vec![
+        (Action::Find, first(db, body)),
+        (Action::CreateCollection, to.clone()),
+        (Action::Insert, to),
+    ]
+}
+
+/// `renameCollection`: within a database an action of its own, between two a copy and a drop.
+pub fn rename(_: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let from = body.first().map(|first| first.value());
+    let from = full_name(from.and_then(|name| name.as_str()).unwrap_or_default());
+    let to = full_name(
+        body.get("to")
+            .and_then(|name| name.as_str())
+            .unwrap_or_default(),
+    );
+    let mut out = match (&from, &to) {
+        (On::Collection(source, _), On::Collection(target, _)) if source == target => {
+            vec![(Action::RenameCollectionSameDb, On::Database(source.clone()))]
+        }
+        _ => vec![
+            (Action::Find, from.clone()),
+            (Action::DropCollection, from),
+            (Action::Insert, to.clone()),
+            (Action::CreateIndex, to.clone()),
+        ],
+    };
+    if is_set(body, "dropTarget") {
+        out.push((Action::DropCollection, to));
+    }
+    out
+}
+
+/// `listCollections`: names of what the user may read need no privilege.
+pub fn list_collections(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    match is_set(body, "nameOnly") && is_set(body, "authorizedCollections") {
+        true => Vec::new(),
+        false => vec![(Action::ListCollections, On::Database(db.to_owned()))],
+    }
+}
+
+/// `listDatabases`: names of what the user may read need no privilege.
+pub fn list_databases(_: &str, body: RawDoc<'_>) -> Vec<Required> {
+    match is_set(body, "authorizedDatabases") {
+        true => Vec::new(),
+        false => vec![(Action::ListDatabases, On::Cluster)],
+    }
+}
+
+/// `currentOp`: a user's own operations need no privilege.
+pub fn current_op(_: &str, body: RawDoc<'_>) -> Vec<Required> {
+    match is_set(body, "$ownOps") {
+        true => Vec::new(),
+        false => vec![(Action::Inprog, On::Cluster)],
+    }
+}
+
+/// `explain`: those of the command that it explains.
+pub fn explain(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let explained = body.first().and_then(|first| first.value().as_document());
+    let Some(explained) = explained else {
+        return Vec::new();
+    };
+    match explained.first().and_then(|first| find(first.key())) {
+        // It explains no further `explain`, so this does not go on without end.
+        Some(row) if row.command.explained.is_some() => {
+            row.command.privileges.required(db, explained)
+        }
+        _ => Vec::new(),
+    }
+}

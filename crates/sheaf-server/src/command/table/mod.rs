@@ -1,0 +1,35 @@
+//! The command table.
+
+mod collections;
+mod connections;
+mod documents;
+mod server;
+
+use sheaf_bson::{DocBuilder, Error};
+
+use super::context::CommandContext;
+use crate::command_facts::Command;
+
+/// Carries out a command, appending to the reply; `ok: 1` comes after it.
+pub type Run = fn(&mut CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>;
+
+/// One row of the table.
+pub struct Row {
+    /// What is known of the command.
+    pub command: Command,
+    /// Its handler.
+    pub run: Run,
+}
+
+/// Every command, with the titles under which the manual shows them.
+pub static GROUPS: &[(&str, &[Row])] = &[
+    ("Documents", documents::DOCUMENTS),
+    ("Collections and indexes", collections::COLLECTIONS),
+    ("The server", server::SERVER),
+    ("Connections and sessions", connections::CONNECTIONS),
+];
+
+/// Every row, in the order of [`GROUPS`].
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    GROUPS.iter().flat_map(|(_, rows)| rows.iter())
+}

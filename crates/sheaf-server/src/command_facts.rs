@@ -1,0 +1,403 @@
+//! What is known of a command apart from how it runs: the columns of the command table.
+//!
+//! No column has a default: a command that lacks a fact does not compile. Whoever needs a fact
+//! asks the table, and no list of command names is kept elsewhere.
+
+use sheaf_bson::{RawDoc, RawValue};
+
+/// What a command is for; groups `listCommands`, COMPAT.md and the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads documents.
+    Read,
+    /// Changes documents.
+    Write,
+    /// Changes collections, indexes, databases or the server.
+    Admin,
+    /// Reports on the server.
+    Diagnostic,
+    /// Part of connecting.
+    Handshake,
+    /// Logical sessions.
+    Session,
+}
+
+/// How close to MongoDB a command is, for COMPAT.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compat {
+    /// As the manual says.
+    Same,
+    /// What differs, in one sentence.
+    Differs(&'static str),
+}
+
+/// The database that a command may be run against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Database {
+    /// Any.
+    Any,
+    /// `admin` alone.
+    Admin,
+}
+
+/// Where a command names its collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// Nowhere.
+    Nothing,
+    /// In its first field.
+    First,
+    /// In this field.
+    Field(&'static str),
+    /// As `db.collection`, in its first field.
+    FullName,
+    /// As `db.collection`, in the elements of `nsInfo`.
+    NsInfo,
+}
+
+/// What the name of a collection may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A collection with records of its own.
+    Collection,
+    /// Also a time-series collection, which is a view on its buckets.
+    TimeSeries,
+    /// Also any view.
+    View,
+}
+
+/// What a transaction number makes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTransaction {
+    /// Refused in a transaction.
+    Refused,
+    /// A statement, also the first.
+    Statement,
+    /// A statement, if the stages of its pipeline may be.
+    Pipeline,
+    /// A statement, but not the first.
+    LaterStatement,
+    /// Ends the transaction, and runs in one alone.
+    End,
+}
+
+/// The levels of `readConcern` beyond `local`, `available` and `majority`, which all commands take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadConcern {
+    /// `snapshot`, outside transactions.
+    pub snapshot: bool,
+    /// `linearizable`.
+    pub linearizable: bool,
+}
+
+impl ReadConcern {
+    /// No further level.
+    pub const LOCAL: ReadConcern = ReadConcern {
+        snapshot: false,
+        linearizable: false,
+    };
+    /// `snapshot`.
+    pub const SNAPSHOT: ReadConcern = ReadConcern {
+        snapshot: true,
+        linearizable: false,
+    };
+    /// `linearizable`.
+    pub const LINEARIZABLE: ReadConcern = ReadConcern {
+        snapshot: false,
+        linearizable: true,
+    };
+    /// All levels.
+    pub const ALL: ReadConcern = ReadConcern {
+        snapshot: true,
+        linearizable: true,
+    };
+}
+
+/// Which write concern a command waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// None.
+    Not,
+    /// The one that is given.
+    AsGiven,
+    /// The one that is given, or the server's default.
+    OrDefault,
+}
+
+/// As what an operation counts (`opcounters`, `top`) and is shown (`currentOp`, the profiler).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountsAs {
+    /// A query.
+    Query,
+    /// A batch of a cursor.
+    GetMore,
+    /// Its documents, inserted.
+    Insert,
+    /// Its statements, updates.
+    Update,
+    /// Its statements, deletes.
+    Delete,
+    /// What it consists of, as if that had come alone.
+    Parts,
+    /// A command.
+    Command,
+}
+
+impl CountsAs {
+    /// `op` of `currentOp`.
+    pub fn current_op(self) -> &'static str {
+        match self {
+            CountsAs::Query => "query",
+            CountsAs::GetMore => "getmore",
+            CountsAs::Insert => "insert",
+            CountsAs::Update => "update",
+            CountsAs::Delete => "remove",
+            CountsAs::Parts => "bulkWrite",
+            CountsAs::Command => "command",
+        }
+    }
+
+    /// `op` of a `system.profile` entry about the whole command.
+    pub fn profiled(self) -> &'static str {
+        match self {
+            CountsAs::Query => "query",
+            CountsAs::GetMore => "getmore",
+            CountsAs::Insert => "insert",
+            _ => "command",
+        }
+    }
+
+    /// Whether what it writes is profiled as statements, in place of the command.
+    pub fn has_statements(self) -> bool {
+        matches!(
+            self,
+            CountsAs::Insert | CountsAs::Update | CountsAs::Delete | CountsAs::Parts
+        )
+    }
+}
+
+/// What `maxTimeMS` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxTime {
+    /// The command's time limit.
+    Limit,
+    /// What the handler makes of it: on a tailable cursor, how long to await data.
+    OfCursor,
+}
+
+/// How `explain` explains a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExplainedAs {
+    /// As a find.
+    Find,
+    /// As a count.
+    Count,
+    /// As a distinct.
+    Distinct,
+    /// As a pipeline.
+    Pipeline,
+    /// As the one statement of an update.
+    Update,
+    /// As the one statement of a delete.
+    Delete,
+    /// As a findAndModify.
+    FindAndModify,
+}
+
+/// A command: one row of the table, without its handler.
+pub struct Command {
+    /// As MongoDB spells it.
+    pub name: &'static str,
+    /// Other spellings that are accepted.
+    pub aliases: &'static [&'static str],
+    /// What it is for.
+    pub kind: Kind,
+    /// Against which database it runs.
+    pub database: Database,
+    /// One sentence for `listCommands` and the manual.
+    pub help: &'static str,
+    /// How close to MongoDB it is.
+    pub compat: Compat,
+    /// What a user must be allowed. Recorded from MongoDB's manual; not enforced without users.
+    pub privileges: Privileges,
+    /// Fields whose values appear in no log line, profile or `currentOp`.
+    pub sensitive: &'static [&'static str],
+    /// Where it names its collection.
+    pub collection: Names,
+    /// What that name may stand for.
+    pub target: Target,
+    /// Whether it may be part of a transaction.
+    pub transaction: InTransaction,
+    /// Whether it may be a retryable write.
+    pub retryable: bool,
+    /// The levels of `readConcern`.
+    pub read_concern: ReadConcern,
+    /// The `writeConcern`.
+    pub write_concern: Waits,
+    /// Whether it takes `bypassDocumentValidation`.
+    pub bypasses_validation: bool,
+    /// What `maxTimeMS` means.
+    pub max_time: MaxTime,
+    /// Fields that may come as document sequences.
+    pub sequences: &'static [&'static str],
+    /// Whether it changes the catalog, and waits for the write concern when it has.
+    pub changes_catalog: bool,
+    /// As what it counts.
+    pub counts_as: CountsAs,
+    /// How `explain` explains it; `None` where it does not.
+    pub explained: Option<ExplainedAs>,
+    /// Whether request and reply may be compressed; see the compression specification: a length
+    /// must tell nothing about a secret.
+    pub compressible: bool,
+    /// Whether it does nothing but make a reply, so that it ends when its client is gone.
+    pub only_replies: bool,
+}
+
+macro_rules! actions {
+    ($($action:ident = $name:literal;)*) => {
+        /// What a user may be allowed to do; the manual, "Privilege Actions".
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Action {
+            $(#[doc = concat!("`", $name, "`.")] $action,)*
+        }
+
+        impl Action {
+            /// As the manual spells it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Action::$action => $name,)*
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    // Every action, also those of later versions.
+    AnyAction = "anyAction";
+    BypassDocumentValidation = "bypassDocumentValidation";
+    ChangeStream = "changeStream";
+    CollMod = "collMod";
+    CollStats = "collStats";
+    Compact = "compact";
+    ConnPoolStats = "connPoolStats";
+    ConvertToCapped = "convertToCapped";
+    // Not MongoDB's.
+    CreateBackup = "createBackup";
+    CreateCollection = "createCollection";
+    CreateIndex = "createIndex";
+    CreateSearchIndexes = "createSearchIndexes";
+    DbHash = "dbHash";
+    DbStats = "dbStats";
+    DropCollection = "dropCollection";
+    DropDatabase = "dropDatabase";
+    DropIndex = "dropIndex";
+    DropSearchIndex = "dropSearchIndex";
+    EnableProfiler = "enableProfiler";
+    Find = "find";
+    Fsync = "fsync";
+    GetCmdLineOpts = "getCmdLineOpts";
+    GetDefaultRwConcern = "getDefaultRWConcern";
+    GetLog = "getLog";
+    GetParameter = "getParameter";
+    HostInfo = "hostInfo";
+    IndexStats = "indexStats";
+    Inprog = "inprog";
+    Insert = "insert";
+    KillAnySession = "killAnySession";
+    KillCursors = "killCursors";
+    KillOp = "killop";
+    ListCollections = "listCollections";
+    ListDatabases = "listDatabases";
+    ListIndexes = "listIndexes";
+    ListSearchIndexes = "listSearchIndexes";
+    ListSessions = "listSessions";
+    LogRotate = "logRotate";
+    PlanCacheIndexFilter = "planCacheIndexFilter";
+    PlanCacheRead = "planCacheRead";
+    PlanCacheWrite = "planCacheWrite";
+    Remove = "remove";
+    RenameCollectionSameDb = "renameCollectionSameDB";
+    ReplSetConfigure = "replSetConfigure";
+    ReplSetGetConfig = "replSetGetConfig";
+    ReplSetGetStatus = "replSetGetStatus";
+    ServerStatus = "serverStatus";
+    SetDefaultRwConcern = "setDefaultRWConcern";
+    SetParameter = "setParameter";
+    Shutdown = "shutdown";
+    Top = "top";
+    Update = "update";
+    UpdateSearchIndex = "updateSearchIndex";
+    Validate = "validate";
+}
+
+/// What a command's privilege is on, before its arguments are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// Everything (`anyResource`).
+    Anything,
+    /// The whole server.
+    Cluster,
+    /// The command's database.
+    Database,
+    /// The collection in the command's first field.
+    Collection,
+}
+
+/// What a privilege is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum On {
+    /// Everything.
+    Anything,
+    /// The whole server.
+    Cluster,
+    /// A database.
+    Database(String),
+    /// A collection: database and name.
+    Collection(String, String),
+}
+
+/// One action that a user must be allowed.
+pub type Required = (Action, On);
+
+/// What a user must be allowed to run a command.
+#[derive(Clone, Copy)]
+pub enum Privileges {
+    /// Nothing: part of connecting, or harmless.
+    Open,
+    /// To be a user, whatever the roles.
+    Authenticated,
+    /// All of these.
+    All(&'static [(Action, Resource)]),
+    /// What the function makes of the arguments; the text is for the manual.
+    ByArguments(fn(&str, RawDoc<'_>) -> Vec<Required>, &'static str),
+}
+
+impl Privileges {
+    /// The actions that the command `body` on `db` requires.
+    pub fn required(&self, db: &str, body: RawDoc<'_>) -> Vec<Required> {
+        match self {
+            Privileges::Open | Privileges::Authenticated => Vec::new(),
+            Privileges::All(all) => all
+                .iter()
+                .map(|(action, resource)| (*action, resource.on(db, body)))
+                .collect(),
+            Privileges::ByArguments(required, _) => required(db, body),
+        }
+    }
+}
+
+impl Resource {
+    fn on(self, db: &str, body: RawDoc<'_>) -> On {
+        let first = body.first().map(|first| first.value());
+        match (self, first) {
+            (Resource::Anything, _) => On::Anything,
+            (Resource::Cluster, _) => On::Cluster,
+            (Resource::Collection, Some(RawValue::String(name))) => {
+                On::Collection(db.to_owned(), name.to_owned())
+            }
+            // A name of another type is refused later, whoever asks.
+            (Resource::Collection | Resource::Database, _) => On::Database(db.to_owned()),
+        }
+    }
+}

@@ -391,6 +391,7 @@ impl Choice<'_> {
         }
         let mut executor = PlanExecutor::tried(cx, tried, budget, self.op)?;
         executor.note(notes);
+        debug_assert!(places.is_sorted() && executor.trial().len() == places.len());
         let winner = places[executor.winner()];
         Ok((executor, winner))
     }
@@ -416,6 +417,7 @@ impl Choice<'_> {
             solutions: solutions.to_vec(),
             ..Planned::default()
         };
+        debug_assert_eq!(signatures.len(), solutions.len());
         let (executor, winner) = self.tried(&cx, planned, budget)?;
         self.remember(branch, &signatures[winner], &executor)?;
         Ok((winner, None))

@@ -67,7 +67,10 @@ impl ClusterClock {
                 self.last
                     .compare_exchange_weak(last, next, Ordering::AcqRel, Ordering::Relaxed);
             match swap {
-                Ok(_) => return (next - count + 1, next),
+                Ok(_) => {
+                    debug_assert!(next - count >= last && count > 0, "a time is given twice");
+                    return (next - count + 1, next);
+                }
                 Err(now_last) => last = now_last,
             }
         }

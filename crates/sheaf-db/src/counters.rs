@@ -59,6 +59,11 @@ impl RecordIdSource {
 
     /// The next `n` ids: the first of them. Only after [`RecordIdSource::recover`].
     pub fn take(&self, n: u64) -> RecordId {
+        debug_assert_ne!(
+            self.next.load(Ordering::Acquire),
+            0,
+            "the table was not looked at"
+        );
         RecordId::new(self.next.fetch_add(n as i64, Ordering::AcqRel))
     }
 }

@@ -207,6 +207,7 @@ impl Values {
     fn sorted(self) -> ArrayBuf {
         let met = self.list.finish();
         let met: Vec<RawValue<'_>> = met.as_raw().iter().collect();
+        debug_assert_eq!(met.len(), self.found.len(), "a value for every KeyString");
         let mut found: Vec<_> = self.found.into_iter().collect();
         found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let mut sorted = ArrayBuilder::new();

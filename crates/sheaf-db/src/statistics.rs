@@ -171,6 +171,7 @@ impl Sample {
         }
         for index in sample.indexes.values_mut() {
             index.keys.sort_by(|a, b| a.0.cmp(&b.0));
+            debug_assert!(index.keys.iter().all(|(_, weight)| *weight >= 1.0));
         }
         Ok(Some(sample))
     }

@@ -181,6 +181,10 @@ impl ResultSource for Tailable {
             if id > *until {
                 break;
             }
+            debug_assert!(
+                self.last.as_ref().is_none_or(|last| *last < id),
+                "records ascend"
+            );
             self.last = Some(id);
             self.docs_examined += 1;
             let doc = cursor.document()?;

@@ -107,7 +107,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let memory = &self.memory;
-        memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(before >= self.bytes, "more is released than was charged");
     }
 }

@@ -74,6 +74,10 @@ impl CatalogSnapshot {
     pub(crate) fn changed(&self, change: &CatalogChange) -> CatalogSnapshot {
         let mut next = self.clone();
         next.generation += 1;
+        debug_assert!(
+            (change.added.iter()).all(|c| change.views.iter().all(|view| view.ns != c.ns)),
+            "one name for a collection and a view"
+        );
         for ns in &change.removed {
             if let Some(db) = next.databases.get_mut(ns.db()) {
                 let db = Arc::make_mut(db);
@@ -107,6 +111,7 @@ impl CatalogSnapshot {
 
     fn put(&mut self, collection: Arc<Collection>) {
         let ns = collection.ns().clone();
+        debug_assert!(collection.generation <= self.generation);
         let db = self.databases.entry(ns.db().into()).or_default();
         Arc::make_mut(db)
             .collections

@@ -242,6 +242,7 @@ impl ChangeStream {
                     format!("an entry of the oplog is damaged: {e}"),
                 )
             })?;
+            debug_assert!(time.as_u64() >= from, "entries ascend");
             self.take_entry(op, entry, time)?;
             self.seen = ResumeToken::high_water(time);
             if self.invalidated || !self.ready.is_empty() {

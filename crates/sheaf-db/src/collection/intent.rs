@@ -68,6 +68,7 @@ impl CollectionIntents {
                 self.changed.wait_for(&mut state, slice);
             }
         }
+        debug_assert!(!state.exclusive, "a writer beside a change of the shape");
         state.shared += 1;
         Ok(SharedIntent(self.clone()))
     }
@@ -86,6 +87,7 @@ impl CollectionIntents {
             }
             self.changed.wait_for(&mut state, WAIT_SLICE);
         }
+        debug_assert!(state.exclusive_waiting > 0 && state.shared == 0 && !state.exclusive);
         state.exclusive_waiting -= 1;
         state.exclusive = true;
         Ok(ExclusiveIntent(self.clone()))
@@ -95,6 +97,10 @@ impl CollectionIntents {
 impl Drop for SharedIntent {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
+        debug_assert!(
+            state.shared > 0 && !state.exclusive,
+            "intents are not balanced"
+        );
         state.shared -= 1;
         let wake = state.shared == 0 && state.exclusive_waiting > 0;
         drop(state);
@@ -106,7 +112,13 @@ impl Drop for SharedIntent {
 
 impl Drop for ExclusiveIntent {
     fn drop(&mut self) {
-        self.0.state.lock().exclusive = false;
+        let mut state = self.0.state.lock();
+        debug_assert!(
+            state.exclusive && state.shared == 0,
+            "intents are not balanced"
+        );
+        state.exclusive = false;
+        drop(state);
         self.0.changed.notify_all();
     }
 }

@@ -298,6 +298,13 @@ impl Indexes {
         }
         let planned = list.iter().filter(|index| !index.is_vector());
         entries.extend(planned.map(|index| index.entry().clone()));
+        debug_assert!(!entries.is_empty(), "no index on _id");
+        debug_assert!(
+            entries
+                .iter()
+                .all(|entry| entry.multikey_paths.len() == entry.fields.len()),
+            "multikey paths of every field"
+        );
         Ok(Indexes { list, entries })
     }
 }

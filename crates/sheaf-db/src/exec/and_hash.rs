@@ -32,6 +32,7 @@ pub struct AndHash {
 impl AndHash {
     /// At least two children.
     pub fn new(children: Vec<Node>) -> Self {
+        debug_assert!(children.len() >= 2);
         AndHash {
             children,
             current: 0,
@@ -47,6 +48,8 @@ impl AndHash {
         if self.current > 0 {
             self.table = std::mem::take(&mut self.kept);
         }
+        debug_assert!(self.kept.is_empty(), "of a child that has ended");
+        debug_assert_eq!(self.map_after.len(), self.current);
         self.map_after.push(self.table.len() as u64);
         self.current += 1;
         if self.table.is_empty() || self.current == self.children.len() {

@@ -72,6 +72,10 @@ impl PlanStage for AndSorted {
             self.aim(id, child);
             return Ok(StageState::NeedTime);
         }
+        debug_assert_ne!(
+            child, self.target_child,
+            "the child that set the target is on it"
+        );
         self.behind.pop();
         if !self.behind.is_empty() {
             return Ok(StageState::NeedTime);

@@ -123,6 +123,7 @@ impl ClusteredScan {
     /// Walks the records with `cursor`, which is on their table.
     pub fn new(cursor: Box<dyn Cursor>, scan: &IndexScanNode) -> Self {
         let forward = scan.direction >= 0;
+        debug_assert!(scan.index.clustered, "{} has keys", scan.index.name);
         ClusteredScan {
             cursor,
             walks: walks_of(&scan.bounds, forward),
@@ -188,6 +189,8 @@ impl PlanStage for ClusteredScan {
                 false => StageState::NeedTime,
             });
         }
+        debug_assert!(self.cursor.key() >= walk.low.as_slice());
+        debug_assert!(walk.high.is_empty() || self.cursor.key() < walk.high.as_slice());
         self.walks.push_front(walk);
         self.docs_examined += 1;
         cx.cost += SCAN_COST;

@@ -109,6 +109,7 @@ impl PlanExecutor {
         budget: Option<TrialBudget>,
         op: &OpContext,
     ) -> Result<Self, Error> {
+        debug_assert!(!solutions.is_empty(), "no candidate");
         let begun = Instant::now();
         let mut candidates = solutions
             .into_iter()
@@ -129,6 +130,8 @@ impl PlanExecutor {
                 scored,
             })
             .collect();
+        debug_assert!(winner < candidates.len());
+        debug_assert!(trial.is_empty() || trial.len() == candidates.len());
         let chosen = candidates.swap_remove(winner);
         note_use(cx, &chosen.solution);
         Ok(PlanExecutor {

@@ -92,6 +92,7 @@ fn by_index(
             return Err(collection.report_damage(damage));
         }
     };
+    debug_assert!(found.keys_examined <= 1 && found.docs_examined <= 1);
     found.record = record.map(|bytes| (record_id, bytes));
     Ok(found)
 }

@@ -279,6 +279,10 @@ impl IndexCursor {
         self.keys_examined += 1;
         let (record_id, key_len) =
             keystring::decode_record_id(self.cursor.key()).ok_or_else(|| self.damaged())?;
+        debug_assert!(
+            key_len < self.cursor.key().len(),
+            "no record id follows the key"
+        );
         self.record_id = record_id;
         self.key_len = key_len;
         let Walk::Checked { bounds, checker } = &mut self.walk else {
@@ -297,6 +301,8 @@ impl IndexCursor {
             self.ends.push(end);
             start = end;
         }
+        debug_assert_eq!(self.ends.len(), bounds.fields.len());
+        debug_assert!(self.ends.is_sorted() && self.ends.last().is_none_or(|end| *end <= key_len));
         match checker.check_key(bounds, parts.as_slice()) {
             KeyState::Valid => Ok(Some(true)),
             KeyState::Done => {

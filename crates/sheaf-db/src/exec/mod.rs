@@ -253,8 +253,19 @@ impl Node {
     #[inline]
     pub fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
         self.common.works += 1;
+        let ended = cfg!(debug_assertions) && self.stage.is_eof();
         let begun = self.timed.then(Instant::now);
         let state = self.stage.work(cx)?;
+        debug_assert!(
+            !(ended && matches!(state, StageState::Advanced(_))),
+            "{} gives a result after its end",
+            self.stage.describe().stage
+        );
+        debug_assert!(
+            !matches!(state, StageState::Eof) || self.stage.is_eof(),
+            "{} does not know of its end",
+            self.stage.describe().stage
+        );
         if let Some(begun) = begun {
             self.common.elapsed += begun.elapsed();
         }
@@ -263,6 +274,7 @@ impl Node {
             StageState::NeedTime => self.common.need_time += 1,
             StageState::Eof => {}
         }
+        debug_assert!(self.common.advanced + self.common.need_time <= self.common.works);
         Ok(state)
     }
 

@@ -129,6 +129,13 @@ pub fn run(
             }
         })
         .collect();
+    debug_assert!(!scored.is_empty(), "a trial without candidates");
+    debug_assert!(
+        candidates
+            .iter()
+            .all(|c| c.results.len() <= budget.results_max.max(1))
+    );
+    debug_assert!(scored.iter().all(|s| s.score.is_finite() && s.score >= 0.0));
     let mut winner = 0;
     for (at, candidate) in scored.iter().enumerate() {
         if candidate.score > scored[winner].score {

@@ -171,6 +171,10 @@ impl Sort {
             if self.key_buffer.as_slice() >= &*worst.key {
                 return Ok(());
             }
+            debug_assert!(
+                self.memory_bytes >= worst.bytes(),
+                "more is released than was held"
+            );
             self.memory_bytes -= worst.bytes();
             *worst = Entry {
                 key: self.key_buffer.as_slice().into(),
@@ -248,6 +252,7 @@ impl Sort {
         let State::Loading(loading) = &mut self.state else {
             return Ok(());
         };
+        debug_assert!(loading.entries.is_empty() && loading.best.is_empty());
         let runs = std::mem::take(&mut loading.runs);
         let indexes = std::mem::take(&mut loading.indexes);
         self.state = State::Merging(RunMerger::new(runs).map_err(spill_error)?, indexes);
@@ -284,6 +289,7 @@ impl PlanStage for Sort {
             Some(member) => {
                 if let (State::Merging(..), Some(left)) = (&self.state, &mut self.limit) {
                     // Merged runs may hold up to `limit` entries each.
+                    debug_assert!(*left > 0, "a sort of no results does not merge");
                     *left -= 1;
                     if *left == 0 {
                         self.state = State::Done;

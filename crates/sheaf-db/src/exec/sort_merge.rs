@@ -105,6 +105,7 @@ impl PlanStage for SortMerge {
                         }
                     }
                     self.waiting.pop();
+                    debug_assert!(self.members[child].is_none(), "a member is lost");
                     self.members[child] = Some(member);
                     self.heads
                         .push(Reverse((self.key_buffer.as_slice().into(), child)));
@@ -118,7 +119,10 @@ impl PlanStage for SortMerge {
         self.waiting.push(child);
         match self.members[child].take() {
             Some(member) => Ok(StageState::Advanced(member)),
-            None => Ok(StageState::NeedTime),
+            None => {
+                debug_assert!(false, "a child at the head has no member");
+                Ok(StageState::NeedTime)
+            }
         }
     }
 

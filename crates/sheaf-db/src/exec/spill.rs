@@ -145,7 +145,10 @@ impl RunMerger {
         };
         let run = head.run;
         match self.runs[run].next()? {
-            Some(record) => Ok(Some(std::mem::replace(&mut head.record, record))),
+            Some(record) => {
+                debug_assert!(record.key >= head.record.key, "run {run} is not sorted");
+                Ok(Some(std::mem::replace(&mut head.record, record)))
+            }
             None => {
                 let last = std::collections::binary_heap::PeekMut::pop(head);
                 Ok(Some(last.record))

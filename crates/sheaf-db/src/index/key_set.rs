@@ -207,6 +207,7 @@ impl KeySet {
         encoder: &KeyEncoder,
         doc: RawDoc<'_>,
     ) -> Result<()> {
+        debug_assert!(self.keys.is_empty() && self.bytes.is_empty(), "not cleared");
         if let Keys::Vector(vectors) = how {
             return vectors.for_each_entry(doc, &mut |key, value| {
                 self.keys.push(Place {
@@ -278,7 +279,15 @@ impl KeySet {
             self.keys.sort_by(|a, b| a.key(bytes).cmp(b.key(bytes)));
             self.keys.dedup_by(|b, a| a.key(bytes) == b.key(bytes));
         }
+        debug_assert!(self.is_sorted());
+        debug_assert!(multikey_is_sorted(&self.multikey));
+        debug_assert!(self.arrays.is_sorted_by(|a, b| a < b));
         Ok(())
+    }
+
+    /// Whether the keys ascend, each of them once.
+    fn is_sorted(&self) -> bool {
+        self.iter().is_sorted_by(|a, b| a.key < b.key)
     }
 
     /// The keys, ascending.
@@ -323,6 +332,10 @@ impl KeySet {
         new: &'a KeySet,
         mut each: impl FnMut(Difference<'a>) -> Result<()>,
     ) -> Result<()> {
+        debug_assert!(
+            old.is_sorted() && new.is_sorted(),
+            "key sets are merged in their order"
+        );
         let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
         loop {
             let order = match (olds.peek(), news.peek()) {
@@ -343,6 +356,11 @@ impl KeySet {
             }
         }
     }
+}
+
+/// Whether each field's parts that are arrays ascend, each of them once.
+fn multikey_is_sorted(paths: &MultikeyPaths) -> bool {
+    paths.iter().all(|parts| parts.is_sorted_by(|a, b| a < b))
 }
 
 fn array_in_hashed(path: &str) -> Error {

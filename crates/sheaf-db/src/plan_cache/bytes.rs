@@ -26,6 +26,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        ALL.fetch_sub(self.0, Ordering::Relaxed);
+        let before = ALL.fetch_sub(self.0, Ordering::Relaxed);
+        debug_assert!(before >= self.0, "more is released than was held");
     }
 }

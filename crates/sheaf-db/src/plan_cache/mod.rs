@@ -203,6 +203,7 @@ impl PlanCache {
                 // Dearer than remembered: allow it more before it counts as proven.
                 plan.works = ((before as f64 * policy.works_growth) as u64).max(before + 1);
             }
+            debug_assert_eq!(entry.active, plan.works <= before, "proven if no dearer");
             entry.key = sheaf_query::shape::hash(key.text.as_bytes());
             entry.shape = shape;
             entry.held = Held::new(size_of::<Entry>() + plan.bytes());
@@ -236,6 +237,7 @@ impl PlanCache {
             held,
         };
         inner.entries.insert(key.place, entry);
+        debug_assert!(inner.entries.len() <= policy.entries_max.max(1));
     }
 
     /// The plan turned out badly: the next query of the shape is tried anew.

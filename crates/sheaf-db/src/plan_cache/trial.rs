@@ -33,6 +33,7 @@ pub struct Trial {
 impl Trial {
     /// Of a query and the candidates that were tried for it.
     pub fn new(query: &CanonicalQuery, candidates: &[TrialPlan]) -> Trial {
+        debug_assert!(!candidates.is_empty(), "a trial of nothing");
         let mut best_first: Vec<&TrialPlan> = candidates.iter().collect();
         best_first.sort_by(|a, b| b.scored.score.total_cmp(&a.scored.score));
         let mut plan = DocBuilder::new();
@@ -119,6 +120,7 @@ impl Default for Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(before >= self.bytes, "more is released than was held");
     }
 }

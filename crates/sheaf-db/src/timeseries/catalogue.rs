@@ -82,6 +82,11 @@ impl BucketCatalogue {
         buckets.retain(|known| known.record != bucket.record);
         buckets.insert(0, bucket);
         buckets.truncate(BUCKETS_MAX);
+        debug_assert!(
+            (1..buckets.len())
+                .all(|at| buckets[..at].iter().all(|b| b.record != buckets[at].record)),
+            "a bucket is there once"
+        );
     }
 
     /// The bucket is full, or gone.

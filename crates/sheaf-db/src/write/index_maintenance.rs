@@ -71,6 +71,7 @@ impl WriteUnit {
         let constraints = self.index_constraints();
         old.resize_with(old.len().max(all.len()), KeySet::new);
         new.resize_with(new.len().max(all.len()), KeySet::new);
+        debug_assert!(old.len() >= all.len() && new.len() >= all.len());
         for ((index, old), new) in all.iter().zip(&mut *old).zip(&mut *new) {
             old.clear();
             new.clear();
@@ -98,6 +99,11 @@ impl WriteUnit {
             }
         }
         self.publish_multikey(slot, complete, new)?;
+        // Planners know of every array before an entry that comes from it can be read.
+        debug_assert!((complete.iter().zip(&*new)).all(|(index, keys)| {
+            let published = self.collection(slot).index_by_ident(index.table().0);
+            published.is_none_or(|index| index.knows_multikey(keys.multikey_paths()))
+        }));
         for ((index, old), new) in complete.iter().zip(&*old).zip(&*new) {
             let table = index.table();
             KeySet::differences(old, new, |difference| {
@@ -139,6 +145,11 @@ impl WriteUnit {
                 at += 1;
             }
         }
+        debug_assert_eq!(
+            at,
+            all.len(),
+            "every index and every build is told of the change"
+        );
         Ok(())
     }
 

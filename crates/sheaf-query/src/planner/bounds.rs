@@ -188,13 +188,32 @@ fn cmp_ends(a: &Interval, b: &Interval) -> Ordering {
 impl OrderedIntervalList {
     /// These intervals, disjoint and in the order in which a scan is to meet them.
     pub fn in_scan_order(intervals: Vec<Interval>) -> OrderedIntervalList {
-        OrderedIntervalList::of_disjoint(SmallVec::from_vec(intervals))
+        let list = OrderedIntervalList::of_disjoint(SmallVec::from_vec(intervals));
+        debug_assert!(list.is_ascending() || list.clone().reversed().is_ascending());
+        list
     }
 
     fn of_disjoint(intervals: SmallVec<[Interval; 1]>) -> OrderedIntervalList {
         OrderedIntervalList {
             name: None,
             intervals: Intervals::Few(intervals),
+        }
+    }
+
+    /// Whether no interval is empty and each lies after the one before it, without a value in common: what
+    /// the algebra below takes and returns.
+    fn is_ascending(&self) -> bool {
+        match &self.intervals {
+            Intervals::Few(intervals) => {
+                let is_before = |a: &Interval, b: &Interval| match cmp(&a.end, &b.start) {
+                    Ordering::Less => true,
+                    Ordering::Equal => !(a.end_inclusive && b.start_inclusive),
+                    Ordering::Greater => false,
+                };
+                intervals.iter().all(|i| !i.is_empty())
+                    && intervals.is_sorted_by(|a, b| is_before(a, b))
+            }
+            Intervals::Points(points) => !points.descending,
         }
     }
 
@@ -317,7 +336,9 @@ impl OrderedIntervalList {
                 _ => merged.push(next),
             }
         }
-        OrderedIntervalList::of_disjoint(merged)
+        let union = OrderedIntervalList::of_disjoint(merged);
+        debug_assert!(union.is_ascending(), "{union:?}");
+        union
     }
 
     /// What either list holds.
@@ -333,6 +354,8 @@ impl OrderedIntervalList {
 
     /// What both lists hold.
     pub fn intersect(&self, other: &OrderedIntervalList) -> OrderedIntervalList {
+        debug_assert!(self.is_ascending(), "{self:?}");
+        debug_assert!(other.is_ascending(), "{other:?}");
         let mut out = SmallVec::new();
         let (mine, others) = (self.intervals(), other.intervals());
         let (mut i, mut j) = (0, 0);
@@ -356,14 +379,17 @@ impl OrderedIntervalList {
                 j += 1;
             }
         }
-        OrderedIntervalList {
+        let both = OrderedIntervalList {
             name: self.name.clone(),
             ..OrderedIntervalList::of_disjoint(out)
-        }
+        };
+        debug_assert!(both.is_ascending(), "{both:?}");
+        both
     }
 
     /// What the list does not hold.
     pub fn complement(&self) -> OrderedIntervalList {
+        debug_assert!(self.is_ascending(), "{self:?}");
         let mut out = SmallVec::with_capacity(self.len() + 1);
         let mut start = Value::MinKey;
         let mut start_inclusive = true;
@@ -384,14 +410,17 @@ impl OrderedIntervalList {
         if !rest.is_empty() {
             out.push(rest);
         }
-        OrderedIntervalList {
+        let others = OrderedIntervalList {
             name: self.name.clone(),
             ..OrderedIntervalList::of_disjoint(out)
-        }
+        };
+        debug_assert!(others.is_ascending(), "{others:?}");
+        others
     }
 
     /// Whether the other list holds all that this one does.
     pub fn is_subset_of(&self, other: &OrderedIntervalList) -> bool {
+        debug_assert!(self.is_ascending() && other.is_ascending());
         let mut rest = other.intervals().iter().peekable();
         self.intervals().iter().all(|interval| {
             while rest.next_if(|o| cmp_ends(o, interval).is_lt()).is_some() {}
@@ -401,6 +430,7 @@ impl OrderedIntervalList {
 
     /// Whether some interval of an ascending list holds `value`.
     pub fn contains(&self, value: RawValue<'_>) -> bool {
+        debug_assert!(self.is_ascending(), "{self:?}");
         match &self.intervals {
             Intervals::Few(intervals) => {
                 let after =
@@ -416,6 +446,8 @@ impl OrderedIntervalList {
 
     /// What a scan of a field meets of this ascending list.
     pub(super) fn name_and_turn(&mut self, name: &Arc<FieldPath>, direction: i8) {
+        debug_assert!(self.is_ascending(), "{self:?}");
+        debug_assert_ne!(direction, 0);
         self.name = Some(name.clone());
         if direction < 0 {
             self.reverse();
@@ -466,6 +498,7 @@ impl OrderedIntervalList {
 
     /// For the same field this interval, which is not empty.
     pub fn with(&self, interval: Interval) -> OrderedIntervalList {
+        debug_assert!(!interval.is_empty() || !interval.clone().reversed().is_empty());
         OrderedIntervalList {
             name: self.name.clone(),
             intervals: Intervals::Few(smallvec![interval]),

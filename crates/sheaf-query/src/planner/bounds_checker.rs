@@ -149,6 +149,7 @@ impl<E> FieldIntervals<E> {
         field: usize,
         from: usize,
     ) -> Option<(usize, Location)> {
+        debug_assert!(from <= self.intervals.len());
         let rest = &self.intervals[from..];
         let skipped = rest.partition_point(|interval| {
             interval.locate(key, field, self.reversed) == Location::After
@@ -342,6 +343,10 @@ impl IndexBoundsChecker {
         key: &K,
     ) -> KeyState {
         let fields = bounds.fields.as_slice();
+        debug_assert_eq!(fields.len(), self.current.len());
+        debug_assert!(
+            (fields.iter().zip(&self.current)).all(|(field, at)| *at < field.intervals.len())
+        );
         // Most keys stay where the last one was.
         let mut at = 0;
         let mut location = loop {

@@ -210,6 +210,7 @@ pub fn plan(
 /// As [`plan`], and which limits it met.
 pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Planned, Error> {
     let (found, reached) = candidates(query, params)?;
+    debug_assert!(!found.is_empty(), "no plan, not even a collection scan");
     Ok(Planned {
         solutions: found.into_iter().map(|(solution, _)| solution).collect(),
         reached,

@@ -77,6 +77,20 @@ pub(super) fn scan(
     lists: impl IntoIterator<Item = OrderedIntervalList>,
 ) -> IndexScanNode {
     let mut lists: Vec<OrderedIntervalList> = lists.into_iter().collect();
+    debug_assert_eq!(
+        lists.len(),
+        index.fields.len(),
+        "one list a field of {}",
+        index.name
+    );
+    debug_assert_eq!(index.multikey_paths.len(), index.fields.len());
+    debug_assert!(
+        index.multikey
+            || index.multikey_paths.iter().all(Vec::is_empty)
+            || index.wildcard().is_some(),
+        "{} has paths of arrays and is not multikey",
+        index.name
+    );
     // Paths below one, or all of them: a document has several such keys.
     let several_paths = index
         .wildcard()
@@ -121,6 +135,7 @@ pub(super) fn conjunction(
         }
         only => matches!(checks, [check] if std::ptr::eq(*check, only)),
     };
+    debug_assert!(!is_whole || !checks.is_empty());
     match checks {
         [] => None,
         _ if is_whole => Some(whole.clone()),

@@ -23,7 +23,7 @@ use crate::shape;
 /// the candidates' order, which is the same for all queries of a shape.
 pub fn signatures(solutions: &[QuerySolution]) -> Vec<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
-    solutions
+    let signatures: Vec<String> = solutions
         .iter()
         .map(|solution| {
             let mut text = signature(&solution.root);
@@ -34,7 +34,16 @@ pub fn signatures(solutions: &[QuerySolution]) -> Vec<String> {
             }
             text
         })
-        .collect()
+        .collect();
+    // A cached plan is found among the candidates by it.
+    debug_assert!(
+        signatures
+            .iter()
+            .collect::<std::collections::HashSet<_>>()
+            .len()
+            == solutions.len()
+    );
+    signatures
 }
 
 /// Equal for plans that differ in constants only. Indexes are named by

@@ -104,9 +104,11 @@ pub fn hopeless(
     let Some(best) = known.min_by(|a, b| a.high.total_cmp(&b.high)).copied() else {
         return vec![None; solutions.len()];
     };
-    solutions
-        .iter()
-        .zip(estimates)
+    debug_assert!(
+        estimates.iter().flatten().all(|e| e.low <= e.high),
+        "{estimates:?}"
+    );
+    let pruned: Vec<_> = (solutions.iter().zip(estimates))
         .map(|(solution, estimate)| {
             let estimate = estimate.filter(|e| e.low > best.high * HOPELESS_RATIO)?;
             (!stops_early(solution)).then_some(Hopeless {
@@ -114,7 +116,9 @@ pub fn hopeless(
                 best: best.keys,
             })
         })
-        .collect()
+        .collect();
+    debug_assert!(pruned.iter().any(Option::is_none), "no candidate is left");
+    pruned
 }
 
 /// The keys of all scans of a plan; `None` if those of one are not known.

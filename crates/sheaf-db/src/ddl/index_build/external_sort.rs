@@ -99,6 +99,10 @@ impl ExternalSort {
         let bytes = &self.bytes;
         self.places
             .sort_unstable_by(|a, b| a.key(bytes).cmp(b.key(bytes)));
+        debug_assert!(
+            (self.places.iter())
+                .all(|p| p.start + (p.key_len + p.value_len) as usize <= bytes.len())
+        );
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -109,6 +113,7 @@ impl ExternalSort {
                 .map_err(failed)?;
         }
         self.runs.push(run.finish().map_err(failed)?);
+        debug_assert!(self.places.is_empty());
         self.bytes.clear();
         Ok(())
     }

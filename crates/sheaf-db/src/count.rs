@@ -9,8 +9,8 @@ use sheaf_query::planner::statistics::Statistics;
 
 use crate::catalog::ReadView;
 use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
-use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
+use crate::planning::{self, PlanDigest, QueryOptions};
 
 /// What a count found, and what it read for it.
 #[derive(Debug, Clone, Default)]
@@ -66,18 +66,18 @@ pub fn start(
     options: &QueryOptions,
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
-    let indexes = find::planning_indexes(view, query)?;
-    let statistics = find::statistics(view, options)?;
+    let indexes = planning::planning_indexes(view, query)?;
+    let statistics = options.statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
-    let params = find::params(&indexes, options, statistics);
+    let params = options.params(&indexes, statistics);
     if view.collection.is_some()
         && let Some(solution) = sheaf_query::planner::plan_count(query, &params)?
     {
-        let cx: BuildContext = find::build_context(view, query, options, timed);
+        let cx: BuildContext = options.build_context(view, query, timed);
         let executor =
-            PlanExecutor::new(&cx, vec![solution], find::budget(view, query, options)?, op)?;
+            PlanExecutor::new(&cx, vec![solution], options.trial_budget(view, query)?, op)?;
         let plan = PlanDigest::solution(executor.solution());
         return Ok((executor, plan));
     }
-    find::start(view, op, query, options)
+    planning::start(view, op, query, options)
 }

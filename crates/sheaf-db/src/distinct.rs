@@ -27,8 +27,8 @@ use sheaf_query::planner::solution::SolutionNode;
 use crate::catalog::ReadView;
 use crate::exec::key_document::values_of;
 use crate::exec::{Member, PlanExecutor, WorkCounts};
-use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
+use crate::planning::{self, PlanDigest, QueryOptions};
 use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 
 /// Bytes of the array of values, which must fit the reply. The array of one value taken from a
@@ -108,7 +108,7 @@ fn add_if_held(
         filter: Arc::new(both.normalize()),
         ..query.clone()
     });
-    let (mut executor, _) = find::start(view, op, &query, options)?;
+    let (mut executor, _) = planning::start(view, op, &query, options)?;
     while let Some(member) = executor.next(op)? {
         let Some(doc) = &member.doc else { continue };
         let found = each_value(doc.as_raw(), key, &mut |one| match one.element_type() {
@@ -153,18 +153,18 @@ pub fn start(
     options: &QueryOptions,
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
-    let indexes = find::planning_indexes(view, query)?;
+    let indexes = planning::planning_indexes(view, query)?;
     if view.collection.is_some()
         && let Some(solution) =
-            sheaf_query::planner::plan_distinct(query, key, &find::params(&indexes, options, None))?
+            sheaf_query::planner::plan_distinct(query, key, &options.params(&indexes, None))?
     {
-        let cx = find::build_context(view, query, options, timed);
+        let cx = options.build_context(view, query, timed);
         let executor =
-            PlanExecutor::new(&cx, vec![solution], find::budget(view, query, options)?, op)?;
+            PlanExecutor::new(&cx, vec![solution], options.trial_budget(view, query)?, op)?;
         let plan = PlanDigest::solution(executor.solution());
         return Ok((executor, plan));
     }
-    find::start(view, op, query, options)
+    planning::start(view, op, query, options)
 }
 
 #[derive(Default)]

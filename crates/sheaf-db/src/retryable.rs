@@ -8,9 +8,11 @@ use sheaf_bson::{DateTime, DocBuilder, RawDoc, RawValue, Result};
 
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
-use crate::find::{self, QueryOptions, ResultSource};
+use crate::find;
 use crate::modify::{self, DeleteReport, DeleteStatement};
 use crate::op_context::OpContext;
+use crate::planning::QueryOptions;
+use crate::result_source::ResultSource;
 use crate::session_row::SessionRow;
 use crate::statement::StatementContext;
 use crate::system_names::TRANSACTIONS_NAMESPACE;

@@ -25,9 +25,11 @@ use crate::catalog::uuid::Uuid;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::exec::{Doc, WorkCounts};
-use crate::find::{PlanDigest, ResultSource, canonicalize};
+use crate::find::canonicalize;
 use crate::op_context::OpContext;
+use crate::planning::PlanDigest;
 use crate::records::RecordCursor;
+use crate::result_source::ResultSource;
 use crate::statement::StatementContext;
 
 /// How long a wait goes on before it looks whether the operation was killed, or the collection dropped.

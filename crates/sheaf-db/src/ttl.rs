@@ -28,10 +28,10 @@ use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::exec::PlanExecutor;
-use crate::find::{self, QueryOptions};
 use crate::index::Index;
 use crate::modify::matched_record;
 use crate::op_context::OpContext;
+use crate::planning::{self, QueryOptions};
 use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 use crate::write::{MatchedRecord, RecordSource};
@@ -158,7 +158,7 @@ impl Db {
             let options = QueryOptions::default();
             let solution = expiring.expired(latest);
             let mut batch = Batch {
-                plan: find::start_solution(&view, op, &query, &options, solution)?,
+                plan: planning::start_solution(&view, op, &query, &options, solution)?,
                 left: BATCH_DOCUMENTS,
             };
             let mut expiry = Expiry {

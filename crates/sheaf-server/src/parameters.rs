@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use sheaf_db::Db;
-use sheaf_db::find::QueryOptions;
-use sheaf_db::plan_cache::CachePolicy;
+use sheaf_db::QueryOptions;
+use sheaf_db::planning::options;
+use sheaf_db::planning::plan_cache::CachePolicy;
 use sheaf_db::transaction_memory::{ALL_BYTES_MAX, EACH_BYTES_MAX};
+use sheaf_query::planner::PlannerOptions;
 
 use crate::host::memory_limit;
 
@@ -54,6 +56,8 @@ macro_rules! parameters {
     };
 }
 
+const PLANNER: PlannerOptions = PlannerOptions::DEFAULT;
+
 const fn int(min: i64, max: i64) -> Type {
     Type::Int { min, max }
 }
@@ -64,39 +68,39 @@ parameters! {
     /// Milliseconds after which an idle cursor is closed.
     CursorTimeoutMillis = "cursorTimeoutMillis": int(1, i64::MAX), 600_000, true;
     /// Bytes that a blocking stage may hold.
-    MaxBlockingSortMemoryUsageBytes = "internalQueryMaxBlockingSortMemoryUsageBytes": int(0, i64::MAX), 104_857_600, true;
+    MaxBlockingSortMemoryUsageBytes = "internalQueryMaxBlockingSortMemoryUsageBytes": int(0, i64::MAX), options::SORT_MEMORY_BYTES_MAX, true;
     /// Point scans that an explosion for a sort may have.
-    MaxScansToExplode = "internalQueryMaxScansToExplode": int(0, i64::MAX), 200, true;
+    MaxScansToExplode = "internalQueryMaxScansToExplode": int(0, i64::MAX), PLANNER.scans_to_explode_max, true;
     /// Index intersections are the only candidates wherever they are possible.
-    ForceIntersectionPlans = "internalQueryForceIntersectionPlans": Type::Bool, 0, true;
+    ForceIntersectionPlans = "internalQueryForceIntersectionPlans": Type::Bool, PLANNER.force_intersection as u8, true;
     /// Intersections may be by hash (AND_HASH).
-    EnableHashIntersection = "internalQueryPlannerEnableHashIntersection": Type::Bool, 0, true;
+    EnableHashIntersection = "internalQueryPlannerEnableHashIntersection": Type::Bool, PLANNER.hash_intersection as u8, true;
     /// Intersections may be made at all.
-    EnableIndexIntersection = "internalQueryPlannerEnableIndexIntersection": Type::Bool, 1, true;
+    EnableIndexIntersection = "internalQueryPlannerEnableIndexIntersection": Type::Bool, PLANNER.index_intersection as u8, true;
     /// Steps of each candidate in a plan trial.
-    PlanEvaluationWorks = "internalQueryPlanEvaluationWorks": int(1, i64::MAX), 10_000, true;
+    PlanEvaluationWorks = "internalQueryPlanEvaluationWorks": int(1, i64::MAX), options::EVALUATION_WORKS, true;
     /// The same, as a fraction of the collection.
-    PlanEvaluationCollFraction = "internalQueryPlanEvaluationCollFraction": Type::Double { min: 0.0, max: 1.0 }, 0.3, true;
+    PlanEvaluationCollFraction = "internalQueryPlanEvaluationCollFraction": Type::Double { min: 0.0, max: 1.0 }, options::EVALUATION_COLLECTION_FRACTION, true;
     /// Results that end a plan trial.
-    PlanEvaluationMaxResults = "internalQueryPlanEvaluationMaxResults": int(0, i64::MAX), 101, true;
+    PlanEvaluationMaxResults = "internalQueryPlanEvaluationMaxResults": int(0, i64::MAX), options::EVALUATION_RESULTS_MAX, true;
     /// Candidate plans of one query.
-    PlannerMaxIndexedSolutions = "internalQueryPlannerMaxIndexedSolutions": int(0, i64::MAX), 64, true;
+    PlannerMaxIndexedSolutions = "internalQueryPlannerMaxIndexedSolutions": int(0, i64::MAX), PLANNER.indexed_solutions_max, true;
     /// Combinations of the ways of a disjunction's alternatives.
-    EnumerationMaxOrSolutions = "internalQueryEnumerationMaxOrSolutions": int(0, i64::MAX), 10, true;
+    EnumerationMaxOrSolutions = "internalQueryEnumerationMaxOrSolutions": int(0, i64::MAX), PLANNER.or_solutions_max, true;
     /// Index intersections of one conjunction.
-    EnumerationMaxIntersectPerAnd = "internalQueryEnumerationMaxIntersectPerAnd": int(0, i64::MAX), 3, true;
+    EnumerationMaxIntersectPerAnd = "internalQueryEnumerationMaxIntersectPerAnd": int(0, i64::MAX), PLANNER.intersections_max, true;
     /// A rooted `$or` is planned branch by branch.
     PlanOrChildrenIndependently = "internalQueryPlanOrChildrenIndependently": Type::Bool, 1, true;
     /// Entries of one collection's plan cache.
-    CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), 5000, true;
+    CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), CachePolicy::DEFAULT.entries_max, true;
     /// Bytes that all plan caches together may tell about trials.
-    CacheMaxSizeBytesBeforeStripDebugInfo = "internalQueryCacheMaxSizeBytesBeforeStripDebugInfo": int(0, i64::MAX), 536_870_912, true;
+    CacheMaxSizeBytesBeforeStripDebugInfo = "internalQueryCacheMaxSizeBytesBeforeStripDebugInfo": int(0, i64::MAX), CachePolicy::DEFAULT.trial_bytes_max, true;
     /// Memory of all plan caches together.
     PlanCacheSize = "planCacheSize": Type::Memory, -5.0, true;
     /// By what an inactive entry's works grow when a trial was dearer.
-    CacheWorksGrowthCoefficient = "internalQueryCacheWorksGrowthCoefficient": Type::Double { min: 1.0, max: f64::MAX }, 2.0, true;
+    CacheWorksGrowthCoefficient = "internalQueryCacheWorksGrowthCoefficient": Type::Double { min: 1.0, max: f64::MAX }, CachePolicy::DEFAULT.works_growth, true;
     /// How many times its works a cached plan may need.
-    CacheEvictionRatio = "internalQueryCacheEvictionRatio": Type::Double { min: 1.0, max: f64::MAX }, 10.0, true;
+    CacheEvictionRatio = "internalQueryCacheEvictionRatio": Type::Double { min: 1.0, max: f64::MAX }, CachePolicy::DEFAULT.eviction_ratio, true;
     /// Milliseconds between two flushes of the log.
     JournalCommitInterval = "journalCommitInterval": int(1, 500), 100, false;
     /// Bytes of a log line's attributes, in kilobytes.
@@ -104,7 +108,7 @@ parameters! {
     /// Memory of one index build, in megabytes.
     MaxIndexBuildMemoryUsageMegabytes = "maxIndexBuildMemoryUsageMegabytes": int(50, i64::MAX), 200, true;
     /// Refuse queries that would scan a collection.
-    NoTableScan = "notablescan": Type::Bool, 0, true;
+    NoTableScan = "notablescan": Type::Bool, PLANNER.no_table_scan as u8, true;
     /// Plans beyond MongoDB's own, and trials by cost.
     PlannerExtensions = "plannerExtensions": Type::Bool, 1, true;
     /// Seconds by which a client may put the cluster time ahead of the machine's clock.
@@ -252,17 +256,19 @@ impl Parameters {
                 .unwrap_or_else(|| self.bool(Parameter::AllowDiskUseByDefault)),
             sort_memory_bytes_max: size(Parameter::MaxBlockingSortMemoryUsageBytes),
             temp_dir: db.temp_dir().to_path_buf(),
-            no_table_scan: self.bool(Parameter::NoTableScan),
-            scans_to_explode_max: size(Parameter::MaxScansToExplode),
-            index_intersection: self.bool(Parameter::EnableIndexIntersection),
-            hash_intersection: self.bool(Parameter::EnableHashIntersection),
-            force_intersection: self.bool(Parameter::ForceIntersectionPlans),
+            planner: PlannerOptions {
+                no_table_scan: self.bool(Parameter::NoTableScan),
+                scans_to_explode_max: size(Parameter::MaxScansToExplode),
+                index_intersection: self.bool(Parameter::EnableIndexIntersection),
+                hash_intersection: self.bool(Parameter::EnableHashIntersection),
+                force_intersection: self.bool(Parameter::ForceIntersectionPlans),
+                indexed_solutions_max: size(Parameter::PlannerMaxIndexedSolutions),
+                or_solutions_max: size(Parameter::EnumerationMaxOrSolutions),
+                intersections_max: size(Parameter::EnumerationMaxIntersectPerAnd),
+            },
             evaluation_works: self.int(Parameter::PlanEvaluationWorks).unsigned_abs(),
             evaluation_collection_fraction: self.double(Parameter::PlanEvaluationCollFraction),
             evaluation_results_max: size(Parameter::PlanEvaluationMaxResults),
-            indexed_solutions_max: size(Parameter::PlannerMaxIndexedSolutions),
-            or_solutions_max: size(Parameter::EnumerationMaxOrSolutions),
-            intersections_max: size(Parameter::EnumerationMaxIntersectPerAnd),
             or_children_independently: self.bool(Parameter::PlanOrChildrenIndependently),
             planner_extensions: self.bool(Parameter::PlannerExtensions),
             plan_cache: CachePolicy {

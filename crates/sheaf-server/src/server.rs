@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::RwLock;
 use sheaf_bson::{Error, ErrorCode, ObjectId};
 use sheaf_db::Db;
-use sheaf_db::find::QueryOptions;
+use sheaf_db::QueryOptions;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_wire::CompressorSet;
 

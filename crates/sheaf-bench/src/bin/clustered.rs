@@ -15,7 +15,8 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, Error, ObjectId, RawDoc, doc};
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::QueryOptions;
+use sheaf_db::find;
 use sheaf_db::modify::{DeleteReport, DeleteStatement, ReturnDocument, delete};
 use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, ResultSource, StatementContext};
 use sheaf_query::canonical::FindSpec;

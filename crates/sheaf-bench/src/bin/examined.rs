@@ -22,13 +22,15 @@ use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::count::count;
 use sheaf_db::distinct::distinct;
 use sheaf_db::exec::WorkCounts;
-use sheaf_db::find::{self, PlanDigest, QueryOptions};
+use sheaf_db::find;
 use sheaf_db::index::definition::{IndexSpec, default_index_name};
 use sheaf_db::{Db, DbOptions, Namespace, ReadView, ResultSource, StatementContext};
+use sheaf_db::{PlanDigest, QueryOptions};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::Pipeline;
+use sheaf_query::planner::PlannerOptions;
 use sheaf_storage::MemoryEngine;
 
 /// One kind of query. `filter` receives the number of documents.
@@ -371,7 +373,10 @@ fn examined(
     let filter = (shape.filter)(n);
     let options = QueryOptions {
         planner_extensions: shape.extended,
-        force_intersection: shape.intersected,
+        planner: PlannerOptions {
+            force_intersection: shape.intersected,
+            ..PlannerOptions::DEFAULT
+        },
         ..QueryOptions::default()
     };
     let view: ReadView = db.read_view(ns)?;

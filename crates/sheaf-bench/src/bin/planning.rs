@@ -20,10 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sheaf_bson::{ArrayBuilder, DateTime, DocBuf, DocBuilder, RawDoc, RawValue, doc, json};
+use sheaf_db::QueryOptions;
 use sheaf_db::aggregate::{self, AggregateContext};
-use sheaf_db::choose::plan_from_cache;
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::find;
 use sheaf_db::index::definition::{IndexSpec, default_index_name};
+use sheaf_db::planning::plan_from_cache;
 use sheaf_db::{Db, DbOptions, Namespace, ReadView, ResultSource, StatementContext};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
@@ -307,7 +308,7 @@ fn main() {
         });
         let extended = measured(64, |n| {
             drop(black_box(
-                find::plan(&view, &queries[n], &options).expect("plans"),
+                sheaf_db::planning::plan(&view, &queries[n], &options).expect("plans"),
             ));
         });
         let cached = measured(64, |n| {

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sheaf_bson::{ArrayBuf, DateTime, DocBuf, DocBuilder, ObjectId, RawDoc, RawValue, doc};
+use sheaf_db::QueryOptions;
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::explain::Verbosity;
-use sheaf_db::find::QueryOptions;
 use sheaf_db::index::definition::IndexSpec;
 use sheaf_db::{CollectionOptions, Db, DbOptions, Namespace, ResultSource, StatementContext};
 use sheaf_query::matcher::ParseContext;

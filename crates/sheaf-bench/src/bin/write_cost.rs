@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawValue, Value, doc};
-use sheaf_db::find::QueryOptions;
+use sheaf_db::QueryOptions;
 use sheaf_db::index::definition::IndexSpec;
 use sheaf_db::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
 use sheaf_db::{Db, DbOptions, Namespace, StatementContext};

@@ -11,8 +11,8 @@ use super::environment::DbEnvironment;
 use crate::catalog::{Namespace, ReadView};
 use crate::database::Db;
 use crate::exec::WorkCounts;
-use crate::find::QueryOptions;
 use crate::op_context::OpContext;
+use crate::planning::QueryOptions;
 use crate::txn::Transaction;
 
 /// Where a pipeline runs: the database, the variables it was parsed with, how plans run.

@@ -30,8 +30,9 @@ use crate::catalog::views::not_on_view;
 use crate::catalog::{Namespace, ReadView};
 use crate::exec::id_reader::IdReader;
 use crate::exec::{Doc, WorkCounts};
-use crate::find::{self, PlanDigest, ResultSource};
 use crate::op_context::OpContext;
+use crate::planning::{self, PlanDigest};
+use crate::result_source::ResultSource;
 
 /// A cursor as stages keep it.
 pub(super) enum Foreign {
@@ -441,7 +442,7 @@ impl Join {
     fn first_probe(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<Aggregate> {
         let query = self.query(values)?;
         if self.view.collection.is_some() {
-            let (executor, _) = find::start(&self.view, op, &query, self.cx.options())?;
+            let (executor, _) = planning::start(&self.view, op, &query, self.cx.options())?;
             let winner = executor.solution().clone();
             self.access = match Template::of(&query, &winner, &self.path) {
                 Some(template) => Access::Template(Box::new(template)),
@@ -541,7 +542,8 @@ impl Join {
         query: &Arc<CanonicalQuery>,
         solution: QuerySolution,
     ) -> Result<Aggregate> {
-        let executor = find::start_solution(&self.view, op, query, self.cx.options(), solution)?;
+        let executor =
+            planning::start_solution(&self.view, op, query, self.cx.options(), solution)?;
         note_solution(&executor.solution().root, &mut self.counts);
         Ok(Aggregate::new(
             &self.cx,

@@ -35,8 +35,10 @@ use self::environment::DbEnvironment;
 use self::vector_search::VectorSource;
 use crate::catalog::ReadView;
 use crate::exec::{Doc, PlanExecutor, WorkCounts};
-use crate::find::{self, PlanDigest, ResultSource};
+use crate::find;
 use crate::op_context::OpContext;
+use crate::planning::PlanDigest;
+use crate::result_source::ResultSource;
 
 /// A pipeline, running.
 pub struct Aggregate {
@@ -122,8 +124,8 @@ fn execute(
     solution: QuerySolution,
     timed: bool,
 ) -> Result<PlanExecutor, Error> {
-    let build = find::build_context(view, query, cx.options(), timed);
-    let budget = find::budget(view, query, cx.options())?;
+    let build = cx.options().build_context(view, query, timed);
+    let budget = cx.options().trial_budget(view, query)?;
     PlanExecutor::new(&build, vec![solution], budget, op)
 }
 
@@ -241,7 +243,7 @@ impl ResultSource for Aggregate {
     fn exec_stats(&self) -> Option<DocBuf> {
         match &self.input {
             Input::Find(find) => find.exec_stats(),
-            Input::Plan(executor, _) => Some(find::exec_stats(executor)),
+            Input::Plan(executor, _) => Some(crate::explain::exec_stats(executor)),
             Input::Documents(_) | Input::Found(_) | Input::Vector(_) => None,
         }
     }

@@ -15,7 +15,7 @@ use sheaf_query::planner::{self, PlannerParams};
 
 use super::AggregateContext;
 use crate::catalog::ReadView;
-use crate::find;
+use crate::planning;
 
 /// The prefix as a query, and a plan that reads keys instead of documents if
 /// the rest of the pipeline can live with that.
@@ -37,10 +37,10 @@ pub(super) fn plan(
         return Ok((Arc::new(spec(prefix.projection.as_ref())?), None));
     }
     let query = Arc::new(spec(None)?);
-    let indexes = find::planning_indexes(view, &query)?;
-    let statistics = find::statistics(view, cx.options())?;
+    let indexes = planning::planning_indexes(view, &query)?;
+    let statistics = cx.options().statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
-    let params = find::params(&indexes, cx.options(), statistics);
+    let params = cx.options().params(&indexes, statistics);
     if prefix.counts_only() {
         if prefix.sort.is_none()
             && let Some(solution) = planner::plan_count(&query, &params)?
@@ -69,7 +69,7 @@ pub(super) fn plan(
         return Ok((query, None));
     };
     // Only an index can make it worth while to read fewer fields.
-    if find::indexes(view).len() <= 1 && !prefix_reads_only_id(prefix) {
+    if planning::indexes_of(view).len() <= 1 && !prefix_reads_only_id(prefix) {
         return Ok((query, None));
     }
     if let Some(distinct) = &prefix.distinct

@@ -25,11 +25,13 @@ use sheaf_query::pipeline::{CursorPrefix, OptimizedPipeline};
 
 use super::{Aggregate, AggregateContext, Input, execute, foreign, plan};
 use crate::catalog::ReadView;
-use crate::choose;
 use crate::exec::Doc;
-use crate::find::{self, PlanDigest, ResultSource};
+use crate::find;
 use crate::op_context::OpContext;
-use crate::plan_cache::CachedPlan;
+use crate::planning::PlanDigest;
+use crate::planning::plan_cache::CachedPlan;
+use crate::planning::selector;
+use crate::result_source::ResultSource;
 
 /// See the module.
 pub(super) struct Prepared {
@@ -120,10 +122,10 @@ impl Prepared {
         } = &self.known
         {
             let query = self.query(cx, projection.as_ref())?;
-            let key = choose::cache_key(view, op, &query, options)?;
+            let key = selector::cache_key(view, op, &query, options)?;
             if key.text == *text {
                 if let Some(plan) = plan
-                    && let Some(made) = choose::make_again(view, op, plan, &key, &query, options)?
+                    && let Some(made) = selector::make_again(view, op, plan, &key, &query, options)?
                 {
                     op.note_query(&query);
                     let executor = execute(cx, view, op, &query, made, false)?;
@@ -147,7 +149,7 @@ impl Prepared {
         }
         if !matches!(self.known, Known::NotKept) && view.collection.is_some() {
             let plan = match found.only_solution() {
-                Some(only) => choose::keep_only_plan(view, op, &query, options, only)?,
+                Some(only) => selector::keep_only_plan(view, op, &query, options, only)?,
                 None => None,
             };
             self.known = Known::Query {
@@ -155,7 +157,7 @@ impl Prepared {
                     .projection
                     .is_some()
                     .then(|| query.projection_spec.clone()),
-                text: choose::cache_key(view, op, &query, options)?.text,
+                text: selector::cache_key(view, op, &query, options)?.text,
                 plan: plan.map(Box::new),
             };
         }

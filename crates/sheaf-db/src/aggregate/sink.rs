@@ -24,9 +24,9 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::views::not_on_view;
 use crate::collection::Collection;
 use crate::exec::Doc;
-use crate::find::ResultSource;
 use crate::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
 use crate::op_context::OpContext;
+use crate::result_source::ResultSource;
 use crate::statement::StatementContext;
 use crate::system_names::{TEMPORARY_PREFIX, is_internal_database};
 

@@ -14,7 +14,6 @@
 
 pub mod clustered;
 pub mod duplicate_key;
-pub mod index_filters;
 pub mod namespace;
 pub(crate) mod new_collection;
 pub(crate) mod open;

@@ -27,9 +27,9 @@ use crate::aggregate::AggregateContext;
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::Doc;
-use crate::find::ResultSource;
 use crate::op_context::OpContext;
 use crate::record_key::{record_id_of, record_key};
+use crate::result_source::ResultSource;
 use crate::storage_error::Coded;
 
 /// Entries looked at on one snapshot.

@@ -23,7 +23,6 @@ use sheaf_query::planner::solution::SolutionNode;
 use sheaf_storage::TableId;
 
 use crate::catalog::clustered::ClusteredIndex;
-use crate::catalog::index_filters::IndexFilters;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::uuid::Uuid;
@@ -35,7 +34,8 @@ use crate::collection::usage::CollectionUsage;
 use crate::counters::RecordIdSource;
 use crate::damage::DamageReports;
 use crate::index::Index;
-use crate::plan_cache::PlanCache;
+use crate::planning::index_filters::IndexFilters;
+use crate::planning::plan_cache::PlanCache;
 
 /// A collection at one moment. Whoever holds it can go on reading what it names from a snapshot that was
 /// taken while the catalog held it.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sheaf_bson::error_code::Error;
+use sheaf_query::planner::LimitsReached;
 use sheaf_query::planner::solution::QuerySolution;
+use sheaf_query::planner::statistics::Pruned;
 
 use super::multi_plan::{self, Candidate, Scored, TrialBudget};
 use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, build};
-use crate::choose::ChoiceNotes;
 use crate::collection::Collection;
 use crate::op_context::OpContext;
 
@@ -27,9 +28,18 @@ pub struct PlanExecutor {
     trial_works: u64,
     n_returned: u64,
     begun: Instant,
-    notes: ChoiceNotes,
+    notes: SelectionReport,
     /// Where damage that a stage meets is reported; `None` without a collection.
     collection: Option<Arc<Collection>>,
+}
+
+/// What explain reports of the selection of a plan besides the trial: data for the executor to hand on.
+#[derive(Debug, Clone, Default)]
+pub struct SelectionReport {
+    /// Limits of the planner.
+    pub reached: LimitsReached,
+    /// Candidates that were not tried, and why.
+    pub pruned: Vec<(StageStats, Pruned)>,
 }
 
 /// A candidate as explain shows it.
@@ -143,7 +153,7 @@ impl PlanExecutor {
             winner,
             n_returned: 0,
             begun,
-            notes: ChoiceNotes::default(),
+            notes: SelectionReport::default(),
             collection: cx.collection.clone(),
         })
     }
@@ -174,7 +184,7 @@ impl PlanExecutor {
             winner: 0,
             n_returned: 0,
             begun,
-            notes: ChoiceNotes::default(),
+            notes: SelectionReport::default(),
             collection: cx.collection.clone(),
         }))
     }
@@ -222,11 +232,11 @@ impl PlanExecutor {
     }
 
     /// What explain says about the choice of this plan.
-    pub fn notes(&self) -> &ChoiceNotes {
+    pub fn notes(&self) -> &SelectionReport {
         &self.notes
     }
 
-    pub(crate) fn note(&mut self, notes: ChoiceNotes) {
+    pub(crate) fn note(&mut self, notes: SelectionReport) {
         self.notes = notes;
     }
 

@@ -50,7 +50,7 @@ use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_query::planner::index_entry::IndexEntry;
 
 pub use build::{BuildContext, build};
-pub use executor::{ExecutionStats, PlanExecutor, TrialPlan};
+pub use executor::{ExecutionStats, PlanExecutor, SelectionReport, TrialPlan};
 pub use id_set::RecordIdSet;
 
 use crate::op_context::OpContext;

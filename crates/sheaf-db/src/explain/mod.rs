@@ -9,10 +9,9 @@ pub mod query;
 use std::time::Duration;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DocBuilder, RawDoc, RawValue};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
-use crate::choose::ChoiceNotes;
-use crate::exec::{ExecutionStats, StageStats, TrialPlan};
+use crate::exec::{ExecutionStats, PlanExecutor, SelectionReport, StageStats, TrialPlan};
 
 /// How much explain tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +59,7 @@ pub struct PlannerFacts {
     /// Whether the plan came from the cache.
     pub is_cached: bool,
     /// What choosing the plan left to say.
-    pub notes: ChoiceNotes,
+    pub notes: SelectionReport,
 }
 
 /// Appends the `queryPlanner` section.
@@ -104,7 +103,7 @@ pub fn append_query_planner(
         append_plan_fields(out, plan);
         out.end();
     }
-    for (plan, why) in &facts.notes.hopeless {
+    for (plan, why) in &facts.notes.pruned {
         out.push_begin_document();
         out.append("isCached", false);
         out.begin_document("notTried");
@@ -116,6 +115,13 @@ pub fn append_query_planner(
     }
     out.end();
     out.end();
+}
+
+/// The stages of a plan and what each has done (`execStats`).
+pub(crate) fn exec_stats(executor: &PlanExecutor) -> DocBuf {
+    let mut out = DocBuilder::new();
+    append_execution_fields(&mut out, &executor.stats().root);
+    out.finish()
 }
 
 /// Appends the `executionStats` section; `error` is what ended the execution early.

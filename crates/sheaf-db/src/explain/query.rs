@@ -17,14 +17,14 @@ use sheaf_query::shape;
 
 use super::{PlannerFacts, Verbosity, append_execution_stats, append_query_planner};
 use crate::catalog::ReadView;
-use crate::choose::{ChoiceNotes, Purpose, choose};
 use crate::count;
 use crate::exec::{
-    CommonStats, Doc, ExecutionStats, PlanExecutor, StageDescription, StageStats, TrialPlan,
-    express,
+    CommonStats, Doc, ExecutionStats, PlanExecutor, SelectionReport, StageDescription, StageStats,
+    TrialPlan, express,
 };
-use crate::find::{self, QueryOptions};
 use crate::op_context::OpContext;
+use crate::planning::selector::{Purpose, select};
+use crate::planning::{self, QueryOptions};
 
 /// What is explained, and where to.
 pub struct Explained<'a> {
@@ -66,7 +66,7 @@ pub fn with_top(
     let begun = Instant::now();
     let Explained { view, query, .. } = explained;
     if let Some(collection) = &view.collection
-        && let Some(key) = find::express_key(view, collection, query)
+        && let Some(key) = planning::express_key(view, collection, query)
     {
         let found = express::find(collection, &view.snapshot, key)?;
         return explain_express(explained, begun, &found, top, out);
@@ -83,7 +83,7 @@ pub fn planned(explained: &Explained<'_>) -> Result<PlanExecutor, Error> {
         options,
         ..
     } = explained;
-    let (executor, _) = choose(view, op, query, options, Purpose::Explain)?;
+    let (executor, _) = select(view, op, query, options, Purpose::Explain)?;
     Ok(executor)
 }
 
@@ -125,7 +125,7 @@ pub fn count(explained: &Explained<'_>, out: &mut DocBuilder) -> Result<(), Erro
             &stats,
             &[],
             &[],
-            &ChoiceNotes::default(),
+            &SelectionReport::default(),
             None,
             out,
         );
@@ -279,7 +279,7 @@ fn explain_express(
         &stats,
         &[],
         &[],
-        &ChoiceNotes::default(),
+        &SelectionReport::default(),
         None,
         out,
     )
@@ -317,7 +317,7 @@ fn append(
     stats: &ExecutionStats,
     rejected: &[&StageStats],
     trial: &[TrialPlan],
-    notes: &ChoiceNotes,
+    notes: &SelectionReport,
     error: Option<&Error>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
@@ -332,7 +332,7 @@ fn append(
     };
     if explained.view.collection.is_some() {
         facts.shape_hash = shape::shape_hash(query);
-        let indexes = find::planning_indexes(explained.view, query)?;
+        let indexes = planning::planning_indexes(explained.view, query)?;
         facts.index_filter_set = indexes.is_filtered;
         facts.plan_cache_key = format!("{:08X}", shape::plan_cache_key(query, &indexes) as u32);
     }

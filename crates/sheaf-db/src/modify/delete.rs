@@ -13,7 +13,7 @@ use super::{
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
-use crate::find::{PlanDigest, QueryOptions};
+use crate::planning::{PlanDigest, QueryOptions};
 use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 

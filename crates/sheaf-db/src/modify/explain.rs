@@ -15,9 +15,9 @@ use super::{DeleteStatement, UpdateStatement, parse_context, parse_query};
 use crate::catalog::ReadView;
 use crate::explain::Verbosity;
 use crate::explain::query::{Explained, TopStage, with_top};
-use crate::find::QueryOptions;
 use crate::index::modified::Modified;
 use crate::op_context::OpContext;
+use crate::planning::QueryOptions;
 
 /// Where the explanation is of, and where it goes.
 pub struct Target<'a> {

@@ -31,8 +31,8 @@ pub use update::{UpdateReport, UpdateStatement, update};
 use crate::catalog::ReadView;
 use crate::collection::Collection;
 use crate::exec::{Member, PlanExecutor, WorkCounts, express};
-use crate::find::{self, PlanDigest, QueryOptions};
 use crate::op_context::OpContext;
+use crate::planning::{self, PlanDigest, QueryOptions};
 use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 use crate::write::{MatchedRecord, RecordSource};
 
@@ -56,7 +56,7 @@ impl Matches {
         query: &Arc<CanonicalQuery>,
         options: &QueryOptions,
     ) -> Result<Self, Error> {
-        let source = match find::express_key(view, collection, query) {
+        let source = match planning::express_key(view, collection, query) {
             Some(key) => {
                 let found = express::find(collection, &view.snapshot, key)?;
                 let counts = WorkCounts {
@@ -69,7 +69,7 @@ impl Matches {
                 Source::Express(record, counts, found.index)
             }
             None => {
-                let (executor, digest) = find::start(view, op, query, options)?;
+                let (executor, digest) = planning::start(view, op, query, options)?;
                 Source::Plan(Box::new(executor), digest)
             }
         };

@@ -15,7 +15,7 @@ use super::{
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
-use crate::find::{PlanDigest, QueryOptions};
+use crate::planning::{PlanDigest, QueryOptions};
 use crate::session_row::upsert_outcome;
 use crate::statement::StatementContext;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};

@@ -28,9 +28,10 @@ use sheaf_query::timeseries::{
 use crate::catalog::ReadView;
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
-use crate::find::{self, QueryOptions};
+use crate::find;
 use crate::index::modified::Modified;
 use crate::modify::Matches;
+use crate::planning::QueryOptions;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::timeseries::catalogue::{OpenBucket, SeriesKey};

@@ -20,12 +20,12 @@ use sheaf_query::timeseries::{
 use crate::catalog::ReadView;
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
-use crate::find::QueryOptions;
 use crate::index::modified::Modified;
 use crate::modify::{
     DeleteReport, DeleteStatement, Matched, Matches, ReturnDocument, parse_context,
     parse_projection, project,
 };
+use crate::planning::QueryOptions;
 use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;

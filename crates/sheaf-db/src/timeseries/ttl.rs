@@ -9,9 +9,9 @@ use sheaf_query::timeseries::bucket::id_seconds;
 
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::find::QueryOptions;
 use crate::modify::Matches;
 use crate::op_context::OpContext;
+use crate::planning::QueryOptions;
 use crate::statement::StatementContext;
 use crate::write::RecordSource;
 use crate::write::delete::{DeleteResult, DocumentDelete};

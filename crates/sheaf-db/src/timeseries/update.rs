@@ -15,8 +15,8 @@ use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver};
 
 use super::modify::BucketQuery;
 use crate::database::Db;
-use crate::find::QueryOptions;
 use crate::modify::{Matches, UpdateReport, UpdateStatement, parse_context};
+use crate::planning::QueryOptions;
 use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdatedRecord};

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, RawDoc, RawValue, doc};
+use sheaf_db::QueryOptions;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
-use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::find::find;
 use sheaf_db::{Events, PlanDigest, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::planner::PlannerOptions;
 use sheaf_query::planner::solution::SolutionNode;
 
 use crate::support::{EngineKind, TestDb, ns};
@@ -328,8 +330,11 @@ fn an_intersection_by_hash_that_turns_out_badly_is_chosen_anew() {
     };
     let at = |i: i32| of(i % 100, i % 97);
     let forced = QueryOptions {
-        hash_intersection: true,
-        force_intersection: true,
+        planner: PlannerOptions {
+            hash_intersection: true,
+            force_intersection: true,
+            ..PlannerOptions::DEFAULT
+        },
         ..QueryOptions::default()
     };
     let filters = [at(5), at(1006), at(2007), at(3008), of(-2, -2)];

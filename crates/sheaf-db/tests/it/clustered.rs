@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use sheaf_bson::{DateTime, DocBuf, Error, RawDoc, RawValue, Value, doc};
+use sheaf_db::QueryOptions;
 use sheaf_db::catalog::clustered::record_id_of_id;
 use sheaf_db::ddl::coll_mod::CollMod;
 use sheaf_db::ddl::indexes::IndexSelector;
-use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::find::find;
 use sheaf_db::system_names::OPLOG_NAMESPACE;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_db::{CollectionOptions, Namespace, ResultSource};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use sheaf_bson::{CollationChoice, DocBuf, doc};
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::QueryOptions;
+use sheaf_db::find;
 use sheaf_db::{CollectionOptions, Events, ResultSource};
 use sheaf_query::canonical::FindSpec;
 

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use sheaf_bson::json::{parse_doc, typed};
 use sheaf_bson::{DocBuf, doc};
 use sheaf_db::Events;
-use sheaf_db::find::QueryOptions;
+use sheaf_db::QueryOptions;
 
 use crate::pipelines::{array, run_with};
 use crate::support::{EngineKind, TestDb};

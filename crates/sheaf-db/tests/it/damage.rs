@@ -8,7 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RecordId, doc};
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::QueryOptions;
+use sheaf_db::find;
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement};
 use sheaf_db::record_key::record_key;
 use sheaf_db::session_row::SessionRow;
@@ -260,7 +261,7 @@ fn a_candidate_that_meets_damage_ends_the_trial() {
         planner_extensions: false,
         ..QueryOptions::default()
     };
-    let started = find::start(&view, &damaged.t.op, &query, &options).map(|_| ());
+    let started = sheaf_db::planning::start(&view, &damaged.t.op, &query, &options).map(|_| ());
     damaged.assert_reported(started, "has an entry for record 2, which does not exist");
 }
 

@@ -13,15 +13,17 @@ use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{CollationChoice, DateTime, DocBuf, DocBuilder, Error, RawValue, Value, doc};
+use sheaf_db::QueryOptions;
 use sheaf_db::catalog::clustered::record_id_of_id;
 use sheaf_db::count::count;
 use sheaf_db::distinct::{Distinct, distinct};
-use sheaf_db::find::{self, Find, QueryOptions};
+use sheaf_db::find::{self, Find};
 use sheaf_db::modify::{
     self, DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement,
 };
 use sheaf_db::{CollectionOptions, Events, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
+use sheaf_query::planner::PlannerOptions;
 use sheaf_testkit::differential::{Round, Step, run, run_by_id, run_collated, setting};
 use sheaf_testkit::model::{self, Query, Updated};
 
@@ -424,7 +426,10 @@ fn check_find(t: &TestDb, query: &Query, docs: &[DocBuf]) -> Checked {
     // nothing, so that trials end early and sorts spill.
     let tight = QueryOptions {
         sort_memory_bytes_max: 200,
-        scans_to_explode_max: 2,
+        planner: PlannerOptions {
+            scans_to_explode_max: 2,
+            ..PlannerOptions::DEFAULT
+        },
         evaluation_works: 3,
         evaluation_results_max: 2,
         ..QueryOptions::default()

@@ -6,9 +6,10 @@ use sheaf_bson::collation::CollationChoice;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, RawValue, doc};
 use sheaf_db::Events;
+use sheaf_db::QueryOptions;
 use sheaf_db::ResultSource;
 use sheaf_db::distinct::distinct;
-use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::find::find;
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 
 use crate::support::{EngineKind, TestDb, ns};

@@ -13,13 +13,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sheaf_bson::{CollationChoice, DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue, Value};
+use sheaf_db::QueryOptions;
 use sheaf_db::aggregate::{self, AggregateContext};
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::find;
 use sheaf_db::{ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::Pipeline;
+use sheaf_query::planner::PlannerOptions;
 use sheaf_query::planner::index_entry::{IndexEntry, IndexKind};
 use sheaf_query::planner::plan_summary;
 use sheaf_query::planner::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
@@ -80,15 +82,21 @@ pub fn planners() -> [(&'static str, QueryOptions); 4] {
             "intersections forced",
             QueryOptions {
                 planner_extensions: false,
-                force_intersection: true,
-                hash_intersection: true,
+                planner: PlannerOptions {
+                    force_intersection: true,
+                    hash_intersection: true,
+                    ..PlannerOptions::DEFAULT
+                },
                 ..default()
             },
         ),
         (
             "few scans, little memory",
             QueryOptions {
-                scans_to_explode_max: 2,
+                planner: PlannerOptions {
+                    scans_to_explode_max: 2,
+                    ..PlannerOptions::DEFAULT
+                },
                 sort_memory_bytes_max: 200,
                 ..default()
             },
@@ -130,7 +138,7 @@ impl Asker<'_> {
     ) -> Result<Vec<DocBuf>, Error> {
         note(&solution.root);
         let (view, op) = (&self.view, &self.t.op);
-        let mut executor = find::start_solution(view, op, query, options, solution)?;
+        let mut executor = sheaf_db::planning::start_solution(view, op, query, options, solution)?;
         let mut found = Vec::new();
         while let Some(member) = executor.next(op)? {
             let doc = member.doc.as_ref().map(|doc| doc.as_raw().to_buf());
@@ -179,7 +187,9 @@ impl Asker<'_> {
         options: &QueryOptions,
     ) -> Result<Vec<QuerySolution>, String> {
         match self.view.collection {
-            Some(_) => find::plan(&self.view, query, options).map_err(|e| e.to_string()),
+            Some(_) => {
+                sheaf_db::planning::plan(&self.view, query, options).map_err(|e| e.to_string())
+            }
             None => Ok(Vec::new()),
         }
     }

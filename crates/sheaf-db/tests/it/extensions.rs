@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use sheaf_bson::{ArrayBuf, DocBuf, RawDoc, RawValue, doc};
+use sheaf_db::QueryOptions;
 use sheaf_db::exec::WorkCounts;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
-use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::find::find;
 use sheaf_db::{Events, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 

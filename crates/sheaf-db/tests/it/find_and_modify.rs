@@ -2,7 +2,7 @@
 
 use sheaf_bson::{DocBuf, RawValue, doc};
 use sheaf_db::Events;
-use sheaf_db::find::QueryOptions;
+use sheaf_db::QueryOptions;
 use sheaf_db::modify::{
     DeleteReport, DeleteStatement, ReturnDocument, UpdateReport, UpdateStatement, delete, update,
 };

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, RawValue, doc};
-use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::QueryOptions;
+use sheaf_db::find::find;
 use sheaf_db::{Events, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
+use sheaf_query::planner::PlannerOptions;
 
 use crate::support::{EngineKind, TestDb, ns};
 
@@ -42,8 +44,11 @@ fn by_order_and_by_hash() {
         t.create_index("c", doc! {key: 1}, doc! {}).unwrap();
     }
     let forced = QueryOptions {
-        hash_intersection: true,
-        force_intersection: true,
+        planner: PlannerOptions {
+            hash_intersection: true,
+            force_intersection: true,
+            ..PlannerOptions::DEFAULT
+        },
         ..QueryOptions::default()
     };
     for (filter, scans) in [

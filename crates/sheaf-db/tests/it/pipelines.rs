@@ -23,12 +23,12 @@ use sheaf_bson::json::{parse, parse_doc, parse_prefix, typed};
 use sheaf_bson::{
     ArrayBuf, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Value, doc,
 };
+use sheaf_db::QueryOptions;
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::catalog::options::CollectionOptions;
 use sheaf_db::ddl::search_indexes::NewSearchIndex;
 use sheaf_db::explain::Verbosity;
-use sheaf_db::find::QueryOptions;
 use sheaf_db::{Namespace, ResultSource, StatementContext};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;

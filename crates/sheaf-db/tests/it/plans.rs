@@ -41,14 +41,15 @@ use sheaf_bson::path::FieldPath;
 use sheaf_bson::{
     ArrayBuf, CollationChoice, DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue, Value, doc,
 };
+use sheaf_db::QueryOptions;
 use sheaf_db::aggregate::AggregateContext;
 use sheaf_db::aggregate::explain::{ExplainRequest, explain as explain_pipeline};
-use sheaf_db::catalog::index_filters::{FilteredIndex, IndexFilter};
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
-use sheaf_db::find::{self, QueryOptions};
+use sheaf_db::find;
 use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
 use sheaf_db::modify::{DeleteStatement, ReturnDocument, UpdateStatement};
+use sheaf_db::planning::index_filters::{FilteredIndex, IndexFilter};
 use sheaf_db::{CollectionOptions, Events, ReadView, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec, Hint};
 use sheaf_query::expression::VariableScope;
@@ -134,9 +135,9 @@ impl<'l> Words<'l> {
             match name {
                 "returnkey" => query.return_key = true,
                 "extensions" => options.planner_extensions = true,
-                "forced" => options.force_intersection = true,
-                "hash" => options.hash_intersection = true,
-                "explode" => options.scans_to_explode_max = self.number(),
+                "forced" => options.planner.force_intersection = true,
+                "hash" => options.planner.hash_intersection = true,
+                "explode" => options.planner.scans_to_explode_max = self.number(),
                 "skip" => query.skip = self.number() as u64,
                 "limit" => query.limit = Some(self.number() as u64),
                 "deep" => query.filter = nested(query.filter, self.number()),

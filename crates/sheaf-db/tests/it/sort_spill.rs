@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use sheaf_bson::{ErrorCode, RawValue, doc};
-use sheaf_db::find::{QueryOptions, find};
+use sheaf_db::QueryOptions;
+use sheaf_db::find::find;
 use sheaf_db::{Events, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 

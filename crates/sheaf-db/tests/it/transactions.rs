@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use sheaf_bson::json::{parse_doc, parse_prefix};
 use sheaf_bson::{DocBuf, Error, RawDoc, RawValue, doc};
-use sheaf_db::find::{self, QueryOptions, ResultSource};
+use sheaf_db::find;
 use sheaf_db::modify::{self, DeleteReport, DeleteStatement, UpdateReport, UpdateStatement};
 use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{CollectionOptions, Namespace, OpContext, StatementContext};
+use sheaf_db::{QueryOptions, ResultSource};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use crate::support::{TestDb, ns, on_every_engine};

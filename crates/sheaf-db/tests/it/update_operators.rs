@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value, array, doc};
 use sheaf_db::Events;
-use sheaf_db::find::QueryOptions;
+use sheaf_db::QueryOptions;
 use sheaf_db::modify::{ReturnDocument, UpdateReport, UpdateStatement, update};
 use sheaf_query::canonical::FindSpec;
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use sheaf_bson::json::{parse_doc, typed};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
+use sheaf_db::QueryOptions;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
-use sheaf_db::find::{QueryOptions, canonicalize, find};
+use sheaf_db::find::{canonicalize, find};
 use sheaf_db::{Events, IndexSelector, ResultSource};
 use sheaf_query::canonical::{FindSpec, Hint};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, RawDoc, RawValue, doc};
+use sheaf_db::QueryOptions;
 use sheaf_db::aggregate;
 use sheaf_db::ddl::search_indexes::{SearchIndexSelector, list_search_indexes};
-use sheaf_db::find::QueryOptions;
 use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Namespace, ResultSource, StatementContext};
 use sheaf_query::pipeline::Pipeline;

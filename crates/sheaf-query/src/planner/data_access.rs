@@ -40,7 +40,7 @@ impl<'a> Finisher<'a> {
     pub fn new(query: &'a CanonicalQuery, params: &PlannerParams<'a>) -> Finisher<'a> {
         let exploder = query.sort.as_ref().map(|pattern| Exploder {
             pattern,
-            max: params.max_scans_to_explode,
+            max: params.options.scans_to_explode_max,
             // Seeks for every prefix pay only if not everything is read.
             statistics: params.statistics.filter(|_| query.limit.is_some()),
             reached: Cell::new(false),

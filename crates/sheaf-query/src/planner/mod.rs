@@ -80,26 +80,53 @@ pub struct PlannerParams<'a> {
     pub indexes: &'a [Arc<IndexEntry>],
     /// An index filter has chosen the indexes: the query's hint does not count.
     pub ignore_hint: bool,
+    /// Limits and switches.
+    pub options: PlannerOptions,
+    /// What the data says. With it there are plans beyond MongoDB's.
+    pub statistics: Option<&'a dyn Statistics>,
+}
+
+/// Limits and switches of the planner, which server parameters set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannerOptions {
     /// `notablescan`: refuse rather than scan the collection.
     pub no_table_scan: bool,
     /// `internalQueryMaxScansToExplode`: scans of one SORT_MERGE.
-    pub max_scans_to_explode: usize,
+    pub scans_to_explode_max: usize,
     /// `internalQueryPlannerMaxIndexedSolutions`.
-    pub max_indexed_solutions: usize,
+    pub indexed_solutions_max: usize,
     /// `internalQueryEnumerationMaxOrSolutions`: combinations of the ways of a
     /// disjunction's alternatives.
-    pub max_or_solutions: usize,
+    pub or_solutions_max: usize,
     /// `internalQueryPlannerEnableIndexIntersection`.
-    pub enable_index_intersection: bool,
+    pub index_intersection: bool,
     /// `internalQueryPlannerEnableHashIntersection`.
-    pub enable_hash_intersection: bool,
+    pub hash_intersection: bool,
     /// `internalQueryForceIntersectionPlans`: intersections are candidates only
     /// when forced (and then the only ones), or with statistics.
-    pub force_intersection_plans: bool,
+    pub force_intersection: bool,
     /// `internalQueryEnumerationMaxIntersectPerAnd`.
-    pub max_intersections: usize,
-    /// What the data says. With it there are plans beyond MongoDB's.
-    pub statistics: Option<&'a dyn Statistics>,
+    pub intersections_max: usize,
+}
+
+impl PlannerOptions {
+    /// MongoDB's defaults.
+    pub const DEFAULT: PlannerOptions = PlannerOptions {
+        no_table_scan: false,
+        scans_to_explode_max: 200,
+        indexed_solutions_max: 64,
+        or_solutions_max: 10,
+        index_intersection: true,
+        hash_intersection: false,
+        force_intersection: false,
+        intersections_max: 3,
+    };
+}
+
+impl Default for PlannerOptions {
+    fn default() -> Self {
+        PlannerOptions::DEFAULT
+    }
 }
 
 /// What planning gives.
@@ -138,14 +165,7 @@ impl<'a> PlannerParams<'a> {
         PlannerParams {
             indexes,
             ignore_hint: false,
-            no_table_scan: false,
-            max_scans_to_explode: 200,
-            max_indexed_solutions: 64,
-            max_or_solutions: 10,
-            enable_index_intersection: true,
-            enable_hash_intersection: false,
-            force_intersection_plans: false,
-            max_intersections: 3,
+            options: PlannerOptions::DEFAULT,
             statistics: None,
         }
     }
@@ -176,16 +196,16 @@ impl<'a> PlannerParams<'a> {
             Hinted::Index(index) => vec![index],
             Hinted::No => self.indexes.iter().filter(is_used).collect(),
         };
-        let intersect = self.enable_index_intersection
-            && (self.force_intersection_plans || self.statistics.is_some());
+        let intersect = self.options.index_intersection
+            && (self.options.force_intersection || self.statistics.is_some());
         Some(Enumerator {
             indexes,
-            max_accesses: self.max_indexed_solutions.max(1),
-            max_or: self.max_or_solutions.max(1),
+            max_accesses: self.options.indexed_solutions_max.max(1),
+            max_or: self.options.or_solutions_max.max(1),
             intersect: intersect.then_some(Intersect {
-                hash: self.enable_hash_intersection,
-                forced: self.force_intersection_plans,
-                max: self.max_intersections,
+                hash: self.options.hash_intersection,
+                forced: self.options.force_intersection,
+                max: self.options.intersections_max,
             }),
             statistics: self.statistics,
             or_reached: Cell::new(false),
@@ -279,7 +299,10 @@ fn candidates<'q>(
         let sorts_or_guesses =
             |(s, _): &(QuerySolution, Source<'_>)| s.has_blocking_stage || merges_prefixes(&s.root);
         if query.sort.is_some() && found.iter().all(sorts_or_guesses) {
-            let room = params.max_indexed_solutions.saturating_sub(found.len());
+            let room = params
+                .options
+                .indexed_solutions_max
+                .saturating_sub(found.len());
             let whole = enumerator
                 .indexes
                 .iter()
@@ -303,13 +326,13 @@ fn candidates<'q>(
         }
         reached = LimitsReached::of(&enumerator, &finisher);
     }
-    if params.no_table_scan && matches!(hinted, Hinted::No) {
+    if params.options.no_table_scan && matches!(hinted, Hinted::No) {
         found.retain(|(solution, _)| !scans_all(&solution.root, query));
     }
     if !found.is_empty() {
         return Ok((found, reached));
     }
-    if params.no_table_scan {
+    if params.options.no_table_scan {
         return Err(Error::new(
             ErrorCode::NO_QUERY_EXECUTION_PLANS,
             "No indexed plans available, and running with 'notablescan': create an index that \

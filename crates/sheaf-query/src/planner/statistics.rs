@@ -68,7 +68,7 @@ pub trait Statistics: fmt::Debug {
 
 /// Why a candidate is not worth a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hopeless {
+pub struct Pruned {
     /// Keys that it would examine.
     pub keys: f64,
     /// Keys that the best candidate would.
@@ -76,20 +76,20 @@ pub struct Hopeless {
 }
 
 /// Collections of fewer records are tried as they are.
-pub const HOPELESS_RECORDS_MIN: u64 = 10_000;
-/// How many times the keys of the best candidate make one hopeless, when the
-/// least likely number is taken for it and the greatest for the best.
-const HOPELESS_RATIO: f64 = 10.0;
+pub const PRUNING_RECORDS_MIN: u64 = 10_000;
+/// A candidate is pruned that needs more than this many times the keys of the best one, by the lower estimate of
+/// its own keys and the upper estimate of the best one's.
+const PRUNING_RATIO: f64 = 10.0;
 
 /// Which of the candidates would examine many times the keys of another, in
 /// their order; at least one would not. One that gives the order asked for and
-/// may stop at a limit has hope: how far it has to go is for a trial to find out.
-pub fn hopeless(
+/// may stop at a limit is kept: how far it has to go is for a trial to find out.
+pub fn pruned(
     solutions: &[QuerySolution],
     query: &CanonicalQuery,
     statistics: &dyn Statistics,
     records_min: u64,
-) -> Vec<Option<Hopeless>> {
+) -> Vec<Option<Pruned>> {
     if solutions.len() < 2 || statistics.records() < records_min {
         return vec![None; solutions.len()];
     }
@@ -110,8 +110,8 @@ pub fn hopeless(
     );
     let pruned: Vec<_> = (solutions.iter().zip(estimates))
         .map(|(solution, estimate)| {
-            let estimate = estimate.filter(|e| e.low > best.high * HOPELESS_RATIO)?;
-            (!stops_early(solution)).then_some(Hopeless {
+            let estimate = estimate.filter(|e| e.low > best.high * PRUNING_RATIO)?;
+            (!stops_early(solution)).then_some(Pruned {
                 keys: estimate.keys,
                 best: best.keys,
             })

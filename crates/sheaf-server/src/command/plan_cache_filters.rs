@@ -3,7 +3,7 @@
 
 use sheaf_bson::{CollationChoice, DocBuf, DocBuilder, Error, RawElement, RawValue};
 use sheaf_db::ReadView;
-use sheaf_db::catalog::index_filters::{FilteredIndex, IndexFilter};
+use sheaf_db::planning::index_filters::{FilteredIndex, IndexFilter};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use super::context::CommandContext;

@@ -2,7 +2,7 @@
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 
-use sheaf_db::find::plan_hashes;
+use sheaf_db::planning::plan_hashes;
 
 use super::Finished;
 use super::shown::shown;

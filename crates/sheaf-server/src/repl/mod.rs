@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use sheaf_bson::{
     DateTime, DocBuf, DocBuilder, Error, ErrorCode, ObjectId, RawDoc, RawValue, Timestamp,
 };
-use sheaf_db::find::QueryOptions;
+use sheaf_db::QueryOptions;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
 use sheaf_db::oplog::{OpTime, Term};
 use sheaf_db::{Db, Namespace, OpContext, StatementContext};

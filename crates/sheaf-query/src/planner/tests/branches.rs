@@ -10,7 +10,7 @@ use crate::canonical::{CanonicalQuery, FindSpec};
 use crate::planner::index_entry::IndexEntry;
 use crate::planner::recipe::{Recipe, make};
 use crate::planner::solution::{QuerySolution, SolutionNode};
-use crate::planner::{PlannerParams, has_subplans, plan_branches};
+use crate::planner::{PlannerOptions, PlannerParams, has_subplans, plan_branches};
 use crate::random::Random;
 use crate::shape;
 
@@ -62,7 +62,10 @@ fn lazy(node: &SolutionNode) -> (usize, usize) {
 fn check(filter: &str, patterns: &[&str], forced: bool, lazies: usize) {
     let indexes = indexes(patterns);
     let params = PlannerParams {
-        force_intersection_plans: forced,
+        options: PlannerOptions {
+            force_intersection: forced,
+            ..PlannerOptions::DEFAULT
+        },
         ..PlannerParams::new(&indexes)
     };
     let query = query(filter, "{}", "{}");
@@ -156,7 +159,10 @@ fn random_branches() {
         let chosen: Vec<&str> = PATTERNS.into_iter().filter(|_| random.coin()).collect();
         let indexes = indexes(&chosen);
         let params = PlannerParams {
-            force_intersection_plans: random.one_in(3),
+            options: PlannerOptions {
+                force_intersection: random.one_in(3),
+                ..PlannerOptions::DEFAULT
+            },
             ..PlannerParams::new(&indexes)
         };
         let picks: Vec<usize> = (0..5).map(|_| random.below(8)).collect();

@@ -12,7 +12,9 @@ use crate::planner::bounds::IndexBounds;
 use crate::planner::index_entry::IndexEntry;
 use crate::planner::recipe::recipe_of;
 use crate::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
-use crate::planner::{PlannerParams, has_subplans, plan, plan_branches, signatures};
+use crate::planner::{
+    PlannerOptions, PlannerParams, has_subplans, plan, plan_branches, signatures,
+};
 
 /// Stages, checks at their top level, and intervals of all candidates.
 const SIZE_MAX: usize = 1_000_000;
@@ -264,12 +266,15 @@ fn many_indexes_and_many_predicates() {
         .unwrap();
         let indexes: Vec<Arc<IndexEntry>> = indexes().into_iter().map(Arc::new).collect();
         let params = PlannerParams {
-            enable_hash_intersection: true,
-            force_intersection_plans: true,
+            options: PlannerOptions {
+                hash_intersection: true,
+                force_intersection: true,
+                ..PlannerOptions::DEFAULT
+            },
             ..PlannerParams::new(&indexes)
         };
         let forced = plan(&query, &params).unwrap();
-        assert_eq!(forced.len(), params.max_intersections);
+        assert_eq!(forced.len(), params.options.intersections_max);
     }
 }
 

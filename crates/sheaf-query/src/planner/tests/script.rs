@@ -50,8 +50,8 @@ use crate::planner::recipe::make;
 use crate::planner::solution::{IndexScanNode, QuerySolution, SolutionNode};
 use crate::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use crate::planner::{
-    PlannerParams, express_key, has_subplans, plan, plan_all, plan_branches, plan_count,
-    plan_distinct, plan_summary, signatures, wildcard, write_discriminators,
+    PlannerOptions, PlannerParams, express_key, has_subplans, plan, plan_all, plan_branches,
+    plan_count, plan_distinct, plan_summary, signatures, wildcard, write_discriminators,
 };
 
 #[test]
@@ -309,15 +309,19 @@ fn run_query(
     };
     let expanded = wildcard::expand(&query.filter, &scene.indexes, &mut is_array)?;
     let indexes = expanded.as_deref().unwrap_or(&scene.indexes);
+    let defaults = PlannerOptions::DEFAULT;
     let params = PlannerParams {
-        no_table_scan: options.no_table_scan,
-        max_scans_to_explode: options.explode.unwrap_or(200),
-        force_intersection_plans: options.intersect,
-        enable_hash_intersection: options.hash,
         statistics: options.statistics.as_ref().map(|s| s as &dyn Statistics),
-        max_indexed_solutions: options.solutions.unwrap_or(64),
-        max_or_solutions: options.ors.unwrap_or(10),
-        max_intersections: options.ands.unwrap_or(3),
+        options: PlannerOptions {
+            no_table_scan: options.no_table_scan,
+            scans_to_explode_max: options.explode.unwrap_or(defaults.scans_to_explode_max),
+            force_intersection: options.intersect,
+            hash_intersection: options.hash,
+            indexed_solutions_max: options.solutions.unwrap_or(defaults.indexed_solutions_max),
+            or_solutions_max: options.ors.unwrap_or(defaults.or_solutions_max),
+            intersections_max: options.ands.unwrap_or(defaults.intersections_max),
+            ..defaults
+        },
         ..PlannerParams::new(indexes)
     };
     let one = |solution: Option<crate::planner::solution::QuerySolution>| match solution {

@@ -16,7 +16,8 @@ use crate::planner::index_entry::IndexEntry;
 use crate::planner::recipe::{make, recipe_of};
 use crate::planner::solution::{ProjectionKind, QuerySolution, SolutionNode};
 use crate::planner::{
-    PlannerParams, has_subplans, plan, plan_branches, plan_count, plan_distinct, signatures,
+    PlannerOptions, PlannerParams, has_subplans, plan, plan_branches, plan_count, plan_distinct,
+    signatures,
 };
 use crate::random::Random;
 use crate::shape;
@@ -309,9 +310,12 @@ fn every_plan_gives_what_the_documents_say() {
         }
         cases += 1;
         let params = PlannerParams {
-            max_scans_to_explode: case.params.0,
-            force_intersection_plans: case.params.1,
-            enable_hash_intersection: case.params.1,
+            options: PlannerOptions {
+                scans_to_explode_max: case.params.0,
+                force_intersection: case.params.1,
+                hash_intersection: case.params.1,
+                ..PlannerOptions::DEFAULT
+            },
             ..PlannerParams::new(&collection.indexes)
         };
         let matching = collection.matching(&query.filter);
@@ -347,7 +351,10 @@ fn so_does_every_plan_beyond_the_published_ones() {
         } = &case;
         let statistics = Encouraging(collection);
         let params = PlannerParams {
-            max_scans_to_explode: case.params.0,
+            options: PlannerOptions {
+                scans_to_explode_max: case.params.0,
+                ..PlannerOptions::DEFAULT
+            },
             statistics: Some(&statistics),
             ..PlannerParams::new(&collection.indexes)
         };
@@ -406,7 +413,10 @@ fn recipes_make_the_planners_plans() {
         } = &case;
         let statistics = Encouraging(collection);
         let published = PlannerParams {
-            max_scans_to_explode: case.params.0,
+            options: PlannerOptions {
+                scans_to_explode_max: case.params.0,
+                ..PlannerOptions::DEFAULT
+            },
             ..PlannerParams::new(&collection.indexes)
         };
         let extended = PlannerParams {

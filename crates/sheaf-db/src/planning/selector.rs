@@ -7,7 +7,7 @@
 //!   planner ──> rooted $or? ──> SUBPLAN: each branch is chosen for by itself
 //!        │
 //!        ├──> one solution ───> it runs, and nothing is remembered
-//!        └──> several ──> statistics: some are hopeless ──> trial of the others ──> remembered
+//!        └──> several ──> statistics: some are pruned ──> trial of the others ──> remembered
 //! ```
 //!
 //! What is put together of branches' plans is watched as they are, where each of
@@ -23,16 +23,17 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::matcher::MatchExpression;
 use sheaf_query::planner::recipe;
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
-use sheaf_query::planner::statistics::{Hopeless, Statistics, hopeless};
-use sheaf_query::planner::{self, LimitsReached, Planned, PlannerParams};
+use sheaf_query::planner::statistics::{Statistics, pruned};
+use sheaf_query::planner::{self, Planned, PlannerParams};
 use sheaf_query::shape;
 
+use super::indexes::planning_indexes;
+use super::plan_cache::{CacheKey, CachedPlan, MultiPlanning, PlanCache};
+use super::{PlanDigest, QueryOptions};
 use crate::catalog::ReadView;
 use crate::exec::multi_plan::TrialBudget;
-use crate::exec::{BuildContext, PlanExecutor, StageStats, build};
-use crate::find::{self, PlanDigest, QueryOptions};
+use crate::exec::{BuildContext, PlanExecutor, SelectionReport, build};
 use crate::op_context::OpContext;
-use crate::plan_cache::{CacheKey, CachedPlan, PlanCache, Trial};
 
 /// What a plan is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +44,54 @@ pub(crate) enum Purpose {
     Explain,
 }
 
-/// What explain says about the choice beside the trial.
-#[derive(Debug, Clone, Default)]
-pub struct ChoiceNotes {
-    /// Limits of the planner.
-    pub reached: LimitsReached,
-    /// Candidates that were not tried, and why.
-    pub hopeless: Vec<(StageStats, Hopeless)>,
+/// Picks a plan and starts it: for finds, and for the commands that look for
+/// the records they change.
+pub fn start(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+) -> Result<(PlanExecutor, PlanDigest), Error> {
+    select(view, op, query, options, Purpose::Run)
+}
+
+fn nothing(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+) -> Result<PlanExecutor, Error> {
+    let solution = QuerySolution {
+        root: SolutionNode::Eof,
+        has_blocking_stage: false,
+    };
+    let cx = options.build_context(view, query, false);
+    PlanExecutor::new(&cx, vec![solution], options.trial_budget(view, query)?, op)
+}
+
+/// The planner's candidates; never empty.
+pub fn plan(
+    view: &ReadView,
+    query: &CanonicalQuery,
+    options: &QueryOptions,
+) -> Result<Vec<QuerySolution>, Error> {
+    let statistics = options.statistics(view)?;
+    let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
+    let indexes = planning_indexes(view, query)?;
+    planner::plan(query, &options.params(&indexes, statistics))
+}
+
+/// Starts this one of the candidates, without a trial: what a plan gives must
+/// not depend on which one it is.
+pub fn start_solution(
+    view: &ReadView,
+    op: &OpContext,
+    query: &Arc<CanonicalQuery>,
+    options: &QueryOptions,
+    solution: QuerySolution,
+) -> Result<PlanExecutor, Error> {
+    let cx = options.build_context(view, query, false);
+    PlanExecutor::new(&cx, vec![solution], options.trial_budget(view, query)?, op)
 }
 
 /// The plan that the cache has for a query, ready to be built; `None` if it has
@@ -66,13 +108,13 @@ pub fn plan_from_cache(
         return Ok(None);
     };
     let cache = &**collection.plan_cache();
-    with_choice(view, op, query, options, |choice| {
-        let key = choice.key(query);
+    with_selector(view, op, query, options, |selector| {
+        let key = selector.key(query);
         let cached = match planner::has_subplans(query) {
             true => cache.composed(&key),
             false => cache.active(&key),
         };
-        Ok(cached.and_then(|cached| choice.make(&cached, &key, query)))
+        Ok(cached.and_then(|cached| selector.make(&cached, &key, query)))
     })
 }
 
@@ -84,7 +126,7 @@ pub(crate) fn cache_key(
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<CacheKey, Error> {
-    with_choice(view, op, query, options, |choice| Ok(choice.key(query)))
+    with_selector(view, op, query, options, |selector| Ok(selector.key(query)))
 }
 
 /// The only plan of a query, to be made again for others of its key; `None` if it has no recipe.
@@ -96,16 +138,16 @@ pub(crate) fn keep_only_plan(
     options: &QueryOptions,
     solution: &QuerySolution,
 ) -> Result<Option<CachedPlan>, Error> {
-    with_choice(view, op, query, options, |choice| {
+    with_selector(view, op, query, options, |selector| {
         let solutions = std::slice::from_ref(solution);
         let Some(signature) = planner::signatures(solutions).pop() else {
             return Ok(None);
         };
-        let recipe = recipe::recipe_of(query, choice.params, &signature)?;
+        let recipe = recipe::recipe_of(query, selector.params, &signature)?;
         Ok(recipe.map(|recipe| CachedPlan {
             signature,
             works: 0,
-            recipe: Some((recipe, choice.key(query).text)),
+            recipe: Some((recipe, selector.key(query).text)),
             asks_statistics: asks_statistics(&solution.root),
         }))
     })
@@ -121,24 +163,24 @@ pub(crate) fn make_again(
     query: &CanonicalQuery,
     options: &QueryOptions,
 ) -> Result<Option<QuerySolution>, Error> {
-    with_choice(view, op, query, options, |choice| {
-        Ok(choice.make(kept, key, query))
+    with_selector(view, op, query, options, |selector| {
+        Ok(selector.make(kept, key, query))
     })
 }
 
-/// What a choice needs to know, found out; one that neither asks the cache nor tells it.
-fn with_choice<R>(
+/// A selector for the query, which leaves the plan cache alone.
+fn with_selector<R>(
     view: &ReadView,
     op: &OpContext,
     query: &CanonicalQuery,
     options: &QueryOptions,
-    run: impl FnOnce(&Choice<'_>) -> Result<R, Error>,
+    run: impl FnOnce(&PlanSelector<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
-    let indexes = find::planning_indexes(view, query)?;
-    let statistics = find::statistics(view, options)?;
+    let indexes = planning_indexes(view, query)?;
+    let statistics = options.statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
-    let params = find::params(&indexes, options, statistics);
-    run(&Choice {
+    let params = options.params(&indexes, statistics);
+    run(&PlanSelector {
         view,
         op,
         options,
@@ -148,8 +190,8 @@ fn with_choice<R>(
     })
 }
 
-/// What choosing works with.
-struct Choice<'a> {
+/// Selects the plan of one query.
+struct PlanSelector<'a> {
     view: &'a ReadView,
     op: &'a OpContext,
     options: &'a QueryOptions,
@@ -160,7 +202,7 @@ struct Choice<'a> {
 }
 
 /// Picks a plan and starts it. A collection that does not exist gives nothing.
-pub(crate) fn choose(
+pub(crate) fn select(
     view: &ReadView,
     op: &OpContext,
     query: &Arc<CanonicalQuery>,
@@ -169,24 +211,24 @@ pub(crate) fn choose(
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
     op.note_query(query);
     let Some(collection) = &view.collection else {
-        let executor = find::nothing(view, op, query, options)?;
+        let executor = nothing(view, op, query, options)?;
         let digest = PlanDigest::solution(executor.solution());
         return Ok((executor, digest));
     };
-    with_choice(view, op, query, options, |choice| {
-        Choice {
+    with_selector(view, op, query, options, |selector| {
+        PlanSelector {
             cache: (purpose == Purpose::Run).then(|| &**collection.plan_cache()),
             timed: purpose == Purpose::Explain,
-            ..*choice
+            ..*selector
         }
-        .choose(query)
+        .select(query)
     })
 }
 
-impl Choice<'_> {
-    fn choose(&self, query: &Arc<CanonicalQuery>) -> Result<(PlanExecutor, PlanDigest), Error> {
-        let cx = find::build_context(self.view, query, self.options, self.timed);
-        let budget = find::budget(self.view, query, self.options)?;
+impl PlanSelector<'_> {
+    fn select(&self, query: &Arc<CanonicalQuery>) -> Result<(PlanExecutor, PlanDigest), Error> {
+        let cx = self.options.build_context(self.view, query, self.timed);
+        let budget = self.options.trial_budget(self.view, query)?;
         let by_branch = self.options.or_children_independently && planner::has_subplans(query);
         let known = self
             .cache
@@ -348,15 +390,15 @@ impl Choice<'_> {
         replanned: bool,
     ) -> Result<(PlanExecutor, PlanDigest), Error> {
         let mut executor = PlanExecutor::new(cx, planned.solutions, budget, self.op)?;
-        executor.note(ChoiceNotes {
+        executor.note(SelectionReport {
             reached: planned.reached,
-            hopeless: Vec::new(),
+            pruned: Vec::new(),
         });
         let digest = PlanDigest::solution(executor.solution()).chosen(false, replanned);
         Ok((executor, digest))
     }
 
-    /// Tries the candidates that have hope; with the winner's place among all.
+    /// Tries the candidates that are not pruned; with the winner's place among all.
     fn tried(
         &self,
         cx: &BuildContext,
@@ -365,14 +407,14 @@ impl Choice<'_> {
     ) -> Result<(PlanExecutor, usize), Error> {
         let why = match self.params.statistics {
             Some(statistics) => {
-                let records_min = self.options.hopeless_records_min;
-                hopeless(&planned.solutions, &cx.query, statistics, records_min)
+                let records_min = self.options.pruning_records_min;
+                pruned(&planned.solutions, &cx.query, statistics, records_min)
             }
             None => vec![None; planned.solutions.len()],
         };
-        let mut notes = ChoiceNotes {
+        let mut notes = SelectionReport {
             reached: planned.reached,
-            hopeless: Vec::new(),
+            pruned: Vec::new(),
         };
         let (mut tried, mut places) = (Vec::new(), Vec::new());
         for (place, (solution, why)) in planned.solutions.into_iter().zip(why).enumerate() {
@@ -382,9 +424,7 @@ impl Choice<'_> {
                     places.push(place);
                 }
                 Some(why) if self.timed => {
-                    notes
-                        .hopeless
-                        .push((build(cx, &solution.root)?.stats(), why));
+                    notes.pruned.push((build(cx, &solution.root)?.stats(), why));
                 }
                 Some(_) => {}
             }
@@ -411,8 +451,8 @@ impl Choice<'_> {
         {
             return Ok((at, Some(cached.works)));
         }
-        let cx = find::build_context(self.view, branch, self.options, self.timed);
-        let budget = find::budget(self.view, branch, self.options)?;
+        let cx = self.options.build_context(self.view, branch, self.timed);
+        let budget = self.options.trial_budget(self.view, branch)?;
         let planned = Planned {
             solutions: solutions.to_vec(),
             ..Planned::default()
@@ -452,7 +492,7 @@ impl Choice<'_> {
             asks_statistics: asks_statistics(&executor.solution().root),
         };
         let shape = shape::shape_number(query);
-        let trial = || Trial::new(query, executor.trial());
+        let trial = || MultiPlanning::new(query, executor.trial());
         cache.record(&key, shape, plan, &self.options.plan_cache, trial);
         Ok(())
     }

@@ -16,7 +16,7 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Trial {
+pub struct MultiPlanning {
     time: DateTime,
     query: DocBuf,
     sort: DocBuf,
@@ -30,9 +30,9 @@ pub struct Trial {
     bytes: u64,
 }
 
-impl Trial {
+impl MultiPlanning {
     /// Of a query and the candidates that were tried for it.
-    pub fn new(query: &CanonicalQuery, candidates: &[TrialPlan]) -> Trial {
+    pub fn new(query: &CanonicalQuery, candidates: &[TrialPlan]) -> MultiPlanning {
         debug_assert!(!candidates.is_empty(), "a trial of nothing");
         let mut best_first: Vec<&TrialPlan> = candidates.iter().collect();
         best_first.sort_by(|a, b| b.scored.score.total_cmp(&a.scored.score));
@@ -48,7 +48,7 @@ impl Trial {
                 out.finish()
             })
             .collect();
-        Trial {
+        MultiPlanning {
             time: DateTime::now(),
             query: query.filter_spec.clone(),
             sort: query.sort_spec.clone(),
@@ -61,7 +61,7 @@ impl Trial {
         .counted()
     }
 
-    fn counted(mut self) -> Trial {
+    fn counted(mut self) -> MultiPlanning {
         let parts = [&self.query, &self.sort, &self.projection, &self.plan];
         let docs = parts.into_iter().chain(&self.execution);
         let bytes: usize = docs.map(|doc| doc.len_bytes() + size_of::<DocBuf>()).sum();
@@ -101,10 +101,10 @@ impl Trial {
     }
 }
 
-impl Default for Trial {
+impl Default for MultiPlanning {
     /// Of nothing.
     fn default() -> Self {
-        Trial {
+        MultiPlanning {
             time: DateTime::now(),
             query: DocBuf::default(),
             sort: DocBuf::default(),
@@ -118,7 +118,7 @@ impl Default for Trial {
     }
 }
 
-impl Drop for Trial {
+impl Drop for MultiPlanning {
     fn drop(&mut self) {
         let before = BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
         debug_assert!(before >= self.bytes, "more is released than was held");

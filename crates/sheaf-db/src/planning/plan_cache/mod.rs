@@ -12,7 +12,7 @@
 //! thousands of predicates, beside which planning is not what costs); a cache has so many entries, of which the one used longest ago
 //! makes room; so do those of a cache that would grow when all caches of the process together
 //! hold their bytes (long filters have long keys); and what entries tell about their trial
-//! ([`Trial`]) is left out once all together hold too many bytes of it.
+//! ([`MultiPlanning`]) is left out once all together hold too many bytes of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use parking_lot::Mutex;
 use sheaf_bson::DocBuilder;
 use sheaf_query::planner::recipe::Recipe;
 
-use crate::statistics::SampleSlot;
+use super::statistics::SampleSlot;
 
 mod bytes;
-mod trial;
+mod multi_planning;
 
 use bytes::Held;
-pub use trial::Trial;
+pub use multi_planning::MultiPlanning;
 
 /// Bytes of one entry.
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
@@ -49,16 +49,20 @@ pub struct CachePolicy {
     pub eviction_ratio: f64,
 }
 
+impl CachePolicy {
+    /// MongoDB's defaults; `bytes_max` is a part of the memory there.
+    pub const DEFAULT: CachePolicy = CachePolicy {
+        entries_max: 5000,
+        bytes_max: 512 << 20,
+        trial_bytes_max: 512 << 20,
+        works_growth: 2.0,
+        eviction_ratio: 10.0,
+    };
+}
+
 impl Default for CachePolicy {
-    /// MongoDB's.
     fn default() -> Self {
-        CachePolicy {
-            entries_max: 5000,
-            bytes_max: 512 << 20,
-            trial_bytes_max: 512 << 20,
-            works_growth: 2.0,
-            eviction_ratio: 10.0,
-        }
+        CachePolicy::DEFAULT
     }
 }
 
@@ -112,7 +116,7 @@ struct Entry {
     key: u64,
     shape: u32,
     plan: Arc<CachedPlan>,
-    trial: Option<Arc<Trial>>,
+    trial: Option<Arc<MultiPlanning>>,
     active: bool,
     used: u64,
     held: Held,
@@ -186,12 +190,12 @@ impl PlanCache {
         shape: u32,
         mut plan: CachedPlan,
         policy: &CachePolicy,
-        trial: impl FnOnce() -> Trial,
+        trial: impl FnOnce() -> MultiPlanning,
     ) {
         if plan.bytes() > ENTRY_BYTES_MAX {
             return;
         }
-        let trial = Trial::has_room(policy.trial_bytes_max).then(|| Arc::new(trial()));
+        let trial = MultiPlanning::has_room(policy.trial_bytes_max).then(|| Arc::new(trial()));
         let mut inner = self.inner.lock();
         inner.clock += 1;
         let used = inner.clock;
@@ -361,7 +365,13 @@ mod tests {
 
     fn record(cache: &PlanCache, n: u64, works: u64) {
         let policy = CachePolicy::default();
-        cache.record(&key(n), n as u32 / 2, plan(works), &policy, Trial::default);
+        cache.record(
+            &key(n),
+            n as u32 / 2,
+            plan(works),
+            &policy,
+            MultiPlanning::default,
+        );
     }
 
     #[test]
@@ -410,7 +420,7 @@ mod tests {
         };
         record(&cache, 1, 5);
         record(&cache, 2, 5);
-        cache.record(&key(3), 3, plan(7), &policy, Trial::default);
+        cache.record(&key(3), 3, plan(7), &policy, MultiPlanning::default);
         assert_eq!(cache.len(), 0);
         cache.compose(&key(4), plan(0), &policy);
         assert!(cache.composed(&key(4)).is_none());
@@ -430,7 +440,7 @@ mod tests {
                 0,
                 plan,
                 &CachePolicy::default(),
-                Trial::default,
+                MultiPlanning::default,
             );
         };
         (0..10).for_each(long);
@@ -450,7 +460,7 @@ mod tests {
             signature: text.clone(),
             ..plan(5)
         };
-        let asked = || -> Trial { panic!("nobody keeps it") };
+        let asked = || -> MultiPlanning { panic!("nobody keeps it") };
         let (key, policy) = (CacheKey::new(text), CachePolicy::default());
         cache.record(&key, 0, plan.clone(), &policy, asked);
         cache.compose(&key, plan, &policy);
@@ -474,7 +484,7 @@ mod tests {
             trial_bytes_max: 0,
             ..CachePolicy::default()
         };
-        cache.record(&key(1), 1, plan(7), &policy, Trial::default);
+        cache.record(&key(1), 1, plan(7), &policy, MultiPlanning::default);
         let stats = cache.stats(|_| false, |_| {});
         assert_eq!(stats.len(), 1);
         assert!(stats[0].get("works").is_some());

@@ -32,13 +32,13 @@ use sheaf_query::planner::solution::IndexScanNode;
 use sheaf_query::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use smallvec::SmallVec;
 
+use super::sample_places::Places;
 use crate::catalog::ReadView;
 use crate::collection::Collection;
 use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
 use crate::exec::key_document::directions_of;
 use crate::index::key_set::KeySet;
 use crate::record_key::record_id_of;
-use crate::sample_places::Places;
 use crate::storage_error::Coded;
 
 /// Documents of a sample.

@@ -1,0 +1,108 @@
+//! A plan in brief, for the log, the profiler and the query statistics.
+
+use std::sync::Arc;
+
+use sheaf_query::planner;
+use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::planner::solution::QuerySolution;
+
+use crate::exec::express;
+
+/// A plan in brief, turned into text only when somebody reads it.
+#[derive(Debug, Clone, Default)]
+pub struct PlanDigest {
+    kind: DigestKind,
+    /// The plan came from the plan cache.
+    pub from_cache: bool,
+    /// A cached plan was given up for this one.
+    pub replanned: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+enum DigestKind {
+    #[default]
+    None,
+    Express(Arc<IndexEntry>),
+    ExpressWrite(Arc<IndexEntry>, &'static str),
+    Eof,
+    RecordCount,
+    CollectionScan,
+    Solution(Arc<QuerySolution>),
+}
+
+impl PlanDigest {
+    /// The express path.
+    pub fn express(index: &Arc<IndexEntry>) -> Self {
+        PlanDigest {
+            kind: DigestKind::Express(index.clone()),
+            ..Default::default()
+        }
+    }
+
+    /// The express path to one record and what is done to it (`EXPRESS_UPDATE`).
+    pub fn express_write(index: &Arc<IndexEntry>, stage: &'static str) -> Self {
+        PlanDigest {
+            kind: DigestKind::ExpressWrite(index.clone(), stage),
+            ..Default::default()
+        }
+    }
+
+    /// There is no collection to plan over.
+    pub fn nothing() -> Self {
+        PlanDigest {
+            kind: DigestKind::Eof,
+            ..Default::default()
+        }
+    }
+
+    /// The engine's own count of records.
+    pub fn record_count() -> Self {
+        PlanDigest {
+            kind: DigestKind::RecordCount,
+            ..Default::default()
+        }
+    }
+
+    /// All records in their order, without a planner.
+    pub fn collection_scan() -> Self {
+        PlanDigest {
+            kind: DigestKind::CollectionScan,
+            ..Default::default()
+        }
+    }
+
+    /// A planned query.
+    pub fn solution(solution: &Arc<QuerySolution>) -> Self {
+        PlanDigest {
+            kind: DigestKind::Solution(solution.clone()),
+            ..Default::default()
+        }
+    }
+
+    /// The same plan, from the cache or after a cached one was given up.
+    pub(crate) fn chosen(mut self, from_cache: bool, replanned: bool) -> Self {
+        self.from_cache = from_cache;
+        self.replanned = replanned;
+        self
+    }
+
+    /// `IXSCAN { a: 1 }`, `COLLSCAN`, `EXPRESS_IXSCAN { _id: 1 }`; `None` where nothing was planned.
+    pub fn summary(&self) -> Option<String> {
+        match &self.kind {
+            DigestKind::None => None,
+            DigestKind::Express(index) => Some(express::summary(index)),
+            DigestKind::ExpressWrite(index, stage) => {
+                Some(format!("{},{stage}", express::summary(index)))
+            }
+            DigestKind::Eof => Some("EOF".into()),
+            DigestKind::CollectionScan => Some("COLLSCAN".into()),
+            DigestKind::RecordCount => Some("RECORD_STORE_FAST_COUNT".into()),
+            DigestKind::Solution(solution) => Some(planner::plan_summary(&solution.root)),
+        }
+    }
+
+    /// Whether a blocking sort is part of it.
+    pub fn has_sort_stage(&self) -> bool {
+        matches!(&self.kind, DigestKind::Solution(s) if s.has_blocking_stage)
+    }
+}

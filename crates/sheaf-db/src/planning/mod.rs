@@ -1,0 +1,22 @@
+//! From a canonical query to the plan that runs it.
+//!
+//! ```text
+//!   indexes.rs   the indexes that the planner sees    ─┐
+//!   statistics.rs  a sample of the data               ─┼─> selector.rs ──> PlanExecutor (exec/)
+//!   plan_cache/  plans that won, by query shape       ─┘        └─> digest.rs: the plan in brief
+//! ```
+
+pub mod digest;
+pub mod index_filters;
+pub(crate) mod indexes;
+pub mod options;
+pub mod plan_cache;
+mod sample_places;
+pub mod selector;
+pub mod statistics;
+
+pub use digest::PlanDigest;
+pub use indexes::plan_hashes;
+pub(crate) use indexes::{express_key, indexes_of, planning_indexes};
+pub use options::QueryOptions;
+pub use selector::{plan, plan_from_cache, start, start_solution};

@@ -1,6 +1,19 @@
 //! Tests of the server in this process: no socket, no child process.
 
+mod bad_commands;
+mod bad_writes;
+mod causal;
+mod client;
 mod command_table;
+mod compact;
+mod differential;
+mod idle_cursors;
 mod in_process;
 mod manual;
 mod privileges;
+mod refusals;
+mod server;
+mod session_codes;
+mod transaction_memory;
+mod transactions;
+mod write_cost;

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use sheaf_bson::{RawValue, Timestamp};
 
-use super::client::{Client, Reply};
+use super::client::{Client, Reply, command, script};
 use super::server::Server;
-use super::write_commands::{command, script};
 
 const SESSION: &str = "lsid: {id: UUID('0c0c0c0c-0c0c-0c0c-0c0c-0c0c0c0c0c0c')}";
 

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use sheaf_bson::{DocBuf, DocBuilder, RawValue};
 
-use super::client::{Client, Reply};
+use super::client::{Client, Reply, command, script};
 use super::server::Server;
-use super::write_commands::{command, script};
 
 const ONE: &str = "0d0d0d0d-0d0d-0d0d-0d0d-0d0d0d0d0d0d";
 const OTHER: &str = "0e0e0e0e-0e0e-0e0e-0e0e-0e0e0e0e0e0e";

@@ -1,9 +1,8 @@
 //! What sessions, transactions and retryable writes refuse: codes and labels, as the manual and the drivers'
 //! specifications have them.
 
-use super::client::Client;
+use super::client::{Client, command, script};
 use super::server::Server;
-use super::write_commands::{command, script};
 
 fn lsid(s: u8) -> String {
     let two = format!("{s:02x}");

@@ -12,9 +12,8 @@
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 use sheaf_testkit::differential::setting;
 
-use super::client::{Client, Reply};
+use super::client::{Client, Reply, command};
 use super::server::Server;
-use super::write_commands::command;
 
 /// A generator of numbers, always the same from the same seed.
 struct Dice(u64);

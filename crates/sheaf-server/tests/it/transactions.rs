@@ -1,7 +1,7 @@
 //! Sessions and transactions as commands: their numbers, their end, what is refused.
 
+use super::client::{command, script};
 use super::server::Server;
-use super::write_commands::{command, script};
 
 /// The arguments that make a command a statement of transaction `n` of the session `s`.
 fn within(s: u8, n: i64) -> String {

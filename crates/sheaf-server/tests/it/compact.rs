@@ -2,8 +2,8 @@
 
 use sheaf_bson::RawValue;
 
+use super::client::{command, script};
 use super::server::Server;
-use super::write_commands::{command, script};
 
 fn number(client: &mut super::client::Client, text: &str, field: &str) -> i64 {
     let reply = client.ok(&command(text));

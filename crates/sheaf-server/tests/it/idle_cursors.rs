@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use sheaf_bson::{DocBuf, RawDoc, RawValue};
 
-use super::client::Client;
+use super::client::{Client, command};
 use super::server::Server;
-use super::write_commands::command;
 
 const DOCUMENTS: i64 = 2000;
 const ROUNDS: i64 = 12;

@@ -3,9 +3,8 @@
 
 use sheaf_bson::{DocBuf, RawDoc, RawValue, doc};
 
-use super::client::Client;
+use super::client::{Client, command};
 use super::server::Server;
-use super::write_commands::command;
 
 /// What the profiler says of one update.
 #[derive(Debug, PartialEq)]

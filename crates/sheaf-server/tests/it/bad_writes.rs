@@ -13,9 +13,8 @@ use sheaf_bson::json::{parse, shell_doc};
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, Value, doc};
 use sheaf_testkit::differential::setting;
 
-use super::client::Client;
+use super::client::{Client, command};
 use super::server::Server;
-use super::write_commands::command;
 
 const BAD_VALUE: i64 = 2;
 const FAILED_TO_PARSE: i64 = 9;

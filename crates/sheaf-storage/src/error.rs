@@ -188,7 +188,7 @@ impl fmt::Display for StorageError {
             }
             StorageError::Unfinished { folder } => write!(
                 f,
-                "{folder} holds a backup that was not finished and is not whole; make it anew, in an \
+                "{folder} holds an incomplete backup; make a new one in an \
                  empty folder"
             ),
             StorageError::InUse { file } => {

@@ -294,7 +294,7 @@ impl Snapshot for CheckedSnapshot {
 
     fn cursor(&self, table: TableId) -> Result<Box<dyn Cursor>> {
         let inner = self.inner.cursor(table)?;
-        assert!(!inner.valid(), "a new cursor stands nowhere");
+        assert!(!inner.valid(), "a new cursor has no position");
         Ok(Box::new(CheckedCursor {
             other: self.inner.cursor(table)?,
             inner,
@@ -360,7 +360,7 @@ impl CheckedCursor {
 
     /// Checks the present entry by itself.
     fn check_entry(&mut self, found: bool) -> Result<bool> {
-        assert_eq!(found, self.inner.valid(), "what a move answers");
+        assert_eq!(found, self.inner.valid(), "the result of a move");
         self.rests = false;
         self.set_active(found);
         if found {
@@ -404,7 +404,7 @@ impl CheckedCursor {
         }
         let neighbour = other.key();
         let Some(from) = from else {
-            panic!("{neighbour:?} was passed over");
+            panic!("{neighbour:?} was skipped");
         };
         let passed = match (forward, beyond) {
             (true, true) => neighbour > from,
@@ -412,10 +412,7 @@ impl CheckedCursor {
             (false, true) => neighbour < from,
             (false, false) => neighbour <= from,
         };
-        assert!(
-            !passed,
-            "{neighbour:?} was passed over, coming from {from:?}"
-        );
+        assert!(!passed, "{neighbour:?} was skipped, coming from {from:?}");
         Ok(())
     }
 
@@ -428,7 +425,7 @@ impl CheckedCursor {
         };
         self.check_entry(found)?;
         let Some(from) = from else {
-            assert!(!found, "a cursor that stands nowhere has moved");
+            assert!(!found, "a cursor without a position has moved");
             return Ok(false);
         };
         if found {
@@ -484,12 +481,12 @@ impl Cursor for CheckedCursor {
     }
 
     fn value(&self) -> &[u8] {
-        assert!(!self.rests, "a cursor that rests has no value at hand");
+        assert!(!self.rests, "a suspended cursor has no value");
         self.inner.value()
     }
 
     fn value_bytes(&self) -> Bytes {
-        assert!(!self.rests, "a cursor that rests has no value at hand");
+        assert!(!self.rests, "a suspended cursor has no value");
         self.inner.value_bytes()
     }
 
@@ -504,6 +501,10 @@ impl Cursor for CheckedCursor {
         self.rests = true;
         self.set_active(false);
         let rests_on = self.inner.valid().then(|| self.inner.key());
-        assert_eq!(rests_on, key.as_deref(), "a cursor rests where it stands");
+        assert_eq!(
+            rests_on,
+            key.as_deref(),
+            "a suspended cursor keeps its position"
+        );
     }
 }

@@ -142,7 +142,7 @@ fn a_delta_without_its_base_is_refused_by_file_and_offset() {
             panic!("{refused:?}");
         };
         assert_eq!(file, "log.0000000001");
-        let what = "a delta for key 00000000 of table 1 which does not fit the value before it";
+        let what = "a delta for key 00000000 of table 1 does not match the previous value";
         assert!(detail.starts_with(what), "{detail}");
         assert!(detail.contains("at offset"), "{detail}");
     }

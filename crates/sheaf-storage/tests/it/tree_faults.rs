@@ -546,7 +546,7 @@ fn pages_that_lead_to_one_page_again_and_again_are_no_tree() {
     assert!(
         seen.findings
             .iter()
-            .any(|finding| finding.detail.contains("where something else does")),
+            .any(|finding| finding.detail.contains("overlaps something else")),
         "{seen:?}"
     );
     let mut writer = file.writer().unwrap();

@@ -139,7 +139,7 @@ impl Shared {
     fn leave_space(&self, to: &Arc<dyn Folder>) -> Result<()> {
         match to.free_bytes() {
             Ok(Some(free)) if free < self.sizes.reserve_bytes => Err(StorageError::NoSpace {
-                context: "back up: the reserve of free disk space is reached".into(),
+                context: "back up: the free disk space has reached the reserve".into(),
             }),
             _ => Ok(()),
         }

@@ -272,7 +272,7 @@ mod tests {
             (budget.used(), hoard.held.load(Ordering::Relaxed)),
             (100, 30)
         );
-        assert_eq!(budget.total().bytes_max, 100, "the cache gave way before");
+        assert_eq!(budget.total().bytes_max, 100, "the cache shrank before");
         budget.charge(MemoryKind::Generations, 50);
         assert_eq!((budget.used(), budget.excess()), (120, 20));
         budget.release(MemoryKind::Generations, 120);

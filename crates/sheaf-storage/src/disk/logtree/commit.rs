@@ -110,7 +110,7 @@ impl Shared {
                     && writes.keeps(key)
                     && let Ok(found) = view.get(table, key, visible)
                 {
-                    let what = "a false base was given for key";
+                    let what = "a false base for key";
                     assert_eq!(
                         found.as_ref(),
                         Some(base),
@@ -350,7 +350,7 @@ mod explore {
     fn check(sequencer: &Sequencer, inserted: &Inserted) -> u64 {
         let visible = sequencer.visible();
         for plain in &inserted[..visible as usize] {
-            assert_eq!(plain.load(Ordering::Relaxed), 1, "visible, and not there");
+            assert_eq!(plain.load(Ordering::Relaxed), 1, "visible but not inserted");
         }
         visible
     }

@@ -213,7 +213,7 @@ impl<'a> Loading<'a> {
             .check(&mut |table| view.contains_table(table, u64::MAX))
             .map_err(|error| StorageError::Corrupt {
                 file: "log".into(),
-                detail: format!("a batch up to {seq} contradicts what is before it: {error}"),
+                detail: format!("a batch up to {seq} contradicts the preceding state: {error}"),
             })?;
         view.insert(seq, &batch);
         if view.active().bytes() >= self.sizes.full_at(view.frozen().len()) {

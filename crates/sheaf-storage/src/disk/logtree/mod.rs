@@ -294,7 +294,7 @@ impl Shared {
 
 fn no_reserve() -> StorageError {
     StorageError::NoSpace {
-        context: "the reserve of free disk space is reached".into(),
+        context: "the free disk space has reached the reserve".into(),
     }
 }
 

@@ -110,7 +110,7 @@ fn open_tree(
     } else if names.iter().any(|name| is_segment(name)) {
         return Err(StorageError::Corrupt {
             file: folder.display(TREE),
-            detail: "it is missing, though its log is there".into(),
+            detail: "it is missing, although its log exists".into(),
         });
     } else {
         TreeFile::create(folder, TREE, tree_options)?
@@ -144,7 +144,7 @@ pub(super) fn check_never_begun(folder: &Arc<dyn Folder>, roots: &Roots) -> Resu
         true => Ok(()),
         false => Err(StorageError::Corrupt {
             file: folder.display("log.*"),
-            detail: "the log is missing or has no head, though its tree is there".into(),
+            detail: "the log is missing or has no head, although its tree exists".into(),
         }),
     }
 }

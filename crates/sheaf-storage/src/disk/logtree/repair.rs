@@ -203,7 +203,7 @@ pub fn repair(
             file: from.display("log.*"),
             offset: None,
             table: None,
-            detail: "it cannot be told which of its batches come after the tree".into(),
+            detail: "it is unknown which of its batches come after the tree".into(),
         }),
     }
     repaired.tables = engine.tables()?.len() as u64;

@@ -76,11 +76,11 @@ mod found {
 
     impl<T> RwLock<T> {
         pub(in crate::disk::logtree) fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
-            self.0.read().expect("nobody panics")
+            self.0.read().expect("no thread panics")
         }
 
         pub(in crate::disk::logtree) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
-            self.0.write().expect("nobody panics")
+            self.0.write().expect("no thread panics")
         }
     }
 }

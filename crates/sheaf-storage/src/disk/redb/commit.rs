@@ -274,7 +274,7 @@ impl<'a> Plan<'a> {
                     limit: LENGTH_MAX,
                 }),
                 Ok(()) if !space_left && batch.puts() > 0 => Some(StorageError::NoSpace {
-                    context: "the reserve of free disk space is reached".into(),
+                    context: "the free disk space has reached the reserve".into(),
                 }),
                 Ok(()) => None,
             };

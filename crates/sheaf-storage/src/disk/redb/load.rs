@@ -102,7 +102,7 @@ impl Shared {
             if !chunk.is_empty() && (end || chunk_bytes >= CHUNK_BYTES) {
                 if !self.has_room(chunk_bytes as u64, 2) {
                     return Err(StorageError::NoSpace {
-                        context: "the reserve of free disk space is reached".into(),
+                        context: "the free disk space has reached the reserve".into(),
                     });
                 }
                 self.write_alone(table, |txn, before| {

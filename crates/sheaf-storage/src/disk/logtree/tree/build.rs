@@ -322,7 +322,7 @@ impl Builder {
         pending.drop_front(count, level > 0);
         let warm = pending.warm || level > 0;
         let ptr = out.page(&mut self.image, lz4, warm, None)?;
-        let ptr = ptr.expect("without a limit there is always a place");
+        let ptr = ptr.expect("without a limit a place is always found");
         self.granules += u64::from(ptr.granules);
         if level >= usize::from(page::LEVEL_MAX) {
             return Err(StorageError::Corrupt {

@@ -345,7 +345,7 @@ fn read_superblock(file: &dyn File, name: &str, len: u64) -> Result<Superblock> 
         (None, Some(newest), _) => Ok(newest),
         (None, None, Some(offset)) => Err(StorageError::Corrupt {
             file: name.to_owned(),
-            detail: format!("at offset {offset}: no superblock is whole"),
+            detail: format!("at offset {offset}: no superblock is intact"),
         }),
         (None, None, None) => Err(StorageError::WrongFormat {
             detail: format!("{name} has no superblock"),
@@ -362,15 +362,15 @@ fn read_free_map(store: &Store, superblock: &Superblock) -> Result<FreeRuns> {
     let offset = map.granule.saturating_mul(GRANULE);
     let inside = run.start < superblock.end && run.end() <= superblock.end;
     if run.start < FIRST_GRANULE || !inside || u64::from(map.len) > run.len * GRANULE {
-        return Err(store.corrupt(offset, "the list of free space lies outside the file"));
+        return Err(store.corrupt(offset, "the list of free space is outside the file"));
     }
     let mut bytes = store.read_run(run)?;
     bytes.truncate(map.len as usize);
     if crc32c::crc32c(&bytes) != map.crc {
-        return Err(store.corrupt(offset, "the checksum of the list of free space is wrong"));
+        return Err(store.corrupt(offset, "the list of free space has a wrong checksum"));
     }
     FreeRuns::decode(&bytes, superblock.end)
-        .ok_or_else(|| store.corrupt(offset, "the list of free space makes no sense"))
+        .ok_or_else(|| store.corrupt(offset, "the list of free space is invalid"))
 }
 
 fn free_map_run(map: &FreeMap) -> Run {
@@ -439,7 +439,7 @@ impl Roots {
         while found {
             let record = TableRecord::decode(cursor.key(), cursor.value());
             let Some((table, record)) = record else {
-                return Err(store.corrupt(0, "an entry of the directory makes no sense"));
+                return Err(store.corrupt(0, "an entry of the directory is invalid"));
             };
             if record.granules > superblock.end {
                 return Err(store.corrupt(0, "a table is larger than the file"));

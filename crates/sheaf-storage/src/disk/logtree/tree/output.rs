@@ -227,7 +227,7 @@ impl Output {
         if crc32c::crc32c(&bytes) != ptr.crc {
             return Err(self
                 .store
-                .corrupt(run.start * GRANULE, "the checksum of a value is wrong"));
+                .corrupt(run.start * GRANULE, "a value has a wrong checksum"));
         }
         self.place_at(to, &bytes)?;
         Ok(Some(ExtentPtr {

@@ -115,7 +115,7 @@ impl TreeWriter {
         }
         state.looked_at += 1;
         if state.looked_at > self.out.store.space.lock().end() {
-            let detail = "pages lead to each other again and again";
+            let detail = "pages refer to each other in a cycle";
             return Err(self.out.store.corrupt(ptr.granule * GRANULE, detail));
         }
         let page = read(&mut self.out, &self.within, ptr, level)?;

@@ -96,7 +96,7 @@ pub fn salvage(folder: &Arc<dyn Folder>, name: &str, sink: Sink<'_>) -> Result<S
             }
         }
     } else {
-        rescue.lost(0, None, "no superblock is whole".into());
+        rescue.lost(0, None, "no superblock is intact".into());
     }
     // The tables that the directory lists, down to the leaves.
     let before = rescue.answer.lost.len();
@@ -161,7 +161,7 @@ impl Rescue<'_> {
                     tables.insert(table, record);
                 }
                 None => {
-                    let detail = "an entry of the directory makes no sense";
+                    let detail = "an entry of the directory is invalid";
                     self.lost(ptr.granule * GRANULE, None, detail.into());
                 }
             }

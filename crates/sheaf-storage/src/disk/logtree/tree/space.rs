@@ -292,7 +292,7 @@ impl Space {
 
     fn own(&mut self, owner: Owner, run: Run) {
         let added = self.owned.entry(owner).or_default().add(run);
-        debug_assert!(added, "granules are handed out once");
+        debug_assert!(added, "granules are allocated once");
     }
 
     /// Returns what `owner` took and did not use.

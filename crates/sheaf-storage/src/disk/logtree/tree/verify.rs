@@ -140,7 +140,7 @@ impl Walk<'_> {
         if !first {
             self.find(
                 run.start * GRANULE,
-                format!("{what} lies where something else does"),
+                format!("{what} overlaps something else"),
             );
         }
         first

@@ -576,7 +576,10 @@ impl<R: Base> SheafCursor<R> {
                 true => new.merged.seek(&key)?,
                 false => new.merged.seek_for_prev(&key)?,
             };
-            debug_assert!(found && new.merged.key() == key, "the views say the same");
+            debug_assert!(
+                found && new.merged.key() == key,
+                "both views have the same entry"
+            );
         }
         *self = new;
         Ok(())

@@ -235,7 +235,7 @@ impl FakeEngine {
 
 impl StorageEngine for FakeEngine {
     fn name(&self) -> &'static str {
-        "stand-in"
+        "fake"
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

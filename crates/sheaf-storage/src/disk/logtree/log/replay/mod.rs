@@ -92,7 +92,7 @@ pub(in crate::disk::logtree) fn baseless(
         .map(|b| format!("{b:02x}"))
         .collect();
     let what = format!(
-        "a delta for key {key} of table {} which does not fit the value before it",
+        "a delta for key {key} of table {} does not match the previous value",
         found.table
     );
     damaged(file, offset, &what)
@@ -206,7 +206,7 @@ impl Replay {
                 return Err(damaged(
                     &name,
                     0,
-                    "a head that does not follow the segment before",
+                    "a head that does not follow the previous segment",
                 ));
             }
             replay.log_id = head.log_id;
@@ -304,7 +304,7 @@ impl Replay {
                     return Err(StorageError::Corrupt {
                         file: self.folder.display(&next),
                         detail: format!(
-                            "it is missing or has no head, though {name} says that the log goes on in it"
+                            "it is missing or has no head, although {name} states that the log continues in it"
                         ),
                     });
                 }

@@ -326,7 +326,7 @@ fn segments_that_are_missing_are_missed() {
             match read(&FaultFolder::new(damaged), 0) {
                 // By its own name, or by that of the segment it should precede.
                 Err(StorageError::Corrupt { file, detail }) => {
-                    let next = detail.contains("does not follow the segment before");
+                    let next = detail.contains("does not follow the previous segment");
                     let first = detail.contains("no segment of the log has the batch 1");
                     assert!(
                         file.contains(*name) || next || first,

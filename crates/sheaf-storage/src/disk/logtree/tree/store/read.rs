@@ -22,7 +22,7 @@ use crate::error::{Result, StorageError};
 impl Store {
     fn read_at(&self, offset: u64, len: usize) -> Result<PageBuf> {
         if offset + len as u64 > self.len.load(Ordering::Relaxed) {
-            return Err(self.corrupt(offset, "a pointer leads beyond the file's end"));
+            return Err(self.corrupt(offset, "a pointer refers beyond the end of the file"));
         }
         let mut bytes = self.cache.memory.take(len);
         count(&self.counters.pages_read, 1);
@@ -59,7 +59,7 @@ impl Store {
             || ptr.granules == 0
             || ptr.granule + u64::from(ptr.granules) > within.end
         {
-            return Err(self.corrupt(ptr.granule * GRANULE, "a pointer leads outside the file"));
+            return Err(self.corrupt(ptr.granule * GRANULE, "a pointer refers outside the file"));
         }
         if let Some(map) = &within.map
             && self.checked.get(ptr.granule)
@@ -104,7 +104,7 @@ impl Store {
             || ptr.granules == 0
             || ptr.granule + u64::from(ptr.granules) > within.end
         {
-            return Err(self.corrupt(ptr.granule * GRANULE, "a pointer leads outside the file"));
+            return Err(self.corrupt(ptr.granule * GRANULE, "a pointer refers outside the file"));
         }
         self.page_unchecked(ptr, level, within, false)
     }
@@ -112,7 +112,10 @@ impl Store {
     /// Refuses a run that is not inside the file: the map has no memory there.
     fn check_written(&self, run: Run) -> Result<()> {
         if run.end() * GRANULE > self.len.load(Ordering::Relaxed) {
-            return Err(self.corrupt(run.start * GRANULE, "a pointer leads beyond the file's end"));
+            return Err(self.corrupt(
+                run.start * GRANULE,
+                "a pointer refers beyond the end of the file",
+            ));
         }
         Ok(())
     }
@@ -134,10 +137,7 @@ impl Store {
     #[cold]
     #[inline(never)]
     fn not_as_pointed(&self, ptr: PagePtr) -> StorageError {
-        self.corrupt(
-            ptr.granule * GRANULE,
-            "another page lies where the pointer leads",
-        )
+        self.corrupt(ptr.granule * GRANULE, "the pointer refers to another page")
     }
 
     #[inline(never)]
@@ -260,7 +260,7 @@ impl Store {
             }
         };
         if crc32c::crc32c(stored) != ptr.crc {
-            return Err(self.corrupt(offset, "the checksum of a value is wrong"));
+            return Err(self.corrupt(offset, "a value has a wrong checksum"));
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Store {
         let (stored, raw) = (ptr.stored as usize, ptr.raw as usize);
         let offset = ptr.granule * GRANULE;
         if run.start < FIRST_GRANULE || run.len == 0 || run.end() > within.end {
-            return Err(self.corrupt(offset, "a pointer to a value leads outside the file"));
+            return Err(self.corrupt(offset, "a pointer to a value refers outside the file"));
         }
         if stored > raw || raw > VALUE_MAX {
             return Err(self.corrupt(offset, "the length of a value is wrong"));
@@ -298,7 +298,7 @@ impl Store {
             let bytes = unsafe { &mapped(map, run)[..stored] };
             if !checked {
                 if crc32c::crc32c(bytes) != ptr.crc {
-                    return Err(self.corrupt(offset, "the checksum of a value is wrong"));
+                    return Err(self.corrupt(offset, "a value has a wrong checksum"));
                 }
                 count(&self.counters.pages_read, 1);
                 count(&self.counters.bytes_read, stored as u64);
@@ -322,13 +322,13 @@ impl Store {
         let charge = cache::charge(&self.budget, both);
         let mut bytes = self.read_at(offset, stored)?;
         if crc32c::crc32c(&bytes) != ptr.crc {
-            return Err(self.corrupt(offset, "the checksum of a value is wrong"));
+            return Err(self.corrupt(offset, "a value has a wrong checksum"));
         }
         if stored < raw {
             let mut value = self.cache.memory.take(raw);
             match lz4_flex::block::decompress_into(&bytes, &mut value) {
                 Ok(len) if len == raw => bytes = value,
-                _ => return Err(self.corrupt(offset, "a value does not unpack")),
+                _ => return Err(self.corrupt(offset, "a value cannot be decompressed")),
             }
         }
         let page = self.page_of(bytes, Shape::default(), ptr.birth, ptr.crc, charge);

@@ -302,7 +302,7 @@ impl Snapshot for CheckedSnapshot {
             table,
             active: self.active.clone(),
             is_active: false,
-            rests: false,
+            suspended: false,
         }))
     }
 
@@ -339,7 +339,7 @@ struct CheckedCursor {
     active: Arc<AtomicUsize>,
     is_active: bool,
     /// Not moved since it was suspended.
-    rests: bool,
+    suspended: bool,
 }
 
 impl Drop for CheckedCursor {
@@ -361,7 +361,7 @@ impl CheckedCursor {
     /// Checks the present entry by itself.
     fn check_entry(&mut self, found: bool) -> Result<bool> {
         assert_eq!(found, self.inner.valid(), "the result of a move");
-        self.rests = false;
+        self.suspended = false;
         self.set_active(found);
         if found {
             let (key, value) = (self.inner.key(), self.inner.value());
@@ -481,12 +481,12 @@ impl Cursor for CheckedCursor {
     }
 
     fn value(&self) -> &[u8] {
-        assert!(!self.rests, "a suspended cursor has no value");
+        assert!(!self.suspended, "a suspended cursor has no value");
         self.inner.value()
     }
 
     fn value_bytes(&self) -> Bytes {
-        assert!(!self.rests, "a suspended cursor has no value");
+        assert!(!self.suspended, "a suspended cursor has no value");
         self.inner.value_bytes()
     }
 
@@ -498,11 +498,11 @@ impl Cursor for CheckedCursor {
         let key = self.inner.valid().then(|| self.inner.key().to_vec());
         self.inner.suspend();
         self.other.suspend();
-        self.rests = true;
+        self.suspended = true;
         self.set_active(false);
-        let rests_on = self.inner.valid().then(|| self.inner.key());
+        let suspended_at = self.inner.valid().then(|| self.inner.key());
         assert_eq!(
-            rests_on,
+            suspended_at,
             key.as_deref(),
             "a suspended cursor keeps its position"
         );

@@ -72,7 +72,7 @@ impl Snapshot for OverlaySnapshot {
         Ok(Box::new(OverlayCursor {
             base,
             base_on: false,
-            base_rests: false,
+            base_suspended: false,
             own: None,
             writes: writes.clone(),
             current: Stream::Neither,
@@ -135,7 +135,7 @@ struct OverlayCursor {
     /// Whether `base` is on a visible entry.
     base_on: bool,
     /// Whether `base` is suspended.
-    base_rests: bool,
+    base_suspended: bool,
     /// The unit's own put on which that stream is positioned.
     own: Option<(Bytes, Bytes)>,
     writes: Arc<TableWrites>,
@@ -156,7 +156,7 @@ impl OverlayCursor {
         self.current = Stream::Neither;
         self.forward = forward;
         self.own = self.own_put(range);
-        self.base_rests = false;
+        self.base_suspended = false;
         self.base_on = match &mut self.base {
             Some(cursor) => base(&mut **cursor)?,
             None => false,
@@ -237,7 +237,7 @@ impl OverlayCursor {
         match std::mem::replace(&mut self.current, Stream::Neither) {
             Stream::Base => {
                 if let Some(cursor) = &mut self.base {
-                    self.base_rests = false;
+                    self.base_suspended = false;
                     self.base_on = if forward {
                         cursor.next()?
                     } else {
@@ -247,7 +247,7 @@ impl OverlayCursor {
                 }
             }
             Stream::Own => {
-                self.wake_base()?;
+                self.resume_base()?;
                 if let Some((key, _)) = self.own.take() {
                     self.own = self.own_put(beyond(&key, forward));
                 }
@@ -259,8 +259,8 @@ impl OverlayCursor {
 
     /// Restores the position of the suspended snapshot cursor: it may be the next entry without
     /// being moved.
-    fn wake_base(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.base_rests)
+    fn resume_base(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.base_suspended)
             && self.base_on
             && let Some(cursor) = &mut self.base
         {
@@ -357,7 +357,7 @@ impl Cursor for OverlayCursor {
         // Its key remains available for comparison with the own one.
         if let Some(base) = &mut self.base {
             base.suspend();
-            self.base_rests = true;
+            self.base_suspended = true;
         }
     }
 }

@@ -26,7 +26,7 @@ use super::budget::{Charge, MemoryKind};
 use super::log::{BATCH_MAX, Encoded, LARGE};
 use super::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence};
 use super::tree::{KEY_MAX, VALUE_MAX};
-use super::view::SheafSnapshot;
+use super::view::LogTreeSnapshot;
 use super::{Roots, Shared, View};
 use crate::batch::{KeyWrite, WriteBatch};
 use crate::engine::{CommitSeq, TableId};
@@ -177,7 +177,7 @@ impl Shared {
     }
 
     /// A snapshot of what is visible now.
-    pub(super) fn snapshot(&self) -> SheafSnapshot<Roots> {
+    pub(super) fn snapshot(&self) -> LogTreeSnapshot<Roots> {
         self.snapshots
             .take(&self.views, || self.sequencer.visible())
     }

@@ -33,7 +33,7 @@ enum Current {
     Base,
     Source(usize),
     /// On the key in `turn_key`, with the entry released.
-    Resting,
+    Suspended,
 }
 
 /// Whether the version on which a walk is positioned is visible.
@@ -161,7 +161,7 @@ impl<C: Cursor> Merged<C> {
             base: None,
             base_on: false,
             current: match self.valid() {
-                true => Current::Resting,
+                true => Current::Suspended,
                 false => Current::Nowhere,
             },
             forward: self.forward,
@@ -470,14 +470,14 @@ impl<C: Cursor> Cursor for Merged<C> {
             Current::Nowhere => &[],
             Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.key()),
             Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.key()),
-            Current::Resting => &self.turn_key,
+            Current::Suspended => &self.turn_key,
         }
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
         match self.current {
-            Current::Nowhere | Current::Resting => &[],
+            Current::Nowhere | Current::Suspended => &[],
             Current::Base => self.base.as_ref().map_or(&[], |cursor| cursor.value()),
             Current::Source(place) => self.sources[place].at.map_or(&[], |at| at.value()),
         }
@@ -485,7 +485,7 @@ impl<C: Cursor> Cursor for Merged<C> {
 
     fn value_bytes(&self) -> Bytes {
         match self.current {
-            Current::Nowhere | Current::Resting => Bytes::new(),
+            Current::Nowhere | Current::Suspended => Bytes::new(),
             Current::Base => self.base.as_ref().map_or_else(Bytes::new, C::value_bytes),
             Current::Source(place) => {
                 let at = self.sources[place].at;
@@ -510,12 +510,12 @@ impl<C: Cursor> Cursor for Merged<C> {
 ///
 /// If the snapshot has been given another view, the walk switches to it with its next move in the
 /// same way, and releases what the old view pinned.
-pub(super) struct SheafCursor<R: Base> {
+pub(super) struct LogTreeCursor<R: Base> {
     // Dropped first: it points into what `pinned` keeps.
     merged: Merged<R::Cursor>,
     /// `None` while the cursor is suspended.
     pinned: Option<Arc<Pinned<R>>>,
-    /// Number of the snapshot's view that `pinned` is; [`RESTING`] if there is none.
+    /// Number of the snapshot's view that `pinned` is; [`SUSPENDED`] if there is none.
     replacements: u32,
     table: TableId,
     hold: Arc<Hold<R>>,
@@ -523,19 +523,19 @@ pub(super) struct SheafCursor<R: Base> {
 
 /// No view has this number, so one comparison finds both a suspended cursor and one whose view was
 /// replaced.
-const RESTING: u32 = u32::MAX;
+const SUSPENDED: u32 = u32::MAX;
 
-impl<R: Base> SheafCursor<R> {
+impl<R: Base> LogTreeCursor<R> {
     /// Not yet positioned.
     /// Errors: `NoSuchTable`, and those of the tree.
-    pub(super) fn new(hold: Arc<Hold<R>>, table: TableId) -> Result<SheafCursor<R>> {
+    pub(super) fn new(hold: Arc<Hold<R>>, table: TableId) -> Result<LogTreeCursor<R>> {
         // Read before the view: if the number is too old, the cursor merely switches once in vain.
         let replacements = hold.replacements();
         let pinned = hold.pinned.read().clone();
         // SAFETY: the cursor keeps `pinned`, and through it the view, which is not moved; it drops
         // it after the walk (`suspend`, `go_over`, and the order of the fields).
         let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
-        Ok(SheafCursor {
+        Ok(LogTreeCursor {
             merged,
             pinned: Some(pinned),
             replacements,
@@ -554,7 +554,7 @@ impl<R: Base> SheafCursor<R> {
         }
     }
 
-    /// As [`SheafCursor::follow`], for a move that does not depend on the current position.
+    /// As [`LogTreeCursor::follow`], for a move that does not depend on the current position.
     #[inline]
     fn follow_nowhere(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
@@ -570,7 +570,7 @@ impl<R: Base> SheafCursor<R> {
         let forward = self.merged.forward;
         // If the new view cannot be read, the cursor has no position.
         self.merged.current = Current::Nowhere;
-        let mut new = SheafCursor::new(self.hold.clone(), self.table)?;
+        let mut new = LogTreeCursor::new(self.hold.clone(), self.table)?;
         if let Some(key) = key {
             let found = match forward {
                 true => new.merged.seek(&key)?,
@@ -586,7 +586,7 @@ impl<R: Base> SheafCursor<R> {
     }
 }
 
-impl<R: Base> Cursor for SheafCursor<R> {
+impl<R: Base> Cursor for LogTreeCursor<R> {
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
         self.follow_nowhere()?;
         self.merged.seek(key)
@@ -638,7 +638,7 @@ impl<R: Base> Cursor for SheafCursor<R> {
             // The walk is dropped before what it points into.
             self.merged = self.merged.suspended();
             self.pinned = None;
-            self.replacements = RESTING;
+            self.replacements = SUSPENDED;
         }
     }
 }

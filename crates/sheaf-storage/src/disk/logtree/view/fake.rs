@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use super::{Base, OpenSnapshots, SheafSnapshot, View};
+use super::{Base, LogTreeSnapshot, OpenSnapshots, View};
 use crate::batch::WriteBatch;
 use crate::disk::logtree::budget::MemoryBudget;
 use crate::disk::logtree::memtable::{Generation, Retired, TableOutcome, changes};
@@ -170,7 +170,7 @@ impl FakeEngine {
     }
 
     /// A snapshot as of an earlier sequence that the view still holds.
-    pub(super) fn snapshot_at(&self, visible: u64) -> SheafSnapshot<MapRoots> {
+    pub(super) fn snapshot_at(&self, visible: u64) -> LogTreeSnapshot<MapRoots> {
         self.open.take_of(self.view(), visible)
     }
 

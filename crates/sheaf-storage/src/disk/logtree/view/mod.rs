@@ -28,7 +28,7 @@ use crate::engine::{Cursor, TableId, TableStats};
 use crate::error::{Result, StorageError};
 
 pub(super) use self::open::{Candidate, OpenSnapshots};
-pub(super) use self::snapshot::SheafSnapshot;
+pub(super) use self::snapshot::LogTreeSnapshot;
 
 /// The layer below the generations: the trees as of one checkpoint.
 pub(super) trait Base: Send + Sync + 'static {

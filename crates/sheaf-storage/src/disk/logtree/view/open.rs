@@ -21,11 +21,11 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::View;
-use super::snapshot::{Hold, SheafSnapshot};
+use super::snapshot::{Hold, LogTreeSnapshot};
 use crate::disk::logtree::memtable::thread_number;
 use crate::folder::FolderLock;
 
-const PARTS: usize = 16;
+const SHARDS: usize = 16;
 
 /// A view that snapshots hold.
 pub(in crate::disk::logtree) struct Pinned<R> {
@@ -34,21 +34,21 @@ pub(in crate::disk::logtree) struct Pinned<R> {
 
 /// See the module's head.
 pub(in crate::disk::logtree) struct OpenSnapshots<R> {
-    parts: [Arc<Mutex<Part<R>>>; PARTS],
+    shards: [Arc<Mutex<Shard<R>>>; SHARDS],
 }
 
 /// The snapshots of some threads.
-pub(super) struct Part<R> {
+pub(super) struct Shard<R> {
     /// The newest view when a snapshot was last taken.
     cached: Option<Arc<Pinned<R>>>,
-    places: Vec<Place<R>>,
+    slots: Vec<Slot<R>>,
     free: Vec<usize>,
     /// After the engine is closed, until the last snapshot is dropped: another process would
     /// overwrite what it reads.
     lock: Option<Arc<FolderLock>>,
 }
 
-struct Place<R> {
+struct Slot<R> {
     /// On the clock of [`now`].
     taken: Duration,
     hold: Option<NonNull<Hold<R>>>,
@@ -56,7 +56,7 @@ struct Place<R> {
 
 // SAFETY: what a slot points to is shared between threads anyway, as the compiler checks below, and
 // is accessed under the shard's lock, which by the invariant it outlives.
-unsafe impl<R: Send + Sync> Send for Place<R> {}
+unsafe impl<R: Send + Sync> Send for Slot<R> {}
 
 #[expect(dead_code, reason = "checked, not called")]
 fn holds_are_shared<R: Send + Sync>() {
@@ -67,16 +67,16 @@ fn holds_are_shared<R: Send + Sync>() {
 impl<R> Default for OpenSnapshots<R> {
     fn default() -> Self {
         OpenSnapshots {
-            parts: std::array::from_fn(|_| Arc::new(Mutex::new(Part::default()))),
+            shards: std::array::from_fn(|_| Arc::new(Mutex::new(Shard::default()))),
         }
     }
 }
 
-impl<R> Default for Part<R> {
+impl<R> Default for Shard<R> {
     fn default() -> Self {
-        Part {
+        Shard {
             cached: None,
-            places: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             lock: None,
         }
@@ -112,11 +112,11 @@ impl<R> OpenSnapshots<R> {
     /// The number of snapshots, and the age of the oldest.
     pub(in crate::disk::logtree) fn count_and_oldest(&self) -> (u64, Option<Duration>) {
         let (mut count, mut oldest) = (0, None::<Duration>);
-        for part in &self.parts {
-            let part = part.lock();
-            for place in part.places.iter().filter(|place| place.hold.is_some()) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for slot in shard.slots.iter().filter(|slot| slot.hold.is_some()) {
                 count += 1;
-                oldest = Some(oldest.map_or(place.taken, |oldest| oldest.min(place.taken)));
+                oldest = Some(oldest.map_or(slot.taken, |oldest| oldest.min(slot.taken)));
             }
         }
         (count, oldest.map(|taken| now().saturating_sub(taken)))
@@ -132,62 +132,62 @@ impl<R> OpenSnapshots<R> {
         &self,
         views: &ArcSwap<View<R>>,
         visible: impl Fn() -> u64,
-    ) -> SheafSnapshot<R> {
-        let own = &self.parts[thread_number() % PARTS];
-        let mut part = own.lock();
+    ) -> LogTreeSnapshot<R> {
+        let own = &self.shards[thread_number() % SHARDS];
+        let mut shard = own.lock();
         let (pinned, visible) = loop {
             let view = views.load();
             let visible = visible();
             if !Arc::ptr_eq(&view, &views.load()) {
                 continue;
             }
-            match &part.cached {
+            match &shard.cached {
                 Some(cached) if Arc::ptr_eq(&cached.view, &view) => {
                     break (cached.clone(), visible);
                 }
                 _ => {
                     let view = arc_swap::Guard::into_inner(view);
                     let pinned = Arc::new(Pinned { view });
-                    part.cached = Some(pinned.clone());
+                    shard.cached = Some(pinned.clone());
                     break (pinned, visible);
                 }
             }
         };
-        Self::enter(own, &mut part, pinned, visible)
+        Self::enter(own, &mut shard, pinned, visible)
     }
 
     /// A snapshot of a view. The view must hold all batches up to `visible`, and its tree none that
     /// is newer.
     #[cfg(all(test, not(explore)))]
-    pub(super) fn take_of(&self, view: Arc<View<R>>, visible: u64) -> SheafSnapshot<R> {
-        let own = &self.parts[thread_number() % PARTS];
+    pub(super) fn take_of(&self, view: Arc<View<R>>, visible: u64) -> LogTreeSnapshot<R> {
+        let own = &self.shards[thread_number() % SHARDS];
         Self::enter(own, &mut own.lock(), Arc::new(Pinned { view }), visible)
     }
 
     fn enter(
-        own: &Arc<Mutex<Part<R>>>,
-        part: &mut Part<R>,
+        own: &Arc<Mutex<Shard<R>>>,
+        shard: &mut Shard<R>,
         pinned: Arc<Pinned<R>>,
         visible: u64,
-    ) -> SheafSnapshot<R> {
-        let at = part.free.pop().unwrap_or(part.places.len());
+    ) -> LogTreeSnapshot<R> {
+        let at = shard.free.pop().unwrap_or(shard.slots.len());
         let hold = Arc::new(Hold::new(pinned, visible, own.clone(), at));
-        let place = Place {
+        let slot = Slot {
             taken: now(),
             hold: NonNull::new(Arc::as_ptr(&hold).cast_mut()),
         };
-        match part.places.get_mut(at) {
-            Some(free) => *free = place,
-            None => part.places.push(place),
+        match shard.slots.get_mut(at) {
+            Some(free) => *free = slot,
+            None => shard.slots.push(slot),
         }
-        SheafSnapshot::new(hold)
+        LogTreeSnapshot::new(hold)
     }
 
     /// Drops cached views. Called after a newer view has been published.
     pub(in crate::disk::logtree) fn forget(&self) {
-        for part in &self.parts {
+        for shard in &self.shards {
             // Dropped without the lock: it may be the last reference to a view.
-            let _cached = part.lock().cached.take();
+            let _cached = shard.lock().cached.take();
         }
     }
 
@@ -195,11 +195,11 @@ impl<R> OpenSnapshots<R> {
     /// what it reads.
     pub(in crate::disk::logtree) fn keep(&self, lock: FolderLock) {
         let lock = Arc::new(lock);
-        for part in &self.parts {
-            let mut part = part.lock();
-            part.cached = None;
-            if part.free.len() < part.places.len() {
-                part.lock = Some(lock.clone());
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.cached = None;
+            if shard.free.len() < shard.slots.len() {
+                shard.lock = Some(lock.clone());
             }
         }
     }
@@ -210,13 +210,13 @@ impl<R> OpenSnapshots<R> {
         chosen: impl Fn(&View<R>) -> bool,
     ) -> Vec<Candidate<R>> {
         let mut candidates = Vec::new();
-        for part in &self.parts {
-            let part = part.lock();
-            for place in &part.places {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for slot in &shard.slots {
                 // SAFETY: the slot has it, under the lock, so it is alive: a snapshot leaves its
                 // slot before it is dropped. That another thread may be about to drop it and wait
                 // for the lock is covered by `Hold`'s marker.
-                let Some(hold) = place.hold.map(|hold| unsafe { hold.as_ref() }) else {
+                let Some(hold) = slot.hold.map(|hold| unsafe { hold.as_ref() }) else {
                     continue;
                 };
                 if let Some(pinned) = hold.pinned.try_read()
@@ -242,14 +242,14 @@ impl<R> OpenSnapshots<R> {
         instead: &Arc<View<R>>,
     ) -> usize {
         let mut replaced = Vec::new();
-        for part in &self.parts {
-            let part = part.lock();
+        for shard in &self.shards {
+            let shard = shard.lock();
             let pinned = Arc::new(Pinned {
                 view: instead.clone(),
             });
-            for place in &part.places {
+            for slot in &shard.slots {
                 // SAFETY: as in `candidates`.
-                let Some(hold) = place.hold.map(|hold| unsafe { hold.as_ref() }) else {
+                let Some(hold) = slot.hold.map(|hold| unsafe { hold.as_ref() }) else {
                     continue;
                 };
                 if hold.visible == of.visible
@@ -265,12 +265,12 @@ impl<R> OpenSnapshots<R> {
     }
 }
 
-impl<R> Part<R> {
+impl<R> Shard<R> {
     /// Removes a snapshot that is being dropped from its slot.
     pub(super) fn leave(&mut self, at: usize) -> Option<Arc<FolderLock>> {
-        self.places[at].hold = None;
+        self.slots[at].hold = None;
         self.free.push(at);
-        if self.free.len() == self.places.len() {
+        if self.free.len() == self.slots.len() {
             return self.lock.take();
         }
         None

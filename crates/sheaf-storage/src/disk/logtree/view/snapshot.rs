@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use super::Base;
-use super::cursor::SheafCursor;
-use super::open::{Part, Pinned};
+use super::cursor::LogTreeCursor;
+use super::open::{Pinned, Shard};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::Result;
 
@@ -21,8 +21,8 @@ pub(in crate::disk::logtree) struct Hold<R> {
     replacements: AtomicU32,
     pub(super) visible: u64,
     /// Where it is entered among those alive.
-    part: Arc<Mutex<Part<R>>>,
-    place: usize,
+    shard: Arc<Mutex<Shard<R>>>,
+    slot: usize,
     /// Until it has left its slot other threads may access it, also while it is being dropped: an
     /// exclusive reference to it is not exclusive to the compiler.
     _shared: PhantomPinned,
@@ -32,15 +32,15 @@ impl<R> Hold<R> {
     pub(super) fn new(
         pinned: Arc<Pinned<R>>,
         visible: u64,
-        part: Arc<Mutex<Part<R>>>,
-        place: usize,
+        shard: Arc<Mutex<Shard<R>>>,
+        slot: usize,
     ) -> Hold<R> {
         Hold {
             pinned: RwLock::new(pinned),
             replacements: AtomicU32::new(0),
             visible,
-            part,
-            place,
+            shard,
+            slot,
             _shared: PhantomPinned,
         }
     }
@@ -58,29 +58,29 @@ impl<R> Hold<R> {
 
 impl<R> Drop for Hold<R> {
     fn drop(&mut self) {
-        let _lock = self.part.lock().leave(self.place);
+        let _lock = self.shard.lock().leave(self.slot);
     }
 }
 
 /// See the module's head.
-pub(in crate::disk::logtree) struct SheafSnapshot<R> {
+pub(in crate::disk::logtree) struct LogTreeSnapshot<R> {
     hold: Arc<Hold<R>>,
 }
 
-impl<R> SheafSnapshot<R> {
-    pub(super) fn new(hold: Arc<Hold<R>>) -> SheafSnapshot<R> {
-        SheafSnapshot { hold }
+impl<R> LogTreeSnapshot<R> {
+    pub(super) fn new(hold: Arc<Hold<R>>) -> LogTreeSnapshot<R> {
+        LogTreeSnapshot { hold }
     }
 }
 
-impl<R: Base> Snapshot for SheafSnapshot<R> {
+impl<R: Base> Snapshot for LogTreeSnapshot<R> {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
         let pinned = self.hold.pinned.read();
         pinned.view.get(table, key, self.hold.visible)
     }
 
     fn cursor(&self, table: TableId) -> Result<Box<dyn Cursor>> {
-        Ok(Box::new(SheafCursor::new(self.hold.clone(), table)?))
+        Ok(Box::new(LogTreeCursor::new(self.hold.clone(), table)?))
     }
 
     fn len(&self, table: TableId) -> Result<u64> {

@@ -149,7 +149,20 @@ impl KeyRanges {
             let next_lo = next_lo.clone();
             self.0.remove(&next_lo);
         }
+        debug_assert!(
+            self.is_separate(&lo, hi.as_ref()),
+            "ranges overlap or touch"
+        );
         self.0.insert(lo, hi);
+    }
+
+    /// Whether `[lo, hi)` is not empty and neither overlaps nor touches another range.
+    fn is_separate(&self, lo: &Bytes, hi: Option<&Bytes>) -> bool {
+        let before = self.0.range(..lo.clone()).next_back();
+        let after = self.0.range(lo.clone()..).next();
+        hi.is_none_or(|hi| lo < hi)
+            && before.is_none_or(|(_, end)| end.as_ref().is_some_and(|end| end < lo))
+            && after.is_none_or(|(next, _)| hi.is_some_and(|hi| hi < next))
     }
 
     /// The range that covers `key`: its lower end, and its upper end (exclusive); `None` if there
@@ -483,6 +496,7 @@ impl WriteBatch {
                 let forgotten = base.map_or(0, |base| base.len() as u64);
                 let KeyChange { prior, base, .. } = occupied.get().clone();
                 let before = occupied.insert(KeyChange { write, prior, base });
+                debug_assert!(self.totals.base_bytes >= forgotten);
                 self.totals.base_bytes -= forgotten;
                 Some(before)
             }

@@ -122,7 +122,10 @@ impl Incarnation {
                 // The same batch has written it already (a range, then the key): no snapshot has
                 // seen that.
                 Some(last) if last.0 == seq => last.1 = value,
-                _ => chain.push((seq, value)),
+                last => {
+                    debug_assert!(last.is_none_or(|last| last.0 < seq), "sequences ascend");
+                    chain.push((seq, value));
+                }
             },
             None => {
                 self.rows.insert(key.clone(), vec![(seq, value)]);

@@ -101,6 +101,7 @@ impl Units {
     }
 
     fn leave(&mut self, begin: u64) {
+        debug_assert!(self.begins.contains_key(&begin), "a unit ends once");
         if let Some(count) = self.begins.get_mut(&begin) {
             *count -= 1;
             if *count == 0 {
@@ -189,6 +190,10 @@ impl LockTable {
         let mut state = self.shard(name).lock();
         // A new entry is taken below, so a refusal leaves none behind.
         let entry = state.entries.entry(name.clone()).or_default();
+        debug_assert!(
+            entry.holder.is_some() || entry.waiters.is_empty(),
+            "a lock is handed to a waiter when it is released"
+        );
         let limit = match (entry.holder, mode) {
             (Some(holder), _) if holder == unit => return Ok(Locked::Already),
             (None, _) if entry.published <= begin => {
@@ -280,8 +285,17 @@ impl LockTable {
     fn release(&self, name: &Bytes, published: Option<u64>, forgettable: u64) {
         let mut state = self.shard(name).lock();
         let Some(entry) = state.entries.get_mut(name) else {
+            debug_assert!(false, "a lock that is held has an entry");
             return;
         };
+        debug_assert!(
+            entry.holder.is_some(),
+            "a lock that is released has a holder"
+        );
+        debug_assert!(
+            published.is_none_or(|seq| seq > entry.published),
+            "sequences ascend"
+        );
         // To the unit that has waited longest; the others keep waiting.
         let next = entry.waiters.pop_front();
         entry.holder = next.as_ref().map(|(unit, _)| *unit);

@@ -302,6 +302,10 @@ impl WriteUnitOfWork {
         let key = Bytes::copy_from_slice(key);
         let writes = Arc::make_mut(&mut self.writes);
         if self.savepoints == 0 {
+            debug_assert!(
+                self.undo.is_empty(),
+                "undo is recorded only for a savepoint"
+            );
             writes.write(table, key, write, prior, base);
         } else {
             let before = writes.write(table, key.clone(), write, prior, base);
@@ -369,6 +373,7 @@ impl WriteUnitOfWork {
     /// Ends a savepoint and keeps the writes. While none is open, no undo information is kept.
     pub fn release(&mut self, savepoint: Savepoint) {
         drop(savepoint);
+        debug_assert!(self.savepoints > 0, "a savepoint is released once");
         self.savepoints = self.savepoints.saturating_sub(1);
         if self.savepoints == 0 {
             self.undo = Vec::new();

@@ -73,6 +73,12 @@ impl CommitLog {
             .tables()
             .map(|(_, writes)| writes.keys().len() + 1)
             .sum();
+        debug_assert!(
+            self.commits
+                .back()
+                .is_none_or(|(last, _)| last + 1 == self.next),
+            "commits are recorded without gaps"
+        );
         self.commits.push_back((self.next, Arc::new(batch.clone())));
         self.next += 1;
         self.keys += keys;
@@ -86,6 +92,7 @@ impl CommitLog {
 
     /// Drops the commits that no open unit can conflict with.
     fn leave(&mut self, begin: u64) {
+        debug_assert!(self.begins.contains_key(&begin), "a unit ends once");
         if let Some(count) = self.begins.get_mut(&begin) {
             *count -= 1;
             if *count == 0 {

@@ -399,7 +399,8 @@ fn beside_each_other(reading: PageReading, folder: Arc<dyn Folder>) {
                     writer.drop_table(OTHER).unwrap();
                     writer.create_table(OTHER, TableOptions::default()).unwrap();
                     writer.install(OTHER, subtree).unwrap();
-                    writer.commit(round).unwrap();
+                    let sequence = writer.sequence() + 1;
+                    writer.commit(sequence).unwrap();
                 }
             }
         });
@@ -410,7 +411,8 @@ fn beside_each_other(reading: PageReading, folder: Arc<dyn Folder>) {
             if round % 5 == 0 {
                 continue; // given up
             }
-            writer.commit(round).unwrap();
+            let sequence = writer.sequence() + 1;
+            writer.commit(sequence).unwrap();
             newest.store(round, Ordering::SeqCst);
         }
         done.store(true, Ordering::Relaxed);

@@ -181,10 +181,14 @@ impl MemoryBudget {
 
     /// Releases `bytes` that were charged before.
     pub fn release(&self, kind: MemoryKind, bytes: u64) {
-        self.kinds[kind as usize]
-            .used
-            .fetch_sub(bytes, Ordering::Relaxed);
-        self.total.used.fetch_sub(bytes, Ordering::Relaxed);
+        let of_kind = &self.kinds[kind as usize].used;
+        let before = of_kind.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(
+            before >= bytes,
+            "{kind:?}: more is released than was charged"
+        );
+        let before = self.total.used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "more is released than was charged");
     }
 
     /// Registers a cache that shrinks when the limit is exceeded.

@@ -128,6 +128,10 @@ impl Shared {
         ));
         let mut head = self.log.head();
         let last = head.last();
+        debug_assert!(
+            self.sequencer.visible() <= last,
+            "only sequences that were assigned become visible"
+        );
         let state = &mut head.state;
         let is_expected =
             expected.is_none_or(|view| Arc::ptr_eq(view.active(), state.view.active()));
@@ -199,6 +203,8 @@ impl Shared {
         let bytes: u64 = frozen.iter().map(|generation| generation.bytes()).sum();
         let mut pacer = Pacer::new(self.clone(), urgency);
         let mut writer = self.tree.writer()?;
+        debug_assert!(writer.sequence() <= up_to, "the tree's sequence only grows");
+        debug_assert!(self.log.durable() >= up_to, "the log is ahead of the tree");
         writer.on_written(Box::new(move |_| pacer.pause_after_piece()));
         merge(&mut writer, frozen, up_to, self.new_table)?;
         match extra {
@@ -211,6 +217,14 @@ impl Shared {
         {
             let mut head = self.log.head();
             let state = &mut head.state;
+            debug_assert!(
+                up_to <= state.frozen_to,
+                "only frozen generations are merged"
+            );
+            debug_assert!(
+                state.view.frozen().len() >= frozen.len(),
+                "only a checkpoint removes generations from the view"
+            );
             state.view = Arc::new(state.view.checkpointed(roots, frozen.len()));
             self.views.store(state.view.clone());
             let left = state
@@ -311,6 +325,7 @@ impl Shared {
     pub(super) fn pressure(&self, own: u64) -> f64 {
         let debt = self.debt(own);
         let sizes = &self.sizes;
+        debug_assert!(sizes.debt_soft < sizes.debt_hard && sizes.debt_hard <= sizes.debt_max);
         let room = sizes.debt_hard - sizes.debt_soft;
         let by_debt = debt.saturating_sub(sizes.debt_soft) as f64 / room as f64;
         // Old snapshots may pin what a checkpoint cannot free: it slows writers down, and does not

@@ -97,6 +97,7 @@ impl Shared {
         }
         self.freeze_if_full(&view);
         self.sequencer.wait_visible(seq);
+        debug_assert!(self.log.durable() <= self.log.head().last());
         Ok((CommitSeq(seq), logged))
     }
 
@@ -156,6 +157,10 @@ impl Shared {
                 continue;
             }
             let state = appender.state();
+            debug_assert!(
+                seq > state.frozen_to,
+                "the active generation takes only sequences after the frozen ones"
+            );
             if state.closed {
                 return Err(StorageError::Closed);
             }
@@ -191,6 +196,10 @@ impl Shared {
             let view = self.views.load_full();
             let visible = self.sequencer.visible();
             if Arc::ptr_eq(&view, &self.views.load()) {
+                debug_assert!(
+                    view.roots().sequence() <= visible,
+                    "the tree holds only what is visible"
+                );
                 return (view, visible);
             }
         }
@@ -273,6 +282,11 @@ impl Sequencer {
 
     /// Records that a batch is inserted, and advances the visible sequence.
     fn publish(&self, seq: u64) {
+        debug_assert!(seq > self.visible(), "sequence {seq} is published twice");
+        debug_assert!(
+            seq - self.visible() <= Self::IN_FLIGHT_MAX,
+            "sequence {seq} shares its slot with one that is not visible"
+        );
         self.slot(seq).store(seq, Ordering::Release);
         // Of two threads that publish adjacent sequences, at least one sees the other's slot.
         fence(Ordering::SeqCst);

@@ -143,6 +143,10 @@ impl<'a> Loading<'a> {
     /// Errors: as [`Loading::apply`].
     pub(super) fn finish(mut self) -> Result<(Arc<View<Roots>>, u64, u64)> {
         self.insert()?;
+        debug_assert!(self.gathered.is_empty() && self.waiting.is_empty());
+        debug_assert!(
+            self.view.roots().sequence() <= self.frozen_to && self.frozen_to <= self.last
+        );
         Ok((self.view, self.last, self.frozen_to))
     }
 

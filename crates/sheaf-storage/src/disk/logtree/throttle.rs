@@ -66,6 +66,10 @@ impl Throttle {
     /// Slows down a writer of `bytes` bytes. `pressure` is 0 at the soft limit and 1 at the hard
     /// one, and may be more.
     pub(super) fn slow_down(&self, bytes: u64, pressure: f64) {
+        debug_assert!(
+            pressure.is_finite() && pressure > 0.0,
+            "pressure {pressure}"
+        );
         let cost = cost(bytes, self.rate.load(Ordering::Relaxed), pressure);
         let now = self.nanos();
         let mut next = self.next.load(Ordering::Relaxed);

@@ -134,6 +134,11 @@ impl Shared {
             };
             let applied = self.applied.load(Ordering::Acquire);
             let seq = applied + plan.accepted.len() as u64;
+            debug_assert!(self.durable.load(Ordering::Acquire) <= applied);
+            debug_assert!(
+                self.begun.load(Ordering::Acquire) == applied,
+                "one writer at a time"
+            );
             let unsynced = self.durable.load(Ordering::Acquire) < applied;
             if !plan.accepted.is_empty() || (sync && unsynced) {
                 // Before it can be seen: a caller that has seen it and requests a sync must get

@@ -256,6 +256,18 @@ impl<S> Appender<'_, S> {
         if head.place.position + stride > head.place.size {
             head.turn(self.log.log_id);
         }
+        debug_assert!(
+            head.place.position.is_multiple_of(record::ALIGN as u64),
+            "records are aligned"
+        );
+        debug_assert!(
+            head.place.position + stride <= head.place.filled,
+            "a record is written only where the file has blocks"
+        );
+        debug_assert!(
+            self.log.durable() < head.next,
+            "durable before it was appended"
+        );
         let header = Header {
             batch_crc: encoded.batch_crc,
             identity: head.place.identity,
@@ -464,6 +476,7 @@ impl<S> Log<S> {
                 return Err(error);
             }
         }
+        debug_assert!(tail.written <= last, "records are written in order");
         tail.parts = parts;
         tail.written = last;
         if let Some(memory) = memory {
@@ -501,6 +514,7 @@ impl<S> Log<S> {
         number: u64,
         first_seq: u64,
     ) -> Result<()> {
+        debug_assert!(number == tail.number + 1 && first_seq >= tail.first_seq);
         self.sync_file(&*tail.file, &tail.name)?;
         self.durable.fetch_max(first_seq - 1, Ordering::AcqRel);
         let name = segment::segment_name(number);
@@ -600,6 +614,7 @@ impl<S> Log<S> {
 
     /// Retires the segments that hold nothing beyond `seq`. Some are kept as spares.
     pub(super) fn trim(&self, seq: u64) {
+        debug_assert!(seq <= self.durable(), "only what is durable leaves the log");
         let done: Vec<Segment> = {
             let mut tail = self.tail.lock();
             let current = tail.first_seq;

@@ -242,6 +242,7 @@ impl Generation {
 
     /// Allocates from one shard of the arena for the writes of one batch.
     pub(super) fn writer(&self, seq: u64) -> Writer<'_> {
+        debug_assert!(seq > 0, "sequence 0 is the empty database");
         Writer {
             generation: self,
             room: self.arena.room(),
@@ -310,6 +311,8 @@ impl<'g> Writer<'g> {
 
     /// Deletes the keys in `[lo, hi)`, which must not be empty.
     pub(super) fn range(&mut self, mem: &TableMem, lo: &Bytes, hi: Option<&Bytes>) {
+        debug_assert!(self.generation.has(mem));
+        debug_assert!(hi.is_none_or(|hi| lo < hi), "an empty range");
         self.generation.has_more.store(true, Ordering::Release);
         let grown = mem.add_range(self.seq, lo, hi);
         self.generation.arena.count(grown);
@@ -325,6 +328,10 @@ impl<'g> Writer<'g> {
     ) {
         let generation = self.generation;
         debug_assert!(generation.has(mem));
+        debug_assert!(
+            keys.clone().is_sorted_by(|a, b| a.0 < b.0),
+            "a batch's keys ascend, each once"
+        );
         let mut splice = mem.list.splice();
         let (mut count, mut slots) = (0, 0);
         for (key, value, prior) in keys.clone() {

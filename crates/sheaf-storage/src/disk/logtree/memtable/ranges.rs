@@ -71,7 +71,16 @@ impl Ranges {
             let seqs = vec![seq];
             self.0.insert(gap_lo, Piece { hi: gap_hi, seqs });
         }
+        debug_assert!(self.is_disjoint(), "pieces do not overlap");
         grown
+    }
+
+    fn is_disjoint(&self) -> bool {
+        let pieces = self.0.iter();
+        let follow = pieces.clone().zip(pieces.skip(1));
+        follow
+            .map(|((_, piece), (next, _))| (&piece.hi, next))
+            .all(|(hi, next)| hi.as_ref().is_some_and(|hi| hi <= next))
     }
 
     /// Splits the piece that contains `at` in its inside.

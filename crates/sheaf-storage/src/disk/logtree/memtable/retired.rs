@@ -22,6 +22,10 @@ impl Retired {
     /// Takes a generation that no new view contains.
     pub(in crate::disk::logtree) fn add(&self, generation: Arc<Generation>) {
         let mut held = self.held.lock();
+        debug_assert!(
+            !held.iter().any(|other| Arc::ptr_eq(other, &generation)),
+            "a generation is retired once"
+        );
         held.push(generation);
         self.count(&held);
     }

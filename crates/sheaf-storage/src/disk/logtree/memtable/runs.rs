@@ -95,6 +95,7 @@ impl Noted {
             self.runs.remove(&other_lo);
             lo = lo.min(other_lo);
         }
+        debug_assert!(lo < hi, "a run is not empty");
         self.runs.insert(lo, (hi, since));
     }
 }

@@ -227,6 +227,10 @@ impl SkipList {
         let after = unsafe { NodeRef::from_link(splice.after[0]) };
         let before = self.not_root(splice.before[0]);
         splice.before[..height].fill(node);
+        debug_assert!(
+            after.is_none_or(|after| node.is_before(after.head(), after.key(), after.seq())),
+            "a list is in order, and a version is inserted once"
+        );
         Inserted {
             node,
             has_newer: before.is_some_and(|before| before.same_key(node)),

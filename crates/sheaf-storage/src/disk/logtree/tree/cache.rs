@@ -142,6 +142,7 @@ impl Shard {
                 self.ghosts.remove(&oldest);
             }
         }
+        debug_assert!(self.bytes >= cost && self.pages.contains_key(&granule));
         self.bytes -= cost;
         out.extend(self.pages.remove(&granule));
         true

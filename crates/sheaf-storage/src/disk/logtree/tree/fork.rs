@@ -63,6 +63,10 @@ impl Fork {
             roots: base,
             ..
         } = self.writer;
+        debug_assert!(
+            sequence >= base.sequence(),
+            "a fork holds what its base holds"
+        );
         let store = out.store.clone();
         let end = {
             let mut space = store.space.lock();

@@ -262,7 +262,12 @@ impl Shape {
 
     #[inline]
     pub(super) fn entry<'a>(&self, image: &'a [u8], index: usize) -> Entry<'a> {
+        debug_assert!(index < self.count, "entry {index} of {}", self.count);
         let (at, end) = (self.offset(image, index), self.offset(image, index + 1));
+        debug_assert!(
+            at < end && end <= image.len(),
+            "an entry is inside its page"
+        );
         let first = image[at];
         let (key_len, extent, key_at) = if first < 0x80 {
             (usize::from(first >> 1), first & 1 != 0, at + 1)

@@ -23,6 +23,8 @@ use super::pointer::{FIRST_GRANULE, Run};
 const BIG: usize = 64;
 /// Granules that a writer allocates at once where there is room, so that its pages are adjacent.
 pub(super) const CHUNK: u64 = 256;
+/// Maximum number of free runs up to which debug builds check each commit for overlaps.
+const RUNS_CHECKED_MAX: usize = 256;
 
 /// Free runs, neither overlapping nor touching, indexed by start and by length.
 #[derive(Clone, Default)]
@@ -39,6 +41,7 @@ impl FreeRuns {
     }
 
     fn link(&mut self, start: u64, len: u64) {
+        debug_assert!(len > 0, "an empty run");
         self.classes.resize_with(BIG, BTreeSet::new);
         self.by_start.insert(start, len);
         self.classes[Self::class(len)].insert(start);
@@ -46,7 +49,12 @@ impl FreeRuns {
     }
 
     fn unlink(&mut self, start: u64, len: u64) {
-        self.by_start.remove(&start);
+        let removed = self.by_start.remove(&start);
+        debug_assert_eq!(
+            removed,
+            Some(len),
+            "a run is indexed twice, by start and by length"
+        );
         self.classes[Self::class(len)].remove(&start);
         self.granules -= len;
     }
@@ -256,6 +264,10 @@ impl Space {
 
     /// Undoes a [`Space::pin`]. What that makes free is found by the next [`Space::collect`].
     pub(super) fn unpin(&mut self, version: u32) {
+        debug_assert!(
+            self.pins.contains_key(&version),
+            "version {version} is not pinned"
+        );
         if let Some(count) = self.pins.get_mut(&version) {
             *count -= 1;
             if *count == 0 {
@@ -279,6 +291,7 @@ impl Space {
             self.end = start + want;
             Run { start, len: want }
         });
+        debug_assert!((need..=want).contains(&run.len) && run.end() <= self.end);
         self.own(owner, run);
         run
     }
@@ -286,6 +299,7 @@ impl Space {
     /// Takes `need` granules before `limit`, if there are any.
     pub(super) fn allocate_below(&mut self, owner: Owner, need: u64, limit: u64) -> Option<Run> {
         let run = self.free.take_below(need, limit)?;
+        debug_assert!(run.len == need && run.end() <= limit);
         self.own(owner, run);
         Some(run)
     }
@@ -305,6 +319,10 @@ impl Space {
         let Some((start, len)) = whole.map(|(start, len)| (*start, *len)) else {
             return;
         };
+        debug_assert!(
+            run.end() <= start + len,
+            "only an owner's granules are returned"
+        );
         owned.unlink(start, len);
         for rest in [
             Run {
@@ -359,7 +377,8 @@ impl Space {
 
     /// Makes `owner`'s runs live from `version` on, and lets `dead` wait.
     pub(super) fn attach(&mut self, owner: Owner, dead: &[(u32, Run)], version: u32) {
-        self.owned.remove(&owner);
+        let attached = self.owned.remove(&owner);
+        debug_assert!(attached.is_some(), "an owner's pages become live once");
         for (birth, run) in dead {
             self.waiting_granules += run.len;
             self.waiting.push(Waiting {
@@ -369,6 +388,10 @@ impl Space {
             });
         }
         self.collect();
+        debug_assert!(
+            self.free.len() > RUNS_CHECKED_MAX || self.not_live().is_some(),
+            "free, waiting and owned granules are disjoint"
+        );
     }
 
     /// Frees what waits and is no longer seen.
@@ -393,6 +416,13 @@ impl Space {
         }
         self.waiting = kept;
         self.waiting_granules -= freed;
+        debug_assert_eq!(
+            self.waiting_granules,
+            self.waiting
+                .iter()
+                .map(|waiting| waiting.run.len)
+                .sum::<u64>()
+        );
         self.end = self.free.trim(self.end);
     }
 

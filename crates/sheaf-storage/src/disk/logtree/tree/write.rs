@@ -231,6 +231,10 @@ impl TreeWriter {
     /// file is read-only from now on; whether the commit is found after reopening is unknown).
     pub fn commit(mut self, sequence: u64) -> Result<Arc<Roots>> {
         self.check()?;
+        debug_assert!(
+            sequence >= self.roots.sequence(),
+            "a tree's sequence only grows"
+        );
         self.relocate()?;
         let directory = self.write_directory()?;
         let superblock = self.write_free_map(sequence, directory)?;
@@ -251,6 +255,14 @@ impl TreeWriter {
             _entry,
             ..
         } = self;
+        debug_assert!(
+            superblock.slot != old.slot,
+            "superblocks are written alternately"
+        );
+        debug_assert!(
+            superblock.version > old.version,
+            "a commit has a new version"
+        );
         let mut roots = Roots::new(&store, &superblock);
         roots.tables = tables.into_iter().collect();
         roots.directory.granules = directory.granules;

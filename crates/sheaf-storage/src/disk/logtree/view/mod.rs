@@ -109,6 +109,7 @@ impl<R: Base> View<R> {
 
     /// The view after the active generation is frozen and `fresh` takes the writes.
     pub(super) fn rotated(&self, fresh: Arc<Generation>) -> View<R> {
+        debug_assert!(fresh.is_empty(), "a new generation takes the writes");
         let mut frozen = Vec::with_capacity(self.frozen.len() + 1);
         frozen.push(self.active.clone());
         frozen.extend(self.frozen.iter().cloned());
@@ -121,6 +122,7 @@ impl<R: Base> View<R> {
 
     /// The view after the `merged` oldest frozen generations have been merged into `roots`.
     pub(super) fn checkpointed(&self, roots: Arc<R>, merged: usize) -> View<R> {
+        debug_assert!(merged <= self.frozen.len());
         let left = self.frozen.len().saturating_sub(merged);
         View {
             active: self.active.clone(),

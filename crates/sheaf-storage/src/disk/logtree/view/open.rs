@@ -268,8 +268,13 @@ impl<R> OpenSnapshots<R> {
 impl<R> Shard<R> {
     /// Removes a snapshot that is being dropped from its slot.
     pub(super) fn leave(&mut self, at: usize) -> Option<Arc<FolderLock>> {
+        debug_assert!(
+            self.slots[at].hold.is_some(),
+            "a snapshot leaves its slot once"
+        );
         self.slots[at].hold = None;
         self.free.push(at);
+        debug_assert!(self.free.len() <= self.slots.len());
         if self.free.len() == self.slots.len() {
             return self.lock.take();
         }

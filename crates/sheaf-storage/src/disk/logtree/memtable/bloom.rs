@@ -33,7 +33,7 @@ unsafe impl Send for Bloom {}
 unsafe impl Sync for Bloom {}
 
 impl Bloom {
-    /// An empty set for a generation of so many bytes.
+    /// An empty filter for a generation of `expected_bytes`.
     pub(super) fn new(expected_bytes: u64) -> Bloom {
         let bits = (expected_bytes / BYTES_PER_ENTRY).saturating_mul(16);
         let blocks = (bits / 512).clamp(1, 1 << 20).next_power_of_two();

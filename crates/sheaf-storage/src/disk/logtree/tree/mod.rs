@@ -97,7 +97,7 @@ pub struct TreeOptions {
 /// Whether pages and large values are compressed with LZ4 where that saves space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Whether pages and large values are packed with LZ4 where that saves space.
+    /// Whether pages and large values are compressed with LZ4 where that saves space.
     pub lz4: bool,
 }
 

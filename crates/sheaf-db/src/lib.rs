@@ -13,6 +13,7 @@
 
 pub mod aggregate;
 pub mod catalog;
+pub(crate) mod change;
 pub mod change_stream;
 mod clock;
 mod cluster_time;

@@ -32,7 +32,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sheaf_bson::{CollationChoice, Collator, Result};
 use sheaf_query::planner::index_entry::MultikeyPaths;
-use sheaf_storage::{Durability, Snapshot, Storage, TableId, WriteUnitOfWork};
+use sheaf_storage::{CommitSeq, Durability, Snapshot, Storage, TableId, WriteUnitOfWork};
 
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::uuid::Uuid;
@@ -251,10 +251,10 @@ impl Catalog {
         &self,
         unit: WriteUnitOfWork,
         change: &CatalogChange,
-    ) -> Result<()> {
-        unit.commit(Durability::Buffered).coded()?;
+    ) -> Result<CommitSeq> {
+        let seq = unit.commit(Durability::Buffered).coded()?;
         self.publish(change);
-        Ok(())
+        Ok(seq)
     }
 
     /// Shows that something is gone, then commits it; shows it again when that fails.
@@ -262,10 +262,11 @@ impl Catalog {
         &self,
         unit: WriteUnitOfWork,
         change: &CatalogChange,
-    ) -> Result<()> {
+    ) -> Result<CommitSeq> {
         let before = self.current();
         self.publish(change);
-        if let Err(error) = unit.commit(Durability::Buffered).coded() {
+        let committed = unit.commit(Durability::Buffered).coded();
+        if committed.is_err() {
             let touched = change
                 .removed
                 .iter()
@@ -279,8 +280,7 @@ impl Catalog {
                 }
             }
             self.publish(&back);
-            return Err(error);
         }
-        Ok(())
+        committed
     }
 }

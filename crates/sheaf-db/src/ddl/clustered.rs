@@ -7,9 +7,9 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, compare
 use crate::catalog::clustered::collection_expiry;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 
 /// `expireAfterSeconds` of collMod: `None` for `"off"`.
@@ -51,20 +51,20 @@ impl Db {
         let mut unit = self.storage().begin().coded()?;
         rows::put_collection(&mut unit, &changed);
         let ns = changed.ns().clone();
-        let mut o = DocBuilder::new();
-        o.append("collMod", ns.collection());
-        match seconds {
-            Some(seconds) => o.append("expireAfterSeconds", seconds),
-            None => o.append("expireAfterSeconds", "off"),
+        let append = |o: &mut DocBuilder| {
+            match seconds {
+                Some(seconds) => o.append("expireAfterSeconds", seconds),
+                None => o.append("expireAfterSeconds", "off"),
+            };
         };
-        let logged = LoggedOp::command(ns.db(), Some(changed.uuid()), o.finish(), None);
-        let _entry = self.log_command(&mut unit, logged)?;
+        let modified = DdlChange::OptionsModified(&changed, &append);
+        let ticket = self.observe_ddl(&mut unit, [modified])?;
         let change = CatalogChange {
             added: vec![changed],
             ..CatalogChange::default()
         };
         let catalog = self.catalog_writer();
-        catalog.commit_then_publish(unit, &change)?;
+        ticket.committed(catalog.commit_then_publish(unit, &change)?);
         let published = catalog.current().collection(&ns).cloned();
         Ok(published.unwrap_or_else(|| collection.clone()))
     }

@@ -11,11 +11,11 @@ use crate::catalog::new_collection::{
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::uuid::Uuid;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 
@@ -114,10 +114,9 @@ impl Db {
             added: vec![collection],
             ..Default::default()
         };
-        let collection = &change.added[0];
-        let logged = LoggedOp::collection_created(collection);
-        let _entry = self.log_command(&mut unit, logged)?;
-        catalog.commit_then_publish(unit, &change)?;
+        let created = DdlChange::CollectionCreated(&change.added[0]);
+        let ticket = self.observe_ddl(&mut unit, [created])?;
+        ticket.committed(catalog.commit_then_publish(unit, &change)?);
         self.events().send(DbEvent::CollectionCreated {
             ns: ns.clone(),
             uuid,

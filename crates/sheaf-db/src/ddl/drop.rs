@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
+use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::WriteUnitOfWork;
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::ViewDefinition;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::collection::intent::ExclusiveIntent;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;
-use crate::oplog::{LoggedOp, Reservation};
 use crate::storage_error::Coded;
 
 /// What a drop answers.
@@ -89,8 +89,14 @@ impl Db {
             rows::delete_collection(&mut unit, collection.uuid());
             change.removed.push(collection.ns().clone());
         }
-        let _entries = self.log_drops(&mut unit, collections, database, views)?;
-        catalog.publish_then_commit(unit, &change)?;
+        let dropped = collections.iter();
+        let dropped = dropped.map(|collection| DdlChange::CollectionDropped(collection));
+        // The views of a dropped database are not reported each.
+        let views = views.iter().filter(|_| database.is_none());
+        let views = views.map(|view| DdlChange::ViewDropped(view.ns()));
+        let database = database.map(DdlChange::DatabaseDropped);
+        let ticket = self.observe_ddl(&mut unit, dropped.chain(views).chain(database))?;
+        ticket.committed(catalog.publish_then_commit(unit, &change)?);
         drop(intents);
         for collection in collections {
             self.events().send(DbEvent::CollectionDropped {
@@ -99,47 +105,6 @@ impl Db {
             });
         }
         Ok(())
-    }
-
-    /// What the oplog says of the drops.
-    fn log_drops(
-        &self,
-        unit: &mut WriteUnitOfWork,
-        collections: &[Arc<Collection>],
-        database: Option<&str>,
-        views: &[Arc<ViewDefinition>],
-    ) -> Result<Vec<Reservation<'_>>> {
-        let mut reservations = Vec::new();
-        if !self.oplog().is_on() {
-            self.tick_without_entry();
-            return Ok(reservations);
-        }
-        for collection in collections {
-            let ns = collection.ns();
-            let mut o = DocBuilder::new();
-            o.append("drop", ns.collection());
-            let mut o2 = DocBuilder::new();
-            let records = self
-                .engine()
-                .table_stats(collection.table())
-                .coded()?
-                .entries;
-            o2.append("numRecords", records as i64);
-            let uuid = Some(collection.uuid());
-            let logged = LoggedOp::command(ns.db(), uuid, o.finish(), Some(o2.finish()));
-            reservations.extend(self.log_command(unit, logged)?);
-        }
-        // The views of a dropped database go without further entries.
-        for view in views.iter().filter(|_| database.is_none()) {
-            reservations.extend(self.log_command(unit, LoggedOp::drop_view(view.ns()))?);
-        }
-        if let Some(database) = database {
-            let mut o = DocBuilder::new();
-            o.append("dropDatabase", 1);
-            let logged = LoggedOp::command(database, None, o.finish(), None);
-            reservations.extend(self.log_command(unit, logged)?);
-        }
-        Ok(reservations)
     }
 
     /// Takes the exclusive intent on a collection and gives it as it is under the intent. Index builds in

@@ -6,6 +6,7 @@ use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::clustered::means_clustered;
@@ -99,13 +100,15 @@ impl Db {
             let kept = collection.index_list().iter().filter(|i| !gone(i));
             let changed = collection.with_indexes(kept.cloned().collect())?;
             rows::put_collection(&mut unit, &changed);
-            let _entries = self.log_indexes(&mut unit, "dropIndexes", &changed, &dropped)?;
+            let gone = dropped.iter();
+            let gone = gone.map(|index| DdlChange::IndexDropped(&changed, index));
+            let ticket = self.observe_ddl(&mut unit, gone)?;
             let change = CatalogChange {
                 removed: Vec::new(),
                 added: vec![changed],
                 ..Default::default()
             };
-            catalog.publish_then_commit(unit, &change)?;
+            ticket.committed(catalog.publish_then_commit(unit, &change)?);
             return Ok(indexes_was);
         }
     }

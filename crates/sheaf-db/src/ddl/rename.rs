@@ -3,17 +3,17 @@
 //! A collection's tables do not know its name, so a rename rewrites one row, also into another
 //! database: nothing is copied, and UUID and identifiers stay.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, Result};
+use sheaf_bson::{Error, ErrorCode, Result};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::{ViewDefinition, not_on_view};
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::drop::{BuildsMeet, drop_tables};
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 
 /// What becomes of views in the step that renames.
@@ -109,37 +109,37 @@ impl Db {
     ) -> Result<()> {
         let from = source.ns();
         let mut unit = self.storage().begin().coded()?;
-        let mut o = DocBuilder::new();
-        o.append("renameCollection", from.as_str());
-        o.append("to", to.as_str());
-        o.append("stayTemp", false);
         if let Some(target) = target {
             drop_tables(&mut unit, target);
             rows::delete_collection(&mut unit, target.uuid());
-            o.append("dropTarget", target.uuid().as_raw());
         }
-        let logged = LoggedOp::command(from.db(), Some(source.uuid()), o.finish(), None);
-        let _entry = self.log_command(&mut unit, logged)?;
-        let mut view_entries = Vec::new();
         let mut renamed = Collection::clone(source);
         renamed.ns = to.clone();
         rows::put_collection(&mut unit, &renamed);
-        let mut change = CatalogChange {
-            removed: vec![from.clone()],
+        if let Some(removed) = &views.removed {
+            rows::delete_view(&mut unit, removed);
+        }
+        if let Some(put) = &views.put {
+            rows::put_view(&mut unit, put);
+        }
+        let dropped = target;
+        let changes = [DdlChange::CollectionRenamed {
+            source,
+            to,
+            dropped,
+        }];
+        let gone = views.removed.as_ref().map(DdlChange::ViewDropped);
+        let put = views.put.as_ref().map(DdlChange::ViewCreated);
+        let changes = changes.into_iter().chain(gone).chain(put);
+        let ticket = self.observe_ddl(&mut unit, changes)?;
+        let change = CatalogChange {
+            removed: std::iter::once(from.clone()).chain(views.removed).collect(),
             added: vec![renamed],
-            ..Default::default()
+            views: views.put.into_iter().collect(),
         };
-        if let Some(removed) = views.removed {
-            rows::delete_view(&mut unit, &removed);
-            view_entries.push(self.log_command(&mut unit, LoggedOp::drop_view(&removed))?);
-            change.removed.push(removed);
-        }
-        if let Some(put) = views.put {
-            rows::put_view(&mut unit, &put);
-            view_entries.push(self.log_command(&mut unit, LoggedOp::put_view(&put, true))?);
-            change.views.push(put);
-        }
-        self.catalog_writer().publish_then_commit(unit, &change)
+        let seq = self.catalog_writer().publish_then_commit(unit, &change)?;
+        ticket.committed(seq);
+        Ok(())
     }
 }
 

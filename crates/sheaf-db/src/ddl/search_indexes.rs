@@ -233,7 +233,7 @@ impl Db {
                 added: vec![changed],
                 ..Default::default()
             };
-            return catalog.publish_then_commit(unit, &change);
+            return catalog.publish_then_commit(unit, &change).map(drop);
         }
     }
 

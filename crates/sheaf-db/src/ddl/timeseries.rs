@@ -14,6 +14,7 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::catalog::views::ViewDefinition;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::clustered::changed_expiry;
@@ -24,7 +25,6 @@ use crate::events::DbEvent;
 use crate::index::Index;
 use crate::index::definition::{ID_INDEX_NAME, IndexSpec};
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 
@@ -155,19 +155,19 @@ impl Db {
         let mut view = view_of(ns, options)?;
         view.collator = collection_options.collator().cloned();
         rows::put_view(&mut unit, &view);
-        let logged = LoggedOp::collection_created(&collection);
         let uuid = collection.uuid();
         let change = CatalogChange {
             added: vec![collection],
             views: vec![view],
             ..Default::default()
         };
-        let _entry = self.log_command(&mut unit, logged)?;
-        let of_series = change.added[0].index_list();
-        let _entries = self.log_indexes(&mut unit, "createIndexes", &change.added[0], of_series)?;
-        let view = LoggedOp::put_view(&change.views[0], true);
-        let _view_entry = self.log_command(&mut unit, view)?;
-        catalog.commit_then_publish(unit, &change)?;
+        let (collection, view) = (&change.added[0], &change.views[0]);
+        let indexes = collection.index_list().iter();
+        let changes = std::iter::once(DdlChange::CollectionCreated(collection))
+            .chain(indexes.map(|index| DdlChange::IndexCreated(collection, index)))
+            .chain([DdlChange::ViewCreated(view)]);
+        let ticket = self.observe_ddl(&mut unit, changes)?;
+        ticket.committed(catalog.commit_then_publish(unit, &change)?);
         self.events().send(DbEvent::CollectionCreated {
             ns: buckets.clone(),
             uuid,
@@ -260,26 +260,25 @@ impl Db {
         changed.options = options;
         let mut unit = self.storage().begin().coded()?;
         rows::put_collection(&mut unit, &changed);
-        let o = collmod_entry(&changed, request);
-        let logged = LoggedOp::on_collection(&changed, o, None);
-        let mut entries = vec![self.log_command(&mut unit, logged)?];
         for view in &views {
             rows::put_view(&mut unit, view);
-            entries.push(self.log_command(&mut unit, LoggedOp::put_view(view, false))?);
         }
+        let append = |o: &mut DocBuilder| append_changes(&changed, request, o);
+        let modified = DdlChange::OptionsModified(&changed, &append);
+        let of_views = views.iter().map(DdlChange::ViewModified);
+        let ticket = self.observe_ddl(&mut unit, std::iter::once(modified).chain(of_views))?;
         let change = CatalogChange {
             added: vec![changed],
             views,
             ..Default::default()
         };
-        catalog.commit_then_publish(unit, &change)
+        ticket.committed(catalog.commit_then_publish(unit, &change)?);
+        Ok(())
     }
 }
 
-/// `{collMod, timeseries, expireAfterSeconds}` of the buckets, with what a request has changed.
-fn collmod_entry(changed: &Collection, request: &BucketsChange) -> DocBuf {
-    let mut o = DocBuilder::new();
-    o.append("collMod", changed.ns().collection());
+/// Appends `timeseries` and `expireAfterSeconds`, as far as a request has changed them.
+fn append_changes(changed: &Collection, request: &BucketsChange, o: &mut DocBuilder) {
     if let Some(options) = changed.options().timeseries()
         && request.bucketing != Bucketing::default()
     {
@@ -299,9 +298,8 @@ fn collmod_entry(changed: &Collection, request: &BucketsChange) -> DocBuf {
     match request.expire_after_seconds {
         Some(Some(seconds)) => o.append("expireAfterSeconds", RawValue::int_or_long(seconds)),
         Some(None) => o.append("expireAfterSeconds", "off"),
-        None => &mut o,
+        None => o,
     };
-    o.finish()
 }
 
 /// `{name, type: "timeseries", options, info}`, for `listCollections`.

@@ -14,9 +14,9 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::views::{ResolvedView, ViewDefinition, other_collation};
+use crate::change::DdlChange;
 use crate::database::Db;
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 
 /// The most views that may stand on one another.
@@ -223,12 +223,18 @@ impl Db {
         let mut unit = self.storage().begin().coded()?;
         let is_new = self.catalog().view(&view.ns).is_none();
         rows::put_view(&mut unit, &view);
-        let _entry = self.log_command(&mut unit, LoggedOp::put_view(&view, is_new))?;
+        let change = match is_new {
+            true => DdlChange::ViewCreated(&view),
+            false => DdlChange::ViewModified(&view),
+        };
+        let ticket = self.observe_ddl(&mut unit, [change])?;
         let change = CatalogChange {
             views: vec![view],
             ..Default::default()
         };
-        self.catalog_writer().commit_then_publish(unit, &change)
+        let seq = self.catalog_writer().commit_then_publish(unit, &change)?;
+        ticket.committed(seq);
+        Ok(())
     }
 
     /// Under the database's lock: drops views.
@@ -238,13 +244,15 @@ impl Db {
         }
         let mut unit = self.storage().begin().coded()?;
         let mut change = CatalogChange::default();
-        let mut entries = Vec::new();
         for view in views {
             rows::delete_view(&mut unit, &view.ns);
-            entries.push(self.log_command(&mut unit, LoggedOp::drop_view(&view.ns))?);
             change.removed.push(view.ns.clone());
         }
-        self.catalog_writer().publish_then_commit(unit, &change)
+        let dropped = views.iter().map(|view| DdlChange::ViewDropped(&view.ns));
+        let ticket = self.observe_ddl(&mut unit, dropped)?;
+        let seq = self.catalog_writer().publish_then_commit(unit, &change)?;
+        ticket.committed(seq);
+        Ok(())
     }
 
     /// The collection that a view stands on and the pipelines between; `None` where the name is no view.

@@ -16,8 +16,8 @@ use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::exec::WorkCounts;
 use crate::planning::{PlanDigest, QueryOptions};
-use crate::session_row::upsert_outcome;
 use crate::statement::StatementContext;
+use crate::write::observer::set_upserting;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
 
 /// How often an upsert that met its own document, inserted by another, looks again.
@@ -175,13 +175,9 @@ fn update_as_is(
             ReturnDocument::After => Some(project(projection.as_ref(), doc.as_raw(), None, None)?),
             _ => None,
         };
-        if let (Some(row), Some(id)) = (op.session_row(), &upserted) {
-            row.set_upserting(Some(upsert_outcome(id, returned.as_ref())));
-        }
+        set_upserting(op, upserted.as_ref().map(|id| (id, returned.as_ref())));
         let inserted = db.insert_one(op, ns, doc.as_raw());
-        if let Some(row) = op.session_row() {
-            row.set_upserting(None);
-        }
+        set_upserting(op, None);
         match inserted {
             Ok(stats) => {
                 report.result.stats.add(&stats);

@@ -20,7 +20,6 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
 use crate::collection::Collection;
-use crate::index::Index;
 use crate::index::modified::Modified;
 use crate::oplog::op_time::OpTime;
 use crate::record_key::record_key;
@@ -142,31 +141,6 @@ impl LoggedOp {
             o2,
             pre_image: None,
         }
-    }
-
-    /// An index was created.
-    pub(crate) fn create_index(collection: &Collection, index: &Index) -> LoggedOp {
-        let mut o = DocBuilder::new();
-        o.append("createIndexes", collection.ns().collection());
-        o.extend(index.spec().to_doc().as_raw());
-        LoggedOp::on_collection(collection, o.finish(), None)
-    }
-
-    /// An index was dropped.
-    pub(crate) fn drop_index(collection: &Collection, index: &Index) -> LoggedOp {
-        let mut o = DocBuilder::new();
-        o.append("dropIndexes", collection.ns().collection());
-        o.append("index", index.name());
-        LoggedOp::on_collection(collection, o.finish(), Some(index.spec().to_doc()))
-    }
-
-    /// A command changed a collection.
-    pub(crate) fn on_collection(
-        collection: &Collection,
-        o: DocBuf,
-        o2: Option<DocBuf>,
-    ) -> LoggedOp {
-        LoggedOp::command(collection.ns().db(), Some(collection.uuid()), o, o2)
     }
 
     /// A view was defined, or defined differently: a write to `system.views`, as in MongoDB.

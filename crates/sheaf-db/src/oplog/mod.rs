@@ -16,6 +16,7 @@
 
 pub mod apply;
 pub mod entry;
+pub(crate) mod observer;
 pub mod op_time;
 mod trim;
 
@@ -35,7 +36,6 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::index::Index;
 use crate::op_context::{OpContext, Waker};
 use crate::record_key::record_id_of;
 use crate::storage_error::Coded;
@@ -355,54 +355,15 @@ impl Db {
         let mut o = DocBuilder::new();
         o.append("msg", message);
         let mut unit = self.storage().begin().coded()?;
-        let reservation = self.log_command(&mut unit, LoggedOp::note(o.finish()))?;
+        if !self.oplog().is_on() {
+            return Ok(());
+        }
+        let reservation = self.reserve_oplog(1);
+        let note = LoggedOp::note(o.finish());
+        reservation.writer(None).put_each(&mut unit, &[note]);
         unit.commit(sheaf_storage::Durability::Buffered).coded()?;
         drop(reservation);
         Ok(())
-    }
-
-    /// Puts entries about indexes of a collection into the unit that changes them: `createIndexes`,
-    /// `dropIndexes`.
-    pub(crate) fn log_indexes<'i>(
-        &self,
-        unit: &mut sheaf_storage::WriteUnitOfWork,
-        command: &str,
-        collection: &Collection,
-        indexes: impl IntoIterator<Item = &'i Index>,
-    ) -> Result<Vec<Reservation<'_>>> {
-        let mut reservations = Vec::new();
-        if !self.oplog().is_on() {
-            self.tick_without_entry();
-            return Ok(reservations);
-        }
-        // As in MongoDB, search indexes are none of the oplog's.
-        for index in indexes.into_iter().filter(|index| !index.is_vector()) {
-            let logged = match command {
-                "createIndexes" => LoggedOp::create_index(collection, index),
-                _ => LoggedOp::drop_index(collection, index),
-            };
-            reservations.extend(self.log_command(unit, logged)?);
-        }
-        Ok(reservations)
-    }
-
-    /// Puts the entry of a command into the unit that carries it out, if the oplog is on. What is given back
-    /// is to be dropped after the commit.
-    pub(crate) fn log_command(
-        &self,
-        unit: &mut sheaf_storage::WriteUnitOfWork,
-        logged: LoggedOp,
-    ) -> Result<Option<Reservation<'_>>> {
-        if !self.oplog().is_on() {
-            self.tick_without_entry();
-            return Ok(None);
-        }
-        if logged.is_local() {
-            return Ok(None);
-        }
-        let reservation = self.reserve_oplog(1);
-        reservation.writer(None).put_each(unit, &[logged]);
-        Ok(Some(reservation))
     }
 }
 

@@ -38,6 +38,7 @@ use crate::timeseries::catalogue::{OpenBucket, SeriesKey};
 use crate::timeseries::{Timeseries, stats};
 use crate::write::document_rules::prepare_for_insert;
 use crate::write::insert::{InsertResult, WriteError};
+use crate::write::observer::StatementOutcome;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteUnit};
 use crate::write::{MatchedRecord, RecordSource, UNIT_BYTES_MAX, ends_operation};
@@ -364,7 +365,7 @@ impl GroupWriter<'_> {
             self.flush(unit, &key, last)?;
         }
         for measurement in &group.measurements {
-            unit.remember_insert(self.op, measurement.place);
+            unit.record_outcome(self.op, StatementOutcome::Inserted(measurement.place));
         }
         Ok(())
     }

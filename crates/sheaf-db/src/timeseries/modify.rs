@@ -26,10 +26,10 @@ use crate::modify::{
     parse_projection, project,
 };
 use crate::planning::QueryOptions;
-use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
 use crate::write::MatchedRecord;
+use crate::write::observer::StatementOutcome;
 use crate::write::update::BatchWriter;
 
 pub(super) fn series(options: &TimeseriesOptions) -> Series<'_> {
@@ -209,7 +209,9 @@ impl<'d> Deleter<'d> {
                     unit.update(op, slot, &record.id, doc, base, &new, modified)?;
                 }
             }
-            unit.remember_outcome(op, || update_outcome(false, first.as_ref()));
+            let returned = first.as_ref();
+            let modified = false;
+            unit.record_outcome(op, StatementOutcome::Wrote { modified, returned });
             Ok((left.deleted, first))
         })?;
         if first.is_some() {

@@ -6,9 +6,9 @@ use sheaf_bson::{DocBuf, RawDoc, RecordId, Result};
 
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::write::RecordSource;
+use crate::write::observer::StatementOutcome;
 use crate::write::unit::WriteStats;
 use crate::write::update::BatchWriter;
 
@@ -65,7 +65,9 @@ impl Db {
                 }
                 delete.prepare_returned(&record.id, doc)?;
                 unit.delete(op, slot, &record.id, doc)?;
-                unit.remember_outcome(op, || update_outcome(false, delete.returned()));
+                let returned = delete.returned();
+                let modified = false;
+                unit.record_outcome(op, StatementOutcome::Wrote { modified, returned });
                 Ok(true)
             })?;
             result.deleted += u64::from(deleted);

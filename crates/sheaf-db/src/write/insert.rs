@@ -15,6 +15,7 @@ use crate::database::Db;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::document_rules::prepare_for_insert;
+use crate::write::observer::StatementOutcome;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
 use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX, ends_operation};
@@ -72,7 +73,7 @@ impl Db {
                 && unit.bytes() < UNIT_BYTES_MAX
             {
                 match self.insert_into(&mut unit, op, slot, docs[at]) {
-                    Ok(_) => unit.remember_insert(op, at),
+                    Ok(_) => unit.record_outcome(op, StatementOutcome::Inserted(at)),
                     Err(error) if is_write_conflict(&error) => match op.transaction() {
                         Some(_) => return Err(error),
                         None => break,

@@ -14,6 +14,7 @@ pub mod delete;
 pub mod document_rules;
 pub(crate) mod index_maintenance;
 pub mod insert;
+pub(crate) mod observer;
 mod record;
 pub mod retry;
 mod session_row;

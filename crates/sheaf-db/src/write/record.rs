@@ -9,13 +9,12 @@ use crate::catalog::options::validation::Verdict;
 use crate::events::DbEvent;
 use crate::index::modified::Modified;
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::record_key::record_key;
 use crate::statement::StatementContext;
 use crate::storage_error::Coded;
-use crate::write::capped;
 use crate::write::index_maintenance::Change;
 use crate::write::unit::{Slot, WriteUnit};
+use crate::{change, write::capped};
 
 /// The most bytes that a record's place in a clustered collection may have: entries of other indexes repeat it.
 const PLACE_BYTES_MAX: usize = 8 << 20;
@@ -95,7 +94,7 @@ impl WriteUnit {
             true => self.unit.put_with(table, &key, value, Prior::Absent),
             false => self.unit.insert_new(table, &key, value),
         }
-        self.log(slot, |c| LoggedOp::insert(c.ns(), c.uuid(), doc));
+        self.report(slot, change::Change::Inserted(doc));
         self.stats.docs_inserted += 1;
         Ok(id)
     }
@@ -168,10 +167,7 @@ impl WriteUnit {
                 self.unit.put_with(table, &key, value, prior);
             }
         }
-        self.log(slot, |c| {
-            LoggedOp::update(c.ns(), c.uuid(), old, new, modified)
-                .with_pre_image(old, c.options().keeps_images())
-        });
+        self.report(slot, change::Change::Updated { old, new, modified });
         self.stats.docs_modified += 1;
         Ok(())
     }
@@ -209,9 +205,7 @@ impl WriteUnit {
         let table = self.collection(slot).table();
         self.unit
             .delete_with(table, &record_key(id), Prior::value(old.as_bytes()));
-        self.log(slot, |c| {
-            LoggedOp::delete(c.ns(), c.uuid(), old).with_pre_image(old, c.options().keeps_images())
-        });
+        self.report(slot, change::Change::Deleted(old));
         Ok(())
     }
 }

@@ -7,35 +7,17 @@ use sheaf_bson::{DocBuf, Error, ErrorCode, RecordId, Result};
 
 use crate::catalog::namespace::Namespace;
 use crate::index::modified::Modified;
-use crate::session_row::{Remembered, SessionRow};
+use crate::session_row::{Remembered, SessionRow, update_outcome};
 use crate::statement::StatementContext;
 use crate::system_names::TRANSACTIONS_NAMESPACE;
+use crate::write::observer::StatementOutcome;
 use crate::write::unit::WriteUnit;
 
 impl WriteUnit {
-    /// Has the unit remember, when it commits, what the document at `at` of its statement's documents did.
-    pub(crate) fn remember_insert(&mut self, op: &StatementContext, at: usize) {
-        if let Some(insert) = op.session_row().and_then(|row| row.remembered_insert(at)) {
-            self.remembered.push(insert);
-        }
-    }
-
-    /// Has the unit remember, when it commits, what its statement did.
-    pub(crate) fn remember_outcome(
-        &mut self,
-        op: &StatementContext,
-        outcome: impl FnOnce() -> DocBuf,
-    ) {
-        if let Some(statement) = op.session_row().and_then(|row| row.current(0)) {
-            self.remembered
-                .push(Remembered::Outcome(statement, outcome()));
-        }
-    }
-
     /// Puts what the unit has to remember into its session's row. What is given back is told to the session
     /// after the commit.
     pub(crate) fn put_session_row(&mut self, op: &StatementContext) -> Result<Option<RowWritten>> {
-        let remembered = std::mem::take(&mut self.remembered);
+        let remembered = self.observer.session().take();
         let Some(row) = op.session_row().filter(|_| !remembered.is_empty()) else {
             return Ok(None);
         };
@@ -66,6 +48,32 @@ impl WriteUnit {
             remembered,
             stored: (id, doc),
         }))
+    }
+}
+
+/// What a unit of work has the session remember when it commits.
+#[derive(Default)]
+pub(crate) struct SessionNotes(Vec<Remembered>);
+
+impl SessionNotes {
+    /// A statement of the session wrote a document.
+    pub(crate) fn record(&mut self, row: &SessionRow, outcome: StatementOutcome<'_>) {
+        let remembered = match outcome {
+            StatementOutcome::Inserted(at) => row.remembered_insert(at),
+            StatementOutcome::Wrote { modified, returned } => row
+                .current(0)
+                .map(|id| Remembered::Outcome(id, update_outcome(modified, returned))),
+        };
+        self.0.extend(remembered);
+    }
+
+    /// The unit commits a transaction of the session.
+    pub(crate) fn transaction_commits(&mut self) {
+        self.0.push(Remembered::Committed);
+    }
+
+    fn take(&mut self) -> Vec<Remembered> {
+        std::mem::take(&mut self.0)
     }
 }
 

@@ -28,6 +28,7 @@ use crate::catalog::new_collection::{check_name, exists_otherwise, new_collectio
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::change::{Change, DdlChange};
 use crate::collection::Collection;
 use crate::collection::capped_state::CappedWriter;
 use crate::collection::intent::SharedIntent;
@@ -36,14 +37,12 @@ use crate::index::definition::IndexSpec;
 use crate::index::key_set::{EntryKey, KeySet};
 use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
-use crate::oplog::entry::{self, LoggedOp};
-use crate::oplog::{Reservation, Silent};
 use crate::record_key::record_key;
-use crate::session_row::Remembered;
 use crate::statement::StatementContext;
 use crate::storage_error::{Coded, coded};
 use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
+use crate::write::observer::{ObserverMark, OpObserver};
 
 /// How long a wait for a lock goes on before it looks whether the operation was killed.
 const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -100,13 +99,7 @@ pub struct WriteUnit {
     holds_locks: bool,
     pub(crate) stats: WriteStats,
     pub(crate) scratch: Scratch,
-    /// What the session is to remember.
-    pub(crate) remembered: Vec<Remembered>,
-    /// What the oplog is to say; `None` while it is off.
-    logged: Option<Vec<LoggedOp>>,
-    /// Bytes of `logged`.
-    logged_bytes: u64,
-    _silent: Option<Silent>,
+    pub(crate) observer: OpObserver,
     /// What a transaction's unit holds of the memory for transactions.
     charge: Option<Charge>,
     /// The transaction whose statement has the unit now.
@@ -168,8 +161,7 @@ pub struct Slot(usize);
 pub struct UnitSavepoint {
     storage: Savepoint,
     stats: WriteStats,
-    logged: usize,
-    logged_bytes: u64,
+    observed: ObserverMark,
 }
 
 impl Db {
@@ -212,7 +204,7 @@ impl Db {
         isolation: Isolation,
     ) -> Result<WriteUnit> {
         let generation = self.catalog().generation();
-        let silent = self.silent_unit();
+        let observer = OpObserver::begin(self);
         let unit = match isolation {
             Isolation::Snapshot => self.storage().begin(),
             Isolation::Serializable => self.storage().begin_serializable(),
@@ -221,11 +213,8 @@ impl Db {
         let base = unit.reader();
         Ok(WriteUnit {
             db: self.clone(),
-            remembered: Vec::new(),
-            logged: silent.is_none().then(Vec::new),
-            logged_bytes: 0,
+            observer,
             charge: None,
-            _silent: silent,
             unit,
             base,
             cursors: Vec::new(),
@@ -341,9 +330,8 @@ impl WriteUnit {
         let catalog = db.catalog_writer();
         check_name(&catalog.current(), ns)?;
         let created = new_collection(catalog, &mut self.unit, ns, options, None)?;
-        if let Some(logged) = &mut self.logged {
-            logged.push(LoggedOp::collection_created(&created));
-        }
+        self.observer
+            .ddl(&db, DdlChange::CollectionCreated(&created))?;
         let collection = Arc::new(created);
         self.collections.push(OpenCollection {
             collection: collection.clone(),
@@ -371,9 +359,8 @@ impl WriteUnit {
             let (table, ident) = db.catalog_writer().allocate("index", &mut self.unit);
             self.unit.create_table(table);
             let index = Index::new(spec, ident, table, Vec::new())?;
-            if let Some(logged) = &mut self.logged {
-                logged.push(LoggedOp::create_index(&collection, &index));
-            }
+            self.observer
+                .ddl(&db, DdlChange::IndexCreated(&collection, &index))?;
             list.push(index);
         }
         self.collections[at].collection = Arc::new(collection.with_indexes(list)?);
@@ -444,8 +431,7 @@ impl WriteUnit {
         UnitSavepoint {
             storage: self.unit.savepoint(),
             stats: self.stats,
-            logged: self.logged.as_ref().map_or(0, Vec::len),
-            logged_bytes: self.logged_bytes,
+            observed: self.observer.mark(),
         }
     }
 
@@ -454,10 +440,7 @@ impl WriteUnit {
         self.unit.rollback_to(&savepoint.storage);
         self.unit.release(savepoint.storage);
         self.stats = savepoint.stats;
-        if let Some(logged) = &mut self.logged {
-            logged.truncate(savepoint.logged);
-            self.logged_bytes = savepoint.logged_bytes;
-        }
+        self.observer.rollback_to(savepoint.observed);
     }
 
     /// Ends a savepoint and keeps the writes.
@@ -472,7 +455,7 @@ impl WriteUnit {
     pub fn commit(mut self, op: &StatementContext) -> Result<WriteStats> {
         if let Some(charge) = &mut self.charge {
             let writes = self.unit.writes();
-            charge.hold(writes.bytes() + self.logged_bytes, writes.operations())?;
+            charge.hold(writes.bytes() + self.observer.bytes(), writes.operations())?;
         }
         let lent = self.lent.take();
         let stats = match &lent {
@@ -493,16 +476,11 @@ impl WriteUnit {
         Ok(stats)
     }
 
-    /// Notes a change for the oplog, if it is on.
-    pub(crate) fn log(&mut self, slot: Slot, change: impl FnOnce(&Collection) -> LoggedOp) {
+    /// Reports a change of a document of an open collection.
+    #[inline]
+    pub(crate) fn report(&mut self, slot: Slot, change: Change<'_>) {
         let collection = &self.collections[slot.0].collection;
-        if let Some(logged) = &mut self.logged
-            && collection.ns().is_replicated()
-        {
-            let change = change(collection);
-            self.logged_bytes += change.len_bytes() as u64;
-            logged.push(change);
-        }
+        self.observer.changed(collection, change);
     }
 
     /// Lends the unit to a statement of the transaction.
@@ -518,7 +496,7 @@ impl WriteUnit {
     /// Errors: `WriteConflict` when another has created one of them meanwhile.
     pub(crate) fn commit_transaction(mut self, op: &StatementContext) -> Result<()> {
         if !self.unit.is_empty() {
-            self.remembered.push(Remembered::Committed);
+            self.observer.session().transaction_commits();
         }
         let created: Vec<Arc<Collection>> = self
             .collections
@@ -575,49 +553,18 @@ impl WriteUnit {
         if !self.unit.is_empty() {
             op.counters().commits.add(1);
         }
-        let row = self.put_session_row(op)?;
-        // Given back when the entries are visible.
         let db = self.db.clone();
-        let reservation = self.put_entries(&db, op, transaction);
-        if reservation.is_none() && !self.unit.is_empty() {
-            db.tick_without_entry();
-        }
+        let ticket = self.prepare(&db, op, transaction)?;
         std::mem::take(&mut self.scratch).give_back();
-        let (_, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
+        let (seq, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
         op.counters().bytes_logged.add(logged);
         for open in &self.collections {
             if let Some(writer) = &open.capped {
                 open.collection.state.capped.committed(writer);
             }
         }
-        if let Some(row) = row {
-            row.committed();
-        }
-        // Its entries are visible from here on.
-        drop(reservation);
+        ticket.committed(seq);
         Ok(())
-    }
-
-    /// Puts what the unit has noted into the oplog.
-    fn put_entries<'d>(
-        &mut self,
-        db: &'d Db,
-        op: &StatementContext,
-        transaction: bool,
-    ) -> Option<Reservation<'d>> {
-        let logged = self.logged.take().filter(|logged| !logged.is_empty())?;
-        let operations_max = db.oplog().transaction_entry_operations_max();
-        let count = match transaction {
-            true => entry::entries_of_transaction(&logged, operations_max),
-            false => logged.len(),
-        };
-        let reservation = db.reserve_oplog(count);
-        let writer = reservation.writer(op.write_origin());
-        match transaction {
-            true => writer.put_transaction(&mut self.unit, &logged, operations_max),
-            false => writer.put_each(&mut self.unit, &logged),
-        }
-        Some(reservation)
     }
 
     pub(crate) fn set_collection(&mut self, slot: Slot, collection: Arc<Collection>) {

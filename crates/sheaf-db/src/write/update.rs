@@ -20,9 +20,9 @@ use sheaf_query::update::ModifiedPaths;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::index::modified::Modified;
-use crate::session_row::update_outcome;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
+use crate::write::observer::StatementOutcome;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
 use crate::write::{Gathered, MatchedRecord, RecordSource, UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
@@ -185,7 +185,9 @@ fn update_record(
                 result.matched += 1;
                 result.modified += 1;
                 update.applied(&updated)?;
-                unit.remember_outcome(op, || update_outcome(true, update.returned()));
+                let returned = update.returned();
+                let modified = true;
+                unit.record_outcome(op, StatementOutcome::Wrote { modified, returned });
                 Ok(true)
             }
         }

@@ -11,7 +11,7 @@
 
 mod index;
 
-use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::capped::{parse_max, parse_size, wrong_type};
@@ -20,14 +20,14 @@ use crate::catalog::options::{
 };
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::clustered::changed_expiry;
 use crate::ddl::drop::BuildsMeet;
 use crate::ddl::indexes::ns_not_found;
-use crate::index::{Index, IndexConstraints};
+use crate::index::IndexConstraints;
 use crate::op_context::OpContext;
-use crate::oplog::LoggedOp;
 use crate::storage_error::Coded;
 use index::IndexChange;
 
@@ -232,54 +232,43 @@ impl Db {
         changed.options = options;
         let mut unit = self.storage().begin().coded()?;
         rows::put_collection(&mut unit, &changed);
-        let mut entries = Vec::new();
-        if let Some(index) = &changed_index {
-            let logged =
-                LoggedOp::on_collection(&changed, index_entry(&changed, index, &result), None);
-            let logged = match index.is_vector() {
-                true => None,
-                false => self.log_command(&mut unit, logged)?,
-            };
-            entries.extend(logged);
-        }
-        if !same_options {
-            let mut o = DocBuilder::new();
-            o.append(NAME, ns.collection());
+        let of_index = |o: &mut DocBuilder| result.append_changes(o);
+        let of_options = |o: &mut DocBuilder| {
             for element in &request.asked {
                 o.append_raw_element(*element);
             }
-            let logged = LoggedOp::command(ns.db(), Some(changed.uuid()), o.finish(), None);
-            entries.extend(self.log_command(&mut unit, logged)?);
-        }
+        };
+        let index = changed_index
+            .as_ref()
+            .map(|index| DdlChange::IndexModified(&changed, index, &of_index));
+        let options = DdlChange::OptionsModified(&changed, &of_options);
+        let options = (!same_options).then_some(options);
+        let ticket = self.observe_ddl(&mut unit, index.into_iter().chain(options))?;
         let change = CatalogChange {
             added: vec![changed],
             ..Default::default()
         };
-        catalog.commit_then_publish(unit, &change)?;
+        ticket.committed(catalog.commit_then_publish(unit, &change)?);
         Ok(result)
     }
 }
 
-/// `{collMod, index: {name, ..}}` with what has changed.
-fn index_entry(collection: &Collection, index: &Index, result: &CollModResult) -> DocBuf {
-    let mut o = DocBuilder::new();
-    o.append(NAME, collection.ns().collection());
-    o.begin_document("index");
-    o.append("name", index.name());
-    if let Some((_, hidden)) = result.hidden {
-        o.append("hidden", hidden);
+impl CollModResult {
+    /// The new values of what was changed, under the names that a collMod of an index has for them.
+    fn append_changes(&self, o: &mut DocBuilder) {
+        if let Some((_, hidden)) = self.hidden {
+            o.append("hidden", hidden);
+        }
+        if let Some((_, seconds)) = self.expire_after_seconds {
+            o.append("expireAfterSeconds", RawValue::int_or_long(seconds));
+        }
+        if let Some((_, prepare)) = self.prepare_unique {
+            o.append("prepareUnique", prepare);
+        }
+        if self.became_unique {
+            o.append("unique", true);
+        }
     }
-    if let Some((_, seconds)) = result.expire_after_seconds {
-        o.append("expireAfterSeconds", RawValue::int_or_long(seconds));
-    }
-    if let Some((_, prepare)) = result.prepare_unique {
-        o.append("prepareUnique", prepare);
-    }
-    if result.became_unique {
-        o.append("unique", true);
-    }
-    o.end();
-    o.finish()
 }
 
 fn invalid(message: &str) -> Error {

@@ -11,6 +11,7 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::collection::index_build::IndexBuild;
 use crate::counters::CollectionSize;
@@ -232,14 +233,15 @@ impl Db {
         rows::put_collection(&mut unit, &changed);
         let ready = changed.index_list().iter();
         let ready = ready.filter(|index| tables.contains(&index.table()));
-        let _entries = self.log_indexes(&mut unit, "createIndexes", &changed, ready)?;
+        let created = ready.map(|index| DdlChange::IndexCreated(&changed, index));
+        let ticket = self.observe_ddl(&mut unit, created)?;
         let ns = changed.ns().clone();
         let change = CatalogChange {
             removed: Vec::new(),
             added: vec![changed],
             ..Default::default()
         };
-        catalog.commit_then_publish(unit, &change)?;
+        ticket.committed(catalog.commit_then_publish(unit, &change)?);
         // Under the exclusive intent, so this is the collection just published.
         let published = catalog.current().collection(&ns).cloned();
         Ok(published.zip(build))

@@ -11,6 +11,7 @@ use crate::catalog::duplicate_key::duplicate_key;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::collection::index_build::IndexBuild;
 use crate::collection::index_build::side_writes::Note;
@@ -127,13 +128,15 @@ fn build_and_commit(
     unit.drop_table(build.side_table());
     rows::put_collection(&mut unit, &finished);
     let built = build.finished_indexes();
-    let _entries = db.log_indexes(&mut unit, "createIndexes", &finished, &built)?;
+    let created = built.iter();
+    let created = created.map(|index| DdlChange::IndexCreated(&finished, index));
+    let ticket = db.observe_ddl(&mut unit, created)?;
     let change = CatalogChange {
         removed: Vec::new(),
         added: vec![finished],
         ..Default::default()
     };
-    db.catalog_writer().commit_then_publish(unit, &change)?;
+    ticket.committed(db.catalog_writer().commit_then_publish(unit, &change)?);
     if let Some(table) = build.replaces() {
         db.drop_replaced(table)?;
     }

@@ -1,0 +1,50 @@
+//! Changes as they are reported to observers ([`crate::write::observer`]): of documents, of the catalog.
+
+use sheaf_bson::{DocBuilder, RawDoc};
+
+use crate::catalog::namespace::Namespace;
+use crate::catalog::views::ViewDefinition;
+use crate::collection::Collection;
+use crate::index::Index;
+use crate::index::modified::Modified;
+
+/// A change of one document.
+#[derive(Clone, Copy)]
+pub(crate) enum Change<'a> {
+    /// The document is new.
+    Inserted(RawDoc<'a>),
+    /// The document has another form; `modified` reports where.
+    Updated {
+        old: RawDoc<'a>,
+        new: RawDoc<'a>,
+        modified: Modified<'a>,
+    },
+    /// The document is gone.
+    Deleted(RawDoc<'a>),
+}
+
+/// Appends the fields that a command has changed.
+pub(crate) type AppendChanges<'a> = &'a dyn Fn(&mut DocBuilder);
+
+/// A change of the catalog.
+#[derive(Clone, Copy)]
+pub(crate) enum DdlChange<'a> {
+    CollectionCreated(&'a Collection),
+    CollectionDropped(&'a Collection),
+    /// Its collections were reported before.
+    DatabaseDropped(&'a str),
+    CollectionRenamed {
+        source: &'a Collection,
+        to: &'a Namespace,
+        /// The collection that had the name.
+        dropped: Option<&'a Collection>,
+    },
+    /// Options of a collection.
+    OptionsModified(&'a Collection, AppendChanges<'a>),
+    IndexCreated(&'a Collection, &'a Index),
+    IndexDropped(&'a Collection, &'a Index),
+    IndexModified(&'a Collection, &'a Index, AppendChanges<'a>),
+    ViewCreated(&'a ViewDefinition),
+    ViewModified(&'a ViewDefinition),
+    ViewDropped(&'a Namespace),
+}

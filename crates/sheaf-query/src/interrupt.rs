@@ -10,7 +10,7 @@
 //!   a command ends ──── the guard goes
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Result;
@@ -51,6 +51,47 @@ pub(crate) fn check() -> Result<()> {
         Some(operation) => operation.check(),
         None => Ok(()),
     })
+}
+
+/// Steps between two interruption checks of [`step`]: less than a millisecond.
+const STEPS_BETWEEN_CHECKS: u64 = 1024;
+
+thread_local! {
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[cfg(test)]
+thread_local! {
+    static COUNTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts one step of a loop over what a client sent; every 1024th checks for interruption.
+/// Errors: as [`check`].
+#[inline]
+pub(crate) fn step() -> Result<()> {
+    count(1);
+    let steps = STEPS.get().wrapping_add(1);
+    STEPS.set(steps);
+    match steps % STEPS_BETWEEN_CHECKS {
+        0 => check(),
+        _ => Ok(()),
+    }
+}
+
+/// Counts steps of a loop that is too short, or too hot, to check for interruption. Counted in
+/// tests only, which compare how work grows with its input.
+#[inline]
+pub(crate) fn count(steps: usize) {
+    #[cfg(test)]
+    COUNTED.set(COUNTED.get().wrapping_add(steps as u64));
+    #[cfg(not(test))]
+    let _ = steps;
+}
+
+/// The steps that this thread has counted.
+#[cfg(test)]
+pub(crate) fn steps() -> u64 {
+    COUNTED.get()
 }
 
 #[cfg(test)]

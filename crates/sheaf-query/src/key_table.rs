@@ -15,6 +15,8 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
+use crate::interrupt;
+
 /// So many keys are compared one after another; there are no slots.
 const FEW: usize = 8;
 /// The first chunk's size; each is twice as large as the one before, up to [`CHUNK_BYTES_MAX`].
@@ -22,7 +24,7 @@ const CHUNK_BYTES_MIN: usize = 64;
 const CHUNK_BYTES_MAX: usize = 256 * 1024;
 
 /// Byte strings by number, and numbers by byte string.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct KeyTable {
     hasher: RandomState,
     slots: Vec<u32>,
@@ -99,7 +101,10 @@ impl KeyTable {
     /// The number of the key, or the slot where it belongs.
     #[inline]
     fn find_hashed(&self, key: &[u8], hash: u64) -> Result<usize, usize> {
-        let is = |entry: &Entry| entry.hash == hash && self.bytes_of(entry) == key;
+        let is = |entry: &Entry| {
+            interrupt::count(1);
+            entry.hash == hash && self.bytes_of(entry) == key
+        };
         if self.slots.is_empty() {
             return self.entries.iter().position(is).ok_or(0);
         }

@@ -30,6 +30,8 @@ pub mod validation;
 pub mod vector;
 
 #[cfg(test)]
+mod growth;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod script;

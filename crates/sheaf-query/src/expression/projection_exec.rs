@@ -17,6 +17,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
 use super::eval::{EvalContext, EvalValue};
 use super::variables::VariableScope;
 use super::{Expression, budget, field_path, location, operators, parse};
+use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
 
 /// Maximum nesting of a projection.
@@ -43,6 +44,8 @@ pub struct ProjectionExec {
 #[derive(Debug, Clone, Default)]
 struct Node {
     fields: Vec<(Box<str>, Action)>,
+    /// The names of `fields`, under the same numbers.
+    names: KeyTable,
     /// Whether this subtree contains an expression.
     computes: bool,
 }
@@ -57,11 +60,16 @@ enum Action {
 
 impl Node {
     fn find(&self, name: &[u8]) -> Option<usize> {
-        self.fields.iter().position(|(n, _)| n.as_bytes() == name)
+        self.names.find(name)
     }
 
     /// Inserts a path. Errors: 31250 if it equals, or is an ancestor or descendant of, an existing
     /// path.
+    fn push(&mut self, name: &str, action: Action) {
+        self.names.insert(name.as_bytes());
+        self.fields.push((name.into(), action));
+    }
+
     fn insert(&mut self, path: &[&str], action: Action, whole: &str) -> Result<()> {
         let collision = || {
             Err(location(
@@ -82,13 +90,13 @@ impl Node {
                 _ => collision(),
             },
             (None, []) => {
-                self.fields.push(((*name).into(), action));
+                self.push(name, action);
                 Ok(())
             }
             (None, rest) => {
                 let mut node = Node::default();
                 node.insert(rest, action, whole)?;
-                self.fields.push(((*name).into(), Action::Nested(node)));
+                self.push(name, Action::Nested(node));
                 Ok(())
             }
         }

@@ -216,7 +216,8 @@ pub(super) fn regex_find_all<'e>(
         // Count characters on from the previous match, not from the start of a long text each time.
         let (mut counted, mut passed) = (0, 0);
         let mut start = 0;
-        while let Some(groups) = regex.captures_at(text, start)? {
+        let mut searcher = regex.searcher();
+        while let Some(groups) = searcher.captures_at(text, start)? {
             budget::step()?;
             let (begin, end) = groups.first().copied().flatten().unwrap_or((start, start));
             let (doc, index) = found(text, &groups, counted, passed);

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sheaf_bson::path::is_path_prefix;
-
 use super::MatchExpression;
+use crate::interrupt;
 
 /// Dotted paths that something reads; a path includes all that lies below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,11 +17,30 @@ pub struct Dependencies {
 impl Dependencies {
     /// Adds a path, unless it is covered; drops those that it covers.
     pub fn insert(&mut self, path: &str) {
-        if self.paths.iter().any(|have| is_path_prefix(have, path)) {
+        if self.has_ancestor_of(path) || self.paths.contains(path) {
             return;
         }
-        self.paths.retain(|have| !is_path_prefix(path, have));
+        let below: Vec<String> = self.below(path).map(str::to_owned).collect();
+        interrupt::count(1 + below.len());
+        for path in &below {
+            self.paths.remove(path);
+        }
         self.paths.insert(path.to_owned());
+    }
+
+    /// Whether a path of the set leads to `path` and ends before it.
+    fn has_ancestor_of(&self, path: &str) -> bool {
+        let mut dots = path.match_indices('.');
+        dots.any(|(at, _)| self.paths.contains(&path[..at]))
+    }
+
+    /// The paths of the set that `path` leads to. They are neighbours in the set's order.
+    fn below(&self, path: &str) -> impl Iterator<Item = &str> {
+        let from = format!("{path}.");
+        self.paths
+            .range(from.clone()..)
+            .map(String::as_str)
+            .take_while(move |have| have.starts_with(&from))
     }
 
     /// Adds everything that the other reads.
@@ -37,10 +55,9 @@ impl Dependencies {
     /// two leads to the other.
     pub fn is_independent_of(&self, path: &str) -> bool {
         !self.whole_document
-            && self
-                .paths
-                .iter()
-                .all(|have| !is_path_prefix(have, path) && !is_path_prefix(path, have))
+            && !self.paths.contains(path)
+            && !self.has_ancestor_of(path)
+            && self.below(path).next().is_none()
     }
 
     /// The first components, each once: the top-level fields that are read.

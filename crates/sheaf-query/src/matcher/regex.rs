@@ -18,7 +18,7 @@
 
 use std::sync::OnceLock;
 
-use pcre2::bytes::{Regex, RegexBuilder};
+use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 use sheaf_bson::error_code::{Error, ErrorCode};
 
 /// The longest pattern accepted, in bytes.
@@ -149,6 +149,14 @@ impl CompiledRegex {
         })
     }
 
+    /// Searches with memory for groups that is used again, as the machine code's stack is.
+    pub fn searcher(&self) -> Searcher<'_> {
+        Searcher {
+            regex: self,
+            groups: self.program.capture_locations(),
+        }
+    }
+
     /// Runs the program, and once more by interpretation when the machine code's stack did not suffice.
     fn run<T>(&self, how: impl Fn(&Regex) -> Result<T, pcre2::Error>) -> Result<T, Error> {
         let outcome = match how(&self.program) {
@@ -189,6 +197,32 @@ impl CompiledRegex {
     /// See [`prefix_of`].
     pub fn prefix(&self) -> Option<RegexPrefix> {
         prefix_of(&self.pattern, &self.options)
+    }
+}
+
+/// Repeated searches by one expression; see [`CompiledRegex::searcher`].
+pub struct Searcher<'r> {
+    regex: &'r CompiledRegex,
+    groups: CaptureLocations,
+}
+
+impl Searcher<'_> {
+    /// As [`CompiledRegex::captures_at`].
+    ///
+    /// Errors: as [`CompiledRegex::is_match`].
+    pub fn captures_at(&mut self, subject: &str, start: usize) -> Result<Option<Groups>, Error> {
+        if start > subject.len() {
+            return Ok(None);
+        }
+        let program = &self.regex.program;
+        match program.captures_read_at(&mut self.groups, subject.as_bytes(), start) {
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => Ok(Some(
+                (0..self.groups.len()).map(|i| self.groups.get(i)).collect(),
+            )),
+            // Errors are reported, and interpretation is tried, in one place.
+            Err(_) => self.regex.captures_at(subject, start),
+        }
     }
 }
 

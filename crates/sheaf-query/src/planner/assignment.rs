@@ -326,19 +326,28 @@ fn assignment_of<'q>(
     candidates: &[Vec<Candidate<'_, 'q>>],
     chosen: &[(usize, usize)],
 ) -> Assignment<'q> {
-    let mut lists = vec![SharedList::Full; index.fields.len()];
+    let mut bounds = vec![Vec::new(); index.fields.len()];
     let mut taken = Vec::with_capacity(chosen.len());
     for &(field, at) in chosen {
         let candidate = &candidates[field][at];
-        lists[field] = match &lists[field] {
-            SharedList::Full => SharedList::One(candidate.bounds.clone()),
-            before => SharedList::Own(Rc::new(before.intersect(&candidate.bounds.list))),
-        };
+        bounds[field].push(&candidate.bounds);
         taken.push(Taken {
             predicate: candidate.predicate.clone(),
             tightness: candidate.bounds.tightness,
         });
     }
+    let mut lists: Vec<SharedList> = bounds
+        .into_iter()
+        .map(|bounds| match bounds[..] {
+            [] => SharedList::Full,
+            [only] => SharedList::One(only.clone()),
+            _ => {
+                let lists = bounds.iter().map(|bounds| bounds.list.clone()).collect();
+                let all = OrderedIntervalList::intersect_all(lists);
+                SharedList::Own(Rc::new(all.unwrap_or_else(OrderedIntervalList::all)))
+            }
+        })
+        .collect();
     if let Some(wildcard) = index.wildcard() {
         // A predicate on the value itself leaves nothing below its path.
         let and_below = chosen

@@ -17,6 +17,8 @@ use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, RawValue, Value, compare_values};
 use smallvec::{SmallVec, smallvec};
 
+use crate::interrupt;
+
 /// A range of values in BSON order. In a list of a descending field (or a
 /// backward scan) `start` is the greater end: intervals are written in the
 /// direction in which the scan meets them, as explain prints them.
@@ -360,6 +362,7 @@ impl OrderedIntervalList {
         let (mine, others) = (self.intervals(), other.intervals());
         let (mut i, mut j) = (0, 0);
         while let (Some(a), Some(b)) = (mine.get(i), others.get(j)) {
+            interrupt::count(1);
             let start = if cmp_starts(a, b).is_ge() { a } else { b };
             let a_ends_first = cmp_ends(a, b).is_le();
             let end = if a_ends_first { a } else { b };
@@ -385,6 +388,20 @@ impl OrderedIntervalList {
         };
         debug_assert!(both.is_ascending(), "{both:?}");
         both
+    }
+
+    /// What all lists hold; `None` of no list. `n log n` in the number of all intervals: lists are
+    /// intersected in pairs, then the results in pairs.
+    pub fn intersect_all(mut lists: Vec<OrderedIntervalList>) -> Option<OrderedIntervalList> {
+        while lists.len() > 1 {
+            let pairs = lists.chunks(2).map(|pair| match pair {
+                [a, b] => a.intersect(b),
+                [a, ..] => a.clone(),
+                [] => OrderedIntervalList::all(),
+            });
+            lists = pairs.collect();
+        }
+        lists.pop()
     }
 
     /// What the list does not hold.

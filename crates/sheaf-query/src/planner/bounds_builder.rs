@@ -172,7 +172,7 @@ fn element_bounds(
     children: &[MatchExpression],
     keys: KeyCollator<'_>,
 ) -> Option<OrderedIntervalList> {
-    let mut all: Option<OrderedIntervalList> = None;
+    let mut all = Vec::with_capacity(children.len());
     for child in children {
         let list = match child {
             MatchExpression::Not(inner) => complementable(inner, keys).map(|l| l.complement()),
@@ -180,12 +180,9 @@ fn element_bounds(
             MatchExpression::And(inner) => element_bounds(inner, keys),
             other => value_bounds(other, keys).map(|b| b.list),
         };
-        all = match (all, list) {
-            (Some(a), Some(b)) => Some(a.intersect(&b)),
-            (a, b) => a.or(b),
-        };
+        all.extend(list);
     }
-    all
+    OrderedIntervalList::intersect_all(all)
 }
 
 /// The keys of values that satisfy a predicate, looked at one by one.

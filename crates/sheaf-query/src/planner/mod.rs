@@ -413,4 +413,4 @@ fn holds_every_match(index: &IndexEntry, query: &CanonicalQuery) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

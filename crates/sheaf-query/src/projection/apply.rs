@@ -3,6 +3,8 @@
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::{DocBuilder, ElementType, Error, RawArray, RawDoc, RawElement, RawValue};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::{Action, ElemMatch, Field, Kind, MetaField, Metadata, Node, Projection, Slice};
 use crate::matcher::MatchDetails;
 
@@ -75,26 +77,22 @@ fn include(
 ) -> Result<(), Error> {
     // Once all are found, the rest of the document is skipped.
     let mut wanted = node.fields.len();
-    let mut seen = 0u64;
+    let mut seen: SmallVec<[u64; 1]> = smallvec![0; node.fields.len().div_ceil(64)];
+    // The arrays that `$elemMatch` looks at, by the place of their field.
+    let mut arrays: Vec<(usize, RawArray<'_>)> = Vec::new();
     for element in doc.iter() {
         if wanted == 0 {
             break;
         }
-        let Some(at) = node
-            .fields
-            .iter()
-            .position(|f| f.name.as_bytes() == element.key_bytes())
-        else {
+        let Some(at) = node.place(element.key_bytes()) else {
             continue;
         };
         // Of two fields with the same name, the first counts.
-        if at < 64 {
-            if seen >> at & 1 == 1 {
-                continue;
-            }
-            seen |= 1 << at;
-            wanted -= 1;
+        if seen[at / 64] >> (at % 64) & 1 == 1 {
+            continue;
         }
+        seen[at / 64] |= 1 << (at % 64);
+        wanted -= 1;
         let field = &node.fields[at];
         match &field.action {
             Action::Include | Action::Nested(_)
@@ -112,18 +110,24 @@ fn include(
             }
             Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
             // Computed fields follow; the document's value of that name is dropped.
-            Action::ElemMatch(_) | Action::Computed(_) | Action::Meta(_) | Action::Exclude => {}
+            Action::Computed(_) | Action::Meta(_) | Action::Exclude => {}
+            Action::ElemMatch(_) => {
+                if let RawValue::Array(array) = element.value() {
+                    arrays.push((at, array));
+                }
+            }
         }
     }
+    arrays.sort_by_key(|(at, _)| *at);
     for (at, field) in node.fields.iter().enumerate() {
         match &field.action {
-            Action::ElemMatch(condition) => elem_match(field, condition, doc, out)?,
+            Action::ElemMatch(condition) => {
+                if let Ok(found) = arrays.binary_search_by_key(&at, |(at, _)| *at) {
+                    elem_match(field, condition, arrays[found].1, out)?;
+                }
+            }
             Action::Nested(inner) if inner.has_computed => {
-                let seen = if at < 64 {
-                    seen >> at & 1 == 1
-                } else {
-                    doc.get(&field.name).is_some()
-                };
+                let seen = seen[at / 64] >> (at % 64) & 1 == 1;
                 if !seen {
                     out.begin_document(&*field.name);
                     computed(inner, input, depth + 1, out)?;
@@ -230,7 +234,11 @@ fn exclude(
                     exclude_within(inner, element, Target::Named, input, depth + 1, out)?;
                 }
                 Action::Slice(slice) => append_slice(element, *slice, Target::Named, out),
-                Action::ElemMatch(condition) => elem_match(field, condition, doc, out)?,
+                Action::ElemMatch(condition) => {
+                    if let RawValue::Array(array) = element.value() {
+                        elem_match(field, condition, array, out)?;
+                    }
+                }
                 Action::Exclude | Action::Computed(_) | Action::Meta(_) => {}
             },
         }
@@ -315,12 +323,9 @@ fn positional(
 fn elem_match(
     field: &Field,
     condition: &ElemMatch,
-    doc: RawDoc<'_>,
+    array: RawArray<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let Some(RawValue::Array(array)) = doc.get(&field.name) else {
-        return Ok(());
-    };
     let mut details = MatchDetails::default();
     let matched = condition
         .filter

@@ -27,6 +27,7 @@
 use sheaf_bson::path::{FieldPath, is_path_prefix};
 use sheaf_bson::{DocBuf, RawDoc};
 
+use crate::key_table::KeyTable;
 use crate::matcher::{Dependencies, MatchExpression};
 
 mod apply;
@@ -64,6 +65,8 @@ pub enum Kind {
 #[derive(Debug, Clone, Default)]
 struct Node {
     fields: Vec<Field>,
+    /// The names of `fields`, under the same numbers.
+    names: KeyTable,
     /// Whether this level or a nested one has a computed field.
     has_computed: bool,
 }
@@ -113,7 +116,24 @@ struct ElemMatch {
 impl Node {
     /// The field with this name.
     fn find(&self, name: &[u8]) -> Option<&Field> {
-        self.fields.iter().find(|f| f.name.as_bytes() == name)
+        self.fields.get(self.place(name)?)
+    }
+
+    /// Where the field of this name is.
+    fn place(&self, name: &[u8]) -> Option<usize> {
+        self.names.find(name)
+    }
+
+    fn push(&mut self, field: Field) {
+        self.names.insert(field.name.as_bytes());
+        self.fields.push(field);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let fields = std::mem::take(&mut self.fields);
+        self.names = KeyTable::new();
+        let others = fields.into_iter().filter(|field| &*field.name != name);
+        others.for_each(|field| self.push(field));
     }
 }
 
@@ -223,11 +243,6 @@ impl Projection {
         context: &crate::matcher::ParseContext,
     ) -> Result<Projection, sheaf_bson::Error> {
         parse(spec, context)
-    }
-
-    /// Whether documents are returned unchanged (`{}`).
-    pub fn is_identity(&self) -> bool {
-        self.kind == Kind::Exclusion && self.root.fields.is_empty()
     }
 }
 

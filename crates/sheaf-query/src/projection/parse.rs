@@ -319,12 +319,12 @@ impl Parser<'_> {
                 Some((name, below)) => (name, Some(below)),
                 None => (rest, None),
             };
-            let at = node.fields.iter().position(|f| *f.name == *name);
+            let at = node.place(name.as_bytes());
             let Some(below) = below else {
                 if at.is_some() {
                     return Err(location(31250, format!("Path collision at {path}")));
                 }
-                node.fields.push(Field {
+                node.push(Field {
                     name: name.into(),
                     action,
                     positional,
@@ -332,7 +332,7 @@ impl Parser<'_> {
                 return Ok(());
             };
             let at = at.unwrap_or_else(|| {
-                node.fields.push(Field {
+                node.push(Field {
                     name: name.into(),
                     action: Action::Nested(Node::default()),
                     positional: false,
@@ -372,10 +372,10 @@ impl Parser<'_> {
         // The treatment of `_id` depends on that of the other fields.
         match (kind, self.id) {
             (Kind::Inclusion, Some(false)) | (Kind::Exclusion, Some(true)) => {
-                self.root.fields.retain(|f| &*f.name != "_id");
+                self.root.remove("_id");
             }
             (Kind::Inclusion, None) if self.root.find(b"_id").is_none() => {
-                self.root.fields.push(Field {
+                self.root.push(Field {
                     name: "_id".into(),
                     action: Action::Include,
                     positional: false,

@@ -28,6 +28,7 @@ use super::operator::{Change, NewValue, Operator, Place, depth, name_document, s
 use super::path::Component;
 use super::tree::{Leaf, Node, Tree};
 use super::{ApplyContext, DEPTH_MAX, PADDING_MAX};
+use crate::interrupt;
 
 /// Nodes that meet at one value; almost always one.
 type Nodes<'u> = SmallVec<[&'u Node; 1]>;
@@ -139,29 +140,27 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                     Component::Matched => std::borrow::Cow::Owned(self.matched()?),
                     named => std::borrow::Cow::Borrowed(named),
                 };
-                // One node's children are sorted already; only `$` and further nodes are merged in.
-                let at = match out.last() {
-                    Some(last) if *last.component >= *component => {
-                        match out.binary_search_by(|c| (*c.component).cmp(&component)) {
-                            Ok(at) => {
-                                out[at].nodes.push(child);
-                                continue;
-                            }
-                            Err(at) => at,
-                        }
-                    }
-                    _ => out.len(),
-                };
-                let nodes = SmallVec::from_slice(&[child]);
-                out.insert(
-                    at,
-                    Child {
-                        component,
-                        nodes,
-                        done: false,
-                    },
-                );
+                interrupt::step()?;
+                out.push(Child {
+                    component,
+                    nodes: SmallVec::from_slice(&[child]),
+                    done: false,
+                });
             }
+        }
+        // One node's children are sorted already; `$` and further nodes are merged in.
+        if !out.is_sorted_by(|a, b| a.component < b.component) {
+            out.sort_by(|a, b| a.component.cmp(&b.component));
+            let mut merged: Children<'u> = SmallVec::with_capacity(out.len());
+            for child in out {
+                match merged.last_mut() {
+                    Some(last) if last.component == child.component => {
+                        last.nodes.extend(child.nodes);
+                    }
+                    _ => merged.push(child),
+                }
+            }
+            out = merged;
         }
         Ok(out)
     }
@@ -242,6 +241,10 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
             _ => None,
         };
         let last_named = children.iter().filter_map(index_of).max();
+        // Positions come first in the order of components; the others are asked for each element.
+        let others = children.partition_point(|child| index_of(child).is_some());
+        let (positions, others) = children.split_at(others);
+        let mut positions_left = positions.iter().peekable();
         let bytes = array.as_bytes();
         let (mut run, mut at) = (4, 4);
         let mut count: u32 = 0;
@@ -250,14 +253,18 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
             // Beyond the last position that a path names, elements are only counted and copied.
             if selective || last_named.is_some_and(|last| count <= last) {
                 let mut here: Nodes<'u> = SmallVec::new();
-                for child in &children {
+                let at_count = |child: &&Child<'u>| index_of(child) == Some(count);
+                if let Some(child) = positions_left.next_if(at_count) {
+                    here.extend(child.nodes.iter().copied());
+                }
+                for child in others {
+                    interrupt::count(1);
                     let selected = match &*child.component {
-                        Component::Field { index, .. } => *index == Some(count),
                         Component::All => true,
                         Component::Filtered(filter) => {
                             self.filters.matches(*filter, element.value())?
                         }
-                        Component::Matched => false,
+                        Component::Field { .. } | Component::Matched => false,
                     };
                     if selected {
                         here.extend(child.nodes.iter().copied());
@@ -314,6 +321,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         element: RawElement<'d>,
         in_array: bool,
     ) -> Result<()> {
+        interrupt::step()?;
         let value = element.value();
         if let Some(leaf) = self.leaf(nodes)? {
             match self.change(leaf, Some(value))? {
@@ -490,7 +498,9 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         value: Option<RawValue<'_>>,
     ) -> Result<()> {
         let selects = nodes.iter().any(|node| match node {
-            Node::Inner(children) => children.first().is_some_and(|(c, _)| c.needs_array()),
+            Node::Inner(children) => children
+                .first_key_value()
+                .is_some_and(|(c, _)| c.needs_array()),
             Node::Leaf(_) => false,
         });
         match value {

@@ -34,7 +34,6 @@ pub fn diff_of_paths(old: RawDoc<'_>, new: RawDoc<'_>, modified: &ModifiedPaths)
     let guide = Guide::Paths {
         modified,
         at: String::new(),
-        paths: modified.iter().collect(),
     };
     let found = diff_docs(old, new, 0, &guide);
     let len = found.as_raw().len_bytes();
@@ -56,10 +55,8 @@ enum Guide<'p> {
     /// Whether paths lead inside.
     Paths {
         modified: &'p ModifiedPaths,
-        /// The path of what is compared, with a dot behind it; empty at the top.
+        /// The path of the compared value with a dot at its end; empty at the top.
         at: String,
-        /// Paths that were changed, from here on.
-        paths: Vec<&'p str>,
     },
 }
 
@@ -69,18 +66,12 @@ impl<'p> Guide<'p> {
         match self {
             Guide::Compare => Some(Guide::Compare),
             Guide::Inside => Some(Guide::Inside),
-            Guide::Paths {
-                modified,
-                at,
-                paths,
-            } => {
-                let inside = |path: &&'p str| path.strip_prefix(key)?.strip_prefix('.');
-                let below: Vec<&str> = paths.iter().filter_map(inside).collect();
-                if !below.is_empty() {
+            Guide::Paths { modified, at } => {
+                let inside = format!("{at}{key}.");
+                if modified.leads_below(&inside) {
                     return Some(Guide::Paths {
                         modified,
-                        at: format!("{at}{key}."),
-                        paths: below,
+                        at: inside,
                     });
                 }
                 match (before, after) {
@@ -99,10 +90,7 @@ impl<'p> Guide<'p> {
     fn fills_up(&self, position: &str) -> bool {
         match self {
             Guide::Compare | Guide::Inside => false,
-            Guide::Paths { paths, .. } => !paths.iter().any(|path| {
-                path.strip_prefix(position)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            }),
+            Guide::Paths { modified, at } => !modified.leads_to(&format!("{at}{position}")),
         }
     }
 }

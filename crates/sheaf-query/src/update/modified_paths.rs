@@ -1,7 +1,12 @@
 //! Which paths of a document an update changed: what decides the indexes that
 //! must be looked at.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use sheaf_bson::path::{FieldPath, array_index};
+
+use crate::interrupt;
 
 /// Dotted paths whose values changed, sorted. A path stands for all below it.
 ///
@@ -9,27 +14,40 @@ use sheaf_bson::path::{FieldPath, array_index};
 /// since an index may count positions or see new nulls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModifiedPaths {
-    paths: Vec<String>,
+    paths: BTreeSet<String>,
     /// Those of arrays that got elements behind those they had, and nothing else.
-    appended: Vec<String>,
+    appended: BTreeSet<String>,
 }
 
 impl ModifiedPaths {
     pub(super) fn add(&mut self, path: &str) {
-        if let Err(at) = self.paths.binary_search_by(|p| p.as_str().cmp(path)) {
-            self.paths.insert(at, path.to_owned());
+        if !self.paths.contains(path) {
+            self.paths.insert(path.to_owned());
         }
     }
 
     /// The array at `path` got further elements at its end.
     pub(super) fn add_appended(&mut self, path: &str) {
         self.add(path);
-        self.appended.push(path.to_owned());
+        self.appended.insert(path.to_owned());
     }
 
     /// Whether all that happened to the array at `path` is that it got further elements at its end.
     pub fn is_appended(&self, path: &str) -> bool {
-        self.appended.iter().any(|appended| appended == path)
+        self.appended.contains(path)
+    }
+
+    /// Whether a changed path begins with `prefix`, which ends in a dot.
+    pub(super) fn leads_below(&self, prefix: &str) -> bool {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        interrupt::count(1);
+        let mut from = self.paths.range::<str, _>(from);
+        from.next().is_some_and(|path| path.starts_with(prefix))
+    }
+
+    /// Whether `path` or something below it changed.
+    pub(super) fn leads_to(&self, path: &str) -> bool {
+        self.paths.contains(path) || self.leads_below(&format!("{path}."))
     }
 
     /// Whether nothing changed.

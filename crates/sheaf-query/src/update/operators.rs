@@ -1,5 +1,6 @@
 //! The operator form of an update: `{$set: {...}, $inc: {...}}`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
@@ -7,6 +8,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::path::is_path_prefix;
 use sheaf_bson::{Collator, DocBuf, RawArray, RawDoc, RawValue};
 
+use crate::interrupt;
 use crate::matcher::ParseContext;
 
 use super::ApplyContext;
@@ -146,10 +148,12 @@ impl Operators {
         context: &ApplyContext,
     ) -> Result<(DocBuf, ModifiedPaths)> {
         let mut renamed = Vec::with_capacity(self.renames.len());
+        let mut fields = FieldLookup::new(self.renames.len());
         for rename in &self.renames {
-            let source = walk_documents(doc, &rename.from, "source")?;
+            interrupt::step()?;
+            let source = walk_documents(doc, &rename.from, "source", &mut fields)?;
             if source.is_some() {
-                walk_documents(doc, &rename.to, "destination")?;
+                walk_documents(doc, &rename.to, "destination", &mut fields)?;
             }
             renamed.push(source);
         }
@@ -159,13 +163,48 @@ impl Operators {
     }
 }
 
+/// Finds fields of documents by name: one after the other for a few searches, else through a map
+/// of each document that is searched, so that many searches stay linear in the document.
+struct FieldLookup<'d> {
+    /// By the address of the document's bytes. `None` for a few searches.
+    documents: Option<HashMap<*const u8, HashMap<&'d str, RawValue<'d>>>>,
+}
+
+impl<'d> FieldLookup<'d> {
+    /// For about so many searches.
+    fn new(searches: usize) -> FieldLookup<'d> {
+        FieldLookup {
+            documents: (searches > 8).then(HashMap::new),
+        }
+    }
+
+    fn get(&mut self, doc: RawDoc<'d>, name: &str) -> Option<RawValue<'d>> {
+        let Some(documents) = &mut self.documents else {
+            return doc.get(name);
+        };
+        let fields = documents.entry(doc.as_bytes().as_ptr()).or_insert_with(|| {
+            let mut fields = HashMap::new();
+            for element in doc {
+                fields.entry(element.key()).or_insert(element.value());
+            }
+            fields
+        });
+        fields.get(name).copied()
+    }
+}
+
 /// The value at a path through documents only.
 /// Errors: an array on the way.
-fn walk_documents<'d>(doc: RawDoc<'d>, path: &str, role: &str) -> Result<Option<RawValue<'d>>> {
+fn walk_documents<'d>(
+    doc: RawDoc<'d>,
+    path: &str,
+    role: &str,
+    fields: &mut FieldLookup<'d>,
+) -> Result<Option<RawValue<'d>>> {
     let mut parts = path.split('.').peekable();
     let mut here = doc;
     while let Some(part) = parts.next() {
-        let Some(value) = here.get(part) else {
+        let Some(value) = fields.get(here, part) else {
             return Ok(None);
         };
         if parts.peek().is_none() {

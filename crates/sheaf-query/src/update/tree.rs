@@ -12,10 +12,14 @@
 //! were written does not matter; an update that breaks it is refused (40).
 //! Children are sorted, which is the order in which missing ones are created.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 
 use super::operator::Operator;
 use super::path::Component;
+use crate::interrupt;
 
 /// One node.
 #[derive(Debug, Clone)]
@@ -23,7 +27,7 @@ pub(super) enum Node {
     /// An operator on this path: its place in [`Tree::leaves`].
     Leaf(usize),
     /// Paths go on, sorted by component.
-    Inner(Vec<(Component, Node)>),
+    Inner(BTreeMap<Component, Node>),
 }
 
 /// An operator and where it applies.
@@ -45,7 +49,7 @@ pub(super) struct Tree {
 impl Default for Tree {
     fn default() -> Tree {
         Tree {
-            root: Node::Inner(Vec::new()),
+            root: Node::Inner(BTreeMap::new()),
             leaves: Vec::new(),
         }
     }
@@ -68,30 +72,26 @@ impl Tree {
         let mut node = &mut self.root;
         let count = components.len();
         for (depth, component) in components.into_iter().enumerate() {
+            interrupt::step()?;
             let Node::Inner(children) = node else {
                 return Err(conflict(path, depth));
             };
             let mixes = children
-                .first()
+                .first_key_value()
                 .is_some_and(|(sibling, _)| sibling.needs_array() != component.needs_array());
             if mixes {
                 return Err(conflict(path, depth));
             }
             let last = depth + 1 == count;
-            let at = match children.binary_search_by(|(c, _)| c.cmp(&component)) {
-                Ok(_) if last => return Err(conflict(path, depth + 1)),
-                Ok(at) => at,
-                Err(at) => {
-                    let new = if last {
-                        Node::Leaf(leaf)
-                    } else {
-                        Node::Inner(Vec::new())
-                    };
-                    children.insert(at, (component, new));
-                    at
-                }
+            let new = match last {
+                true => Node::Leaf(leaf),
+                false => Node::Inner(BTreeMap::new()),
             };
-            node = &mut children[at].1;
+            node = match children.entry(component) {
+                Entry::Occupied(_) if last => return Err(conflict(path, depth + 1)),
+                Entry::Occupied(child) => child.into_mut(),
+                Entry::Vacant(place) => place.insert(new),
+            };
         }
         Ok(())
     }

@@ -4,5 +4,5 @@ mod branches;
 mod intervals;
 mod limits;
 mod naive;
-mod script;
+pub(crate) mod script;
 mod soundness;

@@ -492,7 +492,7 @@ fn parse_index(words: &mut Words<'_>, arrays: &mut Vec<String>) -> IndexEntry {
 }
 
 /// A plain index on these fields.
-pub(super) fn index_of(pattern: DocBuf) -> IndexEntry {
+pub(crate) fn index_of(pattern: DocBuf) -> IndexEntry {
     let name: Vec<String> = pattern
         .iter()
         .map(|element| match element.value() {

@@ -12,6 +12,11 @@ pub(super) fn parse_literal(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result
     Ok(Expression::constant(operand.to_value()))
 }
 
+/// `{$expr: e}`, which is `e`.
+pub(super) fn parse_expr(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
+    parser.operand(operand)
+}
+
 /// `{$cond: [if, then, else]}` or `{$cond: {if, then, else}}`.
 pub(super) fn parse_cond(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
     let [case, then, otherwise] = match operand {

@@ -26,6 +26,9 @@ pub struct FieldPathExpr {
     pub components: Box<[Box<str>]>,
 }
 
+/// Names of a DBRef's fields: the only ones with a dollar sign that a path may contain.
+pub(crate) const DBREF_NAMES: [&str; 3] = ["$ref", "$id", "$db"];
+
 /// The starting point of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
@@ -36,7 +39,7 @@ pub enum Base {
 }
 
 /// Splits and validates a path without its `$`. Errors: an empty component, one that starts with
-/// `$`, a zero byte, too many components.
+/// `$` and is not a DBRef's, a zero byte, too many components.
 pub fn split(path: &str) -> Result<Box<[Box<str>]>> {
     if path.is_empty() {
         return Err(location(40352, "a field path must not be empty"));
@@ -58,7 +61,7 @@ pub fn split(path: &str) -> Result<Box<[Box<str>]>> {
     Ok(components)
 }
 
-/// Validates a field name. Errors: empty, starts with `$`, contains a zero byte.
+/// Validates a field name. Errors: empty, starts with `$` and is not a DBRef's, contains a zero byte.
 pub(super) fn check_component(component: &str, path: &str) -> Result<()> {
     if component.is_empty() {
         return Err(location(
@@ -66,7 +69,7 @@ pub(super) fn check_component(component: &str, path: &str) -> Result<()> {
             format!("the field path '{path}' contains an empty field name"),
         ));
     }
-    if component.starts_with('$') {
+    if component.starts_with('$') && !DBREF_NAMES.contains(&component) {
         return Err(location(
             16410,
             format!(

@@ -315,6 +315,7 @@ pub static TABLE: &[Entry] = &[
     call("$divide", Exactly(2), arithmetic::divide),
     call("$eq", Exactly(2), comparison::eq),
     call("$exp", Exactly(1), elementary::exp),
+    Entry::Form("$expr", conditional::parse_expr),
     Entry::Form("$filter", array::parse_filter),
     call("$first", Exactly(1), array::first),
     named(

@@ -91,6 +91,16 @@ impl VariableScope {
         Ok(self)
     }
 
+    /// The bound names with their values, in the order of binding; `None` is missing.
+    pub fn constants(&self) -> impl Iterator<Item = (&str, Option<&Arc<Value>>)> {
+        self.constants
+            .iter()
+            .filter_map(|(name, binding)| match binding {
+                Binding::Constant(value) => Some((&**name, value.as_ref())),
+                Binding::Unknown => None,
+            })
+    }
+
     /// Binds one constant; a later binding hides an earlier one.
     pub fn bind(&mut self, name: &str, value: Value) {
         let value = Binding::Constant(Some(Arc::new(value)));

@@ -5,11 +5,12 @@
 //! out in the order in which they were first met, though no one may rely on it: when memory was too
 //! small for all groups they come in the order of their keys.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
-use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
 use crate::expression::{EvalContext, EvalValue, Expression, VariableScope, location, parse};
 use crate::key_table::KeyTable;
@@ -32,6 +33,9 @@ pub struct Group {
     pub fields: Vec<GroupField>,
     /// How text compares; `None`: by bytes.
     pub collator: Option<Arc<Collator>>,
+    /// Of an `_id` written as a document with exactly one field: the document with null in it, which
+    /// stands for a missing value. With more fields a missing one is left out, as in MongoDB.
+    pub(super) id_of_missing: Option<DocBuf>,
 }
 
 /// One computed field of a group.
@@ -54,8 +58,9 @@ impl Group {
                 ),
             ));
         };
-        let mut id = None;
+        let (mut id, mut id_of_missing) = (None, None);
         let mut fields: Vec<GroupField> = Vec::new();
+        let mut names = HashSet::new();
         for element in spec {
             let name = element.key();
             if name == "_id" {
@@ -63,9 +68,10 @@ impl Group {
                     return Err(location(15948, "a group's _id may only be specified once"));
                 }
                 id = Some(parse(element.value(), scope)?);
+                id_of_missing = id_of_missing_field(element.value());
                 continue;
             }
-            if fields.iter().any(|f| &*f.name == name) {
+            if !names.insert(name) {
                 return Err(location(
                     ErrorCode::FAILED_TO_PARSE.0,
                     format!("the field '{name}' of $group is specified twice"),
@@ -81,6 +87,7 @@ impl Group {
             id,
             fields,
             collator: scope.collator().cloned(),
+            id_of_missing,
         })
     }
 
@@ -90,6 +97,20 @@ impl Group {
         for field in &self.fields {
             field.accumulator.add_dependencies(found);
         }
+    }
+}
+
+/// See [`Group::id_of_missing`].
+fn id_of_missing_field(id: RawValue<'_>) -> Option<DocBuf> {
+    let RawValue::Document(fields) = id else {
+        return None;
+    };
+    let mut names = fields.iter();
+    match (names.next(), names.next()) {
+        (Some(only), None) if !only.key().starts_with('$') => {
+            Some(doc! {only.key(): RawValue::Null.to_value()})
+        }
+        _ => None,
     }
 }
 
@@ -317,7 +338,13 @@ impl Grouper {
 
     /// Where the group of this `_id` is; it is begun when there is none.
     fn place(&mut self, id: RawValue<'_>) -> Result<usize> {
-        let group = &self.group;
+        let group = Arc::clone(&self.group);
+        let id = match (id, &group.id_of_missing) {
+            (RawValue::Document(id), Some(null)) if id.is_empty() => {
+                RawValue::Document(null.as_raw())
+            }
+            (id, _) => id,
+        };
         self.key.reset();
         self.key.append_with(id, group.collator.as_deref());
         let key = self.key.as_bytes();
@@ -325,7 +352,7 @@ impl Grouper {
         if is_new {
             // The entry, its key twice over (here and in _id), and the accumulators.
             self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
-            self.groups.begin(group, id)?;
+            self.groups.begin(&group, id)?;
         }
         Ok(at)
     }

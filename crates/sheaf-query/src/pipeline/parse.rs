@@ -23,6 +23,7 @@ type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
 /// Every stage, by name.
 pub(super) static TABLE: &[(&str, Parse)] = &[
     (stages::unpack_bucket::NAME, stages::unpack_bucket::parse),
+    (stages::barrier::NAME, stages::barrier::parse),
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
     ("$bucket", stages::bucket::parse),
     ("$bucketAuto", stages::bucket_auto::parse),

@@ -586,7 +586,8 @@ pub(super) fn without_matches(doc: RawDoc<'_>, path: &[Box<str>]) -> DocBuf {
 /// are looked for one by one.
 pub(super) fn local_values<'d>(doc: RawDoc<'d>, path: &[Box<str>]) -> Vec<RawValue<'d>> {
     let mut values = Vec::new();
-    if !visit_values(doc, path, &mut |value| values.push(value)) {
+    visit_values(doc, path, &mut |value| values.push(value));
+    if values.is_empty() {
         values.push(RawValue::Null);
     }
     values

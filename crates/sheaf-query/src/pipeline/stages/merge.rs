@@ -305,6 +305,11 @@ fn bind_variables(merge: &mut Merge, context: &StageContext<'_>) -> Result<()> {
         return Ok(());
     };
     let mut inner = context.parse.clone();
+    // Variables of the command; those of the stage hide them.
+    for (name, value) in inner.variables.constants() {
+        let value = Expression::Constant(value.cloned());
+        merge.variables.push((name.into(), value));
+    }
     inner.variables.declare("new")?;
     for element in merge
         .let_spec
@@ -349,7 +354,11 @@ impl Merge {
             out.end();
         };
         literal("new", RawValue::Document(new));
-        for (name, value) in &self.variables {
+        for (at, (name, value)) in self.variables.iter().enumerate() {
+            let mut later = self.variables[at + 1..].iter();
+            if &**name == "new" || later.any(|(later, _)| later == name) {
+                continue;
+            }
             let value = value.evaluate_on(new)?;
             literal(name, value.as_raw().unwrap_or(RawValue::Null));
         }

@@ -1,5 +1,6 @@
 //! Stages with a file of their own. See [`stage`](super::stage) for how one is written.
 
+pub mod barrier;
 pub mod bucket;
 pub mod bucket_auto;
 pub mod densify;

@@ -129,7 +129,7 @@ impl WindowFunction for Shift {
             .output
             .evaluate_on(doc)?
             .into_value()
-            .unwrap_or(Value::Null);
+            .unwrap_or_else(|| self.default.clone());
         self.bytes += size(value.as_raw()) + size_of::<Value>();
         self.values.push_back(value);
         self.pushed += 1;

@@ -1,4 +1,4 @@
-//! The world around a running pipeline: interruption, memory, temporary files, other collections.
+//! The environment of a running pipeline: interruption, memory, temporary files, other collections.
 
 use std::any::Any;
 
@@ -18,7 +18,7 @@ use crate::exec::spill::{RunMerger, RunReader, RunWriter};
 use crate::op_context::OpContext;
 use crate::storage_error::temporary_file_failed;
 
-/// The environment of one call: an operation comes with every batch of a cursor.
+/// The environment of one call; every batch of a cursor runs under its own operation.
 pub(crate) struct DbEnvironment<'a> {
     pub(crate) op: &'a OpContext,
     pub(crate) cx: &'a AggregateContext,
@@ -108,13 +108,13 @@ impl Environment for DbEnvironment<'_> {
 
     fn random(&self) -> u64 {
         let mut bytes = [0; 8];
-        // Without randomness a sample is still a sample, of the first documents.
+        // Without randomness a sample degrades to the first documents.
         let _ = getrandom::fill(&mut bytes);
         u64::from_le_bytes(bytes)
     }
 }
 
-/// Runs in files without names.
+/// Spills sorted runs to unnamed temporary files.
 struct Spill {
     stage: &'static str,
     dir: std::path::PathBuf,

@@ -1,7 +1,7 @@
 //! explain of a pipeline.
 //!
-//! As of a find when the find layer does it all, else `stages`: the plan
-//! under `$cursor`, then each stage with what it gave and took.
+//! Has the form of a find's explain when the find layer does all the work. Otherwise `stages`: the
+//! plan under `$cursor`, then each stage with its output count and time.
 
 use std::time::Instant;
 
@@ -22,21 +22,21 @@ use crate::explain::Verbosity;
 use crate::explain::query::{self, Explained};
 use crate::op_context::OpContext;
 
-/// Where an explanation is of, and how much is told.
+/// What to explain, and in how much detail.
 pub struct ExplainRequest<'a> {
-    /// The collection as of now.
+    /// The collection at the operation's snapshot.
     pub view: &'a ReadView,
     /// Deadline and kill flag.
     pub op: &'a OpContext,
     /// `db.collection`.
     pub namespace: &'a str,
-    /// How much is told.
+    /// Level of detail.
     pub verbosity: Verbosity,
     /// `hint`.
     pub hint: Option<Hint>,
 }
 
-/// Appends the explanation of a pipeline over a collection.
+/// Appends the explanation of a pipeline over a collection to `out`.
 pub fn explain(
     cx: &AggregateContext,
     request: &ExplainRequest<'_>,
@@ -106,7 +106,7 @@ pub fn explain(
     Ok(())
 }
 
-/// Of a pipeline that begins with `$vectorSearch`.
+/// explain of a pipeline that begins with `$vectorSearch`.
 fn explain_search(
     cx: &AggregateContext,
     request: &ExplainRequest<'_>,
@@ -154,7 +154,7 @@ fn explain_search(
     Ok(())
 }
 
-/// Of a pipeline whose `$sample` draws records.
+/// explain of a pipeline whose `$sample` draws records at random instead of scanning.
 fn explain_drawn(
     cx: &AggregateContext,
     request: &ExplainRequest<'_>,
@@ -200,7 +200,7 @@ fn explain_drawn(
     Ok(())
 }
 
-/// Appends the explanation of a pipeline whose first stage makes the documents.
+/// Appends the explanation of a pipeline whose first stage produces the documents itself.
 pub fn explain_over(
     cx: &AggregateContext,
     op: &OpContext,
@@ -231,7 +231,8 @@ fn run(
     Ok(())
 }
 
-/// Each stage with its figures; a time is that of the stage and of all before it.
+/// Appends each stage with its statistics. Times are cumulative: a stage's time includes all stages
+/// before it.
 fn append_stages(
     pipeline: &OptimizedPipeline,
     rest: &PipelineExec,

@@ -1,12 +1,12 @@
-//! A join without an index: the other collection is read once, into a table by value.
+//! A join without an index: the foreign collection is read once into a hash table keyed by value.
 //!
 //! ```text
-//!   probe 1   a scan for the value          there may be no second document
-//!   probe 2   all documents into a table    value -> places of the documents that hold it
-//!   probe 3.. a look into the table
+//!   probe 1   a scan for the value          a second document may never come
+//!   probe 2   all documents into a table    value -> documents that hold it
+//!   probe 3.. a lookup in the table
 //! ```
 //!
-//! A table that outgrows the memory of a stage is given up: then every probe scans.
+//! A table that outgrows the stage's memory is dropped; every later probe then scans.
 
 use std::ops::ControlFlow;
 
@@ -18,29 +18,29 @@ use sheaf_query::key_table::KeyTable;
 
 use crate::exec::Doc;
 
-/// Documents by the values that they hold at a path.
+/// Documents, indexed by the values they hold at a path.
 pub(super) struct HashTable {
     path: FieldPath,
     docs: Vec<Doc>,
     values: KeyTable,
-    /// By value: its first link and its last.
+    /// Per value: its first and last link.
     ends: Vec<(u32, u32)>,
     links: Vec<Link>,
     bytes: usize,
     key: KeyStringBuilder,
 }
 
-/// A document that holds a value, and where the next one is told.
+/// A document that holds a value, linked to the next document with the same value.
 struct Link {
     doc: u32,
-    /// [`NO_LINK`] behind the last.
+    /// Index into `links`; [`NO_LINK`] after the last.
     next: u32,
 }
 
 const NO_LINK: u32 = u32::MAX;
 
 impl HashTable {
-    /// `None` for a path that is no path.
+    /// `None` if `path` is not a valid field path.
     pub(super) fn new(path: &str) -> Option<HashTable> {
         Some(HashTable {
             path: FieldPath::parse(path).ok()?,
@@ -53,8 +53,8 @@ impl HashTable {
         })
     }
 
-    /// Adds a document under each value that an equality would find it by. False when it has outgrown
-    /// `bytes_max`.
+    /// Adds a document under each value by which an equality would find it. Returns false once the
+    /// table exceeds `bytes_max`.
     pub(super) fn add(&mut self, doc: Doc, collator: Option<&Collator>, bytes_max: usize) -> bool {
         let place = self.docs.len() as u32;
         let raw = doc.as_raw();
@@ -88,7 +88,7 @@ impl HashTable {
         self.bytes <= bytes_max && self.links.len() < NO_LINK as usize / 2
     }
 
-    /// The documents that hold one of the values, each once, in the order in which they were added.
+    /// Returns the documents that hold one of the values, each once, in insertion order.
     pub(super) fn find(
         &mut self,
         values: &[RawValue<'_>],

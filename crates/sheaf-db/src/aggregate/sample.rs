@@ -1,15 +1,16 @@
-//! `$sample` at the head of a pipeline, without reading the collection.
+//! A leading `$sample`, answered without reading the whole collection.
 //!
 //! ```text
-//!   records   1 2 3 . 5 6 . 8 ...  n        a number from 1 to n; is there such a record? take it
+//!   records   1 2 3 . 5 6 . 8 ...  n        draw a number in 1..=n; take the record if it exists
 //! ```
 //!
-//! Records are counted, so a number drawn from the range of their ids is as likely to be one as
-//! another. Where most numbers have no record any more, where records are not counted (clustered
-//! collections), and for more than a twentieth of a collection the stage reads all.
+//! Record ids are assigned sequentially, so a number drawn from their range picks every record with
+//! equal probability. The stage reads the whole collection instead where most numbers no longer
+//! have a record, where record ids are not numbers (clustered collections), and for samples of more
+//! than a twentieth of the collection.
 //!
-//! Source: the manual's page on `$sample`, "Behavior": a random cursor for fewer than 5 % of more than
-//! 100 documents.
+//! Source: the manual's page on `$sample`, "Behavior": a random cursor for fewer than 5 % of more
+//! than 100 documents.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -23,20 +24,20 @@ use crate::exec::{Doc, WorkCounts};
 use crate::op_context::OpContext;
 use crate::records::{RecordCursor, RecordReader};
 
-/// Fewer documents are all read.
+/// Minimum number of documents; smaller collections are read whole.
 const DOCUMENTS_MIN: u64 = 101;
-/// More than one of so many is not few.
+/// A sample larger than 1/`ONE_OF` of the collection reads the whole collection.
 const ONE_OF: u64 = 20;
-/// So many numbers a record are too many to draw from.
+/// Maximum ratio of the id range to the number of records for drawing ids at random.
 const NUMBERS_A_RECORD_MAX: u64 = 8;
 
-/// What was drawn.
+/// Documents drawn at random, and the work it took.
 pub(super) struct Sampled {
     pub found: VecDeque<Doc>,
     pub counts: WorkCounts,
 }
 
-/// The size of the `$sample` that a pipeline begins with.
+/// Size of the `$sample` that the pipeline begins with, if it does.
 pub(super) fn leading_sample(pipeline: &OptimizedPipeline) -> Option<u64> {
     let CursorPrefix {
         filter,
@@ -61,8 +62,8 @@ pub(super) fn leading_sample(pipeline: &OptimizedPipeline) -> Option<u64> {
         .and_then(|size| u64::try_from(size).ok())
 }
 
-/// Draws documents by chance; `None` where the collection is better read.
-/// Errors: the engine's, an interruption.
+/// Draws documents at random; `None` if reading the whole collection is the better plan.
+/// Errors: those of the storage engine, an interruption.
 pub(super) fn draw(view: &ReadView, op: &OpContext, size: u64) -> Result<Option<Sampled>> {
     let Some(collection) = &view.collection else {
         return Ok(None);
@@ -91,7 +92,8 @@ pub(super) fn draw(view: &ReadView, op: &OpContext, size: u64) -> Result<Option<
         found: VecDeque::new(),
         counts: WorkCounts::default(),
     };
-    // Some numbers are drawn again, most have a record: that many tries fail only by a freak.
+    // Some numbers repeat and at least one in eight or so has a record, so running out of this many
+    // tries is practically impossible.
     let tries = size.saturating_mul(16 * NUMBERS_A_RECORD_MAX) + 1000;
     for _ in 0..tries {
         op.check_interrupt()?;

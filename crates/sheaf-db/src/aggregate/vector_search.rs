@@ -1,10 +1,10 @@
-//! `$vectorSearch` carried out: the search at the start, the documents one by one as they are asked for.
+//! Runs `$vectorSearch`: the search at the start, the documents one by one on demand.
 //!
 //! ```text
-//!   index of the name ─ search (keys only) ─> [(score, record id)] ──next──> record ─> document, its score with it
+//!   named index ─ search (keys only) ─> [(score, record id)] ──next──> record ─> document with score
 //! ```
 //!
-//! The search and the records are of one snapshot, so every hit has its record.
+//! Search and records use one snapshot, so every hit has its record.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,20 +21,22 @@ use crate::index::vector::search::{Hit, Search, SearchStats};
 use crate::op_context::OpContext;
 use crate::records::RecordReader;
 
-/// What a search found, document by document.
+/// The hits of a search, read document by document.
 pub(super) struct VectorSource {
     hits: std::vec::IntoIter<Hit>,
     records: Option<RecordReader>,
     with_score: bool,
-    /// The index; `None`: there is none of the name.
+    /// Name of the index; `None` if no index has the requested name.
     pub(super) index: Option<Arc<str>>,
     stats: SearchStats,
     docs_examined: u64,
     elapsed: std::time::Duration,
 }
 
-/// Searches. Of an index that there is not, nothing is found, as in MongoDB.
-/// Errors: BadValue for what the index has not (a path, dimensions, a filter's path), the engine's, an interruption.
+/// Runs the search. An index that does not exist yields no results, as in MongoDB.
+/// Errors: `BadValue` if the index lacks the path or a filter path, or if the query vector does not
+/// suit the field (dimensions, all zeros under cosine); those of the storage engine; an
+/// interruption.
 pub(super) fn start(
     view: &ReadView,
     op: &OpContext,
@@ -142,7 +144,7 @@ impl VectorSource {
         }
     }
 
-    /// Appends what was done, for explain.
+    /// Appends the search statistics for explain.
     pub(super) fn append_stats(&self, out: &mut DocBuilder) {
         let stats = &self.stats;
         out.append("indexFound", self.index.is_some());

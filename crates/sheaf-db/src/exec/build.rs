@@ -1,8 +1,7 @@
-//! From a solution to stages ready to work.
+//! Builds executable stages from a query solution.
 //!
-//! Keys are kept on members only where a stage above reads them: a covered
-//! projection, a sort below FETCH, RETURN_KEY. Otherwise a scan gives bare
-//! record ids and copies nothing.
+//! Members keep their keys only where a stage above reads them: a covered projection, a sort below
+//! FETCH, RETURN_KEY. Otherwise a scan returns bare record ids and copies nothing.
 
 use std::sync::Arc;
 
@@ -38,15 +37,15 @@ use crate::storage_error::Coded;
 /// What the stages of one operation share.
 #[derive(Clone)]
 pub struct BuildContext {
-    /// The view everything is read from.
+    /// The snapshot that all stages read from.
     pub snapshot: Arc<dyn Snapshot>,
-    /// The collection as of that view; only EOF does without.
+    /// The collection at that snapshot; only EOF can do without.
     pub collection: Option<Arc<Collection>>,
-    /// The query (positional projections look at its filter).
+    /// The query; positional projections read its filter.
     pub query: Arc<CanonicalQuery>,
-    /// For blocking stages.
+    /// Spill settings of blocking stages.
     pub spill: SpillOptions,
-    /// Measure every step's time (explain).
+    /// Measures the time of every step, for explain.
     pub timed: bool,
 }
 
@@ -62,7 +61,7 @@ impl BuildContext {
     }
 }
 
-/// Makes the stages of a solution.
+/// Builds the stages of a solution.
 pub fn build(cx: &BuildContext, node: &SolutionNode) -> Result<Node, Error> {
     build_node(cx, node, false)
 }
@@ -171,14 +170,14 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
     Ok(Node::new(stage, cx.timed))
 }
 
-/// Makes stages later, as they would have been made with those around them.
+/// Builds stages on demand, with the context they would have had if built eagerly.
 pub struct Opener {
     cx: BuildContext,
     keep_key: bool,
 }
 
 impl Opener {
-    /// The stages of a part of the plan that was left for later.
+    /// Builds the stages of a deferred part of the plan.
     pub fn open(&self, lazy: &LazyNode) -> Result<Node, Error> {
         build_node(&self.cx, lazy.node(), self.keep_key)
     }
@@ -191,7 +190,7 @@ fn build_all(cx: &BuildContext, nodes: &[SolutionNode]) -> Result<Vec<Node>, Err
         .collect()
 }
 
-/// Whether members that come out of `node` hold a document.
+/// Whether members that `node` returns hold a document.
 fn gives_document(node: &SolutionNode) -> bool {
     match node {
         SolutionNode::CollScan { .. }

@@ -1,7 +1,6 @@
 //! COLLSCAN: every record in record order, filtered in place.
 //!
-//! The filter reads the storage cursor's own bytes; only a match takes a
-//! handle on them.
+//! The filter reads the storage cursor's own bytes; only a match takes a shared reference to them.
 
 use std::sync::Arc;
 

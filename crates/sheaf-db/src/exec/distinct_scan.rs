@@ -1,12 +1,12 @@
-//! DISTINCT_SCAN: one key for each distinct prefix; after a key it seeks past
-//! everything that begins with the same values.
+//! DISTINCT_SCAN: one key for each distinct prefix. After a key it seeks past every key with the
+//! same prefix.
 //!
-//! Where null does not count (`$min`, `$max`), a key whose next field is null is
-//! held back, and the walk goes on behind the nulls of its prefix:
+//! Where null does not count (`$min`, `$max`), a key whose next field is null is held back, and the
+//! scan continues after the nulls of its prefix:
 //!
 //! ```text
-//!   (1, null) (1, null) (1, 4) (1, 9) (2, null) (3, 5)
-//!    held      hopped    given  hopped  held      ends 2: (2, null) is given, then (3, 5)
+//!   (1, null) (1, null) (1, 4)    (1, 9)   (2, null)  (3, 5)
+//!    held      skipped   returned  skipped  held       prefix 2 is done: (2, null), then (3, 5)
 //! ```
 
 use sheaf_bson::error_code::Error;
@@ -24,18 +24,18 @@ use super::{
 pub struct DistinctScan {
     cursor: IndexCursor,
     fields: usize,
-    /// What null and undefined are in the field behind the prefix, if they do not count.
+    /// KeyStrings of null and undefined in the field after the prefix, if they do not count.
     nulls: Option<[Vec<u8>; 2]>,
-    /// A key of nulls, and its prefix.
+    /// A key held back because its next field is null, with its prefix.
     held: Option<(Member, Vec<u8>)>,
-    /// Met already, and given next.
+    /// A key already found, to be returned next.
     ready: Option<Member>,
     done: bool,
 }
 
 impl DistinctScan {
-    /// One key for each combination of the first `fields` fields; with `passes_null` one
-    /// whose next field is not null, if there is one.
+    /// Returns one key for each combination of the first `fields` fields. With `passes_null`,
+    /// prefers a key whose next field is not null.
     pub fn new(
         cx: &BuildContext,
         scan: &IndexScanNode,
@@ -97,7 +97,8 @@ impl PlanStage for DistinctScan {
                 let before = self.held.take();
                 if self.is_null() {
                     self.cursor.skip_prefix(self.fields + 1);
-                    // The other null of the same prefix changes nothing.
+                    // A second kind of null (null, undefined) under the same prefix changes
+                    // nothing.
                     let (held, given) = match before {
                         Some((before, of)) if of == prefix => (before, None),
                         Some((before, _)) => (member, Some(before)),

@@ -1,4 +1,4 @@
-//! FETCH: reads the record a key points to, and applies what the index could
+//! FETCH: reads the record a key points to, and applies the part of the filter that the index could
 //! not decide.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Reads through `records`, keeps what passes `filter`.
+    /// Reads records through `records` and keeps documents that match `filter`.
     pub fn new(records: RecordReader, filter: Option<Arc<MatchExpression>>, child: Node) -> Self {
         Fetch {
             records,

@@ -1,6 +1,6 @@
-//! Documents by `_id`, again and again as of one snapshot.
+//! Repeated lookups by `_id` at one snapshot.
 //!
-//! What [`super::express`] does once, without making cursors and buffers anew each time.
+//! Does what [`super::express`] does once, without creating cursors and buffers for every lookup.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub struct IdReader {
     collection: Arc<Collection>,
     index: Arc<IndexEntry>,
     key: KeyStringBuilder,
-    /// `None`: the records of a clustered collection stand under their `_id`.
+    /// `None` for a clustered collection, whose records are keyed by `_id`.
     keys: Option<Box<dyn Cursor>>,
     records: Box<dyn Cursor>,
 }
 
 impl IdReader {
-    /// Reads the view's collection; `None` where there is none.
-    /// Errors: the engine's.
+    /// Creates a reader of the view's collection; `None` if the collection does not exist.
+    /// Errors: those of the storage engine.
     pub fn new(view: &ReadView) -> Result<Option<IdReader>, Error> {
         let Some(collection) = &view.collection else {
             return Ok(None);
@@ -49,12 +49,12 @@ impl IdReader {
         }))
     }
 
-    /// How many index keys a document found stands for: none where the collection is clustered.
+    /// Index keys examined per document found: 1, or 0 in a clustered collection.
     pub fn keys_of_one(&self) -> u64 {
         u64::from(self.keys.is_some())
     }
 
-    /// Nothing may be asked for a while.
+    /// Releases the memory the cursors pin; the next lookup seeks again.
     pub fn rest(&mut self) {
         if let Some(keys) = &mut self.keys {
             keys.suspend();
@@ -62,9 +62,9 @@ impl IdReader {
         self.records.suspend();
     }
 
-    /// The record and its document.
-    /// Errors: the engine's; `DataCorruptionDetected` for an index entry that is no key or has no record,
-    /// and for a record that is no document.
+    /// Returns the record id and the document with this `_id`.
+    /// Errors: those of the storage engine; `DataCorruptionDetected` for an index entry that is not
+    /// a key or has no record, and for a record that is not a document.
     pub fn find(&mut self, id: RawValue<'_>) -> Result<Option<(RecordId, Bytes)>, Error> {
         let found = self.look_up(id);
         found.map_err(|e| self.collection.report_damage(e))

@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use sheaf_bson::RecordId;
 
-/// Record ids already seen. Numbers are ours and dense, so one
-/// multiplication spreads them well enough; no client chooses them.
+/// Record ids already seen. The numbers are assigned by the server and dense, so one multiplication
+/// spreads them well enough; no client can choose them.
 #[derive(Debug, Default)]
 pub struct RecordIdSet {
     numbers: HashSet<i64, BuildHasherDefault<IdHasher>>,
-    /// Of clustered collections: these may be chosen by clients.
+    /// Ids of clustered collections. Clients may choose these, so they use the standard library's
+    /// seeded hasher.
     keys: HashSet<Arc<[u8]>>,
 }
 
 impl RecordIdSet {
-    /// True when it was not there.
+    /// Returns true if `id` was not in the set.
     #[inline]
     pub fn insert(&mut self, id: &RecordId) -> bool {
         match id {
@@ -25,7 +26,7 @@ impl RecordIdSet {
         }
     }
 
-    /// True when it is there.
+    /// Whether `id` is in the set.
     #[inline]
     pub fn contains(&self, id: &RecordId) -> bool {
         match id {
@@ -34,12 +35,12 @@ impl RecordIdSet {
         }
     }
 
-    /// How many.
+    /// Number of ids in the set.
     pub fn len(&self) -> usize {
         self.numbers.len() + self.keys.len()
     }
 
-    /// True when nothing was inserted.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

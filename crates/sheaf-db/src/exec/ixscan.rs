@@ -1,8 +1,8 @@
 //! IXSCAN: record ids in key order, within bounds.
 //!
-//! The walk itself is [`IndexCursor`](super::index_cursor::IndexCursor); here
-//! are what comes after a key is found within bounds: the filter that the key
-//! alone decides, and giving every record of a multikey index once.
+//! [`IndexCursor`](super::index_cursor::IndexCursor) does the scan itself. This stage adds what
+//! follows once a key is within bounds: the filter that the key alone decides, and deduplication of
+//! records on a multikey index.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! The document that an index key stands for.
+//! The document that an index key represents.
 //!
 //! ```text
 //!   {"a.b": 1, c: -1, "a.d": 1}  key (1, 2, 3)   nested: {a: {b: 1, d: 3}, c: 2}
 //!                                                flat:   {"a.b": 1, c: 2, "a.d": 3}
 //! ```
 //!
-//! Only keys whose fields met no array are read this way, so the nested form
-//! gives every path the value that the document has; a missing field reads as
-//! null, which no predicate or projection that is decided here can tell apart.
+//! Only keys whose fields met no array are read this way, so the nested form has the document's own
+//! value at every path. A missing field reads as null; no predicate or projection decided here can
+//! tell the two apart.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use sheaf_query::planner::index_entry::IndexEntry;
 
 use super::IndexKey;
 
-/// Decodes keys of one index after another into a buffer of its own.
+/// Decodes keys, usually of one index in succession, into a reused buffer.
 #[derive(Default)]
 pub struct KeyDocument {
     layout: Option<(Arc<IndexEntry>, Vec<Branch>)>,
@@ -29,19 +29,19 @@ pub struct KeyDocument {
 /// One field name at one level of the nested document.
 struct Branch {
     name: String,
-    /// The key field whose value stands here, ...
+    /// Position of the key field whose value goes here, ...
     field: Option<usize>,
-    /// ... or what is nested below.
+    /// ... or the fields nested below this name.
     children: Vec<Branch>,
 }
 
 impl KeyDocument {
-    /// The nested document of a key.
+    /// Decodes a key into its nested document.
     pub fn decode(&mut self, key: &IndexKey) -> Result<RawDoc<'_>, Error> {
         self.decode_parts(&key.index, &key.key, &key.type_bits)
     }
 
-    /// As [`KeyDocument::decode`], from the parts.
+    /// Like [`KeyDocument::decode`], from the parts of a key.
     pub fn decode_parts(
         &mut self,
         index: &Arc<IndexEntry>,
@@ -64,7 +64,7 @@ impl KeyDocument {
     }
 }
 
-/// The flat form, appended to `out`; sort keys of a collation as `0x...`.
+/// Appends the flat form to `out`; sort keys of a collation appear as `0x...`.
 pub fn append_flat_key(key: &IndexKey, out: &mut DocBuilder) -> Result<(), Error> {
     let values = values_of(&key.index, &key.key, &key.type_bits)?;
     for (at, (field, value)) in key.index.fields.iter().zip(&values).enumerate() {
@@ -91,7 +91,7 @@ pub fn values_of(index: &IndexEntry, key: &[u8], type_bits: &[u8]) -> Result<Vec
     })
 }
 
-/// Which fields of an index descend.
+/// Direction of each field of an index.
 pub fn directions_of(index: &IndexEntry) -> Directions {
     Directions::from_signs(index.fields.iter().map(|field| i32::from(field.direction)))
 }

@@ -1,4 +1,4 @@
-//! LIMIT: ends after `limit` results, without asking its child again.
+//! LIMIT: ends after `limit` results without another call to its child.
 
 use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;

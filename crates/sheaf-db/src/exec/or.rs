@@ -1,8 +1,8 @@
-//! OR: one child after the other, every record once.
+//! OR: runs its children in succession and returns every record once.
 //!
-//! A child that is lazy in the plan is opened when the one before it is at its
-//! end: a page that is full before costs no cursor. Whoever describes the stage
-//! sees all of them.
+//! A child that is lazy in the plan is opened when the previous child reaches its end: a batch that
+//! fills up earlier opens no cursor for it. The stage's description includes children not yet
+//! opened.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
 /// See the module.
 pub struct Or {
     children: Vec<Child>,
-    /// Opens those that wait.
+    /// Opens waiting children.
     opener: Opener,
     current: usize,
     dedup: bool,
@@ -29,9 +29,9 @@ pub struct Or {
     dups_dropped: u64,
 }
 
-/// One alternative.
+/// One branch of the `$or`.
 pub enum Child {
-    /// Being worked, or ready to be.
+    /// Built.
     Open(Node),
     /// Not reached yet.
     Waiting(LazyNode),
@@ -41,7 +41,7 @@ impl Child {
     fn stats(&self, opener: &Opener) -> StageStats {
         match self {
             Child::Open(node) => node.stats(),
-            // What cannot be opened has nothing to tell; reaching it says why.
+            // A child that cannot be opened has no statistics; reaching it reports the error.
             Child::Waiting(lazy) => opener.open(lazy).map(|n| n.stats()).unwrap_or_default(),
         }
     }

@@ -1,10 +1,8 @@
-//! PROJECTION_COVERED, PROJECTION_SIMPLE, PROJECTION_DEFAULT: the document as
-//! the user wants it.
+//! PROJECTION_COVERED, PROJECTION_SIMPLE, PROJECTION_DEFAULT: builds the result document.
 //!
-//! Covered builds it from the index key; the others copy elements of the
-//! document's bytes. A null in a key may stand for a missing field: where the
-//! projection keeps that field the document is read after all, so that the
-//! result does not depend on the index.
+//! Covered builds it from the index key; the others copy elements of the document's bytes. A null
+//! in a key may represent a missing field: if the projection keeps that field, the stage reads the
+//! document after all, so that the result does not depend on the index.
 
 use std::sync::Arc;
 
@@ -23,29 +21,29 @@ use super::{Doc, Member, Node, PlanStage, StageDescription, StageState, WorkCont
 
 use crate::records::RecordReader;
 
-/// By field of an index; `None` for those that the projection drops.
+/// KeyString of null per index field; `None` for fields that the projection drops.
 type Nulls = Vec<Option<Vec<u8>>>;
 
 /// See the module.
 pub struct ProjectionStage {
     kind: ProjectionKind,
     projection: Arc<Projection>,
-    /// The query's filter, for projections that ask which element matched.
+    /// The query's filter, for projections that depend on which array element matched.
     filter: Option<Arc<MatchExpression>>,
     key_document: KeyDocument,
-    /// Reads what a key leaves open.
+    /// Reads documents whose key is ambiguous (null or missing).
     records: Option<RecordReader>,
-    /// For each field of the keys' index that the projection keeps, how null is encoded there.
+    /// Encoded nulls of the index that the last key belonged to.
     nulls: Option<(Arc<IndexEntry>, Nulls)>,
     docs_examined: u64,
-    /// For projections that give the sort key.
+    /// For projections that return the sort key.
     sort_key: Option<SortKeyGenerator>,
     child: Node,
 }
 
 impl ProjectionStage {
-    /// `filter` is the whole query's; it is used only by positional projections.
-    /// `records` is needed where members come without documents.
+    /// `filter` is the whole query's; only positional projections use it. `records` is needed where
+    /// members come without documents.
     pub fn new(
         kind: ProjectionKind,
         projection: Arc<Projection>,
@@ -71,7 +69,7 @@ impl ProjectionStage {
         }
     }
 
-    /// The document, if the key does not tell all that is asked of it.
+    /// Reads the document if the key has a null in a field that the projection keeps.
     fn read_where_null(&mut self, member: &Member) -> Result<Option<Bytes>, Error> {
         let (Some(key), Some(id), Some(records)) = (&member.key, &member.record_id, &self.records)
         else {

@@ -13,7 +13,7 @@ pub struct Skip {
 }
 
 impl Skip {
-    /// Drops `skip` results.
+    /// Drops the first `skip` results of `child`.
     pub fn new(skip: u64, child: Node) -> Self {
         Skip {
             skip,

@@ -1,5 +1,5 @@
-//! SUBPLAN: says that the plan below was made branch by branch; passes on what
-//! it gives.
+//! SUBPLAN: marks in explain that the plan below was chosen branch by branch; passes results
+//! through.
 
 use sheaf_bson::error_code::Error;
 
@@ -11,7 +11,7 @@ pub struct Subplan {
 }
 
 impl Subplan {
-    /// Above the plan of a rooted `$or`.
+    /// Wraps the plan of a rooted `$or`.
     pub fn new(child: Node) -> Self {
         Subplan { child }
     }

@@ -1,4 +1,4 @@
-//! Which index keys a document has.
+//! Generates the index keys of a document.
 //!
 //! ```text
 //!   pattern            document                        keys            arrays at
@@ -13,16 +13,15 @@
 //!   {a: 1, "b.c": -1}  {a: 1, b: [{c: 2}, {c: 3}]}     1|3, 1|2        b
 //! ```
 //!
-//! Every field is followed to its end or to the first array in its way. Arrays
-//! are then taken apart, the outermost first, each for all fields that met it,
-//! so that a compound key never mixes two elements. Two arrays of which neither
-//! lies in the other would give the product of their elements: refused
-//! (CannotIndexParallelArrays). A numeric part picks the element at that
-//! position when there is one; it takes no array apart.
+//! Every field is followed to its end or to the first array on the way. Arrays are then expanded,
+//! the outermost first, each for all fields that reach it, so that a compound key never mixes two
+//! elements. Two arrays that are not nested would produce the product of their elements: rejected
+//! (CannotIndexParallelArrays). A numeric part selects the element at that position if there is
+//! one; it expands no array.
 //!
-//! Invariant: a document that matches a predicate on the field has a key within
-//! the predicate's bounds. Hence null for what is missing, and undefined (which
-//! nothing else gives) for an empty array.
+//! Invariant: a document that matches a predicate on the field has a key within the predicate's
+//! bounds. Hence null for a missing value, and undefined (which has no other source) for an empty
+//! array.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ use smallvec::SmallVec;
 /// Values of one key, in the order of the key pattern.
 type KeyValues<'a> = SmallVec<[RawValue<'a>; 4]>;
 
-/// Takes documents apart into the values of their keys.
+/// Extracts the values of a document's keys.
 #[derive(Debug, Clone)]
 pub struct KeyGenerator {
     paths: Vec<Arc<FieldPath>>,
@@ -44,9 +43,9 @@ pub struct KeyGenerator {
 /// How far a field has been followed.
 #[derive(Clone, Copy)]
 enum Slot<'a> {
-    /// To its end. `None`: there is nothing there.
+    /// To its end. `None`: the field is missing.
     Found(Option<RawValue<'a>>),
-    /// To an array, which the path's parts from `next` on apply to (none: to its elements).
+    /// To an array, to which the path's parts from `next` on apply (none left: its elements).
     Array {
         array: RawArray<'a>,
         name: &'a str,
@@ -67,8 +66,8 @@ impl KeyGenerator {
         &self.paths
     }
 
-    /// Hands the values of every key to `emit`, in the order of the arrays' elements; the same key may
-    /// come several times. Adds to `multikey` which parts of which fields are arrays.
+    /// Calls `emit` with the values of every key, in the order of the arrays' elements; the same
+    /// key may occur several times. Adds to `multikey` which parts of which fields are arrays.
     ///
     /// A sparse index has no key for a combination in which every field is missing.
     /// Errors: `CannotIndexParallelArrays`, ambiguous numeric names (16746), those of `emit`.
@@ -118,7 +117,7 @@ impl KeyGenerator {
         Ok(())
     }
 
-    /// The fields that stand before `array` go on into one element of it; `None`: it has none.
+    /// Advances the fields that reached `array` into one element of it; `None` if it is empty.
     fn step_into<'a>(
         &self,
         slots: &Slots<'a>,
@@ -189,7 +188,7 @@ fn follow<'a>(doc: RawDoc<'a>, path: &FieldPath, first: usize) -> Result<Slot<'a
     }
 }
 
-/// Stands before an array, unless the next part picks one of its elements.
+/// Stops at an array, unless the next part selects one of its elements.
 fn enter_array<'a>(element: RawElement<'a>, path: &FieldPath, next: usize) -> Result<Slot<'a>> {
     let name = element.key();
     let (mut value, mut next) = (element.value(), next);
@@ -213,7 +212,7 @@ fn enter_array<'a>(element: RawElement<'a>, path: &FieldPath, next: usize) -> Re
     }
 }
 
-/// A position that is also a field name of an element could mean either.
+/// Rejects a position that is also a field name of an element: it could mean either.
 fn refuse_ambiguous(array: RawArray<'_>, path: &FieldPath, at: usize, name: &str) -> Result<()> {
     let part = path.part(at).unwrap_or_default();
     let ambiguous = array
@@ -231,7 +230,7 @@ fn refuse_ambiguous(array: RawArray<'_>, path: &FieldPath, at: usize, name: &str
     ))
 }
 
-/// The array to take apart next: the one that all others lie in.
+/// The array to expand next: the one that contains all others.
 /// Errors: `CannotIndexParallelArrays` when there is none.
 fn outermost_array<'a>(slots: &Slots<'a>) -> Result<Option<RawArray<'a>>> {
     let mut outermost: Option<(RawArray<'a>, &'a str)> = None;

@@ -1,15 +1,16 @@
-//! Indexes: what they are ([`definition`]), which keys a document has ([`key_generation`]), how entries
-//! look ([`key_set`]), and which of them an update may touch ([`modified`]).
+//! Indexes: their definitions ([`definition`]), the keys of a document ([`key_generation`]), the
+//! encoding of entries ([`key_set`]), and which indexes an update may affect ([`modified`]).
 //!
-//! Nothing here opens a collection: writes keep the entries true in `write/index_maintenance.rs`,
-//! `ddl/index_build/` fills new indexes, and `validate.rs` checks them.
+//! Nothing here opens a collection: `write/index_maintenance.rs` keeps entries up to date on
+//! writes, `ddl/index_build/` fills new indexes, and `validate.rs` checks them.
 //!
 //! ```text
 //!   entry of an index:   key   = KeyString of the fields, then the RecordId
-//!                        value = TypeBits (what the KeyString does not tell of the exact types)
+//!                        value = TypeBits (type information that the KeyString loses)
 //! ```
 //!
-//! Unique indexes have the same form: uniqueness is checked, not built in.
+//! Unique indexes have the same form: the write path checks uniqueness, the format does not enforce
+//! it.
 
 pub mod definition;
 pub mod key_generation;
@@ -36,27 +37,28 @@ use vector::VectorKeys;
 use vector::lists::Lists;
 use wildcard_keys::WildcardKeys;
 
-/// Whether writes and builds keep what indexes promise: unique keys, no parallel arrays.
+/// Whether writes and builds enforce the guarantees of indexes: unique keys, no parallel arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IndexConstraints {
-    /// A document that breaks a promise is refused.
+    /// Rejects a document that violates a guarantee.
     #[default]
     Enforced,
-    /// Duplicates are stored, and a document whose keys cannot be made has none. For entries of an oplog that
-    /// are applied again: later ones restore what the indexes promise.
+    /// Stores duplicates, and no keys for a document whose keys cannot be generated. For
+    /// re-applying oplog entries: later entries restore the guarantees.
     Relaxed,
 }
 
-/// One index of a collection, as of one moment. A clone shares all but the planner's entry.
+/// One index of a collection at one catalog version. Clones share everything but the planner's
+/// entry.
 #[derive(Clone)]
 pub struct Index {
     shape: Arc<IndexShape>,
-    /// What the planner sees. A document that makes a further path multikey leads to a new `Index`
-    /// in a new catalog, *before* that document can be seen.
+    /// The planner's view of the index. A document that makes a further path multikey leads to a
+    /// new `Index` in a new catalog, *before* that document becomes visible.
     entry: Arc<IndexEntry>,
 }
 
-/// How often plans have used an index since the server knows it.
+/// How often plans have used an index since the server opened or created it.
 #[derive(Debug)]
 pub struct IndexUsage {
     operations: AtomicU64,
@@ -78,18 +80,18 @@ impl IndexUsage {
         self.operations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Uses counted.
+    /// Number of uses counted.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
     }
 
-    /// Since when they are counted.
+    /// When counting began.
     pub fn since(&self) -> DateTime {
         self.since
     }
 }
 
-/// What documents cannot change.
+/// The part of an index that documents cannot change.
 struct IndexShape {
     spec: IndexSpec,
     ident: Arc<str>,
@@ -98,26 +100,26 @@ struct IndexShape {
     encoder: KeyEncoder,
     partial_filter: Option<PartialFilter>,
     usage: IndexUsage,
-    /// The catalog's row lacks multikey paths that the entry has.
+    /// The catalog row lacks multikey paths that the entry has.
     multikey_unsaved: AtomicBool,
 }
 
-/// How a document's keys are made.
+/// How a document's keys are generated.
 #[derive(Debug, Clone)]
 pub(crate) enum Keys {
-    /// Of its values.
+    /// From the document's values.
     Plain(KeyGenerator),
-    /// The same, but one field's values are hashed.
+    /// From the document's values, with the values of the field at this position hashed.
     Hashed(KeyGenerator, usize),
-    /// Of its paths.
+    /// From the document's paths.
     Wildcard(WildcardKeys),
-    /// Of its vectors.
+    /// From the document's vectors.
     Vector(VectorKeys),
 }
 
 impl Index {
-    /// An index with its table, as the catalog row or a new spec has it.
-    /// Errors: `CannotCreateIndex` for a partial filter that an index cannot have.
+    /// Creates an index over `table`, from a catalog row or a new spec.
+    /// Errors: `CannotCreateIndex` for a partial filter that indexes do not support.
     pub fn new(
         spec: IndexSpec,
         ident: Arc<str>,
@@ -180,7 +182,7 @@ impl Index {
         })
     }
 
-    /// An index of vectors with its table, in which vectors stand in these lists, one set for each field.
+    /// Creates a vector index over `table` with these lists, one set per vector field.
     pub(crate) fn of_vectors(
         spec: IndexSpec,
         ident: Arc<str>,
@@ -223,7 +225,7 @@ impl Index {
         }
     }
 
-    /// The same index in another table, still empty.
+    /// The same index over another, empty table.
     pub(crate) fn anew(&self, ident: Arc<str>, table: TableId) -> Result<Index> {
         match self.all_lists() {
             Some(lists) => Ok(Index::of_vectors(
@@ -236,7 +238,7 @@ impl Index {
         }
     }
 
-    /// What its table has besides entries of documents from the beginning on, ascending.
+    /// Rows other than document entries that a new table of this index starts with, ascending.
     pub(crate) fn first_rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let fields = self.all_lists().into_iter().flat_map(|lists| lists.iter());
         let rows = fields.enumerate();
@@ -244,17 +246,17 @@ impl Index {
             .collect()
     }
 
-    /// Whether it is an index of vectors: no plan uses it, and commands on indexes do not show it.
+    /// Whether this is a vector index. No plan uses it, and index commands do not show it.
     pub fn is_vector(&self) -> bool {
         matches!(self.shape.keys, Keys::Vector(_))
     }
 
-    /// What the lists of a field of vectors are about; `None`: it has no such field.
+    /// The lists of a vector field; `None` if there is no field of this number.
     pub fn vector_lists(&self, field: usize) -> Option<&Lists> {
         self.all_lists()?.get(field)
     }
 
-    /// What the lists of all fields of vectors are about.
+    /// The lists of all vector fields; `None` if this is not a vector index.
     pub(crate) fn all_lists(&self) -> Option<&Arc<[Lists]>> {
         match &self.shape.keys {
             Keys::Vector(keys) => Some(keys.lists()),
@@ -262,8 +264,8 @@ impl Index {
         }
     }
 
-    /// The keys of a document; with relaxed constraints none where they cannot be made.
-    /// Errors: those of [`Index::keys_of`], where constraints are enforced.
+    /// Generates the keys of a document; under relaxed constraints, no keys where generation fails.
+    /// Errors: those of [`Index::keys_of`], if constraints are enforced.
     pub(crate) fn keys_under(
         &self,
         constraints: IndexConstraints,
@@ -279,7 +281,8 @@ impl Index {
         }
     }
 
-    /// The same index under a changed spec (hidden, expireAfterSeconds). Only while nobody writes.
+    /// The same index with a changed spec (hidden, expireAfterSeconds). Only while there are no
+    /// writers.
     pub(crate) fn with_spec(&self, spec: IndexSpec) -> Result<Index> {
         Index::new(
             spec,
@@ -289,7 +292,7 @@ impl Index {
         )
     }
 
-    /// The same index with these multikey paths too; `None` when it has them.
+    /// The same index with these multikey paths added; `None` if it has them all.
     pub(crate) fn with_multikey(&self, paths: &MultikeyPaths) -> Option<Index> {
         if covers(&self.entry.multikey_paths, paths) {
             return None;
@@ -303,12 +306,12 @@ impl Index {
         })
     }
 
-    /// How often it was used.
+    /// Usage counter.
     pub fn usage(&self) -> &IndexUsage {
         &self.shape.usage
     }
 
-    /// What it was asked to be.
+    /// The definition.
     pub fn spec(&self) -> &IndexSpec {
         &self.shape.spec
     }
@@ -323,22 +326,22 @@ impl Index {
         &self.shape.ident
     }
 
-    /// Where its entries are.
+    /// The table of its entries.
     pub fn table(&self) -> TableId {
         self.shape.table
     }
 
-    /// What the planner sees.
+    /// The planner's view of the index.
     pub fn entry(&self) -> &Arc<IndexEntry> {
         &self.entry
     }
 
-    /// How key values become entries.
+    /// Encodes key values into entries.
     pub fn encoder(&self) -> &KeyEncoder {
         &self.shape.encoder
     }
 
-    /// Whether a partial index has the document, as far as its filter says.
+    /// Whether the partial filter, if any, admits the document.
     pub fn includes(&self, doc: RawDoc<'_>) -> Result<bool> {
         match &self.shape.partial_filter {
             None => Ok(true),
@@ -346,9 +349,10 @@ impl Index {
         }
     }
 
-    /// The keys of a document, into `keys` (cleared first): none when the partial filter leaves it out.
-    /// Errors: `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, ambiguous names (16746), arrays in a
-    /// hashed field (16766).
+    /// Generates the keys of a document into `keys`, which is cleared first; none if the partial
+    /// filter excludes the document.
+    /// Errors: `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, ambiguous names (16746), arrays
+    /// in a hashed field (16766).
     pub fn keys_of(&self, doc: RawDoc<'_>, keys: &mut KeySet) -> Result<()> {
         keys.clear();
         if !self.includes(doc)? {
@@ -357,11 +361,11 @@ impl Index {
         keys.generate(&self.shape.keys, &self.shape.encoder, doc)
     }
 
-    /// Whether which keys a document has depends on some path of which this holds.
+    /// Whether a document's keys depend on some path for which `path` returns true.
     pub fn depends_on(&self, path: &dyn Fn(&FieldPath) -> bool) -> bool {
         let plain = match &self.shape.keys {
             Keys::Plain(generator) | Keys::Hashed(generator, _) => generator.paths(),
-            // Whatever changed may have keys.
+            // Any changed path may have keys.
             Keys::Wildcard(_) => return true,
             Keys::Vector(keys) => return keys.paths().any(path),
         };
@@ -369,7 +373,7 @@ impl Index {
         plain.iter().map(|p| &**p).chain(filter).any(path)
     }
 
-    /// Whether planners know of all these multikey paths.
+    /// Whether planners know all of these multikey paths.
     pub(crate) fn knows_multikey(&self, paths: &MultikeyPaths) -> bool {
         covers(&self.entry.multikey_paths, paths)
     }
@@ -379,7 +383,7 @@ impl Index {
     }
 }
 
-/// Whether `paths` says nothing that `known` does not say.
+/// Whether `known` includes every path of `paths`.
 fn covers(known: &MultikeyPaths, paths: &MultikeyPaths) -> bool {
     paths
         .iter()

@@ -1,20 +1,20 @@
-//! Which paths of a document an update may have changed, and which indexes depend on them.
+//! The paths an update may have changed, and the indexes that depend on them.
 
 use sheaf_bson::path::FieldPath;
 use sheaf_query::update::ModifiedPaths;
 
 use crate::index::Index;
 
-/// What an update changed.
+/// The extent of an update.
 #[derive(Clone, Copy)]
 pub enum Modified<'a> {
-    /// Only values at paths for which this says that they may be others now.
+    /// Only values at paths for which this returns true.
     Paths(&'a dyn Fn(&FieldPath) -> bool),
-    /// Only what is at these paths: operators did it.
+    /// Only these paths, changed by update operators.
     Operators(&'a ModifiedPaths),
-    /// Only what is at these paths: a pipeline did it.
+    /// Only these paths, changed by a pipeline.
     Pipeline(&'a ModifiedPaths),
-    /// Anything: a replacement, which the oplog tells as a whole.
+    /// Anything: a replacement, which the oplog stores as a whole.
     Everything,
 }
 

@@ -1,7 +1,7 @@
-//! The filter of a partial index: which filters an index can have, and what they read.
+//! The filter of a partial index: the supported operators, and the fields they read.
 //!
-//! An index can have a filter of which the planner can tell that a query implies it: equality, `$in`,
-//! the four comparisons, `$exists: true`, `$type`, joined by `$and` and `$or`.
+//! An index filter is limited to operators for which the planner can prove that a query implies it:
+//! equality, `$in`, the four comparisons, `$exists: true`, `$type`, combined by `$and` and `$or`.
 
 use std::sync::Arc;
 
@@ -20,8 +20,9 @@ pub struct PartialFilter {
 }
 
 impl PartialFilter {
-    /// Parses and checks the filter of an index, which compares text by this collation.
-    /// Errors: `CannotCreateIndex` for an operator that an index's filter cannot have, and those of parsing.
+    /// Parses and checks the filter of an index that compares text by this collation.
+    /// Errors: `CannotCreateIndex` for an operator that index filters do not support, and those of
+    /// parsing.
     pub fn parse(filter: RawDoc<'_>, collator: Option<Arc<Collator>>) -> Result<PartialFilter> {
         let context = ParseContext {
             variables: VariableScope::default().with_collator(collator),
@@ -39,12 +40,12 @@ impl PartialFilter {
         })
     }
 
-    /// The filter, normalised, as the planner compares it with queries.
+    /// The normalised filter, as the planner compares it with queries.
     pub fn expression(&self) -> &Arc<MatchExpression> {
         &self.expression
     }
 
-    /// Whether the document belongs into the index.
+    /// Whether the document belongs to the index.
     pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool> {
         self.expression.matches(doc)
     }

@@ -1,4 +1,4 @@
-//! Which keys a document has in an index with a wildcard.
+//! The keys of a document in a wildcard index.
 //!
 //! ```text
 //!   {"$**": 1}   {a: {b: 5, c: []}, d: [1, {e: 2}, [3]]}
@@ -8,14 +8,14 @@
 //!   {t: 1, "a.$**": 1}   {t: 7}                  7|MinKey|MinKey
 //! ```
 //!
-//! Every scalar, every empty document or array and every array within an array has
-//! a key under its path; positions in arrays are no part of it. What is below a
-//! field whose name has a dot cannot be named by a path: it leaves the key
-//! `"a.\0"|true`, which says that there is something below `a` and nothing more.
+//! Every scalar, every empty document or array and every array within an array has a key under its
+//! path; array positions are not part of the path. Values below a field whose name has a dot cannot
+//! be named by a path: they leave the key `"a.\0"|true`, which records only that something exists
+//! below `a`.
 //!
-//! That a path is an array in some document is an entry of its own, before all
-//! keys: a zero byte and the path. It is written with the first such document and
-//! stays; readers look it up in the snapshot that they plan for.
+//! A separate entry before all keys records that a path is an array in some document: a zero byte
+//! and the path. The first such document writes it, and it is never removed; readers look it up in
+//! the snapshot that they plan for.
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{Error, ErrorCode, RawArray, RawDoc, RawValue, Result};
@@ -25,12 +25,12 @@ use smallvec::SmallVec;
 
 use crate::index::key_generation::KeyGenerator;
 
-/// The first byte of entries that name an array. No key begins with it.
+/// First byte of entries that record an array path. No key begins with it.
 const ARRAY_PREFIX: u8 = 0;
-/// Deeper than any document: what is below counts as one value.
+/// Exceeds the depth of any storable document; deeper content counts as one value.
 const DEPTH_MAX: usize = 250;
 
-/// The entry that says that a path is an array in some document.
+/// The entry that records that `path` is an array in some document.
 pub fn array_entry(path: &str) -> Vec<u8> {
     let mut entry = Vec::with_capacity(1 + path.len());
     entry.push(ARRAY_PREFIX);
@@ -38,26 +38,26 @@ pub fn array_entry(path: &str) -> Vec<u8> {
     entry
 }
 
-/// Whether an entry names an array and is no key.
+/// Whether an entry records an array path instead of a key.
 #[inline]
 pub fn is_array_entry(entry: &[u8]) -> bool {
     entry.first() == Some(&ARRAY_PREFIX)
 }
 
-/// Where the keys of an index begin: behind all entries that name arrays.
+/// Lower bound of the keys of an index, after all array-path entries.
 pub const FIRST_KEY: &[u8] = &[ARRAY_PREFIX + 1];
 
-/// Takes documents apart into the values of their keys.
+/// Extracts the values of a document's keys.
 #[derive(Debug, Clone)]
 pub struct WildcardKeys {
     wildcard: WildcardField,
-    /// The fields beside the wildcard, and how many of them come before it.
+    /// The fields other than the wildcard; `before` of them precede it in the pattern.
     others: KeyGenerator,
     before: usize,
 }
 
 impl WildcardKeys {
-    /// For an index with these fields, of which the wildcard is two.
+    /// For an index with these fields; the wildcard occupies two of them.
     pub fn new(fields: &[IndexField], wildcard: &WildcardField) -> WildcardKeys {
         let at = wildcard.path_field;
         let others = fields.iter().enumerate();
@@ -69,7 +69,7 @@ impl WildcardKeys {
         }
     }
 
-    /// The fields beside the wildcard.
+    /// The fields other than the wildcard.
     pub fn others(&self) -> &KeyGenerator {
         &self.others
     }
@@ -79,9 +79,10 @@ impl WildcardKeys {
         self.wildcard.paths.touches(path)
     }
 
-    /// Hands the values of every key to `emit`, the same ones possibly several times, and every path
-    /// that is an array to `array`.
-    /// Errors: `CannotBuildIndexKeys` for an array in a field beside the wildcard, those of `emit`.
+    /// Calls `emit` with the values of every key, possibly several times with the same values, and
+    /// `array` with every path that is an array.
+    /// Errors: `CannotBuildIndexKeys` for an array in a field other than the wildcard, those of
+    /// `emit`.
     pub fn for_each_key(
         &self,
         doc: RawDoc<'_>,
@@ -204,7 +205,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// An array comes here only from within an array.
+    /// `value` is an array only if its parent is an array.
     fn document_or_scalar(
         &mut self,
         value: RawValue<'_>,

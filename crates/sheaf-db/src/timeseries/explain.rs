@@ -1,4 +1,5 @@
-//! explain of deletes and updates of time-series collections: `TS_MODIFY` over the plan that finds buckets.
+//! explain of deletes and updates on time-series collections: `TS_MODIFY` over the plan that finds
+//! buckets.
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId, Result, doc};
 use sheaf_query::timeseries::TimeseriesOptions;
@@ -10,8 +11,8 @@ use crate::modify::explain::Target;
 use crate::modify::{DeleteStatement, UpdateStatement};
 use crate::timeseries::Timeseries;
 
-/// explain of a delete statement. `target` is of the buckets.
-/// Errors: those of the statement's parts.
+/// explain of a delete statement. `target` names the bucket collection.
+/// Errors: those of parsing and planning the statement.
 pub fn explain_delete(
     target: &Target<'_>,
     series: &Timeseries,
@@ -35,8 +36,8 @@ pub fn explain_delete(
     explain(target, &query, &mut stage, out)
 }
 
-/// explain of an update statement. `target` is of the buckets.
-/// Errors: those of the statement's parts.
+/// explain of an update statement. `target` names the bucket collection.
+/// Errors: those of parsing and planning the statement.
 pub fn explain_update(
     target: &Target<'_>,
     series: &Timeseries,
@@ -79,7 +80,7 @@ fn explain(
 struct Modify<'m> {
     op: &'static str,
     multi: bool,
-    /// `None`: every measurement of a bucket is meant.
+    /// `None` for an update: every measurement of a matching bucket counts.
     deleter: Option<Deleter<'m>>,
     query: &'m BucketQuery,
     options: &'m TimeseriesOptions,

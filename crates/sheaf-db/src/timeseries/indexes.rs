@@ -1,4 +1,5 @@
-//! Indexes of time-series collections: what users ask for, and what it is on buckets.
+//! Translates indexes of time-series collections: the definition users see (left) and the one on
+//! buckets (right).
 //!
 //! ```text
 //!   {sensor: 1}          {meta: 1}
@@ -16,8 +17,8 @@ use crate::index::definition::{IndexSpec, cannot_create};
 const MIN: &str = "control.min.";
 const MAX: &str = "control.max.";
 
-/// The index on buckets for one on measurements.
-/// Errors: `CannotCreateIndex`, `InvalidOptions` for indexes that buckets cannot have.
+/// Translates an index on measurements to the index on buckets.
+/// Errors: `CannotCreateIndex`; `InvalidOptions` for unique, TTL, sparse and partial indexes.
 pub fn on_buckets(spec: &IndexSpec, options: &TimeseriesOptions) -> Result<IndexSpec> {
     let refused = |what: &str| {
         Error::new(
@@ -45,7 +46,7 @@ pub fn on_buckets(spec: &IndexSpec, options: &TimeseriesOptions) -> Result<Index
     Ok(translated)
 }
 
-/// The key pattern on buckets for one on measurements.
+/// Translates a key pattern on measurements to one on buckets.
 /// Errors: `CannotCreateIndex`.
 pub fn key_on_buckets(key: RawDoc<'_>, options: &TimeseriesOptions) -> Result<DocBuf> {
     let mut out = DocBuilder::new();
@@ -84,8 +85,8 @@ pub fn key_on_buckets(key: RawDoc<'_>, options: &TimeseriesOptions) -> Result<Do
     Ok(out.finish())
 }
 
-/// The index on measurements that one on buckets is for, as `listIndexes` shows it. `None` for one that
-/// no index on measurements becomes, as that on `_id`.
+/// Translates an index on buckets to the one on measurements, as `listIndexes` shows it. `None` if
+/// no index on measurements translates to it, such as the index on `_id`.
 pub fn on_measurements(spec: &IndexSpec, options: &TimeseriesOptions) -> Option<DocBuf> {
     let key = key_on_measurements(spec.key.as_raw(), options)?;
     let shown = spec.to_doc();

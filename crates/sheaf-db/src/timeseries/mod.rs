@@ -1,15 +1,16 @@
-//! Time-series collections: a name like a view's over a collection of buckets.
+//! Time-series collections: a view-like name over a collection of buckets.
 //!
 //! ```text
-//!   weather                    in the catalog a view: [{$_internalUnpackBucket: {...}}] on
-//!   system.buckets.weather     a collection of buckets, with the options, the indexes, the data
+//!   weather                    a view in the catalog: [{$_internalUnpackBucket: {...}}] on
+//!   system.buckets.weather     the collection of buckets: options, indexes, data
 //!
-//!   find, aggregate, count ──> the view's way: what the filter says of buckets goes in front
-//!   insert                 ──> insert: grouped by series, one write a bucket      (catalogue: which are open)
-//!   update, delete         ──> write: bucket by bucket
+//!   find, aggregate, count ──> as on a view; predicates that buckets can answer go in front
+//!   insert                 ──> insert: grouped by series, one write per bucket
+//!                              (catalogue: the open buckets)
+//!   update, delete         ──> update, modify: bucket by bucket
 //! ```
 //!
-//! Invariant: both names come into being and go together. Only this module writes buckets.
+//! Invariant: both names are created and dropped together. Only this module writes buckets.
 
 pub mod catalogue;
 pub mod explain;
@@ -34,19 +35,19 @@ pub(crate) use modify::delete;
 pub use modify::refuse_find_and_update;
 pub(crate) use update::update;
 
-/// A time-series collection as the catalog has it.
+/// A time-series collection in a catalog snapshot.
 #[derive(Debug, Clone)]
 pub struct Timeseries {
-    /// Its buckets.
+    /// The collection of buckets, `system.buckets.<name>`.
     pub buckets: Arc<Collection>,
-    /// Its options.
+    /// Options of the time-series collection, such as `timeField`.
     pub options: Arc<TimeseriesOptions>,
 }
 
 impl CatalogSnapshot {
-    /// The time-series collection of this name.
+    /// Looks up the time-series collection `ns`; `None` if the name is anything else.
     pub fn timeseries(&self, ns: &Namespace) -> Option<Timeseries> {
-        // It has a view: for most names the search ends here.
+        // Every time-series collection has a view: for most names the lookup ends here.
         self.view(ns)?;
         let buckets = self.collection(&ns.buckets().ok()?)?;
         Some(Timeseries {
@@ -56,7 +57,7 @@ impl CatalogSnapshot {
     }
 }
 
-/// Errors: `InvalidNamespace` for a collection of buckets, which users do not write.
+/// Errors: `InvalidNamespace` for a collection of buckets, which clients must not write directly.
 pub(crate) fn check_user_write(ns: &Namespace) -> Result<()> {
     if !ns.is_buckets() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What was done to the buckets of a collection since the server started: `collStats.timeseries`.
+//! Counters of a bucket collection since the server started: `collStats.timeseries`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,8 +12,8 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }
 
-/// Appends the section `timeseries` of the figures of a collection of buckets.
-/// Errors: the engine's.
+/// Appends the `timeseries` section of `collStats` for a collection of buckets.
+/// Errors: those of the storage engine.
 pub fn append(db: &Db, buckets: &Collection, out: &mut DocBuilder) -> Result<()> {
     let size = CollectionSize::of(db.storage(), buckets.table())?;
     let counters = &buckets.state.buckets;

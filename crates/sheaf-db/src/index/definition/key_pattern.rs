@@ -1,14 +1,14 @@
-//! Key patterns: the fields of an index, their directions, and the name that an index has from them.
+//! Key patterns: the fields of an index, their directions, and the default name derived from them.
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{Error, RawDoc, RawValue, Result};
 
 use super::cannot_create;
 
-/// Fields a key pattern can have.
+/// Maximum number of fields in a key pattern.
 pub const KEY_FIELDS_MAX: usize = 32;
 
-/// The name an index gets when the user gives none: `a_1_b.c_-1`.
+/// Default name of an index: `a_1_b.c_-1`.
 pub fn default_index_name(key: RawDoc<'_>) -> String {
     let parts: Vec<String> = key
         .iter()
@@ -21,7 +21,7 @@ pub fn default_index_name(key: RawDoc<'_>) -> String {
     parts.join("_")
 }
 
-/// Checks fields and directions; true when the pattern is that of the `_id` index.
+/// Checks fields and directions. Returns true for the pattern of the `_id` index.
 pub(super) fn check_key_pattern(key: RawDoc<'_>) -> Result<bool> {
     let mut fields: Vec<&str> = Vec::new();
     for element in key {
@@ -96,7 +96,7 @@ fn check_key_path(path: &str) -> Result<()> {
                 "Index key '{path}' cannot contain an empty field, nor start or end with a dot."
             )));
         }
-        // References to another collection are the one place where $ names are data.
+        // DBRef fields are the one place where names that begin with `$` are data.
         if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
             return Err(cannot_create(format!(
                 "Index key contains an illegal field name: field name '{part}' starts with '$'."

@@ -1,4 +1,4 @@
-//! Which options go together: what sparse, partial, TTL, hashed and wildcard indexes cannot be.
+//! Combinations of options: what sparse, partial, TTL, hashed and wildcard indexes cannot have.
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawElement, Result};
@@ -26,7 +26,7 @@ impl IndexSpec {
         Ok(())
     }
 
-    /// What hashed and wildcard indexes cannot be.
+    /// Checks the restrictions on hashed and wildcard indexes.
     fn check_kind(&self) -> Result<()> {
         let key = shell_doc(self.key.as_raw());
         let hashed = |e: &RawElement<'_>| e.value().as_str() == Some("hashed");

@@ -1,13 +1,14 @@
-//! What a user may ask of an index, checked and in one form.
+//! Index specs as clients request them, validated and normalised.
 //!
 //! ```text
 //!   {key: {a: 1.0, "b.c": -1}, name: "x", unique: true, background: true}
-//!        │ parse: refuses by name what is unknown or not yet there
+//!        │ parse: rejects unknown and unsupported options by name
 //!        ▼
 //!   IndexSpec ──to_doc──> {v: 2, key: {a: 1.0, "b.c": -1}, name: "x", background: true, unique: true}
 //! ```
 //!
-//! `parse.rs` reads it, `key_pattern.rs` and `kind.rs` say what there can be, `relation.rs` whether two are the same.
+//! `parse.rs` reads specs, `key_pattern.rs` and `kind.rs` define which are valid, `relation.rs`
+//! compares them with existing indexes.
 
 mod key_pattern;
 mod kind;
@@ -28,43 +29,43 @@ pub use key_pattern::{KEY_FIELDS_MAX, default_index_name};
 pub(crate) use parse::expire_after_seconds;
 pub use relation::SpecRelation;
 
-/// Indexes a collection can have, the one on `_id` included.
+/// Maximum number of indexes of a collection, including the one on `_id`.
 pub const INDEXES_MAX: usize = 64;
-/// What an index of vectors has in its spec, where others have none.
+/// The field of a spec that marks a vector index.
 const VECTOR: &str = "vectorSearch";
-/// The name of the index that every collection has.
+/// Name of the index on `_id`.
 pub const ID_INDEX_NAME: &str = "_id_";
 
-/// An index as asked for.
+/// A requested index definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexSpec {
-    /// The key pattern as the user gave it.
+    /// The key pattern as the client wrote it.
     pub key: DocBuf,
-    /// Unique within the collection.
+    /// Name, unique within the collection.
     pub name: String,
-    /// 1 or 2.
+    /// Index version, 1 or 2.
     pub version: i32,
-    /// At most one document a key.
+    /// At most one document per key.
     pub unique: bool,
-    /// No new duplicates, though there may be some: on the way to a unique index.
+    /// Rejects new duplicates while existing ones remain: a step towards a unique index.
     pub prepare_unique: bool,
-    /// Leave out documents without any of the fields.
+    /// Omits documents that have none of the fields.
     pub sparse: bool,
-    /// Keep up to date, use in no plan.
+    /// Maintained, but not used by any plan.
     pub hidden: bool,
-    /// Leave out documents that do not match.
+    /// Omits documents that do not match.
     pub partial_filter: Option<DocBuf>,
-    /// Seconds after the date in the field when a document is deleted (see [`crate::ttl`]).
+    /// Seconds after the date in the field at which a document expires (see [`crate::ttl`]).
     pub expire_after_seconds: Option<i64>,
-    /// Which paths an index on `$**` has keys for; not empty.
+    /// Paths that an index on `$**` has keys for; not empty.
     pub wildcard_projection: Option<DocBuf>,
-    /// How its keys compare text. [`CollationChoice::Unsaid`] only until the collection is known.
+    /// How keys compare text. [`CollationChoice::Unsaid`] only until the collection is known.
     pub collation: CollationChoice,
-    /// Accepted and shown, without effect: every build runs beside reads and writes.
+    /// Accepted and shown, without effect: every build runs concurrently with reads and writes.
     pub background: Option<bool>,
-    /// The collection is to be clustered by it, or is.
+    /// The collection is clustered by this index, or must be once created.
     pub clustered: bool,
-    /// It is an index of vectors, which createSearchIndexes makes and no plan uses.
+    /// Set for a vector index, which only createSearchIndexes creates and the planner does not use.
     pub vector: Option<VectorSpec>,
 }
 
@@ -89,7 +90,7 @@ impl IndexSpec {
         }
     }
 
-    /// An index of vectors.
+    /// A vector index.
     pub fn of_vectors(name: &str, vector: VectorSpec) -> IndexSpec {
         IndexSpec {
             key: vector.key_pattern(),
@@ -99,8 +100,8 @@ impl IndexSpec {
         }
     }
 
-    /// What [`IndexSpec::to_doc`] gave for the catalog. Beside [`IndexSpec::parse`] it knows indexes that
-    /// createIndexes cannot make.
+    /// Parses what [`IndexSpec::to_doc`] wrote to the catalog. Unlike [`IndexSpec::parse`] it
+    /// accepts vector indexes, which createIndexes cannot create.
     /// Errors: those of [`IndexSpec::parse`], `DataCorruptionDetected`.
     pub(crate) fn from_row(row: RawDoc<'_>) -> Result<IndexSpec> {
         match (row.get(VECTOR), row.get("name")) {
@@ -111,22 +112,22 @@ impl IndexSpec {
         }
     }
 
-    /// Whether this is the index on `_id`. It is unique without saying so.
+    /// Whether this is the index on `_id`, which is unique implicitly.
     pub fn is_id_index(&self) -> bool {
         self.clustered || self.name == ID_INDEX_NAME && self.vector.is_none()
     }
 
-    /// Whether a second document with the same key is refused.
+    /// Whether a second document with the same key is rejected.
     pub fn enforces_unique(&self) -> bool {
         self.unique || self.is_id_index()
     }
 
-    /// Whether writers must not add a key that another document has.
+    /// Whether writers must reject a key that another document has.
     pub fn refuses_duplicates(&self) -> bool {
         self.enforces_unique() || self.prepare_unique
     }
 
-    /// Whether an index of this kind could be unique.
+    /// Checks that an index of this kind can be unique.
     /// Errors: `CannotCreateIndex`, 16764.
     pub(crate) fn check_can_be_unique(&self) -> Result<()> {
         let mut unique = self.clone();
@@ -134,17 +135,17 @@ impl IndexSpec {
         IndexSpec::parse(unique.to_doc().as_raw()).map(|_| ())
     }
 
-    /// How its keys compare text; `None`: by bytes.
+    /// How keys compare text; `None` for byte order.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.collation.collator()
     }
 
-    /// Where nothing is said of a collation, the collection's own applies.
+    /// Applies the collection's collation where the spec has none.
     pub(crate) fn resolve_collation(&mut self, of_collection: Option<&Arc<Collator>>) {
         self.collation = self.collation.resolve(of_collection).into();
     }
 
-    /// Errors: BadValue if this, the index on `_id`, has another collation than its collection.
+    /// Errors: `BadValue` if this index on `_id` has a different collation than its collection.
     pub(crate) fn check_id_collation(&self, of_collection: Option<&Arc<Collator>>) -> Result<()> {
         if self.collation.resolve(of_collection).as_ref() == of_collection {
             return Ok(());
@@ -155,7 +156,7 @@ impl IndexSpec {
         )))
     }
 
-    /// The spec in its one form, as `listIndexes` shows it and the catalog keeps it.
+    /// The normalised spec, as `listIndexes` shows it and the catalog stores it.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         out.append("v", self.version);

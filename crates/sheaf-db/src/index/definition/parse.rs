@@ -1,4 +1,4 @@
-//! A spec read from one element of `createIndexes`, option by option; what is unknown is refused by name.
+//! Parses one element of `createIndexes`, option by option; rejects unknown options by name.
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{
@@ -8,10 +8,10 @@ use sheaf_bson::{
 use super::key_pattern::check_key_pattern;
 use super::{ID_INDEX_NAME, IndexSpec, cannot_create};
 
-/// The largest `expireAfterSeconds`.
+/// Maximum `expireAfterSeconds`.
 const EXPIRE_AFTER_SECONDS_MAX: i64 = i32::MAX as i64;
 
-/// Every option that some index has, supported or not.
+/// Every option that some kind of index has, supported or not.
 const OPTIONS: &[&str] = &[
     "2dsphereIndexVersion",
     "background",
@@ -41,17 +41,17 @@ const OPTIONS: &[&str] = &[
 ];
 
 impl IndexSpec {
-    /// Reads one element of `createIndexes`' `indexes`.
+    /// Parses one element of the `indexes` array of `createIndexes`.
     ///
-    /// The partial filter is checked to be a document; what it may say is for the catalog to check,
-    /// which parses it.
+    /// Of the partial filter it only checks that it is a document; the catalog parses and validates
+    /// it.
     /// Errors: `CannotCreateIndex`, `InvalidIndexSpecificationOption`, `TypeMismatch`,
     /// `FailedToParse`, `BadValue`.
     pub fn parse(spec: RawDoc<'_>) -> Result<IndexSpec> {
         Self::parse_with(spec, false)
     }
 
-    /// As [`IndexSpec::parse`], without the options that no index has.
+    /// Like [`IndexSpec::parse`], but ignores options that no index has.
     pub fn parse_ignoring_unknown(spec: RawDoc<'_>) -> Result<IndexSpec> {
         Self::parse_with(spec, true)
     }
@@ -97,7 +97,7 @@ impl IndexSpec {
                 ));
             }
         } else if is_id {
-            // Whatever the user calls it, there is one index on _id.
+            // Whatever name the client gives it, the index on _id has this one.
             parsed.name = ID_INDEX_NAME.to_owned();
         } else if parsed.name == ID_INDEX_NAME {
             return Err(Error::bad_value(format!(
@@ -225,7 +225,7 @@ fn version(value: RawValue<'_>) -> Result<i32> {
     }
 }
 
-/// Booleans, and numbers as booleans.
+/// Accepts booleans, and numbers as booleans.
 fn flag(option: &str, value: RawValue<'_>) -> Result<bool> {
     match value {
         RawValue::Boolean(set) => Ok(set),

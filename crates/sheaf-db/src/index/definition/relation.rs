@@ -1,11 +1,12 @@
-//! Whether two specs are the same index, or clash.
+//! Compares two specs: the same index, compatible, or in conflict.
 //!
-//! Their *signature* decides: key pattern (1 equals 1.0), collation, partial filter, sparse, unique. Indexes
-//! of different signature live side by side as long as their names differ.
+//! Their *signature* decides: key pattern (1 equals 1.0), collation, partial filter, wildcard
+//! projection, sparse, unique. Indexes with different signatures coexist as long as their names
+//! differ.
 //!
 //! | name | signature | other options | answer |
 //! |------|-----------|---------------|--------|
-//! | same | same      | same          | there already, nothing to do |
+//! | same | same      | same          | exists already, nothing to do |
 //! | same | same      | differ        | IndexOptionsConflict (85) |
 //! | same | differs   | -             | IndexKeySpecsConflict (86) |
 //! | new  | same      | -             | IndexOptionsConflict (85) |
@@ -15,18 +16,18 @@ use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, Result, compare_docs};
 
 use super::IndexSpec;
 
-/// How a spec relates to an index that exists.
+/// How a spec relates to an existing index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecRelation {
-    /// Neither name nor signature in common.
+    /// Neither name nor signature match.
     Unrelated,
     /// The same index.
     Identical,
 }
 
 impl IndexSpec {
-    /// Whether an index with this key pattern, partial filter, sparseness and uniqueness would hold
-    /// the same keys and refuse the same documents.
+    /// Whether an index with this key pattern, collation, partial filter, wildcard projection,
+    /// sparseness and uniqueness would hold the same keys and reject the same documents.
     pub fn same_signature(&self, other: &IndexSpec) -> bool {
         let same = |a: &Option<DocBuf>, b: &Option<DocBuf>| match (a, b) {
             (None, None) => true,
@@ -41,15 +42,15 @@ impl IndexSpec {
             && self.unique == other.unique
     }
 
-    /// Whether the key pattern is this one; 1 equals 1.0.
+    /// Whether the key pattern equals `key`; 1 equals 1.0.
     pub fn same_key(&self, key: RawDoc<'_>) -> bool {
         compare_docs(self.key.as_raw(), key).is_eq()
     }
 
-    /// Compares a spec that is asked for with an index that exists.
+    /// Compares a requested spec with an existing index.
     /// Errors: `IndexOptionsConflict`, `IndexKeySpecsConflict`.
     pub fn relate(&self, existing: &IndexSpec) -> Result<SpecRelation> {
-        // They have names, and purposes, of their own.
+        // Vector indexes have separate names and purposes.
         if self.vector.is_some() != existing.vector.is_some() {
             return Ok(SpecRelation::Unrelated);
         }

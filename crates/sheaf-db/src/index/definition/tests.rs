@@ -1,4 +1,4 @@
-//! What is taken, what is refused, and what clashes.
+//! Specs that are accepted, rejected, or in conflict.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Result, doc};
 

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   groups      ●────────┬──────●────────────┬───●        a few centroids of centroids
-//!   lists       ○ ○ ○ ○ ○│ ○ ○ ○ ○ ○ ○ ○ ○ ○ │ ○ ○ ○ ○     each group's lists stand together
+//!   lists       ○ ○ ○ ○ ○│ ○ ○ ○ ○ ○ ○ ○ ○ ○ │ ○ ○ ○ ○     each group's lists are contiguous
 //! ```
 //!
-//! A vector's list is the nearest one of the nearest groups, so a write compares with some dozens of centroids
-//! and not with thousands; a search ranks them all. Before there are enough vectors there is one list, and
-//! every search is exact.
+//! A vector belongs to the nearest list of the nearest groups, so a write compares with a few dozen
+//! centroids instead of thousands; a search ranks all lists. Until there are enough vectors there
+//! is one list, and every search is exact.
 //!
-//! In the index's table, before all entries:
+//! Rows in the index's table, before all entries:
 //!
 //! ```text
-//!   0 "v" field "h"            vectors trained on, u64 | first list of each group, u32 each
+//!   0 "v" field "h"            number of vectors trained on, u64 | first list of each group, u32 each
 //!   0 "v" field "g" number     centroid of a group, f32 each
 //!   0 "v" field "l" number     centroid of a list
 //! ```
@@ -25,26 +25,26 @@ use super::training;
 use crate::index::key_set::damaged_key;
 use crate::storage_error::Coded;
 
-/// Up to so many lists all are compared.
+/// Up to this many lists are compared directly, without groups.
 const LISTS_UNGROUPED_MAX: usize = 64;
-/// In how many groups a vector's list is looked for. Part of the format.
+/// Number of groups in which a vector's list is searched. Part of the format.
 const GROUPS_SEARCHED: usize = 3;
 
-/// The lists of a field.
+/// The lists of one vector field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lists {
     dimensions: usize,
     similarity: Similarity,
     trained: u64,
-    /// One after the other; none: there is one list.
+    /// Concatenated, `dimensions` floats each; empty if there is a single list.
     centroids: Vec<f32>,
     groups: Vec<f32>,
-    /// Of each group the number of its first list.
+    /// Number of the first list of each group.
     group_starts: Vec<u32>,
 }
 
 impl Lists {
-    /// One list.
+    /// A single list.
     pub fn one(field: &VectorField) -> Lists {
         Lists {
             dimensions: field.dimensions,
@@ -56,9 +56,9 @@ impl Lists {
         }
     }
 
-    /// Lists with these centroids, one after the other, found for `trained` vectors. Their numbers are others
-    /// than their places here.
-    /// Errors: those of `check`, which is asked again and again.
+    /// Creates lists from these concatenated centroids, trained for `trained` vectors. Grouping
+    /// renumbers the lists: a list's number is not its position in `centroids`.
+    /// Errors: those of `check`, which is called repeatedly.
     pub fn new(
         field: &VectorField,
         trained: u64,
@@ -97,17 +97,17 @@ impl Lists {
         Ok(lists)
     }
 
-    /// Whether centroids are directions: of length 1.
+    /// Whether centroids are directions (unit length).
     fn is_angular(&self) -> bool {
         self.similarity == Similarity::Cosine
     }
 
-    /// How many there are.
+    /// Number of lists, at least 1.
     pub fn count(&self) -> usize {
         (self.centroids.len() / self.dimensions).max(1)
     }
 
-    /// For how many vectors the centroids were found; 0 before.
+    /// Number of vectors the centroids were trained for; 0 if untrained.
     pub fn trained(&self) -> u64 {
         self.trained
     }
@@ -116,7 +116,7 @@ impl Lists {
         &self.centroids[list * self.dimensions..][..self.dimensions]
     }
 
-    /// How near a vector is to a centroid; greater is nearer. Part of the format.
+    /// Proximity of a vector to a centroid; greater is nearer. Part of the format.
     fn nearness(&self, vector: &[f32], centroid: &[f32]) -> f32 {
         match self.is_angular() {
             true => kernels::dot_of(vector, centroid),
@@ -124,7 +124,8 @@ impl Lists {
         }
     }
 
-    /// The list that a vector belongs to. What this gives for a vector must never change: entries are found by it.
+    /// The list that a vector belongs to. The result for a vector must never change: entries are
+    /// found by it.
     pub fn list_of(&self, vector: &[f32]) -> u32 {
         let mut best = (f32::NEG_INFINITY, 0u32);
         let mut consider = |lists: std::ops::Range<usize>| {
@@ -162,7 +163,7 @@ impl Lists {
         best.1
     }
 
-    /// All lists, the one that promises most first.
+    /// All lists, the most promising first.
     pub fn ranked(&self, query: &QueryVector) -> Vec<u32> {
         if self.centroids.is_empty() {
             return vec![0];
@@ -182,7 +183,7 @@ impl Lists {
         ranked.into_iter().map(|(_, list)| list).collect()
     }
 
-    /// The rows that say all this, ascending; none of one list.
+    /// The rows that store the lists, ascending; none for a single list.
     pub(crate) fn rows(&self, field: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         if self.centroids.is_empty() {
             return Vec::new();
@@ -209,8 +210,8 @@ impl Lists {
         rows
     }
 
-    /// The lists of a field as its index's table tells of them.
-    /// Errors: `DataCorruptionDetected`, the engine's.
+    /// Reads the lists of a field from its index's table.
+    /// Errors: `DataCorruptionDetected`, those of the storage engine.
     pub(crate) fn read(
         snapshot: &dyn Snapshot,
         table: TableId,

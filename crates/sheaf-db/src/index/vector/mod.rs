@@ -1,21 +1,23 @@
-//! Vector indexes: the vectors of a collection's documents, in lists of such as are near each other.
+//! Vector indexes: the vectors of a collection's documents, partitioned into lists of near
+//! neighbours.
 //!
 //! ```text
-//!   key    1 | field | list, 4 bytes | record id          of documents that have a vector there
+//!   key    1 | field | list, 4 bytes | record id          for each document with a vector in the field
 //!   value  packing | length, f32 | filter size, u32 | filter fields, BSON | components
 //!
-//!   key    0 | "v" | field | ...                          what the lists are about ([`lists`])
+//!   key    0 | "v" | field | ...                          the lists' centroids ([`lists`])
 //! ```
 //!
-//! To which list a vector belongs is a function of the vector and of centroids that never change in the life of
-//! the table. So the entries of a document follow from the document alone, as those of any index do, and all
-//! that keeps indexes true (writes, builds beside writes, `validate`, repair) keeps these true. When a collection
-//! has outgrown its centroids, the index is built anew, beside reads and writes ([`crate::ddl::search_indexes`]).
+//! The list of a vector is a function of the vector and of centroids that never change during the
+//! life of the table. A document's entries therefore follow from the document alone, as in any
+//! index, and everything that keeps indexes consistent (writes, builds concurrent with writes,
+//! `validate`, repair) works unchanged. When a collection outgrows its centroids, the index is
+//! rebuilt concurrently with reads and writes ([`crate::ddl::search_indexes`]).
 //!
-//! A search reads the lists whose centroids are nearest; what filters test stands beside the vector, so of the
-//! documents only those are read that are results ([`search`]).
+//! A search reads the lists with the nearest centroids. Entries hold the fields that filters test
+//! next to the vector, so a search fetches only the documents it returns ([`search`]).
 //!
-//! Which list it is follows from sums of 32-bit floats, whose order is part of the format
+//! The choice of list depends on sums of 32-bit floats, whose order is part of the format
 //! ([`sheaf_query::vector::kernels`]).
 
 pub mod lists;
@@ -31,28 +33,28 @@ use sheaf_query::vector::{Packed, Packing, Similarity, VectorIndexDefinition, ke
 use self::lists::Lists;
 use crate::index::key_set::damaged_key;
 
-/// What every key begins with; behind all rows about lists.
+/// First byte of every entry; sorts after all rows about lists.
 const KEY_PREFIX: u8 = 1;
-/// Bytes of a key: prefix, field, list.
+/// Length of a key without the record id: prefix, field, list.
 pub(crate) const KEY_BYTES: usize = 6;
-/// Bytes of a value before the filter fields.
+/// Length of a value before the filter fields.
 const HEAD_BYTES: usize = 9;
-/// What the filter fields of one document may take.
+/// Maximum size of the filter fields of one document, in bytes.
 const FILTER_BYTES_MAX: usize = 1 << 20;
 
-/// A vector index as asked for.
+/// The definition of a vector index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VectorSpec {
-    /// Its identifier through all versions, 24 hexadecimal digits.
+    /// Identifier that all versions share, 24 hexadecimal digits.
     pub id: String,
-    /// Which definition it is, from 0.
+    /// Version of the definition, from 0.
     pub version: i64,
-    /// What it was asked to be.
+    /// The requested definition.
     pub definition: Arc<VectorIndexDefinition>,
 }
 
 impl VectorSpec {
-    /// Errors: those of definitions; `DataCorruptionDetected` for a row that is none.
+    /// Errors: those of definitions; `DataCorruptionDetected` for a malformed row.
     pub(crate) fn from_row(row: RawDoc<'_>) -> Result<VectorSpec> {
         let damaged = || {
             Error::new(
@@ -86,7 +88,7 @@ impl VectorSpec {
         row.finish()
     }
 
-    /// A key pattern for those who want one: `{embedding: "vector"}`.
+    /// A key pattern for display: `{embedding: "vector"}`.
     pub(crate) fn key_pattern(&self) -> DocBuf {
         let mut key = DocBuilder::new();
         for field in self.definition.vectors() {
@@ -96,7 +98,7 @@ impl VectorSpec {
     }
 }
 
-/// How a document's entries are made.
+/// Generates the entries of a document.
 #[derive(Debug, Clone)]
 pub(crate) struct VectorKeys {
     definition: Arc<VectorIndexDefinition>,
@@ -104,10 +106,10 @@ pub(crate) struct VectorKeys {
     filters: FilterTree,
 }
 
-/// The paths that filters test, as a tree.
+/// The paths that filters test, as a prefix tree.
 #[derive(Debug, Clone, Default)]
 struct FilterTree {
-    /// All that is here is kept.
+    /// A filter tests this path itself: keep the whole value.
     whole: bool,
     below: Vec<(Box<str>, FilterTree)>,
 }
@@ -128,8 +130,8 @@ impl FilterTree {
         node.whole = true;
     }
 
-    /// The part of a document that decides about these paths as the whole does. What is no document on the
-    /// way to a path is kept as it is: an array decides by all of its elements.
+    /// Copies the part of a document on which these paths evaluate as on the whole. A value other
+    /// than a document on the way to a path is copied whole: all elements of an array count.
     fn copy(&self, doc: RawDoc<'_>, out: &mut DocBuilder) {
         for element in doc {
             let Some((_, node)) = self.below.iter().find(|(name, _)| **name == *element.key())
@@ -163,7 +165,7 @@ impl VectorKeys {
         }
     }
 
-    /// What the lists of each field of vectors are about, in the definition's order.
+    /// The lists of each vector field, in the definition's order.
     pub(crate) fn lists(&self) -> &Arc<[Lists]> {
         &self.lists
     }
@@ -174,7 +176,7 @@ impl VectorKeys {
         vectors.chain(self.definition.filters().iter().map(|path| &**path))
     }
 
-    /// Hands over key and value of each entry of a document, keys ascending.
+    /// Calls `add` with key and value of each entry of a document, keys ascending.
     /// Errors: `CannotBuildIndexKeys` for filter fields that are too large.
     pub(crate) fn for_each_entry(
         &self,
@@ -204,7 +206,7 @@ impl VectorKeys {
             };
             kernels::unpack(packed, field.dimensions, &mut floats);
             let norm = kernels::norm(&floats);
-            // A vector without length has no angle to any other.
+            // A vector of length zero has no angle to any other.
             if !norm.is_finite() || norm == 0.0 && field.similarity == Similarity::Cosine {
                 continue;
             }
@@ -238,7 +240,7 @@ impl VectorKeys {
     }
 }
 
-/// The value at a path; documents within arrays are not looked into.
+/// The value at a path; arrays are not traversed.
 pub(crate) fn value_at<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<RawValue<'a>> {
     let mut parts = path.parts();
     let mut value = doc.get(parts.next()?)?;
@@ -248,22 +250,22 @@ pub(crate) fn value_at<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<RawValue
     Some(value)
 }
 
-/// What the keys of a list begin with.
+/// Common prefix of the keys of a list.
 pub(crate) fn entry_prefix(field: usize, list: u32) -> [u8; KEY_BYTES] {
     let list = list.to_be_bytes();
     [KEY_PREFIX, field as u8, list[0], list[1], list[2], list[3]]
 }
 
-/// What the keys of a field begin with.
+/// Common prefix of the keys of a field.
 pub(crate) fn field_prefix(field: usize) -> [u8; 2] {
     [KEY_PREFIX, field as u8]
 }
 
-/// An entry's value, taken apart.
+/// A parsed entry value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntryValue<'a> {
     pub(crate) norm: f32,
-    /// Empty where the index filters by nothing.
+    /// Empty if the index has no filter fields.
     pub(crate) filter: &'a [u8],
     pub(crate) packed: Packed<'a>,
 }

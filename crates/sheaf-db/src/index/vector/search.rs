@@ -1,16 +1,16 @@
-//! A search of one field of a vector index: which records are most like a vector.
+//! Searches one field of a vector index for the records most similar to a query vector.
 //!
 //! ```text
 //!   exact         every entry of the field                                            ─┐ filter? ─ compare ─ the best `limit`
-//!   approximate   lists in the order of their promise, until enough entries were met  ─┘
+//!   approximate   lists in the order of their promise, until enough entries were read  ─┘
 //! ```
 //!
-//! "Enough" follows from `numCandidates`: a search that is to consider n neighbours compares with some times n
-//! vectors, and never with fewer than [`COMPARED_MIN`], so small collections are searched exactly. Only vectors
-//! that pass the filter count: a filter that lets few pass makes a search read further, up to all lists, and what
-//! it finds then is exact.
+//! "Enough" follows from `numCandidates`: a search that must consider n neighbours compares
+//! [`COMPARED_PER_CANDIDATE`] times n vectors and at least [`COMPARED_MIN`], so small collections
+//! are searched exactly. Only vectors that pass the filter count: a selective filter makes a search
+//! read further, up to all lists, and its result is then exact.
 //!
-//! Of equally alike records the one that was inserted first comes first.
+//! Ties go to the record that was inserted first.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -27,59 +27,59 @@ use crate::index::key_set::damaged_key;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
-/// An approximate search compares with so many vectors, where there are as many.
+/// Minimum number of vectors an approximate search compares, if there are that many.
 pub const COMPARED_MIN: usize = 2000;
-/// With how many vectors it compares for each neighbour that it is to consider.
+/// Vectors compared per neighbour that the search must consider.
 pub const COMPARED_PER_CANDIDATE: usize = 20;
 
-/// What is looked for, in one field of an index.
+/// A search of one field of an index.
 pub struct Search<'a> {
-    /// A vector index.
+    /// The vector index.
     pub index: &'a Index,
-    /// The number of the field.
+    /// Number of the field within the index.
     pub number: usize,
     /// The field.
     pub field: &'a VectorField,
     /// A vector of the field's dimensions.
     pub query: &'a QueryVector,
-    /// Of the index's filter paths only.
+    /// Tests only the index's filter paths.
     pub filter: Option<&'a MatchExpression>,
-    /// How many neighbours to consider; `None`: all.
+    /// Number of neighbours to consider; `None` for all (exact search).
     pub candidates: Option<usize>,
-    /// How many to give.
+    /// Maximum number of hits.
     pub limit: usize,
 }
 
-/// What a search found.
+/// A search result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
-    /// As `$meta` shows it.
+    /// The score as `$meta` returns it.
     pub score: f64,
-    /// Of which record.
+    /// The matching record.
     pub id: RecordId,
 }
 
-/// What a search did.
+/// Work done by a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SearchStats {
     /// Entries read.
     pub keys_examined: u64,
-    /// Vectors compared with: of entries that passed the filter.
+    /// Vectors compared: those of entries that passed the filter.
     pub vectors_compared: u64,
-    /// Lists read, all or in part.
+    /// Lists read, whole or in part.
     pub lists_read: u64,
-    /// Lists there are.
+    /// Lists in the index.
     pub lists: u64,
 }
 
 impl SearchStats {
-    /// Whether no vector was left out.
+    /// Whether the search read every list.
     pub fn is_exact(&self) -> bool {
         self.lists_read == self.lists
     }
 }
 
-/// One of the best so far; the least of a heap is the one to go first.
+/// One of the best hits so far; the heap's maximum is the next to be evicted.
 struct Kept {
     rank: f32,
     id: RecordId,
@@ -110,8 +110,9 @@ impl PartialEq for Kept {
 impl Eq for Kept {}
 
 impl Search<'_> {
-    /// The hits, the most alike first.
-    /// Errors: the engine's, `DataCorruptionDetected`, an interruption, those of the filter.
+    /// Returns the hits, the most similar first.
+    /// Errors: those of the storage engine, `DataCorruptionDetected`, an interruption, those of the
+    /// filter.
     pub fn run(&self, snapshot: &dyn Snapshot, op: &OpContext) -> Result<(Vec<Hit>, SearchStats)> {
         let mut best = BinaryHeap::new();
         let lists = self.index.vector_lists(self.number);
@@ -147,7 +148,7 @@ impl Search<'_> {
         Ok((hits.collect(), stats))
     }
 
-    /// Compares with every entry whose key begins with `prefix`.
+    /// Compares every entry whose key begins with `prefix`.
     fn read(
         &self,
         snapshot: &dyn Snapshot,

@@ -1,34 +1,34 @@
-//! Centroids for the lists of a vector index, by k-means that divides what is too large.
+//! Trains the centroids of a vector index's lists by k-means that recursively splits large parts.
 //!
 //! ```text
-//!   all vectors of a sample ── 16 means ──> parts ── those of more than `members_max`: again ──> lists
+//!   vectors of a sample ── 16-means ──> parts ── larger than `members_max`: split again ──> lists
 //! ```
 //!
-//! Deterministic: the same vectors in the same order give the same centroids. The parts are of like size, which
-//! is what makes the cost of reading one predictable.
+//! Deterministic: the same vectors in the same order produce the same centroids. Parts are of
+//! similar size, which makes the cost of reading one predictable.
 
 use sheaf_bson::Result;
 use sheaf_query::vector::kernels;
 
-/// Into how many parts one step divides.
+/// Number of parts that one step splits into.
 const PARTS_MAX: usize = 16;
-/// Rounds of one step; most of what they bring comes early.
+/// Iterations of one step; most of the improvement comes early.
 const ROUNDS: usize = 8;
-/// How often a part may be divided again. Vectors that are all alike cannot be divided at all.
+/// Maximum depth of splits. Identical vectors cannot be split at all.
 const STEPS_MAX: usize = 40;
 
-/// Some vectors, and their mean.
+/// A set of vectors and their mean.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Of length 1 where only directions count.
+    /// Has unit length if only directions count.
     pub centroid: Vec<f32>,
-    /// Numbers of the vectors, ascending.
+    /// Indices of the vectors, ascending.
     pub members: Vec<u32>,
 }
 
-/// Divides vectors, which stand one after the other, into parts of at most `members_max`, unless they cannot be
-/// told apart.
-/// Errors: those of `check`, which is asked again and again.
+/// Partitions vectors, which are concatenated, into parts of at most `members_max`, except where
+/// vectors are indistinguishable.
+/// Errors: those of `check`, which is called repeatedly.
 pub fn partition(
     vectors: &[f32],
     dimensions: usize,
@@ -62,7 +62,7 @@ pub fn partition(
             parts.push(space.part(members));
             continue;
         }
-        // The last is taken first: what is near stays near in the order of parts.
+        // The last is taken first, so neighbouring parts stay adjacent in the output.
         left.extend(divided.into_iter().rev().map(|part| (part, steps + 1)));
     }
     Ok(parts)
@@ -79,7 +79,7 @@ impl Space<'_> {
         &self.vectors[number as usize * self.dimensions..][..self.dimensions]
     }
 
-    /// The mean of some vectors; of directions the mean direction.
+    /// The mean of some vectors; in angular space, the mean direction.
     fn mean(&self, members: &[u32]) -> Vec<f32> {
         let mut sum = vec![0f64; self.dimensions];
         for &member in members {
@@ -107,7 +107,7 @@ impl Space<'_> {
         }
     }
 
-    /// How far apart; directions are told apart by their angle.
+    /// Distance; in angular space, the negated dot product.
     fn distance(&self, vector: &[f32], centroid: &[f32]) -> f32 {
         match self.angular {
             true => -kernels::dot_of(vector, centroid),
@@ -115,7 +115,7 @@ impl Space<'_> {
         }
     }
 
-    /// Members by the nearest of `wanted` means.
+    /// Partitions members by the nearest of `wanted` means.
     fn divide(
         &self,
         members: &[u32],
@@ -154,7 +154,8 @@ impl Space<'_> {
         Ok(parts)
     }
 
-    /// Members that are far apart: each the farthest, of some that are spread over all, from those before it.
+    /// Chooses initial means that are far apart: each is the farthest from all earlier ones, among
+    /// an evenly spaced sample of the members.
     fn first_means(&self, members: &[u32], wanted: usize) -> Vec<Vec<f32>> {
         const LOOKED_AT_MAX: usize = 512;
         let looked_at: Vec<u32> = members
@@ -164,7 +165,8 @@ impl Space<'_> {
             .collect();
         let mut distances = vec![f32::INFINITY; looked_at.len()];
         let mut means: Vec<Vec<f32>> = Vec::with_capacity(wanted);
-        // The one nearest to the middle would be in nobody's corner: begin with the farthest from it.
+        // A mean near the centre would attract from all sides: begin with the member farthest from
+        // it.
         let middle = self.mean(&looked_at);
         let mut chosen = self.farthest(&looked_at, |at| {
             self.distance(self.vector(looked_at[at]), &middle)

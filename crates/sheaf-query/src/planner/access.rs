@@ -1,5 +1,5 @@
-//! Access paths: every way in which indexes can bring up a superset of what a
-//! filter matches, with what remains to be checked.
+//! Enumerates access paths: every way in which indexes can produce a superset of the documents
+//! that a filter matches, with the predicates that remain to be checked.
 //!
 //! ```text
 //!   {a: 1, b: 2, $or: [{c: 3}, {d: 4}]}       indexes a, {b, c}, c, d
@@ -10,14 +10,14 @@
 //!   or(scan c, scan d)             check a, b
 //! ```
 //!
-//! A conjunction is served by one index or by one of its disjunctions, a
-//! disjunction by serving every alternative. An alternative may use what holds
-//! around it (`b` above), if its index takes something of the alternative too.
+//! A conjunction is served by one index or by one of its disjunctions; a disjunction is served by
+//! serving every alternative. An alternative may also use predicates of the enclosing conjunction
+//! (`b` above) if its index uses a predicate of the alternative, too.
 //!
-//! The number of ways is bounded everywhere: a disjunction multiplies its
-//! alternatives' ways, so of those only the best are combined, and all ways
-//! together may weigh no more than [`WEIGHT_MAX`]. Where that cuts some off, the
-//! most promising stay; one way there always is.
+//! The number of access paths is bounded: a disjunction multiplies the access paths of its
+//! alternatives, so only the best of them are combined, and the total weight is limited to
+//! [`WEIGHT_MAX`]. When the limit is exceeded, the most promising access paths are kept, and always
+//! at least one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,109 +32,110 @@ use super::predicate::{Base, Conjunction, Disjunction, Predicate};
 use super::statistics::{FETCH_COST, KEY_COST, SCAN_COST, SEEK_COST, Statistics};
 use crate::matcher::MatchExpression;
 
-/// How much all ways together may weigh: scans, checks, and intervals.
+/// Maximum total weight of all access paths: scans, checks, and intervals.
 const WEIGHT_MAX: usize = 20_000;
-/// How many intervals weigh as much as a scan.
+/// Number of intervals that weigh as much as one scan.
 const INTERVALS_PER_WEIGHT: usize = 8;
-/// How many predicates from around a disjunction its alternatives look at.
+/// Maximum number of enclosing predicates that the alternatives of a disjunction consider.
 const OUTER_MAX: usize = 32;
-/// And how many intervals one of them may have.
+/// Maximum number of intervals of such a predicate.
 const OUTER_INTERVALS_MAX: usize = 256;
-/// How many times cheaper than a collection scan a skip scan must look.
+/// Factor by which the estimated cost of a skip scan must be below that of a collection scan.
 const SKIP_SCAN_GAIN: f64 = 2.0;
 
-/// One way.
+/// One access path.
 #[derive(Debug)]
 pub(super) struct Access<'q> {
     pub kind: AccessKind<'q>,
-    /// Decided by index keys, though not by bounds (scans only).
+    /// Conjuncts that index keys decide, but bounds do not (scans only).
     pub covered: Vec<&'q MatchExpression>,
-    /// Decided by the document alone, in normalised order.
+    /// Conjuncts that only the document decides, in normalised order.
     pub residual: Vec<&'q MatchExpression>,
-    /// Conjuncts from around that need no check any more.
+    /// Conjuncts of enclosing conjunctions that need no further check.
     exact_outer: Vec<*const MatchExpression>,
-    /// Leading fields that a skip scan hops over; 0 for everything else.
+    /// Number of leading fields that a skip scan skips; 0 for all other access paths.
     pub skips: usize,
-    /// Scans, checks and intervals, those below included.
+    /// Scans, checks and intervals, including those of children.
     weight: usize,
-    /// What it was made of.
+    /// The inputs from which it was built.
     pub origin: Origin<'q>,
 }
 
-/// What a way was made of, to make it anew with other constants.
+/// The inputs of an access path, sufficient to rebuild it with other constants.
 #[derive(Debug, Clone)]
 pub(super) enum Origin<'q> {
     /// Bounds of these predicates.
     Scan(Rc<Level<'q>>, Rc<[Taken<'q>]>),
-    /// A way for each alternative of a disjunction.
+    /// One access path for each alternative of a disjunction.
     Union(Vec<Rc<Access<'q>>>),
-    /// Such a union, in the conjunction that the disjunction is part of: which
-    /// conjunct it belongs to, and whether it is that conjunct.
+    /// A union within the conjunction that contains the disjunction: the conjunct to which the
+    /// disjunction belongs, and whether the disjunction is the whole conjunct.
     Below(Rc<Level<'q>>, usize, bool, Vec<Rc<Access<'q>>>),
     /// Two scans.
     And(Rc<Level<'q>>, Rc<Access<'q>>, Rc<Access<'q>>),
 }
 
-/// A conjunction, as far as its ways look at it.
+/// The properties of a conjunction that its access paths share.
 #[derive(Debug)]
 pub(super) struct Level<'q> {
     /// In normalised order.
     pub conjuncts: Vec<&'q MatchExpression>,
-    /// Checks can be made: it is not inside `$elemMatch`.
+    /// Whether conjuncts can be checked, that is, the conjunction is not inside `$elemMatch`.
     pub checks: bool,
 }
 
 /// See [`Access`].
 #[derive(Debug)]
 pub(super) enum AccessKind<'q> {
-    /// Lists are ascending, one for each field of the index, without names.
+    /// A scan of an index, with one ascending list for each field, without field names.
     Scan(Arc<IndexEntry>, Vec<SharedList>),
     /// At least two.
     Or(Vec<Rc<Access<'q>>>),
-    /// Two scans whose records both have; sorted by record if all are points.
+    /// Two scans; the result is the records that both return. Sorted by record if all bounds are
+    /// points.
     And(Vec<Rc<Access<'q>>>),
 }
 
-/// The limits of the search, and the indexes it may use.
+/// Enumerates access paths over a set of indexes, within limits.
 pub(super) struct Enumerator<'a> {
     pub indexes: Vec<&'a Arc<IndexEntry>>,
-    /// Ways of a whole filter.
+    /// Maximum number of access paths of a filter.
     pub max_accesses: usize,
-    /// Combinations of a disjunction.
+    /// Maximum number of combinations of a disjunction.
     pub max_or: usize,
-    /// Pairs of indexes too.
+    /// Also enumerate intersections of two indexes.
     pub intersect: Option<Intersect>,
-    /// For ways that pay only where the data is right for them.
+    /// For access paths that are worthwhile only with suitable data.
     pub statistics: Option<&'a dyn Statistics>,
-    /// A limit on combinations cut some off.
+    /// Set when a limit on combinations was reached.
     pub or_reached: Cell<bool>,
-    /// A limit on the ways of a conjunction did.
+    /// Set when a limit on the access paths of a conjunction was reached.
     pub and_reached: Cell<bool>,
 }
 
-/// Which intersections are asked for.
+/// Which intersections to enumerate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Intersect {
-    /// Also scans that do not come in record order.
+    /// Include scans that do not return records in record order.
     pub hash: bool,
-    /// Instead of single indexes.
+    /// Return only intersections, if there are any, instead of single indexes.
     pub forced: bool,
-    /// Pairs of one conjunction.
+    /// Maximum number of pairs of one conjunction.
     pub max: usize,
 }
 
-/// What holds around an expression.
+/// The context of an expression.
 struct Scope<'q, 's> {
     base: Base,
     outer: &'s [Predicate<'q>],
-    /// Of the document, the expression itself included.
+    /// What is known of the document, including the expression itself.
     implied: Implied,
-    /// It is the whole filter.
+    /// Whether the expression is the whole filter.
     whole: bool,
 }
 
 impl Enumerator<'_> {
-    /// The ways of a whole filter; none if no index serves it.
+    /// The access paths of a whole filter; empty if no index serves it.
     pub fn accesses<'q>(&self, filter: &'q MatchExpression) -> Vec<Rc<Access<'q>>> {
         let scope = Scope {
             base: Base::default(),
@@ -143,7 +144,7 @@ impl Enumerator<'_> {
             whole: true,
         };
         let mut ways = self.conjunction(filter, &scope, self.max_accesses);
-        // A key that can hold one document leaves nothing to compare.
+        // A key that at most one document has cannot be beaten.
         if let Some(at) = ways.iter().position(|w| w.is_unique_point()) {
             return vec![ways.swap_remove(at)];
         }
@@ -151,8 +152,8 @@ impl Enumerator<'_> {
         ways
     }
 
-    /// Skip scans that decide the whole filter, whatever they cost: as scans of a page in order,
-    /// one for each value of the fields in front, they need not go far.
+    /// Skip scans that decide the whole filter, regardless of their cost: a sorted page becomes one
+    /// scan for each value of the leading fields, and each scan can stop early.
     pub fn skips<'q>(&self, filter: &'q MatchExpression) -> Vec<Rc<Access<'q>>> {
         let all = Conjunction::new(filter, &Base::default(), &[]);
         let implied = Implied::nothing(&self.indexes).with(filter, &self.indexes);
@@ -179,8 +180,8 @@ impl Enumerator<'_> {
         max: usize,
     ) -> Vec<Rc<Access<'q>>> {
         let all = Conjunction::new(expr, &scope.base, scope.outer);
-        // Inside $elemMatch a check has no document to look at: that is left to
-        // the whole $elemMatch further up.
+        // Inside $elemMatch a conjunct cannot be checked on the document; the enclosing $elemMatch
+        // is checked as a whole.
         let checks = scope.base.element.is_none();
         let mut taken: Vec<Assignment<'q>> = Vec::new();
         for (at, index) in self.indexes.iter().enumerate() {
@@ -201,7 +202,7 @@ impl Enumerator<'_> {
         if taken.len() >= max {
             self.and_reached.set(true);
         }
-        // Each way lists what remains to be checked.
+        // Each access path lists the conjuncts that remain to be checked.
         let room = (WEIGHT_MAX / all.conjuncts.len().max(1)).max(1);
         if taken.len() > room {
             taken.sort_by_key(|assignment| std::cmp::Reverse(assignment.rank()));
@@ -251,7 +252,7 @@ impl Enumerator<'_> {
         ways
     }
 
-    /// What alternatives of a disjunction may use of the conjunction around it.
+    /// The predicates of the enclosing conjunction that alternatives of a disjunction may use.
     fn outer_of<'q>(&self, all: &Conjunction<'q>) -> Vec<Predicate<'q>> {
         let is_short = |p: &&Predicate<'q>| match p.expr {
             MatchExpression::In(i) => i.equalities.len() <= OUTER_INTERVALS_MAX,
@@ -271,7 +272,7 @@ impl Enumerator<'_> {
             .collect()
     }
 
-    /// The ways of a disjunction that is a conjunct, or inside one.
+    /// The access paths of a disjunction that is a conjunct, or inside one.
     fn disjunction<'q>(
         &self,
         disjunction: &Disjunction<'q>,
@@ -296,7 +297,8 @@ impl Enumerator<'_> {
             if ways.is_empty() {
                 return Vec::new();
             }
-            // No trial compares the ways of one alternative: the likely best first.
+            // No trial compares the access paths of one alternative, so the most promising come
+            // first.
             ways.sort_by_key(|way| std::cmp::Reverse(way.rank()));
             ways.truncate(max);
             choices.push(ways);
@@ -334,7 +336,7 @@ impl Enumerator<'_> {
         level: &Rc<Level<'q>>,
         intersect: Intersect,
     ) -> Vec<Rc<Access<'q>>> {
-        // Of each scan the paths that it bounds, and whether it is of one key.
+        // For each scan, the paths that it bounds and whether it covers a single key.
         let bounded: Vec<Option<(Vec<&str>, bool)>> = ways
             .iter()
             .map(|way| match &way.kind {
@@ -342,8 +344,8 @@ impl Enumerator<'_> {
                     let fields = lists.iter().zip(&index.fields);
                     let bounded = fields.filter(|(list, _)| !list.is_full());
                     let paths = bounded.map(|(_, field)| field.path.dotted()).collect();
-                    // Of a clustered one the records are at hand: whatever is left is cheaper
-                    // checked on them.
+                    // A clustered scan reads the records anyway: checking the remaining conjuncts
+                    // on them is cheaper.
                     let is_point = lists.iter().all(|list| list.is_point());
                     (!index.clustered).then_some((paths, is_point))
                 }
@@ -364,7 +366,7 @@ impl Enumerator<'_> {
                 if (!sorted && !intersect.hash) || fx.iter().any(|f| fy.contains(f)) {
                     continue;
                 }
-                // One index that bounds all of these fields has the better keys.
+                // A single index that bounds all of these fields is more selective.
                 let served = || {
                     let mut known = bounded.iter().flatten();
                     known.any(|(both, _)| fx.iter().chain(fy).all(|f| both.contains(f)))
@@ -383,8 +385,8 @@ impl Enumerator<'_> {
     }
 }
 
-/// Drops ways until the rest is light enough, the least promising first; of
-/// those that stay the order is kept.
+/// Drops the least promising access paths until the total weight is at most [`WEIGHT_MAX`]. Keeps
+/// the order of the others.
 fn keep_light(ways: &mut Vec<Rc<Access<'_>>>) {
     if ways.iter().map(|way| way.weight).sum::<usize>() <= WEIGHT_MAX {
         return;
@@ -404,8 +406,8 @@ fn keep_light(ways: &mut Vec<Rc<Access<'_>>>) {
     ways.retain(|_| keep.next().unwrap_or(false));
 }
 
-/// A scan that hops over leading fields without predicates, if the statistics
-/// say that it costs clearly less than reading every document.
+/// A scan that skips leading fields without predicates, if its estimated cost is clearly below
+/// that of reading every document.
 fn skip_scan<'q>(
     index: &Arc<IndexEntry>,
     all: &Conjunction<'q>,
@@ -417,14 +419,14 @@ fn skip_scan<'q>(
     let keys = statistics
         .keys_within(&plan_builder::scan(index, lists))?
         .keys;
-    // Each prefix is entered and left by a seek.
+    // Each prefix costs one seek to enter and one to leave.
     let cost = prefixes * (2 * SEEK_COST) as f64 + keys * (KEY_COST + FETCH_COST) as f64;
     let whole = (statistics.records() * SCAN_COST) as f64;
     (cost * SKIP_SCAN_GAIN <= whole).then_some(assignment)
 }
 
-/// Two scans whose records both have. Two index entries may be seen at different
-/// moments of a record's life, so the document is checked in full.
+/// The intersection of two scans. The two index entries may be read from different versions of a
+/// record, so all conjuncts are checked on the document.
 pub(super) fn intersection<'q>(
     a: Rc<Access<'q>>,
     b: Rc<Access<'q>>,
@@ -476,8 +478,8 @@ fn weight_of(lists: &[SharedList]) -> usize {
     intervals / INTERVALS_PER_WEIGHT
 }
 
-/// A way of a disjunction as a way of the conjunction that it is part of:
-/// it belongs to a conjunct, or is the whole of it.
+/// Converts an access path of a disjunction to one of the enclosing conjunction. The disjunction
+/// belongs to `conjunct`, and is all of it if `whole`.
 pub(super) fn below<'q>(
     mut way: Access<'q>,
     conjunct: usize,
@@ -501,13 +503,13 @@ pub(super) fn below<'q>(
         .map(|(_, expr)| *expr)
         .collect();
     way.weight += residual.len();
-    // A single scan may carry checks of its alternative already.
+    // A single scan may already have checks of its alternative.
     way.residual.extend(residual);
     way
 }
 
-/// Positions of choices, at most `max` combinations: all first choices, all
-/// second ones, ..., then single deviations from the first.
+/// At most `max` combinations, as positions in `choices`: all first choices, all second choices,
+/// and so on, then combinations that differ from the first in one position.
 fn combinations<T>(choices: &[Vec<T>], max: usize) -> Vec<Vec<usize>> {
     let longest = choices.iter().map(Vec::len).max().unwrap_or(0);
     let mut out: Vec<Vec<usize>> = Vec::new();
@@ -532,8 +534,8 @@ fn combinations<T>(choices: &[Vec<T>], max: usize) -> Vec<Vec<usize>> {
     out
 }
 
-/// All alternatives' ways together; scans that differ in the leading field's
-/// bounds only become one.
+/// The union of one access path per alternative. Scans that differ only in the bounds of the
+/// leading field are merged into one.
 pub(super) fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
     let origin = Origin::Union(picked.clone());
     let mut children: Vec<Rc<Access<'_>>> = Vec::with_capacity(picked.len());
@@ -543,8 +545,8 @@ pub(super) fn union(picked: Vec<Rc<Access<'_>>>) -> Access<'_> {
             children.push(way);
             continue;
         };
-        // Where one alternative's bounds admit too much, its check must not
-        // refuse what another's bounds decided: those stay apart.
+        // An alternative with inexact bounds has a check, which must not reject what the bounds of
+        // another alternative decided: such scans stay separate.
         let alone = !way.residual.is_empty()
             || !way.covered.is_empty()
             || lists.iter().skip(1).any(|list| !list.is_full());
@@ -604,7 +606,7 @@ struct Merging<'q> {
 }
 
 impl<'q> Merging<'q> {
-    /// One scan over the union of the bounds; `None` if there is one already.
+    /// One scan over the union of the bounds; `None` if there is only one scan.
     fn finish(self) -> Option<Access<'q>> {
         if self.ways.len() < 2 {
             return None;
@@ -659,7 +661,7 @@ impl<'q> Access<'q> {
         }
     }
 
-    /// How much a way promises: points that lead, fields with bounds, few checks.
+    /// Ranks the access path: leading points, then fields with bounds, then few checks.
     pub fn rank(&self) -> (usize, usize, std::cmp::Reverse<usize>) {
         let checks = std::cmp::Reverse(self.residual.len());
         match &self.kind {

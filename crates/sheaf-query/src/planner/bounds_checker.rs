@@ -1,20 +1,20 @@
-//! Tells an index scan, key by key, whether a key lies within the bounds and
-//! where to go on when it does not.
+//! Checks each key of an index scan against the bounds, and computes where the scan continues if
+//! the key is outside.
 //!
 //! ```text
 //!   bounds  r: (10, inf.0]  e: [42, 42]
 //!
 //!   (11, 99)  beyond e      seek past (11, ..)        MustAdvance keep 1, exclusive
-//!   (20, 42)  within        give it                   Valid
+//!   (20, 42)  within        return it                 Valid
 //!   (30, 7)   before e      seek to (30, 42)          MustAdvance keep 1, then starts
 //!   past the last interval of every field that could still move: Done
 //! ```
 //!
-//! The checker is pure. [`ScanBounds`] holds the bounds in whatever form keys
-//! compare with best (values, or pieces of KeyString), [`IndexBoundsChecker`]
-//! only the interval in which each field was last seen: neighbouring keys
-//! mostly stay in it, so the usual key costs at most two comparisons a field
-//! and allocates nothing. Leaving an interval costs a binary search.
+//! The checker is pure. [`ScanBounds`] holds the bounds in the form that is cheapest to compare
+//! with keys (values, or pieces of KeyString). [`IndexBoundsChecker`] holds only the interval in
+//! which each field was last seen: neighbouring keys are mostly in the same interval, so a typical
+//! key costs at most two comparisons per field and no allocation. Leaving an interval costs a
+//! binary search.
 //!
 //! Invariant: no key within the bounds lies between the key just checked and
 //! the seek point returned for it.
@@ -27,16 +27,15 @@ use smallvec::SmallVec;
 use super::bounds::{IndexBounds, Interval, OrderedIntervalList};
 use super::index_entry::IndexEntry;
 
-/// A piece of a KeyString. Numbers, dates and ObjectIds stay in place.
+/// A piece of a KeyString. Numbers, dates and ObjectIds are stored inline.
 pub type EncodedEnd = SmallVec<[u8; 24]>;
 
 /// A key, field by field.
 pub trait IndexKey {
-    /// The form in which ends of intervals are kept.
+    /// The form in which interval ends are stored.
     type End;
-    /// Compares the value of field `field` with an end. The order is that of
-    /// the form itself; [`FieldIntervals::reversed`] says if the scan meets it
-    /// the other way round.
+    /// Compares the value of field `field` with an end, in the order of the form itself.
+    /// [`FieldIntervals::reversed`] is set if the scan runs in the opposite order.
     fn compare(&self, field: usize, end: &Self::End) -> Ordering;
 }
 
@@ -61,17 +60,17 @@ impl IndexKey for [&[u8]] {
 /// One interval of one field, ready for comparing.
 #[derive(Debug, Clone)]
 pub struct ScanInterval<E> {
-    /// Where the scan enters.
+    /// The end at which the scan enters the interval.
     pub start: E,
-    /// Where it leaves; `None`: where it entered.
+    /// The end at which the scan leaves; `None` if equal to `start`.
     end: Option<E>,
-    /// Whether a value equal to `start` is within.
+    /// Whether a value equal to `start` is in the interval.
     pub start_inclusive: bool,
-    /// Whether a value equal to `end` is within.
+    /// Whether a value equal to `end` is in the interval.
     pub end_inclusive: bool,
-    /// `[x, x]`: one comparison tells all.
+    /// `[x, x]`: one comparison suffices.
     point: bool,
-    /// `[MinKey, MaxKey]`: none is needed.
+    /// `[MinKey, MaxKey]`: no comparison is needed.
     full: bool,
 }
 
@@ -80,18 +79,18 @@ pub struct ScanInterval<E> {
 pub struct FieldIntervals<E> {
     /// Disjoint, in scan order.
     pub intervals: Vec<ScanInterval<E>>,
-    /// The scan meets values in descending order of [`IndexKey::compare`].
+    /// Whether the scan visits values in descending order of [`IndexKey::compare`].
     pub reversed: bool,
 }
 
-/// All fields' intervals in a form that keys compare with.
+/// The intervals of all fields, in a form that is comparable with keys.
 #[derive(Debug, Clone)]
 pub struct ScanBounds<E> {
     /// In key-pattern order.
     pub fields: Vec<FieldIntervals<E>>,
 }
 
-/// Where a value lies, seen along the scan.
+/// The position of a value relative to an interval, in scan order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
     Before,
@@ -100,7 +99,7 @@ enum Location {
 }
 
 impl<E> ScanInterval<E> {
-    /// Where the scan leaves.
+    /// The end at which the scan leaves the interval.
     #[inline]
     pub fn end(&self) -> &E {
         self.end.as_ref().unwrap_or(&self.start)
@@ -141,8 +140,8 @@ fn along(order: Ordering, reversed: bool) -> Ordering {
 }
 
 impl<E> FieldIntervals<E> {
-    /// The first interval among `from..` that the value has not left behind,
-    /// and whether the value has reached it; `None` past the last.
+    /// The first interval among `from..` that does not end before the value, and the position of
+    /// the value relative to it; `None` if the value is after the last interval.
     fn find<K: IndexKey<End = E> + ?Sized>(
         &self,
         key: &K,
@@ -176,10 +175,11 @@ impl ScanBounds<Value> {
 }
 
 impl<E> ScanBounds<E> {
-    /// Bounds in any form: `reversed` says of a field (by position) whether the
-    /// scan meets the form's order the other way round, `end` makes the form of
-    /// one value. Complemented KeyStrings are reversed exactly when the scan
-    /// runs backward.
+    /// Bounds in any form. `reversed` returns whether the scan visits a field (given by position)
+    /// in the opposite order of the form; `end` converts a value to the form. Complemented
+    /// KeyStrings are reversed exactly if the scan runs backward.
+    ///
+    /// `None` for a range of whole keys ([`IndexBounds::KeyRange`]).
     pub fn compile(
         bounds: &IndexBounds,
         reversed: impl Fn(usize) -> bool,
@@ -224,8 +224,8 @@ impl<E> ScanBounds<E> {
         Some(ScanBounds { fields })
     }
 
-    /// The bounds as one contiguous range of keys, if they are one: points,
-    /// then at most one interval, then fields without bounds.
+    /// The bounds as one contiguous range of keys: points, then at most one interval, then fields
+    /// without bounds. `None` if they are not contiguous.
     pub fn simple_range(&self) -> Option<SimpleRange<'_, E>> {
         let mut range = SimpleRange {
             start: Vec::new(),
@@ -260,52 +260,52 @@ impl<E> ScanBounds<E> {
 
 /// One contiguous range of keys, as values of the leading fields.
 ///
-/// A key is within if its leading fields, as many as there are values, do not
-/// come before `start` nor after `end` in scan order; keys that begin with the
-/// very values are within if that side is inclusive. No values: the index's
-/// end. A scan of such a range seeks once and examines only what it gives.
+/// A key is within the range if its leading fields, one for each value, are neither before `start`
+/// nor after `end` in scan order; a key whose leading fields equal the values is within if that
+/// side is inclusive. A side without values is the end of the index. A scan of such a range seeks
+/// once and examines only keys that it returns.
 #[derive(Debug, Clone)]
 pub struct SimpleRange<'a, E> {
-    /// Where the scan enters.
+    /// Values at which the scan enters the range.
     pub start: Vec<&'a E>,
-    /// Where it leaves.
+    /// Values at which the scan leaves the range.
     pub end: Vec<&'a E>,
-    /// Whether keys that begin with `start` are met.
+    /// Whether keys that begin with `start` are in the range.
     pub start_inclusive: bool,
-    /// Whether keys that begin with `end` are met.
+    /// Whether keys that begin with `end` are in the range.
     pub end_inclusive: bool,
 }
 
-/// What to do after looking at a key.
+/// The next action of the scan after checking a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyState {
-    /// Within the bounds: give it.
+    /// The key is within the bounds: return it.
     Valid,
-    /// Outside; go on at the seek point.
+    /// The key is outside: continue at the seek point.
     MustAdvance(SeekPoint),
-    /// Nothing further along can be within.
+    /// No later key can be within the bounds.
     Done,
 }
 
 /// The first key that may lie within the bounds, relative to the key checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeekPoint {
-    /// How many leading fields keep the checked key's values.
+    /// Number of leading fields that keep the values of the checked key.
     pub prefix_len: usize,
-    /// Go past every key with that prefix; otherwise the fields after it begin
-    /// at [`IndexBoundsChecker::suffix`].
+    /// Skip every key with that prefix. Otherwise the fields after the prefix begin at
+    /// [`IndexBoundsChecker::suffix`].
     pub prefix_exclusive: bool,
 }
 
-/// Remembers in which interval each field was last seen.
+/// Checks keys; stores the interval in which each field was last seen.
 #[derive(Debug, Clone, Default)]
 pub struct IndexBoundsChecker {
     current: Vec<usize>,
 }
 
 impl IndexBoundsChecker {
-    /// Starts over. The first seek has no prefix and goes to the suffix;
-    /// `None` if the bounds hold nothing.
+    /// Resets the checker for a new scan. The first seek has no prefix and goes to the suffix;
+    /// `None` if the bounds are empty.
     pub fn start<E>(&mut self, bounds: &ScanBounds<E>) -> Option<SeekPoint> {
         self.current.clear();
         self.current.resize(bounds.fields.len(), 0);
@@ -318,9 +318,9 @@ impl IndexBoundsChecker {
         })
     }
 
-    /// Where the fields from `from` on begin, and whether a key that agrees so
-    /// far is met. After an exclusive start the rest is of no account: the
-    /// seek goes past every key with the values up to there.
+    /// The start of the current interval of each field from `from` on, and whether it is inclusive.
+    /// After an exclusive start the remaining fields are ignored: the seek skips every key with
+    /// this prefix.
     pub fn suffix<'b, E>(
         &'b self,
         bounds: &'b ScanBounds<E>,
@@ -335,8 +335,8 @@ impl IndexBoundsChecker {
             })
     }
 
-    /// Looks at the next key of the scan. Keys come in scan order; keys between
-    /// two calls may have been skipped.
+    /// Checks the next key of the scan. Keys must be in scan order; keys between two calls may have
+    /// been skipped.
     pub fn check_key<K: IndexKey + ?Sized>(
         &mut self,
         bounds: &ScanBounds<K::End>,
@@ -347,7 +347,7 @@ impl IndexBoundsChecker {
         debug_assert!(
             (fields.iter().zip(&self.current)).all(|(field, at)| *at < field.intervals.len())
         );
-        // Most keys stay where the last one was.
+        // Most keys are in the same intervals as the previous key.
         let mut at = 0;
         let mut location = loop {
             let Some(field) = fields.get(at) else {
@@ -359,8 +359,8 @@ impl IndexBoundsChecker {
             }
         };
         while let Some(field) = fields.get(at) {
-            // Before its interval: a field further left has moved on, so the
-            // intervals passed earlier are open again.
+            // Before its interval: an earlier field has changed, so the intervals already passed
+            // are valid again.
             let from = match location {
                 Location::After => self.current[at] + 1,
                 _ => 0,
@@ -369,7 +369,7 @@ impl IndexBoundsChecker {
                 Some((interval, Location::Within)) => {
                     self.current[at] = interval;
                     at += 1;
-                    // The fields to the right start over.
+                    // The later fields start over.
                     location = Location::Before;
                 }
                 Some((interval, _)) => {
@@ -395,7 +395,7 @@ impl IndexBoundsChecker {
         KeyState::Valid
     }
 
-    /// Whether one of the first `len` fields can still take a later value.
+    /// Whether one of the first `len` fields can still have a later value within the bounds.
     fn can_move<K: IndexKey + ?Sized>(
         &self,
         fields: &[FieldIntervals<K::End>],

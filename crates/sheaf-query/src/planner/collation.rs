@@ -1,7 +1,7 @@
-//! What collations mean for the use of an index.
+//! Rules for using indexes with collations.
 //!
 //! ```text
-//!   index {a: 1} by "fr"       query by "fr"            query by "de", or by none
+//!   index {a: 1}, "fr"         query with "fr"          query with "de" or without collation
 //!   {a: "x"}                   sort key of "x"          not served
 //!   {a: 5}                     [5, 5]                   [5, 5]
 //!   {a: /^x/}                  all strings, FETCH       all strings, FETCH
@@ -9,9 +9,9 @@
 //!   {_id: 0, a: 1}             covered only if the bounds hold no text
 //! ```
 //!
-//! An index by a collation holds sort keys instead of strings, and bounds over
-//! it too: they are made of key values, and nothing that works with bounds
-//! knows. See [`sheaf_bson::collation`].
+//! An index with a collation stores sort keys instead of strings. Bounds over it consist of key
+//! values, too, so code that works with bounds needs no knowledge of collations. See
+//! [`sheaf_bson::collation`].
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -23,11 +23,11 @@ use sheaf_bson::{Collator, ElementType, Value, compare_values};
 use super::bounds::{IndexBounds, Interval, OrderedIntervalList};
 use super::index_entry::IndexEntry;
 
-/// What an index's keys hold for text: sort keys of a collation, or (`None`) text.
+/// The collation whose sort keys an index stores in place of text; `None` if it stores text.
 pub(super) type KeyCollator<'i> = Option<&'i Arc<Collator>>;
 
-/// The operand as the index's keys have it; `None` if it holds text, which the
-/// predicate compares by another collation than the index does.
+/// The operand in the form of the index's keys. `None` if the operand contains text and the
+/// predicate and the index have different collations.
 pub(super) fn operand<'v>(
     value: &'v Value,
     predicate: Option<&Arc<Collator>>,
@@ -43,8 +43,8 @@ pub(super) fn operand<'v>(
     }
 }
 
-/// Whether the list may hold strings, or documents and arrays with strings in
-/// them. In either direction.
+/// Whether the list may contain strings, or documents and arrays that contain strings. The list may
+/// be ascending or descending.
 pub(super) fn holds_text(list: &OrderedIntervalList) -> bool {
     list.intervals().iter().any(may_hold_text)
 }
@@ -63,7 +63,7 @@ fn may_hold_text(interval: &Interval) -> bool {
     !ends_before_text && !begins_behind_text
 }
 
-/// Whether bounds let a scan meet text on this field.
+/// Whether a scan within the bounds may encounter text on this field.
 pub(super) fn meets_text(bounds: &IndexBounds, field: usize) -> bool {
     match bounds {
         IndexBounds::Fields(lists) => lists.get(field).is_none_or(holds_text),
@@ -71,13 +71,13 @@ pub(super) fn meets_text(bounds: &IndexBounds, field: usize) -> bool {
     }
 }
 
-/// Whether what looks like text on this field is a sort key: it is not among hashes and
-/// paths.
+/// Whether strings on this field are sort keys, rather than text or wildcard paths. False for
+/// hashed fields.
 pub(super) fn has_sort_keys(index: &IndexEntry, field: usize) -> bool {
     index.collator.is_some() && index.holds_values_of(field)
 }
 
-/// Whether the keys that a scan meets are ordered on this field as by `collator`.
+/// Whether the keys within the bounds are ordered on this field as by `collator`.
 pub(super) fn orders_as(
     index: &IndexEntry,
     bounds: &IndexBounds,

@@ -1,15 +1,15 @@
-//! From an access path to a whole plan: order, documents, projection, paging.
+//! Converts an access path to a complete plan: order, documents, projection, paging.
 //!
 //! ```text
-//!   LIMIT                        only above what a top-k SORT has not limited
+//!   LIMIT                        unless a top-k SORT applies the limit
 //!   └─ PROJECTION_SIMPLE         below a SORT that has no limit, if it keeps the sort fields
 //!      └─ FETCH                  as late as possible: when a check, the order or the
 //!         └─ SKIP                projection needs what keys do not hold
 //!            └─ SORT | SORT_MERGE | IXSCAN
 //! ```
 //!
-//! Documents are read late: a sort by fields of the key sorts keys, and only
-//! what is left of them is read.
+//! Documents are fetched late: a sort by fields of the key sorts keys, and only the remaining
+//! documents are fetched.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::matcher::MatchExpression;
 use crate::projection::Projection;
 use crate::sort::SortPattern;
 
-/// Makes whole plans for one query.
+/// Makes complete plans for one query.
 pub(super) struct Finisher<'a> {
     query: &'a CanonicalQuery,
-    /// Nothing beyond MongoDB's plans.
+    /// Restricts plans to those of MongoDB.
     published: bool,
-    /// Makes merges, where there is an order to give.
+    /// Makes merges; `None` if the query has no sort.
     pub exploder: Option<Exploder<'a>>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Finisher<'a> {
         let exploder = query.sort.as_ref().map(|pattern| Exploder {
             pattern,
             max: params.options.scans_to_explode_max,
-            // Seeks for every prefix pay only if not everything is read.
+            // Seeks for every prefix are worthwhile only if not all results are read.
             statistics: params.statistics.filter(|_| query.limit.is_some()),
             reached: Cell::new(false),
         });
@@ -52,9 +52,9 @@ impl<'a> Finisher<'a> {
         }
     }
 
-    /// For plans over every key of an index. Where a filter has to be checked on
-    /// documents, going on until a page is full may read them all in the worst
-    /// order: prefixes are not asked for.
+    /// For plans over every key of an index. With a filter, which must be checked on documents,
+    /// filling a page may read all of them in the worst order, so the plans use no prefixes from
+    /// statistics.
     pub fn for_full_scan(query: &'a CanonicalQuery, params: &PlannerParams<'a>) -> Finisher<'a> {
         let mut finisher = Finisher::new(query, params);
         if let Some(exploder) = &mut finisher.exploder
@@ -65,8 +65,8 @@ impl<'a> Finisher<'a> {
         finisher
     }
 
-    /// The plan around an access path. `None` if it would have to sort and
-    /// `may_sort` is false.
+    /// The complete plan of an access path. `None` if it needs a blocking sort and `may_sort` is
+    /// false.
     pub fn finish(&self, access: SolutionNode, may_sort: bool) -> Option<QuerySolution> {
         let query = self.query;
         let mut node = match self.published {
@@ -114,7 +114,7 @@ impl<'a> Finisher<'a> {
             Some(projection) => {
                 let kind = match covering_scans(&node, projection) {
                     Some(1) => ProjectionKind::Covered,
-                    // Several indexes, or several scans of one: keys all the same.
+                    // Several indexes, or several scans of one index: keys suffice as well.
                     Some(_) => ProjectionKind::Default,
                     None => {
                         if !holds_document(&node) {
@@ -150,9 +150,8 @@ impl<'a> Finisher<'a> {
         })
     }
 
-    /// Puts the projection above the node, or right below a SORT that sees all
-    /// results anyway: then less is kept in memory. Below a top-k SORT it would
-    /// project what is thrown away.
+    /// Adds the projection above the node, or directly below a SORT without a limit, so that the
+    /// sort needs less memory. Below a top-k SORT it would project results that the sort discards.
     fn projected(
         &self,
         node: SolutionNode,
@@ -187,8 +186,8 @@ impl<'a> Finisher<'a> {
     }
 }
 
-/// Clustered scans without gaps, as MongoDB has them: from the least place to the greatest, and what
-/// lies between is left to the filter.
+/// Replaces the bounds of clustered scans by one interval from the first start to the last end, as
+/// MongoDB does, and applies the whole filter to the documents.
 fn in_one_stretch(node: SolutionNode, filter: &Arc<MatchExpression>) -> SolutionNode {
     match node {
         SolutionNode::ClusteredScan(mut scan) => {
@@ -222,7 +221,7 @@ fn in_one_stretch(node: SolutionNode, filter: &Arc<MatchExpression>) -> Solution
     }
 }
 
-/// Whether some stage reads all of its input before its first result.
+/// Whether some stage reads all of its input before it returns its first result.
 fn blocks(node: &SolutionNode) -> bool {
     match node {
         SolutionNode::Sort { .. } | SolutionNode::AndHash { .. } => true,
@@ -245,7 +244,7 @@ fn blocks(node: &SolutionNode) -> bool {
     }
 }
 
-/// With the document: a FETCH above, unless there is one.
+/// Adds a FETCH above the node unless its results already have documents.
 pub(super) fn fetched(node: SolutionNode) -> SolutionNode {
     if holds_document(&node) {
         return node;
@@ -256,7 +255,7 @@ pub(super) fn fetched(node: SolutionNode) -> SolutionNode {
     }
 }
 
-/// Whether all that comes out of the node carries its document.
+/// Whether all results of the node have their documents.
 fn holds_document(node: &SolutionNode) -> bool {
     match node {
         SolutionNode::CollScan { .. }
@@ -276,7 +275,7 @@ fn holds_document(node: &SolutionNode) -> bool {
     }
 }
 
-/// The scans of a node that passes keys on from all of them.
+/// Appends the scans of a node to `out`. Returns whether the node passes on keys from all of them.
 fn key_scans<'n>(node: &'n SolutionNode, out: &mut Vec<&'n IndexScanNode>) -> bool {
     match node {
         SolutionNode::IndexScan(scan) => {
@@ -294,7 +293,8 @@ fn key_scans<'n>(node: &'n SolutionNode, out: &mut Vec<&'n IndexScanNode>) -> bo
     }
 }
 
-/// Whether the keys that come out of the node hold the sort fields.
+/// Whether the keys that the node returns contain the sort fields, in the order of the sort's
+/// collation.
 fn keys_hold(node: &SolutionNode, pattern: &SortPattern) -> bool {
     let mut scans = Vec::new();
     key_scans(node, &mut scans)
@@ -308,8 +308,8 @@ fn keys_hold(node: &SolutionNode, pattern: &SortPattern) -> bool {
         })
 }
 
-/// How many scans give keys that hold everything the projection needs; `None`
-/// if documents are needed.
+/// Number of scans if the keys of all of them contain every field of the projection; `None` if
+/// documents are needed.
 fn covering_scans(node: &SolutionNode, projection: &Projection) -> Option<usize> {
     let mut scans = Vec::new();
     if !key_scans(node, &mut scans) || scans.is_empty() {
@@ -321,7 +321,7 @@ fn covering_scans(node: &SolutionNode, projection: &Projection) -> Option<usize>
         .then_some(scans.len())
 }
 
-/// Whether the scan's keys hold everything the projection needs.
+/// Whether the keys of the scan contain every field of the projection.
 pub(super) fn covers(scan: &IndexScanNode, projection: &Projection) -> bool {
     projection.is_plain_inclusion()
         && projection.required_paths().is_some_and(|paths| {
@@ -332,7 +332,7 @@ pub(super) fn covers(scan: &IndexScanNode, projection: &Projection) -> bool {
         })
 }
 
-/// The field of the index that holds this path's value in every key.
+/// The position of the index field whose value is that of `path` in every key.
 fn field_with_value(scan: &IndexScanNode, path: &str) -> Option<usize> {
     let index = &scan.index;
     (0..index.fields.len()).find(|&field| {
@@ -346,7 +346,7 @@ fn field_with_value(scan: &IndexScanNode, path: &str) -> Option<usize> {
     })
 }
 
-/// Whether keys of several paths of a wildcard index are met.
+/// Whether the scan covers several paths of a wildcard index.
 fn several_paths(scan: &IndexScanNode) -> bool {
     match (scan.index.wildcard(), &scan.bounds) {
         (Some(wildcard), IndexBounds::Fields(lists)) => !lists[wildcard.path_field].is_point(),
@@ -354,14 +354,14 @@ fn several_paths(scan: &IndexScanNode) -> bool {
     }
 }
 
-/// Whether keys that the scan meets may hold sort keys on this field, of which
-/// the text does not come back.
+/// Whether keys within the bounds may have sort keys on this field, from which the text cannot be
+/// restored.
 pub(super) fn hides_text(scan: &IndexScanNode, field: usize) -> bool {
     scan.index.collator.is_some() && meets_text(&scan.bounds, field)
 }
 
-/// Whether null is among the values asked for: its key does not say if the
-/// field is there at all, so every such document would have to be read.
+/// Whether the bounds contain null as a point. A null key does not show whether the field exists,
+/// so every such document would have to be fetched.
 fn asks_for_null(scan: &IndexScanNode, field: usize) -> bool {
     let is_null = |value: &Value| matches!(value, Value::Null);
     match &scan.bounds {

@@ -1,5 +1,5 @@
-//! What constants decide about indexes: two queries of one shape may have
-//! different plans, and the plan cache must tell them apart.
+//! Decisions about indexes that depend on constants: two queries of one shape may have different
+//! plans, and the plan cache must distinguish them.
 //!
 //! ```text
 //!   partial {b: {$gt: 5}}     {a: 1, b: 7} may use the index, {a: 1, b: 3} not
@@ -20,9 +20,9 @@ use super::wildcard::value_bounds;
 use crate::canonical::CanonicalQuery;
 use crate::matcher::MatchExpression;
 
-/// Appends to `out` a mark for each index that is not hidden, and a letter for
-/// each such decision, in an order that depends on the filter's shape and on
-/// the indexes only. The work is linear in the filter.
+/// Appends to `out` a mark for each index that is not hidden, and a letter for each such decision,
+/// in an order that depends only on the shape of the filter and on the indexes. Takes time linear
+/// in the size of the filter.
 pub fn write_discriminators(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>], out: &mut String) {
     let visible: Vec<&Arc<IndexEntry>> = indexes.iter().filter(|i| !i.hidden).collect();
     out.extend(visible.iter().map(|_| '/'));
@@ -48,7 +48,7 @@ pub fn write_discriminators(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>],
     }
 }
 
-/// The decisions for a conjunction, then for each alternative of its disjunctions.
+/// Appends the decisions for a conjunction, then those for each alternative of its disjunctions.
 fn write_level(
     expr: &MatchExpression,
     base: &Base,

@@ -1,4 +1,4 @@
-//! Bounds as explain shows them.
+//! Index bounds in explain output.
 //!
 //! ```text
 //!   {e: ["[42, 42]"], s: ["[MinKey, MaxKey]"], r: ["(10, inf.0]"]}
@@ -13,11 +13,11 @@ use super::bounds::{IndexBounds, Shown};
 use super::collation::has_sort_keys;
 use super::index_entry::IndexEntry;
 
-/// How many bytes of intervals are written out for one scan; an explain must
-/// fit a reply.
+/// Maximum size of the intervals of one scan, in bytes; an explain must fit into a reply.
 const BYTES_MAX: usize = 1 << 20;
 
-/// `indexBounds` of a scan. What is too long is cut, and says by how much.
+/// `indexBounds` of a scan. Output over the size limit is truncated, with the number of omitted
+/// intervals.
 pub fn to_doc(bounds: &IndexBounds, index: &IndexEntry) -> DocBuf {
     let mut out = DocBuilder::new();
     match bounds {

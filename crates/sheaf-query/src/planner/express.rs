@@ -1,9 +1,9 @@
-//! Queries so simple that planning them would cost more than running them.
+//! The express path: queries so simple that planning would cost more than execution.
 //!
 //! ```text
 //!   {_id: 5}                         the index on _id
 //!   {email: "a@b.c"}                 a unique index on email alone
-//!   {_id: 5, a: 1}  {email: null}    planned as ever
+//!   {_id: 5, a: 1}  {email: null}    planned as usual
 //! ```
 
 use std::sync::Arc;
@@ -16,29 +16,28 @@ use crate::canonical::{CanonicalQuery, Hint};
 use crate::matcher::{Comparison, ComparisonOp, MatchExpression};
 use crate::projection::{MetaField, Projection};
 
-/// The one key that answers a query.
+/// The single key that answers a query.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpressKey<'a> {
     /// Unique, on one field.
     pub index: &'a Arc<IndexEntry>,
-    /// What the field is asked to be.
+    /// The value that the field must equal.
     pub value: &'a Value,
 }
 
-/// The key that a query asks for, if that is all it asks: an equality on a field
-/// on which some index is unique, no order, nothing skipped, at most a simple
-/// projection. The one document comes straight from that index (EXPRESS_IXSCAN).
+/// The key of a query that is only an equality on a field with a unique index: without sort and
+/// skip, and with at most a simple projection. The document is read directly through that index
+/// (EXPRESS_IXSCAN).
 ///
-/// `None` for values that do not stand for themselves (arrays, regular
-/// expressions, undefined), for text that the index compares by another
-/// collation than the query does, and for null, which many documents without the field
-/// may stand for; only `_id` is never missing.
+/// `None` for values that do not match only themselves (arrays, regular expressions, undefined),
+/// for text if the collations of the index and the query differ, and for null, which many documents
+/// without the field may match; only `_id` is never missing.
 pub fn express_key<'a>(
     query: &'a CanonicalQuery,
     indexes: &'a [Arc<IndexEntry>],
 ) -> Option<ExpressKey<'a>> {
     let equality = only_equality(query)?;
-    // The express path neither sorts nor makes the key a document.
+    // The express path provides neither a sort key nor the index key as a document.
     let asks = |p: &Projection| p.needs(MetaField::IndexKey) || p.needs(MetaField::SortKey);
     if query.projection.as_deref().is_some_and(asks) {
         return None;
@@ -68,7 +67,7 @@ pub fn express_key<'a>(
     (is_id || !positional && !matches!(value, Value::Null)).then_some(ExpressKey { index, value })
 }
 
-/// The equality that is all a query asks.
+/// The equality, if it is the whole query.
 fn only_equality(query: &CanonicalQuery) -> Option<&Comparison> {
     let MatchExpression::Comparison(comparison) = &*query.filter else {
         return None;

@@ -1,15 +1,15 @@
-//! Bounds on hashes: an equality is a point, and nothing else has any.
+//! Bounds on hashed fields: an equality is a point, and other predicates have no bounds.
 //!
 //! ```text
 //!   {a: 5}               [hash of 5, hash of 5]
 //!   {a: {$in: [1, 2]}}   two points, in the order of the hashes
-//!   {a: null}            one: a missing field hashes as null does
+//!   {a: null}            one point: a missing field hashes like null
 //!   {a: {$gt: 5}}        no bounds
 //! ```
 //!
-//! By a collation it is the sort key that is hashed. Hashes may meet (5 and 5.2 always do: fractions are cut off), so the document
-//! is always checked. Arrays have no hash, and no such index holds one: equality
-//! to an array is left to other plans.
+//! With a collation, the sort key is hashed. Hashes may collide (5 and 5.2 always do, because
+//! fractions are truncated), so the document is always checked. Arrays have no hash, and a hashed
+//! index contains none: equality to an array is left to other plans.
 
 use sheaf_bson::{ElementType, Value};
 
@@ -17,7 +17,8 @@ use super::bounds::{Interval, OrderedIntervalList};
 use super::collation::{KeyCollator, operand};
 use crate::matcher::{ComparisonOp, MatchExpression};
 
-/// The hashes of the values that satisfy a predicate; `None` if they are not listed.
+/// The hashes of the values that satisfy a predicate; `None` if the predicate does not list its
+/// values.
 pub(super) fn bounds_of(
     expr: &MatchExpression,
     keys: KeyCollator<'_>,
@@ -32,7 +33,7 @@ pub(super) fn bounds_of(
         MatchExpression::In(list) if list.regexes.is_empty() => {
             (list.equalities.as_slice(), list.collator.as_ref())
         }
-        // A missing field hashes as null.
+        // A missing field hashes like null.
         MatchExpression::Not(child) if matches!(**child, MatchExpression::Exists { .. }) => {
             (&[Value::Null] as &[Value], None)
         }

@@ -1,4 +1,4 @@
-//! Which index the user asks for.
+//! Resolves the hint of a query.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use sheaf_bson::{Error, compare_docs, json};
 use super::index_entry::{IndexEntry, WildcardView};
 use crate::canonical::Hint;
 
-/// A hint, looked up among the collection's indexes.
+/// A hint, resolved against the indexes of the collection.
 #[derive(Debug, Clone)]
 pub(super) enum Hinted {
-    /// There is none.
+    /// The query has no hint.
     No,
-    /// This index and no other.
+    /// Only this index.
     Index(Arc<IndexEntry>),
     /// A collection scan in this direction.
     Natural(i8),
 }
 
-/// Looks a hint up. Hidden indexes cannot be hinted at.
+/// Resolves a hint. Hidden indexes cannot be hinted.
 ///
-/// Errors: BadValue if no index or more than one is meant.
+/// Errors: BadValue if the hint matches no index or more than one.
 pub(super) fn resolve(hint: Option<&Hint>, indexes: &[Arc<IndexEntry>]) -> Result<Hinted, Error> {
-    // What stands for an index with a wildcard has its name and ident.
+    // The views of a wildcard index share its name and ident.
     let is_whole = |index: &IndexEntry| {
         index
             .wildcard()

@@ -1,5 +1,5 @@
-//! Whether a filter implies a partial index's filter, so that every match is
-//! in the index.
+//! Decides whether a filter implies the filter of a partial index, so that every match is in the
+//! index.
 //!
 //! ```text
 //!   partial filter            implied by                        not by
@@ -9,9 +9,9 @@
 //!   {$or: [{a: 1}, {b: 2}]}   {a: 1, c: 3}                      {c: 3}
 //! ```
 //!
-//! "Yes" is a proof, "no" only the lack of one. Comparisons are sets of values
-//! on one path: whatever value satisfies the filter's satisfies the index's.
-//! Other predicates must be the same.
+//! A positive answer is proven; a negative answer only means that no proof was found. Comparisons
+//! are sets of values on one path: the set of the filter must be a subset of the set of the index.
+//! Other predicates must be equal.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -25,17 +25,16 @@ use super::collation::KeyCollator;
 use super::index_entry::IndexEntry;
 use crate::matcher::{ComparisonOp, MatchExpression};
 
-/// Which parts of partial indexes' filters are implied by what is known to
-/// hold of the documents looked for. Each alternative of a disjunction adds
-/// what it knows to what holds around it.
+/// The conjuncts of partial index filters that the known predicates imply. Each alternative of a
+/// disjunction adds its own predicates to those of the enclosing conjunction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Implied {
-    /// For each index one answer for each conjunct of its filter; empty for
-    /// indexes that are not partial.
+    /// For each index, one answer for each conjunct of its filter; empty for indexes that are not
+    /// partial.
     parts: Vec<SmallVec<[bool; 4]>>,
 }
 
-/// How many pairs of predicates are compared before the answer is "no".
+/// Maximum number of pairs of predicates to compare before the answer is negative.
 const STEPS_MAX: u32 = 10_000;
 
 fn parts_of(filter: &MatchExpression) -> &[MatchExpression] {
@@ -46,7 +45,7 @@ fn parts_of(filter: &MatchExpression) -> &[MatchExpression] {
 }
 
 impl Implied {
-    /// Nothing is known yet.
+    /// The state without known predicates.
     pub fn nothing(indexes: &[&Arc<IndexEntry>]) -> Implied {
         if indexes.iter().all(|index| index.partial_filter.is_none()) {
             return Implied::default();
@@ -60,7 +59,7 @@ impl Implied {
         }
     }
 
-    /// With another expression that holds.
+    /// Adds a known expression.
     pub fn with(&self, known: &MatchExpression, indexes: &[&Arc<IndexEntry>]) -> Implied {
         let mut all = self.clone();
         for (index, answers) in indexes.iter().zip(&mut all.parts) {
@@ -82,7 +81,7 @@ impl Implied {
     }
 }
 
-/// Whether a filter implies a partial index's.
+/// Whether the filter `known` implies `wanted`, the filter of a partial index.
 pub(super) fn implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
     Proof { steps: 0 }.implies(known, wanted)
 }
@@ -124,13 +123,13 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
         && c.path.len() > 1
         && c.op != ComparisonOp::Eq
     {
-        // Where there is an array on the way the expression compares an array of values.
+        // If the path traverses an array, the expression compares an array of values.
         return false;
     }
     match wanted {
         MatchExpression::Exists { path } => {
-            // Where the path leads through an array without elements a negation
-            // holds although nothing is there.
+            // If the path traverses an empty array, a negation holds although the field does not
+            // exist.
             let by_presence = !matches!(known, MatchExpression::Not(_)) || path.len() == 1;
             by_presence && matches_missing(known) == Some(false)
         }
@@ -145,7 +144,7 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
             let passes =
                 |value: &sheaf_bson::Value| pattern.test(Some(value.as_raw())).is_ok_and(|yes| yes);
             match known {
-                // By a collation other strings are equal to the one known.
+                // With a collation, other strings are equal to the known one.
                 _ if collator_of(known).is_some() => false,
                 MatchExpression::Comparison(c) => c.op == ComparisonOp::Eq && passes(&c.value),
                 MatchExpression::In(i) => i.regexes.is_empty() && i.equalities.iter().all(passes),
@@ -156,7 +155,7 @@ fn leaf_implies(known: &MatchExpression, wanted: &MatchExpression) -> bool {
     }
 }
 
-/// By which collation the predicate compares text, if it does by one.
+/// The collation by which the predicate compares text, if any.
 fn collator_of(expr: &MatchExpression) -> Option<&Arc<Collator>> {
     match expr {
         MatchExpression::Comparison(c) => c.collator.as_ref(),
@@ -166,8 +165,8 @@ fn collator_of(expr: &MatchExpression) -> Option<&Arc<Collator>> {
     }
 }
 
-/// The keys of the values that satisfy a predicate, if they are just those;
-/// `None` also if it compares text by another collation.
+/// The keys of the values that satisfy a predicate. `None` if bounds are not exact, or if the
+/// predicate compares text by another collation.
 fn exact_values(expr: &MatchExpression, keys: KeyCollator<'_>) -> Option<OrderedIntervalList> {
     let bounds = value_bounds(expr, keys)?;
     (bounds.tightness == BoundsTightness::Exact).then_some(bounds.list)
@@ -181,7 +180,7 @@ fn path_of(expr: &MatchExpression) -> Option<&str> {
     .map(|path| path.dotted())
 }
 
-/// Of all parts that compare text, in order.
+/// The collations of all parts that can compare text, in order.
 fn collations(expr: &MatchExpression) -> Vec<Option<&Arc<Collator>>> {
     let mut found = Vec::new();
     add_collations(expr, &mut found);
@@ -209,7 +208,7 @@ fn add_collations<'m>(expr: &'m MatchExpression, found: &mut Vec<Option<&'m Arc<
     }
 }
 
-/// Whether both are one predicate.
+/// Whether the predicates are equal, including their collations.
 fn same(a: &MatchExpression, b: &MatchExpression) -> bool {
     discriminant(a) == discriminant(b)
         && path_of(a) == path_of(b)

@@ -1,4 +1,4 @@
-//! What the planner knows of an index: its shape and options, never its data.
+//! Index metadata for the planner: shape and options, never data.
 
 use std::sync::Arc;
 
@@ -9,43 +9,43 @@ use super::wildcard::{PATH_FIELD, WildcardPaths};
 use crate::matcher::MatchExpression;
 
 /// For each field of the key pattern, the positions within its dotted path
-/// that are arrays in some document: for `a.b`, `{0}` says `a` is one, `{1}`
-/// says `a.b` is. Sorted; empty for a field that never met an array.
+/// that are arrays in some document: for `a.b`, `{0}` means that `a` is an array, `{1}` that `a.b`
+/// is. Sorted; empty for a field whose path never traversed an array.
 pub type MultikeyPaths = Vec<Vec<usize>>;
 
-/// One index as planning sees it.
+/// One index, as described to the planner.
 #[derive(Debug, Clone)]
 pub struct IndexEntry {
     /// Unique within the collection.
     pub name: String,
-    /// Opaque to the planner; the executor finds the index by it.
+    /// Identifies the index for the executor; opaque to the planner.
     pub ident: u64,
-    /// `{a: 1, "b.c": -1}` as the user gave it.
+    /// `{a: 1, "b.c": -1}`, as specified by the user.
     pub key_pattern: DocBuf,
     /// The pattern's fields in order, parsed once.
     pub fields: Vec<IndexField>,
-    /// Which access method.
+    /// The access method.
     pub kind: IndexKind,
-    /// Its keys are where the records stand: there is nothing to fetch, and no key
-    /// beside the document that could cover anything.
+    /// Its keys are the record ids of the collection: scans return documents without a fetch, and
+    /// there is no separate key that could cover a query.
     pub clustered: bool,
-    /// Some document gave several keys.
+    /// Whether some document has several keys.
     pub multikey: bool,
     /// Same length as `fields`.
     pub multikey_paths: MultikeyPaths,
-    /// At most one document a key.
+    /// Whether each key belongs to at most one document.
     pub unique: bool,
-    /// Documents without any of the fields are absent.
+    /// Whether documents without any of the fields have no key.
     pub sparse: bool,
-    /// Only documents that match are present.
+    /// Only documents that match have keys; `None` if the index is not partial.
     pub partial_filter: Option<Arc<MatchExpression>>,
-    /// The partial filter as the user gave it.
+    /// The partial filter, as specified by the user.
     pub partial_filter_spec: Option<DocBuf>,
-    /// Keys hold sort keys of this collation in place of text; `None`: text.
+    /// The collation whose sort keys the index stores in place of text; `None` if it stores text.
     pub collator: Option<Arc<Collator>>,
-    /// Kept up to date, used by no plan (not even by a hint).
+    /// Maintained by writes, but not used by plans, even with a hint.
     pub hidden: bool,
-    /// Index version, 2.
+    /// Index version; always 2.
     pub version: i32,
 }
 
@@ -58,37 +58,37 @@ pub struct IndexField {
     pub direction: i8,
 }
 
-/// Access methods. Others (text, 2dsphere) come here.
+/// Access methods. Further ones (text, 2dsphere) belong here.
 #[derive(Debug, Clone)]
 pub enum IndexKind {
     /// Ordered keys, with or without arrays.
     Btree,
-    /// One field's values are hashes: equality only.
+    /// One field contains hashes of its values, which serve only equality.
     Hashed {
-        /// Which of the fields.
+        /// Position of the hashed field.
         field: usize,
     },
-    /// One key for every path below a prefix: the field `$_path`, and right
-    /// behind it the value found there.
+    /// One key for every path below a prefix: the field `$_path`, followed by the value at the
+    /// path.
     Wildcard(WildcardField),
 }
 
 /// The wildcard part of an index.
 #[derive(Debug, Clone)]
 pub struct WildcardField {
-    /// The position of `$_path`; the value's is the next.
+    /// Position of `$_path`; the value is the next field.
     pub path_field: usize,
-    /// Which paths have keys.
+    /// The paths that have keys.
     pub paths: Arc<WildcardPaths>,
-    /// What the entry stands for.
+    /// The part of the index that the entry represents.
     pub view: WildcardView,
 }
 
-/// An index with a wildcard is planned with as one index for each path that the
-/// query names (see [`super::wildcard`]).
+/// The planner replaces a wildcard index by one entry for each path in the query (see
+/// [`super::wildcard`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WildcardView {
-    /// The index as the catalog has it: hints name it, no plan uses it.
+    /// The index as stored in the catalog: hints refer to it, plans do not use it.
     Whole,
     /// The keys of one path.
     Path,
@@ -96,10 +96,10 @@ pub enum WildcardView {
     Prefix,
 }
 
-/// What keys of a pattern hold, field by field, and the access method. The
-/// wildcard of `{a: 1, "$**": 1}` is two fields, `$_path` and the value.
+/// The fields of the keys of a key pattern, and the access method. The wildcard of `{a: 1, "$**":
+/// 1}` is two fields, `$_path` and the value.
 ///
-/// Errors: BadValue for a path or a `wildcardProjection` that cannot be.
+/// Errors: BadValue for an invalid path or `wildcardProjection`.
 pub fn fields_of(
     key: RawDoc<'_>,
     wildcard_projection: Option<RawDoc<'_>>,
@@ -147,7 +147,7 @@ fn parsed(path: &str) -> Result<FieldPath, Error> {
 }
 
 impl IndexEntry {
-    /// The wildcard part, if there is one.
+    /// The wildcard part; `None` for other kinds of index.
     pub fn wildcard(&self) -> Option<&WildcardField> {
         match &self.kind {
             IndexKind::Wildcard(wildcard) => Some(wildcard),
@@ -155,7 +155,7 @@ impl IndexEntry {
         }
     }
 
-    /// Whether keys hold this field's values (rather than hashes of them, or paths).
+    /// Whether keys contain the values of this field, rather than hashes or paths.
     pub fn holds_values_of(&self, field: usize) -> bool {
         match &self.kind {
             IndexKind::Btree => true,

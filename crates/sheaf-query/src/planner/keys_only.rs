@@ -1,9 +1,9 @@
-//! Commands that need no documents where keys say enough: count and distinct.
+//! Plans of count and distinct that read index keys instead of documents.
 //!
 //! ```text
 //!   count {a: {$gt: 5}}          COUNT_SCAN a: (5, inf.0]     one contiguous range
 //!   count {a: {$in: [1, 2]}}     IXSCAN a: [1, 1], [2, 2]     several
-//!   distinct a                   DISTINCT_SCAN                one seek a value
+//!   distinct a                   DISTINCT_SCAN                one seek per value
 //!   distinct b, {a: 1}           DISTINCT_SCAN on {a: 1, b: 1}
 //! ```
 
@@ -26,11 +26,10 @@ use super::predicate::{Base, Conjunction};
 use super::solution::{IndexScanNode, ProjectionKind, QuerySolution, SolutionNode};
 use crate::canonical::CanonicalQuery;
 
-/// The plan of a count that reads no document, skip and limit included; `None`
-/// if there is no such plan, and then the query's own plans count as well.
-/// The query's sort and projection do not matter.
+/// The plan of a count that reads no documents, including skip and limit. `None` if there is no
+/// such plan; the caller then counts the results of a regular plan. Ignores sort and projection.
 ///
-/// Errors: a hint that means no index.
+/// Errors: BadValue if the hint matches no index or more than one.
 pub fn plan_count(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
@@ -89,14 +88,14 @@ fn paged(query: &CanonicalQuery, mut root: SolutionNode) -> QuerySolution {
     }
 }
 
-/// The plan that gives each value of `key` among the documents that match with
-/// few keys and no document; `None` if no index allows it.
+/// The plan that returns each value of `key` among the matching documents with few keys and without
+/// documents; `None` if no index allows it.
 ///
-/// Keys of arrays are their elements, as distinct wants them; the key of an
-/// empty array is undefined. A null may stand for a missing field: the reader
-/// has to look at such a document. With a projection the index must cover it.
+/// The keys of an array are its elements, as distinct requires; the key of an empty array is
+/// undefined. A null key may represent a missing field: the caller must read the documents of that
+/// key. The index must cover the projection, if there is one.
 ///
-/// Errors: a hint that means no index.
+/// Errors: BadValue if the hint matches no index or more than one.
 pub fn plan_distinct(
     query: &CanonicalQuery,
     key: &FieldPath,
@@ -126,7 +125,7 @@ pub fn plan_distinct(
         .filter_map(|index| {
             let field = index.fields.iter().position(|f| *f.path == *key)?;
             let scan = distinct_scan(index, field, query)?;
-            // What counts as one value must be the same for both.
+            // The index and the query must agree on which values are equal.
             let as_asked =
                 (0..=field).all(|f| orders_as(index, &scan.bounds, f, query.collator.as_ref()));
             if !as_asked {
@@ -147,7 +146,7 @@ pub fn plan_distinct(
             passes_null: false,
         };
         if hidden {
-            // One document of each value tells its text.
+            // One document per value provides the text.
             root = SolutionNode::Fetch {
                 filter: None,
                 child: Box::new(root),
@@ -167,7 +166,8 @@ pub fn plan_distinct(
     }))
 }
 
-/// A scan whose bounds decide the whole filter and hide no value of the field.
+/// A scan whose bounds decide the whole filter and exclude no value of the field in matching
+/// documents.
 fn distinct_scan(
     index: &Arc<IndexEntry>,
     field: usize,
@@ -191,10 +191,10 @@ fn distinct_scan(
                 .iter()
                 .all(|tightness| *tightness == Some(BoundsTightness::Exact));
             let lists = assignment.lists;
-            // Before the field only single values: each makes a walk of its own.
+            // The fields before it must be points: each combination is a separate range.
             let few_walks = lists[..field].iter().all(|list| list.is_union_of_points());
-            // A document that matches gives all its values, also those that lie
-            // outside the bounds or beside the element that they hold of.
+            // A matching document contributes all its values, including those outside the bounds
+            // and those in other elements than the one that satisfies the bounds.
             let shows_all = !is_multikey(index, field)
                 || (0..lists.len()).all(|other| {
                     lists[other].is_full() || deepest_shared_array(index, field, other).is_none()
@@ -207,7 +207,7 @@ fn distinct_scan(
 }
 
 impl Access<'_> {
-    /// Whether keys decide everything.
+    /// Whether keys alone decide all conjuncts.
     fn is_keys_only(&self) -> bool {
         use super::access::AccessKind;
         self.residual.is_empty()
@@ -220,8 +220,8 @@ impl Access<'_> {
 }
 
 impl IndexBounds {
-    /// Whether the keys within are neighbours: points, then at most one range,
-    /// then fields without bounds.
+    /// Whether the keys within the bounds are contiguous in the index: points, then at most one
+    /// range, then fields without bounds.
     pub fn is_contiguous(&self) -> bool {
         match self {
             IndexBounds::KeyRange { .. } => true,

@@ -1,21 +1,20 @@
-//! Alternatives of a cached `$or` that are made when they are first looked at.
+//! Alternatives of a cached `$or` that are built on first use.
 //!
 //! ```text
 //!   {$or: [{a: 5, b: 7}, {a: 6, b: 8}, ...]}       recipe: OR [step 0, step 1, ...]
 //!
-//!   OR ─┬─ made    FETCH ─ IXSCAN a: [5, 5]         while its results are read
+//!   OR ─┬─ built   FETCH ─ IXSCAN a: [5, 5]         its results are being read
 //!       ├─ lazy    step 1, branch {a: 6, b: 8}      has neither bounds nor a cursor yet
 //!       └─ lazy    ...
 //! ```
 //!
-//! A page may be full long before the last alternative is reached, and making
-//! forty scans costs more than reading one document.
+//! A page may be full long before the last alternative is reached, and building forty scans costs
+//! more than reading one document.
 //!
-//! Invariant: of a lazy alternative is known what the plan around it depends on:
-//! that it can be made, that it gives documents or does not, and that it becomes
-//! one scan with none beside it. So it stands for comparisons with plain values
-//! only, of which bounds are exact whatever the value. Whoever shows a plan makes
-//! all of it.
+//! Invariant: everything that the enclosing plan depends on is known of a lazy alternative: that it
+//! can be built, whether its results have documents, and that it is not merged with other scans.
+//! Therefore only comparisons with plain values, whose bounds are exact for every value, are lazy.
+//! Printing a plan builds all alternatives.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +24,7 @@ use super::solution::SolutionNode;
 use crate::matcher::{ComparisonOp, MatchExpression};
 use sheaf_bson::Value;
 
-/// See the module. Small, and cheap to copy while it is not made.
+/// See the module. Small, and cheap to copy until it is built.
 #[derive(Debug, Clone)]
 pub struct LazyNode {
     steps: Arc<[Step]>,
@@ -40,15 +39,15 @@ pub struct LazyNode {
 /// A branch of a rooted `$or`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Branch {
-    /// Which.
+    /// Position among the branches.
     pub at: usize,
-    /// Its place in the preorder of the whole filter.
+    /// Position of its first node in the preorder of the whole filter.
     pub first: usize,
 }
 
 impl LazyNode {
-    /// The step at this place, lazily; `None` if what it becomes is known only
-    /// when it is made. `nodes` is the preorder of the filter.
+    /// The lazy form of the step at position `at`; `None` if its result must be built to know what
+    /// the enclosing plan depends on. `nodes` is the preorder of the filter.
     pub(super) fn of(
         steps: &Arc<[Step]>,
         at: usize,
@@ -67,10 +66,10 @@ impl LazyNode {
         })
     }
 
-    /// What it becomes, made now if it was not yet.
+    /// The plan of the alternative, built on the first call.
     pub fn node(&self) -> &SolutionNode {
         self.made.get_or_init(|| {
-            // By the invariant there is one; a plan without results is no way out.
+            // The invariant guarantees a plan; an empty plan would lose results.
             let node = self.make().unwrap_or_else(|| {
                 unreachable!("an alternative of plain comparisons has no plan: {self:?}")
             });
@@ -78,17 +77,17 @@ impl LazyNode {
         })
     }
 
-    /// Whether it has been made.
+    /// Whether the plan has been built.
     pub fn is_made(&self) -> bool {
         self.made.get().is_some()
     }
 
-    /// Whether what comes out of it carries its document.
+    /// Whether its results have their documents.
     pub fn gives_document(&self) -> bool {
         self.gives_document
     }
 
-    /// Visits the indexes that it walks, without making it.
+    /// Visits the indexes that it scans, without building it.
     pub fn for_each_index(&self, visit: &mut dyn FnMut(&Arc<IndexEntry>)) {
         if let Some(step) = self.steps.get(self.at) {
             step.for_each_index(visit);
@@ -108,8 +107,8 @@ impl LazyNode {
     }
 }
 
-/// Whether what the step becomes carries documents; `None` if constants decide
-/// that, or whether it is merged with others.
+/// Whether the results of the step have documents. `None` if constants decide that, or decide
+/// whether the step is merged with others.
 fn gives_document(step: &Step, nodes: &[&MatchExpression]) -> Option<bool> {
     match step {
         Step::Scan {
@@ -122,7 +121,7 @@ fn gives_document(step: &Step, nodes: &[&MatchExpression]) -> Option<bool> {
                 return None;
             }
             let checks = has_checks(level, taken)?;
-            // Scans of a leading field and nothing else become one.
+            // Scans with bounds on the leading field only are merged.
             (checks || taken.iter().any(|t| t.field > 0)).then_some(checks)
         }
         Step::And { level, both } => {
@@ -142,8 +141,8 @@ fn gives_document(step: &Step, nodes: &[&MatchExpression]) -> Option<bool> {
     }
 }
 
-/// Whether some conjunct is left to check when all that is taken is exact;
-/// `None` if there are very many.
+/// Whether a conjunct remains to be checked if all used bounds are exact; `None` if there are more
+/// than 64 conjuncts.
 fn has_checks(level: &LevelAt, taken: &[TakenAt]) -> Option<bool> {
     if level.conjuncts.len() > 64 {
         return None;
@@ -159,7 +158,7 @@ fn is_equality(expr: &MatchExpression) -> bool {
     matches!(expr, MatchExpression::Comparison(c) if c.op == ComparisonOp::Eq)
 }
 
-/// Whether the bounds are exact, neither empty nor full, and not of several values.
+/// Whether the bounds are exact for every constant: neither empty nor full, and a single interval.
 fn is_plain(taken: &TakenAt, nodes: &[&MatchExpression]) -> bool {
     let Some(MatchExpression::Comparison(c)) = nodes.get(taken.node) else {
         return false;

@@ -19,8 +19,8 @@ use crate::canonical::CanonicalQuery;
 
 /// The scan for a query with `min` or `max`.
 ///
-/// Errors: 51173 without a hint, 51174 for fields that are not the index's,
-/// 51175 for an empty range.
+/// Errors: 51173 without a hint, 51174 if the fields differ from those of the index or text has
+/// another collation, 51175 for an empty range, BadValue for a `$natural` hint.
 pub(super) fn key_range(query: &CanonicalQuery, hinted: &Hinted) -> Result<SolutionNode, Error> {
     let index = match hinted {
         Hinted::Index(index) => index,
@@ -92,8 +92,9 @@ fn fits(index: &Arc<IndexEntry>, key: &DocBuf) -> bool {
         .eq(key.iter().map(|element| element.key()))
 }
 
-/// The key as the index has it: text as sort keys, if it has a collation.
-/// Errors: 51174 for text that query and index compare by different collations.
+/// The key in the form of the index: text as sort keys if the index has a collation.
+///
+/// Errors: 51174 for text if the collations of the query and the index differ.
 fn key_values(
     query: &CanonicalQuery,
     index: &Arc<IndexEntry>,
@@ -120,7 +121,7 @@ fn key_values(
     })
 }
 
-/// In the order of the index.
+/// Compares two keys in the order of the index.
 fn compare_keys(index: &IndexEntry, a: &DocBuf, b: &DocBuf) -> Ordering {
     a.iter()
         .zip(b.iter())

@@ -1,4 +1,4 @@
-//! From an access path to the stages that carry it out.
+//! Converts an access path to plan stages.
 
 use std::sync::Arc;
 
@@ -8,15 +8,14 @@ use super::index_entry::IndexEntry;
 use super::solution::{IndexScanNode, SolutionNode};
 use crate::matcher::MatchExpression;
 
-/// The stages of an access path of a filter: scans, and FETCH where checks
-/// need the document.
+/// The stages of an access path of a filter: scans, and a FETCH where checks need the document.
 pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> SolutionNode {
     let children = |children: &[std::rc::Rc<Access<'_>>]| -> Vec<SolutionNode> {
         children.iter().map(|child| stages(child, filter)).collect()
     };
     let node = match &access.kind {
         AccessKind::Scan(index, lists) if index.clustered => {
-            // What keys decide elsewhere, documents decide here.
+            // Checks on keys become checks on documents: a clustered scan has no keys.
             let checks: Vec<_> = [&access.covered[..], &access.residual].concat();
             return SolutionNode::ClusteredScan(IndexScanNode {
                 filter: conjunction(&checks, filter),
@@ -38,7 +37,7 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
                 AccessKind::Scan(_, lists) => lists.iter().all(|list| list.is_point()),
                 _ => false,
             });
-            // Checks wait for the document.
+            // Checks are deferred until the document is fetched.
             let scans = parts.iter().filter_map(|part| match &part.kind {
                 AccessKind::Scan(index, lists) => {
                     let lists = lists.iter().map(|list| (**list).clone());
@@ -63,7 +62,7 @@ pub(super) fn stages(access: &Access<'_>, filter: &Arc<MatchExpression>) -> Solu
     }
 }
 
-/// A forward scan of an index within one ascending list for each of its fields.
+/// A forward scan of an index, within one ascending list for each field.
 pub fn index_scan(
     index: &Arc<IndexEntry>,
     lists: impl IntoIterator<Item = OrderedIntervalList>,
@@ -71,7 +70,7 @@ pub fn index_scan(
     scan(index, lists)
 }
 
-/// A forward scan; ascending lists become what the scan meets.
+/// A forward scan; the ascending lists are converted to scan order.
 pub(super) fn scan(
     index: &Arc<IndexEntry>,
     lists: impl IntoIterator<Item = OrderedIntervalList>,
@@ -91,7 +90,7 @@ pub(super) fn scan(
         "{} has paths of arrays and is not multikey",
         index.name
     );
-    // Paths below one, or all of them: a document has several such keys.
+    // All paths, or all paths below one: a document may have several such keys.
     let several_paths = index
         .wildcard()
         .is_some_and(|wildcard| !lists[wildcard.path_field].is_point());
@@ -116,7 +115,7 @@ pub(super) fn full_scan(index: &Arc<IndexEntry>) -> IndexScanNode {
     )
 }
 
-/// The stage of a scan: an index has keys, the clustered one has documents.
+/// The stage of a scan: CLUSTERED_IXSCAN, which returns documents, or IXSCAN, which returns keys.
 pub(super) fn scan_stage(scan: IndexScanNode) -> SolutionNode {
     match scan.index.clustered {
         true => SolutionNode::ClusteredScan(scan),
@@ -124,7 +123,8 @@ pub(super) fn scan_stage(scan: IndexScanNode) -> SolutionNode {
     }
 }
 
-/// The checks as one filter; the query's own, shared, if it is all of them.
+/// The checks as one filter; shares `whole` if the checks are all of its conjuncts. `None` without
+/// checks.
 pub(super) fn conjunction(
     checks: &[&MatchExpression],
     whole: &Arc<MatchExpression>,

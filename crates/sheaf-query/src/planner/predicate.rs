@@ -1,5 +1,4 @@
-//! The predicates of one conjunction, each with the whole path of the field
-//! that it looks at.
+//! The predicates of one conjunction, each with the full path of its field.
 //!
 //! ```text
 //!   {x: 1, a: {$elemMatch: {b: 2, c: {$elemMatch: {d: 3}}}}, $or: [...]}
@@ -8,12 +7,12 @@
 //!   x        $eq 1       0, whole
 //!   a.b      $eq 2       1, part    a
 //!   a.c.d    $eq 3       1, part    a, a.c
-//!   $or      (an alternative access path of its own)
+//!   $or      (a separate access path)
 //! ```
 //!
-//! A predicate that is a conjunct by itself ("whole") is done with when bounds
-//! decide it exactly. One inside `$elemMatch` only narrows the scan: that the
-//! same element satisfies all of them is checked on the document.
+//! A predicate that is a conjunct by itself ("whole") needs no check if its bounds are exact. A
+//! predicate inside `$elemMatch` only narrows the scan: whether the same element satisfies all of
+//! them is checked on the document.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -26,18 +25,18 @@ use super::bounds_builder::{FieldBounds, FieldTraits, bounds_of};
 use super::collation::KeyCollator;
 use crate::matcher::MatchExpression;
 
-/// An `$elemMatch` over documents, and those around it.
+/// An `$elemMatch` over documents, with the enclosing ones.
 #[derive(Debug)]
 pub(super) struct Element {
-    /// Tells one `$elemMatch` from another.
+    /// Identifies the `$elemMatch`.
     id: *const MatchExpression,
-    /// Parts of the path from the document's root to the array.
+    /// Number of path parts from the document's root to the array.
     parts: usize,
     parent: Option<Rc<Element>>,
 }
 
-/// The parts of the deepest array of which both look at the same element; 0
-/// if there is none.
+/// Number of path parts of the deepest array of which both refer to the same element; 0 if there is
+/// no such array.
 pub(super) fn shared_element_parts(a: Option<&Rc<Element>>, b: Option<&Rc<Element>>) -> usize {
     let mut x = a;
     while let Some(outer) = x {
@@ -56,22 +55,22 @@ pub(super) fn shared_element_parts(a: Option<&Rc<Element>>, b: Option<&Rc<Elemen
 /// One predicate over one field.
 #[derive(Debug, Clone)]
 pub(super) struct Predicate<'q> {
-    /// From the document's root.
+    /// Path from the document's root.
     pub path: Cow<'q, str>,
     /// A leaf, or the negation of one.
     pub expr: &'q MatchExpression,
-    /// Which conjunct it belongs to; `None` if that of an outer conjunction.
+    /// Position of its conjunct; `None` if it belongs to an enclosing conjunction.
     pub conjunct: Option<usize>,
-    /// It is the conjunct, not a part of it.
+    /// Whether it is the whole conjunct, not a part of it.
     pub whole: bool,
-    /// The innermost `$elemMatch` around it.
+    /// The innermost enclosing `$elemMatch`.
     pub element: Option<Rc<Element>>,
-    /// Bounds made so far: indexes mostly know the same of a field, and a long
-    /// `$in` should not be copied for each.
+    /// Bounds built so far: most indexes have the same traits for a field, and a long `$in` should
+    /// not be copied for each index.
     bounds: RefCell<Vec<Known>>,
 }
 
-/// Bounds on a field of these traits in an index of this collation.
+/// Cached bounds for a field with these traits in an index with this collation.
 #[derive(Debug, Clone)]
 struct Known {
     traits: FieldTraits,
@@ -80,8 +79,8 @@ struct Known {
 }
 
 impl<'q> Predicate<'q> {
-    /// The bounds on a field of these traits in an index of this collation;
-    /// `None` if it cannot serve the predicate.
+    /// The bounds for a field with these traits in an index with this collation; `None` if it
+    /// cannot serve the predicate.
     pub fn bounds(&self, traits: FieldTraits, keys: KeyCollator<'_>) -> Option<Rc<FieldBounds>> {
         let mut known = self.bounds.borrow_mut();
         let same = |k: &&Known| k.traits == traits && k.keys.as_ref() == keys;
@@ -103,22 +102,22 @@ impl<'q> Predicate<'q> {
 pub(super) struct Disjunction<'q> {
     /// The alternatives.
     pub children: &'q [MatchExpression],
-    /// Which conjunct it belongs to.
+    /// Position of its conjunct.
     pub conjunct: usize,
-    /// It is the conjunct, not a part of it.
+    /// Whether it is the whole conjunct, not a part of it.
     pub whole: bool,
-    /// What stands before its paths.
+    /// The base of its paths.
     pub base: Base,
 }
 
-/// Where the paths of an expression begin.
+/// The path prefix of an expression.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Base {
     /// Empty at the document's root.
     prefix: String,
-    /// Parts of `prefix`.
+    /// Number of parts of `prefix`.
     parts: usize,
-    /// The innermost `$elemMatch`.
+    /// The innermost enclosing `$elemMatch`.
     pub element: Option<Rc<Element>>,
 }
 
@@ -132,21 +131,21 @@ impl Base {
     }
 }
 
-/// A conjunction, taken apart.
+/// A conjunction, split into predicates and disjunctions.
 #[derive(Debug)]
 pub(super) struct Conjunction<'q> {
     /// The conjuncts, in normalised order.
     pub conjuncts: Vec<&'q MatchExpression>,
-    /// By path, then in normalised order; those of outer conjunctions last
-    /// within a path.
+    /// Sorted by path, then in normalised order; those of enclosing conjunctions are last within a
+    /// path.
     pub predicates: Vec<Predicate<'q>>,
     /// In normalised order.
     pub disjunctions: Vec<Disjunction<'q>>,
 }
 
 impl<'q> Conjunction<'q> {
-    /// Takes `expr` apart; what is no `And` is a conjunction of one. `outer`
-    /// holds for the same documents and may serve as well.
+    /// Splits `expr`; an expression other than `And` is a conjunction of one. The predicates in
+    /// `outer` apply to the same documents and may be used as well.
     pub fn new(expr: &'q MatchExpression, base: &Base, outer: &[Predicate<'q>]) -> Conjunction<'q> {
         let mut all = Conjunction {
             conjuncts: Vec::new(),
@@ -218,7 +217,7 @@ impl<'q> Conjunction<'q> {
         }
     }
 
-    /// The predicates over exactly this field.
+    /// The predicates on exactly this path.
     pub fn over(&self, path: &str) -> &[Predicate<'q>] {
         let from = self.predicates.partition_point(|p| *p.path < *path);
         let len = self.predicates[from..].partition_point(|p| *p.path == *path);

@@ -1,5 +1,5 @@
-//! How a plan was made, without the constants: to make it again for another
-//! query of the shape without looking for alternatives.
+//! A recipe describes how a plan was built, without constants. It rebuilds the plan for another
+//! query of the same shape without a search for alternatives.
 //!
 //! ```text
 //!   {a: 5, b: {$gt: 3}}          recipe: index a_1_b_1, field 0 takes node 1, field 1 takes node 2
@@ -8,12 +8,11 @@
 //!   └─ 2 b $gt 3                 nodes are numbered in preorder
 //! ```
 //!
-//! Invariant: what is made is what the planner would have made. Everything that
-//! constants decide is decided anew, by the same functions: bounds, tightness
-//! and with it what is left to check, the union of scans, order, projection.
-//! What they may decide beyond that (whether a sparse or partial index serves at
-//! all) has no recipe; nor have indexes with a collation, and those that are
-//! planned with as several.
+//! Invariant: a recipe builds the plan that the planner would have built. Everything that depends
+//! on constants is decided again by the same functions: bounds, tightness and thereby the remaining
+//! checks, the union of scans, order, projection. Plans whose constants decide more than that
+//! (whether a sparse or partial index serves at all) have no recipe; neither have plans over hashed
+//! or wildcard indexes, or indexes with a collation.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -36,29 +35,29 @@ use super::{PlannerParams, Source, candidates, checked};
 use crate::canonical::CanonicalQuery;
 use crate::matcher::MatchExpression;
 
-/// Nodes of a filter that has recipes; one for more would not be small.
+/// Maximum number of nodes of a filter with a recipe, which keeps recipes small.
 const NODES_MAX: usize = 4096;
 
-/// See the module. Small, and shared by whoever has the plan cached.
+/// See the module. Small, and shared by all users of the cached plan.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     step: Step,
-    /// Nodes of the filter.
+    /// Number of nodes of the filter.
     nodes: usize,
-    /// Set if the plan is one of a rooted `$or`, made branch by branch.
+    /// Set if the plan is that of a rooted `$or`, planned branch by branch.
     branches: Option<Branches>,
 }
 
-/// A rooted `$or`'s alternatives, made one by one.
+/// The alternatives of a rooted `$or`, each built separately.
 #[derive(Debug, Clone)]
 struct Branches {
     steps: Arc<[Step]>,
-    /// The branch that a step is of, where all of it is of one.
+    /// The branch of each step; `None` for a step that spans several branches.
     of_steps: Arc<[Option<Branch>]>,
 }
 
 impl Recipe {
-    /// About how much memory it takes.
+    /// Approximate memory usage, in bytes.
     pub fn bytes(&self) -> usize {
         fn of(step: &Step) -> usize {
             size_of::<Step>()
@@ -76,13 +75,14 @@ impl Recipe {
         of(&self.step) + of_steps * size_of::<Option<Branch>>()
     }
 
-    /// Of a plan made branch by branch, for a query of its shape.
+    /// Converts the recipe to one of a plan made branch by branch. `filter` is that of any query of
+    /// the shape.
     pub(super) fn of_branches(self, filter: &MatchExpression) -> Recipe {
         let steps: Arc<[Step]> = match &self.step {
             Step::Union(steps) => steps.clone(),
             _ => Arc::default(),
         };
-        // Where branches begin in the preorder, and where the last one ends.
+        // The start of each branch in the preorder, and the end of the last one.
         let mut begins = vec![1];
         if let MatchExpression::Or(branches) = filter {
             for branch in branches {
@@ -137,7 +137,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The least and the greatest of the nodes that it reads.
+    /// The lowest and the highest number of the nodes that it reads.
     fn nodes(&self) -> Option<(usize, usize)> {
         fn add(node: usize, range: &mut Option<(usize, usize)>) {
             let (low, high) = range.unwrap_or((node, node));
@@ -181,13 +181,13 @@ impl Step {
     }
 }
 
-/// See [`Level`]; only levels that have checks have recipes.
+/// See [`Level`]; only levels with checks have recipes.
 #[derive(Debug)]
 pub(super) struct LevelAt {
     pub conjuncts: Vec<usize>,
 }
 
-/// A predicate over a field.
+/// A predicate that bounds an index field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TakenAt {
     pub field: usize,
@@ -197,7 +197,7 @@ pub(super) struct TakenAt {
     pub whole: bool,
 }
 
-/// The recipe of the candidate of this signature; `None` if it has none.
+/// The recipe of the candidate with this signature; `None` if it has no recipe.
 ///
 /// Errors: those of planning.
 pub fn recipe_of(
@@ -222,7 +222,7 @@ pub fn recipe_of(
     })
 }
 
-/// The recipe of a way of a query's filter.
+/// The recipe of an access path of a query's filter.
 pub(super) fn of_access(query: &CanonicalQuery, access: &Access<'_>) -> Option<Recipe> {
     let nodes = preorder(&query.filter, 16)?;
     let places = nodes
@@ -240,7 +240,7 @@ pub(super) fn of_access(query: &CanonicalQuery, access: &Access<'_>) -> Option<R
     })
 }
 
-/// Only what the query's shape says decides whether the index serves.
+/// Whether the shape of the query alone decides if the index serves it.
 fn is_plain(index: &IndexEntry) -> bool {
     matches!(index.kind, IndexKind::Btree)
         && !index.sparse
@@ -319,8 +319,8 @@ impl Writer {
     }
 }
 
-/// All nodes of a filter, each before those below it; `None` if they are many.
-/// `about` says how many there may be.
+/// All nodes of a filter in preorder; `None` if there are more than [`NODES_MAX`]. `about` is the
+/// expected number.
 pub(super) fn preorder(filter: &MatchExpression, about: usize) -> Option<Vec<&MatchExpression>> {
     fn visit<'q>(node: &'q MatchExpression, out: &mut Vec<&'q MatchExpression>) -> bool {
         out.push(node);
@@ -344,11 +344,11 @@ pub(super) fn preorder(filter: &MatchExpression, about: usize) -> Option<Vec<&Ma
     visit(filter, &mut out).then_some(out)
 }
 
-/// The plan of a recipe for a query of the shape that it was made for. `None` if
-/// this query's constants allow no such plan; then it has to be planned.
+/// The plan of a recipe for a query of its shape. `None` if the constants of this query do not
+/// allow the plan; the query must then be planned.
 ///
-/// With statistics in `params` the order is given as they allow it; without,
-/// as MongoDB gives it.
+/// With statistics in `params`, a sort order may be produced by plans that need them; without, as
+/// in MongoDB.
 pub fn make(
     recipe: &Recipe,
     query: &CanonicalQuery,
@@ -366,7 +366,7 @@ pub fn make(
     }
     let maker = Maker { nodes, first: 0 };
     let way = match &recipe.branches {
-        // To give an order all have to be known.
+        // Providing a sort order requires all branches to be built.
         Some(branches) if query.sort.is_none() => union(maker.branches(branches, &query.filter)?),
         _ => maker.way(&recipe.step)?,
     };
@@ -382,8 +382,8 @@ pub fn make(
     })
 }
 
-/// An [`Access`] of known make: without what a search needs to compare it with
-/// others, and owned by the only plan that it becomes.
+/// An [`Access`] built from a recipe: without the data for comparing candidates, and owned by a
+/// single plan.
 pub(super) struct Way<'q> {
     kind: WayKind<'q>,
     covered: Checks<'q>,
@@ -396,29 +396,29 @@ pub(super) struct Way<'q> {
 type Checks<'q> = SmallVec<[&'q MatchExpression; 4]>;
 
 enum WayKind<'q> {
-    /// Lists are ascending.
+    /// An index and one ascending list for each field.
     Scan(Arc<IndexEntry>, Vec<OrderedIntervalList>),
     Or(Vec<Way<'q>>),
     And(Vec<Way<'q>>),
-    /// Never merged with others.
+    /// Never merged with other scans.
     Lazy(LazyNode),
 }
 
 pub(super) struct Maker<'q> {
     /// In preorder.
     pub nodes: Vec<&'q MatchExpression>,
-    /// The place that the first of them has in the whole filter.
+    /// Number of the first node in the whole filter.
     pub first: usize,
 }
 
 impl<'q> Maker<'q> {
-    /// The node of this number in the whole filter.
+    /// The node with this number in the whole filter.
     fn node(&self, number: usize) -> Option<&'q MatchExpression> {
         let at = number.checked_sub(self.first)?;
         self.nodes.get(at).copied()
     }
 
-    /// The alternatives of a rooted `$or`, lazily where that is possible.
+    /// The alternatives of a rooted `$or`, lazy if possible.
     fn branches(&self, branches: &Branches, filter: &Arc<MatchExpression>) -> Option<Vec<Way<'q>>> {
         let mut made = Vec::with_capacity(branches.steps.len());
         for (at, step) in branches.steps.iter().enumerate() {
@@ -461,7 +461,7 @@ impl<'q> Maker<'q> {
             }
             Step::And { level, both } => {
                 let both = self.ways(&**both)?;
-                // By hash it would be another plan.
+                // Otherwise the plan would be AND_HASH, which is a different one.
                 if !both.iter().all(Way::is_point) {
                     return None;
                 }
@@ -542,7 +542,7 @@ impl<'q> Way<'q> {
         }
     }
 
-    /// A scan of a single key.
+    /// Whether it is a scan of a single key.
     fn is_point(&self) -> bool {
         match &self.kind {
             WayKind::Scan(_, lists) => lists.iter().all(OrderedIntervalList::is_point),
@@ -550,7 +550,7 @@ impl<'q> Way<'q> {
         }
     }
 
-    /// Which index, if it is a scan that may be one with others: see [`access::union`].
+    /// The index, if it is a scan that may be merged with others: see [`access::union`].
     fn merges(&self) -> Option<&Arc<IndexEntry>> {
         match &self.kind {
             WayKind::Scan(index, lists) => {
@@ -563,12 +563,12 @@ impl<'q> Way<'q> {
         }
     }
 
-    /// As [`stages`](super::plan_builder::stages) of an access.
+    /// Converts to stages, like [`stages`](super::plan_builder::stages) of an access path.
     pub fn stages(self, filter: &Arc<MatchExpression>) -> SolutionNode {
         let node = match self.kind {
             WayKind::Lazy(lazy) => SolutionNode::Lazy(lazy),
             WayKind::Scan(index, lists) if index.clustered => {
-                // What keys decide elsewhere, documents decide here.
+                // Checks on keys become checks on documents: a clustered scan has no keys.
                 let mut checks = self.covered;
                 checks.extend(self.residual);
                 return SolutionNode::ClusteredScan(IndexScanNode {
@@ -586,7 +586,8 @@ impl<'q> Way<'q> {
                 filter: None,
                 children: parts.into_iter().map(|part| part.stages(filter)).collect(),
             },
-            // All are points: they come in record order. Checks wait for the document.
+            // All bounds are points: results are in record order. Checks are deferred until the
+            // document is fetched.
             WayKind::And(parts) => SolutionNode::AndSorted {
                 children: parts.into_iter().filter_map(Way::into_scan).collect(),
             },
@@ -610,10 +611,10 @@ impl<'q> Way<'q> {
     }
 }
 
-/// As [`access::union`].
+/// Like [`access::union`].
 fn union(picked: Vec<Way<'_>>) -> Way<'_> {
     let mut children: Vec<Way<'_>> = Vec::with_capacity(picked.len());
-    // Where the first scan of an index stands, and the bounds of others, if there are any.
+    // Position of the first scan of an index, and the bounds of all merged scans, if any.
     let mut joined: SmallVec<[(usize, Option<Vec<Interval>>); 4]> = SmallVec::new();
     for mut way in picked {
         let Some(index) = way.merges() else {
@@ -662,7 +663,7 @@ fn union(picked: Vec<Way<'_>>) -> Way<'_> {
 }
 
 impl Way<'_> {
-    /// The intervals of the leading field.
+    /// Takes the intervals of the leading field.
     fn take_leading(&mut self) -> Vec<Interval> {
         match &mut self.kind {
             WayKind::Scan(_, lists) => match lists.first_mut() {

@@ -1,15 +1,14 @@
-//! A plan without its constants: what a plan cache remembers of the winner, to
-//! find it again among the candidates of another query of the shape.
+//! A signature describes a plan without its constants. The plan cache stores that of the winning
+//! plan, to identify it among the candidates of another query of the same shape.
 //!
 //! ```text
 //!   FETCH  {b: {$lt: 9}}                    FETCH{lt(1:b)}(IXSCAN 7 1;)
 //!   └─ IXSCAN a_1 forward  a: (3, inf.0]
 //! ```
 //!
-//! Two candidates on one index may differ in nothing but which predicate
-//! bounds it and which is checked (arrays), so checks belong to the signature,
-//! by their shape. How many scans a merge has does not: that is up to the
-//! number of values in a list.
+//! Two candidates on one index may differ only in which predicate bounds it and which is checked
+//! (arrays), so the signature includes checks, by their shape. It does not include the number of
+//! scans of a merge, which depends on the number of values in a list.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -18,9 +17,9 @@ use super::solution::{ProjectionKind, QuerySolution, SolutionNode};
 use crate::matcher::MatchExpression;
 use crate::shape;
 
-/// The signatures of all candidates of one query, each different: those that
-/// differ in constants only (`{a: {$all: [1, 2]}}` on an array) are numbered in
-/// the candidates' order, which is the same for all queries of a shape.
+/// The signatures of all candidates of one query, each unique: candidates that differ only in
+/// constants (`{a: {$all: [1, 2]}}` on an array) are numbered in the order of the candidates, which
+/// is the same for all queries of a shape.
 pub fn signatures(solutions: &[QuerySolution]) -> Vec<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let signatures: Vec<String> = solutions
@@ -46,9 +45,9 @@ pub fn signatures(solutions: &[QuerySolution]) -> Vec<String> {
     signatures
 }
 
-/// Equal for plans that differ in constants only. Indexes are named by
-/// [`ident`](super::index_entry::IndexEntry::ident). Only good for comparing
-/// and hashing (`solutionHash`).
+/// The signature of a plan: equal for plans that differ only in constants. Contains the
+/// [`ident`](super::index_entry::IndexEntry::ident) of each index. Use it only for comparison and
+/// hashing (`solutionHash`).
 pub fn signature(root: &SolutionNode) -> String {
     let mut out = String::new();
     write_node(root, &mut out);
@@ -73,7 +72,7 @@ fn write_node(node: &SolutionNode, out: &mut String) {
         SolutionNode::IndexScan(scan) => {
             let _ = write!(out, "IXSCAN {} {}", scan.index.ident, scan.direction);
             if let Some(wildcard) = scan.index.wildcard() {
-                // One index, planned with as several.
+                // The views of one index differ in the path.
                 let path = scan.index.fields[wildcard.path_field + 1].path.dotted();
                 let _ = write!(out, "({}:{path})", path.len());
             }

@@ -1,4 +1,4 @@
-//! A plan as data: what the executor turns into stages and explain prints.
+//! A query solution: a plan as data, which the executor converts to stages and explain prints.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::planner::lazy::LazyNode;
 use crate::projection::Projection;
 use crate::sort::SortPattern;
 
-/// One candidate plan, whole.
+/// One complete candidate plan.
 #[derive(Debug, Clone)]
 pub struct QuerySolution {
-    /// The stage that gives results.
+    /// The stage that returns the results.
     pub root: SolutionNode,
-    /// A stage reads all its input before its first result.
+    /// Whether some stage reads all of its input before it returns its first result.
     pub has_blocking_stage: bool,
 }
 
@@ -30,29 +30,28 @@ pub enum SolutionNode {
         /// Applied to every record.
         filter: Option<Arc<MatchExpression>>,
     },
-    /// CLUSTERED_IXSCAN: records between two places, in their order, which is that
-    /// of `_id`; with bounds that leave nothing out it is called COLLSCAN. Its filter is
-    /// applied to documents.
+    /// CLUSTERED_IXSCAN: records within bounds on `_id`, in `_id` order. Explain names it COLLSCAN
+    /// if the bounds are full. Its filter applies to documents.
     ClusteredScan(IndexScanNode),
-    /// IXSCAN: gives record ids and keys in key order.
+    /// IXSCAN: returns record ids and keys in key order.
     IndexScan(IndexScanNode),
     /// FETCH: reads the record, then filters.
     Fetch {
-        /// What the bounds below could not decide.
+        /// The predicates that the bounds below do not decide; `None` passes every record.
         filter: Option<Arc<MatchExpression>>,
-        /// Gives record ids.
+        /// Input: record ids.
         child: Box<SolutionNode>,
     },
-    /// SORT: blocking; keeps `limit` (limit + skip) entries when that is known.
+    /// SORT: blocking; keeps at most `limit` entries (the query's limit + skip).
     Sort {
-        /// By what.
+        /// The sort order.
         pattern: Arc<SortPattern>,
-        /// Top-k when given.
+        /// Number of entries of a top-k sort; `None` sorts everything.
         limit: Option<u64>,
-        /// Input; may lie below FETCH when the key holds the sort fields.
+        /// Input; the SORT may be below FETCH if keys contain the sort fields.
         child: Box<SolutionNode>,
     },
-    /// SORT_MERGE: children sorted by `pattern`, merged.
+    /// SORT_MERGE: merges children that are sorted by `pattern`.
     SortMerge {
         /// Order of every child.
         pattern: Arc<SortPattern>,
@@ -60,21 +59,21 @@ pub enum SolutionNode {
         dedup: bool,
         /// In scan order.
         children: Vec<SolutionNode>,
-        /// Set if the children's points were taken from the index.
+        /// Set if the points of the children were read from the index.
         prefixes: Option<PrefixProbe>,
     },
     /// SUBPLAN: a rooted `$or` that was planned branch by branch.
     Subplan {
-        /// The plan made of the branches' plans.
+        /// The plan combined from the plans of the branches.
         child: Box<SolutionNode>,
     },
-    /// OR: union of children, de-duplicated by record id.
+    /// OR: union of children, deduplicated by record id.
     Or {
         /// Drop record ids seen before.
         dedup: bool,
-        /// Applied to what passes (on keys when the children are scans).
+        /// Applied to the results (to keys if the children are scans).
         filter: Option<Arc<MatchExpression>>,
-        /// One a branch.
+        /// One per branch.
         children: Vec<SolutionNode>,
     },
     /// LIMIT.
@@ -86,7 +85,7 @@ pub enum SolutionNode {
     },
     /// SKIP.
     Skip {
-        /// How many are dropped.
+        /// Number of results to drop.
         skip: u64,
         /// Input.
         child: Box<SolutionNode>,
@@ -100,41 +99,40 @@ pub enum SolutionNode {
         /// Input.
         child: Box<SolutionNode>,
     },
-    /// RETURN_KEY: the index key instead of the document.
+    /// RETURN_KEY: returns the index key instead of the document.
     ReturnKey {
         /// Input.
         child: Box<SolutionNode>,
     },
     /// COUNT_SCAN: counts the keys of one contiguous range.
     CountScan(IndexScanNode),
-    /// DISTINCT_SCAN: one key for each distinct prefix of `fields` fields. The
-    /// key undefined is an empty array, which has no value; null may be one or
-    /// stand for a missing field, which only the documents of that key tell.
+    /// DISTINCT_SCAN: one key for each distinct prefix of `fields` fields. The key undefined
+    /// represents an empty array, which has no value. The key null is a null value or a missing
+    /// field; only the documents of that key show which.
     DistinctScan {
         /// Range and direction.
         scan: IndexScanNode,
-        /// How many leading fields make the prefix.
+        /// Number of leading fields in the prefix.
         fields: usize,
-        /// Of each prefix the first key whose next field is not null, if it has one.
+        /// For each prefix, return the first key whose next field is not null, if there is one.
         passes_null: bool,
     },
-    /// AND_SORTED: children in record order.
+    /// AND_SORTED: intersection of children in record order.
     AndSorted {
-        /// All scans.
+    /// Index scans.
         children: Vec<SolutionNode>,
     },
-    /// AND_HASH.
+    /// AND_HASH: intersection of children in any order, blocking.
     AndHash {
-        /// All scans.
+    /// Index scans.
         children: Vec<SolutionNode>,
     },
-    /// An alternative below OR that is made when it is first looked at; no stage
-    /// of its own.
+    /// An alternative below OR that is built on first use; not a separate stage.
     Lazy(LazyNode),
 }
 
 impl SolutionNode {
-    /// The stages that feed this one.
+    /// The input stages of this stage.
     pub fn children(&self) -> &[SolutionNode] {
         match self {
             SolutionNode::Eof
@@ -158,7 +156,7 @@ impl SolutionNode {
         }
     }
 
-    /// The stage: of a lazy one what it becomes.
+    /// The stage itself, or the stage that a lazy alternative becomes; builds it if necessary.
     pub fn made(&self) -> &SolutionNode {
         match self {
             SolutionNode::Lazy(lazy) => lazy.node(),
@@ -166,7 +164,7 @@ impl SolutionNode {
         }
     }
 
-    /// Visits this stage and all below it; what was not made yet is made.
+    /// Visits this stage and all stages below it. Builds lazy alternatives.
     pub fn for_each(&self, visit: &mut dyn FnMut(&SolutionNode)) {
         visit(self.made());
         for child in self.children() {
@@ -174,8 +172,7 @@ impl SolutionNode {
         }
     }
 
-    /// Visits every index that the plan walks, as often as it does, and makes nothing that
-    /// was not made yet.
+    /// Visits the index of every scan of the plan, once per scan. Does not build lazy alternatives.
     pub fn for_each_index(&self, visit: &mut dyn FnMut(&Arc<IndexEntry>)) {
         match self {
             SolutionNode::IndexScan(scan)
@@ -191,8 +188,8 @@ impl SolutionNode {
         }
     }
 
-    /// Visits the IXSCAN or CLUSTERED_IXSCAN at the end of a plan without branches; nothing where the plan
-    /// branches.
+    /// Visits the IXSCAN or CLUSTERED_IXSCAN at the leaf of a plan without branches. Does nothing
+    /// if the plan branches.
     pub fn for_each_scan_mut(&mut self, visit: &mut dyn FnMut(&mut IndexScanNode)) {
         match self {
             SolutionNode::IndexScan(scan) | SolutionNode::ClusteredScan(scan) => visit(scan),
@@ -206,26 +203,26 @@ impl SolutionNode {
     }
 }
 
-/// A walk over one index.
+/// A scan of one index.
 #[derive(Debug, Clone)]
 pub struct IndexScanNode {
-    /// Which index.
+    /// The index to scan.
     pub index: Arc<IndexEntry>,
-    /// What to walk, in scan order.
+    /// The bounds, in scan order.
     pub bounds: IndexBounds,
     /// 1 forward, -1 backward.
     pub direction: i8,
-    /// What the key decides beyond the bounds (tightness InexactCovered).
+    /// Predicates to check on the key (tightness InexactCovered).
     pub filter: Option<Arc<MatchExpression>>,
-    /// Give every record once (the index is multikey).
+    /// Return every record once (the index is multikey, or the scan covers several wildcard paths).
     pub dedup: bool,
-    /// How many leading fields have no bounds, though a field behind them has:
-    /// the scan hops over their values. 0 if it begins with bounds, or has none.
+    /// Number of leading fields without bounds that a skip scan skips because a later field has
+    /// bounds. 0 if the scan begins with bounds, or has none.
     pub skips: usize,
 }
 
 impl IndexScanNode {
-    /// Whether the bounds leave nothing out.
+    /// Whether the bounds exclude no key.
     pub fn is_full(&self) -> bool {
         match &self.bounds {
             IndexBounds::Fields(lists) => lists.iter().all(|list| list.is_full()),
@@ -237,9 +234,9 @@ impl IndexScanNode {
 /// How the prefixes of a merge were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixProbe {
-    /// Of which index.
+    /// Name of the index.
     pub index_name: String,
-    /// Its leading fields, of which every combination has a scan.
+    /// Paths of its leading fields; each combination of their values has a scan.
     pub fields: Vec<String>,
     /// Keys examined while planning.
     pub keys_examined: u64,
@@ -247,16 +244,15 @@ pub struct PrefixProbe {
     pub seeks: u64,
 }
 
-/// How a projection is carried out.
+/// The implementation of a projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProjectionKind {
-    /// Built from the index key; no document is read. Yet the key null also
-    /// stands for a missing field: where a projected field's key is null, only
-    /// the document tells.
+    /// Built from the index key without reading the document. A null key may also represent a
+    /// missing field: if the key of a projected field is null, the document must be read.
     Covered,
     /// Inclusion or exclusion of top-level fields.
     Simple,
-    /// Everything else; also a plain inclusion over the keys of several scans,
-    /// to which the same applies as to `Covered`.
+    /// Everything else; also a plain inclusion over the keys of several scans, to which the same
+    /// rule applies as to `Covered`.
     Default,
 }

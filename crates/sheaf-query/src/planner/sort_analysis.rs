@@ -1,25 +1,23 @@
-//! Whether scans give their results in the order asked for.
+//! Decides whether scans return their results in the requested sort order.
 //!
 //! ```text
 //!   index {e: 1, s: -1, r: 1}
-//!   e: [42, 42]                sort {s: -1}         forward (e is the same everywhere)
+//!   e: [42, 42]                sort {s: -1}         forward (e is constant)
 //!   e: [42, 42]                sort {s: 1, r: -1}   backward
 //!   e: [42, 42]                sort {e: -1, s: -1}  forward
 //!   e: [1, 1], [2, 2]          sort {s: -1}         no; two scans merged: yes
 //!   e: (1, 9)                  sort {s: -1}         no
 //! ```
 //!
-//! A field that is an array somewhere is harder: a document sorts by its least
-//! (descending: greatest) element, and bounds may hide that element from the
-//! scan. Such a field gives the order only if its own bounds are full and no
-//! other field along the same array is bounded; and a point on it is the same
-//! everywhere for the scan, but not for the sort.
+//! Multikey fields are harder: a document sorts by its least (descending: greatest) element, and
+//! bounds may exclude that element from the scan. Such a field provides the order only if its own
+//! bounds are full and no other field along the same array has bounds. A point on it is constant
+//! for the scan, but not for the sort.
 //!
-//! **Explode for sort.** Where points stand before the sort fields, one scan
-//! for each combination of them is ordered, and merging them gives the order
-//! without a blocking sort, as long as there are not too many. Where others than
-//! points stand there, statistics may know the few values that there are
-//! (sorted pages over everything: the newest ten of all categories).
+//! **Explode for sort.** If the fields before the sort fields have point bounds, the scan of each
+//! combination of points is ordered, and merging the scans provides the order without a blocking
+//! sort, unless there are too many. If those fields have other bounds, statistics may provide their
+//! values, if there are few (sorted pages over everything: the newest ten of all categories).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,31 +33,31 @@ use super::statistics::{Prefixes, Statistics};
 use crate::matcher::MatchExpression;
 use crate::sort::SortPattern;
 
-/// Intervals of all scans of one merge, those behind the fields taken apart;
-/// each scan has them all.
+/// Maximum number of intervals of all scans of one merge, counting the fields after the exploded
+/// ones; each scan has a copy of those.
 const INTERVALS_MAX: usize = 100_000;
-/// How far an estimate of different values may lie above the truth.
+/// Allowed overestimate of the distinct-value count, as a factor.
 const DISTINCT_SLACK: u64 = 4;
 
-/// In which direction a scan gives an order.
+/// The scan direction that provides an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Provides {
-    /// As it runs.
+    /// The current direction.
     AsIs,
-    /// Run the other way.
+    /// The opposite direction.
     Reversed,
 }
 
-/// How an index field bears on an order.
+/// The role of an index field in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FieldRole {
-    /// One value for the whole scan.
+    /// The bounds are one value.
     Point,
-    /// Every value.
+    /// The bounds contain every value.
     Full,
-    /// Something between.
+    /// Other bounds.
     Part,
-    /// Text that the index orders by another collation than the sort does.
+    /// The bounds may contain text, which the index orders by another collation than the sort.
     OtherText,
 }
 
@@ -73,7 +71,8 @@ fn role_of(list: &OrderedIntervalList) -> FieldRole {
     }
 }
 
-/// Whether a scan with these roles gives the order, walking in `direction`.
+/// The direction, relative to `direction`, in which a scan with these roles provides the order;
+/// `None` if it does not.
 fn provides(
     index: &IndexEntry,
     roles: &[FieldRole],
@@ -122,7 +121,7 @@ fn provides(
     Some(found.unwrap_or(Provides::AsIs))
 }
 
-/// Whether meeting a document first by this field is meeting it in its place.
+/// Whether the first key of each document in a scan by this field is its position in the sort.
 fn orders_documents(index: &IndexEntry, roles: &[FieldRole], field: usize) -> bool {
     if traits_of(index, field).positional
         || roles[field] == FieldRole::OtherText
@@ -152,7 +151,7 @@ fn roles_of(scan: &IndexScanNode, pattern: &SortPattern) -> Vec<FieldRole> {
     roles
 }
 
-/// The scan that meets the same keys from the other side.
+/// The same scan in the opposite direction.
 fn reversed(scan: IndexScanNode) -> IndexScanNode {
     IndexScanNode {
         bounds: scan.bounds.reversed(),
@@ -161,8 +160,8 @@ fn reversed(scan: IndexScanNode) -> IndexScanNode {
     }
 }
 
-/// The node with its scan turned such that it gives the order, if it can
-/// without merging or sorting; else the node as it was.
+/// The node with its scan in the direction that provides the order, without a merge or a sort.
+/// `Err` returns the node unchanged if no direction does.
 pub(super) fn ordered(
     node: SolutionNode,
     pattern: &SortPattern,
@@ -206,21 +205,21 @@ pub(super) fn ordered(
 pub(super) struct Exploder<'a> {
     /// The order of every scan.
     pub pattern: &'a Arc<SortPattern>,
-    /// Scans of one merge.
+    /// Maximum number of scans of one merge.
     pub max: usize,
-    /// Where the values of leading fields without points are taken from.
+    /// Provides the values of leading fields without point bounds.
     pub statistics: Option<&'a dyn Statistics>,
-    /// Set when a merge was given up for having too many scans.
+    /// Set if a merge was rejected because it has too many scans.
     pub reached: Cell<bool>,
 }
 
 impl Exploder<'_> {
-    /// The node as a merge of ordered scans.
+    /// The node as a merge of ordered scans; `None` if that is not possible.
     pub fn merged(&self, node: &SolutionNode) -> Option<SolutionNode> {
         let mut parts = Parts::default();
         let dedup = match node {
-            // What is checked on the document is checked after the merge: so
-            // documents are read in the order asked for, and no more than needed.
+            // Checks on documents follow the merge, so that documents are fetched in sort order,
+            // and only as many as needed.
             SolutionNode::Fetch { filter, child } => {
                 return Some(SolutionNode::Fetch {
                     filter: filter.clone(),
@@ -239,7 +238,7 @@ impl Exploder<'_> {
             }
             _ => return None,
         };
-        // Prefixes that are there now may be one tomorrow, or none: still a merge.
+        // The number of prefixes may change to one or zero with the data; the plan remains a merge.
         (parts.scans.len() > 1 || parts.prefixes.is_some()).then(|| SolutionNode::SortMerge {
             pattern: self.pattern.clone(),
             dedup,
@@ -248,7 +247,8 @@ impl Exploder<'_> {
         })
     }
 
-    /// Adds the scans that `node` (a scan, or a FETCH above one) becomes.
+    /// Appends to `out` the ordered scans of `node`, which is a scan or a FETCH above one. `None`
+    /// if that is not possible.
     fn explode(&self, node: &SolutionNode, out: &mut Parts) -> Option<()> {
         if let SolutionNode::ClusteredScan(_) = node {
             if out.scans.len() >= self.max {
@@ -334,8 +334,7 @@ impl Exploder<'_> {
         Some(())
     }
 
-    /// How many leading fields have to be taken apart into points so that each
-    /// scan gives the order.
+    /// Number of leading fields to explode into points so that each scan provides the order.
     fn leading(&self, scan: &IndexScanNode) -> Option<(usize, Provides)> {
         let mut roles = roles_of(scan, self.pattern);
         for leading in 0..=roles.len() {
@@ -344,7 +343,7 @@ impl Exploder<'_> {
             }
             let role = roles.get_mut(leading)?;
             let path = &scan.index.fields[leading].path;
-            // Text that is one key may be several values for the sort.
+            // Several strings that the sort distinguishes may share a key.
             if *role == FieldRole::OtherText && self.pattern.parts.iter().any(|p| p.path == *path) {
                 return None;
             }
@@ -353,7 +352,7 @@ impl Exploder<'_> {
         None
     }
 
-    /// The values of the leading fields that there are, if they are few.
+    /// The distinct values of the leading fields, if there are at most `room`.
     fn prefixes(&self, scan: &IndexScanNode, leading: usize, room: usize) -> Option<Prefixes> {
         let statistics = self.statistics?;
         if !matches!(scan.index.kind, IndexKind::Btree) || scan.index.collator.is_some() {
@@ -367,7 +366,7 @@ impl Exploder<'_> {
     }
 }
 
-/// The scans of a merge in the making.
+/// The scans of a merge under construction.
 #[derive(Default)]
 struct Parts {
     scans: Vec<SolutionNode>,
@@ -388,8 +387,7 @@ impl Parts {
     }
 }
 
-/// Every combination of one interval of each list, the last varying fastest,
-/// as in the index.
+/// Every combination of one interval from each list. The last list varies fastest, as in the index.
 fn combinations(lists: &[OrderedIntervalList], count: usize) -> Vec<Vec<OrderedIntervalList>> {
     (0..count)
         .map(|combination| {

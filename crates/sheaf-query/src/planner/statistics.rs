@@ -1,11 +1,10 @@
-//! What data tells the planner: asked while planning, answered by whoever has
-//! the data, from a snapshot.
+//! Statistics for the planner. The caller implements them on a snapshot of the data; the planner
+//! queries them while planning.
 //!
-//! MongoDB's published rules need no answers, so without a [`Statistics`] the
-//! plans are theirs. With one there are further plans ("extensions"): skip
-//! scans, explosions over prefixes taken from the index, intersections; and
-//! candidates that cannot win are not tried. An answer decides only which of
-//! several right plans runs, never what a plan gives.
+//! MongoDB's published rules need no statistics, so without a [`Statistics`] the plans are those of
+//! MongoDB. With statistics there are additional plans ("extensions"): skip scans, explosion over
+//! prefixes from the index, and intersections; candidates that cannot win are not tried. Statistics
+//! only affect the choice among correct plans, never the results of a plan.
 
 use std::fmt;
 
@@ -15,75 +14,75 @@ use super::index_entry::IndexEntry;
 use super::solution::{IndexScanNode, QuerySolution, SolutionNode};
 use crate::canonical::CanonicalQuery;
 
-/// What one step of a plan costs by itself, such as comparing the record ids of
-/// an intersection.
+/// Cost of one step of a plan by itself, such as comparing the record ids of an intersection. All
+/// costs share one arbitrary unit.
 pub const STEP_COST: u64 = 1;
-/// What stepping to the neighbouring index entry costs.
+/// Cost of advancing to the next index entry.
 pub const KEY_COST: u64 = 10;
-/// What the next document of a collection scan costs.
+/// Cost of the next document of a collection scan.
 pub const SCAN_COST: u64 = 20;
-/// What a seek within an index costs.
+/// Cost of a seek in an index.
 pub const SEEK_COST: u64 = 40;
-/// What fetching a document costs that lies anywhere.
+/// Cost of fetching a document from a random position.
 pub const FETCH_COST: u64 = 50;
 
-/// How many keys some bounds hold, known from a sample.
+/// Estimated number of keys within bounds, from a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyEstimate {
-    /// The likeliest number.
+    /// The most likely number.
     pub keys: f64,
-    /// Hardly fewer than this.
+    /// Lower end of the confidence interval.
     pub low: f64,
-    /// Hardly more than this.
+    /// Upper end of the confidence interval.
     pub high: f64,
 }
 
-/// Different values at the front of an index.
+/// Distinct prefixes of an index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prefixes {
-    /// One value for each of the leading fields.
+    /// The prefixes; each has one value per leading field.
     pub values: Vec<Vec<Value>>,
-    /// Index keys looked at to find them.
+    /// Number of index keys examined to find them.
     pub keys_examined: u64,
-    /// Seeks that took.
+    /// Number of seeks to find them.
     pub seeks: u64,
 }
 
 /// See the module.
 pub trait Statistics: fmt::Debug {
-    /// Records of the collection.
+    /// Number of records in the collection.
     fn records(&self) -> u64;
 
-    /// How many keys lie within the scan's bounds; `None` if nothing is known.
+    /// Estimates the number of keys within the bounds of the scan; `None` if unknown.
     fn keys_within(&self, scan: &IndexScanNode) -> Option<KeyEstimate>;
 
-    /// About how many combinations of values the first `fields` fields have;
-    /// rather too many than too few. `None` if nothing is known.
+    /// Estimates the number of distinct combinations of values of the first `fields` fields; rather
+    /// too high than too low. `None` if unknown.
     fn distinct_prefixes(&self, index: &IndexEntry, fields: usize) -> Option<u64>;
 
-    /// Exactly the combinations of the first `fields` fields of the keys within
-    /// the scan's bounds; `None` if there are more than `max`.
+    /// The exact combinations of values of the first `fields` fields among the keys within the
+    /// bounds of the scan; `None` if there are more than `max`.
     fn prefixes(&self, scan: &IndexScanNode, fields: usize, max: usize) -> Option<Prefixes>;
 }
 
 /// Why a candidate is not worth a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pruned {
-    /// Keys that it would examine.
+    /// Estimated number of keys that it would examine.
     pub keys: f64,
-    /// Keys that the best candidate would.
+    /// Estimated number of keys that the best candidate would examine.
     pub best: f64,
 }
 
-/// Collections of fewer records are tried as they are.
+/// Minimum number of records; in smaller collections no candidate is excluded.
 pub const PRUNING_RECORDS_MIN: u64 = 10_000;
-/// A candidate is pruned that needs more than this many times the keys of the best one, by the lower estimate of
-/// its own keys and the upper estimate of the best one's.
+/// A candidate is pruned if the lower end of its estimate exceeds the upper end of the best
+/// candidate's estimate by this factor.
 const PRUNING_RATIO: f64 = 10.0;
 
-/// Which of the candidates would examine many times the keys of another, in
-/// their order; at least one would not. One that gives the order asked for and
-/// may stop at a limit is kept: how far it has to go is for a trial to find out.
+/// Marks candidates that would examine many times more keys than the best one, in the order of
+/// `solutions`; at least one stays unmarked. A candidate that provides the sort order and can stop
+/// at a limit is never marked: only a trial can determine how far it must scan.
 pub fn pruned(
     solutions: &[QuerySolution],
     query: &CanonicalQuery,
@@ -121,7 +120,7 @@ pub fn pruned(
     pruned
 }
 
-/// The keys of all scans of a plan; `None` if those of one are not known.
+/// The total estimate of all scans of a plan; `None` if the estimate of one is unknown.
 fn keys_of(node: &SolutionNode, statistics: &dyn Statistics) -> Option<KeyEstimate> {
     let node = node.made();
     match node {

@@ -1,4 +1,4 @@
-//! A rooted `$or`, planned branch by branch.
+//! Plans a rooted `$or` branch by branch.
 //!
 //! ```text
 //!   {$or: [{a: 1, b: 2}, {c: 3}]}        branch {a: 1, b: 2}: a or b?  the caller picks
@@ -7,9 +7,8 @@
 //!                         └─ IXSCAN c
 //! ```
 //!
-//! Each branch is a query of its own, so that a trial (or the plan cache) finds
-//! the best way for each, where plans of the whole would have to combine all
-//! ways of all branches.
+//! Each branch is a separate query, so that a trial (or the plan cache) finds the best plan for
+//! each. Candidates for the whole filter would have to combine all access paths of all branches.
 
 use std::sync::Arc;
 
@@ -25,10 +24,11 @@ use super::{LimitsReached, Planned, PlannerParams};
 use crate::canonical::CanonicalQuery;
 use crate::matcher::MatchExpression;
 
-/// A `$or` of more branches is planned as a whole: each branch may cost a trial.
+/// Maximum number of branches; a `$or` with more is planned as a whole, because each branch may
+/// cost a trial.
 const BRANCHES_MAX: usize = 256;
 
-/// Picks one of a branch's solutions, of which there are several.
+/// Picks one of several solutions of a branch; returns its position.
 pub type Pick<'p> = dyn FnMut(&Arc<CanonicalQuery>, &[QuerySolution]) -> Result<usize, Error> + 'p;
 
 /// Whether the query is planned branch by branch.
@@ -40,11 +40,11 @@ pub fn has_subplans(query: &CanonicalQuery) -> bool {
         && !query.return_key
 }
 
-/// The plan of a rooted `$or` from the picked plans of its branches. `None`
-/// if some branch has no indexed plan: then the query is planned as a whole.
+/// The plan of a rooted `$or`, combined from the picked plans of its branches. `None` if some
+/// branch has no indexed plan; the query must then be planned as a whole.
 ///
-/// With the recipe of the plan if `remember` says so, once all are picked, and
-/// if it has one.
+/// Calls `remember` after all plans are picked; if it returns true, the result includes the recipe
+/// of the plan, if it has one.
 ///
 /// Errors: those of `pick`.
 pub fn plan_branches(
@@ -98,7 +98,7 @@ pub fn plan_branches(
     Ok(Some((planned, recipe)))
 }
 
-/// A branch as a query: its documents, in any order.
+/// The query of a branch: without sort, projection, skip and limit.
 fn branch_query(query: &CanonicalQuery, branch: &MatchExpression) -> CanonicalQuery {
     CanonicalQuery {
         filter: Arc::new(branch.clone()),

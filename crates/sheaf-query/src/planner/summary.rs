@@ -1,10 +1,10 @@
-//! A plan in one line, for the log, the profiler and explain's `planSummary`.
+//! Summarizes a plan in one line, for the log, the profiler and explain's `planSummary`.
 
 use sheaf_bson::json;
 
 use super::solution::{IndexScanNode, SolutionNode};
 
-/// Scans named; more would make a log line unreadable.
+/// Maximum number of scans in a summary; more would make a log line unreadable.
 const SCANS_MAX: usize = 64;
 
 /// `IXSCAN { a: 1, b: -1 }`, `COLLSCAN`, `EOF`; several scans are joined by ", ".
@@ -19,7 +19,7 @@ pub fn plan_summary(root: &SolutionNode) -> String {
     out
 }
 
-/// Adds the leaves' names, first to last. Whether some had to be left out.
+/// Appends the names of the leaves, first to last. Returns whether some were omitted.
 fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
     let scan = |stage: &str, scan: &IndexScanNode| {
         format!(

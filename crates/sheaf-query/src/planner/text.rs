@@ -1,4 +1,4 @@
-//! A plan as a tree of text, for tests and for people.
+//! Formats a plan as a text tree, for tests and debugging.
 //!
 //! ```text
 //! LIMIT 10
@@ -28,7 +28,7 @@ impl fmt::Display for SolutionNode {
     }
 }
 
-/// `first` stands before the node itself, `rest` before what is below it.
+/// `first` is the prefix of the node's own line, `rest` that of the lines below it.
 fn write_node(
     f: &mut fmt::Formatter<'_>,
     node: &SolutionNode,

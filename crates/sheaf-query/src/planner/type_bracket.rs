@@ -1,15 +1,15 @@
-//! Where each type begins and ends in the order of values.
+//! Type brackets: the range of each type in BSON order.
 //!
-//! A comparison looks at values of its operand's bracket only, so a range that
-//! the filter leaves open ends where the bracket does:
+//! A comparison only considers values in the bracket of its operand, so a range that is open in the
+//! filter ends at the end of the bracket:
 //!
 //! ```text
 //!   {a: {$gt: 5}}     (5, inf.0]        {a: {$lt: 5}}     [-inf.0, 5)
 //!   {a: {$gt: "x"}}   ("x", {})         {a: {$lt: "x"}}   ["", "x")
 //! ```
 //!
-//! A bracket without a greatest value of its own (strings, documents, ...)
-//! ends right before the least value of the next one.
+//! A bracket without a greatest value (strings, documents, ...) ends just before the least value of
+//! the next bracket.
 
 use sheaf_bson::{DateTime, DocBuf, ElementType, ObjectId, Timestamp, Value};
 
@@ -46,9 +46,9 @@ fn code_with_scope_min() -> Value {
     }
 }
 
-/// All values that compare with values of type `element_type`, as an ascending
-/// interval. Of the numbers NaN is left out: it is in no range, only equal to
-/// itself; [`numbers_and_nan`] has it.
+/// All values that are comparable with values of type `element_type`, as an ascending interval. The
+/// bracket of numbers excludes NaN, which is in no range and only equal to itself;
+/// [`numbers_and_nan`] includes it.
 pub(super) fn bracket_of(element_type: ElementType) -> Interval {
     use ElementType as T;
     let (start, end, end_inclusive) = match element_type {

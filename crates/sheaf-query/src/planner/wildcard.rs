@@ -1,4 +1,4 @@
-//! Wildcard indexes: a key for every path, and how plans use them.
+//! Wildcard indexes, which have a key for every path, and their use in plans.
 //!
 //! ```text
 //!   {"$**": 1}       {a: {b: 5, c: [1, {d: 2}]}}     "a.b"|5  "a.c"|1  "a.c.d"|2
@@ -9,15 +9,14 @@
 //!   {a: {$exists: true}}   $_path ["a", "a"], ["a.", "a/")        a   [MinKey, MaxKey]
 //! ```
 //!
-//! Invariant: a document has a key under a path exactly if the path leads to
-//! something in it: a scalar, an empty document or array, an array within an
-//! array as a whole. A document that is not empty has the keys of its fields
-//! instead. Hence what the index cannot tell: whether a field is missing or
-//! null, and documents and arrays compared whole; such a predicate uses it not.
+//! Invariant: a document has a key for a path exactly if the path resolves to a scalar, an empty
+//! document or array, or an array nested directly in an array (as a whole). A non-empty document
+//! has the keys of its fields instead. Therefore the index cannot serve predicates that distinguish
+//! a missing field from null, or that compare whole documents or arrays.
 //!
-//! Which paths are arrays is known for each path, and read from the index at the
-//! time of planning: [`expand`] asks. Behind an array a numeric part of a path
-//! may be a position, of which keys know nothing: such a path is left out.
+//! Multikey information is stored per path, and [`expand`] reads it from the index while planning.
+//! After an array, a numeric part of a path may be a position, which keys do not contain: such a
+//! path is not expanded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,28 +35,28 @@ use crate::matcher::{ComparisonOp, MatchExpression};
 /// The name of the field that holds a key's path.
 pub const PATH_FIELD: &str = "$_path";
 
-/// How many paths of one query a wildcard index is looked at for.
+/// Maximum number of paths of one query for which a wildcard index is considered.
 const PATHS_MAX: usize = 512;
-/// The same for partial indexes, whose filter is weighed for each.
+/// The same for partial indexes, whose filter is evaluated for each path.
 const PARTIAL_PATHS_MAX: usize = 16;
 
-/// Which paths of a document a wildcard index has keys for.
+/// The paths of a document for which a wildcard index has keys.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WildcardPaths {
     root: Node,
 }
 
-/// What an index does with a field and what is below it.
+/// Whether an index includes a field and its descendants.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Node {
-    /// What holds where no child says otherwise.
+    /// Whether descendants are included, unless a child overrides it.
     included: bool,
-    /// A path ends here.
+    /// Whether a specified path ends here.
     is_end: bool,
     children: Vec<(String, Node)>,
 }
 
-/// Where a walk through a document stands among the paths.
+/// The position of a traversal of a document within the paths.
 #[derive(Debug, Clone, Copy)]
 pub struct WildcardStep<'p> {
     node: Option<&'p Node>,
@@ -65,7 +64,7 @@ pub struct WildcardStep<'p> {
 }
 
 impl WildcardPaths {
-    /// Every path but `_id`.
+    /// All paths except `_id`.
     pub fn all() -> WildcardPaths {
         let mut root = Node {
             included: true,
@@ -75,16 +74,18 @@ impl WildcardPaths {
         WildcardPaths { root }
     }
 
-    /// A path and all below it.
+    /// A path and all its descendants.
     pub fn below(prefix: &str) -> WildcardPaths {
         let mut root = Node::default();
         root.insert(prefix.split('.'), true);
         WildcardPaths { root }
     }
 
-    /// Those that a `wildcardProjection` leaves: inclusions or exclusions, of which
-    /// only `_id` may differ from the rest. `_id` is left out unless included.
-    /// Errors: BadValue for what is no such projection.
+    /// The paths that a `wildcardProjection` keeps. It has either inclusions or exclusions; only
+    /// `_id` may differ from the rest. `_id` is excluded unless it is included explicitly.
+    ///
+    /// Errors: BadValue for an invalid projection, 31253 or 31254 for a mix of inclusions and
+    /// exclusions.
     pub fn projected(projection: RawDoc<'_>) -> Result<WildcardPaths, Error> {
         let mut list = Vec::new();
         collect(projection, "", 0, &mut list)?;
@@ -104,7 +105,7 @@ impl WildcardPaths {
         root.insert(["_id"].into_iter(), id.is_some_and(|(_, on)| *on));
         for (path, on) in list.iter().filter(|(path, _)| path != "_id") {
             if *on != includes {
-                // The codes of projections in queries.
+                // The same codes as in query projections.
                 let code = if *on { 31253 } else { 31254 };
                 return Err(Error::new(
                     ErrorCode(code),
@@ -125,7 +126,7 @@ impl WildcardPaths {
         Ok(WildcardPaths { root })
     }
 
-    /// Whether a document's value at this path has its keys in the index.
+    /// Whether the value at this path has keys in the index.
     pub fn covers(&self, path: &str) -> bool {
         let mut step = self.root();
         for part in path.split('.') {
@@ -134,7 +135,7 @@ impl WildcardPaths {
         step.included()
     }
 
-    /// Whether a path and one below or above it may have keys.
+    /// Whether this path or one below it may have keys.
     pub fn touches(&self, path: &FieldPath) -> bool {
         let mut step = self.root();
         for part in path.parts() {
@@ -143,7 +144,7 @@ impl WildcardPaths {
         step.included() || step.leads_on()
     }
 
-    /// Where a walk begins.
+    /// The start of a traversal.
     pub fn root(&self) -> WildcardStep<'_> {
         WildcardStep {
             node: Some(&self.root),
@@ -153,7 +154,7 @@ impl WildcardPaths {
 }
 
 impl<'p> WildcardStep<'p> {
-    /// On into a field.
+    /// Descends into a field.
     pub fn into_field(self, name: &str) -> WildcardStep<'p> {
         let child = self
             .node
@@ -167,19 +168,19 @@ impl<'p> WildcardStep<'p> {
         }
     }
 
-    /// Whether a value here has keys.
+    /// Whether a value at this position has keys.
     pub fn included(self) -> bool {
         self.included
     }
 
-    /// Whether something below may have keys.
+    /// Whether this position or one below it may have keys.
     pub fn leads_on(self) -> bool {
         self.included || self.node.is_some_and(Node::includes_some)
     }
 }
 
 impl Node {
-    /// False if the path, or one above or below it, is there already.
+    /// Inserts a path. Returns false if the path, an ancestor or a descendant is already present.
     fn insert<'s>(&mut self, mut path: impl Iterator<Item = &'s str>, on: bool) -> bool {
         if self.is_end {
             return false;
@@ -208,7 +209,7 @@ impl Node {
     }
 }
 
-/// The deepest nesting of a projection.
+/// Maximum nesting depth of a projection.
 const PROJECTION_DEPTH_MAX: usize = 100;
 
 fn collect(
@@ -248,10 +249,11 @@ fn collect(
     Ok(())
 }
 
-/// The indexes that a query is planned with: each wildcard index is followed by
-/// what it is for the query's paths. `None` if there is no wildcard index.
+/// The indexes for planning a query: each wildcard index is followed by its views for the paths of
+/// the query. `None` if there is no wildcard index.
 ///
-/// `is_array` tells whether a path is an array in some document of such an index.
+/// `is_array` returns whether a path is an array in some document of the index.
+///
 /// Errors: those of `is_array`.
 pub fn expand(
     filter: &MatchExpression,
@@ -291,7 +293,7 @@ pub fn expand(
     Ok(Some(all))
 }
 
-/// The paths of predicates, those inside `$elemMatch` and `$or` too.
+/// Collects the paths of all predicates, including those inside `$elemMatch` and `$or`.
 fn paths_of(expr: &MatchExpression, base: &Base, out: &mut BTreeSet<String>) {
     let all = Conjunction::new(expr, base, &[]);
     out.extend(all.predicates.iter().map(|p| p.path.clone().into_owned()));
@@ -333,7 +335,7 @@ fn prefix_view(index: &IndexEntry, wildcard: &WildcardField) -> IndexEntry {
     }
 }
 
-/// `None` where keys do not tell what a part of the path is.
+/// The view of one path; `None` if a numeric part of it may be an array position.
 fn path_view(
     index: &IndexEntry,
     wildcard: &WildcardField,
@@ -373,8 +375,8 @@ fn path_view(
     }))
 }
 
-/// A predicate's bounds on the values of one path, and whether they are met by
-/// what lies below the path as well; `None` if keys cannot serve it.
+/// The bounds of a predicate on the values of one path, and whether keys of descendant paths must
+/// be scanned as well; `None` if keys cannot serve the predicate.
 pub(super) fn value_bounds(
     predicate: &Predicate<'_>,
     bounds: &std::rc::Rc<FieldBounds>,
@@ -385,7 +387,7 @@ pub(super) fn value_bounds(
         Some((std::rc::Rc::new(FieldBounds { list, tightness }), true))
     };
     match predicate.expr {
-        // A key below the path is there exactly if the field is.
+        // A key at or below the path exists exactly if the field exists.
         MatchExpression::Exists { .. } => return whole_path(BoundsTightness::Exact),
         MatchExpression::Not(child) if !multikey && is_null(child) => {
             return whole_path(BoundsTightness::InexactFetch);
@@ -427,7 +429,7 @@ pub(super) fn path_bounds(
             let path = index.fields[wildcard.path_field + 1].path.dotted();
             let mut intervals = vec![Interval::point(text(path.to_owned()))];
             if and_below {
-                // '/' comes right behind '.'.
+                // '/' immediately follows '.' in ASCII.
                 intervals.push(Interval::new(
                     text(format!("{path}.")),
                     true,
@@ -437,7 +439,7 @@ pub(super) fn path_bounds(
             }
             intervals
         }
-        // Documents without any such path have the key MinKey.
+        // Documents without any indexed path have the key MinKey.
         _ => vec![
             Interval::point(Value::MinKey),
             bracket_of(ElementType::String),

@@ -1,8 +1,8 @@
 //! `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`.
 //!
-//! Numbers are tested as 64-bit two's complement, sign-extended without end;
-//! binary data as little-endian bytes, followed by zeros without end. Anything
-//! else, and a number that is no 64-bit integer, does not match.
+//! Numbers are tested as 64-bit two's complement with unlimited sign extension, binary data as
+//! little-endian bytes followed by an unlimited number of zeros. Other values, and numbers that are
+//! not 64-bit integers, do not match.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use sheaf_bson::path::FieldPath;
 pub struct BitsTest {
     /// The field tested.
     pub path: Arc<FieldPath>,
-    /// Which of the four.
+    /// The operator.
     pub op: BitsOp,
-    /// Positions, sorted, no duplicates.
+    /// Bit positions, sorted, without duplicates.
     pub positions: Arc<Vec<u32>>,
 }
 
-/// Which bit test.
+/// A bit test operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum BitsOp {
@@ -43,7 +43,7 @@ impl BitsOp {
 }
 
 impl BitsTest {
-    /// Whether this one value passes; arrays are the caller's affair.
+    /// Whether this value passes. Does not traverse arrays; the caller must.
     pub fn test(&self, value: RawValue<'_>) -> bool {
         match value {
             RawValue::Binary { bytes, .. } => self.holds(|position| {

@@ -1,16 +1,16 @@
-//! One stored value against one operand: the rules beneath `$eq`, `$lt`, ...
+//! Compares one stored value with one operand: the rules of `$eq`, `$lt`, ...
 //!
 //! ```text
-//!   different brackets     false, whatever the order of types says
+//!   different brackets     false, regardless of the order of types
 //!   operand MinKey         every value is above it     ($gt, $gte true)
 //!   operand MaxKey         every value is below it     ($lt, $lte true)
 //!   NaN on either side     only NaN with NaN, and not $lt, $gt
-//!   missing field          like null; not below or above anything else
-//!   stored undefined       in a bracket of its own, null does not match it
+//!   missing field          like null; not below or above other values
+//!   stored undefined       in a separate bracket; null does not match it
 //! ```
 //!
-//! A bracket is a rank of the order of types: all numbers, string and symbol,
-//! and every other type alone.
+//! A bracket is a rank in the order of types: all numbers share one, string and symbol share one,
+//! and every other type has its own.
 
 use std::cmp::Ordering;
 
@@ -19,7 +19,7 @@ use sheaf_bson::{Collator, RawValue, compare_values_with};
 use super::{Comparison, ComparisonOp, In, RegexMatch};
 
 impl ComparisonOp {
-    /// Whether an ordering of stored value to operand satisfies the operator.
+    /// Whether the ordering of a stored value relative to the operand satisfies the operator.
     pub(super) fn accepts(self, order: Ordering) -> bool {
         match self {
             ComparisonOp::Eq => order.is_eq(),
@@ -40,8 +40,8 @@ fn is_nan(value: RawValue<'_>) -> bool {
 }
 
 impl Comparison {
-    /// Whether this one value passes (`None`: the field is missing); arrays
-    /// are the caller's affair.
+    /// Whether this value passes (`None`: the field is missing). Does not traverse arrays; the
+    /// caller must.
     #[inline]
     pub fn test(&self, stored: Option<RawValue<'_>>) -> bool {
         compare(
@@ -77,8 +77,9 @@ pub(super) fn compare(
 }
 
 impl In {
-    /// Whether this one value is among those asked for (`None`: the field is
-    /// missing). Errors: a regex that exceeds its limits.
+    /// Whether this value is in the list (`None`: the field is missing). Does not traverse arrays.
+    ///
+    /// Errors: a regular expression that exceeds its limits.
     pub fn test(&self, stored: Option<RawValue<'_>>) -> Result<bool, sheaf_bson::Error> {
         let value = stored.unwrap_or(RawValue::Null);
         let collator = self.collator.as_deref();
@@ -99,8 +100,9 @@ impl In {
 }
 
 impl RegexMatch {
-    /// Whether this one value passes: a string or symbol that matches, or a
-    /// stored regex that is the same. Errors: the match exceeds its limits.
+    /// Whether this value passes: a string or symbol that matches, or an equal stored regex.
+    ///
+    /// Errors: the match exceeds its limits.
     pub fn test(&self, stored: Option<RawValue<'_>>) -> Result<bool, sheaf_bson::Error> {
         match stored {
             Some(RawValue::String(s) | RawValue::Symbol(s)) => self.compiled.is_match(s),
@@ -112,7 +114,7 @@ impl RegexMatch {
     }
 }
 
-/// Whether two option strings hold the same letters, in whatever order.
+/// Whether two option strings have the same letters, in any order.
 fn same_letters(stored: &str, sorted: &str) -> bool {
     stored == sorted
         || (stored.chars().all(|c| sorted.contains(c))

@@ -1,7 +1,6 @@
-//! Whether a document, or a single value, passes a filter.
+//! Evaluates a filter on a document or a single value.
 //!
-//! Reads raw bytes in place and allocates nothing. Only regexes (limits) and
-//! `$expr` can fail.
+//! Reads raw bytes in place without allocation. Only regexes (limits) and `$expr` can fail.
 
 use std::ops::ControlFlow;
 
@@ -10,40 +9,40 @@ use sheaf_bson::{Error, RawArray, RawDoc, RawValue};
 
 use super::MatchExpression;
 
-/// What a match learned by the way: which array element it was that matched,
-/// for the positional `$` of projections and updates.
+/// Details of a match: the position of the matching array element, for the positional `$` of
+/// projections and updates.
 ///
-/// With several arrays in the filter the last predicate that ran over one
-/// decides, in normalised order; under one path with two arrays, the outermost.
+/// With several arrays in the filter, the last predicate that traversed an array decides, in
+/// normalised order. On one path with two arrays, the outermost decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MatchDetails {
-    /// Position in the array; `None` when no predicate matched through one.
+    /// Position in the array; `None` if no predicate matched an array element.
     pub array_index: Option<u32>,
 }
 
-/// What the paths of a filter start from.
+/// The origin of the paths of a filter.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     /// A document.
     Doc(RawDoc<'a>),
-    /// A value without a name, as if it were a field's: an array is entered.
-    /// Paths do not matter.
+    /// A value without a name, treated as the value of a field: arrays are traversed. Paths are
+    /// ignored.
     Field(RawValue<'a>),
-    /// An element under `$elemMatch`: an array is itself. Paths do not matter.
+    /// An element under `$elemMatch`: arrays are not traversed. Paths are ignored.
     Element(RawValue<'a>),
 }
 
 impl MatchExpression {
     /// Whether the document passes.
     ///
-    /// Errors: a regex beyond its limits (51156), and whatever `$expr` raises.
+    /// Errors: a regex that exceeds its limits (51156), and errors of `$expr`.
     #[inline]
     pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool, Error> {
         self.eval(Source::Doc(doc), None)
     }
 
-    /// As [`MatchExpression::matches`]; when the answer is true, also says which
-    /// array element it was. `details` is reset first.
+    /// Like [`MatchExpression::matches`]; on a match, also records the matching array element.
+    /// Resets `details` first.
     pub fn matches_with_details(
         &self,
         doc: RawDoc<'_>,
@@ -53,16 +52,16 @@ impl MatchExpression {
         self.eval(Source::Doc(doc), Some(details))
     }
 
-    /// Whether a value passes that has no document around it, as `$pull` asks:
-    /// for what [`parse_predicate`](super::parse_predicate) gave. Operators test
-    /// the value as they would test a field that holds it. For a filter with
-    /// paths, match the document that the value is.
+    /// Whether a value without an enclosing document passes, as in `$pull`; for the result of
+    /// [`parse_predicate`](super::parse_predicate). Operators test the value as they would test a
+    /// field with this value. For a filter with paths, call [`MatchExpression::matches`] on a value
+    /// that is a document.
     pub fn matches_value(&self, value: RawValue<'_>) -> Result<bool, Error> {
         self.eval(Source::Field(value), None)
     }
 
-    /// As [`MatchExpression::matches_value`]; when the answer is true, also says
-    /// which array element it was. `details` is reset first.
+    /// Like [`MatchExpression::matches_value`]; on a match, also records the matching array
+    /// element. Resets `details` first.
     pub fn matches_value_with_details(
         &self,
         value: RawValue<'_>,
@@ -168,13 +167,13 @@ impl MatchExpression {
             }
             MatchExpression::Expr(expression) => match source {
                 Source::Doc(doc) => expression.matches(doc),
-                // The parser lets no $expr in here.
+                // The parser rejects $expr here.
                 Source::Field(_) | Source::Element(_) => Ok(false),
             },
             MatchExpression::ExprComparison(c) => Ok(match source {
                 Source::Doc(doc) => match single(doc, &c.path) {
                     Some(value) => c.test(value),
-                    // Which array an expression makes of this is for the $expr to say.
+                    // The path traverses an array: only the $expr can decide.
                     None => true,
                 },
                 Source::Field(_) | Source::Element(_) => true,
@@ -189,7 +188,7 @@ impl MatchExpression {
     }
 }
 
-/// Runs `visit` over what `path` means in `source`, until it answers true or fails.
+/// Calls `visit` for each value of `path` in `source`, until it returns true or fails.
 #[inline]
 fn visit_source<'a>(
     source: Source<'a>,
@@ -224,8 +223,8 @@ fn visit_source<'a>(
     }
 }
 
-/// The one value of a path (`None`: it is missing); `None` when the path meets
-/// an array.
+/// The single value of a path (inner `None`: the field is missing); outer `None` if the path
+/// reaches an array.
 #[inline]
 fn single<'a>(doc: RawDoc<'a>, path: &FieldPath) -> Option<Option<RawValue<'a>>> {
     let mut doc = doc;
@@ -252,7 +251,7 @@ fn any<'a>(
     details: Option<&mut MatchDetails>,
     test: impl Fn(Option<RawValue<'a>>) -> Result<bool, Error>,
 ) -> Result<bool, Error> {
-    // Mostly there is no array on the path, and so exactly one value.
+    // Usually the path reaches no array and has exactly one value.
     if let Source::Doc(doc) = source
         && let Some(value) = single(doc, path)
     {
@@ -303,7 +302,7 @@ fn elem_match<'a>(
     Ok(matched)
 }
 
-/// Counts no further than needed.
+/// Whether the array has exactly `size` elements. Stops counting after `size` + 1.
 fn has_size(array: RawArray<'_>, size: i64) -> bool {
     let Ok(size) = usize::try_from(size) else {
         return false;
@@ -315,7 +314,7 @@ fn has_size(array: RawArray<'_>, size: i64) -> bool {
     elements.next().is_none()
 }
 
-/// A number without its fraction; `None` for what is no number, NaN, or beyond 64 bits.
+/// A number truncated to an integer; `None` for other values, NaN, and numbers beyond 64 bits.
 fn truncated(value: RawValue<'_>) -> Option<i64> {
     super::operators::truncated_i64(value)
 }

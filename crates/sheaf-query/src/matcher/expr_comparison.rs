@@ -1,16 +1,17 @@
-//! What a `$expr` says of single fields, in a form that indexes can serve.
+//! Derives from a `$expr` predicates on single fields that indexes can serve.
 //!
 //! ```text
 //!   {$expr: {$eq: ["$a", 5]}}              a $_internalExprEq 5
 //!   {$expr: {$gt: [7, "$b.c"]}}            b.c $_internalExprLt 7
-//!   {$expr: {$and: [..., {$isArray: ..}]}} those of its parts that say something
-//!   {$expr: {$or: [..., ...]}}             one of the alternatives, if each says something
+//!   {$expr: {$and: [..., {$isArray: ..}]}} the predicates of the parts that have any
+//!   {$expr: {$or: [..., ...]}}             an $or, if each alternative has a predicate
 //! ```
 //!
-//! The comparison stands beside the `$expr`, which stays and decides. It differs from a comparison
-//! of the match language: no types are bracketed, a missing field is below all but MinKey, and an array
-//! is one value. As the keys of an index are an array's elements, only an index without arrays on the path
-//! serves it; a document with one passes, for the `$expr` to look at.
+//! The comparison is added next to the `$expr`, which remains and decides. It differs from a
+//! comparison of the match language: there is no type bracketing, a missing field is below all
+//! values except MinKey, and an array is one value. Because the keys of an index are the elements
+//! of an array, only an index without arrays on the path serves it. A document with an array on the
+//! path passes, so that the `$expr` decides.
 //!
 //! Source: the manual's page on `$expr`, "Behavior": which operators use an index, and that operands
 //! that are arrays or undefined do not.
@@ -25,16 +26,16 @@ use super::{ComparisonOp, MatchExpression};
 use crate::expression::field_path::{Base, FieldPathExpr};
 use crate::expression::{BoundExpression, Expression, compare};
 
-/// An order among values of all types, on a path without arrays.
+/// A comparison in the order of all values, regardless of type, on a path without arrays.
 #[derive(Debug, Clone)]
 pub struct ExprComparison {
-    /// Without numbers: what is a position to an index is a name to an expression.
+    /// Has no numeric parts: an index treats them as positions, an expression as field names.
     pub path: Arc<FieldPath>,
-    /// Which comparison.
+    /// The operator.
     pub op: ComparisonOp,
     /// Neither an array nor undefined.
     pub value: Arc<Value>,
-    /// How text compares; `None` by bytes, and where the value holds no text.
+    /// The collation for text; `None` to compare by bytes, or if the value cannot contain text.
     pub collator: Option<Arc<Collator>>,
 }
 
@@ -47,7 +48,7 @@ const NAMES: [(&str, ComparisonOp); 5] = [
 ];
 
 impl ExprComparison {
-    /// `None` where no index could serve it.
+    /// Builds a comparison; `None` if no index could serve it.
     pub fn new(
         path: &Arc<FieldPath>,
         op: ComparisonOp,
@@ -68,19 +69,19 @@ impl ExprComparison {
         })
     }
 
-    /// As it is written in a filter.
+    /// The operator's name in a filter: `$_internalExprEq`, ...
     pub fn name(&self) -> &'static str {
         let named = NAMES.iter().find(|(_, op)| *op == self.op);
         named.map_or("", |(name, _)| name)
     }
 
-    /// What such a name means.
+    /// The operator with this name; `None` for other names.
     pub(super) fn op_of(name: &str) -> Option<ComparisonOp> {
         let named = NAMES.iter().find(|(known, _)| *known == name);
         named.map(|(_, op)| *op)
     }
 
-    /// Whether this one value passes (`None`: the field is missing).
+    /// Whether this value passes (`None`: the field is missing).
     pub fn test(&self, stored: Option<RawValue<'_>>) -> bool {
         let value = Some(self.value.as_raw());
         let collator = self.collator.as_deref();
@@ -88,8 +89,8 @@ impl ExprComparison {
     }
 }
 
-/// What holds of every document for which the expression is true; `None` if that is nothing that an
-/// index could serve.
+/// A filter that matches every document for which the expression is true; `None` if there is no
+/// such filter that an index could serve.
 pub(super) fn implied_by(bound: &BoundExpression) -> Option<MatchExpression> {
     match bound.expression() {
         Expression::Collated { collator, body } => implied(body, Some(collator)),
@@ -139,7 +140,7 @@ fn implied(expression: &Expression, collator: Option<&Arc<Collator>>) -> Option<
     }
 }
 
-/// `5 > a` as `a < 5`.
+/// The operator with swapped operands: `5 > a` is `a < 5`.
 fn mirrored(op: ComparisonOp) -> ComparisonOp {
     match op {
         ComparisonOp::Eq => ComparisonOp::Eq,

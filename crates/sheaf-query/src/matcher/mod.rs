@@ -9,13 +9,12 @@
 //!   └─ Regex      b.c /^x/
 //! ```
 //!
-//! `parse` builds the tree and refuses what it does not know, by name;
-//! `normalize` gives it the one form that the planner, the plan cache and
-//! `explain` see (children in a fixed order, single-child `And`/`Or` dropped,
-//! `$in` of one value an equality, ...); `matches` evaluates it on raw bytes.
+//! `parse` builds the tree and rejects unknown operators by name. `normalize` converts it to the
+//! canonical form for the planner, the plan cache and `explain` (children in a fixed order,
+//! single-child `And`/`Or` dropped, `$in` of one value an equality, ...). `matches` evaluates it on
+//! raw bytes.
 //!
-//! Inside `$elemMatch` over values the operators apply to the element itself,
-//! and their `path` is "".
+//! Inside `$elemMatch` over values, operators apply to the element itself, and their `path` is "".
 
 use std::sync::Arc;
 
@@ -43,17 +42,16 @@ pub use expr_comparison::ExprComparison;
 pub use parse::{ParseContext, parse, parse_predicate};
 pub use type_set::TypeSet;
 
-/// One node of a filter. Cloning is cheap where it matters: paths and values
-/// are shared.
+/// One node of a filter. Cloning is cheap: paths and values are shared.
 #[derive(Debug, Clone)]
 pub enum MatchExpression {
-    /// All children hold; the empty conjunction is true.
+    /// All children are true; the empty conjunction is true.
     And(Vec<MatchExpression>),
-    /// One child holds.
+    /// At least one child is true.
     Or(Vec<MatchExpression>),
-    /// No child holds.
+    /// No child is true.
     Nor(Vec<MatchExpression>),
-    /// The child does not hold.
+    /// The child is false.
     Not(Box<MatchExpression>),
     /// `{path: {$eq|$lt|$lte|$gt|$gte: value}}`.
     Comparison(Comparison),
@@ -67,7 +65,7 @@ pub enum MatchExpression {
         path: Arc<FieldPath>,
         /// Never 0.
         divisor: i64,
-        /// Compared with the truncated remainder, sign included.
+        /// Compared with the remainder of truncated division, which has the sign of the dividend.
         remainder: i64,
     },
     /// `{path: {$exists: true}}`; `false` is `Not(Exists)`.
@@ -89,27 +87,27 @@ pub enum MatchExpression {
         /// Number of elements; never negative.
         size: i64,
     },
-    /// `{path: {$elemMatch: {b: 1, ...}}}`: one element, a document, matches.
+    /// `{path: {$elemMatch: {b: 1, ...}}}`: one element, a document or array, matches.
     ElemMatchObject {
-        /// The array's field.
+        /// The array field.
         path: Arc<FieldPath>,
-        /// Its paths begin at the element.
+        /// The filter on the element; its paths are relative to the element.
         child: Box<MatchExpression>,
     },
-    /// `{path: {$elemMatch: {$gt: 1, $lt: 5}}}`: one element satisfies every
-    /// child; the children's own path is empty.
+    /// `{path: {$elemMatch: {$gt: 1, $lt: 5}}}`: one element satisfies every child; the path of the
+    /// children is empty.
     ElemMatchValue {
-        /// The array's field.
-        path: Arc<FieldPath>,
-        /// All must hold for one element.
+    /// The array field.
+    path: Arc<FieldPath>,
+    /// All must be true for the same element.
         children: Vec<MatchExpression>,
     },
-    /// `$bitsAllSet` and its three relatives.
+    /// `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`.
     Bits(BitsTest),
     /// `{$expr: expression}`.
     Expr(Arc<crate::expression::BoundExpression>),
-    /// What a `$expr` beside it says of one field, so that an index can serve it:
-    /// `{path: {$_internalExprEq: value}}`.
+    /// A predicate on one field that a sibling `$expr` implies, for use by an index: `{path:
+    /// {$_internalExprEq: value}}`.
     ExprComparison(ExprComparison),
     /// `{$jsonSchema: {...}}`.
     JsonSchema(JsonSchema),
@@ -119,21 +117,21 @@ pub enum MatchExpression {
     AlwaysFalse,
 }
 
-/// An ordering predicate. Compares within the value's type bracket, except
-/// against MinKey and MaxKey, which compare with everything.
+/// An ordering predicate. Compares within the type bracket of the operand; MinKey and MaxKey
+/// compare with values of all types.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// Empty inside `$elemMatch` over values.
     pub path: Arc<FieldPath>,
-    /// Which comparison.
+    /// The operator.
     pub op: ComparisonOp,
-    /// The right-hand side.
+    /// The operand.
     pub value: Arc<Value>,
-    /// How text compares; `None` by bytes, and where the value holds no text.
+    /// The collation for text; `None` to compare by bytes, or if the value cannot contain text.
     pub collator: Option<Arc<Collator>>,
 }
 
-/// The five comparisons that have index bounds of their own.
+/// The five comparison operators, which translate directly to index bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum ComparisonOp {
@@ -157,42 +155,41 @@ impl ComparisonOp {
     }
 }
 
-/// `$in`: equalities sorted in BSON order (text by the collation) without
-/// duplicates, and regexes.
+/// `$in`: a list of equalities and regexes. Equalities are sorted in BSON order (text by the
+/// collation), without duplicates.
 #[derive(Debug, Clone)]
 pub struct In {
     /// Empty inside `$elemMatch` over values.
     pub path: Arc<FieldPath>,
-    /// Sorted, no two equal. A `null` here also matches missing.
+    /// Sorted, without duplicates. A `null` also matches a missing field.
     pub equalities: Arc<Vec<Value>>,
-    /// In the order given. Never collated.
+    /// In the order of the operand. Never collated.
     pub regexes: Vec<RegexMatch>,
-    /// How text compares; `None` by bytes, and where no value holds text.
+    /// The collation for text; `None` to compare by bytes, or if no value can contain text.
     pub collator: Option<Arc<Collator>>,
 }
 
-/// A regular expression predicate; also equal to a stored regex of the same
-/// pattern and options.
+/// A regular expression predicate; also matches a stored regex with the same pattern and options.
 #[derive(Debug, Clone)]
 pub struct RegexMatch {
     /// Empty inside `$in` and `$elemMatch` over values.
     pub path: Arc<FieldPath>,
-    /// As written.
+    /// The pattern as written by the user.
     pub pattern: Arc<str>,
-    /// Sorted option letters out of `imsxu`.
+    /// Sorted option letters from `imsxu`.
     pub options: Arc<str>,
     /// Compiled once, at parse time.
     pub compiled: Arc<regex::CompiledRegex>,
 }
 
 impl MatchExpression {
-    /// The filter that every document passes, `{}`.
+    /// The filter that matches every document, `{}`.
     pub fn all() -> MatchExpression {
         MatchExpression::And(Vec::new())
     }
 
-    /// The path that this node itself tests; `None` for nodes that only hold
-    /// others, for `$expr` and `$jsonSchema`, and for the constants.
+    /// The path that this node tests; `None` for logical nodes, `$expr`, `$jsonSchema`, and
+    /// constants.
     pub fn path(&self) -> Option<&Arc<FieldPath>> {
         match self {
             MatchExpression::Comparison(c) => Some(&c.path),
@@ -232,7 +229,7 @@ impl MatchExpression {
     }
 }
 
-/// The filter that both filters together are; an empty one says nothing.
+/// The conjunction of two filters; an empty filter is omitted.
 pub fn conjunction(a: &DocBuf, b: &DocBuf) -> DocBuf {
     if a.is_empty() || b.is_empty() {
         return if a.is_empty() { b.clone() } else { a.clone() };

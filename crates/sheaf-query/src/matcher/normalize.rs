@@ -1,4 +1,4 @@
-//! One form for filters that mean the same.
+//! Normalizes filters: many equivalent filters have the same form.
 //!
 //! ```text
 //!   {a: 1, $and: [{b: 2}, {c: 3}]}     And[a = 1, b = 2, c = 3]      flat, sorted
@@ -10,10 +10,9 @@
 //!   {$nor: [{a: 1}]}                   not a = 1
 //! ```
 //!
-//! Children stand in the order of their kinds, then of their paths, then of
-//! their operands; of two equal ones, one stays. The order of kinds puts what
-//! an index answers best first, and is what explain shows: `{r: {$gt: 10},
-//! e: 42}` is printed as `{$and: [{e: {$eq: 42}}, {r: {$gt: 10}}]}`.
+//! Children are sorted by kind, then by path, then by operand, and duplicates are removed. The
+//! order of kinds puts predicates that indexes serve best first, and explain prints it: `{r: {$gt:
+//! 10}, e: 42}` is printed as `{$and: [{e: {$eq: 42}}, {r: {$gt: 10}}]}`.
 //!
 //! Invariant: a document passes the result exactly if it passes the original.
 
@@ -29,7 +28,7 @@ use super::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch, expr_comp
 use crate::expression::BoundExpression;
 
 impl MatchExpression {
-    /// The same predicate in its one form; see the head of the module.
+    /// Converts the predicate to normal form; see the module.
     pub fn normalize(self) -> MatchExpression {
         match self {
             MatchExpression::And(children) => normalize_and(children),
@@ -39,7 +38,7 @@ impl MatchExpression {
             MatchExpression::In(list) => normalize_in(list),
             MatchExpression::ElemMatchObject { path, child } => match child.normalize() {
                 MatchExpression::AlwaysFalse => MatchExpression::AlwaysFalse,
-                // Any element that is a document: {$elemMatch: {}}.
+                // {$elemMatch: {}} matches any element that is a document.
                 MatchExpression::AlwaysTrue => MatchExpression::ElemMatchObject {
                     path,
                     child: Box::new(MatchExpression::all()),
@@ -73,8 +72,8 @@ fn normalize_expr(expression: Arc<BoundExpression>) -> MatchExpression {
     }
 }
 
-/// A `$expr` with what it says of single fields beside it, for indexes. Below a negation this
-/// would say nothing.
+/// Adds to a `$expr` the predicates on single fields that it implies, for indexes. Below a negation
+/// they would not be implied.
 fn with_implied(expression: MatchExpression) -> MatchExpression {
     let MatchExpression::Expr(bound) = &expression else {
         return expression;
@@ -89,7 +88,7 @@ fn with_implied(expression: MatchExpression) -> MatchExpression {
     super::parse::conjunction(flat)
 }
 
-/// As [`MatchExpression::normalize`], for what stands below a negation.
+/// Like [`MatchExpression::normalize`], for the child of a negation.
 fn normalize_negated(child: MatchExpression) -> MatchExpression {
     match child {
         MatchExpression::Expr(expression) => normalize_expr(expression),
@@ -142,8 +141,7 @@ fn normalize_nor(children: Vec<MatchExpression>) -> MatchExpression {
     }
 }
 
-/// The normalised alternatives, nested ones included; `None` when one of them
-/// is always true.
+/// The normalised alternatives, with nested `$or`s flattened; `None` if one of them is always true.
 fn disjuncts(
     children: Vec<MatchExpression>,
     normalize: fn(MatchExpression) -> MatchExpression,
@@ -164,14 +162,14 @@ fn normalize_not(child: MatchExpression) -> MatchExpression {
     negation(normalize_negated(child))
 }
 
-/// The negation of what is normalised already.
+/// The negation of a normalised predicate.
 fn negation(child: MatchExpression) -> MatchExpression {
     match child {
         MatchExpression::Not(inner) => *inner,
         MatchExpression::AlwaysFalse => MatchExpression::AlwaysTrue,
         child if child.is_trivially_true() => MatchExpression::AlwaysFalse,
         MatchExpression::Or(children) => MatchExpression::Nor(children),
-        // What was normalised as Nor may not be flat as Or.
+        // Children that are normalised for Nor may not be flat for Or.
         MatchExpression::Nor(children) => normalize_or(children),
         child => MatchExpression::Not(Box::new(child)),
     }
@@ -196,8 +194,7 @@ fn normalize_in(list: In) -> MatchExpression {
 
 /// Joins the equalities and `$in`s of one path into one `$in`.
 ///
-/// An equality with a regex as a value stays alone: within `$in` a regex is a
-/// pattern.
+/// An equality with a regex value is not joined: within `$in` a regex is a pattern.
 fn merge_equalities(children: &mut Vec<MatchExpression>) {
     let joins = |child: &MatchExpression| match child {
         MatchExpression::Comparison(c) => {
@@ -208,7 +205,7 @@ fn merge_equalities(children: &mut Vec<MatchExpression>) {
     };
     let (mut lists, rest): (Vec<_>, Vec<_>) = children.drain(..).partition(joins);
     *children = rest;
-    // Stable: within a path the user's order of regexes stays.
+    // A stable sort keeps the user's order of regexes within a path.
     lists.sort_by(|a, b| a.path().cmp(&b.path()));
     let mut lists = lists.into_iter().peekable();
     while let Some(first) = lists.next() {
@@ -252,7 +249,7 @@ fn merge_equalities(children: &mut Vec<MatchExpression>) {
 }
 
 fn sort_and_dedup(children: &mut Vec<MatchExpression>) {
-    // Equal in the order is not yet the same: 1 and 1.0 are equal.
+    // Equal operands are not necessarily identical: 1 and 1.0 are equal.
     children.sort_by(|a, b| {
         compare_expressions(a, b)
             .then_with(|| a.serialize().as_bytes().cmp(b.serialize().as_bytes()))
@@ -262,8 +259,8 @@ fn sort_and_dedup(children: &mut Vec<MatchExpression>) {
     });
 }
 
-/// The order of values, and of equal ones that of their bytes, so that of 1 and
-/// 1.0 the same one comes first whatever the order they were given in.
+/// Compares by value, then by bytes, so that 1 and 1.0 sort the same way regardless of their
+/// original order.
 pub(super) fn compare_exactly(
     a: RawValue<'_>,
     b: RawValue<'_>,
@@ -277,7 +274,7 @@ pub(super) fn compare_exactly(
     compare_values_with(a, b, collator).then_with(|| bytes(a).cmp(&bytes(b)))
 }
 
-/// The place of a node's kind among its siblings.
+/// The sort rank of a node's kind among its siblings.
 fn kind(expression: &MatchExpression) -> u8 {
     match expression {
         MatchExpression::And(_) => 0,
@@ -372,7 +369,7 @@ fn compare_lists(a: &[MatchExpression], b: &[MatchExpression]) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// A value that sorts in BSON order.
+/// A value with [`Ord`] in BSON order.
 struct Ordered<'a>(RawValue<'a>);
 
 impl Ord for Ordered<'_> {

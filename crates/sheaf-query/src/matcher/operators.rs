@@ -1,4 +1,4 @@
-//! The operators that stand under a path: `{a: {$gt: 3, $in: [...]}}`.
+//! Parses the operators under a path: `{a: {$gt: 3, $in: [...]}}`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
     BitsOp, BitsTest, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet,
 };
 
-/// Every operator of `doc`, each over `path`, in the order given.
+/// Parses every operator of `doc`, each on `path`, in the order of `doc`.
 pub(super) fn parse_operators(
     path: &Arc<FieldPath>,
     doc: RawDoc<'_>,
@@ -28,7 +28,7 @@ pub(super) fn parse_operators(
     for element in doc.iter() {
         let (name, value) = (element.key(), element.value());
         children.push(match name {
-            // The two belong together in either order; $regex speaks for both.
+            // The two form one predicate in either order; $regex parses both.
             "$regex" => regex_operator(path, doc, value, level)?,
             "$options" => {
                 if doc.get("$regex").is_none() {
@@ -107,7 +107,7 @@ fn not(child: MatchExpression) -> MatchExpression {
     MatchExpression::Not(Box::new(child))
 }
 
-/// `$in` and `$nin`: values and regexes, but no operators.
+/// Parses the list of `$in` and `$nin`: values and regexes, but no operators.
 fn parse_in(
     path: &Arc<FieldPath>,
     name: &str,
@@ -191,7 +191,7 @@ fn parse_type(path: &Arc<FieldPath>, value: RawValue<'_>) -> Result<MatchExpress
     })
 }
 
-/// A number or an alias of `$type`.
+/// Adds an operand of `$type`: a type number or an alias.
 fn add_type(types: &mut TypeSet, entry: RawValue<'_>) -> Result<(), Error> {
     match entry {
         RawValue::String("number") => types.insert_numbers(),
@@ -228,8 +228,8 @@ fn add_type(types: &mut TypeSet, entry: RawValue<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Why a value is not a non-negative integer, in MongoDB's words; the caller
-/// puts what is being parsed around them.
+/// A non-negative integer. Errors: the reason with MongoDB's message, to which the caller adds
+/// context.
 fn non_negative(name: &str, value: RawValue<'_>) -> Result<i64, String> {
     let shown = || format!("{name}: {}", shell(value));
     if !value.is_number() {
@@ -261,8 +261,8 @@ fn parse_size(path: &Arc<FieldPath>, value: RawValue<'_>) -> Result<MatchExpress
     })
 }
 
-/// A number without its fraction, as `$mod` takes numbers.
-/// `None` for what is no number, NaN, infinite, or beyond 64 bits.
+/// A number truncated to an integer, as in `$mod`. `None` for other values, NaN, infinity, and
+/// numbers beyond 64 bits.
 pub(super) fn truncated_i64(value: RawValue<'_>) -> Option<i64> {
     if let Some(n) = value.as_i64_exact() {
         return Some(n);
@@ -270,7 +270,7 @@ pub(super) fn truncated_i64(value: RawValue<'_>) -> Option<i64> {
     match value {
         RawValue::Double(x) => RawValue::Double(x.trunc()).as_i64_exact(),
         RawValue::Decimal128(d) if d.is_finite() => {
-            // It has a fraction, or it is too large: cut the digits behind the point.
+            // It has a fraction, or it is too large: drop the digits after the decimal point.
             let (negative, coefficient, exponent) = d.decompose();
             let scale = 10u128.checked_pow(exponent.checked_neg()?.try_into().ok()?);
             let whole = scale.map_or(0, |scale| coefficient / scale);
@@ -326,7 +326,7 @@ fn mod_number(which: &str, value: RawValue<'_>) -> Result<i64, Error> {
     })
 }
 
-/// `$all` is a conjunction: of equalities and regexes, or of `$elemMatch`es.
+/// Parses `$all` as a conjunction of equalities and regexes, or of `$elemMatch`es.
 fn parse_all(
     path: &Arc<FieldPath>,
     value: RawValue<'_>,
@@ -398,7 +398,7 @@ fn regex_operator(
     level: Level<'_>,
 ) -> Result<MatchExpression, Error> {
     let given = match doc.get("$options") {
-        // Empty options are as good as none.
+        // Empty options are equivalent to none.
         None | Some(RawValue::String("")) => None,
         Some(RawValue::String(options)) => Some(options),
         Some(_) => return Err(Error::bad_value("$options has to be a string")),

@@ -1,4 +1,4 @@
-//! From the bytes of a filter to its tree.
+//! Parses the bytes of a filter to a tree.
 //!
 //! ```text
 //!   {a: 5, $or: [...], b: {$gt: 3, $lt: 9}, c: {$elemMatch: {...}}}
@@ -7,11 +7,11 @@
 //!    └── a value: equality; a regex: a match
 //! ```
 //!
-//! A document under a field is a list of operators when its first name begins
-//! with `$`, and a value otherwise; a DBRef (`$ref` and `$id`) is a value.
+//! A document under a field is a list of operators if its first name begins with `$`, and a value
+//! otherwise; a DBRef (`$ref` and `$id`) is a value.
 //!
-//! Invariant: what is not known is refused by its name, and nesting is refused
-//! beyond [`DEPTH_MAX`], so no input recurses without end.
+//! Invariant: unknown operators are rejected by name, and nesting deeper than [`DEPTH_MAX`] is
+//! rejected, so recursion is bounded for every input.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,39 +26,39 @@ use super::{Comparison, ComparisonOp, MatchExpression};
 use crate::expression::VariableScope;
 use crate::schema::JsonSchema;
 
-/// The deepest tree of predicates.
+/// Maximum depth of the tree.
 const DEPTH_MAX: usize = 100;
-/// The most regular expressions in one filter: a compiled one takes kilobytes,
-/// a written one a few bytes.
+/// Maximum number of regular expressions in one filter: a compiled one takes kilobytes, its source
+/// only a few bytes.
 const PATTERNS_MAX: usize = 10_000;
 
-/// What parsing needs to know besides the filter.
+/// The context for parsing a filter.
 #[derive(Debug, Clone, Default)]
 pub struct ParseContext {
-    /// The variables that `$expr` may name (`let`), and the collation.
+    /// The variables that `$expr` may use (`let`), and the collation.
     pub variables: VariableScope,
 }
 
 impl ParseContext {
-    /// By which collation text compares; `None`: by bytes.
+    /// The collation for text; `None` to compare by bytes.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.variables.collator()
     }
 }
 
-/// Where in a filter the parser stands.
+/// The position of the parser within a filter.
 #[derive(Clone, Copy)]
 pub(super) struct Level<'c> {
     pub context: &'c ParseContext,
-    /// Patterns compiled so far, in the whole filter.
+    /// Number of patterns compiled so far, in the whole filter.
     patterns: &'c Cell<usize>,
     depth: usize,
-    /// Below `$elemMatch`: names there belong to elements, not to the document.
+    /// Whether it is below `$elemMatch`, where names are fields of elements, not of the document.
     pub in_element: bool,
 }
 
 impl<'c> Level<'c> {
-    /// Makes room for one more pattern. Errors: BadValue beyond the limit.
+    /// Counts one more pattern. Errors: BadValue beyond [`PATTERNS_MAX`].
     pub fn count_pattern(self) -> Result<(), Error> {
         if self.patterns.get() >= PATTERNS_MAX {
             return Err(Error::bad_value(format!(
@@ -69,7 +69,7 @@ impl<'c> Level<'c> {
         Ok(())
     }
 
-    /// One level down. Errors: BadValue beyond the limit.
+    /// The next deeper level. Errors: BadValue beyond [`DEPTH_MAX`].
     pub fn deeper(self) -> Result<Level<'c>, Error> {
         if self.depth >= DEPTH_MAX {
             return Err(Error::bad_value(format!(
@@ -82,7 +82,7 @@ impl<'c> Level<'c> {
         })
     }
 
-    /// The level of an element's own fields.
+    /// The level of the fields of an array element.
     pub fn element(self) -> Level<'c> {
         Level {
             in_element: true,
@@ -91,11 +91,11 @@ impl<'c> Level<'c> {
     }
 }
 
-/// Parses a whole filter, as `find` gives it. The tree is as the user wrote
-/// it; call [`MatchExpression::normalize`] before planning.
+/// Parses a whole filter, as in `find`. The tree has the user's form; call
+/// [`MatchExpression::normalize`] before planning.
 ///
-/// Errors: BadValue for what the match language does not know or allow;
-/// NotImplemented for what sheaf does not know yet.
+/// Errors: BadValue for a filter that is invalid in the match language; NotImplemented for
+/// operators that sheaf does not support yet.
 pub fn parse(filter: RawDoc<'_>, context: &ParseContext) -> Result<MatchExpression, Error> {
     let level = Level {
         context,
@@ -126,7 +126,7 @@ pub(super) fn no_path() -> Arc<FieldPath> {
     Arc::new(FieldPath::parse_lenient("").expect("the empty name is a path"))
 }
 
-/// The children's conjunction; a single child stands for itself.
+/// The conjunction of the children; a single child is returned unchanged.
 pub(super) fn conjunction(mut children: Vec<MatchExpression>) -> MatchExpression {
     match (children.len(), children.pop()) {
         (1, Some(only)) => only,
@@ -137,7 +137,7 @@ pub(super) fn conjunction(mut children: Vec<MatchExpression>) -> MatchExpression
     }
 }
 
-/// A document of fields and top-level operators.
+/// Parses a document of fields and top-level operators.
 pub(super) fn parse_filter(filter: RawDoc<'_>, level: Level<'_>) -> Result<MatchExpression, Error> {
     let level = level.deeper()?;
     let mut children = Vec::new();
@@ -152,7 +152,7 @@ pub(super) fn parse_filter(filter: RawDoc<'_>, level: Level<'_>) -> Result<Match
     Ok(conjunction(children))
 }
 
-/// `name: value` where name is a path.
+/// Parses `name: value`, where `name` is a path.
 fn parse_field(
     name: &str,
     value: RawValue<'_>,
@@ -172,7 +172,7 @@ fn parse_field(
     Ok(())
 }
 
-/// `$and`, `$expr`, `$comment`, ...: what may stand where a field may.
+/// Parses a top-level operator: `$and`, `$expr`, `$comment`, ... `None` for `$comment`.
 fn parse_top_level(
     name: &str,
     element: RawElement<'_>,
@@ -242,7 +242,7 @@ fn parse_top_level(
     }))
 }
 
-/// The schema applies to the document, so it stands nowhere below.
+/// Parses `$jsonSchema`, which applies to the whole document and is invalid below a field.
 fn json_schema(value: RawValue<'_>, level: Level<'_>) -> Result<MatchExpression, Error> {
     if level.in_element {
         return Err(Error::bad_value(
@@ -258,7 +258,7 @@ fn json_schema(value: RawValue<'_>, level: Level<'_>) -> Result<MatchExpression,
     JsonSchema::parse(spec, &|| level.count_pattern()).map(MatchExpression::JsonSchema)
 }
 
-/// The filters of `$and`, `$or`, `$nor`.
+/// Parses the filters of `$and`, `$or`, `$nor`.
 fn parse_list(
     name: &str,
     value: RawValue<'_>,
@@ -283,7 +283,7 @@ fn parse_list(
     Ok(children)
 }
 
-/// A name as a path of components.
+/// Parses a field name as a path. Errors: BadValue for an invalid path.
 pub(super) fn field_path(name: &str) -> Result<Arc<FieldPath>, Error> {
     match FieldPath::parse_lenient(name) {
         Ok(path) => Ok(Arc::new(path)),
@@ -294,7 +294,7 @@ pub(super) fn field_path(name: &str) -> Result<Arc<FieldPath>, Error> {
     }
 }
 
-/// `{path: value}`, the value taken literally, whatever it is.
+/// `{path: value}`; the value is a literal, even if it is a document.
 pub(super) fn equality(
     path: &Arc<FieldPath>,
     value: RawValue<'_>,
@@ -326,7 +326,7 @@ pub(super) fn comparison(
     }
 }
 
-/// The collation for comparisons with this value: none where it could not matter.
+/// The collation for comparisons with this value; `None` if the value cannot contain text.
 pub(super) fn collator_for(value: RawValue<'_>, context: &ParseContext) -> Option<Arc<Collator>> {
     context
         .collator()
@@ -357,7 +357,7 @@ pub(super) fn is_element_operators(doc: RawDoc<'_>) -> bool {
     })
 }
 
-/// Names that stand where a field may, not under one.
+/// Whether the name is an operator that replaces a field, rather than one under a field.
 fn is_top_level_operator(name: &str) -> bool {
     matches!(
         name,

@@ -1,4 +1,4 @@
-//! A filter back as a document, in the form that explain prints.
+//! Serializes a filter to a document, in the form that explain prints.
 //!
 //! ```text
 //!   Comparison e = 42            {e: {$eq: 42}}
@@ -9,14 +9,14 @@
 //!   And[]                        {}
 //! ```
 //!
-//! Parsing the result gives the same predicate again.
+//! Parsing the result yields the same predicate.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawValue};
 
 use super::{MatchExpression, RegexMatch};
 
 impl MatchExpression {
-    /// The filter as a document; see the head of the module.
+    /// The filter as a document; see the module.
     pub fn serialize(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         write_filter(self, &mut out);
@@ -24,7 +24,7 @@ impl MatchExpression {
     }
 }
 
-/// Appends the fields that make this filter to the open document.
+/// Appends the fields of this filter to the open document.
 fn write_filter(expression: &MatchExpression, out: &mut DocBuilder) {
     match expression {
         MatchExpression::And(children) if children.is_empty() => {}
@@ -69,8 +69,8 @@ fn write_list(name: &str, children: &[MatchExpression], out: &mut DocBuilder) {
     out.end();
 }
 
-/// Appends operators side by side. `$options` speaks for one `$regex` only, so
-/// several patterns become `$in`s of one.
+/// Appends operators to one document. A document has only one `$regex` with `$options`, so several
+/// patterns are written as `$in` with one element each.
 fn write_operators(children: &[MatchExpression], out: &mut DocBuilder) {
     let is_regex = |child: &&MatchExpression| matches!(child, MatchExpression::Regex(_));
     let one_regex = children.iter().filter(is_regex).count() <= 1;
@@ -89,7 +89,7 @@ fn write_operators(children: &[MatchExpression], out: &mut DocBuilder) {
     }
 }
 
-/// Appends what stands under a path, such as `$gt: 3`, to the open document.
+/// Appends the operator under a path, such as `$gt: 3`, to the open document.
 fn write_operator(expression: &MatchExpression, out: &mut DocBuilder) {
     match expression {
         MatchExpression::Comparison(c) => {
@@ -154,7 +154,7 @@ fn write_operator(expression: &MatchExpression, out: &mut DocBuilder) {
             out.begin_document("$elemMatch");
             write_operators(children, out);
             if children.is_empty() {
-                // An empty document would ask for elements that are documents.
+                // An empty document would match only elements that are documents.
                 out.begin_array("$nin").end();
             }
             out.end();
@@ -166,7 +166,7 @@ fn write_operator(expression: &MatchExpression, out: &mut DocBuilder) {
             }
             out.end();
         }
-        // Only operators on elements have these without a path of their own.
+        // Only operators on elements have these without a path.
         MatchExpression::Not(child) => {
             out.begin_document("$not");
             write_operator(child, out);
@@ -179,7 +179,7 @@ fn write_operator(expression: &MatchExpression, out: &mut DocBuilder) {
         MatchExpression::AlwaysTrue => {
             out.begin_array("$nin").end();
         }
-        // Below an operator on elements there are no lists and no $expr.
+        // Operators on elements contain no lists and no $expr.
         MatchExpression::Or(_)
         | MatchExpression::Nor(_)
         | MatchExpression::Expr(_)

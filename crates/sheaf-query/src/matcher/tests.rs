@@ -1,18 +1,18 @@
 //! Runs the scripts in `testdata/matcher`.
 //!
 //! ```text
-//!   filter {a: 1}            a filter; below it documents that pass or do not
+//!   filter {a: 1}            a filter, followed by documents that pass or do not
 //!     yes {a: [1, 2]}
 //!     no  {a: 2}
 //!   details {a: 5}           which array element matched
 //!     1 {a: [4, 5]}
-//!   refuse {a: {$foo: 1}}    code and message
+//!   refuse {a: {$foo: 1}}    code and message of the error
 //!   print {b: 1, a: 1}       the normalised filter
 //! ```
 //!
-//! Every row of a `filter` is also asked of the normalised filter, of what its
-//! printed form parses to, and of its negation. `UPDATE_EXPECT=1` rewrites the answers
-//! of `refuse` and `print`; rows are never rewritten.
+//! Every row of a `filter` is also tested with the normalised filter, the filter parsed from its
+//! printed form, and its negation. `UPDATE_EXPECT=1` rewrites the answers of `refuse` and `print`;
+//! rows are never rewritten.
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{DocBuf, doc};
@@ -24,7 +24,7 @@ fn parsed(filter: &DocBuf) -> MatchExpression {
     parse(filter.as_raw(), &ParseContext::default()).unwrap_or_else(|e| panic!("{filter:?}: {e}"))
 }
 
-/// The filter in all forms that must agree.
+/// The filter in all forms, which must agree.
 struct Forms {
     raw: MatchExpression,
     normal: MatchExpression,
@@ -132,7 +132,7 @@ macro_rules! scripts {
             }
         )*
 
-        /// No script lies about unrun.
+        /// Every script in the directory has a test.
         #[test]
         fn every_script_is_run() {
             let known = [$(concat!(stringify!($name), ".txt")),*];
@@ -178,7 +178,7 @@ fn predicates_without_a_path() {
     let predicate = predicate.normalize();
     assert_eq!(predicate.matches_value(5.into()), Ok(true));
     assert_eq!(predicate.matches_value(9.into()), Ok(false));
-    // As a field that holds an array: each bound may hold for another element.
+    // Like an array field: different elements may satisfy the bounds.
     let array = sheaf_bson::array![1, 10];
     assert_eq!(predicate.matches_value((&array).into()), Ok(true));
     let array = sheaf_bson::array![10, 11];

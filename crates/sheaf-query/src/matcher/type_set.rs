@@ -1,9 +1,8 @@
-//! The types that `$type` asks for.
+//! The operand of `$type`: a set of BSON types.
 
 use sheaf_bson::{ElementType, RawValue};
 
-/// A set of BSON types, and whether `"number"` was among the names (explain
-/// prints it back as that).
+/// A set of BSON types, and whether it was given as `"number"`, which explain prints in that form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct TypeSet {
     /// Bit `type_code + 1`: MinKey is bit 0, double bit 1 + 1, ...; MaxKey has bit 31.
@@ -19,7 +18,7 @@ fn bit(element_type: ElementType) -> u32 {
 }
 
 impl TypeSet {
-    /// No type.
+    /// An empty set.
     pub fn new() -> TypeSet {
         TypeSet::default()
     }
@@ -29,32 +28,32 @@ impl TypeSet {
         self.bits |= bit(element_type);
     }
 
-    /// Adds the four numeric types under their common name.
+    /// Adds the four numeric types under the alias "number".
     pub fn insert_numbers(&mut self) {
         self.all_numbers = true;
     }
 
-    /// Whether there is no type in it.
+    /// Whether the set contains no type.
     pub fn is_empty(&self) -> bool {
         self.bits == 0 && !self.all_numbers
     }
 
-    /// Whether values of this type pass.
+    /// Whether the set contains this type.
     pub fn contains(&self, element_type: ElementType) -> bool {
         self.bits & bit(element_type) != 0 || (self.all_numbers && element_type.is_number())
     }
 
-    /// Whether this value passes; arrays are the caller's affair.
+    /// Whether this value passes. Does not traverse arrays; the caller must.
     pub fn test(&self, value: RawValue<'_>) -> bool {
         self.contains(value.element_type())
     }
 
-    /// Whether "number" was asked for by that name.
+    /// Whether the alias "number" was given.
     pub fn has_number_alias(&self) -> bool {
         self.all_numbers
     }
 
-    /// The types named singly, MinKey first, then by type code.
+    /// The types given individually, MinKey first, then by type code.
     pub fn single_types(&self) -> impl Iterator<Item = ElementType> + use<> {
         let bits = self.bits;
         (-1..=127)
@@ -62,7 +61,7 @@ impl TypeSet {
             .filter(move |t| bits & bit(*t) != 0)
     }
 
-    /// Every type in the set, "number" spelled out.
+    /// Every type in the set, with "number" expanded.
     pub fn types(&self) -> impl Iterator<Item = ElementType> + use<> {
         let set = *self;
         (-1..=127)

@@ -97,9 +97,9 @@ pub enum MatchExpression {
     /// `{path: {$elemMatch: {$gt: 1, $lt: 5}}}`: one element satisfies every child; the path of the
     /// children is empty.
     ElemMatchValue {
-    /// The array field.
-    path: Arc<FieldPath>,
-    /// All must be true for the same element.
+        /// The array field.
+        path: Arc<FieldPath>,
+        /// All must be true for the same element.
         children: Vec<MatchExpression>,
     },
     /// `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`.

@@ -119,12 +119,12 @@ pub enum SolutionNode {
     },
     /// AND_SORTED: intersection of children in record order.
     AndSorted {
-    /// Index scans.
+        /// Index scans.
         children: Vec<SolutionNode>,
     },
     /// AND_HASH: intersection of children in any order, blocking.
     AndHash {
-    /// Index scans.
+        /// Index scans.
         children: Vec<SolutionNode>,
     },
     /// An alternative below OR that is built on first use; not a separate stage.

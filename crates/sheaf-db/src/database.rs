@@ -193,7 +193,7 @@ impl Db {
     }
 
     /// How many documents the collection has, at once and exactly; 0 when there is no such collection.
-    pub fn count(&self, ns: &Namespace) -> Result<u64> {
+    pub fn record_count(&self, ns: &Namespace) -> Result<u64> {
         Ok(self.collection_size(ns)?.count)
     }
 

@@ -33,6 +33,7 @@ pub mod modify;
 pub mod op_context;
 pub mod oplog;
 pub mod planning;
+mod reads;
 pub mod record_key;
 pub mod records;
 pub mod result_source;

@@ -25,8 +25,8 @@ use sheaf_query::planner::solution::{IndexScanNode, QuerySolution, SolutionNode}
 
 use super::hash_join::HashTable;
 use super::prepared::Prepared;
+use super::request::{on_collection, view_stages};
 use super::{Aggregate, AggregateContext, Input};
-use crate::catalog::views::not_on_view;
 use crate::catalog::{Namespace, ReadView};
 use crate::exec::id_reader::IdReader;
 use crate::exec::{Doc, WorkCounts};
@@ -51,15 +51,10 @@ pub(super) fn resolve(
 ) -> Result<(Namespace, Option<Vec<Stage>>)> {
     let db = from.db.as_deref().unwrap_or(cx.database());
     let ns = Namespace::new(db, &from.collection)?;
-    match cx.db().resolve_view(&ns)? {
-        None => Ok((ns, None)),
-        Some(view) => {
-            let collation = cx.parse().collator().cloned().into();
-            view.check_collation(&ns, &collation)?;
-            let pipeline = Pipeline::parse(view.pipeline.as_raw(), cx.parse())?;
-            Ok((view.on, Some(pipeline.stages)))
-        }
-    }
+    Ok(match view_stages(cx.db(), &ns, cx.parse())? {
+        None => (ns, None),
+        Some((on, stages)) => (on, Some(stages)),
+    })
 }
 
 /// Starts a pipeline over another collection.
@@ -69,7 +64,7 @@ pub(super) fn open(
     request: &ForeignRequest<'_>,
 ) -> Result<Foreign> {
     let cx = cx.with_parse(request.context);
-    let mut pipeline = request.pipeline.clone();
+    let pipeline = request.pipeline.clone();
     match pipeline.source.clone() {
         PipelineSource::Documents(docs) => {
             let pipeline = pipeline.optimize();
@@ -88,14 +83,9 @@ pub(super) fn open(
         }
         PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {}
     }
-    let (ns, in_front) = resolve(&cx, request.from)?;
-    if in_front.is_some() && !matches!(pipeline.source, PipelineSource::Collection) {
-        return Err(not_on_view(&ns));
-    }
-    if let Some(mut stages) = in_front {
-        stages.append(&mut pipeline.stages);
-        pipeline.stages = stages;
-    }
+    let db = request.from.db.as_deref().unwrap_or(cx.database());
+    let ns = Namespace::new(db, &request.from.collection)?;
+    let (ns, pipeline) = on_collection(cx.db(), &ns, cx.parse(), pipeline)?;
     let view = cx.view(op, &ns)?;
     let aggregate = super::start(&cx, &view, op, &pipeline.optimize(), None)?;
     let mut counts = ForeignCounts::default();

@@ -15,9 +15,11 @@ mod foreign;
 mod hash_join;
 mod plan;
 mod prepared;
+pub mod request;
 mod sample;
 pub mod sink;
 mod vector_search;
+pub mod view_reads;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

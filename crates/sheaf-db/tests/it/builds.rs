@@ -361,7 +361,7 @@ fn a_crash_in_the_middle_of_a_build() {
         assert_eq!(events.lock().iter().filter(unknown).count(), 2);
         assert!(events.lock().contains(&cut_short));
         assert_no_trace(&t);
-        assert_eq!(t.db.count(&ns("c")).unwrap(), 102);
+        assert_eq!(t.db.record_count(&ns("c")).unwrap(), 102);
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
         t.assert_valid("c");
         // The database that had died is done with the test now.

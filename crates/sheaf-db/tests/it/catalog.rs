@@ -89,7 +89,7 @@ fn dropped() {
         assert_eq!(t.db.drop_collection(&t.op, &ns("c")).unwrap(), None);
         // Who had begun to read goes on.
         assert_eq!(view.record_count().unwrap(), 1);
-        assert_eq!(t.db.count(&ns("c")).unwrap(), 0);
+        assert_eq!(t.db.record_count(&ns("c")).unwrap(), 0);
         drop(view);
         // The catalog's table, and those of d and of its index.
         assert_eq!(t.engine().tables().unwrap().len(), 3);
@@ -119,7 +119,7 @@ fn renamed() {
         let elsewhere = Namespace::new("other", "b").unwrap();
         rename(&t, "b", &elsewhere, false).unwrap();
         t.reopen();
-        assert_eq!(t.db.count(&elsewhere).unwrap(), 1);
+        assert_eq!(t.db.record_count(&elsewhere).unwrap(), 1);
         let names: Vec<String> =
             t.db.catalog()
                 .databases()

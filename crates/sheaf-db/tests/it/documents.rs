@@ -14,7 +14,7 @@ fn id_is(id: i32) -> impl Fn(RawDoc<'_>) -> bool {
 #[test]
 fn inserted_and_read_back() {
     on_every_engine(|mut t| {
-        assert_eq!(t.db.count(&ns("c")).unwrap(), 0);
+        assert_eq!(t.db.record_count(&ns("c")).unwrap(), 0);
         t.insert("c", doc! {"a": 1, "_id": 1}).unwrap();
         t.insert_all("c", &[doc! {"_id": 2, "a": "x"}, doc! {"b": [1, 2]}]);
         let documents = t.documents("c");
@@ -24,7 +24,7 @@ fn inserted_and_read_back() {
             documents[2].get("_id"),
             Some(RawValue::ObjectId(_))
         ));
-        assert_eq!(t.db.count(&ns("c")).unwrap(), 3);
+        assert_eq!(t.db.record_count(&ns("c")).unwrap(), 3);
         t.assert_valid("c");
         t.reopen();
         assert_eq!(t.documents("c"), documents);
@@ -80,7 +80,7 @@ fn more_documents_than_a_unit_takes() {
         let docs: Vec<_> = (0..2500).map(|n| doc! {"_id": n, "a": n % 7}).collect();
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
         t.insert_all("c", &docs);
-        assert_eq!(t.db.count(&ns("c")).unwrap(), 2500);
+        assert_eq!(t.db.record_count(&ns("c")).unwrap(), 2500);
         assert_eq!(t.op.counters().counts().keys_inserted, 5000);
         t.assert_valid("c");
         let deleted = t.delete("c", |_| true, true);
@@ -392,10 +392,10 @@ fn a_unit_of_work_on_two_collections() {
         assert_eq!(unit.open(&t.op, &ns("none"), None).unwrap(), None);
         unit.insert(&t.op, a, doc! {"_id": 2}.as_raw()).unwrap();
         unit.insert(&t.op, b, doc! {"_id": 2}.as_raw()).unwrap();
-        assert_eq!(t.db.count(&ns("b")).unwrap(), 1);
+        assert_eq!(t.db.record_count(&ns("b")).unwrap(), 1);
         unit.commit(&t.op).unwrap();
-        assert_eq!(t.db.count(&ns("a")).unwrap(), 2);
-        assert_eq!(t.db.count(&ns("b")).unwrap(), 2);
+        assert_eq!(t.db.record_count(&ns("a")).unwrap(), 2);
+        assert_eq!(t.db.record_count(&ns("b")).unwrap(), 2);
         // The shape of a collection that changed after the unit began does not fit its snapshot.
         let (mut unit, _) = begin();
         t.create_index("b", doc! {"x": 1}, doc! {}).unwrap();
@@ -403,7 +403,7 @@ fn a_unit_of_work_on_two_collections() {
         // Dropped without a commit it leaves no trace.
         unit.insert(&t.op, a, doc! {"_id": 3}.as_raw()).unwrap();
         drop(unit);
-        assert_eq!(t.db.count(&ns("a")).unwrap(), 2);
+        assert_eq!(t.db.record_count(&ns("a")).unwrap(), 2);
         t.assert_valid("a");
         t.assert_valid("b");
     });

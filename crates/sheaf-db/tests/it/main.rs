@@ -26,6 +26,7 @@ mod oplog_apply;
 mod pipelines;
 mod plans;
 mod random;
+mod reads_of_views;
 mod sort_spill;
 mod support;
 mod timeseries;

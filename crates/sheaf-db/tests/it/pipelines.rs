@@ -25,6 +25,7 @@ use sheaf_bson::{
 };
 use sheaf_db::QueryOptions;
 use sheaf_db::aggregate::explain::{ExplainRequest, explain};
+use sheaf_db::aggregate::request::on_collection;
 use sheaf_db::aggregate::{self, AggregateContext};
 use sheaf_db::catalog::options::CollectionOptions;
 use sheaf_db::ddl::search_indexes::NewSearchIndex;
@@ -59,15 +60,8 @@ pub fn prepared(
     optimize: bool,
 ) -> Result<(Namespace, OptimizedPipeline), Error> {
     let context = parse_context();
-    let mut pipeline = Pipeline::parse(stages.as_raw(), &context)?;
-    let mut on = ns(name);
-    if let Some(view) = test.db.resolve_view(&on)? {
-        let mut whole = Pipeline::parse(view.pipeline.as_raw(), &context)?;
-        whole.stages.append(&mut pipeline.stages);
-        whole.sink = pipeline.sink.take();
-        pipeline = whole;
-        on = view.on;
-    }
+    let pipeline = Pipeline::parse(stages.as_raw(), &context)?;
+    let (on, pipeline) = on_collection(&test.db, &ns(name), &context, pipeline)?;
     let pipeline = match optimize {
         true => pipeline.optimize(),
         false => OptimizedPipeline {

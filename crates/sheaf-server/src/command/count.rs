@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
+use sheaf_db::aggregate::view_reads;
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
-use super::{aggregate, fields, views};
+use super::{aggregate, fields};
 
 /// The query of a count command. A negative limit counts as its absolute value.
 pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<FindSpec<'a>, Error> {
@@ -34,7 +35,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let spec = parse(cx.arguments())?;
     if cx.server.db.catalog().view(&namespace).is_some() {
-        let stages = views::count_stages(&spec);
+        let stages = view_reads::count_stages(&spec);
         let counted = aggregate::collect_on_view(cx, &namespace, stages.as_raw(), spec.collation)?;
         let n = counted.first().and_then(|doc| doc.get("count"));
         out.append("n", n.unwrap_or(RawValue::Int32(0)));

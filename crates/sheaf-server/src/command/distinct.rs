@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement};
+use sheaf_db::aggregate::view_reads;
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::{CommandContext, unknown_field};
-use super::{aggregate, fields, views};
+use super::{aggregate, fields};
 
 /// The path and the query of a distinct command.
 pub fn parse<'a>(
@@ -44,7 +45,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let (key, spec) = parse(cx.arguments())?;
     if cx.server.db.catalog().view(&namespace).is_some() {
-        let stages = views::distinct_stages(key.dotted(), &spec);
+        let stages = view_reads::distinct_stages(key.dotted(), &spec);
         let view = cx.server.db.resolve_view(&namespace)?;
         let collator = view.and_then(|view| view.collator);
         let docs = aggregate::collect_on_view(cx, &namespace, stages.as_raw(), spec.collation)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Namespace;
+use sheaf_db::aggregate::view_reads;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::explain::query::{self, Explained};
@@ -15,7 +16,7 @@ use super::build_info::COMPATIBLE_VERSION;
 use super::context::{CommandContext, is_generic};
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
-use super::{aggregate, count, delete, distinct, fields, update, views};
+use super::{aggregate, count, delete, distinct, fields, update};
 use crate::command_facts::ExplainedAs;
 use crate::host::host_name;
 
@@ -159,19 +160,19 @@ fn explain_on_view(
     match explained_as {
         ExplainedAs::Find => {
             let request = FindRequest::parse(arguments)?;
-            let stages = views::find_stages(&request)?;
+            let stages = view_reads::find_stages(&request.spec)?;
             let request = request.on_view(&stages);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
         ExplainedAs::Count => {
             let spec = count::parse(arguments)?;
-            let stages = views::count_stages(&spec);
+            let stages = view_reads::count_stages(&spec);
             let request = plain(stages.as_raw(), spec.collation);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }
         ExplainedAs::Distinct => {
             let (key, spec) = distinct::parse(arguments)?;
-            let stages = views::distinct_stages(key.dotted(), &spec);
+            let stages = view_reads::distinct_stages(key.dotted(), &spec);
             let request = plain(stages.as_raw(), spec.collation);
             aggregate::explain_on_view(cx, namespace, request, verbosity, out)
         }

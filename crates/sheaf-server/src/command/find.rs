@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use sheaf_bson::{ArrayBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement};
+use sheaf_db::aggregate::view_reads;
 use sheaf_db::{Namespace, ResultSource, tailable};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::batch::{self, CursorSettings};
 use super::context::CommandContext;
-use super::{aggregate, fields, views};
+use super::{aggregate, fields};
 
 /// A find command, parsed.
 #[derive(Default)]
@@ -140,7 +141,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 "Tailable cursors are not supported on views: {tailable: true} reads a capped collection",
             ));
         }
-        let stages = views::find_stages(&request)?;
+        let stages = view_reads::find_stages(&request.spec)?;
         return aggregate::run_on_view(cx, &namespace, request.on_view(&stages), out);
     }
     if request.tailable {

@@ -78,7 +78,6 @@ mod top;
 mod transaction;
 mod update;
 mod validate;
-mod views;
 mod whatsmyuri;
 mod write_reply;
 

@@ -104,7 +104,7 @@ impl Db {
         };
         if collection.kept_indexes().is_empty() {
             // Of a clustered collection without others, and of the oplog: nothing to make of its entries.
-            rebuilt.records = self.count(collection.ns())?;
+            rebuilt.records = self.record_count(collection.ns())?;
             return Ok(rebuilt);
         }
         let mut ready = Vec::new();
@@ -134,7 +134,7 @@ impl Db {
         };
         self.catalog_writer().commit_then_publish(unit, &change)?;
         self.engine().sync().coded()?;
-        rebuilt.records = self.count(collection.ns())?;
+        rebuilt.records = self.record_count(collection.ns())?;
         Ok(rebuilt)
     }
 
@@ -179,7 +179,7 @@ impl Db {
         let made = index.anew(ident, table)?;
         // Its notes are of writers, of whom there are none: it has no table.
         let subject = format!("{} [{}]", collection.ns(), made.name());
-        let count = self.count(collection.ns())?;
+        let count = self.record_count(collection.ns())?;
         let progress = OperationProgress::new(PHASE_SCAN, subject, count);
         let build = IndexBuild::new(vec![made], TableId::CATALOG, None, progress);
         unit.commit(Durability::Buffered).coded()?;

@@ -10,14 +10,14 @@ use sheaf_bson::{
     RawElement,
 };
 use sheaf_db::aggregate::explain::ExplainRequest;
+use sheaf_db::aggregate::request::{PipelineRequest, PreparedPipeline};
 use sheaf_db::aggregate::{self as db_aggregate, Aggregate, AggregateContext};
-use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::explain::Verbosity;
 use sheaf_db::{Namespace, ResultSource};
 use sheaf_query::canonical::Hint;
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
-use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource};
+use sheaf_query::pipeline::{Pipeline, PipelineSource};
 
 use super::batch::{self, CursorSettings};
 use super::context::{CommandContext, unknown_field};
@@ -207,7 +207,7 @@ fn start(
     cx: &CommandContext<'_>,
     namespace: &Namespace,
     request: Request<'_>,
-) -> Result<(Aggregate, Prepared), Error> {
+) -> Result<(Aggregate, PreparedPipeline), Error> {
     let prepared = prepare(
         cx,
         namespace,
@@ -216,7 +216,7 @@ fn start(
         &request.collation,
         request.allow_disk_use,
     )?;
-    let Prepared {
+    let PreparedPipeline {
         context,
         pipeline,
         on,
@@ -240,14 +240,6 @@ fn start(
     Ok((source, prepared))
 }
 
-/// A pipeline ready to start.
-struct Prepared {
-    context: AggregateContext,
-    pipeline: OptimizedPipeline,
-    /// The collection that it reads: another than was named, where that is a view.
-    on: Namespace,
-}
-
 fn prepare(
     cx: &CommandContext<'_>,
     namespace: &Namespace,
@@ -255,44 +247,14 @@ fn prepare(
     let_vars: Option<RawDoc<'_>>,
     collation: &CollationChoice,
     allow_disk_use: Option<bool>,
-) -> Result<Prepared, Error> {
-    let options = cx.server.query_options(allow_disk_use);
-    let resolved = cx.server.db.resolve_view(namespace)?;
-    // A collection is looked at once: its collation and its data belong together.
-    let (collator, view) = match &resolved {
-        Some(view) => {
-            view.check_collation(namespace, collation)?;
-            (view.collator.clone(), None)
-        }
-        None => {
-            let view = cx.view(namespace)?;
-            (view.collator(collation), Some(view))
-        }
+) -> Result<PreparedPipeline, Error> {
+    let request = PipelineRequest {
+        stages,
+        let_vars,
+        collation: collation.clone(),
+        options: cx.server.query_options(allow_disk_use),
     };
-    let parse = parse_context(let_vars, collator)?;
-    let mut pipeline = Pipeline::parse(stages, &parse)?;
-    let mut on = namespace.clone();
-    if let Some(view) = resolved {
-        if matches!(pipeline.source, PipelineSource::Collection) {
-            let mut in_front = Pipeline::parse(view.pipeline.as_raw(), &parse)?;
-            in_front.stages.append(&mut pipeline.stages);
-            in_front.sink = pipeline.sink.take();
-            pipeline = in_front;
-        } else if cx.server.db.catalog().timeseries(namespace).is_none() {
-            return Err(not_on_view(namespace));
-        }
-        on = view.on;
-    }
-    let mut context =
-        AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction());
-    if let Some(view) = view {
-        context = context.with_view(namespace, view);
-    }
-    Ok(Prepared {
-        context,
-        pipeline: pipeline.optimize(),
-        on,
-    })
+    PreparedPipeline::new(&cx.server.db, &cx.op, namespace, &request, |ns| cx.view(ns))
 }
 
 /// A pipeline over no collection (`aggregate: 1`): its first stage makes the documents.
@@ -392,7 +354,7 @@ pub fn explain_on_view(
         &request.collation,
         request.allow_disk_use,
     )?;
-    let Prepared {
+    let PreparedPipeline {
         context,
         pipeline,
         on,

@@ -1,15 +1,15 @@
-//! Reads of views: what a find, a count or a distinct asks, as stages behind the view's pipeline.
+//! What a find, a count or a distinct asks of a view, as stages after the view's own.
 //!
 //! ```text
 //!   find {filter, sort, skip, limit, projection}  ─> $match $sort $skip $limit $project
 //!   count {query, skip, limit}                    ─> $match $skip $limit $count
-//!   distinct {key, query}                         ─> $match, values taken of what comes out
+//!   distinct {key, query}                         ─> $match, the values taken of what is returned
 //! ```
 
-use sheaf_bson::{ArrayBuf, ArrayBuilder, DocBuf, DocBuilder, Error, ErrorCode, RawValue, doc};
+use sheaf_bson::{
+    ArrayBuf, ArrayBuilder, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, doc,
+};
 use sheaf_query::canonical::FindSpec;
-
-use super::find::FindRequest;
 
 struct Stages(ArrayBuilder);
 
@@ -36,8 +36,7 @@ impl Stages {
 
 /// The stages of a find.
 /// Errors: InvalidPipelineOperator for options that need a collection's own records and indexes.
-pub fn find_stages(request: &FindRequest<'_>) -> Result<ArrayBuf, Error> {
-    let spec = &request.spec;
+pub fn find_stages(spec: &FindSpec<'_>) -> Result<ArrayBuf, Error> {
     let natural = spec.sort.is_some_and(|sort| sort.get("$natural").is_some());
     for (option, asked) in [
         ("min", spec.min.is_some()),
@@ -76,6 +75,12 @@ pub fn count_stages(spec: &FindSpec<'_>) -> ArrayBuf {
     stages.page(spec);
     stages.add("$count", "count");
     stages.0.finish()
+}
+
+/// The number in the document that [`count_stages`] return.
+pub fn counted(doc: RawDoc<'_>) -> u64 {
+    let count = doc.get("count").and_then(|n| n.as_i64_exact());
+    count.map_or(0, i64::unsigned_abs)
 }
 
 /// The stages of a distinct: the documents that match, with the path alone.

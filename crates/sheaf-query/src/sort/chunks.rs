@@ -1,17 +1,17 @@
-//! Sorting in memory without a long step.
+//! Sorts in memory without long uninterruptible steps.
 //!
-//! Entries are sorted in chunks of some thousands, each when it is full: a millisecond or two. At the
-//! end the chunks are merged as their entries are asked for. So an operation can be interrupted
+//! Entries are sorted in chunks of some thousands, each when it is full, which takes a millisecond
+//! or two. The chunks are merged lazily, as entries are requested. An operation can be interrupted
 //! between any two entries, and the first result does not wait for one large sort.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Entries sorted at once.
+/// Number of entries in a chunk.
 const CHUNK: usize = 4096;
 
-/// Entries before they are in order. Entries that compare equal come in no particular order.
+/// Collects entries to sort. The sort is not stable: the order of equal entries is unspecified.
 #[derive(Debug)]
 pub struct Chunks<E> {
     open: Vec<E>,
@@ -28,7 +28,7 @@ impl<E> Default for Chunks<E> {
 }
 
 impl<E: Ord> Chunks<E> {
-    /// Takes an entry.
+    /// Adds an entry; sorts the chunk if it is full.
     pub fn push(&mut self, entry: E) {
         self.open.push(entry);
         if self.open.len() >= CHUNK {
@@ -43,12 +43,12 @@ impl<E: Ord> Chunks<E> {
         }
     }
 
-    /// Whether nothing was taken.
+    /// Whether it has no entries.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.sorted.is_empty()
     }
 
-    /// All entries in order; nothing is left.
+    /// Takes all entries, in order, and leaves this empty.
     pub fn take(&mut self) -> Merge<E> {
         self.end_chunk();
         let sorted = std::mem::take(&mut self.sorted);
@@ -62,11 +62,11 @@ impl<E: Ord> Chunks<E> {
     }
 }
 
-/// Sorted chunks, merged as they are asked for.
+/// Sorted chunks, merged lazily.
 #[derive(Debug)]
 pub struct Merge<E> {
     chunks: Vec<std::vec::IntoIter<E>>,
-    /// The least entry of each chunk that has one left, and the chunk's number.
+    /// The least remaining entry of each chunk that is not exhausted, and the number of the chunk.
     heads: BinaryHeap<Reverse<(E, usize)>>,
 }
 
@@ -97,7 +97,7 @@ impl<E: Ord> Iterator for Merge<E> {
 mod tests {
     use super::*;
 
-    /// Whatever the number of chunks, everything comes, in order.
+    /// All entries are returned in order, for any number of chunks.
     #[test]
     fn everything_in_order() {
         for count in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7] {

@@ -1,16 +1,15 @@
-//! The sort key of a document: one value a field, as comparable bytes.
+//! The sort key of a document: one value per field, as comparable bytes.
 //!
-//! A document without arrays on the sort paths has one tuple of values. An
-//! array gives one tuple for each of its elements, with all fields that lead
-//! into it taken from the same element; the document sorts by the tuple that
-//! comes first:
+//! A document without arrays on the sort paths has one tuple of values. An array yields one tuple
+//! for each of its elements; all fields along the array take their values from the same element.
+//! The document sorts by the first tuple in the sort order:
 //!
 //! ```text
 //!   sort {"a.x": 1, "a.y": -1}     {a: [{x: 2, y: 9}, {x: 1, y: 3}, {x: 1, y: 5}]}
 //!   tuples (2, 9)  (1, 3)  (1, 5)   ──>  (1, 5)
 //! ```
 //!
-//! These are the keys that an index on the same pattern would hold.
+//! The tuples are the keys of an index on the same pattern.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -23,31 +22,32 @@ use sheaf_bson::{Error, RawArray, RawDoc, RawValue, compare_values_with};
 use super::{SortPart, SortPattern};
 use crate::planner::index_entry::IndexEntry;
 
-/// Comparable bytes: of two documents the one with the smaller key comes first.
+/// Comparable bytes: the document with the smaller key sorts first.
 pub type SortKey = Vec<u8>;
 
-/// Arrays within arrays beyond this depth are no valid document.
+/// Maximum nesting depth of arrays; exceeds that of any valid document.
 const DEPTH_MAX: usize = 250;
 
-/// Makes sort keys for one pattern. Keeps its buffers: one for each plan.
+/// Generates sort keys for one pattern. Reuses its buffers, so a plan should have a single
+/// generator.
 #[derive(Debug)]
 pub struct SortKeyGenerator {
     pattern: SortPattern,
     builder: KeyStringBuilder,
-    /// Where the fields of the pattern stand in the index met last.
+    /// The layout of the most recently used index.
     layout: Option<(Arc<IndexEntry>, IndexLayout)>,
 }
 
-/// An index's fields, for taking encoded values out of its keys.
+/// The layout of an index, for extracting encoded values from its keys.
 #[derive(Debug)]
 struct IndexLayout {
     directions: Directions,
-    /// For each part of the pattern: the index field, and whether it runs the other way.
+    /// For each part of the pattern: the index field, and whether its direction is the opposite.
     parts: Vec<(usize, bool)>,
 }
 
 impl SortKeyGenerator {
-    /// For this pattern.
+    /// A generator for `pattern`.
     pub fn new(pattern: &SortPattern) -> SortKeyGenerator {
         let signs = pattern
             .parts
@@ -65,14 +65,14 @@ impl SortKeyGenerator {
         &self.pattern
     }
 
-    /// Appends the document's sort key to `out`: comparable bytes, of which
-    /// the smaller come first.
-    /// Errors: BadValue when two fields run along different arrays.
+    /// Appends the document's sort key to `out`, as comparable bytes.
+    ///
+    /// Errors: BadValue if two fields traverse different arrays.
     pub fn key_of_document(&mut self, doc: RawDoc<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
         self.builder.reset();
         for part in &self.pattern.parts {
             let Some(value) = scalar(doc, &part.path) else {
-                // Rare enough to begin again.
+                // The path reaches an array, which is rare: start over.
                 self.builder.reset();
                 for value in tuple_of(&self.pattern, doc)? {
                     self.builder
@@ -87,11 +87,11 @@ impl SortKeyGenerator {
         Ok(())
     }
 
-    /// Appends to `out` the sort key of the document that an index key stands
-    /// for: its encoded values, taken over as they are, or complemented where
-    /// the directions differ. The index must hold every field of the pattern
-    /// and no array on them, and text by the pattern's collation.
-    /// Errors: InternalError when it does not, or when the key is no key.
+    /// Appends to `out` the sort key of the document of an index key: its encoded values, copied,
+    /// or complemented if the directions differ. The index must contain every field of the pattern,
+    /// without arrays on them, and text by the collation of the pattern.
+    ///
+    /// Errors: InternalError if a field is missing, or if the key is invalid.
     pub fn key_of_index_key(
         &mut self,
         index: &Arc<IndexEntry>,
@@ -120,8 +120,8 @@ impl SortKeyGenerator {
         Ok(())
     }
 
-    /// The sort key of values that are already known, one a field in the
-    /// pattern's order. Missing is null.
+    /// The sort key of known values, one per field in the pattern's order; null for a missing
+    /// field.
     pub fn key_of_values<'v>(&mut self, values: impl IntoIterator<Item = RawValue<'v>>) -> SortKey {
         self.builder.reset();
         for value in values {
@@ -131,8 +131,9 @@ impl SortKeyGenerator {
         self.builder.as_bytes().to_vec()
     }
 
-    /// The values that the document sorts by, one a field.
-    /// Errors: BadValue when two fields run along different arrays.
+    /// The values by which the document sorts, one per field.
+    ///
+    /// Errors: BadValue if two fields traverse different arrays.
     pub fn values<'d>(&self, doc: RawDoc<'d>) -> Result<Vec<RawValue<'d>>, Error> {
         tuple_of(&self.pattern, doc)
     }
@@ -158,7 +159,7 @@ impl IndexLayout {
     }
 }
 
-/// The tuple of values that comes first in the pattern's order.
+/// The first tuple of values in the pattern's order.
 fn tuple_of<'d>(pattern: &SortPattern, doc: RawDoc<'d>) -> Result<Vec<RawValue<'d>>, Error> {
     let start = pattern.parts.iter().map(|part| Cursor::At {
         path: &part.path,
@@ -170,20 +171,20 @@ fn tuple_of<'d>(pattern: &SortPattern, doc: RawDoc<'d>) -> Result<Vec<RawValue<'
         best: None,
     };
     search.expand(start.collect(), 0)?;
-    // Every expansion ends in a tuple, but bytes that were never validated may nest too deeply.
+    // Every expansion ends in a tuple, except for unvalidated bytes that nest too deeply.
     Ok(search
         .best
         .unwrap_or_else(|| vec![RawValue::Null; pattern.parts.len()]))
 }
 
-/// Looks for the first tuple of a document with arrays.
+/// Searches for the first tuple of a document with arrays.
 struct Search<'d, 'p> {
     pattern: &'p SortPattern,
     best: Option<Vec<RawValue<'d>>>,
 }
 
 impl<'d, 'p> Search<'d, 'p> {
-    /// Follows all fields to the next array, and there goes on for each element.
+    /// Advances all fields to the next array, and recurses for each of its elements.
     fn expand(&mut self, mut cursors: Vec<Cursor<'d, 'p>>, depth: usize) -> Result<(), Error> {
         let mut array: Option<RawArray<'d>> = None;
         for cursor in &mut cursors {
@@ -220,8 +221,8 @@ impl<'d, 'p> Search<'d, 'p> {
             self.offer(cursors);
             return Ok(());
         }
-        // Fields that name a position look at that one element, whichever
-        // element the others look at.
+        // Fields that name a position refer to that element, independently of the element of the
+        // others.
         for cursor in &mut cursors {
             cursor.enter_position(array);
         }
@@ -245,7 +246,7 @@ impl<'d, 'p> Search<'d, 'p> {
         Ok(())
     }
 
-    /// Keeps the tuple if it comes before the best so far.
+    /// Keeps the tuple if it sorts before the best so far.
     fn offer(&mut self, cursors: Vec<Cursor<'d, 'p>>) {
         let tuple = cursors.into_iter().map(|cursor| match cursor {
             Cursor::Done(value) | Cursor::At { value, .. } => value,
@@ -259,7 +260,7 @@ impl<'d, 'p> Search<'d, 'p> {
 }
 
 impl SortPattern {
-    /// Compares two tuples of values, one a field, in the pattern's order.
+    /// Compares two tuples of values, one value per field, in the pattern's order.
     pub fn compare(&self, a: &[RawValue<'_>], b: &[RawValue<'_>]) -> Ordering {
         for (part, (a, b)) in self.parts.iter().zip(a.iter().zip(b)) {
             let order = compare_values_with(*a, *b, self.collator.as_deref());
@@ -276,7 +277,7 @@ impl SortPattern {
     }
 }
 
-/// The value of a path that meets no array; `None` when it meets one.
+/// The value of a path without arrays, null if missing; `None` if the path reaches an array.
 fn scalar<'d>(doc: RawDoc<'d>, path: &FieldPath) -> Option<RawValue<'d>> {
     let mut value = RawValue::Document(doc);
     for part in path.parts() {
@@ -289,21 +290,21 @@ fn scalar<'d>(doc: RawDoc<'d>, path: &FieldPath) -> Option<RawValue<'d>> {
     (!matches!(value, RawValue::Array(_))).then_some(value)
 }
 
-/// How far one field has been followed.
+/// The progress of the traversal of one field's path.
 #[derive(Clone, Copy)]
 enum Cursor<'d, 'p> {
-    /// Parts from `next` on remain within `value`.
+    /// The parts from `next` on remain to be resolved within `value`.
     At {
         path: &'p FieldPath,
         next: usize,
         value: RawValue<'d>,
     },
-    /// The end.
+    /// The path is resolved.
     Done(RawValue<'d>),
 }
 
 impl<'d, 'p> Cursor<'d, 'p> {
-    /// Goes on until the end or an array, which is returned.
+    /// Advances to the end or to an array, which is returned.
     fn advance(&mut self) -> Option<RawArray<'d>> {
         while let Cursor::At { path, next, value } = *self {
             match value {
@@ -325,8 +326,8 @@ impl<'d, 'p> Cursor<'d, 'p> {
         None
     }
 
-    /// If the next part names a position in this array, and no element has a
-    /// field of that name, goes to that element.
+    /// Descends into the element if the next part is a position in this array and no element has a
+    /// field of that name.
     fn enter_position(&mut self, array: RawArray<'d>) {
         let Cursor::At {
             path,
@@ -358,7 +359,7 @@ impl<'d, 'p> Cursor<'d, 'p> {
         }
     }
 
-    /// The same field within one element of the array that it has reached.
+    /// Continues the field in one element of the array that it reached.
     fn within(self, element: RawValue<'d>) -> Cursor<'d, 'p> {
         match self {
             // The path ends here: the element is the value, arrays included.

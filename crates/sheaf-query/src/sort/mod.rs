@@ -5,10 +5,9 @@
 //!   document           ──SortKeyGenerator──>  bytes, smaller = earlier
 //! ```
 //!
-//! Arrays sort by their lowest element ascending and by their highest
-//! descending; an empty array sorts as undefined (below null), a missing field
-//! as null. Several sort fields must not run along two different arrays
-//! (BadValue, "cannot sort with keys that are parallel arrays").
+//! An array sorts by its lowest element ascending and by its highest descending; an empty array
+//! sorts as undefined (below null), a missing field as null. Sort fields must not traverse two
+//! different arrays (BadValue, "cannot sort with keys that are parallel arrays").
 
 use std::sync::Arc;
 
@@ -24,15 +23,15 @@ mod key;
 
 pub use key::{SortKey, SortKeyGenerator};
 
-/// The most fields a sort may have, as a compound index.
+/// Maximum number of sort fields, as in a compound index.
 pub const FIELDS_MAX: usize = 32;
 
-/// `{a: 1, "b.c": -1}`, parsed.
+/// A parsed sort document: `{a: 1, "b.c": -1}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortPattern {
-    /// In order; never empty.
+    /// The fields in order of precedence; never empty.
     pub parts: Vec<SortPart>,
-    /// How text compares; `None`: by bytes.
+    /// The collation for text; `None` to compare by bytes.
     pub collator: Option<Arc<Collator>>,
 }
 
@@ -41,16 +40,16 @@ pub struct SortPattern {
 pub struct SortPart {
     /// The dotted path.
     pub path: Arc<FieldPath>,
-    /// 1 rather than -1.
+    /// Whether the direction is 1; false for -1.
     pub ascending: bool,
 }
 
-/// What a sort document asks for.
+/// The meaning of a sort document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SortSpec {
-    /// `{}`: any order will do.
+    /// `{}`: no order.
     None,
-    /// `{$natural: 1}` or `-1`: the order of records, a matter of hints.
+    /// `{$natural: 1}` or `-1`: record order, which acts as a hint.
     Natural(i8),
     /// By values.
     Pattern(SortPattern),
@@ -63,10 +62,10 @@ fn location(code: i32, message: impl Into<String>) -> Error {
 impl SortSpec {
     /// Parses a sort document.
     ///
-    /// Errors: 15975 for a direction other than 1 and -1, 15974 for a value that
-    /// is no direction at all, 40352, 40353, 15998 and 16410 for bad paths,
-    /// 7472500 for a field given twice, BadValue for too many fields and for
-    /// `$natural` beside other fields, NotImplemented for `$meta`.
+    /// Errors: 15975 for a numeric direction other than 1 and -1, 15974 for a value that is not a
+    /// direction, 40352, 40353, 15998 and 16410 for invalid paths, 7472500 for a repeated field,
+    /// BadValue for too many fields and for `$natural` with other fields, 31138 and the errors of
+    /// [`MetaField::parse`] for `$meta`.
     pub fn parse(spec: RawDoc<'_>) -> Result<SortSpec, Error> {
         let mut parts: Vec<SortPart> = Vec::new();
         for element in spec.iter() {
@@ -116,7 +115,7 @@ fn natural(spec: RawDoc<'_>, value: RawValue<'_>) -> Result<SortSpec, Error> {
     }
 }
 
-/// True is ascending.
+/// Parses a direction; true is ascending.
 fn direction(name: &str, value: RawValue<'_>) -> Result<bool, Error> {
     match value {
         RawValue::Document(doc) if let Some(meta) = doc.get("$meta") => {
@@ -176,13 +175,13 @@ fn sort_path(name: &str) -> Result<FieldPath, Error> {
 }
 
 impl SortPattern {
-    /// The same order, text compared by this collation.
+    /// The same pattern with text compared by this collation.
     pub fn with_collator(mut self, collator: Option<Arc<Collator>>) -> SortPattern {
         self.collator = collator;
         self
     }
 
-    /// As a document, `{a: 1, b: -1}`.
+    /// The pattern as a document: `{a: 1, b: -1}`.
     pub fn serialize(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         for part in &self.parts {

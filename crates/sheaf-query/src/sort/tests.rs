@@ -20,8 +20,8 @@ fn key(keys: &mut SortKeyGenerator, doc: &DocBuf) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// Each row against each other: the order of rows is the order of keys, both as
-/// bytes and as values.
+/// Compares every pair of rows: the order of rows is the order of keys, both as bytes and as
+/// values.
 #[test]
 fn keys_in_order() {
     script::run("sort/keys.txt", |block| {
@@ -90,7 +90,7 @@ fn other_specs() {
     assert_eq!(error.code(), ErrorCode::BAD_VALUE);
 }
 
-/// The sort key taken out of an index key is the document's own.
+/// The sort key extracted from an index key equals that of the document.
 #[test]
 fn index_keys() {
     let fields = [("a", 1i8), ("b", -1), ("c", 1), ("d", -1)];

@@ -1,8 +1,7 @@
-//! `arrayFilters`: the conditions behind `$[identifier]`.
+//! `arrayFilters`: the conditions of `$[identifier]`.
 //!
-//! Each filter is a query over one made-up field, the identifier; an element
-//! is accepted when the query matches a document that holds the element under
-//! that name.
+//! Each filter is a query on one field, the identifier. An element is accepted if the query matches
+//! a document in which the identifier has the element as its value.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
@@ -24,7 +23,8 @@ pub(super) struct ArrayFilters {
 }
 
 impl ArrayFilters {
-    /// Errors: a filter that is no document, names no or several fields, or repeats an identifier.
+    /// Parses `arrayFilters`. Errors: a filter that is not a document, that does not name exactly
+    /// one field, or that repeats an identifier.
     pub(super) fn parse(specs: RawArray<'_>, context: &ParseContext) -> Result<ArrayFilters> {
         let mut filters: Vec<ArrayFilter> = Vec::new();
         for spec in specs {
@@ -61,7 +61,8 @@ impl ArrayFilters {
         Ok(ArrayFilters { filters })
     }
 
-    /// The filter of this identifier, which counts as used from now on.
+    /// The position of the filter with this identifier, which is marked as used; `None` if there is
+    /// none.
     pub(super) fn take(&mut self, identifier: &str) -> Option<usize> {
         let at = self
             .filters
@@ -71,7 +72,7 @@ impl ArrayFilters {
         Some(at)
     }
 
-    /// Errors: a filter that no path of the update names.
+    /// Errors: a filter that no path of the update uses.
     pub(super) fn check_all_used(&self, update: RawDoc<'_>) -> Result<()> {
         match self.filters.iter().find(|f| !f.used) {
             None => Ok(()),
@@ -83,7 +84,7 @@ impl ArrayFilters {
         }
     }
 
-    /// Whether a filter accepts an element.
+    /// Whether the filter at position `filter` accepts an element.
     pub(super) fn matches(&self, filter: usize, element: RawValue<'_>) -> Result<bool> {
         let Some(filter) = self.filters.get(filter) else {
             return Ok(false);
@@ -98,7 +99,7 @@ fn failed(message: String) -> Error {
     Error::new(ErrorCode::FAILED_TO_PARSE, message)
 }
 
-/// The one field that all predicates are about, also below `$and` and its like.
+/// Finds the single field of all predicates, including those below `$and`, `$or` and `$nor`.
 fn find_identifier<'a>(spec: RawDoc<'a>, found: &mut Option<&'a str>) -> Result<()> {
     for element in spec {
         let key = element.key();

@@ -16,19 +16,19 @@ use crate::matcher::{self, MatchExpression, ParseContext};
 
 use super::operator::{Change, NewValue, Operator, Place, set};
 
-/// From this many comparisons on, `$addToSet` sorts instead of comparing all pairs.
+/// Maximum number of comparisons for which `$addToSet` compares all pairs; beyond it sorts.
 const PAIRS_MAX: usize = 256;
 
 /// `$push` with its modifiers.
 #[derive(Debug, Clone)]
 pub(super) struct Push {
-    /// What is inserted, in order.
+    /// The values to insert, in order.
     pub(super) values: Vec<Value>,
-    /// Where; `None` at the end, negative from the end.
+    /// `$position`: negative counts from the end, `None` is the end.
     position: Option<i64>,
-    /// The order of the whole array afterwards.
+    /// `$sort`: the order of the whole array after the insertion.
     sort: Option<PushSort>,
-    /// How many elements stay: the first n, or the last -n.
+    /// `$slice`: keep the first n elements, or the last -n if negative.
     slice: Option<i64>,
 }
 
@@ -151,7 +151,8 @@ impl PushSort {
     }
 }
 
-/// The field to sort an element by; null when it is missing or the element is no document.
+/// The value by which an element sorts; null if the field is missing or the element is not a
+/// document.
 fn sort_field<'a>(element: RawValue<'a>, path: &FieldPath) -> RawValue<'a> {
     match element {
         RawValue::Document(doc) => get_path(doc, path).unwrap_or(RawValue::Null),
@@ -159,8 +160,7 @@ fn sort_field<'a>(element: RawValue<'a>, path: &FieldPath) -> RawValue<'a> {
     }
 }
 
-/// The array that is there, or none.
-/// Errors: something else is there.
+/// The existing array; `None` if the field is missing. Errors: the value is not an array.
 fn existing_array<'a>(
     operator: &str,
     existing: Option<RawValue<'a>>,
@@ -219,7 +219,7 @@ impl Push {
                 Err(_) => &elements[elements.len().saturating_sub(n.unsigned_abs() as usize)..],
             },
         };
-        // A push that sorts or cuts may leave the very array that was there.
+        // A push with $sort or $slice may result in the existing array.
         let unchanged = array.is_some_and(|array| {
             let mut old = array.iter();
             kept.iter().all(|v| {
@@ -255,7 +255,7 @@ pub(super) fn parse_add_to_set(
     Ok(Operator::AddToSet(vec![value.to_value()]))
 }
 
-/// Adds the values that equal no element and no value before them.
+/// Appends the values that equal neither an existing element nor an earlier value.
 pub(super) fn add_to_set<'a>(
     values: &'a [Value],
     existing: Option<RawValue<'a>>,
@@ -340,9 +340,9 @@ pub(super) fn pop<'a>(
 /// The condition of `$pull`.
 #[derive(Debug, Clone)]
 pub(super) enum Pull {
-    /// Elements equal to this.
+    /// Elements equal to this value.
     Equal(Value),
-    /// Elements that operators accept: `{$gte: 3}`, `/x/`.
+    /// Elements that satisfy operators: `{$gte: 3}`, `/x/`.
     Value(MatchExpression),
     /// Elements that are documents and match a query.
     Document(MatchExpression),
@@ -364,7 +364,7 @@ pub(super) fn parse_pull(_: &str, value: RawValue<'_>, context: &ParseContext) -
     }))
 }
 
-/// Whether a condition speaks of the element itself rather than of its fields.
+/// Whether a condition applies to the element itself rather than to its fields.
 fn is_predicate(doc: RawDoc<'_>) -> bool {
     doc.first().is_some_and(|first| {
         first.key().starts_with('$')

@@ -1,4 +1,4 @@
-//! What every stored document must satisfy, checked where updates make one.
+//! Rules for every stored document, checked on documents that updates produce.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
@@ -7,7 +7,7 @@ use sheaf_bson::{RawDoc, RawValue, values_equal};
 use super::operator::depth;
 use super::{DEPTH_MAX, DOCUMENT_BYTES_MAX};
 
-/// Errors: a document over 16 MiB.
+/// Errors: BSONObjectTooLarge for a document over 16 MiB.
 pub(super) fn check_size(doc: RawDoc<'_>) -> Result<()> {
     if doc.len_bytes() <= DOCUMENT_BYTES_MAX {
         return Ok(());
@@ -21,7 +21,7 @@ pub(super) fn check_size(doc: RawDoc<'_>) -> Result<()> {
     ))
 }
 
-/// Errors: nesting beyond the limit.
+/// Errors: Overflow for nesting deeper than [`DEPTH_MAX`].
 pub(super) fn check_depth(doc: RawDoc<'_>) -> Result<()> {
     if depth(RawValue::Document(doc)) <= DEPTH_MAX {
         return Ok(());
@@ -32,7 +32,7 @@ pub(super) fn check_depth(doc: RawDoc<'_>) -> Result<()> {
     ))
 }
 
-/// Errors: a value that cannot identify a document.
+/// Errors: a value that is not allowed as `_id`.
 pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     match id {
         RawValue::Array(_) | RawValue::Regex { .. } | RawValue::Undefined => Err(Error::new(
@@ -53,7 +53,7 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     }
 }
 
-/// Errors: an `_id` that compares unequal to the one that is there.
+/// Errors: ImmutableField if the `_id`s are not equal.
 pub(super) fn check_same_id(old: RawValue<'_>, new: RawValue<'_>) -> Result<()> {
     if values_equal(old, new) {
         return Ok(());
@@ -68,7 +68,7 @@ pub(super) fn check_same_id(old: RawValue<'_>, new: RawValue<'_>) -> Result<()> 
     ))
 }
 
-/// Errors: the update removed or changed the `_id`.
+/// Errors: ImmutableField if the update removed or changed the `_id`.
 pub(super) fn check_id_unchanged(old: RawDoc<'_>, new: RawDoc<'_>) -> Result<()> {
     match (old.get("_id"), new.get("_id")) {
         (Some(old), Some(new)) => check_same_id(old, new),

@@ -1,13 +1,13 @@
-//! Updates: parsed once, applied to raw documents.
+//! Updates are parsed once and applied to raw documents.
 //!
 //! ```text
 //!   update ──parse──> UpdateDriver ──apply(document)──> NoChange | Changed{document, paths}
 //! ```
 //!
-//! An update is a *replacement* (a document of plain fields), *operators*
-//! (`{$set: ...}`) or a *pipeline* (an array of stages). What the update does
-//! not touch is copied as bytes, and an update that would write the bytes that
-//! are there is [`Outcome::NoChange`]: the caller then writes nothing at all.
+//! An update is a *replacement* (a document of plain fields), *operators* (`{$set: ...}`) or a
+//! *pipeline* (an array of stages). Fields that the update does not change are copied as bytes. An
+//! update whose result is identical to the stored document is [`Outcome::NoChange`]: the caller
+//! writes nothing.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Timestamp};
@@ -35,41 +35,42 @@ pub use upsert::document_from_query;
 
 use operators::Operators;
 
-/// Deepest nesting of a stored document.
+/// Maximum nesting depth of a stored document.
 const DEPTH_MAX: usize = 100;
-/// Most nulls that one update puts in front of a new array element.
+/// Maximum number of nulls with which one update pads an array before a new element.
 const PADDING_MAX: u32 = 1_500_000;
-/// Largest stored document.
+/// Maximum size of a stored document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What an application depends on besides update and document.
+/// The context in which an update is applied.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ApplyContext {
-    /// The wall clock: `$currentDate` with dates.
+    /// The wall clock time, for `$currentDate` with dates.
     pub now: DateTime,
-    /// The logical clock: `$currentDate` with timestamps, and zero timestamps of replacements.
+    /// The logical time, for `$currentDate` with timestamps, and for zero timestamps of
+    /// replacements.
     pub timestamp: Timestamp,
-    /// What `$` stands for: the array element the query matched.
+    /// The position of `$`: the array element that the query matched.
     pub matched_array_index: Option<usize>,
-    /// The document is being made by an upsert: `$setOnInsert` applies.
+    /// Whether an upsert inserts the document: `$setOnInsert` applies.
     pub is_insert: bool,
 }
 
-/// What an application gives.
+/// The result of applying an update.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// The document is as the update wants it.
+    /// The document already has the result of the update.
     NoChange,
-    /// The document as it is now.
+    /// The document changes.
     Changed {
-        /// Whole; `_id` where it was.
+        /// The whole new document; the position of `_id` does not change.
         doc: DocBuf,
-        /// What differs.
+        /// The paths that differ.
         modified: ModifiedPaths,
     },
 }
 
-/// A parsed update, which borrows a replacement: that may be the longest document there is.
+/// A parsed update. Borrows a replacement, which may have the maximum document size.
 #[derive(Debug, Clone)]
 pub struct UpdateDriver<'u> {
     form: Form<'u>,
@@ -82,22 +83,22 @@ enum Form<'u> {
     Pipeline(Pipeline),
 }
 
-/// Which of the three forms an update has.
+/// The form of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateKind {
     /// A whole document; not allowed with `multi: true`.
     Replacement,
-    /// `{$set: ...}` and its like.
+    /// A document of operators: `{$set: ...}`.
     Operators,
     /// An array of stages.
     Pipeline,
 }
 
 impl<'u> UpdateDriver<'u> {
-    /// Parses an update. `scope` holds `let` variables and the clock's reading.
+    /// Parses an update. `scope` has the `let` variables and the current time.
     ///
-    /// Errors: FailedToParse for a form that is none of the three or an unknown
-    /// operator, ConflictingUpdateOperators, and what the operators refuse.
+    /// Errors: FailedToParse for an unknown form or an unknown operator,
+    /// ConflictingUpdateOperators, and the errors of the operators.
     pub fn parse(
         update: RawValue<'u>,
         array_filters: Option<RawArray<'_>>,
@@ -142,7 +143,7 @@ impl<'u> UpdateDriver<'u> {
         Ok(UpdateDriver { form })
     }
 
-    /// Which form the update has.
+    /// The form of the update.
     pub fn kind(&self) -> UpdateKind {
         match &self.form {
             Form::Replacement(_) => UpdateKind::Replacement,
@@ -161,9 +162,9 @@ impl<'u> UpdateDriver<'u> {
 
     /// Applies the update to a stored document, which has an `_id`.
     ///
-    /// Errors: operators that do not fit the values they meet, a changed `_id`
-    /// (ImmutableField), a result too large or too deep. The document is then
-    /// as it was.
+    /// Errors: an operator that does not apply to the type of an existing value, a changed `_id`
+    /// (ImmutableField), a result that is too large or too deeply nested. The stored document does
+    /// not change.
     pub fn apply(&self, doc: RawDoc<'_>, context: &ApplyContext) -> Result<Outcome> {
         let (new, modified) = match &self.form {
             Form::Replacement(new) => replacement::apply(*new, doc, context)?,
@@ -179,7 +180,7 @@ impl<'u> UpdateDriver<'u> {
     }
 }
 
-/// Every update operator, for lists of what there is; `$rename` included.
+/// The names of all update operators, including `$rename`.
 pub fn operator_names() -> impl Iterator<Item = &'static str> {
     operator::TABLE
         .iter()
@@ -187,7 +188,7 @@ pub fn operator_names() -> impl Iterator<Item = &'static str> {
         .chain(["$rename"])
 }
 
-/// Operators begin with a dollar sign; the first field decides.
+/// Whether the update has operators: its first name begins with a dollar sign.
 fn is_operators(doc: RawDoc<'_>) -> bool {
     doc.first()
         .is_some_and(|first| first.key().starts_with('$'))

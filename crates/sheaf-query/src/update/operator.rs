@@ -1,8 +1,8 @@
-//! The operators of updates: what each makes of the value at its path.
+//! Update operators: each computes a new value for its path.
 //!
-//! [`TABLE`] names them all. A parsed operator is applied to the value that is
-//! there, or to none, and answers with a [`Change`]. It sees one value and
-//! never the path that led there: walking is the business of `apply.rs`.
+//! [`TABLE`] lists them. A parsed operator is applied to the existing value, or to a missing one,
+//! and returns a [`Change`]. It operates on a single value and does not resolve paths: `apply.rs`
+//! traverses the document.
 
 use std::cmp::Ordering;
 
@@ -77,20 +77,20 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$unset", |_, _, _| Ok(Operator::Unset)),
 ];
 
-/// What becomes of the value at an operator's path.
+/// The change to the value at an operator's path.
 #[derive(Debug)]
 pub(super) enum Change<'a> {
-    /// It stays.
+    /// Leave the value unchanged.
     Keep,
-    /// It is replaced, or created.
+    /// Replace or create the value.
     Set(NewValue<'a>),
-    /// These values go behind the elements of the array that is there.
+    /// Append these values to the existing array.
     Append(&'a [Value]),
-    /// It goes.
+    /// Remove the value.
     Remove,
 }
 
-/// A new value, copied only into the document.
+/// A new value, which is copied only when it is written to the document.
 #[derive(Debug)]
 pub(super) enum NewValue<'a> {
     Raw(RawValue<'a>),
@@ -106,26 +106,27 @@ impl NewValue<'_> {
     }
 }
 
-/// Where an operator is being applied: for messages, and for what depends on the operation.
+/// The place where an operator is applied: for messages, and for operators that depend on the
+/// operation.
 pub(super) struct Place<'a> {
-    /// The actual path, array positions filled in.
+    /// The resolved path, with array positions in place of positional components.
     pub(super) path: &'a str,
     /// The document before the update.
     pub(super) doc: RawDoc<'a>,
-    /// The operation.
+    /// The context of the update.
     pub(super) context: &'a ApplyContext,
-    /// How text compares; `None`: by bytes.
+    /// The collation for text; `None` to compare by bytes.
     pub(super) collator: Option<&'a Collator>,
 }
 
 impl Place<'_> {
-    /// The document, named for a message.
+    /// The name of the document in messages.
     pub(super) fn document(&self) -> String {
         name_document(self.doc)
     }
 }
 
-/// `document {_id: 1}`.
+/// The name of a document in messages: `document {_id: 1}`.
 pub(super) fn name_document(doc: RawDoc<'_>) -> String {
     match doc.get("_id") {
         Some(id) => format!("document {{ _id: {} }}", shell(id)),
@@ -134,7 +135,7 @@ pub(super) fn name_document(doc: RawDoc<'_>) -> String {
 }
 
 impl Operator {
-    /// `$name`.
+    /// The operator's name: `$set`, ...
     pub(super) fn name(&self) -> &'static str {
         match self {
             Operator::Set(_) => "$set",
@@ -155,7 +156,8 @@ impl Operator {
         }
     }
 
-    /// Whether a missing field is created (`$rename` decides by its source, elsewhere).
+    /// Whether the operator creates a missing field (`apply.rs` decides for `$rename`, depending on
+    /// the source).
     pub(super) fn creates(&self, context: &ApplyContext) -> bool {
         match self {
             Operator::Unset
@@ -168,7 +170,7 @@ impl Operator {
         }
     }
 
-    /// Levels of documents and arrays in the operand.
+    /// Nesting depth of documents and arrays that the operand adds at its path.
     pub(super) fn operand_depth(&self) -> usize {
         match self {
             Operator::Set(v) | Operator::SetOnInsert(v) | Operator::Min(v) | Operator::Max(v) => {
@@ -180,8 +182,9 @@ impl Operator {
         }
     }
 
-    /// What becomes of `existing`, or of the place where nothing is.
-    /// Errors: an operator that does not apply to a value of this type.
+    /// Computes the change to `existing`; `None` is a missing field.
+    ///
+    /// Errors: the operator does not apply to a value of this type.
     pub(super) fn apply<'a>(
         &'a self,
         existing: Option<RawValue<'a>>,
@@ -218,13 +221,13 @@ impl Operator {
             Operator::Pop { last } => super::array_operators::pop(*last, existing, place),
             Operator::Pull(pull) => pull.apply(existing, place),
             Operator::PullAll(values) => super::array_operators::pull_all(values, existing, place),
-            // Renames are applied by the walk, which knows the source's value.
+            // The traversal applies renames because it knows the source value.
             Operator::RenameTo(_) | Operator::RenameFrom(_) => Ok(Change::Keep),
         }
     }
 }
 
-/// Replaces a value unless it is the same already.
+/// Replaces a value unless the new one is identical.
 pub(super) fn set<'a>(existing: Option<RawValue<'_>>, new: NewValue<'a>) -> Change<'a> {
     match existing {
         Some(old) if identical(old, new.as_raw()) => Change::Keep,
@@ -232,7 +235,7 @@ pub(super) fn set<'a>(existing: Option<RawValue<'_>>, new: NewValue<'a>) -> Chan
     }
 }
 
-/// Same type and same bytes. NaNs of the same bits are identical, 0.0 and -0.0 are not.
+/// Whether type and bytes are equal. NaNs with equal bits are identical; 0.0 and -0.0 are not.
 pub(super) fn identical(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     match (a, b) {
         (RawValue::Double(a), RawValue::Double(b)) => a.to_bits() == b.to_bits(),
@@ -240,7 +243,7 @@ pub(super) fn identical(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     }
 }
 
-/// Levels of documents and arrays in a value.
+/// Nesting depth of documents and arrays in a value; 0 for a scalar.
 pub(super) fn depth(value: RawValue<'_>) -> usize {
     match value {
         RawValue::Document(doc) => 1 + doc.iter().map(|e| depth(e.value())).max().unwrap_or(0),
@@ -274,7 +277,7 @@ fn arithmetic<'a>(
 ) -> Result<Change<'a>> {
     let multiply = matches!(operator, Operator::Mul(_));
     let Some(old) = existing else {
-        // Nothing plus a number is the number; nothing times a number is a zero of its type.
+        // $inc of a missing field sets the operand; $mul sets a zero of the operand's type.
         let new = match by {
             by if !multiply => by,
             Number::Int(_) => Number::Int(0),
@@ -357,7 +360,7 @@ fn bit<'a>(
             BitOperation::Xor => bits ^ operand,
         };
     }
-    // Operands that are ints are sign-extended, so a narrow result fits.
+    // Int operands are sign-extended, so the result fits into an int.
     let new = if narrow {
         Value::Int32(bits as i32)
     } else {

@@ -1,4 +1,4 @@
-//! Paths of update operators: dotted, with positional components.
+//! Paths of update operators, which are dotted and may have positional components.
 //!
 //! ```text
 //!   a.b       field b of a          a.0       element 0 of an array a, field "0" of a document a
@@ -13,36 +13,36 @@ use sheaf_bson::path::array_index;
 
 use super::array_filters::ArrayFilters;
 
-/// Longest path, in components.
+/// Maximum number of components of a path.
 const COMPONENTS_MAX: usize = 200;
 
-/// One step of a path.
+/// One component of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Component {
-    /// A field, or an array element when the name is a number.
+    /// A field, or an array element if the name is a number.
     Field {
-        /// The name.
+        /// The name as written.
         name: Box<str>,
-        /// The array position the name can stand for.
+        /// The array position, if the name is one.
         index: Option<u32>,
     },
     /// `$`.
     Matched,
     /// `$[]`.
     All,
-    /// `$[identifier]`: which array filter.
+    /// `$[identifier]`: the position of the array filter.
     Filtered(usize),
 }
 
 impl Component {
-    /// Whether this selects elements of an array, and nothing else.
+    /// Whether the component only applies to arrays.
     pub(super) fn needs_array(&self) -> bool {
         matches!(self, Component::All | Component::Filtered(_))
     }
 }
 
-/// The order in which new fields are appended: numbers by value, then other
-/// names bytewise. Positional components come last, their order shows nowhere.
+/// The order in which new fields are appended: numbers by value, then other names by bytes.
+/// Positional components are last; their order is not visible.
 impl Ord for Component {
     fn cmp(&self, other: &Component) -> Ordering {
         fn rank(component: &Component) -> (u8, u64, &str) {
@@ -65,8 +65,9 @@ impl PartialOrd for Component {
 }
 
 /// Parses the path of an update operator.
-/// Errors: an empty path or component (56), a name that begins with `$` (52),
-/// positional components that are misplaced, doubled or without filter (2).
+///
+/// Errors: an empty path or component (56), a name that begins with `$` (52), positional components
+/// that are misplaced, repeated or without a filter (2).
 pub(super) fn parse(path: &str, filters: &mut ArrayFilters) -> Result<Vec<Component>> {
     if path.is_empty() {
         return Err(Error::new(

@@ -1,4 +1,4 @@
-//! The pipeline form of an update: stages that turn the document into another.
+//! The pipeline form of an update: stages that transform the document.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc};
@@ -10,7 +10,8 @@ use super::document_rules;
 use super::modified_paths::ModifiedPaths;
 use super::replacement::differences;
 
-/// Errors: those of the stages; a stage that is not for updates (InvalidOptions).
+/// Parses the stages. Errors: those of the stages; InvalidOptions for a stage that is not allowed
+/// in updates.
 pub(super) fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
     let pipeline = Pipeline::parse(stages, context)?;
     match pipeline.first_stage_not_for_updates() {
@@ -24,7 +25,8 @@ pub(super) fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipe
     }
 }
 
-/// The document after the stages, its `_id` kept and in front, and the top-level fields that differ.
+/// The document after the stages, with `_id` as the first field, and the top-level fields that
+/// differ. If the stages remove `_id`, the old one is kept.
 pub(super) fn apply(pipeline: &Pipeline, old: RawDoc<'_>) -> Result<(DocBuf, ModifiedPaths)> {
     let mut new = pipeline.transform(old)?;
     let made = new.as_raw();

@@ -1,4 +1,4 @@
-//! The replacement form of an update: a whole new document, save for `_id`.
+//! The replacement form of an update: a whole new document that keeps its `_id`.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawElement, RawValue, Timestamp};
@@ -7,7 +7,8 @@ use super::ApplyContext;
 use super::document_rules;
 use super::modified_paths::ModifiedPaths;
 
-/// Errors: a top-level name that begins with a dollar sign.
+/// Checks a replacement. Errors: DollarPrefixedFieldName for a top-level name that begins with a
+/// dollar sign.
 pub(super) fn check(replacement: RawDoc<'_>) -> Result<()> {
     for element in replacement {
         let name = element.key();
@@ -26,8 +27,10 @@ pub(super) fn check(replacement: RawDoc<'_>) -> Result<()> {
     document_rules::check_depth(replacement)
 }
 
-/// The replacement with the `_id` of `old` in front, and the top-level fields that differ.
-/// Errors: an `_id` of its own that is another one.
+/// The replacement with the `_id` of `old` as the first field, and the top-level fields that
+/// differ.
+///
+/// Errors: ImmutableField if the replacement has a different `_id`.
 pub(super) fn apply(
     replacement: RawDoc<'_>,
     old: RawDoc<'_>,
@@ -54,7 +57,7 @@ pub(super) fn apply(
     Ok((new, modified))
 }
 
-/// Copies an element; a zero timestamp becomes the present one.
+/// Copies an element; replaces a zero timestamp by the current one.
 pub(super) fn append_stamped(
     out: &mut DocBuilder,
     element: RawElement<'_>,
@@ -73,18 +76,18 @@ pub(super) fn append_stamped(
     }
 }
 
-/// A name, and the bytes of the element.
+/// The name and the bytes of an element.
 type Field<'d> = (&'d [u8], &'d [u8]);
 
-/// Sorted.
+/// The top-level fields, sorted by name.
 fn fields(doc: RawDoc<'_>) -> Vec<Field<'_>> {
     let mut fields: Vec<_> = doc.iter().map(|e| (e.key_bytes(), e.as_bytes())).collect();
     fields.sort_unstable();
     fields
 }
 
-/// Top-level fields whose values differ. Fields that only moved count as one
-/// difference at least, since the documents' bytes differ.
+/// The top-level fields whose values differ. If only the order of fields differs, the result has at
+/// least one field, because the bytes of the documents differ.
 pub(super) fn differences(old: RawDoc<'_>, new: RawDoc<'_>) -> ModifiedPaths {
     let mut modified = ModifiedPaths::default();
     if old.as_bytes() == new.as_bytes() {

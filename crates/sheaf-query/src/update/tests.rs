@@ -1,18 +1,18 @@
-//! Runs the scripts in `testdata/update`, and properties over random updates.
+//! Runs the scripts in `testdata/update`, and property tests on random updates.
 //!
 //! ```text
 //!   filters [{x: 1}]            arrayFilters of the updates that follow
-//!   matched 2                   what $ stands for, in the updates that follow
-//!   update {$inc: {a: 1}}       an update; below it documents and what becomes of them
-//!     {a: 1} => {a: 2} [a]      the document, the paths that changed
+//!   matched 2                   the position of $, in the updates that follow
+//!   update {$inc: {a: 1}}       an update, followed by documents and results
+//!     {a: 1} => {a: 2} [a]      the new document, the paths that changed
 //!     {a: "x"} => TypeMismatch  or the error's name
 //!   refuse {$foo: {}}           the error of parsing, with its message
 //!   fail {$inc: {a: 1}} {a: "x"}  the error of applying, with its message
-//!   upsert {$set: {a: 1}}       an update; below it queries and what is inserted
+//!   upsert {$set: {a: 1}}       an update, followed by queries and inserted documents
 //!     {_id: 1} => {_id: 1, a: 1}
 //! ```
 //!
-//! Answers are rewritten by `UPDATE_EXPECT=1`.
+//! `UPDATE_EXPECT=1` rewrites the answers.
 
 use sheaf_bson::json::typed;
 use sheaf_bson::{DocBuf, ObjectId, Value};
@@ -23,10 +23,10 @@ use crate::script::{self, Block, read, read_prefix};
 
 mod properties;
 
-/// A Monday noon.
+/// 2023-11-14T22:13:20Z.
 const NOW: DateTime = DateTime(1_700_000_000_000);
 
-/// What lines above an update have set.
+/// The settings from the lines before an update.
 #[derive(Default)]
 struct Setting {
     filters: Option<Value>,
@@ -64,7 +64,7 @@ fn applied(driver: &Result<UpdateDriver>, doc: &DocBuf, context: &ApplyContext) 
     }
 }
 
-/// What holds for every change: the bytes are a document, and differ.
+/// Asserts for every change that the new document is valid and differs from the old one.
 fn check_outcome(driver: &UpdateDriver, old: &DocBuf, new: &DocBuf, context: &ApplyContext) {
     sheaf_bson::validate::validate(new.as_bytes(), &Default::default())
         .unwrap_or_else(|e| panic!("{old:?} became invalid by {driver:?}: {e}"));
@@ -74,7 +74,7 @@ fn check_outcome(driver: &UpdateDriver, old: &DocBuf, new: &DocBuf, context: &Ap
     );
 }
 
-/// Rows `left => right`; the left is kept, the right computed.
+/// Computes the right side of rows `left => right`; keeps the left side.
 fn rows(block: &Block, mut answer: impl FnMut(&DocBuf) -> String) -> Option<Vec<String>> {
     Some(
         block
@@ -169,7 +169,7 @@ scripts! {
 #[test]
 fn a_document_may_reach_the_limit_and_not_pass_it() {
     let doc = sheaf_bson::doc! {"_id": 1i64};
-    // Type, "s", zero, length and final zero of the string.
+    // Type, name "s", its terminator, length and terminator of the string.
     let room = DOCUMENT_BYTES_MAX - doc.len_bytes() - 8;
     let set = |bytes: usize| {
         let update = sheaf_bson::doc! {"$set": {"s": "x".repeat(bytes)}};
@@ -194,7 +194,7 @@ fn documents_nest_no_deeper_than_the_limit() {
         let driver = UpdateDriver::parse((&update).into(), None, &VariableScope::default())?;
         driver.apply(RawDoc::EMPTY, &ApplyContext::default())
     };
-    // The document itself is the first level.
+    // The document itself is level 1.
     assert!(set(DEPTH_MAX, "1").is_ok());
     assert_eq!(
         set(DEPTH_MAX + 1, "1").unwrap_err().code(),

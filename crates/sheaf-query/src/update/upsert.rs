@@ -1,7 +1,7 @@
-//! Upserts: the document to insert when nothing matched.
+//! Upserts: builds the document to insert if no document matched.
 //!
 //! ```text
-//!   query {a: 1, "b.c": 2, d: {$gt: 3}}     {a: 1, b: {c: 2}}      what must be equal
+//!   query {a: 1, "b.c": 2, d: {$gt: 3}}     {a: 1, b: {c: 2}}      the equalities
 //!   update {$set: {e: 5}}                   {a: 1, b: {c: 2}, e: 5}
 //!   no _id yet                              {_id: ObjectId(...), a: 1, ...}
 //! ```
@@ -16,14 +16,14 @@ use crate::matcher::{ComparisonOp, MatchExpression};
 
 use super::{ApplyContext, Form, UpdateDriver, document_rules, pipeline_form, replacement};
 
-/// Values that the query fixes, by path.
+/// The values of the query's equalities, by path.
 type Equalities<'m> = BTreeMap<&'m str, RawValue<'m>>;
 
-/// The document that a query's equalities describe, fields in the order of
-/// their paths, `_id` first.
+/// The document that the equalities of a query describe, with fields in the order of their paths,
+/// `_id` first.
 ///
-/// Errors: a path fixed twice, or one path below another (NotSingleValueField);
-/// a path below `_id` without `_id` itself (NotExactValueField).
+/// Errors: NotSingleValueField for two equalities on a path, or on a path and one below it;
+/// NotExactValueField for a path below `_id` without `_id` itself.
 pub fn document_from_query(query: &MatchExpression) -> Result<DocBuf> {
     let mut equalities = Equalities::new();
     collect(query, &mut equalities)?;
@@ -64,7 +64,7 @@ fn collect<'m>(query: &'m MatchExpression, found: &mut Equalities<'m>) -> Result
         MatchExpression::And(children) => {
             children.iter().try_for_each(|child| collect(child, found))
         }
-        // A disjunction of one fixes its values; of several, none.
+        // A disjunction with one alternative contributes equalities; one with several does not.
         MatchExpression::Or(children) => match &children[..] {
             [only] => collect(only, found),
             _ => Ok(()),
@@ -87,11 +87,11 @@ fn add<'m>(path: &'m str, value: RawValue<'m>, found: &mut Equalities<'m>) -> Re
     }
 }
 
-/// Writes paths into documents nested as they say, from component `depth` on.
+/// Writes the values at nested paths, from component `depth` on.
 fn write_nested(out: &mut DocBuilder, paths: &[(&str, RawValue<'_>)], depth: usize) {
     let part = |path: &str| path.split('.').nth(depth).unwrap_or("").to_owned();
     let mut rest = paths;
-    // Paths of one parent need not be neighbours ("a.b", "a-c", "a.d"): gather by name.
+    // Paths with the same parent are not always adjacent ("a.b", "a-c", "a.d"): group by name.
     let mut written: Vec<String> = Vec::new();
     while let Some(((path, value), after)) = rest.split_first() {
         rest = after;
@@ -116,11 +116,10 @@ fn write_nested(out: &mut DocBuilder, paths: &[(&str, RawValue<'_>)], depth: usi
 }
 
 impl UpdateDriver<'_> {
-    /// The document an upsert inserts: the query's equalities, then the
-    /// update, then an `_id` from `new_id` if there is none; `_id` first.
+    /// The document that an upsert inserts: the query's equalities with the update applied, and an
+    /// `_id` from `new_id` if there is none. `_id` is the first field.
     ///
-    /// Errors: as [`document_from_query`] and [`UpdateDriver::apply`], and an
-    /// `_id` that cannot be one.
+    /// Errors: those of [`document_from_query`] and [`UpdateDriver::apply`], and an invalid `_id`.
     pub fn upsert_document(
         &self,
         query: &MatchExpression,
@@ -134,7 +133,7 @@ impl UpdateDriver<'_> {
         let from_query = document_from_query(query)?;
         let new = match &self.form {
             Form::Replacement(replacement) => {
-                // Only _id is taken over from the query.
+                // Only _id is taken from the query.
                 let mut base = DocBuilder::new();
                 if let Some(id) = from_query.get_element("_id") {
                     base.append_raw_element(id);
@@ -164,7 +163,7 @@ impl UpdateDriver<'_> {
     }
 }
 
-/// Puts `_id` in front, making one if there is none, and stamps zero timestamps.
+/// Makes `_id` the first field, generating one if there is none, and replaces zero timestamps.
 fn id_first(doc: RawDoc<'_>, context: &ApplyContext, new_id: impl FnOnce() -> ObjectId) -> DocBuf {
     let mut out = DocBuilder::with_vec(Vec::with_capacity(doc.len_bytes() + 24));
     match doc.get_element("_id") {

@@ -1,12 +1,12 @@
-//! What holds for every update and every document, and a plain model of the
-//! commonest operators to compare with.
+//! Properties of every update on every document, and a simple model of the most common operators
+//! for comparison.
 
 use proptest::prelude::*;
 use sheaf_bson::{ArrayBuilder, DocBuilder, RawElement};
 
 use super::*;
 
-/// Few names, so that paths meet the document often.
+/// Few names, so that paths often exist in the document.
 fn name() -> impl Strategy<Value = &'static str> {
     prop_oneof![
         4 => prop::sample::select(vec!["a", "b", "c"]),
@@ -34,7 +34,7 @@ fn small_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A document of these fields, of each name the first.
+/// A document with these fields; of fields with the same name, the first.
 fn document(fields: Vec<(&'static str, Value)>) -> DocBuf {
     let mut out = DocBuilder::new();
     let mut seen = Vec::new();
@@ -75,7 +75,7 @@ fn any_path() -> impl Strategy<Value = String> {
     ])
 }
 
-/// An operator's name and an operand of it.
+/// The name of an operator and an operand.
 fn operation() -> impl Strategy<Value = (&'static str, Value)> {
     let of = |name: &'static str| small_value().prop_map(move |v| (name, v));
     let number = || {
@@ -162,8 +162,8 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// Any update on any document: an error or a valid document; what no path
-    /// names is as it was, and what differs is reported.
+    /// Any update on any document results in an error or a valid document. Fields that no path
+    /// names are unchanged, and all differences are reported.
     #[test]
     fn changes_are_valid_and_reported(
         doc in stored(),
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Once more makes no difference to operators that state what should be.
+    /// Applying idempotent operators twice is the same as applying them once.
     #[test]
     fn stating_twice_changes_nothing(
         doc in stored(),
@@ -214,12 +214,13 @@ proptest! {
         let Ok(driver) = UpdateDriver::parse((&update).into(), None, &VariableScope::new(NOW)) else { return Ok(()) };
         let context = ApplyContext { now: NOW, matched_array_index: Some(0), ..ApplyContext::default() };
         let Ok(Outcome::Changed { doc: once, .. }) = driver.apply(doc.as_raw(), &context) else { return Ok(()) };
-        // Setting the second element of an empty array puts a null before it, which $pull then refuses.
+        // Setting the second element of an empty array pads it with a null, which $pull then
+        // rejects.
         let Ok(twice) = driver.apply(once.as_raw(), &context) else { return Ok(()) };
         prop_assert_eq!(twice, Outcome::NoChange);
     }
 
-    /// The walk agrees with a model that applies one path after the other.
+    /// The traversal agrees with a model that applies one path after the other.
     #[test]
     fn agrees_with_the_model(
         doc in stored(),
@@ -250,7 +251,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are no update are refused, and nothing panics.
+    /// A document that is not an update is rejected without a panic.
     #[test]
     fn any_document_is_parsed_or_refused(update in sheaf_testkit::generate::document(), doc in stored()) {
         if let Ok(driver) = UpdateDriver::parse((&update).into(), None, &VariableScope::new(NOW)) {
@@ -270,7 +271,7 @@ fn sort_key(part: &str) -> (u8, u64, String) {
     }
 }
 
-/// A document taken apart.
+/// A document as a tree.
 #[derive(Debug, Clone)]
 enum Tree {
     Document(Vec<(String, Tree)>),

@@ -44,7 +44,8 @@ pub struct DbOptions {
     /// Where events for the log go.
     pub events: Events,
     /// Folder for what is spilled to disk, `<dbpath>/_tmp`. Emptied on open, so it must be ours alone.
-    /// `None`: a folder of this process in the system's folder for temporary files.
+    /// `None`: a folder of this database alone in the system's folder for temporary files, under a
+    /// random name.
     pub temp_dir: Option<PathBuf>,
 }
 
@@ -96,9 +97,7 @@ impl Db {
     pub fn open(engine: Arc<dyn StorageEngine>, options: DbOptions) -> Result<Arc<Db>> {
         let storage = Storage::new(engine);
         let catalog = open::open(&storage, options.random, &options.events)?;
-        let temp_dir = options
-            .temp_dir
-            .unwrap_or_else(|| std::env::temp_dir().join(format!("sheaf-{}", std::process::id())));
+        let temp_dir = options.temp_dir.unwrap_or_else(random_temp_dir);
         empty_temp_dir(&temp_dir)?;
         let db = Arc::new(Db {
             storage,
@@ -254,6 +253,14 @@ impl fmt::Debug for Db {
             .field("engine", &self.storage.engine().name())
             .finish_non_exhaustive()
     }
+}
+
+/// A folder that no other database of this or another process has.
+fn random_temp_dir() -> PathBuf {
+    let mut random = [0; 8];
+    system_random(&mut random);
+    let name = format!("sheaf-{:016x}", u64::from_be_bytes(random));
+    std::env::temp_dir().join(name)
 }
 
 /// What is left in the folder is of a process that died.

@@ -136,7 +136,13 @@ pub(crate) struct Silent(Arc<Db>);
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        self.0.oplog().silent.fetch_sub(1, Ordering::AcqRel);
+        let oplog = self.0.oplog();
+        // Sequentially consistent, as are the store of `on` and the load of `silent` by the thread
+        // that waits: either that thread finds no unit left, or the last unit finds the oplog on.
+        if oplog.silent.fetch_sub(1, Ordering::SeqCst) == 1 && oplog.on.load(Ordering::SeqCst) {
+            drop(oplog.times.lock());
+            oplog.advanced.notify_all();
+        }
     }
 }
 
@@ -255,7 +261,21 @@ impl Oplog {
         let mut times = self.times.lock();
         times.newest = times.newest.max(newest);
         self.publish(&times);
-        self.on.store(true, Ordering::Release);
+        self.on.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until no unit is left that began while the oplog was off.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`.
+    fn wait_for_silent_units(&self, op: &OpContext) -> Result<()> {
+        let mut times = self.times.lock();
+        while self.silent.load(Ordering::SeqCst) > 0 {
+            op.check_interrupt_now()?;
+            match op.deadline() {
+                Some(deadline) => drop(self.advanced.wait_until(&mut times, deadline)),
+                None => self.advanced.wait(&mut times),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -266,10 +286,10 @@ impl Db {
         if oplog.is_on() {
             return None;
         }
-        oplog.silent.fetch_add(1, Ordering::AcqRel);
+        oplog.silent.fetch_add(1, Ordering::SeqCst);
         // Turned on in between: whoever did so may not have counted us.
         let silent = Silent(self.clone());
-        (!oplog.is_on()).then_some(silent)
+        (!oplog.on.load(Ordering::SeqCst)).then_some(silent)
     }
 
     /// Gives a commit that leaves no entry its time, before it can be seen.
@@ -307,11 +327,11 @@ impl Db {
         if !self.oplog().is_on() {
             self.create_oplog(op)?;
         }
-        while self.oplog().silent.load(Ordering::Acquire) > 0 {
-            op.check_interrupt_now()?;
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        let oplog = self.oplog();
+        op.set_waker(Some(oplog.waker.clone()));
+        let waited = oplog.wait_for_silent_units(op);
+        op.set_waker(None);
+        waited
     }
 
     fn create_oplog(self: &Arc<Self>, op: &OpContext) -> Result<()> {

@@ -21,6 +21,7 @@ pub mod decimal128;
 pub mod element_type;
 pub mod error;
 pub mod error_code;
+pub mod fields;
 pub mod hash64;
 pub mod instant;
 pub mod json;

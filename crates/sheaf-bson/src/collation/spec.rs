@@ -10,6 +10,7 @@
 use super::locale::{self, Locale};
 use crate::builder::DocBuilder;
 use crate::error_code::{Error, ErrorCode, Result};
+use crate::fields;
 use crate::json::shell_doc;
 use crate::raw::{RawDoc, RawElement};
 use crate::raw_value::RawValue;
@@ -89,10 +90,7 @@ impl Collation {
     /// [`super::CollationChoice::parse`].
     pub fn parse(spec: RawDoc<'_>) -> Result<Option<Collation>> {
         let Some(name) = spec.get_element("locale") else {
-            return Err(Error::new(
-                ErrorCode::IDL_FAILED_TO_PARSE,
-                "BSON field 'collation.locale' is missing but a required field",
-            ));
+            return Err(fields::missing_field("collation.locale"));
         };
         let name = string(&name)?;
         let simple = name == "simple";
@@ -160,10 +158,7 @@ impl Collation {
                 }
                 "version" => check_version(string(&element)?)?,
                 other => {
-                    return Err(Error::new(
-                        ErrorCode::IDL_UNKNOWN_FIELD,
-                        format!("BSON field 'collation.{other}' is an unknown field."),
-                    ));
+                    return Err(fields::unknown_field(format_args!("collation.{other}")));
                 }
             }
         }
@@ -258,13 +253,10 @@ fn not_a_value(element: &RawElement<'_>, value: &str) -> Error {
 }
 
 fn wrong_type(element: &RawElement<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field 'collation.{}' is the wrong type '{}', expected type '{expected}'",
-            element.key(),
-            element.value().type_name()
-        ),
+    fields::wrong_type(
+        format_args!("collation.{}", element.key()),
+        element.value(),
+        expected,
     )
 }
 

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::collation::{shown_key_value, text_of_sort_key};
+use sheaf_bson::fields::{missing_field, unknown_field, wrong_type};
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{
     Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, RecordId, Result,
@@ -51,29 +52,32 @@ impl ClusteredIndex {
                     "'clusteredIndex' must be a document: {key: {_id: 1}, unique: true}",
                 ));
             }
-            value => return Err(wrong_type("", "object", value)),
+            value => return Err(wrong_type("create.clusteredIndex", value, "object")),
         };
         let (mut key, mut unique, mut name) = (None, None, None);
         for element in spec {
             match (element.key(), element.value()) {
                 ("key", RawValue::Document(pattern)) => key = Some(pattern),
-                ("key", value) => return Err(wrong_type(".key", "object", value)),
+                ("key", value) => {
+                    return Err(wrong_type("create.clusteredIndex.key", value, "object"));
+                }
                 ("unique", RawValue::Boolean(value)) => unique = Some(value),
                 ("unique", value) if value.is_number() => unique = Some(value.is_truthy()),
-                ("unique", value) => return Err(wrong_type(".unique", "bool", value)),
+                ("unique", value) => {
+                    return Err(wrong_type("create.clusteredIndex.unique", value, "bool"));
+                }
                 ("name", RawValue::String(text)) => name = Some(text),
-                ("name", value) => return Err(wrong_type(".name", "string", value)),
+                ("name", value) => {
+                    return Err(wrong_type("create.clusteredIndex.name", value, "string"));
+                }
                 ("v", value) => check_version(value)?,
                 (other, _) => {
-                    return Err(Error::new(
-                        ErrorCode::IDL_UNKNOWN_FIELD,
-                        format!("BSON field 'create.clusteredIndex.{other}' is an unknown field."),
-                    ));
+                    return Err(unknown_field(format_args!("create.clusteredIndex.{other}")));
                 }
             }
         }
-        let key = key.ok_or_else(|| missing("key"))?;
-        let unique = unique.ok_or_else(|| missing("unique"))?;
+        let key = key.ok_or_else(|| missing_field("create.clusteredIndex.key"))?;
+        let unique = unique.ok_or_else(|| missing_field("create.clusteredIndex.unique"))?;
         let is_id = |element: RawElement<'_>| {
             element.key() == "_id" && element.value().as_i64_exact() == Some(1)
         };
@@ -248,25 +252,8 @@ fn check_version(value: RawValue<'_>) -> Result<()> {
             ErrorCode(5979704),
             format!("the version of a clustered index is 2, got {value}"),
         )),
-        None => Err(wrong_type(".v", "int", value)),
+        None => Err(wrong_type("create.clusteredIndex.v", value, "int")),
     }
-}
-
-fn wrong_type(field: &str, expected: &str, value: RawValue<'_>) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field 'create.clusteredIndex{field}' is the wrong type '{}', expected type '{expected}'",
-            value.type_name()
-        ),
-    )
-}
-
-fn missing(field: &str) -> Error {
-    Error::new(
-        ErrorCode::IDL_FAILED_TO_PARSE,
-        format!("BSON field 'create.clusteredIndex.{field}' is missing but a required field"),
-    )
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sheaf_bson::fields::unknown_field;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, doc};
 use sheaf_query::pipeline::stages::unpack_bucket;
 use sheaf_query::timeseries::options::Bucketing;
@@ -46,13 +47,10 @@ impl BucketsChange {
                 ("timeseries", RawValue::Document(spec)) => {
                     for option in spec {
                         if !change.bucketing.take(&option)? {
-                            return Err(Error::new(
-                                ErrorCode::IDL_UNKNOWN_FIELD,
-                                format!(
-                                    "BSON field 'collMod.timeseries.{}' is an unknown field.",
-                                    option.key()
-                                ),
-                            ));
+                            return Err(unknown_field(format_args!(
+                                "collMod.timeseries.{}",
+                                option.key()
+                            )));
                         }
                     }
                 }

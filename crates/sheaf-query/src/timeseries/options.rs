@@ -10,6 +10,7 @@
 //! Alternatively, both are given in seconds, and must be equal.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawElement, RawValue};
 
 /// Maximum span of a bucket in seconds: 365 days.
@@ -97,13 +98,10 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 fn wrong_type(element: &RawElement<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field 'timeseries.{}' is the wrong type '{}', expected type '{expected}'",
-            element.key(),
-            element.value().type_name()
-        ),
+    fields::wrong_type(
+        format_args!("timeseries.{}", element.key()),
+        element.value(),
+        expected,
     )
 }
 
@@ -177,20 +175,12 @@ impl TimeseriesOptions {
                 "metaField" => meta_field = Some(text(&element)?),
                 key => {
                     if !bucketing.take(&element)? {
-                        return Err(Error::new(
-                            ErrorCode::IDL_UNKNOWN_FIELD,
-                            format!("BSON field 'timeseries.{key}' is an unknown field."),
-                        ));
+                        return Err(fields::unknown_field(format_args!("timeseries.{key}")));
                     }
                 }
             }
         }
-        let time_field = time_field.ok_or_else(|| {
-            Error::new(
-                ErrorCode::IDL_FAILED_TO_PARSE,
-                "BSON field 'timeseries.timeField' is missing but a required field",
-            )
-        })?;
+        let time_field = time_field.ok_or_else(|| fields::missing_field("timeseries.timeField"))?;
         check_name("timeField", time_field)?;
         if let Some(meta) = meta_field {
             check_name("metaField", meta)?;

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, RawDoc, RawElement, RawValue};
 
@@ -77,7 +78,7 @@ impl VectorIndexDefinition {
                         ),
                     ));
                 }
-                other => return Err(unknown_field(&format!("definition.{other}"))),
+                other => return Err(fields::unknown_field(&format!("definition.{other}"))),
             }
         }
         let fields = fields.ok_or_else(|| missing("definition.fields"))?;
@@ -119,7 +120,7 @@ impl VectorIndexDefinition {
             Some(RawValue::String("filter")) => {
                 for element in field {
                     if !matches!(element.key(), "type" | "path") {
-                        return Err(unknown_field(&format!("{name}.{}", element.key())));
+                        return Err(fields::unknown_field(&format!("{name}.{}", element.key())));
                     }
                 }
                 let path = parse_path(name, field)?;
@@ -244,7 +245,7 @@ fn parse_vector(name: &str, field: RawDoc<'_>) -> Result<VectorField> {
                 };
             }
             "hnswOptions" | "indexingMethod" => return Err(not_implemented(&option)),
-            _ => return Err(unknown_field(&option)),
+            _ => return Err(fields::unknown_field(&option)),
         }
     }
     Ok(VectorField {
@@ -263,25 +264,9 @@ fn not_implemented(option: &str) -> Error {
 }
 
 fn missing(option: &str) -> Error {
-    Error::new(
-        ErrorCode(40414),
-        format!("BSON field '{option}' is missing but a required field"),
-    )
-}
-
-fn unknown_field(option: &str) -> Error {
-    Error::new(
-        ErrorCode::IDL_UNKNOWN_FIELD,
-        format!("BSON field '{option}' is an unknown field."),
-    )
+    fields::missing_field(option)
 }
 
 fn wrong_type(option: &str, element: &RawElement<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field '{option}' is the wrong type '{}', expected type '{expected}'",
-            element.value().type_name()
-        ),
-    )
+    fields::wrong_type(option, element.value(), expected)
 }

@@ -1,5 +1,6 @@
 //! `capped`, `size`, `max`: how much a collection keeps before its oldest documents go.
 
+use sheaf_bson::fields::wrong_type;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue, Result};
 
 /// The least that a capped collection keeps.
@@ -89,8 +90,7 @@ fn truthy(element: RawElement<'_>) -> Result<bool> {
         RawValue::Null | RawValue::Undefined => Ok(false),
         value if value.is_number() => Ok(value.is_truthy()),
         value => Err(wrong_type(
-            "create",
-            element.key(),
+            format_args!("create.{}", element.key()),
             value,
             "[bool, long, int, decimal, double]",
         )),
@@ -132,22 +132,16 @@ pub(crate) fn parse_max(command: &str, field: &str, value: RawValue<'_>) -> Resu
 fn whole(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
     if !value.is_number() {
         let expected = "[long, int, decimal, double]";
-        return Err(wrong_type(command, field, value, expected));
+        return Err(wrong_type(
+            format_args!("{command}.{field}"),
+            value,
+            expected,
+        ));
     }
     // Fractions are cut off; what is too large saturates and NaN is nothing, as in other numbers of commands.
     Ok(value
         .as_i64_exact()
         .unwrap_or_else(|| value.as_f64().unwrap_or(0.0) as i64))
-}
-
-pub(crate) fn wrong_type(command: &str, field: &str, value: RawValue<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field '{command}.{field}' is the wrong type '{}', expected type '{expected}'",
-            value.type_name()
-        ),
-    )
 }
 
 fn invalid(message: &str) -> Error {

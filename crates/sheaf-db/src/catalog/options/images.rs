@@ -1,5 +1,6 @@
 //! `changeStreamPreAndPostImages`: whether the oplog keeps what documents were before a change.
 
+use sheaf_bson::fields::{missing_field, unknown_field};
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
 
 /// The option's name.
@@ -36,19 +37,11 @@ fn enabled(spec: RawDoc<'_>) -> Result<bool> {
                 ));
             }
             (other, _) => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field '{NAME}.{other}' is an unknown field."),
-                ));
+                return Err(unknown_field(format_args!("{NAME}.{other}")));
             }
         }
     }
-    enabled.ok_or_else(|| {
-        Error::new(
-            ErrorCode::IDL_FAILED_TO_PARSE,
-            format!("BSON field '{NAME}.enabled' is missing but a required field"),
-        )
-    })
+    enabled.ok_or_else(|| missing_field(format_args!("{NAME}.enabled")))
 }
 
 /// Appends the option as `listCollections` shows it.

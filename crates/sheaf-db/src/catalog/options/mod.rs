@@ -16,6 +16,7 @@ pub(crate) mod validation;
 
 use std::sync::Arc;
 
+use sheaf_bson::fields::{unknown_field, wrong_type};
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{
     CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue,
@@ -30,7 +31,6 @@ use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expir
 use crate::catalog::namespace::Namespace;
 use crate::index::definition::IndexSpec;
 use crate::system_names::is_internal_database;
-use capped::wrong_type;
 
 /// The options of a collection.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +64,7 @@ impl CollectionOptions {
         let options = CollectionOptions::read(fields, &check_option)?;
         match fields.get("idIndex") {
             Some(RawValue::Document(spec)) => check_id_index(spec, &options)?,
-            Some(value) => return Err(wrong_type("create", "idIndex", value, "object")),
+            Some(value) => return Err(wrong_type("create.idIndex", value, "object")),
             None => {}
         }
         if options.timeseries.is_some() {
@@ -90,7 +90,7 @@ impl CollectionOptions {
             Some(RawValue::Document(spec)) => {
                 options.collator = CollationChoice::parse(spec)?.collator().cloned();
             }
-            Some(value) => return Err(wrong_type("create", "collation", value, "object")),
+            Some(value) => return Err(wrong_type("create.collation", value, "object")),
             None => {}
         }
         let mut capped = capped::Fields::default();
@@ -111,7 +111,11 @@ impl CollectionOptions {
             images::NAME => self.keeps_images = images::parse(value)?,
             "validator" => {
                 let RawValue::Document(spec) = value else {
-                    return Err(wrong_type(CREATE, "validator", value, "object"));
+                    return Err(wrong_type(
+                        format_args!("{CREATE}.validator"),
+                        value,
+                        "object",
+                    ));
                 };
                 let own = std::mem::take(&mut self.validation);
                 self.validation = own.with_validator(spec, self.collator.as_ref())?;
@@ -262,7 +266,7 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
         ("storageEngine" | "indexOptionDefaults", value)
             if !matches!(value, RawValue::Document(_)) =>
         {
-            Err(wrong_type("create", option, value, "object"))
+            Err(wrong_type(format_args!("create.{option}"), value, "object"))
         }
         (
             "temp"
@@ -279,10 +283,7 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
             ErrorCode::INVALID_OPTIONS,
             format!("the option '{option}: {value}' of create is not supported yet; leave it out"),
         )),
-        _ => Err(Error::new(
-            ErrorCode::IDL_UNKNOWN_FIELD,
-            format!("BSON field 'create.{option}' is an unknown field."),
-        )),
+        _ => Err(unknown_field(format_args!("create.{option}"))),
     }
 }
 

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sheaf_bson::fields::wrong_type;
 use sheaf_bson::{
     Collator, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result,
 };
@@ -19,7 +20,6 @@ use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{self, MatchExpression, ParseContext};
 use sheaf_query::validation::{failure_details, not_in_validators};
 
-use super::capped::wrong_type;
 use crate::catalog::namespace::Namespace;
 use crate::system_names::is_internal_database;
 
@@ -56,7 +56,11 @@ impl ValidationLevel {
             RawValue::String(other) => {
                 Err(not_among(command, NAME, other, "off, strict, moderate"))
             }
-            value => Err(wrong_type(command, NAME, value, "string")),
+            value => Err(wrong_type(
+                format_args!("{command}.{NAME}"),
+                value,
+                "string",
+            )),
         }
     }
 
@@ -80,7 +84,11 @@ impl ValidationAction {
             RawValue::String(other) => {
                 Err(not_among(command, NAME, other, "error, warn, errorAndLog"))
             }
-            value => Err(wrong_type(command, NAME, value, "string")),
+            value => Err(wrong_type(
+                format_args!("{command}.{NAME}"),
+                value,
+                "string",
+            )),
         }
     }
 

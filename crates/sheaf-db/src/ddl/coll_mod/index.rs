@@ -5,11 +5,11 @@
 //!   unique: true          if none is left the index is unique; dryRun only looks
 //! ```
 
+use sheaf_bson::fields::{unknown_field, wrong_type};
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
 use super::{CollMod, CollModResult, invalid};
-use crate::catalog::options::capped::wrong_type;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::clustered::means_clustered;
@@ -70,9 +70,17 @@ impl<'a> IndexChange<'a> {
     fn parse_field(&mut self, element: RawElement<'a>) -> Result<()> {
         match (element.key(), element.value()) {
             ("name", RawValue::String(name)) => self.name = Some(name),
-            ("name", value) => return Err(wrong_type(NAME, "name", value, "string")),
+            ("name", value) => {
+                return Err(wrong_type(format_args!("{NAME}.name"), value, "string"));
+            }
             ("keyPattern", RawValue::Document(key)) => self.key = Some(key),
-            ("keyPattern", value) => return Err(wrong_type(NAME, "keyPattern", value, "object")),
+            ("keyPattern", value) => {
+                return Err(wrong_type(
+                    format_args!("{NAME}.keyPattern"),
+                    value,
+                    "object",
+                ));
+            }
             ("hidden", value) => self.hidden = Some(flag("hidden", value)?),
             ("prepareUnique", value) => self.prepare_unique = Some(flag("prepareUnique", value)?),
             ("unique", value) => {
@@ -90,10 +98,7 @@ impl<'a> IndexChange<'a> {
                 );
             }
             (option, _) => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field 'collMod.index.{option}' is an unknown field."),
-                ));
+                return Err(unknown_field(format_args!("collMod.index.{option}")));
             }
         }
         Ok(())
@@ -188,7 +193,7 @@ fn flag(option: &str, value: RawValue<'_>) -> Result<bool> {
     match value {
         RawValue::Boolean(flag) => Ok(flag),
         value if value.is_number() => Ok(value.is_truthy()),
-        value => Err(wrong_type(NAME, option, value, "bool")),
+        value => Err(wrong_type(format_args!("{NAME}.{option}"), value, "bool")),
     }
 }
 

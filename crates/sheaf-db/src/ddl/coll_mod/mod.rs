@@ -11,10 +11,11 @@
 
 mod index;
 
+use sheaf_bson::fields::{unknown_field, wrong_type};
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
 use crate::catalog::namespace::Namespace;
-use crate::catalog::options::capped::{parse_max, parse_size, wrong_type};
+use crate::catalog::options::capped::{parse_max, parse_size};
 use crate::catalog::options::{
     Capped, CollectionOptions, ValidationAction, ValidationLevel, images,
 };
@@ -98,7 +99,9 @@ impl<'a> CollMod<'a> {
                 self.index = Some(IndexChange::parse(index)?);
                 return Ok(());
             }
-            ("index", value) => return Err(wrong_type(NAME, "index", value, "object")),
+            ("index", value) => {
+                return Err(wrong_type(format_args!("{NAME}.index"), value, "object"));
+            }
             ("dryRun", RawValue::Boolean(dry_run)) => {
                 self.dry_run = dry_run;
                 return Ok(());
@@ -107,14 +110,22 @@ impl<'a> CollMod<'a> {
                 self.dry_run = value.is_truthy();
                 return Ok(());
             }
-            ("dryRun", value) => return Err(wrong_type(NAME, "dryRun", value, "bool")),
+            ("dryRun", value) => {
+                return Err(wrong_type(format_args!("{NAME}.dryRun"), value, "bool"));
+            }
             ("expireAfterSeconds", value) => {
                 // It has an entry of its own in the oplog.
                 self.expiry = Some(changed_expiry(value)?);
                 return Ok(());
             }
             ("validator", RawValue::Document(spec)) => self.validator = Some(spec),
-            ("validator", value) => return Err(wrong_type(NAME, "validator", value, "object")),
+            ("validator", value) => {
+                return Err(wrong_type(
+                    format_args!("{NAME}.validator"),
+                    value,
+                    "object",
+                ));
+            }
             ("validationLevel", value) => self.level = Some(ValidationLevel::parse(NAME, value)?),
             ("validationAction", value) => {
                 self.action = Some(ValidationAction::parse(NAME, value)?);
@@ -137,10 +148,7 @@ impl<'a> CollMod<'a> {
                 ));
             }
             (option, _) => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field 'collMod.{option}' is an unknown field."),
-                ));
+                return Err(unknown_field(format_args!("collMod.{option}")));
             }
         }
         self.asked.push(element);

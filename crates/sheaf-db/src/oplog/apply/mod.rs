@@ -23,6 +23,7 @@ mod transaction;
 
 use std::sync::Arc;
 
+use sheaf_bson::fields::{missing_field, wrong_type};
 use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, RawValue, Result};
 
 use crate::catalog::namespace::Namespace;
@@ -180,23 +181,28 @@ impl<'e> Operation<'e> {
                     "Enumeration value '{other}' for field 'op' is not a valid value."
                 )));
             }
-            Some(value) => return Err(wrong_type("op", value, "string")),
+            Some(value) => return Err(wrong_type("OplogEntryBase.op", value, "string")),
             None => return Err(missing("op")),
         };
         let ns = match doc.get("ns") {
             Some(RawValue::String(ns)) => ns,
-            Some(value) => return Err(wrong_type("ns", value, "string")),
+            Some(value) => return Err(wrong_type("OplogEntryBase.ns", value, "string")),
             None => return Err(missing("ns")),
         };
         let uuid = match doc.get("ui") {
-            Some(value) => {
-                Some(Uuid::from_raw(value).ok_or_else(|| wrong_type("ui", value, "UUID"))?)
-            }
+            Some(value) => Some(
+                Uuid::from_raw(value)
+                    .ok_or_else(|| wrong_type("OplogEntryBase.ui", value, "UUID"))?,
+            ),
             None => None,
         };
         let document = |name: &str| match doc.get(name) {
             Some(RawValue::Document(doc)) => Ok(Some(doc)),
-            Some(value) => Err(wrong_type(name, value, "object")),
+            Some(value) => Err(wrong_type(
+                format_args!("OplogEntryBase.{name}"),
+                value,
+                "object",
+            )),
             None => Ok(None),
         };
         let o = document("o")?.ok_or_else(|| missing("o"))?;
@@ -258,18 +264,5 @@ impl<'e> Operation<'e> {
 }
 
 fn missing(field: &str) -> Error {
-    Error::new(
-        ErrorCode::IDL_FAILED_TO_PARSE,
-        format!("BSON field 'OplogEntryBase.{field}' is missing but a required field"),
-    )
-}
-
-fn wrong_type(field: &str, value: RawValue<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field 'OplogEntryBase.{field}' is the wrong type '{}', expected type '{expected}'",
-            value.type_name()
-        ),
-    )
+    missing_field(format_args!("OplogEntryBase.{field}"))
 }

@@ -11,6 +11,7 @@ pub mod index_filters;
 pub(crate) mod indexes;
 pub mod options;
 pub mod plan_cache;
+pub(crate) mod sample;
 mod sample_places;
 pub mod selector;
 pub mod statistics;

@@ -18,6 +18,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use sheaf_bson::DocBuilder;
 use sheaf_bson::error_code::Error;
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::matcher::MatchExpression;
@@ -32,7 +33,8 @@ use super::plan_cache::{CacheKey, CachedPlan, MultiPlanning, PlanCache};
 use super::{PlanDigest, QueryOptions};
 use crate::catalog::ReadView;
 use crate::exec::multi_plan::TrialBudget;
-use crate::exec::{BuildContext, PlanExecutor, SelectionReport, build};
+use crate::exec::{BuildContext, PlanExecutor, SelectionReport, TrialPlan, build};
+use crate::explain;
 use crate::op_context::OpContext;
 
 /// What a plan is chosen for.
@@ -492,7 +494,7 @@ impl PlanSelector<'_> {
             asks_statistics: asks_statistics(&executor.solution().root),
         };
         let shape = shape::shape_number(query);
-        let trial = || MultiPlanning::new(query, executor.trial());
+        let trial = || multi_planning(query, executor.trial());
         cache.record(&key, shape, plan, &self.options.plan_cache, trial);
         Ok(())
     }
@@ -505,4 +507,21 @@ fn asks_statistics(root: &SolutionNode) -> bool {
         asks |= matches!(node, SolutionNode::SortMerge { prefixes, .. } if prefixes.is_some());
     });
     asks
+}
+
+/// What a cache entry keeps of the candidates that were tried for a query.
+fn multi_planning(query: &CanonicalQuery, candidates: &[TrialPlan]) -> MultiPlanning {
+    debug_assert!(!candidates.is_empty(), "a trial of nothing");
+    let mut best_first: Vec<&TrialPlan> = candidates.iter().collect();
+    best_first.sort_by(|a, b| b.scored.score.total_cmp(&a.scored.score));
+    let mut plan = DocBuilder::new();
+    if let Some(winner) = best_first.first() {
+        explain::append_plan_fields(&mut plan, &winner.scored.stats);
+    }
+    let described = best_first.iter().map(|candidate| {
+        let mut out = DocBuilder::new();
+        explain::append_trial_counters(&mut out, candidate);
+        (out.finish(), candidate.scored.score)
+    });
+    MultiPlanning::new(query, plan.finish(), described)
 }

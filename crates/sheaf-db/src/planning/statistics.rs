@@ -18,10 +18,9 @@ use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use sheaf_bson::RawDoc;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::keystring::{self, Directions};
@@ -32,6 +31,7 @@ use sheaf_query::planner::solution::IndexScanNode;
 use sheaf_query::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use smallvec::SmallVec;
 
+use super::sample::{IndexSample, Sample, SampleSlot};
 use super::sample_places::Places;
 use crate::catalog::ReadView;
 use crate::collection::Collection;
@@ -54,54 +54,23 @@ const CHANGED_PART: f64 = 0.2;
 /// And so is one whose sample is as old as this: documents change in place.
 const AGE_MAX: Duration = Duration::from_secs(300);
 
-/// The keys of some documents.
-#[derive(Debug)]
-pub struct Sample {
-    /// Records of the collection when it was taken.
-    records: u64,
-    taken: Instant,
-    /// By [`IndexEntry::ident`].
-    indexes: HashMap<u64, IndexSample>,
-}
-
-#[derive(Debug, Default)]
-struct IndexSample {
-    /// In the index's order, each with how many keys it stands for.
-    keys: Vec<(Box<[u8]>, f64)>,
-    /// Documents that they are of.
-    docs: u64,
-    /// Those are all there are.
-    whole: bool,
-    /// For so many leading fields, less one: prefixes that the sample has several
-    /// times, and once. Counted at the first question.
-    prefixes: OnceLock<Vec<(u64, u64)>>,
-}
-
-/// A sample, kept until it is out of date.
-#[derive(Debug, Default)]
-pub struct SampleSlot(Mutex<Option<Arc<Sample>>>);
-
-impl SampleSlot {
-    /// Forgets the sample.
-    pub fn clear(&self) {
-        *self.0.lock() = None;
-    }
-
-    /// The sample, taken now if there is none or it is out of date. `None` if
+impl Sample {
+    /// The sample that the slot keeps, taken now if there is none or it is out of date. `None` if
     /// documents cannot be picked.
-    fn get(&self, view: &ReadView, collection: &Collection, records: u64) -> Option<Arc<Sample>> {
-        let kept = self.0.lock().clone();
-        if let Some(sample) = kept.filter(|sample| sample.is_of_date(records)) {
+    fn of(
+        slot: &SampleSlot,
+        view: &ReadView,
+        collection: &Collection,
+        records: u64,
+    ) -> Option<Arc<Sample>> {
+        if let Some(sample) = slot.kept().filter(|sample| sample.is_of_date(records)) {
             return Some(sample);
         }
-        // Not under the lock: others go on with what they have.
         let sample = Arc::new(Sample::take(view, collection, records).ok()??);
-        *self.0.lock() = Some(sample.clone());
+        slot.keep(&sample);
         Some(sample)
     }
-}
 
-impl Sample {
     fn is_of_date(&self, records: u64) -> bool {
         let change = self.records.abs_diff(records) as f64;
         change <= self.records as f64 * CHANGED_PART && self.taken.elapsed() < AGE_MAX
@@ -344,7 +313,7 @@ impl<'v> ViewStatistics<'v> {
         let slot = self.collection.plan_cache().sample();
         let sample = self
             .sample
-            .get_or_init(|| slot.get(self.view, self.collection, self.records));
+            .get_or_init(|| Sample::of(slot, self.view, self.collection, self.records));
         sample.as_ref()?.indexes.get(&index.ident)
     }
 }

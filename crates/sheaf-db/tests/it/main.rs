@@ -1,5 +1,6 @@
 //! The database from its outside: every test runs on the memory engine and on redb.
 
+mod borders;
 mod builds;
 mod capped;
 mod catalog;

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use sheaf_bson::DocBuilder;
 use sheaf_query::planner::recipe::Recipe;
 
-use super::statistics::SampleSlot;
+use super::sample::SampleSlot;
 
 mod bytes;
 mod multi_planning;

@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder};
 use sheaf_query::canonical::CanonicalQuery;
 
-use crate::exec::TrialPlan;
-use crate::explain;
-
 /// Bytes of all trials that are alive. Memory is the process's, so is its count.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -31,31 +28,21 @@ pub struct MultiPlanning {
 }
 
 impl MultiPlanning {
-    /// Of a query and the candidates that were tried for it.
-    pub fn new(query: &CanonicalQuery, candidates: &[TrialPlan]) -> MultiPlanning {
-        debug_assert!(!candidates.is_empty(), "a trial of nothing");
-        let mut best_first: Vec<&TrialPlan> = candidates.iter().collect();
-        best_first.sort_by(|a, b| b.scored.score.total_cmp(&a.scored.score));
-        let mut plan = DocBuilder::new();
-        if let Some(winner) = best_first.first() {
-            explain::append_plan_fields(&mut plan, &winner.scored.stats);
-        }
-        let execution = best_first
-            .iter()
-            .map(|candidate| {
-                let mut out = DocBuilder::new();
-                explain::append_trial_counters(&mut out, candidate);
-                out.finish()
-            })
-            .collect();
+    /// Of a query: the plan that won, and what each candidate did with its score, best first.
+    pub fn new(
+        query: &CanonicalQuery,
+        plan: DocBuf,
+        candidates: impl Iterator<Item = (DocBuf, f64)>,
+    ) -> MultiPlanning {
+        let (execution, scores) = candidates.unzip();
         MultiPlanning {
             time: DateTime::now(),
             query: query.filter_spec.clone(),
             sort: query.sort_spec.clone(),
             projection: query.projection_spec.clone(),
-            plan: plan.finish(),
+            plan,
             execution,
-            scores: best_first.iter().map(|c| c.scored.score).collect(),
+            scores,
             bytes: 0,
         }
         .counted()

@@ -48,7 +48,7 @@ struct Shard {
 }
 
 // SAFETY: the pointers own what they point to: chunks, and boxes of `Bytes`, which is `Send`. They
-// are used under the shard's lock and when the arena is dropped; whoever was given a piece is
+// are used under the shard's lock and when the arena is dropped; the holder of a piece is
 // responsible for its use.
 unsafe impl Send for Shard {}
 

@@ -63,8 +63,8 @@ impl Bloom {
 
     fn block(&self, hash: u64) -> &[AtomicU64] {
         let at = ((hash >> 40) & self.mask) as usize * BLOCK_WORDS;
-        // SAFETY: there are `mask + 1` blocks of so many words, zeroed, and `at` is the first word
-        // of one.
+        // SAFETY: there are `mask + 1` blocks of `BLOCK_WORDS` words, zeroed, and `at` is the first
+        // word of one.
         unsafe { NonNull::slice_from_raw_parts(self.words.add(at), BLOCK_WORDS).as_ref() }
     }
 

@@ -183,7 +183,7 @@ impl Generation {
             while let Some(other) = unsafe { at.as_ref() } {
                 if other.table == table {
                     // Another thread was faster.
-                    // SAFETY: made above, and known to nobody else.
+                    // SAFETY: made above, and not shared yet.
                     drop(unsafe { Box::from_raw(mem) });
                     return other;
                 }

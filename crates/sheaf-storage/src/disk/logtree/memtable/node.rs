@@ -123,7 +123,7 @@ impl<'g> NodeRef<'g> {
                 Some(_) => HANDLE,
             };
         // SAFETY: the piece is aligned for `Header` and as long as tower, header, key and value are
-        // together; `tower` is a multiple of the alignment. Nobody else knows the piece yet.
+        // together; `tower` is a multiple of the alignment. No other thread knows the piece yet.
         unsafe {
             let at = piece.add(tower).cast::<Header>();
             for level in 0..height {

@@ -112,7 +112,7 @@ impl Sizes {
             } else {
                 total + entries
             };
-            // SAFETY: a piece of this size and alignment, which nobody else knows until the
+            // SAFETY: a piece of this size and alignment, which no other thread knows until the
             // exchange succeeds.
             unsafe {
                 record.write(Record {

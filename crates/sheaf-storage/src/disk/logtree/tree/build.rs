@@ -382,7 +382,7 @@ impl Builder {
                 .all(|above| above.slots.is_empty());
             let pending = &self.levels[level];
             if above_empty && level > 0 && pending.slots.len() == 1 {
-                // A single page with nothing beside it is the root.
+                // A single page on the top level is the root.
                 let root = PagePtr::decode(pending.entry(&pending.slots[0]).value);
                 let root = root.expect("inner entries are pointers");
                 return Ok((Some((root, level as u8 - 1)), self.granules));

@@ -10,7 +10,7 @@
 //! layers are not read. A generation's filter excludes most keys that it does not have.
 //!
 //! Invariant: the sequences in a generation are greater than those of everything below it in the
-//! view. Whoever makes a snapshot of a view at a sequence must know that the view holds all batches
+//! view. The creator of a snapshot of a view at a sequence ensures that the view holds all batches
 //! up to that sequence.
 
 mod cursor;

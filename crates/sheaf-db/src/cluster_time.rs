@@ -1,4 +1,4 @@
-//! What the database does with its clock: ticks for commits, the ceiling on disk, waits for a time.
+//! The database's use of its clock: ticks for commits, the stored ceiling, waits for a time.
 //!
 //! See `clock.rs` for the clock and its invariant.
 
@@ -14,24 +14,25 @@ use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
-/// Seconds that the ceiling is put ahead of the time.
+/// Seconds by which the stored ceiling is ahead of the time.
 const AHEAD_SECONDS: u64 = 20;
 
-/// It is raised when time has come as near as this to it.
+/// Distance from the ceiling at which it is raised.
 const NEAR: u64 = 10 << 32;
 
 impl Db {
-    /// The time as a timestamp greater than all given before: for values in documents. A commit's is a tick.
+    /// A timestamp greater than any issued before, for values in documents. Commits use
+    /// [`Db::tick`].
     pub fn next_timestamp(&self) -> Timestamp {
         Timestamp::from_u64(self.clock().next(1).0)
     }
 
-    /// The machine's clock, for dates that are shown: `wall` of entries.
+    /// The machine's wall clock, for dates that are displayed: `wall` of entries.
     pub(crate) fn wall_clock(&self) -> DateTime {
         (self.clock().wall)()
     }
 
-    /// Times of commits: so many in a row, each greater than all given before. The first of them.
+    /// Issues `count` consecutive commit times, each greater than any before. Returns the first.
     pub(crate) fn tick(&self, count: u64) -> Timestamp {
         let clock = self.clock();
         let (first, last) = clock.next(count);
@@ -42,7 +43,8 @@ impl Db {
         Timestamp::from_u64(first)
     }
 
-    /// Before a tick, where nobody waits for it: raises the ceiling when it has come near.
+    /// Raises the ceiling if the time has come near it. Called ahead of a tick, while no commit
+    /// waits for it.
     #[inline]
     pub(crate) fn renew_ceiling(&self) {
         let clock = self.clock();
@@ -55,24 +57,26 @@ impl Db {
         }
     }
 
-    /// The newest time that was given out or heard of: `$clusterTime`.
+    /// The newest time issued or received: `$clusterTime`.
     pub fn cluster_time(&self) -> Timestamp {
         Timestamp::from_u64(self.clock().last.load(Ordering::Acquire))
     }
 
-    /// Everything committed up to this time can be read: `operationTime`.
+    /// Everything committed up to this time is readable: `operationTime`.
     pub fn operation_time(&self) -> Timestamp {
         self.oplog().visible()
     }
 
-    /// Whether nothing was committed after this time, and nothing is about to be with its time reserved.
+    /// Whether `time` is the newest visible commit, and no pending commit has reserved a later
+    /// time.
     pub fn newest_is(&self, time: Timestamp) -> bool {
         self.oplog().newest_is(time)
     }
 
-    /// Takes note of a time that a client has from elsewhere: no commit will have one that is not after it.
+    /// Receives a time that a client has from elsewhere: every later commit gets a greater one.
     ///
-    /// Errors: `ClusterTimeFailsRateLimiter` for a time more than `ahead_max` seconds beyond this machine's.
+    /// Errors: `ClusterTimeFailsRateLimiter` for a time more than `ahead_max` seconds ahead of this
+    /// machine's.
     #[inline]
     pub fn hear_of(&self, time: Timestamp, ahead_max: u64) -> Result<()> {
         if time <= self.cluster_time() {
@@ -98,10 +102,12 @@ impl Db {
         Ok(())
     }
 
-    /// Waits until everything up to `time` can be read: `afterClusterTime`. What was heard of and not given here
-    /// is past at once, since no commit can have it any more.
+    /// Waits until everything up to `time` is readable: `afterClusterTime`. A time received from
+    /// elsewhere and not issued here counts as past immediately, since no commit can have it any
+    /// more.
     ///
-    /// Errors: `InvalidOptions` for a time beyond the cluster time, `Interrupted`, `MaxTimeMSExpired`.
+    /// Errors: `InvalidOptions` for a time beyond the cluster time, `Interrupted`,
+    /// `MaxTimeMSExpired`.
     pub fn wait_for_time(&self, op: &OpContext, time: Timestamp) -> Result<()> {
         if time <= self.operation_time() {
             return Ok(());
@@ -119,7 +125,8 @@ impl Db {
         self.oplog().reach(op, time)
     }
 
-    /// Writes down a ceiling beyond `time`. A failure is left to the commit that follows, which meets it too.
+    /// Stores a ceiling beyond `time`. Ignores a failure: the commit that follows fails with the
+    /// same error.
     #[cold]
     fn raise_ceiling(&self, time: u64, _one: MutexGuard<'_, ()>) {
         let ceiling = &self.clock().ceiling;
@@ -139,7 +146,7 @@ impl Db {
         Ok(())
     }
 
-    /// Takes up what the last run has left.
+    /// Restores the clock from what the last run stored.
     pub(crate) fn find_clock(self: &Arc<Self>) -> Result<()> {
         let snapshot = self.storage().snapshot().coded()?;
         if let Some(ceiling) = rows::read_clock(&*snapshot)? {
@@ -149,7 +156,7 @@ impl Db {
         Ok(())
     }
 
-    /// Before the engine is closed: the next run need not begin ahead of the time.
+    /// Called before the engine is closed, so that the next run need not start ahead of the time.
     pub(crate) fn settle_clock(&self) -> Result<()> {
         let clock = self.clock();
         let _one = clock.raising.lock();

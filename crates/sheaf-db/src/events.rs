@@ -1,4 +1,4 @@
-//! What happens in the database that belongs into a server's log.
+//! Database events that belong in a server's log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use crate::catalog::uuid::Uuid;
 /// Something worth a log line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DbEvent {
-    /// On start: index builds that a crash had cut short were taken back.
+    /// At startup: index builds interrupted by a crash were rolled back.
     UnfinishedIndexesDropped {
         /// The collection they were for.
         ns: Namespace,
     },
-    /// On start: a table that the catalog does not name was dropped.
+    /// At startup: a table that the catalog does not name was dropped.
     UnknownTableDropped {
-        /// Its number.
+        /// Number of the table.
         table: TableId,
     },
-    /// A collection came into being.
+    /// A collection was created.
     CollectionCreated {
         /// Its name.
         ns: Namespace,
         /// Its UUID.
         uuid: Uuid,
     },
-    /// A collection is gone.
+    /// A collection was dropped.
     CollectionDropped {
         /// Its name.
         ns: Namespace,
         /// Its UUID.
         uuid: Uuid,
     },
-    /// An index build begins.
+    /// An index build started.
     IndexBuildStarted {
         /// The collection.
         ns: Namespace,
@@ -45,63 +45,63 @@ pub enum DbEvent {
         /// Documents in the collection.
         documents: u64,
     },
-    /// An index build goes on; sent about once in three seconds.
+    /// Progress of an index build, sent about every three seconds.
     IndexBuildProgress {
         /// The collection.
         ns: Namespace,
-        /// What it is doing.
+        /// The current phase.
         phase: &'static str,
         /// Units done in this phase.
         done: u64,
-        /// Units in this phase, an estimate while others write.
+        /// Units in this phase; an estimate while there are concurrent writes.
         total: u64,
     },
-    /// An index build has ended well.
+    /// An index build succeeded.
     IndexBuildDone {
         /// The collection.
         ns: Namespace,
         /// Names of the indexes.
         indexes: Vec<String>,
-        /// Index entries made of the documents that were there when it began.
+        /// Index entries created from the documents present when the build began.
         keys: u64,
-        /// How long it took, in milliseconds.
+        /// Duration of the build, in milliseconds.
         duration_ms: u64,
     },
-    /// An index build has been given up, leaving nothing.
+    /// An index build failed; it leaves nothing behind.
     IndexBuildFailed {
         /// The collection.
         ns: Namespace,
         /// Names of the indexes.
         indexes: Vec<String>,
-        /// Why.
+        /// The error.
         error: String,
     },
-    /// Stored data is damaged; sent once for each collection. The operation that met it failed.
+    /// Stored data is damaged; sent once per collection. The operation that found it failed.
     DamageFound {
         /// The collection.
         ns: Namespace,
         /// What was found and where.
         error: String,
     },
-    /// A document fails its collection's validator, and the log is to tell.
+    /// A document fails its collection's validator, and the failure must be logged.
     ValidationFailed {
         /// The collection.
         ns: Namespace,
         /// `{failingDocumentId, details}`.
         info: DocBuf,
-        /// Whether it was refused nevertheless.
+        /// Whether the document was rejected.
         refused: bool,
     },
 }
 
 type Listener = dyn Fn(&DbEvent) + Send + Sync;
 
-/// Where events go.
+/// The receiver of events; by default they are discarded.
 #[derive(Clone, Default)]
 pub struct Events(Option<Arc<Listener>>);
 
 impl Events {
-    /// Events go to `listener`, on the thread on which they happen: it should be quick.
+    /// Sends events to `listener`, on the thread that causes them: it must be fast.
     pub fn to(listener: impl Fn(&DbEvent) + Send + Sync + 'static) -> Events {
         Events(Some(Arc::new(listener)))
     }

@@ -1,5 +1,5 @@
-//! One operation as the database sees it: how long it may run, whether it was
-//! killed, and what it has cost so far.
+//! One operation as the database sees it: its time limit, whether it was killed, and its cost so
+//! far.
 //!
 //! ```text
 //!   session ──creates──> Arc<OpContext> <──reads── currentOp, slow-operation log
@@ -9,10 +9,9 @@
 //!                     check_interrupt()
 //! ```
 //!
-//! Invariant: whatever loops without a bound known to be small calls
-//! [`OpContext::check_interrupt`] in the loop. It costs one relaxed load, and a
-//! look at the clock now and then when there is a deadline: every fourth time
-//! where rounds are short, every time where they take a millisecond.
+//! Invariant: every loop without a small known bound calls [`OpContext::check_interrupt`]. It costs
+//! one relaxed load, plus a clock read now and then if there is a deadline: every fourth call where
+//! iterations are short, every call where they take a millisecond.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -24,36 +23,37 @@ use sheaf_bson::{Error, ErrorCode, Result, Value};
 use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::interrupt::Interrupt;
 
-/// How many calls of `check_interrupt` go by at most between two looks at the clock.
+/// Maximum number of `check_interrupt` calls between two clock reads.
 const CHECKS_PER_CLOCK_READ: u32 = 4;
-/// What may go by between two looks at the clock before they become more frequent.
+/// Time between two clock reads, in microseconds, above which they become more frequent.
 const CLOCK_READ_EVERY_MICROS: u64 = 1000;
 
-/// An operation in progress. Shared with whoever watches or kills it.
+/// An operation in progress. Shared with threads that observe or kill it.
 #[derive(Debug)]
 pub struct OpContext {
     started: Instant,
     deadline: OnceLock<Instant>,
     comment: OnceLock<Value>,
     query: OnceLock<Arc<CanonicalQuery>>,
-    /// 0 while nobody has killed the operation, else the code to fail with.
+    /// 0 until the operation is killed, then the code to fail with.
     killed: AtomicI32,
-    /// Calls of `check_interrupt` until the next look at the clock, and how many there are between two.
+    /// Calls of `check_interrupt` until the next clock read, and between two clock reads.
     checks_left: AtomicU32,
     checks_between: AtomicU32,
-    /// When the clock was looked at, in microseconds since the operation began.
+    /// Time of the last clock read, in microseconds since the operation began.
     clock_read: AtomicU64,
     counters: OpCounters,
     progress: Mutex<Option<Arc<OperationProgress>>>,
     waker: Mutex<Option<Waker>>,
 }
 
-/// Wakes an operation that waits for something else, so that it finds itself killed.
+/// Wakes an operation that is blocked, so that it notices a kill.
 #[derive(Clone)]
 pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 
 impl Waker {
-    /// One that does this. It must reach whoever waits after having looked for a kill.
+    /// Creates a waker that calls `wake`. The call must wake any waiter that has already checked
+    /// for a kill.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Waker {
         Waker(Arc::new(wake))
     }
@@ -78,7 +78,7 @@ impl Default for OpContext {
 }
 
 impl OpContext {
-    /// An operation that may run for ever.
+    /// Creates an operation without a time limit.
     pub fn new() -> OpContext {
         OpContext {
             started: Instant::now(),
@@ -95,13 +95,15 @@ impl OpContext {
         }
     }
 
-    /// Sets `maxTimeMS`, counted from when the operation began. Zero means no limit, as in MongoDB.
+    /// Sets `maxTimeMS`, counted from the start of the operation. Zero means no limit, as in
+    /// MongoDB.
     pub fn with_max_time(self, limit: Duration) -> OpContext {
         self.limit_time(limit);
         self
     }
 
-    /// As [`OpContext::with_max_time`], for an operation that has begun. The first limit stays.
+    /// Like [`OpContext::with_max_time`], for a running operation. Set-once: later calls are
+    /// ignored.
     pub fn limit_time(&self, limit: Duration) {
         if let Some(deadline) = self.started.checked_add(limit)
             && !limit.is_zero()
@@ -110,23 +112,24 @@ impl OpContext {
         }
     }
 
-    /// Sets the user's `comment`.
+    /// Sets the client's `comment`.
     pub fn with_comment(self, comment: Value) -> OpContext {
         self.inherit_comment(comment);
         self
     }
 
-    /// As [`OpContext::with_comment`], for an operation that has begun. The first comment stays.
+    /// Like [`OpContext::with_comment`], for a running operation. Set-once: later calls are
+    /// ignored.
     pub fn inherit_comment(&self, comment: Value) {
         let _ = self.comment.set(comment);
     }
 
-    /// Says which query is planned for the operation. The first one stays.
+    /// Records the query being planned. Set-once: later calls are ignored.
     pub(crate) fn note_query(&self, query: &Arc<CanonicalQuery>) {
         let _ = self.query.set(query.clone());
     }
 
-    /// The first query that was planned for it, if one was.
+    /// The first query planned for the operation, if any.
     pub fn query(&self) -> Option<&Arc<CanonicalQuery>> {
         self.query.get()
     }
@@ -136,25 +139,25 @@ impl OpContext {
         self.started
     }
 
-    /// When `maxTimeMS` ends it, if it has a limit.
+    /// The time at which `maxTimeMS` ends the operation; `None` without a limit.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
     }
 
-    /// How long it may still run; `None` without a limit, zero when the limit is past.
+    /// Remaining time; `None` without a limit, zero after the deadline.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline()
             .map(|d| d.saturating_duration_since(Instant::now()))
     }
 
-    /// The user's `comment`.
+    /// The client's `comment`.
     pub fn comment(&self) -> Option<&Value> {
         self.comment.get()
     }
 
-    /// Ends the operation at its next check. The first code stays:
-    /// `Interrupted` for killOp, `ClientDisconnect` for a client that is gone,
-    /// `InterruptedAtShutdown`, `MaxTimeMSExpired`...
+    /// Ends the operation at its next check with `code`: `Interrupted` for killOp,
+    /// `ClientDisconnect` for a closed connection, `InterruptedAtShutdown`, `MaxTimeMSExpired`...
+    /// The first code wins.
     pub fn kill(&self, code: ErrorCode) {
         let first = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
         if first.is_ok()
@@ -164,8 +167,8 @@ impl OpContext {
         }
     }
 
-    /// Begins (`Some`) or ends a wait from which a kill is to wake the operation. Whoever waits looks for a kill
-    /// after this.
+    /// Begins (`Some`) or ends (`None`) a wait that a kill must interrupt. The waiter must check
+    /// for a kill after this call.
     pub fn set_waker(&self, waker: Option<Waker>) {
         *self.waker.lock() = waker;
     }
@@ -175,7 +178,8 @@ impl OpContext {
         self.killed.load(Relaxed) != 0
     }
 
-    /// Fails when the operation was killed, or (looking at the clock now and then) has outrun its time.
+    /// Fails if the operation was killed or its deadline has passed. Does not read the clock on
+    /// every call.
     #[inline]
     pub fn check_interrupt(&self) -> Result<()> {
         if self.killed.load(Relaxed) != 0 {
@@ -190,7 +194,7 @@ impl OpContext {
         Ok(())
     }
 
-    /// Looks at the clock, and decides by what has gone by when to look again.
+    /// Reads the clock and adapts the interval to the next read.
     fn check_clock(&self) -> Result<()> {
         let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let gone_by = now.saturating_sub(self.clock_read.swap(now, Relaxed));
@@ -204,7 +208,8 @@ impl OpContext {
         self.check_interrupt_now()
     }
 
-    /// As [`OpContext::check_interrupt`], always looking at the clock: for loops with long rounds.
+    /// Like [`OpContext::check_interrupt`], but always reads the clock: for loops with long
+    /// iterations.
     pub fn check_interrupt_now(&self) -> Result<()> {
         if self.killed.load(Relaxed) != 0 {
             return Err(self.interrupted());
@@ -230,17 +235,17 @@ impl OpContext {
         Error::new(code, message)
     }
 
-    /// What the operation has cost so far.
+    /// The cost of the operation so far.
     pub fn counters(&self) -> &OpCounters {
         &self.counters
     }
 
-    /// The progress of the long part it is in, if it is in one.
+    /// Progress of the current long-running phase, if any.
     pub fn progress(&self) -> Option<Arc<OperationProgress>> {
         self.progress.lock().clone()
     }
 
-    /// Begins (`Some`) or ends (`None`) a long part.
+    /// Begins (`Some`) or ends (`None`) a long-running phase.
     pub fn set_progress(&self, progress: Option<Arc<OperationProgress>>) {
         *self.progress.lock() = progress;
     }
@@ -248,7 +253,8 @@ impl OpContext {
 
 macro_rules! op_counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What an operation has cost so far. Written by the operation's thread, read by anyone.
+        /// The cost of an operation so far. Written by the operation's thread, readable by any
+        /// thread.
         #[derive(Debug, Default)]
         pub struct OpCounters {
             $($(#[$doc])* pub $name: Counter,)*
@@ -261,7 +267,7 @@ macro_rules! op_counters {
         }
 
         impl OpCounters {
-            /// All counts as of now.
+            /// A snapshot of all counters.
             pub fn counts(&self) -> OpCounts {
                 OpCounts { $($name: self.$name.get(),)* }
             }
@@ -270,9 +276,9 @@ macro_rules! op_counters {
 }
 
 op_counters! {
-    /// Index keys looked at.
+    /// Index keys examined.
     keys_examined,
-    /// Documents looked at.
+    /// Documents examined.
     docs_examined,
     /// Index keys added by writes.
     keys_inserted,
@@ -284,20 +290,21 @@ op_counters! {
     docs_modified,
     /// Documents deleted.
     docs_deleted,
-    /// Units of work begun again because another writer came first.
+    /// Units of work retried after a write conflict.
     write_conflicts,
-    /// Bytes that the storage engine logged: of a transaction, when it commits.
+    /// Bytes that the storage engine logged; for a transaction, counted at commit.
     bytes_logged,
     /// Storage transactions committed.
     commits,
 }
 
-/// A count that one thread writes and any thread reads.
+/// A counter that one thread writes and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Not atomic against another writer: an operation runs on one thread at a time.
+    /// Adds `n`. Not atomic with respect to other writers: an operation runs on one thread at a
+    /// time.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -310,7 +317,7 @@ impl Counter {
     }
 }
 
-/// How far a long part of an operation has come, for currentOp and the log.
+/// Progress of a long-running phase of an operation, for currentOp and the log.
 #[derive(Debug)]
 pub struct OperationProgress {
     phase: Mutex<&'static str>,
@@ -330,7 +337,7 @@ impl OperationProgress {
         })
     }
 
-    /// What is worked upon.
+    /// The object of the work, such as a namespace.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -340,19 +347,19 @@ impl OperationProgress {
         *self.phase.lock()
     }
 
-    /// Units done in this phase, and how many there are in all (an estimate while others write).
+    /// Units done in this phase, and the total (an estimate while there are concurrent writes).
     pub fn done_of_total(&self) -> (u64, u64) {
         (self.done.load(Relaxed), self.total.load(Relaxed))
     }
 
-    /// Enters the next phase with nothing done.
+    /// Starts the next phase, with nothing done.
     pub fn enter(&self, phase: &'static str, total: u64) {
         *self.phase.lock() = phase;
         self.total.store(total, Relaxed);
         self.done.store(0, Relaxed);
     }
 
-    /// Counts units done.
+    /// Adds `n` units done.
     pub fn advance(&self, n: u64) {
         self.done.fetch_add(n, Relaxed);
     }
@@ -378,7 +385,7 @@ mod tests {
         );
     }
 
-    /// Where a round takes milliseconds, the first check behind the deadline finds it.
+    /// Where an iteration takes milliseconds, the first check after the deadline detects it.
     #[test]
     fn long_rounds_look_at_the_clock_every_time() {
         let limit = Duration::from_millis(25);

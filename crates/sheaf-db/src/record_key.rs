@@ -1,4 +1,4 @@
-//! The keys under which a collection's table has its records.
+//! Keys of records in a collection's table.
 
 use sheaf_bson::RecordId;
 use sheaf_bson::record_id::RecordKeyBytes;
@@ -9,7 +9,7 @@ pub fn record_key(id: &RecordId) -> RecordKeyBytes {
     id.to_key()
 }
 
-/// The inverse of [`record_key`]; `None` for what no record is stored under.
+/// The inverse of [`record_key`]; `None` if the key is not a record id.
 #[inline]
 pub fn record_id_of(key: &[u8]) -> Option<RecordId> {
     RecordId::from_key(key)

@@ -1,10 +1,10 @@
-//! Records: a collection's documents under their record ids.
+//! Records: a collection's documents, keyed by record id.
 //!
 //! ```text
 //!   table of the collection:  record id, 8 bytes  ->  the document's bytes
 //! ```
 //!
-//! Bytes leave here as a document or as an error: callers need not check them again.
+//! Every read returns a valid document or an error: callers need not check the bytes again.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::damage::{in_record, missing_record, not_a_record_id};
 use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
-/// The record `id` of `collection` as of `snapshot`, or `None`. Its bytes are a document.
-/// Errors: `DataCorruptionDetected` when they are not; the engine's.
+/// Reads the record `id` of `collection` at `snapshot`. Returned bytes are a valid document.
+/// Errors: `DataCorruptionDetected` if the stored bytes are not; those of the storage engine.
 #[inline]
 pub fn read(
     snapshot: &dyn Snapshot,
@@ -33,7 +33,7 @@ pub fn read(
     Ok(found)
 }
 
-/// Reads single records of one collection as of one snapshot.
+/// Reads single records of one collection at one snapshot.
 #[derive(Clone)]
 pub struct RecordReader {
     snapshot: Arc<dyn Snapshot>,
@@ -49,14 +49,14 @@ impl RecordReader {
         }
     }
 
-    /// As [`read`].
+    /// Like [`read`].
     #[inline]
     pub fn get(&self, id: &RecordId) -> Result<Option<Bytes>, Error> {
         read(&*self.snapshot, &self.collection, id)
     }
 
-    /// The record that an entry of `index` refers to.
-    /// Errors: as [`read`], and `DataCorruptionDetected` when it does not exist.
+    /// Reads the record that an entry of `index` refers to.
+    /// Errors: those of [`read`], and `DataCorruptionDetected` if it does not exist.
     #[inline]
     pub fn get_indexed(
         &self,
@@ -70,14 +70,14 @@ impl RecordReader {
     }
 }
 
-/// Walks the records of one collection in either direction.
+/// Iterates over the records of one collection in either direction.
 pub struct RecordCursor {
     cursor: Box<dyn Cursor>,
     collection: Arc<Collection>,
 }
 
 impl RecordCursor {
-    /// Not positioned yet.
+    /// Creates an unpositioned cursor.
     pub fn new(snapshot: &Arc<dyn Snapshot>, collection: &Arc<Collection>) -> Result<Self, Error> {
         Ok(RecordCursor {
             cursor: snapshot.cursor(collection.table()).coded()?,
@@ -85,49 +85,49 @@ impl RecordCursor {
         })
     }
 
-    /// To the first record.
+    /// Moves to the first record. Returns false if there is none.
     pub fn first(&mut self) -> Result<bool, Error> {
         self.cursor.seek_first().coded()
     }
 
-    /// To the last record.
+    /// Moves to the last record. Returns false if there is none.
     pub fn last(&mut self) -> Result<bool, Error> {
         self.cursor.seek_last().coded()
     }
 
-    /// To the first record from this one on.
+    /// Moves to the first record with an id of at least `id`. Returns false if there is none.
     pub fn seek(&mut self, id: &RecordId) -> Result<bool, Error> {
         self.cursor.seek(&record_key(id)).coded()
     }
 
-    /// To the next record.
+    /// Moves to the next record. Returns false at the end.
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool, Error> {
         self.cursor.next().coded()
     }
 
-    /// To the previous record.
+    /// Moves to the previous record. Returns false at the start.
     #[inline]
     pub fn prev(&mut self) -> Result<bool, Error> {
         self.cursor.prev().coded()
     }
 
-    /// No move may follow for a while; see [`Cursor::suspend`].
+    /// Releases what the cursor pins until the next move; see [`Cursor::suspend`].
     pub fn rest(&mut self) {
         self.cursor.suspend();
     }
 
-    /// The record's id.
-    /// Errors: `DataCorruptionDetected` when the key is none.
+    /// The current record's id.
+    /// Errors: `DataCorruptionDetected` if the key is not a record id.
     #[inline]
     pub fn record_id(&self) -> Result<RecordId, Error> {
         let key = self.cursor.key();
         record_id_of(key).ok_or_else(|| self.collection.report_damage(not_a_record_id(key)))
     }
 
-    /// The document, until the next move.
-    /// Errors: `DataCorruptionDetected` when the bytes are none.
+    /// The current document, valid until the next move.
+    /// Errors: `DataCorruptionDetected` if the bytes are not a document.
     #[inline]
     pub fn document(&self) -> Result<RawDoc<'_>, Error> {
         RawDoc::stored(self.cursor.value()).map_err(|e| match self.record_id() {
@@ -136,13 +136,13 @@ impl RecordCursor {
         })
     }
 
-    /// Bytes of the document.
+    /// Length of the current document, in bytes.
     #[inline]
     pub fn value_len(&self) -> usize {
         self.cursor.value().len()
     }
 
-    /// The bytes of [`RecordCursor::document`], to keep.
+    /// The bytes of [`RecordCursor::document`], shared rather than borrowed.
     #[inline]
     pub fn value_bytes(&self) -> Bytes {
         self.cursor.value_bytes()

@@ -1,16 +1,18 @@
-//! Retryable writes: what a statement did is remembered with what it wrote, so that asking again does nothing twice.
+//! Retryable writes: the outcome of a statement is stored with its changes, so that a retry changes
+//! nothing.
 //!
 //! ```text
 //!   insert, txnNumber 7, stmtId 0..3 ── unit of work ─┬─ documents, index keys
 //!                                                     └─ config.transactions {_id: lsid, txnNum: 7, statements}
-//!   (the answer is lost)
-//!   insert, txnNumber 7, stmtId 0..3 ── remembered ──> the same answer, nothing written
+//!   (the reply is lost)
+//!   insert, txnNumber 7, stmtId 0..3 ── stored outcome ──> the same reply, nothing written
 //! ```
 //!
-//! The row is written by the unit that writes the documents: either both are there after a crash or neither. A
-//! statement that changed nothing is not remembered: done again it is done later, as if the first had not come.
+//! The unit that writes the documents also writes the row: after a crash both exist, or neither.
+//! The outcome of a statement that changed nothing is not stored: a retry runs later, as if the
+//! first attempt had never arrived.
 //!
-//! Invariant: rows of a session are written by one statement at a time; the session sees to that.
+//! Invariant: one statement at a time writes a session's row; the session ensures it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +22,7 @@ use sheaf_bson::{
     DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, RecordId, Result, Value,
 };
 
-/// What sessions remember: one for each session that writes with transaction numbers.
+/// The stored outcomes of one session that writes with transaction numbers.
 pub struct SessionRow {
     lsid: DocBuf,
     state: Mutex<State>,
@@ -29,33 +31,34 @@ pub struct SessionRow {
 #[derive(Default)]
 struct State {
     number: i64,
-    /// The transaction of this number was committed.
+    /// Whether the transaction with this number was committed.
     committed: bool,
-    /// Statements of which there is no more to say than that they inserted a document: first to last.
+    /// Statements that did nothing but insert one document, as ranges: first to last.
     inserts: BTreeMap<i32, i32>,
-    /// What the others answered.
+    /// Outcomes of all other statements.
     outcomes: BTreeMap<i32, DocBuf>,
-    /// The row as it is stored.
+    /// The row as stored.
     stored: Option<(RecordId, DocBuf)>,
-    /// What an upsert under way answers when it inserts.
+    /// Outcome of the current upsert, should it insert.
     upserting: Option<DocBuf>,
-    /// Ids of the statements under way; the first is that of the document at 0, or of the only statement.
+    /// Ids of the current statements; the first belongs to the document at 0, or to the only
+    /// statement.
     current: Vec<i32>,
 }
 
-/// What a unit of work is to remember when it commits.
+/// What a unit of work must record in the row when it commits.
 #[derive(Debug, Clone)]
 pub(crate) enum Remembered {
-    /// A document was inserted.
+    /// A document was inserted by this statement.
     Insert(i32),
-    /// A statement did this.
+    /// Outcome of a statement.
     Outcome(i32, DocBuf),
     /// The transaction was committed.
     Committed,
 }
 
 impl SessionRow {
-    /// The row of a session as it is stored; `None` if it has none.
+    /// Parses the stored row of a session; `None` for a session without one.
     /// Errors: `DataCorruptionDetected` for a row that cannot be read.
     pub(crate) fn read(lsid: RawDoc<'_>, stored: Option<RawDoc<'_>>) -> Result<SessionRow> {
         let mut state = State {
@@ -71,17 +74,17 @@ impl SessionRow {
         })
     }
 
-    /// The newest transaction number, -1 when there was none.
+    /// The newest transaction number, or -1.
     pub fn number(&self) -> i64 {
         self.state.lock().number
     }
 
-    /// Whether the transaction of the newest number was committed.
+    /// Whether the transaction with the newest number was committed.
     pub fn is_committed(&self) -> bool {
         self.state.lock().committed
     }
 
-    /// Begins a newer number: what was remembered of the older ones is forgotten with its first write.
+    /// Starts a newer number. The first write with it discards the outcomes of older numbers.
     pub fn advance(&self, number: i64) {
         let mut state = self.state.lock();
         if number > state.number {
@@ -94,7 +97,7 @@ impl SessionRow {
         }
     }
 
-    /// What a statement did, if it was carried out before: `{n: 1}` and more.
+    /// The outcome of a statement that was already executed: `{n: 1}` and further fields.
     pub fn outcome(&self, statement: i32) -> Option<DocBuf> {
         let state = self.state.lock();
         if let Some(outcome) = state.outcomes.get(&statement) {
@@ -108,12 +111,12 @@ impl SessionRow {
         })
     }
 
-    /// Says which statements the writes to come are.
+    /// Sets the statement ids of the writes that follow.
     pub fn set_current(&self, statements: Vec<i32>) {
         self.state.lock().current = statements;
     }
 
-    /// Says what the insert to come answers: it is the end of an upsert.
+    /// Sets the outcome of the insert that follows as part of an upsert.
     pub(crate) fn set_upserting(&self, outcome: Option<DocBuf>) {
         self.state.lock().upserting = outcome;
     }
@@ -127,12 +130,12 @@ impl SessionRow {
         })
     }
 
-    /// The statement of the document at this place.
+    /// Statement id of the document at this position.
     pub(crate) fn current(&self, at: usize) -> Option<i32> {
         self.state.lock().current.get(at).copied()
     }
 
-    /// The row with what a unit is about to commit.
+    /// The row with what a unit is about to commit, and the row as currently stored.
     pub(crate) fn row_with(
         &self,
         remembered: &[Remembered],
@@ -206,7 +209,7 @@ impl State {
         out.finish()
     }
 
-    /// Takes up a stored row.
+    /// Loads a stored row.
     /// Errors: `DataCorruptionDetected` when a field is missing or of another type.
     fn read(&mut self, doc: RawDoc<'_>) -> Result<()> {
         self.number = integer(doc, "txnNum").ok_or_else(|| unreadable(doc, "txnNum"))?;
@@ -266,7 +269,7 @@ fn unreadable(row: RawDoc<'_>, field: &str) -> Error {
     )
 }
 
-/// What an update of one document did.
+/// Outcome of an update of one document.
 pub(crate) fn update_outcome(modified: bool, returned: Option<&DocBuf>) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append("n", 1);
@@ -277,7 +280,7 @@ pub(crate) fn update_outcome(modified: bool, returned: Option<&DocBuf>) -> DocBu
     out.finish()
 }
 
-/// What an upsert that inserted did.
+/// Outcome of an upsert that inserted a document.
 pub(crate) fn upsert_outcome(id: &Value, returned: Option<&DocBuf>) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append("n", 1);

@@ -1,15 +1,15 @@
-//! A statement of a client, as reads and writes of the database see it: the operation with what the
-//! statement belongs to.
+//! A client's statement, as the database's reads and writes see it: the operation, and the
+//! transaction and session write it belongs to.
 //!
 //! ```text
-//!   OpContext                 deadline, kill, counters, progress     every loop asks it
+//!   OpContext                 deadline, kill, counters, progress     checked in every loop
 //!      ▲ derefs to
 //!   StatementContext          transaction, session's write           where data is opened,
 //!                             bypassDocumentValidation               changed and committed
 //! ```
 //!
-//! What only runs (plan stages, index builds, waits) takes an [`OpContext`]; what opens a collection
-//! or commits a change takes a [`StatementContext`].
+//! Code that only runs (plan stages, index builds, waits) takes an [`OpContext`]; code that opens a
+//! collection or commits a change takes a [`StatementContext`].
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub struct StatementContext {
     bypasses_validation: bool,
 }
 
-/// Which write of a session the statement is, and where that is recorded.
+/// Identifies a session's write, and the row that records it.
 #[derive(Debug, Clone)]
 pub struct SessionWrite {
     /// The session and the transaction number, for the oplog.
     pub origin: WriteOrigin,
-    /// The session's row, into which the statement's outcome goes.
+    /// The session's row, which receives the statement's outcome.
     pub row: Arc<SessionRow>,
 }
 
@@ -45,7 +45,7 @@ impl StatementContext {
         StatementContext::default()
     }
 
-    /// The same statement, with documents written whatever the collection's validator says:
+    /// The same statement, writing documents even if the collection's validator rejects them:
     /// `bypassDocumentValidation`.
     pub fn with_validation_bypassed(self) -> StatementContext {
         StatementContext {
@@ -76,7 +76,7 @@ impl StatementContext {
         &self.op
     }
 
-    /// The transaction that it is a statement of.
+    /// The transaction the statement belongs to.
     pub fn transaction(&self) -> Option<&Arc<Transaction>> {
         self.transaction.as_ref()
     }
@@ -91,7 +91,7 @@ impl StatementContext {
         self.session_write.as_ref().map(|write| &write.row)
     }
 
-    /// Whether documents are written whatever the collection's validator says.
+    /// Whether documents are written even if the collection's validator rejects them.
     pub fn bypasses_validation(&self) -> bool {
         self.bypasses_validation
     }

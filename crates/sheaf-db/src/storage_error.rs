@@ -1,19 +1,21 @@
-//! What a client is told when the storage engine refuses or fails: the one place.
+//! Maps storage engine errors to the errors that clients see. The only place that does so.
 
 use std::io;
 
 use sheaf_bson::{Error, ErrorCode};
 use sheaf_storage::StorageError;
 
-/// Turns a storage error into one with MongoDB's code.
+/// Converts a storage error to one with MongoDB's code.
 ///
-/// `WriteConflict` stays one that [`is_write_conflict`] knows, so that the write path can begin again.
+/// A `WriteConflict` remains recognisable to [`is_write_conflict`], so that the write path can
+/// retry.
 pub fn coded(error: StorageError) -> Error {
     let code = match &error {
         StorageError::WriteConflict => ErrorCode::WRITE_CONFLICT,
         StorageError::LockTimeout { .. } => ErrorCode::LOCK_TIMEOUT,
         StorageError::Corrupt { .. } => ErrorCode::DATA_CORRUPTION_DETECTED,
-        // Also where the engine writes no more for it: what is to be done is the same.
+        // Includes an engine that became read-only because the disk is full: the remedy is the
+        // same.
         full if full.is_full() => ErrorCode::OUT_OF_DISK_SPACE,
         StorageError::Io { .. } => ErrorCode::OPERATION_FAILED,
         StorageError::ReadOnly { .. } => ErrorCode::OPERATION_FAILED,
@@ -21,7 +23,7 @@ pub fn coded(error: StorageError) -> Error {
         StorageError::WrongFormat { .. } => ErrorCode::UNSUPPORTED_FORMAT,
         StorageError::Unfinished { .. } => ErrorCode::OPERATION_INCOMPLETE,
         StorageError::InUse { .. } => ErrorCode::DB_PATH_IN_USE,
-        // The table was dropped under an operation that had seen it in the catalog.
+        // The table was dropped during an operation that had seen it in the catalog.
         StorageError::NoSuchTable(_) => ErrorCode::QUERY_PLAN_KILLED,
         StorageError::TooLarge { .. } => ErrorCode::BSON_OBJECT_TOO_LARGE,
         StorageError::Closed => ErrorCode::SHUTDOWN_IN_PROGRESS,
@@ -36,7 +38,7 @@ pub fn coded(error: StorageError) -> Error {
     Error::new(code, message)
 }
 
-/// The error of an operation whose temporary file cannot be written or read; `of` says whose it is.
+/// The error for a temporary file that cannot be written or read; `of` names its owner.
 pub fn temporary_file_failed(of: &str, error: &io::Error) -> Error {
     let code = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -50,12 +52,12 @@ pub fn temporary_file_failed(of: &str, error: &io::Error) -> Error {
     )
 }
 
-/// Whether the unit of work may succeed when begun again.
+/// Whether the unit of work may succeed if retried.
 pub fn is_write_conflict(error: &Error) -> bool {
     error.code() == ErrorCode::WRITE_CONFLICT
 }
 
-/// `?` for storage results in functions that give coded errors.
+/// `?` for storage results in functions that return coded errors.
 pub trait Coded<T> {
     /// Maps the error by [`coded`].
     fn coded(self) -> sheaf_bson::Result<T>;

@@ -31,6 +31,6 @@ pub const SESSIONS_NAMESPACE: &str = "config.system.sessions";
 /// Prefix of the collections that hold the buckets of time-series collections.
 pub const BUCKETS_PREFIX: &str = "system.buckets.";
 
-/// Prefix of the collections that `$out`, or a copy into a capped collection, fills before they get
-/// their final name. What has this prefix when the database is opened is dropped.
+/// Prefix of the collections that `$out`, or a copy into a capped collection, fills before renaming
+/// them. Opening the database drops collections with this prefix.
 pub const TEMPORARY_PREFIX: &str = "tmp.agg_out.";

@@ -1,18 +1,18 @@
-//! A multi-document transaction: one unit of work that lives from statement to statement.
+//! A multi-document transaction: one unit of work that persists across statements.
 //!
 //! ```text
 //!   statement ── enter ──> WriteUnit ── commit of the statement ──> parked again
 //!                  │            └─ dropped (an error): nothing is parked, the transaction is lost
-//!                  └─ reads: read_view = the unit's snapshot with its own writes laid over it
+//!                  └─ reads: read_view = the unit's snapshot overlaid with its own writes
 //!   commit ── the parked unit commits, once        abort, or the time limit ── it is dropped
 //! ```
 //!
-//! The database above does not see the difference: [`Db::begin_write`] gives a statement inside a transaction
-//! the transaction's unit, and the unit's commit gives it back. Reads ask [`Db::read_view`], which asks the
-//! operation whether it is part of a transaction.
+//! The layers above see no difference: [`Db::begin_write`] hands a statement inside a transaction
+//! the transaction's unit, and the unit's commit parks it again. Reads call [`Db::view`], which
+//! checks whether the statement is part of a transaction.
 //!
-//! Invariant: a unit is either parked here or with the one statement that is being carried out. Whoever
-//! finds neither knows that a statement has failed, and that nothing of the transaction may be committed.
+//! Invariant: a unit is either parked here or held by the one statement that is executing. If it is
+//! neither, a statement has failed, and nothing of the transaction may be committed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,21 +29,21 @@ use crate::op_context::OpContext;
 use crate::statement::StatementContext;
 use crate::write::unit::{Slot, WriteStats, WriteUnit};
 
-/// What a transaction is kept from.
+/// The isolation level of a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// From seeing others' writes, and from writing what another has written. Write skew is permitted.
+    /// Excludes seeing others' writes, and overwriting concurrent writes. Permits write skew.
     #[default]
     Snapshot,
-    /// From everything that could not happen one after the other.
+    /// Excludes everything that could not happen in some serial order.
     Serializable,
 }
 
-/// A transaction in progress, or one that has ended.
+/// A transaction in progress or ended.
 pub struct Transaction {
     state: Mutex<State>,
     begun: Instant,
-    /// How long a statement waits for a collection whose shape is being changed.
+    /// Maximum wait of a statement for a collection whose shape is being changed.
     lock_wait: Duration,
 }
 
@@ -57,7 +57,8 @@ enum State {
 }
 
 impl Transaction {
-    /// Begins one: its snapshot is that of now. `lock_wait` is `maxTransactionLockRequestTimeoutMillis`.
+    /// Begins a transaction with a current snapshot. `lock_wait` is
+    /// `maxTransactionLockRequestTimeoutMillis`.
     ///
     pub fn begin(
         db: &Arc<Db>,
@@ -71,17 +72,18 @@ impl Transaction {
         }))
     }
 
-    /// When it began.
+    /// Time at which the transaction began.
     pub fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Whether it can still commit.
+    /// Whether the transaction has not ended.
     pub fn is_open(&self) -> bool {
         !matches!(*self.state.lock(), State::Ended)
     }
 
-    /// The unit with the collection opened, for one statement's writes; `None` without such a collection.
+    /// Takes the unit, with the collection opened for one statement's writes; `None` if the
+    /// collection does not exist.
     pub(crate) fn enter(
         self: &Arc<Self>,
         op: &OpContext,
@@ -104,7 +106,7 @@ impl Transaction {
         }
     }
 
-    /// The collection and the data as the transaction sees them.
+    /// The collection and its data as the transaction sees them.
     pub(crate) fn read_view(&self, op: &OpContext, ns: &Namespace) -> Result<ReadView> {
         let mut unit = self.take()?;
         match unit.open(op, ns, Some(self.lock_wait)) {
@@ -123,7 +125,8 @@ impl Transaction {
         }
     }
 
-    /// Has `work` change the transaction's unit, outside of a statement's writes; an error ends the transaction.
+    /// Runs `work` on the transaction's unit outside a statement's writes; an error ends the
+    /// transaction.
     pub(crate) fn with_unit<T>(&self, work: impl FnOnce(&mut WriteUnit) -> Result<T>) -> Result<T> {
         let mut unit = self.take()?;
         match work(&mut unit) {
@@ -138,10 +141,10 @@ impl Transaction {
         }
     }
 
-    /// Commits all of it. What it did is not counted again: its statements were.
+    /// Commits the transaction. Its statements have already counted their work.
     ///
-    /// Errors: `NoSuchTransaction` when a statement failed or it was aborted, `WriteConflict`, the engine's;
-    /// in each case nothing is committed and the transaction is over.
+    /// Errors: `NoSuchTransaction` if a statement failed or it was aborted, `WriteConflict`, those
+    /// of the engine; in each case nothing is committed and the transaction has ended.
     pub fn commit(&self, op: &StatementContext) -> Result<()> {
         let state = std::mem::replace(&mut *self.state.lock(), State::Ended);
         match state {
@@ -150,10 +153,10 @@ impl Transaction {
         }
     }
 
-    /// Ends it without a trace. A statement that is being carried out finds that out when it ends.
+    /// Aborts the transaction, undoing its writes. An executing statement notices when it ends.
     pub fn abort(&self) {
         let state = std::mem::replace(&mut *self.state.lock(), State::Ended);
-        // The locks are given back outside of ours.
+        // Drops the unit, and with it its locks, outside our mutex.
         drop(state);
     }
 
@@ -168,7 +171,7 @@ impl Transaction {
         }
     }
 
-    /// Takes the unit back from a statement; drops it when the transaction was aborted meanwhile.
+    /// Parks the unit after a statement; drops it if the transaction was aborted meanwhile.
     pub(crate) fn park(&self, unit: WriteUnit) {
         let mut state = self.state.lock();
         let refused = match *state {
@@ -184,7 +187,8 @@ impl Transaction {
 }
 
 impl Db {
-    /// What an operation reads: the newest of the collection, or inside a transaction what that sees.
+    /// The view an operation reads: the newest committed state, or inside a transaction what that
+    /// sees.
     /// Errors: inside a transaction, `NoSuchTransaction`, `WriteConflict`, `LockTimeout`.
     pub fn view(&self, op: &StatementContext, ns: &Namespace) -> Result<ReadView> {
         match op.transaction() {
@@ -210,7 +214,7 @@ impl fmt::Debug for Transaction {
     }
 }
 
-/// What a statement of a transaction did; for its report.
+/// The difference of two counts: the work of one statement of a transaction, for its report.
 pub(crate) fn since(now: &WriteStats, then: &WriteStats) -> WriteStats {
     WriteStats {
         keys_inserted: now.keys_inserted - then.keys_inserted,

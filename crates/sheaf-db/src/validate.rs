@@ -1,11 +1,12 @@
-//! Checking a collection: every document is well formed, and every index holds exactly the keys that a rebuild would give it.
+//! Validates a collection: every document is well formed, and every index holds exactly the keys
+//! that a rebuild would create.
 //!
 //! ```text
-//!   record ── keys of every index ──> each must be there, with its types     ┐ one snapshot
-//!   index  ── more entries than keys? every entry must be some record's key  ┘
+//!   record ── keys of every index ──> each must exist, with its type bits         ┐ one snapshot
+//!   index  ── more entries than keys? every entry must be the key of some record  ┘
 //! ```
 //!
-//! Records of a clustered collection stand under their `_id`: that is checked too.
+//! In a clustered collection, every record must be stored under its `_id`.
 
 use std::collections::BTreeMap;
 
@@ -23,43 +24,43 @@ use crate::op_context::OpContext;
 use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::Coded;
 
-/// Faults listed in words; the rest is only counted.
+/// Maximum number of faults described; further ones are only counted.
 const FAULTS_SHOWN_MAX: usize = 100;
 
-/// What a check found.
+/// The result of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValidateReport {
-    /// Documents.
+    /// Number of documents.
     pub records: u64,
     /// Documents that are not well-formed BSON.
     pub invalid_documents: u64,
-    /// Entries of every index, by its name.
+    /// Number of entries per index name.
     pub keys_per_index: BTreeMap<String, u64>,
-    /// Keys that documents have and indexes lack.
+    /// Keys of documents that indexes lack.
     pub missing_entries: u64,
-    /// Entries that indexes have and documents do not.
+    /// Entries of indexes that no document has.
     pub extra_entries: u64,
-    /// The first of the keys that are missing: `{indexName, recordId, idKey, indexKey}`.
+    /// The first missing keys: `{indexName, recordId, idKey, indexKey}`.
     pub missing: Vec<DocBuf>,
-    /// The first of the entries that are too many: `{indexName, recordId, indexKey}`.
+    /// The first extra entries: `{indexName, recordId, indexKey}`.
     pub extra: Vec<DocBuf>,
-    /// The first of the records that are not well-formed documents.
+    /// The first records that are not well-formed documents.
     pub corrupt_records: Vec<RecordId>,
-    /// Documents that the collection's validator would refuse.
+    /// Documents that the collection's validator would reject.
     pub non_compliant: u64,
-    /// What is wrong, in words, the first hundred.
+    /// Descriptions of the first hundred faults.
     pub faults: Vec<String>,
-    /// How much is wrong.
+    /// Total number of faults.
     pub faults_total: u64,
 }
 
 impl ValidateReport {
-    /// Whether nothing is wrong.
+    /// Whether no faults were found.
     pub fn is_valid(&self) -> bool {
         self.faults_total == 0
     }
 
-    /// What is no fault, but may not be as its owner thinks.
+    /// Conditions that are not faults, but may be unintended.
     pub fn warnings(&self) -> impl Iterator<Item = &'static str> {
         let warning = "Detected one or more documents in this collection not conformant to collection's schema.";
         (self.non_compliant > 0).then_some(warning).into_iter()
@@ -73,8 +74,8 @@ impl ValidateReport {
     }
 }
 
-/// Checks the collection of a view. Reads all of it.
-/// Errors: `Interrupted`, the engine's; what is wrong with the data is in the report.
+/// Validates the collection of a view by reading all of it.
+/// Errors: `Interrupted`, those of the storage engine. Faults in the data are in the report.
 pub fn validate(op: &OpContext, view: &ReadView) -> Result<ValidateReport> {
     let mut report = ValidateReport::default();
     let Some(collection) = &view.collection else {
@@ -88,7 +89,7 @@ pub fn validate(op: &OpContext, view: &ReadView) -> Result<ValidateReport> {
     Ok(report)
 }
 
-/// Checks documents and the presence of their keys; gives how many keys every index should have.
+/// Checks documents and the presence of their keys. Returns the number of keys expected per index.
 fn check_records(
     op: &OpContext,
     collection: &Collection,
@@ -110,7 +111,7 @@ fn check_records(
         let well_formed = sheaf_bson::validate::validate(cursor.value(), &options);
         match (id, well_formed, RawDoc::parse(cursor.value())) {
             (Some(id), Ok(()), Ok(doc)) => {
-                // A validator that cannot be asked is no fault of the document's.
+                // A validator that fails to evaluate is not a fault of the document.
                 if !validation.passes(doc).unwrap_or(true) {
                     report.non_compliant += 1;
                 }
@@ -138,7 +139,7 @@ fn check_records(
     Ok(expected)
 }
 
-/// Whether a record of a clustered collection stands where its `_id` says.
+/// Checks that a record of a clustered collection is stored under its `_id`.
 fn check_place(
     collection: &Collection,
     id: &RecordId,
@@ -256,7 +257,7 @@ fn check_index(
     Ok(())
 }
 
-/// Looks for the entries that are no record's key.
+/// Finds entries that are not the key of any record.
 fn find_extra(
     op: &OpContext,
     collection: &Collection,
@@ -299,7 +300,7 @@ fn find_extra(
     Ok(())
 }
 
-/// An entry as the answer shows it.
+/// An index entry as the reply shows it.
 fn entry_doc(
     index: &Index,
     id: &RecordId,

@@ -1,4 +1,4 @@
-//! The error every application knows: E11000.
+//! The duplicate key error, E11000.
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{Collator, DocBuf, DocBuilder, Error, ErrorCode};
@@ -7,9 +7,9 @@ use crate::catalog::namespace::Namespace;
 use crate::index::Index;
 use crate::index::key_set::Key;
 
-/// A longer key is cut in the message.
+/// Longer keys are truncated in the message.
 const SHOWN_BYTES_MAX: usize = 1024;
-/// A longer key is left out of `keyValue`: a reply with a thousand of them must still fit.
+/// Longer keys are omitted from `keyValue`: a reply with a thousand errors must still fit.
 const KEY_VALUE_BYTES_MAX: usize = 16 << 10;
 
 /// `E11000 duplicate key error collection: db.c index: a_1 dup key: { a: 1 }`, with `keyPattern` and
@@ -25,14 +25,14 @@ pub fn duplicate_key(ns: &Namespace, index: &Index, key: Key<'_>) -> Error {
     .error()
 }
 
-/// What there is twice.
+/// The parts of a duplicate key error.
 pub(crate) struct DuplicateKey<'a> {
     pub(crate) ns: &'a Namespace,
-    /// The index's name.
+    /// Name of the index.
     pub(crate) index: &'a str,
     pub(crate) key_pattern: &'a DocBuf,
     pub(crate) collator: Option<&'a Collator>,
-    /// By the names of the index's fields, sort keys as people read them.
+    /// Values by field name, sort keys in readable form; `None` if the key cannot be decoded.
     pub(crate) values: Option<DocBuf>,
 }
 
@@ -55,7 +55,8 @@ impl DuplicateKey<'_> {
             shown.truncate(end.unwrap_or(0));
             shown.push_str("...");
         }
-        // Equal only by a collation: which one, and sort keys in place of text.
+        // With a collation, keys may be equal only under it: name it, and show sort keys in place
+        // of text.
         let collation = match self.collator {
             Some(collator) => format!(" collation: {}", collator.collation().to_doc()),
             None => String::new(),

@@ -5,9 +5,9 @@
 //!   └db┘ └─collection─┘     split at the first dot
 //! ```
 //!
-//! Invariant: a [`Namespace`] has a well-formed database and collection name.
-//! Whether a user may create it is a further question ([`Namespace::check_creatable`]):
-//! system collections can be read under names that nobody may create.
+//! Invariant: a [`Namespace`] has a well-formed database and collection name. Whether a client may
+//! create it is a separate check ([`Namespace::check_creatable`]): system collections are readable
+//! under names that clients cannot create.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::system_names::{
     TRANSACTIONS_NAMESPACE,
 };
 
-/// A database name has fewer bytes than this.
+/// Database names must be shorter than this many bytes.
 pub const DATABASE_NAME_BYTES_LIMIT: usize = 64;
-/// A namespace (database, dot, collection) has at most this many bytes.
+/// Maximum length of a namespace (database, dot, collection), in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 
-/// System collections that come into being like any other.
+/// System collections that clients may create.
 const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &[PROFILE, "system.js", "system.replset"];
 
 /// The full name of a collection. Cheap to clone.
@@ -35,7 +35,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Puts a database and a collection name together.
+    /// Joins a database and a collection name.
     /// Errors: `InvalidNamespace`.
     pub fn new(db: &str, collection: &str) -> Result<Namespace> {
         check_database_name(db)?;
@@ -46,8 +46,8 @@ impl Namespace {
         })
     }
 
-    /// Takes `db.collection` apart at its first dot.
-    /// Errors: `InvalidNamespace`, also when there is no dot.
+    /// Splits `db.collection` at the first dot.
+    /// Errors: `InvalidNamespace`, including for a name without a dot.
     pub fn parse(full: &str) -> Result<Namespace> {
         match full.split_once('.') {
             Some((db, collection)) => Namespace::new(db, collection),
@@ -70,28 +70,29 @@ impl Namespace {
         &self.full[self.db_len + 1..]
     }
 
-    /// Whether this is the oplog, which the server alone writes.
+    /// Whether this is the oplog, which only the server writes.
     pub fn is_oplog(&self) -> bool {
         self.as_str() == OPLOG_NAMESPACE
     }
 
-    /// Whether the oplog tells of changes to the collection: not of this server's own.
+    /// Whether changes to the collection are logged to the oplog. The server's local collections
+    /// are not.
     pub fn is_replicated(&self) -> bool {
         let own = [TRANSACTIONS_NAMESPACE, SESSIONS_NAMESPACE];
         self.db() != "local" && self.collection() != PROFILE && !own.contains(&self.as_str())
     }
 
-    /// Whether the collection is one of the server's own (`system.*`).
+    /// Whether this is a system collection (`system.*`).
     pub fn is_system(&self) -> bool {
         self.collection().starts_with(SYSTEM_PREFIX)
     }
 
-    /// Whether it is the name of a collection of buckets.
+    /// Whether this names the bucket collection of a time-series collection.
     pub fn is_buckets(&self) -> bool {
         self.collection().starts_with(BUCKETS_PREFIX)
     }
 
-    /// The collection of buckets of a time-series collection of this name.
+    /// The bucket collection of the time-series collection with this name.
     /// Errors: `InvalidNamespace`.
     pub fn buckets(&self) -> Result<Namespace> {
         Namespace::new(self.db(), &format!("{BUCKETS_PREFIX}{}", self.collection()))
@@ -108,7 +109,7 @@ impl Namespace {
         )))
     }
 
-    /// Whether a user may bring the collection into being, by whichever command.
+    /// Checks that a client may create the collection, by any command.
     /// Errors: `InvalidNamespace`.
     pub fn check_creatable(&self) -> Result<()> {
         self.check_length()?;
@@ -134,7 +135,7 @@ impl fmt::Debug for Namespace {
     }
 }
 
-/// Whether this can be the name of a database.
+/// Checks that `db` is a valid database name.
 /// Errors: `InvalidNamespace`.
 pub fn check_database_name(db: &str) -> Result<()> {
     let fits = !db.is_empty()

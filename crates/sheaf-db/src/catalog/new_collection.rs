@@ -1,4 +1,4 @@
-//! Collections that come into being: which names they may have, their tables and their rows.
+//! Creation of collections: permitted names, tables and rows.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::damage::DamageReports;
 use crate::index::Index;
 use crate::index::definition::IndexSpec;
 
-/// The error for a collection that is there with other options.
+/// The error for a collection that exists with different options.
 pub(crate) fn exists_otherwise(collection: &Collection) -> Error {
     Error::new(
         ErrorCode::NAMESPACE_EXISTS,
@@ -30,14 +30,14 @@ pub(crate) fn exists_otherwise(collection: &Collection) -> Error {
     )
 }
 
-/// Whether a collection may come to have this name.
+/// Checks that a new collection may have this name.
 /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
 pub(crate) fn check_name(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
     ns.check_creatable()?;
     check_not_taken(catalog, ns)
 }
 
-/// Whether a collection that was checked elsewhere may come to have this name.
+/// Checks that this name is free for a collection validated elsewhere.
 /// Errors: `CommandNotSupportedOnView`, `DatabaseDifferCase`.
 pub(crate) fn check_not_taken(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<()> {
     if catalog.view(ns).is_some() {
@@ -55,8 +55,8 @@ pub(crate) fn check_not_taken(catalog: &CatalogSnapshot, ns: &Namespace) -> Resu
     }
 }
 
-/// A collection with its index on `_id`, if it is not clustered: its tables and its row are put into the unit. It
-/// gets a new UUID where none is given.
+/// Creates a collection, with an index on `_id` unless it is clustered: adds its tables and row to
+/// the unit. Assigns a new UUID if `uuid` is `None`.
 pub(crate) fn new_collection(
     catalog: &Catalog,
     unit: &mut WriteUnitOfWork,

@@ -1,8 +1,8 @@
-//! Reading the catalog when the server starts, and tidying up after a crash.
+//! Reads the catalog at startup and cleans up after a crash.
 //!
 //! ```text
 //!   rows ──> collections with their ready indexes
-//!     │        indexes and scratch tables of builds that never ended: dropped, rows rewritten
+//!     │        indexes and scratch tables of unfinished builds: dropped, rows rewritten
 //!     └──> tables that no row names: dropped
 //! ```
 
@@ -20,7 +20,7 @@ use crate::damage::DamageReports;
 use crate::events::{DbEvent, Events};
 use crate::storage_error::Coded;
 
-/// Reads the catalog and brings the engine's tables into line with it.
+/// Reads the catalog and reconciles the engine's tables with it.
 pub(crate) fn open(storage: &Storage, random: Random, events: &Events) -> Result<Catalog> {
     let snapshot = storage.snapshot().coded()?;
     let rows = rows::read_all(&*snapshot)?;
@@ -42,7 +42,7 @@ pub(crate) fn open(storage: &Storage, random: Random, events: &Events) -> Result
     Ok(Catalog::new(snapshot, next_table, random, events.clone()))
 }
 
-/// The collection as it was read, whose damage is reported to `events`.
+/// The collection with damage reports directed to `events`.
 fn reporting(mut collection: Collection, events: &Events) -> Collection {
     collection.state = Arc::new(CollectionState {
         damage: DamageReports::to(events),
@@ -51,7 +51,7 @@ fn reporting(mut collection: Collection, events: &Events) -> Collection {
     collection
 }
 
-/// A table that a row names and the engine lacks is damage, not something to paper over.
+/// A table that a row names and the engine lacks is damage, and reported as such.
 fn check_tables(rows: &CatalogRows, tables: &[TableId]) -> Result<()> {
     let present: HashSet<TableId> = tables.iter().copied().collect();
     for row in &rows.collections {

@@ -4,19 +4,19 @@
 //!   key            value
 //!   "v"            {format: 1}
 //!   "n"            {next: 17}                         number of the next table
-//!   "t"            {clock: Timestamp(..)}             no commit has a later time; missing until there is one
+//!   "t"            {clock: Timestamp(..)}             upper bound of commit times; absent until needed
 //!   "w" + ns       {ns, viewOn, pipeline, collation}
 //!   "c" + uuid     {ns, ident, table, options,
-//!                   sortKeys: "icu4x ..",              clustered, with a collation: what its records stand under
+//!                   sortKeys: "icu4x ..",              clustered, with a collation: format of record keys
 //!                   indexes: [
 //!                     {spec, ident, table, ready, multikeyPaths: [[], [0, 1]],
-//!                      sortKeys: "icu4x .."}, ...],       with a collation: what its keys are
+//!                      sortKeys: "icu4x .."}, ...],       with a collation: format of its keys
 //!                   buildTables: [12]}                 scratch tables of builds in progress
 //! ```
 //!
-//! Invariant: every table of the engine but table 0 is named by exactly one row. A row and its tables
-//! change in one unit of work; a table that no row names is left from a crash, and is dropped on open,
-//! as are indexes that are not `ready`.
+//! Invariant: exactly one row names each table of the engine except table 0. A row and its tables
+//! change in one unit of work. Tables that no row names are left over from a crash; opening the
+//! catalog drops them, along with indexes that are not `ready`.
 
 use std::sync::Arc;
 
@@ -46,21 +46,21 @@ const CLOCK_KEY: &[u8] = b"t";
 const COLLECTION_PREFIX: u8 = b'c';
 const VIEW_PREFIX: u8 = b'w';
 
-/// A collection's row, with its unfinished indexes told apart.
+/// A collection's row, with its unfinished indexes kept apart.
 pub(crate) struct CollectionRow {
     pub(crate) collection: Collection,
-    /// Tables of indexes that were being built, and of their builds.
+    /// Tables of unfinished indexes, and scratch tables of their builds.
     pub(crate) unfinished: Vec<TableId>,
 }
 
-/// Everything the catalog's table says.
+/// The complete contents of the catalog's table.
 #[derive(Default)]
 pub(crate) struct CatalogRows {
     pub(crate) collections: Vec<CollectionRow>,
     pub(crate) views: Vec<ViewDefinition>,
-    /// 0 when the row is missing.
+    /// 0 if the row is missing.
     pub(crate) next_table: u64,
-    /// The engine is empty: not even the format is written.
+    /// True for an empty engine: not even the format is written.
     pub(crate) is_new: bool,
 }
 
@@ -124,21 +124,21 @@ pub(crate) fn put_format(unit: &mut WriteUnitOfWork) {
     unit.put(TableId::CATALOG, FORMAT_KEY, row.finish().into_vec());
 }
 
-/// Writes down which table number comes next.
+/// Writes the number of the next table.
 pub(crate) fn put_next_table(unit: &mut WriteUnitOfWork, next: u64) {
     let mut row = DocBuilder::new();
     row.append("next", next as i64);
     unit.put(TableId::CATALOG, NEXT_TABLE_KEY, row.finish().into_vec());
 }
 
-/// Writes down the time that no commit's is beyond.
+/// Writes the upper bound of commit times.
 pub(crate) fn put_clock(unit: &mut WriteUnitOfWork, ceiling: Timestamp) {
     let mut row = DocBuilder::new();
     row.append("clock", ceiling);
     unit.put(TableId::CATALOG, CLOCK_KEY, row.finish().into_vec());
 }
 
-/// The time that no commit's is beyond; `None` before the first commit.
+/// Reads the upper bound of commit times; `None` before the first commit.
 pub(crate) fn read_clock(snapshot: &dyn Snapshot) -> Result<Option<Timestamp>> {
     let Some(value) = snapshot.get(TableId::CATALOG, CLOCK_KEY).coded()? else {
         return Ok(None);
@@ -149,7 +149,7 @@ pub(crate) fn read_clock(snapshot: &dyn Snapshot) -> Result<Option<Timestamp>> {
     }
 }
 
-/// Writes a collection's row, with the multikey paths as they are known now.
+/// Writes a collection's row, with its current multikey paths.
 pub(crate) fn put_collection(unit: &mut WriteUnitOfWork, collection: &Collection) {
     let row = write_collection(collection);
     unit.put(TableId::CATALOG, &row_key(collection.uuid), row.into_vec());
@@ -283,7 +283,8 @@ fn read_collection(uuid: Uuid, row: RawDoc<'_>, snapshot: &dyn Snapshot) -> Resu
     })
 }
 
-/// The records of a clustered collection with a collation stand under sort keys.
+/// Errors: `IncompatibleCollationVersion` if the records of a clustered collection with a collation
+/// are keyed by sort keys of another collation version.
 fn check_sort_keys(row: RawDoc<'_>, options: &CollectionOptions) -> Result<()> {
     if options.clustered().is_none() || options.collator().is_none() {
         return Ok(());
@@ -321,7 +322,7 @@ fn read_index(row: RawDoc<'_>, table: TableId, snapshot: &dyn Snapshot) -> Resul
     let ident = text(row, "ident")?.into();
     let mut spec = IndexSpec::from_row(spec)?;
     if let Some(vector) = &spec.vector {
-        // A table that is gone is for whoever opens the catalog to complain of, or to make anew.
+        // Opening the catalog reports a missing table, or repair recreates it.
         let there = snapshot.contains_table(table).coded()?;
         let fields = vector.definition.vectors().iter().enumerate();
         let lists = fields.map(|(number, field)| match there {

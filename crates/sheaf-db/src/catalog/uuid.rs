@@ -1,4 +1,4 @@
-//! The UUID that names a collection through renames.
+//! The UUID that identifies a collection across renames.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ impl Uuid {
     /// BSON's binary subtype for a UUID.
     pub const SUBTYPE: u8 = 4;
 
-    /// A UUID of version 4 out of random bytes.
+    /// Creates a version 4 UUID from random bytes.
     pub fn from_random(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = (bytes[6] & 0x0f) | 0x40;
         bytes[8] = (bytes[8] & 0x3f) | 0x80;

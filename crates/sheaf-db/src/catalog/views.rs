@@ -4,9 +4,8 @@
 //!   find on v ─> v: [B] on w ─> w: [A] on c ─> aggregate on c: [A, B, then what the find asks]
 //! ```
 //!
-//! A view has a row in the catalog and no table. Its name is taken as a
-//! collection's is; chains of views end, for a view that would close a circle
-//! is refused when it is made.
+//! A view has a row in the catalog and no table. It shares the namespace of collections. Chains of
+//! views always end: creating a view that would close a cycle is rejected.
 
 use std::sync::Arc;
 
@@ -17,29 +16,30 @@ use sheaf_bson::{
 
 use crate::catalog::namespace::Namespace;
 
-/// A view as it was defined.
+/// A view definition as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ViewDefinition {
     pub(crate) ns: Namespace,
     pub(crate) on: Box<str>,
     pub(crate) pipeline: ArrayBuf,
-    /// How operations on it compare text; `None`: by bytes, whatever it stands on.
+    /// Collation of operations on the view; `None` for byte order, whatever the underlying
+    /// collection has.
     pub(crate) collator: Option<Arc<Collator>>,
 }
 
-/// A view down to the collection that it stands on.
+/// A view resolved down to the underlying collection.
 #[derive(Debug, Clone)]
 pub struct ResolvedView {
-    /// The collection, which need not exist.
+    /// The underlying collection, which need not exist.
     pub on: Namespace,
-    /// What is done with its documents.
+    /// The stages of all views in the chain, innermost first.
     pub pipeline: ArrayBuf,
-    /// How text compares; `None`: by bytes.
+    /// Collation; `None` for byte order.
     pub collator: Option<Arc<Collator>>,
 }
 
 impl ResolvedView {
-    /// Errors: `OptionNotSupportedOnView` for an operation with another collation.
+    /// Errors: `OptionNotSupportedOnView` for an operation with a different collation.
     pub fn check_collation(&self, ns: &Namespace, collation: &CollationChoice) -> Result<()> {
         if collation.resolve(self.collator.as_ref()) == self.collator {
             return Ok(());
@@ -55,7 +55,7 @@ pub(crate) fn other_collation(message: String) -> Error {
 }
 
 impl ViewDefinition {
-    /// A view whose text compares by bytes.
+    /// Creates a view that compares text in byte order.
     pub(crate) fn new(ns: Namespace, on: &str, pipeline: ArrayBuf) -> ViewDefinition {
         ViewDefinition {
             ns,
@@ -128,7 +128,7 @@ impl ViewDefinition {
     }
 }
 
-/// The error of a command that cannot be given a view.
+/// The error of a command that does not accept a view.
 pub fn not_on_view(ns: &Namespace) -> Error {
     Error::new(
         ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,

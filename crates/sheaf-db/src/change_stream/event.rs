@@ -1,4 +1,4 @@
-//! Events of a change stream, from entries of the oplog.
+//! Converts oplog entries to events of a change stream.
 //!
 //! ```text
 //!   {op: "u", ns: "db.c", o: {$v: 2, diff: {u: {a: 2}, d: {b: false}}}, o2: {_id: 1}, ts, wall}
@@ -6,7 +6,7 @@
 //!          updateDescription: {updatedFields: {a: 2}, removedFields: ["b"], truncatedArrays: []}}
 //! ```
 //!
-//! See the manual, "Change Events". A transaction's entry gives one event for each of its operations.
+//! See the manual, "Change Events". A transaction's entry yields one event per operation.
 
 use sheaf_bson::path::array_index;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
@@ -14,18 +14,18 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 use super::token::{ResumeToken, TokenKind};
 use crate::system_names::{SYSTEM_PREFIX, is_internal_database};
 
-/// An operation of an entry, before it is made an event.
+/// One operation of an oplog entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation<'a> {
     /// The operation itself: `{op, ns, ui, o, o2, preImage}`.
     pub doc: RawDoc<'a>,
-    /// The entry that it is in, with the times.
+    /// The entry that contains it, with the times.
     pub entry: RawDoc<'a>,
-    /// Its place.
+    /// Its position.
     pub token: ResumeToken,
 }
 
-/// Hands on the operations of an entry, in their order.
+/// Calls `each` for the operations of an entry, in order.
 pub fn operations<'a>(
     entry: RawDoc<'a>,
     time: sheaf_bson::Timestamp,
@@ -58,23 +58,23 @@ pub fn operations<'a>(
     });
 }
 
-/// What a stream watches.
+/// The scope of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Watched {
     /// One collection.
     Collection {
-        /// Its database.
+        /// Database name.
         db: String,
-        /// Its name.
+        /// Collection name.
         name: String,
     },
     /// All collections of a database.
     Database(String),
-    /// Everything.
+    /// The whole deployment.
     Deployment,
 }
 
-/// What an operation is to a stream.
+/// The kind of event that an operation produces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// A document was inserted.
@@ -119,7 +119,7 @@ impl EventKind {
         }
     }
 
-    /// Only told with `showExpandedEvents`.
+    /// Whether the event is reported only with `showExpandedEvents`.
     pub fn is_expanded(self) -> bool {
         matches!(
             self,
@@ -131,7 +131,8 @@ impl EventKind {
     }
 }
 
-/// The kind of an operation, the database and the collection it is about. `None`: no event.
+/// The kind of an operation, and the database and collection it concerns. `None` if it produces no
+/// event.
 pub fn classify<'a>(doc: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
     let (Some(RawValue::String(op)), Some(RawValue::String(ns))) = (doc.get("op"), doc.get("ns"))
     else {
@@ -177,7 +178,7 @@ fn classify_command<'a>(db: &'a str, o: RawDoc<'a>) -> Option<(EventKind, &'a st
 }
 
 impl Watched {
-    /// Whether the stream tells of an operation on this collection.
+    /// Whether the stream reports operations of this kind on this collection.
     pub fn sees(&self, kind: EventKind, db: &str, name: &str) -> bool {
         match self {
             Watched::Collection { db: own, name: one } => {
@@ -188,7 +189,7 @@ impl Watched {
         }
     }
 
-    /// Whether the stream tells of a rename to this namespace.
+    /// Whether the stream reports a rename to this namespace.
     pub fn sees_target(&self, to: &str) -> bool {
         match self {
             Watched::Collection { db, name } => to.split_once('.') == Some((db, name)),
@@ -196,7 +197,7 @@ impl Watched {
         }
     }
 
-    /// Whether an event ends the stream.
+    /// Whether an event of this kind ends the stream.
     pub fn ends_with(&self, kind: EventKind) -> bool {
         match self {
             Watched::Collection { .. } => matches!(
@@ -209,7 +210,7 @@ impl Watched {
     }
 }
 
-/// The documents that go with an event.
+/// The document images that accompany an event.
 #[derive(Debug, Default)]
 pub struct Images {
     /// `fullDocument`; `Some(None)` is null.
@@ -218,7 +219,7 @@ pub struct Images {
     pub before: Option<Option<DocBuf>>,
 }
 
-/// Makes the event.
+/// Builds the event document.
 pub fn event(
     operation: &Operation<'_>,
     kind: EventKind,
@@ -319,7 +320,7 @@ fn append_rename(out: &mut DocBuilder, o: RawDoc<'_>, expanded: bool) {
     }
 }
 
-/// The last event of a stream that is over.
+/// The last event of a stream that an operation ended.
 pub fn invalidate(operation: &Operation<'_>) -> DocBuf {
     let token = ResumeToken {
         kind: TokenKind::Invalidate,
@@ -336,7 +337,7 @@ pub fn invalidate(operation: &Operation<'_>) -> DocBuf {
     out.finish()
 }
 
-/// `updateDescription` of a difference of the form `$v: 2`; with `expanded` also what its paths mean.
+/// Appends `updateDescription` of a `$v: 2` diff; with `expanded`, also `disambiguatedPaths`.
 fn append_update_description(out: &mut DocBuilder, diff: RawDoc<'_>, expanded: bool) {
     let mut changes = Changes::default();
     changes.document(&Path::default(), diff);
@@ -372,12 +373,12 @@ fn append_update_description(out: &mut DocBuilder, diff: RawDoc<'_>, expanded: b
     out.end();
 }
 
-/// Where a change is.
+/// The path of a changed field.
 #[derive(Clone, Default)]
 struct Path<'a> {
     dotted: String,
     parts: Vec<Part<'a>>,
-    /// Its dots and numbers do not tell fields from sub-fields and array positions.
+    /// The dotted form does not distinguish field names from nested paths and array positions.
     is_ambiguous: bool,
 }
 
@@ -395,7 +396,7 @@ impl<'a> Path<'a> {
             path.dotted.push('.');
         }
         path.dotted.push_str(name);
-        // A number is no position at the top, nor with zeros in front.
+        // A number at the top level, or with leading zeros, is not a position.
         let like_position = !path.parts.is_empty() && array_index(name).is_some();
         path.is_ambiguous |=
             matches!(part, Part::Field(_)) && (name.contains('.') || like_position);

@@ -1,4 +1,4 @@
-//! Events that are larger than a document may be: split into fragments, for who asks for it.
+//! Splits events larger than the maximum document size into fragments, on request.
 //!
 //! ```text
 //!   {_id: token, operationType, ns, .., fullDocument: 16 MB, fullDocumentBeforeChange: 16 MB}
@@ -6,25 +6,26 @@
 //!         {_id: token + 2, splitEvent: {fragment: 2, of: 2}, fullDocumentBeforeChange}
 //! ```
 //!
-//! Only top-level fields are told apart, the small ones first, so that the first fragment says as much as it can. See the
-//! manual, "$changeStreamSplitLargeEvent".
+//! Splits only between top-level fields, smallest first, so that the first fragment carries as many
+//! fields as possible. See the manual, "$changeStreamSplitLargeEvent".
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, Result};
 
 use super::token::ResumeToken;
 
-/// Bytes of an event or a fragment: those of the largest document, and what an event says about it.
+/// Maximum size of an event or fragment, in bytes: the largest document plus room for the event's
+/// own fields.
 const EVENT_BYTES_MAX: usize = (16 << 20) + (16 << 10);
 
-/// Bytes of `_id` and `splitEvent`, at most.
+/// Maximum size of `_id` and `splitEvent`, in bytes.
 const HEAD_BYTES: usize = 256;
 
-/// Whether an event is more than can be given in one piece.
+/// Whether an event exceeds the maximum size.
 pub(super) fn is_too_large(event: RawDoc<'_>) -> bool {
     event.len_bytes() > EVENT_BYTES_MAX
 }
 
-/// The error for an event that is not split.
+/// The error for a too large event that is not split.
 pub(super) fn too_large(bytes: usize) -> Error {
     Error::new(
         ErrorCode::BSON_OBJECT_TOO_LARGE,
@@ -35,7 +36,7 @@ pub(super) fn too_large(bytes: usize) -> Error {
     )
 }
 
-/// The fragments of an event, with their tokens.
+/// Splits an event into fragments, each with its token.
 /// Errors: `BSONObjectTooLarge` when one field is too large for a fragment.
 pub(super) fn split(event: RawDoc<'_>, token: ResumeToken) -> Result<Vec<(ResumeToken, DocBuf)>> {
     let room = EVENT_BYTES_MAX - HEAD_BYTES;

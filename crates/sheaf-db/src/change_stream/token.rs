@@ -1,45 +1,45 @@
-//! Resume tokens: where in the oplog a change stream is.
+//! Resume tokens: positions of a change stream in the oplog.
 //!
 //! ```text
-//!   {_data: "82" time:8 version:1 operation:4 kind:1}                    as hexadecimal digits; ordered as the events are
-//!   {_data: "82" time:8 version:1 operation:4 kind:1 fragment:4}         of a part of an event
+//!   {_data: "82" time:8 version:1 operation:4 kind:1}               hexadecimal; ordered as the events
+//!   {_data: "82" time:8 version:1 operation:4 kind:1 fragment:4}    of a fragment of an event
 //! ```
 //!
-//! A token of an event stands for it: the stream goes on behind it. A high-water mark stands for a time
-//! of which everything was seen, whether or not it held an event for the stream. Clients know of tokens only
-//! that they can be given back, and compare.
+//! An event's token identifies the event: the stream resumes after it. A high-water mark identifies
+//! a time up to which the stream has seen everything, whether or not an event occurred then. To
+//! clients, tokens are opaque, but comparable.
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, Timestamp};
 
 const PREFIX: &str = "82";
 const VERSION: u8 = 1;
 
-/// What a token stands for.
+/// What a token identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenKind {
     /// An event.
     Event,
-    /// The end of a stream whose collection or database is gone.
+    /// The end of a stream whose collection or database was dropped.
     Invalidate,
-    /// A time of which everything was seen.
+    /// A time up to which everything was seen.
     HighWater,
 }
 
-/// A place in the oplog.
+/// A position in the oplog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResumeToken {
-    /// The entry's time.
+    /// Time of the entry.
     pub time: Timestamp,
-    /// What it stands for.
+    /// What the token identifies.
     pub kind: TokenKind,
-    /// Which of the operations of a transaction; 0 for other entries.
+    /// Position of the operation within a transaction; 0 for other entries.
     pub operation: u32,
-    /// Which part of an event that was split, from 1; 0 of a whole one.
+    /// Number of the fragment of a split event, from 1; 0 for a whole event.
     pub fragment: u32,
 }
 
 impl ResumeToken {
-    /// Everything up to this time was seen.
+    /// The token of a stream that has seen everything up to `time`.
     pub fn high_water(time: Timestamp) -> ResumeToken {
         ResumeToken {
             time,
@@ -49,7 +49,7 @@ impl ResumeToken {
         }
     }
 
-    /// That of the whole event.
+    /// The token of the whole event.
     pub fn whole(self) -> ResumeToken {
         ResumeToken {
             fragment: 0,
@@ -77,7 +77,7 @@ impl ResumeToken {
         out.finish()
     }
 
-    /// From what a client gives back.
+    /// Parses a token sent by a client.
     /// Errors: `InvalidResumeToken`.
     pub fn parse(doc: RawDoc<'_>) -> Result<ResumeToken> {
         let Some(RawValue::String(data)) = doc.get("_data") else {

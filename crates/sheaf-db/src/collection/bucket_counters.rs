@@ -1,4 +1,4 @@
-//! What was done to the buckets of a collection since the server started.
+//! Activity on a bucket collection since the server started.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,4 +1,4 @@
-//! What is known of a capped collection while it is open: by all, and by the unit that inserts into it.
+//! State of an open capped collection: shared, and per unit of work that inserts into it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -8,25 +8,26 @@ use sheaf_bson::RecordId;
 
 use crate::catalog::options::Capped;
 
-/// What a unit that inserts into a capped collection knows of it.
+/// The state of a unit of work that inserts into a capped collection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CappedWriter {
-    /// With the unit's own records, without those that it has removed.
+    /// Includes the unit's own records, excludes those it has removed.
     pub(crate) documents: u64,
     pub(crate) bytes: u64,
-    /// All records of the snapshot before this one are gone.
+    /// All records of the snapshot before this id are gone.
     pub(crate) oldest: i64,
-    /// Records that the unit has inserted, and how many of them it has removed again.
+    /// Records inserted by the unit; it has removed the first `removed` of them again.
     pub(crate) inserted: Vec<RecordId>,
     pub(crate) removed: usize,
 }
 
-/// What all know of a capped collection while it is open.
+/// The shared state of a capped collection while it is open.
 #[derive(Debug)]
 pub(crate) struct CappedState {
-    /// All records before this one are gone: where to look for the oldest, past what was removed.
+    /// All records before this id are gone: the search for the oldest starts here, past removed
+    /// records.
     pub(crate) oldest: AtomicI64,
-    /// Counts commits of inserts.
+    /// Number of commits with inserts.
     commits: Mutex<u64>,
     inserted: Condvar,
 }
@@ -42,20 +43,20 @@ impl Default for CappedState {
 }
 
 impl CappedState {
-    /// The writer's unit is visible: wakes who waits for it.
+    /// Called once the writer's unit is visible: wakes waiting readers.
     pub(crate) fn committed(&self, writer: &CappedWriter) {
         self.oldest.fetch_max(writer.oldest, Ordering::Relaxed);
         *self.commits.lock() += 1;
         self.inserted.notify_all();
     }
 
-    /// How many commits of inserts there were: to be asked before looking for new records.
+    /// Number of commits with inserts so far. Read it before looking for new records.
     pub(crate) fn commits(&self) -> u64 {
         *self.commits.lock()
     }
 
-    /// Waits until there were more commits than `seen`, but no longer than `limit`. False: there were none.
-    /// A wait ends now and then, for the caller to look whether it still makes sense.
+    /// Waits until there are more commits than `seen`, for at most `limit`. Returns false if there
+    /// were none. Wakes spuriously at times, so that the caller can check whether to continue.
     pub(crate) fn wait(&self, seen: u64, limit: Duration) -> bool {
         let mut commits = self.commits.lock();
         if *commits == seen {

@@ -1,4 +1,4 @@
-//! Damage of a collection: the error names the collection, and the log says it once.
+//! Damage reports of a collection: the error names the collection, and the log records it once.
 
 use std::sync::atomic::Ordering;
 
@@ -8,8 +8,8 @@ use crate::collection::Collection;
 use crate::events::DbEvent;
 
 impl Collection {
-    /// Returns `error`; if its code is `DataCorruptionDetected`, with the namespace in front, and logged when
-    /// it is the first of this collection since the database was opened.
+    /// Returns `error`. If its code is `DataCorruptionDetected`, prefixes the namespace, and logs
+    /// it if it is the first of this collection since the database was opened.
     #[cold]
     pub(crate) fn report_damage(&self, error: Error) -> Error {
         if error.code() != ErrorCode::DATA_CORRUPTION_DETECTED {

@@ -1,4 +1,4 @@
-//! Figures for collStats, dbStats and listDatabases.
+//! Statistics for collStats, dbStats and listDatabases.
 
 use sheaf_bson::Result;
 use sheaf_storage::TableId;
@@ -8,18 +8,18 @@ use crate::counters::{CollectionSize, storage_bytes};
 use crate::database::Db;
 use crate::storage_error::Coded;
 
-/// Figures of one collection, of the newest committed state.
+/// Statistics of one collection at its newest committed state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectionStats {
-    /// Documents and their bytes.
+    /// Number and size of documents.
     pub size: CollectionSize,
-    /// By index, that on `_id` first.
+    /// Per index, the one on `_id` first.
     pub indexes: Vec<IndexStats>,
-    /// Search indexes, whose names are of another kind.
+    /// Search indexes, whose names are in a separate namespace.
     pub search_indexes: Vec<IndexStats>,
 }
 
-/// Figures of one index.
+/// Statistics of one index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexStats {
     /// Its name.
@@ -28,26 +28,26 @@ pub struct IndexStats {
     pub ident: String,
     /// Entries.
     pub keys: u64,
-    /// Bytes on disk, as the engine estimates.
+    /// Bytes on disk, estimated by the engine.
     pub storage_bytes: u64,
 }
 
 impl CollectionStats {
-    /// Sum over all indexes.
+    /// Bytes on disk of all indexes, including search indexes.
     pub fn total_index_bytes(&self) -> u64 {
         let all = self.indexes.iter().chain(&self.search_indexes);
         all.map(|index| index.storage_bytes).sum()
     }
 }
 
-/// Figures of one database.
+/// Statistics of one database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatabaseStats {
-    /// Collections.
+    /// Number of collections.
     pub collections: u64,
-    /// Indexes of all collections.
+    /// Number of indexes of all collections.
     pub indexes: u64,
-    /// Documents, and their bytes.
+    /// Number and size of documents.
     pub size: CollectionSize,
     /// Bytes on disk of all indexes.
     pub index_bytes: u64,
@@ -61,8 +61,8 @@ impl DatabaseStats {
 }
 
 impl Db {
-    /// Figures of a collection.
-    /// Errors: `QueryPlanKilled` when it was dropped meanwhile.
+    /// Returns the statistics of a collection.
+    /// Errors: `QueryPlanKilled` if it was dropped concurrently.
     pub fn collection_stats(&self, collection: &Collection) -> Result<CollectionStats> {
         let (mut indexes, mut search_indexes) = (Vec::new(), Vec::new());
         for index in collection.index_list() {
@@ -85,8 +85,8 @@ impl Db {
         })
     }
 
-    /// Figures of a database; zeros when there is none of this name. A collection that is dropped
-    /// meanwhile counts as gone.
+    /// Returns the statistics of a database; zeros if it does not exist. Collections dropped
+    /// concurrently are not counted.
     pub fn database_stats(&self, name: &str) -> Result<DatabaseStats> {
         let mut total = DatabaseStats::default();
         let catalog = self.catalog();

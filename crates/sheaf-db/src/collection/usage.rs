@@ -1,14 +1,14 @@
-//! How a collection is used, since the server knows it: for `$collStats`.
+//! Usage of a collection since the server opened or created it, for `$collStats` and `top`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use sheaf_bson::DocBuilder;
 
-/// Powers of two of microseconds, up to about an hour.
+/// Histogram buckets: powers of two of microseconds, up to about an hour.
 const BUCKETS: usize = 32;
 
-/// What kind of operation took its time.
+/// The class of an operation for latency statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencyKind {
     /// Queries.
@@ -19,7 +19,7 @@ pub enum LatencyKind {
     Commands,
 }
 
-/// What `top` tells operations apart by.
+/// The class of an operation for `top`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopKind {
     /// `find`.
@@ -32,14 +32,14 @@ pub enum TopKind {
     Update,
     /// Deletes.
     Remove,
-    /// Everything else; whether it writes.
+    /// Everything else.
     Commands {
-        /// It changes the collection.
+        /// Whether it changes the collection.
         writes: bool,
     },
 }
 
-/// Names of `top`, in its order.
+/// Field names of `top`, in output order.
 const TOP: [&str; 9] = [
     "total",
     "readLock",
@@ -52,12 +52,12 @@ const TOP: [&str; 9] = [
     "commands",
 ];
 
-/// Counts of one collection. Exact in sum, not in order.
+/// Counters of one collection. Sums are exact; counters are not mutually consistent at any moment.
 #[derive(Debug, Default)]
 pub struct CollectionUsage {
     collection_scans: AtomicU64,
     latencies: [Latency; 3],
-    /// By [`TOP`]: microseconds and operations.
+    /// Per entry of [`TOP`]: microseconds and operations.
     top: [(AtomicU64, AtomicU64); 9],
 }
 
@@ -102,7 +102,7 @@ impl CollectionUsage {
         }
     }
 
-    /// Appends what `top` says of the collection.
+    /// Appends the collection's section of `top`.
     pub fn append_top(&self, out: &mut DocBuilder) {
         for (name, (micros, count)) in TOP.iter().zip(&self.top) {
             out.begin_document(name);
@@ -134,7 +134,7 @@ impl CollectionUsage {
             out.append("ops", latency.operations.load(Relaxed) as i64);
             out.end();
         }
-        // What a transaction does counts as the reads and writes that it consists of.
+        // A transaction's operations count as reads and writes.
         out.begin_document("transactions");
         if histograms {
             out.begin_array("histogram");

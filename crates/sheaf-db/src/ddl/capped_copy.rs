@@ -1,11 +1,13 @@
-//! convertToCapped and cloneCollectionAsCapped: the newest documents of a collection in a new, capped one.
+//! convertToCapped and cloneCollectionAsCapped: copy the newest documents into a new capped
+//! collection.
 //!
 //! ```text
-//!   convertToCapped   writers wait ─ newest documents ─> temporary ─ takes the name; the old one is dropped
+//!   convertToCapped   writers wait ─ newest documents ─> temporary ─ renamed over the old one
 //!   clone             a snapshot   ─ newest documents ─> the new collection
 //! ```
 //!
-//! Only the index on `_id` is made anew, as in MongoDB, and search indexes. Documents that would be pushed out at once are not copied.
+//! Only the index on `_id`, as in MongoDB, and search indexes are rebuilt. Documents that the limit
+//! would immediately evict are not copied.
 
 use std::sync::Arc;
 
@@ -27,15 +29,15 @@ use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::system_names::TEMPORARY_PREFIX;
 
-/// Documents written together.
+/// Maximum number of documents per batch.
 const BATCH_DOCUMENTS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 impl Db {
-    /// Makes a collection a capped one that keeps so many bytes.
+    /// Converts a collection to a capped one with this limit.
     ///
-    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `InvalidOptions` for a clustered collection,
-    /// `BackgroundOperationInProgressForNamespace`.
+    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `InvalidOptions` for a clustered
+    /// collection, `BackgroundOperationInProgressForNamespace`.
     pub fn convert_to_capped(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -47,7 +49,7 @@ impl Db {
         let temporary = Namespace::new(ns.db(), &name)?;
         let converted = self.convert_over(op, &source, &temporary, limit);
         if converted.is_err() {
-            // An operation that was interrupted must not leave its collection behind.
+            // A failed conversion must not leave its temporary collection.
             let _ = self.drop_collection(&OpContext::new(), &temporary);
         }
         converted
@@ -63,7 +65,7 @@ impl Db {
         let ns = source.ns();
         let options = source.options().clone().with_capped(Some(limit));
         self.create_collection(op, temporary, options)?;
-        // Search indexes stay, which MongoDB keeps apart from the collection.
+        // Search indexes are kept: MongoDB stores them apart from the collection.
         let specs: Vec<_> = source
             .vector_indexes()
             .map(|index| index.spec().clone())
@@ -143,7 +145,7 @@ impl Db {
         Ok(collection.clone())
     }
 
-    /// Copies the last documents that the limit leaves room for, in their order.
+    /// Copies the newest documents that fit within the limit, in order.
     fn copy_newest(
         self: &Arc<Self>,
         op: &OpContext,
@@ -168,7 +170,7 @@ impl Db {
         let Some(first) = first else {
             return Ok(());
         };
-        // They are there already, whatever the validator says by now.
+        // The documents are stored already, whatever the validator now says.
         let own = StatementContext::new().with_validation_bypassed();
         let mut batch: Vec<Bytes> = Vec::new();
         let mut batch_bytes = 0;

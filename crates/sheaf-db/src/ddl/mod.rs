@@ -1,10 +1,10 @@
-//! Changes of what the catalog holds: collections, views, indexes, and their options.
+//! Catalog changes: collections, views, indexes, and their options.
 //!
 //! ```text
 //!   command ─> database lock ─ checks ─ exclusive intent ─ unit: rows + tables ─ commit, publish   (catalog/)
 //! ```
 //!
-//! Invariant: nothing outside of this folder changes a collection's shape, but for collections that a
+//! Invariant: nothing outside this folder changes a collection's shape, except collections that a
 //! transaction creates, and multikey paths.
 
 pub mod capped_copy;

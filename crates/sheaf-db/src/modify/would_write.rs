@@ -1,12 +1,13 @@
-//! What a statement would write, for its explain: the batches that it would commit, put together and not
-//! applied.
+//! What a statement would write, for its explain: builds the batches that it would commit, without
+//! applying them.
 //!
 //! ```text
-//!   match, new version ──keys of both──> the differences ──> WriteBatch ──> bytes that the engine would log
+//!   match, new version ──keys of both──> the differences ──> WriteBatch ──> bytes the engine would log
 //! ```
 //!
-//! Batches end where those of a real statement end, so the numbers are those of the log line and the profiler of
-//! the same statement, but for entries of the oplog. What an index refuses is left out: an explain does not fail for it.
+//! Batches end where those of a real statement end, so the numbers are those of the log line and
+//! the profiler for the same statement, except for oplog entries. Keys that an index rejects are
+//! left out: an explain does not fail for them.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::index::modified::Modified;
 use crate::record_key::record_key;
 use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
 
-/// See the module's head.
+/// See the module.
 pub(super) struct WouldWrite<'a> {
     engine: &'a dyn StorageEngine,
     collection: Option<&'a Arc<Collection>>,
@@ -49,7 +50,7 @@ impl<'a> WouldWrite<'a> {
         }
     }
 
-    /// The record `id` would become `new`, or go.
+    /// Adds the change of record `id` from `old` to `new`; `None` deletes it.
     pub(super) fn write(
         &mut self,
         id: &RecordId,

@@ -4,20 +4,22 @@ use std::fmt;
 
 use sheaf_bson::{DocBuilder, RawDoc, RawValue, Timestamp};
 
-/// The term of an election. Entries of a later term replace those of an earlier one that no majority has.
+/// The term of an election. Entries of a later term replace those of an earlier one that were not
+/// majority-committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub i64);
 
 impl Term {
-    /// The term of the only election that a set of one member has had.
+    /// The term of the only election that a single-member set has had.
     pub const FIRST: Term = Term(1);
-    /// What MongoDB writes where there is no term, as in the `prevOpTime` of a transaction's first entry.
+    /// The value MongoDB writes if there is no term, as in the `prevOpTime` of a transaction's
+    /// first entry.
     pub const UNINITIALIZED: Term = Term(-1);
 }
 
 /// The position of an entry: its time, and the term of the primary that wrote it.
 ///
-/// Ordered by term first: an entry of a later term is newer, whatever the clocks said.
+/// Ordered by term first: an entry of a later term is newer, whatever the clocks were.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OpTime {
     /// `ts`, unique within the oplog.

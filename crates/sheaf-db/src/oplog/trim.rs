@@ -1,4 +1,4 @@
-//! Keeping the oplog bounded: the oldest entries go.
+//! Bounds the size of the oplog by removing the oldest entries.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::op_context::OpContext;
 use crate::storage_error::Coded;
 
 impl Db {
-    /// Removes the oldest entries of the oplog beyond its size; how many bytes that were. To be called now and
-    /// then. Entries go in pieces of an eighth, so that it is not done for each of them.
+    /// Removes the oldest entries of an oplog larger than its maximum size. Returns the number of
+    /// bytes removed. Call it periodically: it removes entries in batches of an eighth of the
+    /// maximum size, to amortise the cost.
     pub fn trim_oplog(self: &Arc<Self>, op: &OpContext) -> Result<u64> {
         let oplog = self.oplog();
         if !oplog.is_on() {
@@ -32,7 +33,7 @@ impl Db {
             gone += (cursor.key().len() + cursor.value().len()) as u64;
             on = cursor.next().coded()?;
         }
-        // The newest entry stays, whatever its size: it says what time it is.
+        // The newest entry stays, whatever its size: it records the current time.
         if !on {
             cursor.seek_last().coded()?;
         }

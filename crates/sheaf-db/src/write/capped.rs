@@ -1,14 +1,15 @@
-//! Inserts into capped collections, and what must go to make room for them.
+//! Inserts into capped collections, and the removal of the oldest records to make room.
 //!
 //! ```text
-//!   insert ─ the collection's writer? wait ─ record ids in order of commit ─┬─ the new record
-//!                                                                           └─ over the limit: the oldest go
-//!   oldest:  [ records of the unit's snapshot, from the last that went | the unit's own, in order ]
+//!   insert ─ wait for another writer ─ record ids in commit order ─┬─ the new record
+//!                                                                  └─ over the limit: remove the oldest
+//!   oldest:  [ records of the unit's snapshot, after those already removed | the unit's own, in order ]
 //! ```
 //!
-//! One unit at a time inserts into a capped collection: it holds a lock on the empty key of its table,
-//! which no record has, from its first insert to its commit. So record ids become visible in their
-//! order, and who reads on from the last one that it saw misses none. Deletes and updates do not take the lock.
+//! One unit at a time inserts into a capped collection: from its first insert to its commit it
+//! holds a lock on the empty key of the table, which no record has. Record ids therefore become
+//! visible in order, and a reader that continues after the last record it saw misses none. Deletes
+//! and updates do not take the lock.
 //!
 //! Invariant: a new record and the removal of what it pushes out are in the same unit of work.
 
@@ -25,7 +26,7 @@ use crate::statement::StatementContext;
 use crate::storage_error::Coded;
 use crate::write::unit::{Slot, WriteUnit};
 
-/// The lock that the one writer holds; shorter than any record's key.
+/// The key that the single writer locks; shorter than any record's key.
 const WRITER: &[u8] = b"";
 
 /// Errors: `OperationNotSupportedInTransaction` for a write to a capped collection inside one.
@@ -44,10 +45,11 @@ pub(crate) fn check_transaction(unit: &WriteUnit, op: &StatementContext, slot: S
 }
 
 impl WriteUnit {
-    /// Stores a new record of a capped collection, and removes the oldest while there is too much.
+    /// Stores a new record of a capped collection, and removes the oldest records while it is over
+    /// its limit.
     ///
-    /// Errors: `BadValue` for a document larger than the collection, those of [`WriteUnit::insert`]. Then
-    /// the unit is as it was, but for locks.
+    /// Errors: `BadValue` for a document larger than the collection, those of
+    /// [`WriteUnit::insert`]. On error the unit is unchanged except for locks.
     pub(crate) fn insert_capped(
         &mut self,
         op: &OpContext,
@@ -67,7 +69,7 @@ impl WriteUnit {
         let mut writer = match self.capped_writer(slot).take() {
             Some(writer) => writer,
             None => {
-                // Nobody else inserts from now on.
+                // The lock excludes other inserts from now on.
                 let size = CollectionSize::of(self.db().storage(), table)?;
                 let state = &self.collection(slot).state.capped;
                 CappedWriter {
@@ -101,7 +103,7 @@ impl WriteUnit {
         stored
     }
 
-    /// Removes the oldest record but the one that was inserted last; false when there is no other.
+    /// Removes the oldest record other than the one just inserted. Returns false if there is none.
     fn remove_oldest(
         &mut self,
         op: &OpContext,

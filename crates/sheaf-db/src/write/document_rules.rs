@@ -1,12 +1,12 @@
-//! What a document must be to be stored, and what is done to it before.
+//! Rules for documents to be stored, and the changes made to them first.
 //!
 //! ```text
 //!   {a: 1, ts: Timestamp(0, 0)}  ──>  {_id: ObjectId(...), a: 1, ts: Timestamp(now, n)}
 //! ```
 //!
-//! `_id` comes first, made up when it is missing. It must not be an array, a regular expression or
-//! undefined, nor a document with names that start with `$`. Other names may start with `$` and have
-//! dots. Empty timestamps at the top (but for `_id`) become the current time.
+//! `_id` comes first and is generated if missing. It must not be an array, a regular expression or
+//! undefined, nor a document with names that start with `$`. Other names may start with `$` and
+//! contain dots. Empty timestamps at the top level (except in `_id`) become the current time.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,14 @@ use sheaf_bson::{
     Result, Timestamp,
 };
 
-/// The largest document, in bytes.
+/// Maximum size of a document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
-/// The deepest nesting, the document itself counted (manual, "MongoDB Limits and Thresholds").
+/// Maximum nesting depth, counting the document itself (manual, "MongoDB Limits and Thresholds").
 pub const DEPTH_MAX: usize = 100;
 
-/// The document as it will be stored.
+/// Returns the document as it will be stored.
 ///
-/// `now` gives the time for empty timestamps; called only when there is one.
+/// `now` supplies the time for empty timestamps; it is called only if there is one.
 /// Errors: `BSONObjectTooLarge`, `Overflow` (nested too deep), `InvalidIdField`,
 /// `DollarPrefixedFieldName`, `BadValue`.
 pub fn prepare_for_insert<'a>(
@@ -72,8 +72,8 @@ pub fn prepare_for_insert<'a>(
     Ok(Cow::Owned(stored))
 }
 
-/// A document, prepared, for whoever needs to know its `_id` before it is stored.
-/// Errors: as [`prepare_for_insert`].
+/// Like [`prepare_for_insert`], for callers that need the `_id` before the document is stored.
+/// Errors: those of [`prepare_for_insert`].
 pub fn prepared(doc: RawDoc<'_>, now: &mut dyn FnMut() -> Timestamp) -> Result<DocBuf> {
     prepare_for_insert(doc, now).map(|bytes| DocBuf::from_vec_unchecked(bytes.into_owned()))
 }
@@ -112,7 +112,7 @@ fn check_depth(element: RawElement<'_>, levels: usize) -> Result<()> {
         .try_for_each(|element| check_depth(element, below))
 }
 
-/// Whether a value can be an `_id`.
+/// Checks that a value can be an `_id`.
 /// Errors: `InvalidIdField`, `DollarPrefixedFieldName`.
 pub fn check_id(id: RawElement<'_>) -> Result<()> {
     match id.element_type() {
@@ -245,7 +245,7 @@ mod tests {
         assert!(stored(&of_size(DOCUMENT_BYTES_MAX)).is_ok());
         let error = stored(&of_size(DOCUMENT_BYTES_MAX + 1)).unwrap_err();
         assert_eq!(error.code().0, 10334);
-        // With the _id that is added it is too large.
+        // The added _id makes it too large.
         let without_id = doc! {"s": "x".repeat(DOCUMENT_BYTES_MAX - 15)};
         assert_eq!(stored(&without_id).unwrap_err().code().0, 10334);
     }

@@ -1,4 +1,4 @@
-//! Beginning a unit of work again after a conflict with another writer.
+//! Retries of a unit of work after a conflict with another writer.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use sheaf_bson::Result;
 
 use crate::op_context::OpContext;
 
-/// How long the next attempt waits: not at all for a few, then longer and longer up to a limit.
+/// The wait before the next attempt: none for the first few, then exponential up to a limit.
 ///
-/// Two units that take the same locks in different order make each other fail; waits of growing length
-/// let one of them finish.
+/// Two units that take the same locks in different order make each other fail; growing waits let
+/// one of them finish.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
-/// Attempts without a wait.
+/// Number of attempts without a wait.
 const EAGER_ATTEMPTS: u32 = 4;
 const WAIT_MIN: Duration = Duration::from_micros(200);
 const WAIT_MAX: Duration = Duration::from_millis(20);
 
 impl Backoff {
     /// Counts the conflict and waits.
-    /// Errors: `Interrupted`, `MaxTimeMSExpired`: so retries end when the operation does.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`, so that retries end when the operation does.
     pub fn wait(&mut self, op: &OpContext) -> Result<()> {
         op.counters().write_conflicts.add(1);
         op.check_interrupt_now()?;
@@ -39,7 +39,7 @@ impl Backoff {
         Some((WAIT_MIN * 2u32.pow(doublings)).min(WAIT_MAX))
     }
 
-    /// The last attempt got somewhere: the next conflict is a first one again.
+    /// Resets the wait after an attempt that made progress.
     pub fn reset(&mut self) {
         self.attempts = 0;
     }

@@ -1,4 +1,4 @@
-//! `timeseries` and its `expireAfterSeconds`: the collection's documents are buckets of measurements.
+//! `timeseries` and its `expireAfterSeconds`: options of collections whose documents are buckets.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use sheaf_query::timeseries::TimeseriesOptions;
 
 use super::CollectionOptions;
 
-/// The option's name.
+/// Name of the option.
 pub(super) const NAME: &str = "timeseries";
 
-/// Options that such a collection can have.
+/// Options that can be combined with `timeseries`.
 const ALLOWED: &[&str] = &[
     NAME,
     "expireAfterSeconds",
@@ -19,7 +19,7 @@ const ALLOWED: &[&str] = &[
     "indexOptionDefaults",
 ];
 
-/// The operand of `timeseries`, from `create` or the catalog's row.
+/// Parses the operand of `timeseries`, from `create` or a catalog row.
 /// Errors: `TypeMismatch`, and those of [`TimeseriesOptions::parse`].
 pub(super) fn parse(value: RawValue<'_>) -> Result<Arc<TimeseriesOptions>> {
     match value {
@@ -34,7 +34,7 @@ pub(super) fn parse(value: RawValue<'_>) -> Result<Arc<TimeseriesOptions>> {
     }
 }
 
-/// Errors: `InvalidOptions` for an option that collections of measurements do not have.
+/// Errors: `InvalidOptions` for an option that cannot be combined with `timeseries`.
 pub(super) fn check_others(fields: RawDoc<'_>) -> Result<()> {
     match fields.iter().find(|field| !ALLOWED.contains(&field.key())) {
         None => Ok(()),
@@ -54,12 +54,12 @@ pub(super) fn append(timeseries: &TimeseriesOptions, out: &mut DocBuilder) {
 }
 
 impl CollectionOptions {
-    /// How measurements are gathered; `None`: it is no collection of buckets.
+    /// The time-series options; `None` if this is not a collection of buckets.
     pub fn timeseries(&self) -> Option<&Arc<TimeseriesOptions>> {
         self.timeseries.as_ref()
     }
 
-    /// The same options with measurements gathered otherwise.
+    /// The same options with different time-series options.
     pub(crate) fn with_timeseries(&self, timeseries: TimeseriesOptions) -> CollectionOptions {
         CollectionOptions {
             timeseries: Some(Arc::new(timeseries)),

@@ -1,4 +1,4 @@
-//! A build of indexes in progress, as its collection and its writers know it.
+//! An index build in progress, as its collection and its writers see it.
 
 pub(crate) mod side_writes;
 
@@ -16,21 +16,21 @@ use crate::index::wildcard_keys::array_entry;
 use crate::index::{Index, IndexConstraints, merge_multikey_paths};
 use crate::op_context::{OpContext, OperationProgress};
 
-/// How long a wait for a build goes on before it looks whether the operation was killed.
+/// Interval at which a wait for a build checks whether the operation was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 
-/// A build in progress, as the collection knows it.
+/// An index build in progress.
 #[derive(Debug)]
 pub struct IndexBuild {
     indexes: Vec<Index>,
     side_table: TableId,
-    /// The index whose place the built one takes.
+    /// The index that the new one replaces.
     replaces: Option<TableId>,
     constraints: IndexConstraints,
     next_note: AtomicU64,
-    /// By index, what its documents have been until now.
+    /// Per index, the multikey paths of all documents seen so far.
     multikey: Mutex<Vec<MultikeyPaths>>,
-    /// Why the build is to end before its time.
+    /// The error that an aborted build must fail with.
     aborted: OnceLock<Error>,
     progress: Arc<OperationProgress>,
     ended: Mutex<bool>,
@@ -58,7 +58,7 @@ impl IndexBuild {
         }
     }
 
-    /// The same build under these constraints.
+    /// The same build with these constraints.
     pub(crate) fn with_constraints(self, constraints: IndexConstraints) -> IndexBuild {
         IndexBuild {
             constraints,
@@ -70,7 +70,7 @@ impl IndexBuild {
         self.constraints
     }
 
-    /// Whether two documents with one key of this index end the build.
+    /// Whether two documents with the same key of this index fail the build.
     pub(crate) fn enforces_unique(&self, index: &Index) -> bool {
         index.spec().enforces_unique() && self.constraints == IndexConstraints::Enforced
     }
@@ -80,28 +80,28 @@ impl IndexBuild {
         &self.indexes
     }
 
-    /// How far the build has come.
+    /// Progress of the build.
     pub fn progress(&self) -> &Arc<OperationProgress> {
         &self.progress
     }
 
-    /// Where writers note what they do.
+    /// The table in which writers record side writes.
     pub(crate) fn side_table(&self) -> TableId {
         self.side_table
     }
 
-    /// The index whose place the built one takes, which serves until then.
+    /// The index that the new one replaces, which stays in use until then.
     pub(crate) fn replaces(&self) -> Option<TableId> {
         self.replaces
     }
 
-    /// Asks the build to end; it does so soon, leaving nothing, and fails with this error.
+    /// Requests that the build end; it soon stops, leaves nothing behind, and fails with `why`.
     pub fn abort(&self, why: Error) {
         let _ = self.aborted.set(why);
     }
 
-    /// Waits until the build has ended, well or not.
-    /// Errors: `Interrupted`, `MaxTimeMSExpired`, of the waiting operation.
+    /// Waits until the build has succeeded or failed.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired` of the waiting operation.
     pub fn wait_ended(&self, op: &OpContext) -> Result<()> {
         let mut ended = self.ended.lock();
         while !*ended {
@@ -116,7 +116,7 @@ impl IndexBuild {
         self.end.notify_all();
     }
 
-    /// Fails when somebody has asked the build to end.
+    /// Fails with the abort reason if an abort was requested.
     pub fn check_aborted(&self) -> Result<()> {
         match self.aborted.get() {
             Some(why) => Err(why.clone()),
@@ -124,7 +124,7 @@ impl IndexBuild {
         }
     }
 
-    /// Notes in a writer's unit what a document's change does to index `number` of the build.
+    /// Records in a writer's unit how a document's change affects index `number` of the build.
     pub(crate) fn note(
         &self,
         unit: &mut WriteUnitOfWork,
@@ -168,7 +168,8 @@ impl IndexBuild {
         }
     }
 
-    /// The indexes with the multikey paths of all documents met: what they are when the build ends well.
+    /// The indexes as they will be if the build succeeds: with the multikey paths of all documents
+    /// seen.
     pub(crate) fn finished_indexes(&self) -> Vec<Index> {
         let multikey = self.multikey.lock();
         let finished = self.indexes.iter().zip(&*multikey);

@@ -1,18 +1,18 @@
-//! What writers note for a build: one key of one document, come or gone.
+//! Side writes: what writers record for a build, one key of one document added or removed.
 //!
 //! ```text
 //!   key    sequence, 8 bytes big endian
-//!   value  | index | 1 there, 0 gone | length of entry, 4 bytes LE | entry | type bits |
+//!   value  | index | 1 added, 0 removed | length of entry, 4 bytes LE | entry | type bits |
 //! ```
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
-/// One note.
+/// One side write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note<'a> {
-    /// Which of the build's indexes.
+    /// Position of the index within the build.
     pub(crate) index: u8,
-    /// The entry is there from now on, rather than gone.
+    /// True if the entry was added, false if removed.
     pub(crate) present: bool,
     /// The entry's key.
     pub(crate) entry: &'a [u8],

@@ -1,4 +1,4 @@
-//! From documents to a filled index table: keys, sorted, loaded.
+//! Loads an index table from documents: extracts the keys, sorts them, bulk-loads them.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -22,18 +22,19 @@ use crate::op_context::OpContext;
 use crate::record_key::record_id_of;
 use crate::storage_error::{Coded, coded};
 
-/// What currentOp shows.
+/// Phases as currentOp shows them.
 pub(super) const PHASE_SCAN: &str = "Index Build: scanning collection";
 const PHASE_LOAD: &str = "Index Build: inserting keys from external sorter into index";
 
-/// How often progress is logged.
+/// Interval between progress log messages.
 const LOG_INTERVAL: Duration = Duration::from_secs(3);
-/// How many paths with arrays a scan remembers for each index, not to write them down again.
+/// Maximum number of array paths that a scan remembers per index, to avoid writing them repeatedly.
 const ARRAYS_KNOWN_MAX: usize = 10_000;
-/// Keys in doubt of which a unique index may have this many bytes before the build fails at once.
+/// Maximum total size of suspected duplicate keys; a unique build that collects more fails
+/// immediately.
 const DOUBTFUL_BYTES_MAX: usize = 16 << 20;
 
-/// Keys of a unique index that two records have had at some moment of the build.
+/// Keys of a unique index that two records have shared at some point during the build.
 #[derive(Debug, Default)]
 pub(super) struct DoubtfulKeys {
     keys: Vec<(usize, Vec<u8>)>,
@@ -41,7 +42,7 @@ pub(super) struct DoubtfulKeys {
 }
 
 impl DoubtfulKeys {
-    /// Notes a key of index `number` of the build; false when there are too many.
+    /// Records a key of index `number` of the build. Returns false when there are too many.
     pub(super) fn add(&mut self, number: usize, key: &[u8]) -> bool {
         self.bytes += key.len() + std::mem::size_of::<(usize, Vec<u8>)>();
         self.keys.push((number, key.to_vec()));
@@ -53,7 +54,7 @@ impl DoubtfulKeys {
     }
 }
 
-/// Tells the log about progress now and then, and looks whether the build is to end.
+/// Logs progress periodically and checks whether the build must end.
 pub(super) struct Watch<'a> {
     pub(super) db: &'a Db,
     pub(super) op: &'a OpContext,
@@ -97,8 +98,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Fills the build's tables with the keys of a snapshot's documents. Gives how many there were, and
-/// notes in `doubtful` what a unique index must not have.
+/// Fills the build's tables with the keys of a snapshot's documents. Returns the number of keys,
+/// and records suspected duplicates of unique indexes in `doubtful`.
 pub(super) fn load(
     watch: &mut Watch<'_>,
     collection: &Collection,
@@ -106,7 +107,7 @@ pub(super) fn load(
     doubtful: &mut DoubtfulKeys,
 ) -> Result<u64> {
     let sorts = scan(watch, collection, &*snapshot)?;
-    // The snapshot keeps the engine from giving back space; it is not needed any more.
+    // The snapshot keeps the engine from reclaiming space, and is no longer needed.
     drop(snapshot);
     let keys = sorts.iter().map(ExternalSort::len).sum();
     watch.build.progress().enter(PHASE_LOAD, keys);
@@ -116,7 +117,7 @@ pub(super) fn load(
     Ok(keys)
 }
 
-/// One pass over the documents for all indexes.
+/// Scans the documents once, for all indexes.
 fn scan(
     watch: &mut Watch<'_>,
     collection: &Collection,
@@ -138,7 +139,7 @@ fn scan(
     }
     let mut keys = KeySet::new();
     let mut entry = EntryKey::default();
-    // Most documents have arrays where others have them.
+    // Documents of a collection tend to have arrays at the same paths.
     let mut arrays = vec![HashSet::new(); sorts.len()];
     let mut cursor = snapshot.cursor(collection.table()).coded()?;
     let mut on = cursor.seek_first().coded()?;
@@ -185,7 +186,7 @@ fn load_one(
     let unique = build.enforces_unique(index);
     let mut sorted = sort.finish()?;
     let mut last_key: Vec<u8> = Vec::new();
-    // The engine's iterator can only yield the engine's errors; ours waits here.
+    // The engine's iterator can yield only engine errors; ours is kept here.
     let failure: RefCell<Option<Error>> = RefCell::new(None);
     let mut last_array: Vec<u8> = Vec::new();
     let mut next = || -> Result<Option<(Vec<u8>, Vec<u8>)>> {

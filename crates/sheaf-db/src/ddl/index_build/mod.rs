@@ -1,23 +1,24 @@
-//! Index builds, beside reads and writes.
+//! Index builds, concurrent with reads and writes.
 //!
 //! ```text
-//!   begin   exclusive intent: rows say `ready: false`, tables made, writers told of the build
+//!   begin   exclusive intent: rows say `ready: false`, tables created, writers see the build
 //!   scan    a snapshot's documents ── keys ──> external sort ──> bulk load
-//!   drain   what writers noted meanwhile is applied, until little is left
-//!   end     exclusive intent: the rest applied, unique keys looked at again, rows say ready
+//!   drain   side writes recorded meanwhile are applied, until few are left
+//!   end     exclusive intent: the rest applied, suspected duplicates rechecked, rows say ready
 //! ```
 //!
-//! From `begin` on, a writer's unit notes in the build's scratch table which keys its documents lose and
-//! gain: in the same unit, so a note is there exactly when the write is. Per record the notes are in the
-//! order of the writes, since a record's writers exclude each other; so applying them to the keys of any
-//! snapshot taken after `begin` gives the keys of now.
+//! From `begin` on, a writer's unit records in the build's scratch table which keys its documents
+//! lose and gain: in the same unit, so a side write exists exactly when the write does. Per record,
+//! side writes are in the order of the writes, since writers of one record exclude each other.
+//! Applying them to the keys of any snapshot taken after `begin` therefore produces the current
+//! keys.
 //!
-//! A build that fails, is killed or dies with the server leaves nothing: tables and rows go, then or when
-//! the server starts again.
+//! A build that fails, is killed or dies with the server leaves nothing: its tables and rows are
+//! removed, immediately or at the next start.
 //!
-//! A document that the new index refuses (parallel arrays) is refused from `begin` on. Uniqueness is
-//! different: writers meet no error while a build is on, and duplicates that are still there at its end
-//! fail it.
+//! A document that the new index rejects (parallel arrays) is rejected from `begin` on. Uniqueness
+//! is different: writers see no error during a build, and duplicates that remain at its end fail
+//! it.
 
 mod create;
 pub(crate) mod external_sort;

@@ -1,4 +1,4 @@
-//! The lists of a vector index for the vectors that a collection has now, by a sample of them.
+//! Trains the lists of a vector index on a sample of the vectors that a collection has now.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::op_context::OpContext;
 use crate::records::RecordCursor;
 use crate::storage_error::Coded;
 
-/// How many vectors a list should have.
+/// Target number of vectors per list.
 const LIST_MEMBERS: u64 = 128;
-/// Fewer vectors stay in one list.
+/// With fewer vectors, all stay in one list.
 pub const VECTORS_MIN: u64 = 4096;
-/// Of how many vectors, for each list, centroids are found.
+/// Vectors sampled per list, from which centroids are trained.
 const SAMPLED_PER_LIST: u64 = 64;
-/// What the sample of one field takes in memory, in bytes.
+/// Maximum memory of the sample of one field, in bytes.
 const SAMPLE_BYTES_MAX: u64 = 64 << 20;
-/// Most lists of a field.
+/// Maximum number of lists of a field.
 const LISTS_MAX: u64 = 1 << 16;
 
-/// Lists for the vectors that a collection has now, of each field of a definition.
-/// Errors: the engine's, an interruption.
+/// Trains lists for each vector field of a definition on the vectors that a collection has now.
+/// Errors: those of the storage engine, an interruption.
 pub(crate) fn train(
     op: &OpContext,
     view: &ReadView,
@@ -71,7 +71,7 @@ fn train_field(op: &OpContext, view: &ReadView, field: &VectorField) -> Result<L
         return Ok(Lists::one(field));
     }
     let lists = (vectors / LIST_MEMBERS).clamp(1, LISTS_MAX);
-    // Parts come out at about two thirds of what they may have.
+    // Parts end up at about two thirds of the maximum size.
     let members_max = (3 * sampled / (2 * lists)).max(2) as usize;
     let angular = field.similarity == Similarity::Cosine;
     let check = || op.check_interrupt();

@@ -1,7 +1,7 @@
-//! Inserts, updates and deletes of an oplog, in units of work.
+//! Applies inserts, updates and deletes of an oplog, in units of work.
 //!
-//! A document is named by its `_id`. An insert of one that is there replaces it, a delete of one that
-//! is not there does nothing.
+//! Documents are identified by `_id`. An insert of an existing document replaces it; a delete of a
+//! missing document does nothing.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::write::document_rules::prepare_for_insert;
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteUnit};
 
-/// The key under which `$v: 2` entries keep the difference.
+/// The field of `$v: 2` entries that holds the diff.
 const DIFF: &str = "diff";
 
-/// Applies one operation in a unit of its own.
+/// Applies one operation in a separate unit.
 pub(super) fn apply(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -36,7 +36,7 @@ pub(super) fn apply(
     loop {
         op.check_interrupt_now()?;
         let collection = match operation.collection(db, &ns) {
-            // As for any write of a user, an insert creates the collection.
+            // As with any client write, an insert creates the collection.
             Err(error) if creates(rules, operation, &error) => db.ensure_collection(op, &ns)?,
             found => found?,
         };
@@ -54,7 +54,7 @@ pub(super) fn apply(
     }
 }
 
-/// Whether the collection that an operation of a user does not find comes into being.
+/// Whether a client's operation creates the missing collection.
 pub(super) fn creates(rules: ApplyRules, operation: &Operation<'_>, error: &Error) -> bool {
     rules.is_checked
         && operation.kind == OperationKind::Insert
@@ -62,7 +62,7 @@ pub(super) fn creates(rules: ApplyRules, operation: &Operation<'_>, error: &Erro
         && error.code() == ErrorCode::NAMESPACE_NOT_FOUND
 }
 
-/// Applies one operation in a unit that has its collection open.
+/// Applies one operation in a unit that has opened the collection.
 /// Errors: `WriteConflict`, those of the write.
 pub(super) fn apply_in(
     unit: &mut WriteUnit,
@@ -132,7 +132,7 @@ fn update(
     }
 }
 
-/// The difference of an update `{$v: 2, diff: {..}}`; `None` for a replacement.
+/// Returns the diff of an update `{$v: 2, diff: {..}}`; `None` for a replacement.
 /// Errors: 4772600 for another version, `FailedToParse`.
 fn difference(o: RawDoc<'_>) -> Result<Option<RawDoc<'_>>> {
     let Some(version) = o.get("$v") else {
@@ -166,7 +166,7 @@ fn insert(
         let stored = RawDoc::parse(&bytes).map_err(|e| Error::bad_value(e.to_string()))?;
         return unit.insert(op, slot, stored).map(|_| ());
     }
-    // What a capped collection removes for it has entries of its own.
+    // Records that a capped collection removes have separate oplog entries.
     unit.insert_record(op, slot, doc).map(|_| ())
 }
 
@@ -190,7 +190,7 @@ fn replace(
     unit.update(op, slot, record, before, Some(old), &stored, modified)
 }
 
-/// The document of this `_id`, locked, as it is under the lock.
+/// Finds and locks the document with this `_id`; returns it as it is under the lock.
 fn find(
     unit: &mut WriteUnit,
     op: &StatementContext,
@@ -210,7 +210,7 @@ fn find(
         if let Some(now) = unit.document(slot, &record)? {
             return Ok(Some((record, now)));
         }
-        // Deleted before the lock was granted: another record may have the _id by now.
+        // Deleted before the lock was granted: another record may now have this _id.
     }
 }
 

@@ -1,7 +1,7 @@
-//! Commands of an oplog: collections, indexes, views.
+//! Applies commands of an oplog: collections, indexes, views.
 //!
-//! What stands in the way of something that an entry creates belongs to a later moment than the entry
-//! when the entry is applied again. It is moved out of the way, and comes back with a later entry:
+//! When an entry is re-applied, a conflicting object belongs to a later point in the oplog than the
+//! entry itself. It is moved aside, and a later entry restores it:
 //!
 //! ```text
 //!   create c (A) ... drop c (A) ... create c (B)       applied; c is B
@@ -49,7 +49,7 @@ pub(super) fn apply(
             create_indexes(db, op, rules, operation, &[spec.as_raw()])
         }
         "commitIndexBuild" => create_indexes(db, op, rules, operation, &specs_of(o)?),
-        // Of a build in progress the oplog holds nothing else.
+        // The oplog holds nothing else of a build in progress.
         "startIndexBuild" | "abortIndexBuild" => Ok(()),
         "dropIndexes" | "deleteIndexes" | "dropIndex" | "deleteIndex" => {
             drop_index(db, op, operation)
@@ -93,7 +93,7 @@ fn create(
         return create_view(db, op, &ns, on, pipeline, o.get("collation"));
     }
     if ns.collection() == crate::system_names::VIEWS {
-        // Views are rows of the catalog here.
+        // Views are catalog rows here.
         return Ok(());
     }
     let Some(uuid) = operation.uuid else {
@@ -135,8 +135,8 @@ fn create_view(
     db.create_view(op, ns, on, pipeline, &collation)
 }
 
-/// Makes sure that nothing has the name.
-/// Errors: `NamespaceExists` where users' rules apply.
+/// Frees the name, moving an existing collection aside and removing an existing view.
+/// Errors: `NamespaceExists` unless the rules are idempotent.
 fn move_aside(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -200,12 +200,12 @@ fn drop_collection(db: &Arc<Db>, op: &StatementContext, operation: &Operation<'_
     db.drop_collections(op, &[collection], None, &[])
 }
 
-/// The collections have entries of their own, which come before.
+/// Collections are dropped by separate, earlier entries.
 fn drop_database(db: &Arc<Db>, op: &StatementContext, rules: ApplyRules, name: &str) -> Result<()> {
     if rules.is_checked {
         return db.drop_database(op, name).map(|_| ());
     }
-    // What is left has come by later entries, perhaps from another database, and may stay.
+    // What remains was created by later entries, perhaps from another database, and may stay.
     let catalog = db.catalog();
     let views = catalog.database(name).into_iter();
     let views: Vec<_> = views.flat_map(|db| db.views().cloned()).collect();
@@ -239,7 +239,7 @@ fn rename(
     let source = match operation.collection(db, &from) {
         Ok(source) => source,
         Err(error) => {
-            // It was dropped later, and what it replaced is not to come back.
+            // The source was dropped later, and the target it replaced must not reappear.
             if let (true, Some(target)) = (rules.is_idempotent, target) {
                 let _database = db.catalog_writer().lock_database(op, target.ns().db())?;
                 db.drop_collections(op, std::slice::from_ref(target), None, &[])?;
@@ -291,7 +291,7 @@ fn create_indexes(
 ) -> Result<()> {
     let collection = named(db, operation)?;
     let parsed = specs.iter().map(|spec| {
-        // Where the entry names no collation the index has none, whatever the collection has.
+        // If the entry names no collation the index has none, whatever the collection's.
         let mut spec = IndexSpec::parse_ignoring_unknown(*spec)?;
         spec.resolve_collation(None);
         Ok(spec)
@@ -309,7 +309,7 @@ fn create_indexes(
         .map(|_| ())
 }
 
-/// Drops what could not be there beside the index.
+/// Drops indexes that conflict with the new one.
 fn drop_conflicting(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -368,7 +368,7 @@ fn coll_mod(
         }
     };
     match done {
-        // Buckets span no less than later entries have made them span.
+        // Later entries have already increased the span of buckets, which cannot decrease.
         Err(error) if rules.is_idempotent && error.code() == ErrorCode::INVALID_OPTIONS => Ok(()),
         done => done,
     }
@@ -410,7 +410,7 @@ pub(super) fn apply_view(
     db.put_view(op, view)
 }
 
-/// The document without some of its fields.
+/// A copy of the document without some fields.
 fn without(doc: RawDoc<'_>, fields: &[&str]) -> DocBuf {
     let mut out = DocBuilder::new();
     for element in doc {

@@ -1,4 +1,4 @@
-//! Transactions of an oplog: one entry, or a chain of them.
+//! Applies transactions of an oplog: one entry, or a chain of entries.
 //!
 //! ```text
 //!   {applyOps: [..], partialTxn: true}  <─prevOpTime─  {applyOps: [..], partialTxn: true}  <─  {applyOps: [..], count}
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All documents change in one unit of work, when the entry that ends the transaction is applied.
-//! Collections and indexes that the transaction creates come first, each by itself: readers may see
-//! them empty for a moment.
+//! Collections and indexes that the transaction creates are applied first, separately: readers may
+//! briefly see them empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::storage_error::is_write_conflict;
 use crate::txn::Isolation;
 use crate::write::retry::Backoff;
 
-/// How long the unit waits for a collection whose shape is being changed.
+/// Maximum wait for a collection whose shape is being changed.
 const OPEN_WAIT: Duration = Duration::from_millis(100);
 
 /// The transaction that an entry belongs to: `lsid` and `txnNumber`.
 type TransactionKey = (DocBuf, i64);
 
-/// The operations of transactions that have not ended.
+/// Operations of unfinished transactions.
 #[derive(Default)]
 pub(super) struct Pending(HashMap<Vec<u8>, Vec<DocBuf>>);
 
@@ -77,7 +77,8 @@ impl Applier<'_> {
         }
     }
 
-    /// The operations of the transaction's earlier entries: kept, or looked up by `prevOpTime`.
+    /// Returns the operations of the transaction's earlier entries, from memory or by following
+    /// `prevOpTime`.
     /// Errors: `OplogStartMissing`.
     fn operations_before(&mut self, key: Option<&[u8]>, entry: RawDoc<'_>) -> Result<Vec<DocBuf>> {
         let kept = key.and_then(|key| self.pending.0.remove(key));
@@ -87,7 +88,7 @@ impl Applier<'_> {
         let Some(mut at) = previous(entry) else {
             return Ok(Vec::new());
         };
-        // From the newest to the first.
+        // From the newest entry to the first.
         let mut chain = Vec::new();
         loop {
             let found = match &self.lookup {
@@ -180,7 +181,7 @@ fn transaction_of(entry: RawDoc<'_>) -> Option<TransactionKey> {
     }
 }
 
-/// The position of the transaction's entry before this one.
+/// Position of the transaction's previous entry.
 fn previous(entry: RawDoc<'_>) -> Option<OpTime> {
     match entry.get("prevOpTime") {
         Some(RawValue::Document(at)) => OpTime::of(at).filter(|at| at.ts != OpTime::NULL.ts),

@@ -1,5 +1,5 @@
-//! One walk over the document and the update's tree together, writing the new
-//! document as it goes.
+//! Applies operators in one traversal of the document and the update's tree, which writes the new
+//! document.
 //!
 //! ```text
 //!   document   _id  x  a{ b  c  d }  y          tree  a ├─ c  $inc
@@ -8,12 +8,12 @@
 //!              ╰copied╯    ╰╯   ╰╯    ╰╯ copied
 //! ```
 //!
-//! What no path names is copied as bytes, in runs. Fields keep their places;
-//! missing ones are created behind those that are there, in the tree's order.
+//! Fields that no path names are copied as bytes, in runs. Fields keep their positions; missing
+//! fields are appended after the existing ones, in the order of the tree.
 //!
-//! Positional components can lead several nodes of the tree to one value
-//! (`a.$[x].b` and `a.$[y].c`): the walk carries a set of nodes. Two nodes of
-//! which one is a leaf cannot share a value (40).
+//! With positional components, several nodes of the tree can apply to one value (`a.$[x].b` and
+//! `a.$[y].c`), so the traversal carries a set of nodes. A leaf cannot share a value with another
+//! node (40).
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
@@ -30,10 +30,10 @@ use super::tree::{Leaf, Node, Tree};
 use super::{ApplyContext, DEPTH_MAX, PADDING_MAX};
 use crate::interrupt;
 
-/// Nodes that meet at one value; almost always one.
+/// The nodes that apply to one value; almost always one.
 type Nodes<'u> = SmallVec<[&'u Node; 1]>;
 
-/// A named child of the nodes at hand.
+/// A named child of the current nodes.
 struct Child<'u> {
     component: std::borrow::Cow<'u, Component>,
     nodes: Nodes<'u>,
@@ -47,14 +47,14 @@ pub(super) struct Walk<'u, 'd> {
     tree: &'u Tree,
     filters: &'u ArrayFilters,
     context: &'u ApplyContext,
-    /// How text compares; `None`: by bytes.
+    /// The collation for text; `None` to compare by bytes.
     collator: Option<&'u Collator>,
     doc: RawDoc<'d>,
-    /// What each `$rename` moves; `None` when its source is missing.
+    /// The value that each `$rename` moves; `None` if its source is missing.
     renamed: &'u [Option<RawValue<'d>>],
-    /// Path of the value at hand, array positions filled in.
+    /// Path of the current value, with array positions in place of positional components.
     path: String,
-    /// Documents and arrays open around it.
+    /// Number of documents and arrays that enclose the current value.
     depth: usize,
     out: DocBuilder,
     modified: ModifiedPaths,
@@ -83,19 +83,19 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         }
     }
 
-    /// Text compares by this collation.
+    /// Sets the collation for text.
     pub(super) fn with_collator(self, collator: Option<&'u Collator>) -> Walk<'u, 'd> {
         Walk { collator, ..self }
     }
 
-    /// The new document and what changed in it.
+    /// The new document and the paths that changed.
     pub(super) fn run(mut self) -> Result<(DocBuf, ModifiedPaths)> {
         let tree = self.tree;
         self.document(&SmallVec::from_slice(&[&tree.root]), self.doc)?;
         Ok((self.out.finish(), self.modified))
     }
 
-    /// Appends a name to the path; the result restores it.
+    /// Appends a name to the path. Returns the previous length of the path, to restore it.
     fn enter(&mut self, name: &str) -> usize {
         let before = self.path.len();
         if before > 0 {
@@ -109,8 +109,9 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         self.modified.add(&self.path);
     }
 
-    /// The one leaf among nodes; `None` when all are inner.
-    /// Errors: a leaf that does not stand alone.
+    /// The leaf among the nodes; `None` if all are inner nodes.
+    ///
+    /// Errors: ConflictingUpdateOperators for a leaf and other nodes.
     fn leaf(&self, nodes: &Nodes<'u>) -> Result<Option<&'u Leaf>> {
         let leaf = nodes.iter().find_map(|node| match node {
             Node::Leaf(at) => Some(&self.tree.leaves[*at]),
@@ -128,7 +129,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         Ok(leaf)
     }
 
-    /// The children of nodes that stand for fields (or for `$`), merged and in order.
+    /// The children of the nodes, merged and in order, with `$` resolved.
     fn fields(&self, nodes: &Nodes<'u>) -> Result<Children<'u>> {
         let mut out: Children<'u> = SmallVec::new();
         for node in nodes {
@@ -148,7 +149,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                 });
             }
         }
-        // One node's children are sorted already; `$` and further nodes are merged in.
+        // The children of a single node are sorted already; `$` and other nodes require a merge.
         if !out.is_sorted_by(|a, b| a.component < b.component) {
             out.sort_by(|a, b| a.component.cmp(&b.component));
             let mut merged: Children<'u> = SmallVec::with_capacity(out.len());
@@ -165,8 +166,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         Ok(out)
     }
 
-    /// What `$` stands for.
-    /// Errors: the query matched no array element.
+    /// The array position of `$`. Errors: BadValue if the query matched no array element.
     fn matched(&self) -> Result<Component> {
         match self.context.matched_array_index {
             Some(index) => Ok(Component::Field {
@@ -207,7 +207,8 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
             }
             at = end;
         }
-        // What follows the last field that is named, or all of it when some are missing.
+        // The fields after the last named one, or all remaining fields if some named ones are
+        // missing.
         if left == 0 {
             at = bytes.len() - 1;
         }
@@ -241,7 +242,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
             _ => None,
         };
         let last_named = children.iter().filter_map(index_of).max();
-        // Positions come first in the order of components; the others are asked for each element.
+        // Positions are first in the order of components; the others are tested for each element.
         let others = children.partition_point(|child| index_of(child).is_some());
         let (positions, others) = children.split_at(others);
         let mut positions_left = positions.iter().peekable();
@@ -250,7 +251,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         let mut count: u32 = 0;
         for element in array.elements() {
             let end = at + element.as_bytes().len();
-            // Beyond the last position that a path names, elements are only counted and copied.
+            // After the last position that a path names, elements are only counted and copied.
             if selective || last_named.is_some_and(|last| count <= last) {
                 let mut here: Nodes<'u> = SmallVec::new();
                 let at_count = |child: &&Child<'u>| index_of(child) == Some(count);
@@ -298,7 +299,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                         ),
                     ));
                 }
-                // An index on the array may see the new nulls: the array itself counts as changed.
+                // An index on the array may contain the new nulls: the array itself is modified.
                 self.mark();
                 while count < index {
                     self.out.append(count.to_string(), RawValue::Null);
@@ -313,7 +314,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         Ok(())
     }
 
-    /// Writes what becomes of an element that paths lead to or through.
+    /// Writes the new value of an element that paths name or traverse.
     fn element(
         &mut self,
         nodes: &Nodes<'u>,
@@ -333,7 +334,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                     self.out.append_raw_element(element);
                 }
                 Change::Set(new) => {
-                    // What it adds it adds at the end.
+                    // $addToSet appends at the end.
                     match leaf.operator {
                         Operator::AddToSet(_) => self.modified.add_appended(&self.path),
                         _ => self.mark(),
@@ -344,7 +345,8 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                     self.modified.add_appended(&self.path);
                     self.append(key, value, values);
                 }
-                // An array keeps its other elements' positions: null takes the place.
+                // The other elements of an array keep their positions: null replaces the removed
+                // one.
                 Change::Remove if in_array => {
                     if !matches!(value, RawValue::Null) {
                         self.mark();
@@ -385,7 +387,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         Ok(())
     }
 
-    /// Writes the array `old` with `values` behind its elements.
+    /// Writes the array `old` with `values` appended.
     fn append(&mut self, key: &str, old: RawValue<'_>, values: &[sheaf_bson::Value]) {
         let RawValue::Array(array) = old else { return };
         let bytes = array.as_bytes();
@@ -398,7 +400,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         self.out.end();
     }
 
-    /// Writes what paths create where nothing is: perhaps nothing.
+    /// Writes the value that paths create for a missing field, if any.
     fn create(&mut self, nodes: &Nodes<'u>, key: &str) -> Result<()> {
         self.check_selects_no_elements(nodes, None)?;
         if let Some(leaf) = self.leaf(nodes)? {
@@ -425,8 +427,9 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         Ok(())
     }
 
-    /// What a leaf makes of a value.
-    /// Errors: the operator's, and nesting beyond the limit.
+    /// The change of a leaf to a value.
+    ///
+    /// Errors: those of the operator, and Overflow for nesting deeper than the limit.
     fn change(&self, leaf: &'u Leaf, existing: Option<RawValue<'d>>) -> Result<Change<'u>> {
         let mut operand_depth = None;
         let change = match &leaf.operator {
@@ -467,7 +470,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         Ok(change)
     }
 
-    /// Whether some leaf below would create a field where nothing is.
+    /// Whether some leaf at or below the nodes would create a missing field.
     fn would_create(&self, nodes: &Nodes<'u>) -> bool {
         nodes.iter().any(|node| self.creates(node))
     }
@@ -491,7 +494,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         })
     }
 
-    /// Errors: `$[]` or `$[x]` stands where no array is.
+    /// Errors: `$[]` or `$[x]` applies to a value that is not an array.
     fn check_selects_no_elements(
         &self,
         nodes: &Nodes<'u>,
@@ -522,7 +525,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
         ))
     }
 
-    /// A field cannot be created in a value that is no document.
+    /// The error for creating a field in a value that is not a document.
     fn not_viable(&self, name: &str, parent: RawValue<'_>) -> Error {
         let parent_path = self
             .path
@@ -540,7 +543,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
     }
 }
 
-/// The child of this name. Few children are compared in turn, many searched for.
+/// The child with this name. Searches linearly among few children, by bisection among many.
 fn find(children: &Children<'_>, key: &[u8]) -> Option<usize> {
     let name_is = |child: &Child<'_>| match &*child.component {
         Component::Field { name, .. } => name.as_bytes() == key,

@@ -1,4 +1,4 @@
-//! What an update made of a document, as a difference: the form `$v: 2` of the oplog.
+//! The difference between two versions of a document, in the `$v: 2` form of the oplog.
 //!
 //! ```text
 //!   old {a: 1, b: {c: 1, d: 2}, e: [1, 2, 3]}      {d: {a: false},          removed
@@ -7,11 +7,11 @@
 //!                                                   se: {a: true, l: 2, u1: 5}}   inside an array, cut to 2
 //! ```
 //!
-//! Invariant: [`apply`] of [`diff`] to the old document gives the new one, byte for byte, also when it has been
-//! applied before. A field that changes its place is removed and added.
+//! Invariant: [`apply`] of [`diff`] to the old document yields the new one, byte for byte, even if
+//! it was applied before. A field that changes its position is removed and added.
 //!
-//! The letters are those of MongoDB's oplog (manual, "Replica Set Oplog"; change events' `updateDescription`
-//! is read from it).
+//! The letters are those of MongoDB's oplog (manual, "Replica Set Oplog"; the `updateDescription`
+//! of change events is derived from it).
 
 use std::collections::HashMap;
 
@@ -19,17 +19,18 @@ use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawArray, RawDoc, RawValue
 
 use super::modified_paths::ModifiedPaths;
 
-/// The difference that makes `new` of `old`, found by comparing them: what a pipeline did. Empty when they are the
-/// same. `None` where it is no smaller than the new document, which then tells the same with less.
+/// The difference that converts `old` to `new`, computed by comparison, for pipeline updates. Empty
+/// if the documents are identical. `None` if the difference is not smaller than the new document.
 pub fn diff(old: RawDoc<'_>, new: RawDoc<'_>) -> Option<DocBuf> {
     let found = diff_docs(old, new, 0, &Guide::Compare);
     (found.as_raw().len_bytes() < new.len_bytes()).then_some(found)
 }
 
-/// The difference that makes `new` of `old`, told by the paths that operators changed: what was set as a whole is
-/// told as a whole, and what was changed inside a sub-document as a change inside, however small that is. It is told as
-/// a difference though the document itself may be shorter: readers tell an update from a replacement by it.
-/// `None` where it is no smaller than the new document and so large that it may not fit an entry.
+/// The difference that converts `old` to `new`, based on the paths that operators changed: a value
+/// that was set as a whole is written as a whole, and a change inside a sub-document as a nested
+/// difference, regardless of size. The result is a difference even if the document itself is
+/// shorter, because readers distinguish an update from a replacement by it. `None` if it is not
+/// smaller than the new document and so large that it may not fit into an oplog entry.
 pub fn diff_of_paths(old: RawDoc<'_>, new: RawDoc<'_>, modified: &ModifiedPaths) -> Option<DocBuf> {
     let guide = Guide::Paths {
         modified,
@@ -40,28 +41,28 @@ pub fn diff_of_paths(old: RawDoc<'_>, new: RawDoc<'_>, modified: &ModifiedPaths)
     (len < new.len_bytes() || len <= LARGER_THAN_DOCUMENT_BYTES_MAX).then_some(found)
 }
 
-/// A difference that is larger than the new document may have this many bytes.
+/// Maximum size, in bytes, of a difference that is larger than the new document.
 const LARGER_THAN_DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Below this depth values are replaced as a whole.
+/// Maximum depth of nested differences; deeper values are replaced as a whole.
 const DEPTH_MAX: usize = 100;
 
-/// What decides whether the change of a value is told as a difference inside it.
+/// Decides whether the change of a value is written as a nested difference.
 enum Guide<'p> {
-    /// Its size.
+    /// If it is smaller.
     Compare,
-    /// Every change inside.
+    /// Always.
     Inside,
-    /// Whether paths lead inside.
+    /// If changed paths are below the value.
     Paths {
         modified: &'p ModifiedPaths,
-        /// The path of the compared value with a dot at its end; empty at the top.
+        /// The path of the compared value, with a trailing dot; empty at the root.
         at: String,
     },
 }
 
 impl<'p> Guide<'p> {
-    /// For the value under `key`; `None` when it is told as a whole.
+    /// The guide for the value under `key`; `None` if it is written as a whole.
     fn into(&self, key: &str, before: RawValue<'_>, after: RawValue<'_>) -> Option<Guide<'p>> {
         match self {
             Guide::Compare => Some(Guide::Compare),
@@ -86,7 +87,7 @@ impl<'p> Guide<'p> {
         }
     }
 
-    /// Whether a null behind the end of the old array is there only to fill it up.
+    /// Whether a null after the end of the old array is only padding.
     fn fills_up(&self, position: &str) -> bool {
         match self {
             Guide::Compare | Guide::Inside => false,
@@ -103,7 +104,7 @@ fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize, guide: &Guide<'_>) 
     let (mut has_updated, mut has_added) = (false, false);
     let mut olds = old.iter().peekable();
     let mut news = new.iter().peekable();
-    // Fields of `old` that are not where `new` has them are removed, until `new` goes on with one.
+    // Removes fields of `old` until one has the name of the next field of `new`.
     while let (Some(before), Some(after)) = (olds.peek(), news.peek()) {
         if before.key() != after.key() {
             removed.push(before.key());
@@ -130,7 +131,7 @@ fn diff_docs(old: RawDoc<'_>, new: RawDoc<'_>, depth: usize, guide: &Guide<'_>) 
     for element in news {
         added.append(element.key(), element.value());
         has_added = true;
-        // Adding a field that is there moves it to the end.
+        // Adding an existing field moves it to the end.
         if removed_set.contains(element.key()) {
             added_again.insert(element.key());
         }
@@ -188,7 +189,7 @@ fn diff_arrays(old: RawArray<'_>, new: RawArray<'_>, depth: usize, guide: &Guide
     out.finish()
 }
 
-/// A difference inside a value; `None` where the value is told as a whole.
+/// The nested difference of a value; `None` if the value is written as a whole.
 fn sub_diff(
     key: &str,
     before: RawValue<'_>,
@@ -215,7 +216,7 @@ fn sub_diff(
     told_inside.then_some(sub)
 }
 
-/// Whether two values are the same bytes of the same type: 1 and 1.0 are not.
+/// Whether two values have the same type and bytes: 1 and 1.0 differ.
 fn same(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     match (a, b) {
         (RawValue::Document(a), RawValue::Document(b)) => a.as_bytes() == b.as_bytes(),
@@ -225,8 +226,9 @@ fn same(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     }
 }
 
-/// The document that a difference makes of another.
-/// Errors: `BadValue` when it is not a difference, or does not fit the document.
+/// Applies a difference to a document.
+///
+/// Errors: `BadValue` if `diff` is not a valid difference, or does not fit the document.
 pub fn apply(old: RawDoc<'_>, diff: RawDoc<'_>) -> Result<DocBuf> {
     let parts = Parts::read(diff)?;
     let mut out = DocBuilder::new();
@@ -243,7 +245,7 @@ pub fn apply(old: RawDoc<'_>, diff: RawDoc<'_>) -> Result<DocBuf> {
             out.append(key, element.value());
         }
     }
-    // What was to be updated and is not there: the difference was applied to a later state.
+    // Fields to update that do not exist: the difference is applied to a later version.
     for (key, value) in &parts.updated_order {
         if old.get(key).is_none() {
             out.append(key, *value);
@@ -268,7 +270,7 @@ fn append_applied(
         (RawValue::Array(array), true) => {
             out.append(key, RawValue::Array(apply_array(array, sub)?.as_raw()));
         }
-        // Of another type by now: a later entry says what it is.
+        // The value has another type in this later version: a later entry sets it.
         (value, _) => {
             out.append(key, value);
         }
@@ -328,7 +330,7 @@ fn apply_array(old: RawArray<'_>, diff: RawDoc<'_>) -> Result<ArrayBuf> {
     Ok(out.finish())
 }
 
-/// Arrays longer than a document can hold are not to be made.
+/// Maximum array length; longer arrays do not fit into a document.
 const ARRAY_LEN_MAX: usize = 16 << 20;
 
 fn position(text: &str) -> Result<usize> {
@@ -342,7 +344,7 @@ fn malformed() -> Error {
     Error::bad_value("not a difference of the form $v: 2")
 }
 
-/// A difference of documents, taken apart.
+/// A parsed difference of documents.
 struct Parts<'a> {
     removed: HashMap<&'a str, ()>,
     updated: HashMap<&'a str, RawValue<'a>>,
@@ -402,7 +404,7 @@ mod tests {
             ("{_id: 1, a: 1}", "{_id: 1, a: 1.0}", "{u: {a: 1.0}}"),
             ("{_id: 1, a: 1}", "{_id: 1}", "{d: {a: false}}"),
             ("{_id: 1}", "{_id: 1, a: 1}", "{i: {a: 1}}"),
-            // Another place: removed and added, which adding alone says.
+            // A changed position is a removal and an addition, which the addition alone implies.
             (
                 "{_id: 1, a: 1, b: 2}",
                 "{_id: 1, b: 2, a: 1}",
@@ -439,7 +441,7 @@ mod tests {
         }
     }
 
-    /// What operators make of a document, as the oplog tells it.
+    /// The oplog form of the changes of operators to a document.
     fn told(old: &str, update: &str) -> String {
         let (old, update) = (doc(old), doc(update));
         let variables = crate::expression::VariableScope::default();
@@ -460,7 +462,7 @@ mod tests {
     #[test]
     fn operators_are_told_by_their_paths() {
         let rows = [
-            // Inside a sub-document that is there, however small.
+            // Inside an existing sub-document, regardless of size.
             (
                 "{_id: 1, a: {b: 1}}",
                 "{$set: {'a.b': 2}}",
@@ -481,7 +483,7 @@ mod tests {
                 "{$inc: {'a.b.c': 1}}",
                 "{sa: {sb: {u: {c: 2}}}}",
             ),
-            // What was set as a whole, however much of it was there before.
+            // Set as a whole, even if parts of it are unchanged.
             (
                 "{_id: 1, a: {b: 1, c: 1}}",
                 "{$set: {a: {b: 1, c: 2}}}",
@@ -489,13 +491,13 @@ mod tests {
             ),
             ("{_id: 1}", "{$set: {'a.b': 2}}", "{i: {a: {b: 2}}}"),
             ("{_id: 1, a: 5}", "{$set: {a: {b: 2}}}", "{u: {a: {b: 2}}}"),
-            // Two beside each other, and one whose name begins like the other's.
+            // Two sibling fields, of which one name is a prefix of the other.
             (
                 "{_id: 1, a: {b: 1}, ab: 1}",
                 "{$set: {'a.b': 2, ab: 2}}",
                 "{u: {ab: 2}, sa: {u: {b: 2}}}",
             ),
-            // Arrays: appended elements by their position, the first one with its array.
+            // Arrays: appended elements by position; the first element with its array.
             ("{_id: 1, s: []}", "{$push: {s: 7}}", "{u: {s: [7]}}"),
             (
                 "{_id: 1, s: [7]}",
@@ -529,7 +531,7 @@ mod tests {
                 "{$push: {'s.0.a': 2}}",
                 "{ss: {a: true, s0: {sa: {a: true, u1: 2}}}}",
             ),
-            // Larger than the document, and no replacement.
+            // Larger than the document, but not a replacement.
             (
                 "{_id: 1, aaa: 1, bbb: 2}",
                 "{$unset: {aaa: 1, bbb: 1}}",
@@ -585,7 +587,7 @@ mod tests {
         (*seed >> 33) % n
     }
 
-    /// Documents of few names and values, so that two of them have much in common.
+    /// A document with few names and values, so that two of them have much in common.
     fn random(seed: &mut u64, depth: usize) -> DocBuf {
         let mut names = vec!["a", "b", "c", "d", "e"];
         let mut out = DocBuilder::new();

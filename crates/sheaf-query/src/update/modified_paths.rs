@@ -1,5 +1,4 @@
-//! Which paths of a document an update changed: what decides the indexes that
-//! must be looked at.
+//! The paths of a document that an update changed, which determine the indexes to update.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,14 +7,14 @@ use sheaf_bson::path::{FieldPath, array_index};
 
 use crate::interrupt;
 
-/// Dotted paths whose values changed, sorted. A path stands for all below it.
+/// The dotted paths whose values changed, sorted. A path includes all paths below it.
 ///
-/// Where an array grew, shrank or shifted, the array's own path is in the set,
-/// since an index may count positions or see new nulls.
+/// If an array grew, shrank or shifted, the set contains the path of the array, because an index
+/// may depend on positions or contain new nulls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModifiedPaths {
     paths: BTreeSet<String>,
-    /// Those of arrays that got elements behind those they had, and nothing else.
+    /// The paths of arrays to which elements were appended, without any other change.
     appended: BTreeSet<String>,
 }
 
@@ -26,18 +25,18 @@ impl ModifiedPaths {
         }
     }
 
-    /// The array at `path` got further elements at its end.
+    /// Records that elements were appended to the array at `path`.
     pub(super) fn add_appended(&mut self, path: &str) {
         self.add(path);
         self.appended.insert(path.to_owned());
     }
 
-    /// Whether all that happened to the array at `path` is that it got further elements at its end.
+    /// Whether the only change to the array at `path` is that elements were appended.
     pub fn is_appended(&self, path: &str) -> bool {
         self.appended.contains(path)
     }
 
-    /// Whether a changed path begins with `prefix`, which ends in a dot.
+    /// Whether a changed path begins with `prefix`, which must end in a dot.
     pub(super) fn leads_below(&self, prefix: &str) -> bool {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         interrupt::count(1);
@@ -45,7 +44,7 @@ impl ModifiedPaths {
         from.next().is_some_and(|path| path.starts_with(prefix))
     }
 
-    /// Whether `path` or something below it changed.
+    /// Whether `path` or a path below it changed.
     pub(super) fn leads_to(&self, path: &str) -> bool {
         self.paths.contains(path) || self.leads_below(&format!("{path}."))
     }
@@ -55,20 +54,20 @@ impl ModifiedPaths {
         self.paths.is_empty()
     }
 
-    /// The paths, sorted bytewise.
+    /// The paths, sorted by bytes.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.paths.iter().map(String::as_str)
     }
 
-    /// Whether the value at `path` may be another one now. Array positions on
-    /// either side are passed over, so the answer errs on the side of `true`.
+    /// Whether the value at `path` may have changed. Ignores array positions in both paths, so that
+    /// the answer may be a false positive.
     pub fn may_affect(&self, path: &FieldPath) -> bool {
         self.paths
             .iter()
             .any(|changed| overlap(changed.split('.'), path.parts()))
     }
 
-    /// As [`ModifiedPaths::may_affect`], for a dotted path.
+    /// Like [`ModifiedPaths::may_affect`], for a dotted path.
     pub fn may_affect_dotted(&self, path: &str) -> bool {
         self.paths
             .iter()
@@ -76,7 +75,7 @@ impl ModifiedPaths {
     }
 }
 
-/// Whether one path leads to the other, numbers (but for the first component) left out.
+/// Whether one path is a prefix of the other, ignoring numeric components (except the first).
 fn overlap<'a>(a: impl Iterator<Item = &'a str>, b: impl Iterator<Item = &'a str>) -> bool {
     let names = |(i, part): &(usize, &str)| *i == 0 || array_index(part).is_none();
     let a = a.enumerate().filter(names).map(|(_, part)| part);

@@ -26,11 +26,11 @@ pub(super) struct Operators {
     filters: ArrayFilters,
     renames: Vec<Rename>,
     uses_matched: bool,
-    /// How text compares; `None`: by bytes.
+    /// The collation for text; `None` to compare by bytes.
     collator: Option<Arc<Collator>>,
 }
 
-/// Two paths without positional components.
+/// A `$rename`: two paths without positional components.
 #[derive(Debug, Clone)]
 struct Rename {
     from: Box<str>,
@@ -136,12 +136,12 @@ impl Operators {
         self.uses_matched
     }
 
-    /// Whether the update names this top-level field or something below it.
+    /// Whether the update names this top-level field or a path below it.
     pub(super) fn touches(&self, field: &str) -> bool {
         self.tree.touches(field)
     }
 
-    /// The document after the update, and what differs: nothing, perhaps.
+    /// The document after the update, and the paths that differ, which may be empty.
     pub(super) fn apply(
         &self,
         doc: RawDoc<'_>,
@@ -163,15 +163,15 @@ impl Operators {
     }
 }
 
-/// Finds fields of documents by name: one after the other for a few searches, else through a map
-/// of each document that is searched, so that many searches stay linear in the document.
+/// Finds fields of documents by name: by linear search for a few lookups, otherwise with a map of
+/// each searched document, so that many lookups stay linear in the size of the document.
 struct FieldLookup<'d> {
-    /// By the address of the document's bytes. `None` for a few searches.
+    /// Field maps by the address of the document's bytes. `None` for a few lookups.
     documents: Option<HashMap<*const u8, HashMap<&'d str, RawValue<'d>>>>,
 }
 
 impl<'d> FieldLookup<'d> {
-    /// For about so many searches.
+    /// For about `searches` lookups.
     fn new(searches: usize) -> FieldLookup<'d> {
         FieldLookup {
             documents: (searches > 8).then(HashMap::new),
@@ -193,8 +193,9 @@ impl<'d> FieldLookup<'d> {
     }
 }
 
-/// The value at a path through documents only.
-/// Errors: an array on the way.
+/// The value at a path that traverses only documents; `None` if it is missing.
+///
+/// Errors: an array on the path.
 fn walk_documents<'d>(
     doc: RawDoc<'d>,
     path: &str,

@@ -1,4 +1,4 @@
-//! All paths of an update, merged into one tree.
+//! A tree of all paths of an update.
 //!
 //! ```text
 //! {$set: {"a.b": 1, c: 2}, $inc: {"a.d": 1}}
@@ -8,9 +8,9 @@
 //!   └─ c  $set 2
 //! ```
 //!
-//! Invariant: no leaf lies above another node, so the order in which operators
-//! were written does not matter; an update that breaks it is refused (40).
-//! Children are sorted, which is the order in which missing ones are created.
+//! Invariant: no leaf is an ancestor of another node, so the order of operators does not matter; an
+//! update that violates this is rejected (40). Children are sorted; missing fields are created in
+//! that order.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,25 +21,25 @@ use super::operator::Operator;
 use super::path::Component;
 use crate::interrupt;
 
-/// One node.
+/// A node of the tree.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
-    /// An operator on this path: its place in [`Tree::leaves`].
+    /// An operator on this path: its position in [`Tree::leaves`].
     Leaf(usize),
-    /// Paths go on, sorted by component.
+    /// Children, sorted by component.
     Inner(BTreeMap<Component, Node>),
 }
 
-/// An operator and where it applies.
+/// An operator and its path.
 #[derive(Debug, Clone)]
 pub(super) struct Leaf {
-    /// What is done.
+    /// The operator to apply.
     pub(super) operator: Operator,
     /// The path as written.
     pub(super) path: Box<str>,
 }
 
-/// The merged paths.
+/// The merged paths of an update.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     pub(super) root: Node,
@@ -57,7 +57,9 @@ impl Default for Tree {
 
 impl Tree {
     /// Adds an operator.
-    /// Errors: another operator's path leads to this one or through it (40).
+    ///
+    /// Errors: ConflictingUpdateOperators (40) if the path of another operator is equal to this
+    /// one, above it or below it.
     pub(super) fn insert(
         &mut self,
         path: &str,
@@ -96,7 +98,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether some path begins with this field.
+    /// Whether some path begins with this top-level field.
     pub(super) fn touches(&self, field: &str) -> bool {
         let Node::Inner(children) = &self.root else {
             return false;

@@ -1,12 +1,12 @@
-//! A find, parsed and normalised: what the planner, the plan cache and the
-//! executor share.
+//! The canonical query: a parsed and normalised find, shared by the planner, the plan cache and the
+//! executor.
 //!
 //! ```text
 //!   FindSpec (borrowed parts of the command)
 //!      filter ──parse, normalize──> Arc<MatchExpression>
 //!      sort ────parse─────────────> Arc<SortPattern>, or a $natural hint
 //!      projection ──parse─────────> Arc<Projection>
-//!      hint, min, max ────────────> checked against each other
+//!      hint, min, max ────────────> checked for consistency
 //! ```
 
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::matcher::{self, MatchExpression, ParseContext};
 use crate::projection::{MetaField, Projection, parse_inclusion};
 use crate::sort::{SortPattern, SortSpec};
 
-/// What a find asks, before normalisation; the borrowed parts of the command.
+/// A find before normalisation: the borrowed parts of the command.
 #[derive(Debug, Clone, Default)]
 pub struct FindSpec<'a> {
-    /// Empty matches everything.
+    /// An empty filter matches everything.
     pub filter: Option<RawDoc<'a>>,
-    /// Empty means no order.
+    /// An empty sort means no order.
     pub sort: Option<RawDoc<'a>>,
-    /// Empty keeps whole documents.
+    /// An empty projection keeps whole documents.
     pub projection: Option<RawDoc<'a>>,
-    /// The projection is a pipeline's inclusion, whatever it names.
+    /// Whether the projection is an inclusion of a pipeline, regardless of its fields.
     pub inclusion: bool,
-    /// Who reads the projected documents takes a missing field for null.
+    /// Whether the reader of the projected documents treats a missing field as null.
     pub null_serves: bool,
-    /// Documents passed over first.
+    /// Number of documents to skip.
     pub skip: u64,
-    /// `None` is unlimited, and so is 0.
+    /// Maximum number of documents; `None` and 0 mean no limit.
     pub limit: Option<u64>,
     /// Index name, key pattern or `{$natural: ±1}`.
     pub hint: Option<Hint>,
@@ -42,17 +42,17 @@ pub struct FindSpec<'a> {
     pub min: Option<RawDoc<'a>>,
     /// `max()`: exclusive upper index key.
     pub max: Option<RawDoc<'a>>,
-    /// Give index keys instead of documents.
+    /// Return index keys instead of documents.
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
-    /// `let` variables, as the command gives them: expressions without fields.
+    /// The `let` variables of the command: expressions without fields.
     pub let_vars: Option<RawDoc<'a>>,
-    /// `collation`. Who makes the query resolves it, with the collection's own.
+    /// `collation`. The caller resolves it with the default collation of the collection.
     pub collation: CollationChoice,
 }
 
-/// Which index the user wants.
+/// The index that the user requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Hint {
     /// By name.
@@ -64,9 +64,10 @@ pub enum Hint {
 }
 
 impl Hint {
-    /// A command's `hint`: an index name or a key pattern. `None` for an empty
+    /// Parses the `hint` of a command: an index name or a key pattern. `None` for an empty
     /// document, which means no hint.
-    /// Errors: FailedToParse for another type, BadValue for a bad `$natural`.
+    ///
+    /// Errors: FailedToParse for another type, BadValue for an invalid `$natural`.
     pub fn parse(value: RawValue<'_>) -> Result<Option<Hint>, Error> {
         match value {
             RawValue::String(name) => Ok(Some(Hint::Name(name.to_owned()))),
@@ -94,47 +95,48 @@ impl Hint {
     }
 }
 
-/// A find in its one form. Immutable, shared by all candidate plans.
+/// A find in normal form. Immutable, shared by all candidate plans.
 #[derive(Debug, Clone)]
 pub struct CanonicalQuery {
-    /// Normalised.
+    /// The normalised filter.
     pub filter: Arc<MatchExpression>,
-    /// `None` means no order; `{$natural: n}` has become a hint.
+    /// `None` means no order; `{$natural: n}` is converted to a hint.
     pub sort: Option<Arc<SortPattern>>,
-    /// The sort as the user gave it (for shapes and messages).
+    /// The sort as specified by the user (for shapes and messages).
     pub sort_spec: DocBuf,
     /// `None` keeps whole documents.
     pub projection: Option<Arc<Projection>>,
-    /// The projection as the user gave it.
+    /// The projection as specified by the user.
     pub projection_spec: DocBuf,
-    /// A projection may give null for a missing field: keys tell enough.
+    /// Whether a projection may return null for a missing field, so that index keys suffice.
     pub null_serves: bool,
-    /// The filter as the user gave it.
+    /// The filter as specified by the user.
     pub filter_spec: DocBuf,
-    /// Documents passed over first.
+    /// Number of documents to skip.
     pub skip: u64,
-    /// `None` is unlimited; never `Some(0)`.
+    /// Maximum number of documents; `None` means no limit; never `Some(0)`.
     pub limit: Option<u64>,
-    /// Which index, if the user said.
+    /// The requested index, if any.
     pub hint: Option<Hint>,
     /// `min()`.
     pub min: Option<DocBuf>,
     /// `max()`.
     pub max: Option<DocBuf>,
-    /// Give index keys instead of documents.
+    /// Return index keys instead of documents.
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
-    /// How text compares; `None`: by bytes. Filter, sort and projection know it too.
+    /// The collation for text; `None` to compare by bytes. Filter, sort and projection have it,
+    /// too.
     pub collator: Option<Arc<Collator>>,
 }
 
 impl CanonicalQuery {
-    /// Parses and normalises a find over a collection without a collation of its
-    /// own. `$$NOW` is the system's clock.
+    /// Parses and normalises a find on a collection without a default collation. `$$NOW` is the
+    /// system clock.
     ///
-    /// Errors: those of filter, sort and projection; BadValue for contradicting
-    /// `$natural`s, 51173, 51176 and BadValue for a `min` or `max` that cannot hold.
+    /// Errors: those of filter, sort and projection; BadValue for contradictory `$natural`s; 51173,
+    /// 51176 and BadValue for an invalid `min` or `max`.
     pub fn new(spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
         let collator = spec.collation.resolve(None);
         let context = ParseContext {
@@ -143,9 +145,8 @@ impl CanonicalQuery {
         CanonicalQuery::with_context(spec, &context)
     }
 
-    /// As [`CanonicalQuery::new`]; `context` gives `$expr` and computed fields
-    /// their clock and their variables, to which [`FindSpec::let_vars`] are added, and
-    /// says by which collation text compares.
+    /// Like [`CanonicalQuery::new`]; `context` provides the time and the variables for `$expr` and
+    /// computed fields, to which [`FindSpec::let_vars`] are added, and the collation.
     pub fn with_context(
         spec: FindSpec<'_>,
         context: &ParseContext,
@@ -205,14 +206,13 @@ impl CanonicalQuery {
         })
     }
 
-    /// How many results a blocking sort must keep: limit and skip together.
-    /// `None` is all of them.
+    /// Number of results that a blocking sort must keep: limit plus skip. `None` means all.
     pub fn sort_limit(&self) -> Option<u64> {
         self.limit.map(|limit| limit.saturating_add(self.skip))
     }
 
-    /// The dotted paths that filter, sort and projection read; `None` when
-    /// the whole document is needed.
+    /// The dotted paths that filter, sort and projection read; `None` if the whole document is
+    /// needed.
     pub fn required_fields(&self) -> Option<matcher::Dependencies> {
         let mut found = self.projection.as_ref()?.dependencies()?;
         self.filter.add_dependencies(&mut found);
@@ -223,7 +223,7 @@ impl CanonicalQuery {
     }
 }
 
-/// `sort({$natural: n})` is a hint; it must not contradict another.
+/// Converts `sort({$natural: n})` to a hint. Errors: BadValue if it contradicts another hint.
 fn sort_and_hint(
     sort: SortSpec,
     hint: Option<Hint>,
@@ -241,8 +241,8 @@ fn sort_and_hint(
     }
 }
 
-/// What can be said of `min` and `max` without the index: they name the same
-/// fields, need a hint, and hold values.
+/// Checks `min` and `max` as far as possible without the index: both have the same fields, they
+/// require a hint, and they contain values.
 fn check_min_max(
     min: Option<RawDoc<'_>>,
     max: Option<RawDoc<'_>>,

@@ -1,8 +1,8 @@
-//! How the work of an operator grows with what a client sends: linear, or `n log n`.
+//! Tests that the work of an operator grows linearly, or as `n log n`, with client input.
 //!
-//! Each case runs with `n` and with `4 n` elements; what is compared is the number of steps that
-//! loops count ([`interrupt::step`], [`interrupt::count`]), not time. Four times as many elements
-//! are 4 times as many steps, or 4.6 times where they are sorted; a loop within a loop makes it 16.
+//! Each case runs with `n` and with `4 n` elements, and compares the number of steps that loops
+//! count ([`interrupt::step`], [`interrupt::count`]), not time. Four times as many elements cost 4
+//! times as many steps, or 4.6 times with a sort; a nested loop costs 16 times as many.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::update::{ApplyContext, Outcome, UpdateDriver};
 
 const FEW: usize = 10_000;
 const MANY: usize = 40_000;
-/// `4 * log(40,000) / log(10,000)`, and what buffers add by doubling.
+/// `4 * log(40,000) / log(10,000)`, plus a margin for buffers that double.
 const GROWTH_MAX: f64 = 5.0;
 
 fn context() -> ParseContext {
@@ -66,7 +66,7 @@ fn operator(name: &str, operand: &DocBuf) -> DocBuf {
     out.finish()
 }
 
-/// Parses and applies an update, and makes the difference for the oplog.
+/// Parses and applies an update, and computes the difference for the oplog.
 fn update(operators: &DocBuf, filters: Option<&DocBuf>, doc: &DocBuf) -> Result<()> {
     let mut list = ArrayBuilder::new();
     filters.iter().for_each(|filter| {
@@ -131,7 +131,7 @@ fn logical(name: &str, n: usize, predicate: impl Fn(i32) -> DocBuf) -> DocBuf {
 
 type Case = (&'static str, fn(usize) -> Box<dyn Fn() -> Result<()>>);
 
-/// What a client can send many of. The input is made first, and not counted.
+/// Inputs of which a client can send many elements. Building the input is not counted.
 const CASES: &[Case] = &[
     ("$set of every element", |n| {
         let (doc, set) = (long(n), doc! {"$set": {"a.$[].v": -1}});
@@ -257,7 +257,7 @@ fn work_does_not_grow_faster_than_its_input() {
     }
 }
 
-/// Says after some checks that the operation was killed.
+/// Reports the operation as killed after this number of checks.
 struct KilledAfter(std::sync::atomic::AtomicU32);
 
 impl Interrupt for KilledAfter {
@@ -276,7 +276,7 @@ impl Interrupt for KilledAfter {
     }
 }
 
-/// Updates of many elements can be ended between two of them.
+/// An update of many elements can be interrupted between two of them.
 #[test]
 fn long_updates_can_be_interrupted() {
     for (name, case) in CASES.iter().filter(|(name, _)| name.starts_with("$set")) {

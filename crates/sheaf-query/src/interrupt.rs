@@ -1,13 +1,14 @@
-//! Whom loops within one document ask whether to go on.
+//! Interruption checks for loops within one document.
 //!
-//! Between two documents whoever feeds them asks ([`crate::pipeline::environment::Environment`]). An
-//! expression over one document can take as long as over a million, and is handed nothing that could
-//! be asked: so the operation that a thread works for is known to the thread.
+//! Between documents, the source of the documents checks for interruption
+//! ([`crate::pipeline::environment::Environment`]). An expression over one document can take as
+//! long as over a million, and has no parameter through which it could check, so the current
+//! operation is stored in a thread-local variable.
 //!
 //! ```text
 //!   a command begins ── enter(operation) ──> this thread
 //!       $map over 10,000,000 elements ── check(), every 1024th ──> operation: killed? out of time?
-//!   a command ends ──── the guard goes
+//!   a command ends ──── the guard is dropped
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -15,9 +16,9 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::Result;
 
-/// An operation that can be ended from outside.
+/// An operation that can be interrupted.
 pub trait Interrupt: Send + Sync {
-    /// Errors: it was killed, or has outrun its time.
+    /// Checks for interruption. Errors: the operation was killed or exceeded its time limit.
     fn check(&self) -> Result<()>;
 }
 
@@ -25,13 +26,13 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<dyn Interrupt>>> = const { RefCell::new(None) };
 }
 
-/// Takes the operation away from the thread when dropped, and gives back the one before.
+/// A guard; when dropped, restores the previous operation of the thread.
 #[must_use = "the thread works for the operation as long as this lives"]
 pub struct Entered {
     before: Option<Arc<dyn Interrupt>>,
 }
 
-/// From now on this thread works for the operation.
+/// Sets the current operation of this thread, until the guard is dropped.
 pub fn enter(operation: Arc<dyn Interrupt>) -> Entered {
     Entered {
         before: CURRENT.replace(Some(operation)),
@@ -44,8 +45,10 @@ impl Drop for Entered {
     }
 }
 
-/// Asks the operation of this thread; a thread that works for none goes on.
-/// Errors: the operation's.
+/// Checks the current operation of this thread for interruption. Always succeeds if there is no
+/// operation.
+///
+/// Errors: those of [`Interrupt::check`].
 pub(crate) fn check() -> Result<()> {
     CURRENT.with_borrow(|current| match current {
         Some(operation) => operation.check(),
@@ -53,7 +56,7 @@ pub(crate) fn check() -> Result<()> {
     })
 }
 
-/// Steps between two interruption checks of [`step`]: less than a millisecond.
+/// Number of steps between interruption checks in [`step`]; these take less than a millisecond.
 const STEPS_BETWEEN_CHECKS: u64 = 1024;
 
 thread_local! {
@@ -65,8 +68,9 @@ thread_local! {
     static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts one step of a loop over what a client sent; every 1024th checks for interruption.
-/// Errors: as [`check`].
+/// Counts one step of a loop over client input; every 1024th step checks for interruption.
+///
+/// Errors: those of [`check`].
 #[inline]
 pub(crate) fn step() -> Result<()> {
     count(1);
@@ -78,8 +82,8 @@ pub(crate) fn step() -> Result<()> {
     }
 }
 
-/// Counts steps of a loop that is too short, or too hot, to check for interruption. Counted in
-/// tests only, which compare how work grows with its input.
+/// Counts steps of a loop that is too short, or too hot, to check for interruption. Only counts in
+/// tests, which compare how work grows with its input.
 #[inline]
 pub(crate) fn count(steps: usize) {
     #[cfg(test)]
@@ -88,7 +92,7 @@ pub(crate) fn count(steps: usize) {
     let _ = steps;
 }
 
-/// The steps that this thread has counted.
+/// Number of steps counted by this thread.
 #[cfg(test)]
 pub(crate) fn steps() -> u64 {
     COUNTED.get()
@@ -113,7 +117,8 @@ mod tests {
         }
     }
 
-    /// The operation entered last is asked, and the one before when it has gone.
+    /// The most recently entered operation is checked; dropping its guard restores the previous
+    /// one.
     #[test]
     fn operations_nest() {
         assert!(check().is_ok());

@@ -1,8 +1,8 @@
-//! A set of byte strings, numbered in the order in which they came.
+//! A set of byte strings, numbered in insertion order.
 //!
-//! Groups, joins and sets are found by KeyString, up to a hundred megabytes of them. Here their bytes
-//! lie one after another in a few chunks, so that a table is freed, and grows, without touching each key:
-//! an operation that is to end does not first give back a million small pieces of memory.
+//! Groups, joins and sets are looked up by KeyString, up to a hundred megabytes of them. Their
+//! bytes are stored contiguously in a few chunks, so that growing and freeing a table do not touch
+//! each key: an operation that ends does not have to free a million small allocations.
 //!
 //! ```text
 //!   slots    [ 0 | 2 | 0 | 1 | ... ]      by hash: number + 1, or 0
@@ -10,16 +10,17 @@
 //!   chunks   [ key key key ... ] [ key ... ] ...
 //! ```
 //!
-//! Invariant: every key is there once, and keeps its number.
+//! Invariant: every key is stored once, and its number does not change.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use crate::interrupt;
 
-/// So many keys are compared one after another; there are no slots.
+/// Maximum number of keys for linear search, without slots.
 const FEW: usize = 8;
-/// The first chunk's size; each is twice as large as the one before, up to [`CHUNK_BYTES_MAX`].
+/// Size of the first chunk; each further chunk has twice the size of the previous one, up to
+/// [`CHUNK_BYTES_MAX`].
 const CHUNK_BYTES_MIN: usize = 64;
 const CHUNK_BYTES_MAX: usize = 256 * 1024;
 
@@ -41,22 +42,22 @@ struct Entry {
 }
 
 impl KeyTable {
-    /// An empty table; it takes no memory until a key comes.
+    /// An empty table, which does not allocate before the first key.
     pub fn new() -> KeyTable {
         KeyTable::default()
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no key.
+    /// Whether the table has no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The number of a key; `None` when it is not there.
+    /// The number of a key; `None` if it is not in the table.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         if self.entries.is_empty() {
@@ -65,7 +66,8 @@ impl KeyTable {
         self.find_hashed(key, self.hasher.hash_one(key)).ok()
     }
 
-    /// The number of a key, and whether it is new. Numbers go up from 0.
+    /// Inserts a key if it is new. Returns its number, and whether it is new. Numbers ascend from
+    /// 0.
     #[inline]
     pub fn insert(&mut self, key: &[u8]) -> (usize, bool) {
         let hash = self.hasher.hash_one(key);
@@ -75,7 +77,7 @@ impl KeyTable {
         }
     }
 
-    /// The key of this number; empty when there is none.
+    /// The key with this number; empty if there is none.
     #[inline]
     pub fn key(&self, number: usize) -> &[u8] {
         match self.entries.get(number) {
@@ -84,7 +86,7 @@ impl KeyTable {
         }
     }
 
-    /// All keys, by number.
+    /// All keys, in order of their numbers.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.entries.iter().map(|entry| self.bytes_of(entry))
     }
@@ -98,7 +100,7 @@ impl KeyTable {
             .unwrap_or(&[])
     }
 
-    /// The number of the key, or the slot where it belongs.
+    /// The number of the key; `Err` is the slot where it must be inserted.
     #[inline]
     fn find_hashed(&self, key: &[u8], hash: u64) -> Result<usize, usize> {
         let is = |entry: &Entry| {
@@ -139,14 +141,15 @@ impl KeyTable {
         if !self.slots.is_empty() {
             self.slots[slot] = number as u32 + 1;
         }
-        // Half of the slots stay free, so that a search is short.
+        // At least half of the slots are free, so that probe sequences are short.
         if self.entries.len() > FEW && self.entries.len() * 2 > self.slots.len() {
             self.grow();
         }
         number
     }
 
-    /// Puts all entries into more slots, an eighth to a quarter of them taken. Keys are not looked at.
+    /// Moves all entries to a larger slot table, of which an eighth to a quarter is then used. Does
+    /// not read keys.
     fn grow(&mut self) {
         let size = (self.entries.len() * 4).next_power_of_two();
         let mut slots = vec![0; size];
@@ -165,7 +168,7 @@ impl KeyTable {
 mod tests {
     use super::*;
 
-    /// Against a map, with keys of all lengths, one larger than a chunk among them.
+    /// Compares with a map, for keys of many lengths, including one larger than a chunk.
     #[test]
     fn numbers_are_kept() {
         let mut table = KeyTable::new();

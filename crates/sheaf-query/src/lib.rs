@@ -1,8 +1,8 @@
-//! What a query means, and which plans could answer it.
+//! The semantics of queries, and the planner that enumerates plans for them.
 //!
-//! Pure: no storage, no sessions, no clock. Bytes of a filter, sort,
-//! projection, update or pipeline go in; typed, normalised forms and candidate
-//! plans come out. What reads data lives above, in `sheaf-db`.
+//! This crate is pure: it has no storage, no sessions and no clock. It parses filters, sorts,
+//! projections, updates and pipelines to typed, normalised forms, and computes candidate plans.
+//! Code that reads data is in `sheaf-db`.
 //!
 //! ```text
 //! filter ──parse──> MatchExpression ──normalize──> CanonicalQuery ─┐

@@ -1,4 +1,4 @@
-//! A small generator of numbers, so that every failure names its seed.
+//! A small pseudorandom number generator for tests: every failure is reproducible from its seed.
 
 /// xorshift64*.
 pub(crate) struct Random(u64);
@@ -8,7 +8,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `n`.
+    /// A number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

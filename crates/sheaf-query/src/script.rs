@@ -1,7 +1,7 @@
 //! Test scripts: text in, text out, in `testdata/`.
 //!
-//! A line without indent asks, the indented lines below it are the answer.
-//! `UPDATE_EXPECT=1` rewrites answers that are computed; truth tables are only checked.
+//! A line without indentation is a question; the indented lines that follow are its answer.
+//! `UPDATE_EXPECT=1` rewrites computed answers; truth tables are only checked.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -9,33 +9,33 @@ use std::path::PathBuf;
 use sheaf_bson::DocBuf;
 use sheaf_bson::json::{parse_doc, parse_prefix};
 
-/// Where a script lies.
+/// The path of a script.
 pub(crate) fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("testdata")
         .join(name)
 }
 
-/// A document as the shell writes it.
+/// Parses a document in shell syntax.
 pub(crate) fn read(text: &str) -> DocBuf {
     parse_doc(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// A document at the start of a text, and what follows.
+/// Parses a document at the start of a text; also returns the remaining text.
 pub(crate) fn read_prefix(text: &str) -> (DocBuf, &str) {
     let (_, end) = parse_prefix(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     (read(text[..end].trim_end()), text[end..].trim_start())
 }
 
-/// A question and the answer written below it.
+/// A question and its answer in the script.
 pub(crate) struct Block {
     pub(crate) word: String,
     pub(crate) rest: String,
     pub(crate) answer: Vec<String>,
 }
 
-/// Runs a script. `answer` gets each question; what it returns is compared
-/// with, or written over, the lines below. `None` leaves them alone.
+/// Runs a script. Calls `answer` for each question, and compares the result with the answer in the
+/// script, or replaces it. `None` skips the comparison.
 pub(crate) fn run(name: &str, mut answer: impl FnMut(&Block) -> Option<Vec<String>>) {
     let text = std::fs::read_to_string(path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut out = String::new();

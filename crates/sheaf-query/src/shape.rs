@@ -1,20 +1,19 @@
-//! Query shapes: what queries of one kind have in common, for the plan cache.
+//! Query shapes: what similar queries have in common, for the plan cache.
 //!
 //! ```text
 //!   {e: 42, r: {$gt: 10}} sort {s: 1}      an[eq(1:e),gt(1:r),]~sa(1:s)
 //!   {e: 7,  r: {$gt: 99}} sort {s: 1}      the same
-//!   {e: 7,  r: {$lt: 99}} sort {s: 1}      another
+//!   {e: 7,  r: {$lt: 99}} sort {s: 1}      different
 //! ```
 //!
-//! A shape holds the operators and paths of the normalised filter, the sort,
-//! the fields that the projection reads, and the collation; no constants. It is hashed to
-//! eight hex digits for explain and the log (`queryHash`,
-//! `planCacheShapeHash`). The key of the plan cache adds what constants decide
-//! about the indexes at hand: a sparse index cannot serve `{a: null}`, a partial
-//! one over `{b: {$gt: 5}}` cannot serve `{b: {$gt: 3}}`.
+//! A shape contains the operators and paths of the normalised filter, the sort, the fields that the
+//! projection reads, and the collation, but no constants. It is hashed to eight hex digits for
+//! explain and the log (`queryHash`, `planCacheShapeHash`). The plan cache key also includes
+//! decisions about indexes that depend on constants: a sparse index cannot serve `{a: null}`, a
+//! partial index on `{b: {$gt: 5}}` cannot serve `{b: {$gt: 3}}`.
 //!
-//! Invariant: path names cannot make one shape look like another; they are
-//! written with their length before them.
+//! Invariant: path names cannot make different shapes equal, because each path is preceded by its
+//! length.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::canonical::{CanonicalQuery, Hint};
 use crate::matcher::{BitsOp, ComparisonOp, MatchExpression};
 use crate::planner::index_entry::IndexEntry;
 
-/// The shape as text; only good for comparing and hashing.
+/// The shape as text. Use it only for comparison and hashing.
 pub fn encode(query: &CanonicalQuery) -> String {
     let mut out = String::with_capacity(128);
     write_filter(&query.filter, &mut out);
@@ -54,7 +53,8 @@ pub fn encode(query: &CanonicalQuery) -> String {
     out
 }
 
-/// As eight hex digits it is `queryHash` and `planCacheShapeHash`.
+/// The hash of the shape; formatted as eight hex digits, it is `queryHash` and
+/// `planCacheShapeHash`.
 pub fn shape_number(query: &CanonicalQuery) -> u32 {
     hash(encode(query).as_bytes()) as u32
 }
@@ -64,14 +64,14 @@ pub fn shape_hash(query: &CanonicalQuery) -> String {
     format!("{:08X}", shape_number(query))
 }
 
-/// The key of the plan cache: the shape, and what else decides which plans
-/// there can be. Its lower half, as eight hex digits, is explain's `planCacheKey`.
+/// The plan cache key: a hash of the shape and everything else that decides which plans are
+/// possible. Its lower half, as eight hex digits, is explain's `planCacheKey`.
 pub fn plan_cache_key(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> u64 {
     hash(plan_cache_text(query, indexes).as_bytes())
 }
 
-/// What [`plan_cache_key`] is the hash of: queries of one text have the same
-/// candidates but for constants.
+/// The text that [`plan_cache_key`] hashes. Queries with the same text have the same candidates
+/// except for constants.
 pub fn plan_cache_text(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> String {
     let mut text = encode(query);
     crate::planner::write_discriminators(query, indexes, &mut text);
@@ -86,14 +86,14 @@ pub fn plan_cache_text(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> S
         }
     }
     text.push_str(if query.return_key { "k" } else { "" });
-    // Whether there is a limit decides whether a sort blocks for long.
+    // A limit decides how long a sort blocks, and thereby which plan is best.
     text.push_str(if query.limit.is_some() { "l" } else { "" });
     text
 }
 
 fn write_path(path: &str, out: &mut String) {
     out.push('(');
-    // Every lookup in the plan cache comes by here, for every predicate.
+    // Hot path: runs for every predicate in every plan cache lookup.
     match path.len() {
         len @ 0..10 => out.push((b'0' + len as u8) as char),
         len => {
@@ -179,8 +179,8 @@ pub(crate) fn write_filter(filter: &MatchExpression, out: &mut String) {
     write_path(filter.path().map_or("", |path| path.dotted()), out);
 }
 
-/// An expression by its operators, fields and variables. No plan depends on a constant in it: what
-/// does stands beside it, as comparisons.
+/// Writes the operators, fields and variables of an expression. No plan depends on its constants:
+/// the predicates that plans use are separate comparisons in the filter.
 fn write_expression(expression: RawValue<'_>, out: &mut String) {
     let list = |array: RawArray<'_>, out: &mut String| {
         out.push('[');
@@ -204,8 +204,8 @@ fn write_expression(expression: RawValue<'_>, out: &mut String) {
     }
 }
 
-/// FNV-1a, finished so that all bits of the result depend on all of the text.
-/// Written out because its values appear in logs and must stay what they are.
+/// FNV-1a with a finalizer, so that every bit of the result depends on the whole input. Implemented
+/// here because its values appear in logs and must be stable.
 pub fn hash(bytes: &[u8]) -> u64 {
     let mut state = 0xcbf2_9ce4_8422_2325u64;
     for byte in bytes {

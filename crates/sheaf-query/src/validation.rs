@@ -1,4 +1,4 @@
-//! What a document fails of a validator, as the server tells in `errInfo.details`.
+//! Reports why a document fails a validator, in the form of `errInfo.details`.
 //!
 //! ```text
 //!   {a: {$gt: 3}, $or: [{b: 1}, {c: 1}]}   on {a: 1, b: 2}
@@ -9,8 +9,9 @@
 //!      {index: 1, details: {operatorName: "$or", clausesNotSatisfied: [..]}}]}
 //! ```
 //!
-//! Below `$not` and `$nor` what is told is why something matched: reasons and names turn around. The validator is
-//! read as it was written and its clauses are matched one by one: this runs only when a document has failed.
+//! Below `$not` and `$nor`, details explain why a condition matched: reasons and names are
+//! inverted. The validator is used in its original form and its clauses are matched individually;
+//! this code only runs after a document has failed.
 
 use std::ops::ControlFlow;
 
@@ -21,12 +22,14 @@ use crate::expression::BoundExpression;
 use crate::matcher::{ParseContext, parse};
 use crate::schema::JsonSchema;
 
-/// How deep details are told, as in a schema's.
+/// Maximum nesting depth of details, as for a schema.
 const DEPTH_MAX: usize = 40;
-/// More than this and the values that a document has are left out of what is told.
+/// Maximum size of details, in bytes; larger details omit the values of the document.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Why the document does not match the filter, which has been parsed with this context.
+/// Reports why the document does not match the filter. `context` must be the one with which the
+/// filter was parsed.
+///
 /// Errors: those of matching.
 pub fn failure_details(
     filter: RawDoc<'_>,
@@ -62,12 +65,12 @@ fn tell(
     Ok(out.finish())
 }
 
-/// One condition of a filter, as a filter of its own.
+/// One condition of a filter, as a separate filter.
 struct Clause {
     alone: DocBuf,
 }
 
-/// The conditions of a filter, in their order.
+/// The conditions of a filter, in order.
 fn clauses(filter: RawDoc<'_>) -> Vec<Clause> {
     let mut found = Vec::new();
     for element in filter {
@@ -95,7 +98,7 @@ fn is_operators(doc: RawDoc<'_>) -> bool {
     dollar && !(doc.get("$ref").is_some() && doc.get("$id").is_some())
 }
 
-/// `{a: {$gt: 1, $lt: 5}}` are two conditions; `$options` belongs to its `$regex`.
+/// Splits `{a: {$gt: 1, $lt: 5}}` into two conditions; `$options` belongs to its `$regex`.
 fn operators_of(path: &str, operators: RawDoc<'_>) -> Vec<Clause> {
     let own = |operator: &RawElement<'_>| operator.key() != "$options";
     let clause = |operator: RawElement<'_>| {
@@ -126,7 +129,7 @@ impl Teller<'_> {
         parse(filter, self.context)?.matches(self.doc)
     }
 
-    /// Tells why the filter is not satisfied; turned around, why it is.
+    /// Writes why the filter is not satisfied; if `turned`, why it is.
     fn filter(
         &self,
         filter: RawDoc<'_>,
@@ -142,7 +145,7 @@ impl Teller<'_> {
         self.list("$and", alone, turned, turned, depth, out)
     }
 
-    /// Tells of those conditions of a list that are satisfied, or of those that are not.
+    /// Writes the conditions of a list that are satisfied, or those that are not.
     fn list<'f>(
         &self,
         name: &str,
@@ -259,7 +262,7 @@ impl Teller<'_> {
         }
     }
 
-    /// `{operatorName, specifiedAs, reason, consideredValue}` of a condition on one path.
+    /// Writes `{operatorName, specifiedAs, reason, consideredValue}` of a condition on one path.
     fn leaf(
         &self,
         name: &str,
@@ -309,7 +312,7 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// The values that the operator has looked at.
+    /// The values that the operator tested.
     fn considered(&self, name: &str, path: &str) -> Vec<RawValue<'_>> {
         let Ok(path) = FieldPath::parse_lenient(path) else {
             return Vec::new();
@@ -327,7 +330,7 @@ impl Teller<'_> {
     }
 }
 
-/// Operators that a missing field satisfies.
+/// Whether a missing field satisfies the operator.
 fn is_negative(name: &str) -> bool {
     matches!(name, "$ne" | "$nin")
 }
@@ -396,8 +399,8 @@ fn reason(name: &str, clause: RawDoc<'_>, path: &str, turned: bool) -> &'static 
     }
 }
 
-/// Whether a parsed filter has what a validator may not have, which is then named: conditions that need an index, or that
-/// are not of the document alone.
+/// The name of a condition in a parsed filter that validators do not allow, if any: one that needs
+/// an index, or that depends on more than the document.
 pub fn not_in_validators(filter: RawDoc<'_>) -> Option<&'static str> {
     const REFUSED: [&str; 7] = [
         "$near",

@@ -1,4 +1,4 @@
-//! Finds as a whole: their parts against each other, and their shapes.
+//! Tests whole finds: the interaction of their parts, and their shapes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::planner::index_entry::{IndexEntry, IndexField, IndexKind};
 use crate::script::{self, read};
 use crate::shape;
 
-/// The find that a document describes, as the command would.
+/// Parses the find that a document describes, like the command.
 fn find(spec: &DocBuf) -> Result<CanonicalQuery, Error> {
     let part = |name| spec.get(name).and_then(|value| value.as_document());
     let number = |name| spec.get(name).and_then(|value| value.as_i64_exact());
@@ -161,7 +161,7 @@ fn shapes() {
     });
 }
 
-/// The hash is written to logs and compared across versions.
+/// The hash is stable: it is written to logs and compared across versions.
 #[test]
 fn the_hash_stays_what_it_is() {
     let query = find(&doc! {"filter": {"e": 42, "r": {"$gt": 10}}, "sort": {"s": 1}}).unwrap();
@@ -192,7 +192,7 @@ fn index(path: &str, sparse: bool, hidden: bool) -> Arc<IndexEntry> {
     })
 }
 
-/// Constants count where they decide whether an index can be used.
+/// The key depends on constants that decide whether an index can be used.
 #[test]
 fn plan_cache_keys() {
     let key = |filter: DocBuf, indexes: &[Arc<IndexEntry>]| {

@@ -1,21 +1,21 @@
-//! Which fields a filter reads.
+//! The fields that a filter reads.
 
 use std::collections::BTreeSet;
 
 use super::MatchExpression;
 use crate::interrupt;
 
-/// Dotted paths that something reads; a path includes all that lies below it.
+/// The dotted paths that a filter, expression or stage reads; a path includes all paths below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dependencies {
     /// The paths, none a prefix of another.
     pub paths: BTreeSet<String>,
-    /// Any field may be read (`$$ROOT`); `paths` then says nothing.
+    /// Whether any field may be read (`$$ROOT`); `paths` is then meaningless.
     pub whole_document: bool,
 }
 
 impl Dependencies {
-    /// Adds a path, unless it is covered; drops those that it covers.
+    /// Adds a path unless an ancestor covers it; removes the paths that it covers.
     pub fn insert(&mut self, path: &str) {
         if self.has_ancestor_of(path) || self.paths.contains(path) {
             return;
@@ -28,13 +28,13 @@ impl Dependencies {
         self.paths.insert(path.to_owned());
     }
 
-    /// Whether a path of the set leads to `path` and ends before it.
+    /// Whether the set has a proper ancestor of `path`.
     fn has_ancestor_of(&self, path: &str) -> bool {
         let mut dots = path.match_indices('.');
         dots.any(|(at, _)| self.paths.contains(&path[..at]))
     }
 
-    /// The paths of the set that `path` leads to. They are neighbours in the set's order.
+    /// The paths of the set below `path`, which are adjacent in the order of the set.
     fn below(&self, path: &str) -> impl Iterator<Item = &str> {
         let from = format!("{path}.");
         self.paths
@@ -43,7 +43,7 @@ impl Dependencies {
             .take_while(move |have| have.starts_with(&from))
     }
 
-    /// Adds everything that the other reads.
+    /// Adds all dependencies of `other`.
     pub fn extend(&mut self, other: &Dependencies) {
         self.whole_document |= other.whole_document;
         for path in &other.paths {
@@ -51,8 +51,8 @@ impl Dependencies {
         }
     }
 
-    /// Whether changing this path cannot change what is read: neither of the
-    /// two leads to the other.
+    /// Whether a change of this path cannot change what is read: no path of the set is equal to it,
+    /// above it or below it.
     pub fn is_independent_of(&self, path: &str) -> bool {
         !self.whole_document
             && !self.paths.contains(path)
@@ -60,7 +60,7 @@ impl Dependencies {
             && self.below(path).next().is_none()
     }
 
-    /// The first components, each once: the top-level fields that are read.
+    /// The top-level fields that are read.
     pub fn top_level(&self) -> BTreeSet<&str> {
         self.paths
             .iter()
@@ -77,13 +77,13 @@ impl MatchExpression {
         found
     }
 
-    /// Whether no change of these paths can change the filter's answer.
+    /// Whether no change of these paths can change the result of the filter.
     pub fn is_independent_of<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> bool {
         let reads = self.dependencies();
         paths.into_iter().all(|path| reads.is_independent_of(path))
     }
 
-    /// Whether the filter's answer for a document is always the same; not so with `$rand` in it.
+    /// Whether the filter always has the same result for a document; false if it contains `$rand`.
     pub fn is_deterministic(&self) -> bool {
         match self {
             MatchExpression::And(children)
@@ -95,7 +95,7 @@ impl MatchExpression {
         }
     }
 
-    /// Adds the fields that the filter reads.
+    /// Adds the fields that the filter reads to `found`.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         match self {
             MatchExpression::And(children)
@@ -111,7 +111,7 @@ impl MatchExpression {
                 None => found.whole_document = true,
             },
             MatchExpression::JsonSchema(_) => found.whole_document = true,
-            // An $elemMatch reads whole elements, whatever it looks at in them.
+            // An $elemMatch reads whole elements, regardless of the fields it tests in them.
             leaf => {
                 if let Some(path) = leaf.path() {
                     found.insert(path.dotted());

@@ -1,52 +1,50 @@
-//! Regular expressions: compiled once, matched under limits, read for prefixes.
+//! Regular expressions: compiled once, matched with limits, analyzed for prefixes.
 //!
-//! PCRE2 does the work, as in MongoDB, so that look-around, back references
-//! and possessive quantifiers mean what users expect. Such an engine
-//! backtracks, and a pattern can be made to backtrack for ages; every match
-//! therefore runs under limits, which travel inside the pattern:
+//! The engine is PCRE2, as in MongoDB, so that look-around, back references and possessive
+//! quantifiers have the expected meaning. A backtracking engine can take exponential time on a
+//! malicious pattern, so every match has limits, which are part of the pattern:
 //!
 //! ```text
 //!   (*LIMIT_MATCH=…)(*LIMIT_DEPTH=…)(*LIMIT_HEAP=…)pattern
 //! ```
 //!
-//! Invariant: a match that exceeds a limit is an error for the client, never
-//! "does not match". Of two settings of a limit PCRE2 takes the lower, so a
-//! pattern cannot raise its own.
+//! Invariant: a match that exceeds a limit is an error for the client, never "does not match". If a
+//! limit is set twice, PCRE2 uses the lower value, so a pattern cannot raise its limits.
 //!
-//! Matching runs as machine code. Its stack is bounded too; a subject that
-//! needs more is tried again by the interpreter, whose stack is the heap.
+//! Patterns are compiled to machine code, whose stack is bounded as well. A subject that needs more
+//! is matched again by the interpreter, which keeps its stack on the heap.
 
 use std::sync::OnceLock;
 
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 use sheaf_bson::error_code::{Error, ErrorCode};
 
-/// The longest pattern accepted, in bytes.
+/// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 32764;
 
-/// Internal match calls for one subject: milliseconds, not minutes.
+/// Maximum number of internal match calls per subject, which take milliseconds.
 const MATCH_LIMIT: u32 = 2_000_000;
-/// Nested backtracking points.
+/// Maximum number of nested backtracking points.
 const DEPTH_LIMIT: u32 = 250_000;
-/// Heap the interpreter may take, in KiB.
+/// Maximum heap memory of the interpreter, in KiB.
 const HEAP_LIMIT_KIB: u32 = 64 * 1024;
-/// Stack the machine code may take, in bytes, kept by each thread that matches.
+/// Maximum stack of the machine code, in bytes; each thread that matches keeps one.
 const JIT_STACK_BYTES_MAX: usize = 128 * 1024;
 
-/// PCRE2's code for an exhausted machine-code stack.
+/// PCRE2's error code for an exhausted machine-code stack.
 const ERROR_JIT_STACK_LIMIT: i32 = -46;
-/// PCRE2's codes for the three limits: match, depth, heap.
+/// PCRE2's error codes for the three limits: match, depth, heap.
 const ERROR_LIMITS: [i32; 3] = [-47, -53, -63];
 
 const INVALID_PATTERN: ErrorCode = ErrorCode(51091);
 const INVALID_FLAG: ErrorCode = ErrorCode(51108);
 
-/// A pattern ready to match. Shared between threads.
+/// A compiled pattern. Shared between threads.
 pub struct CompiledRegex {
     pattern: Box<str>,
     options: Box<str>,
     program: Regex,
-    /// Made the first time that the machine code's stack does not suffice.
+    /// Compiled when the machine code's stack overflows for the first time.
     interpreter: OnceLock<Option<Regex>>,
 }
 
@@ -56,20 +54,22 @@ impl std::fmt::Debug for CompiledRegex {
     }
 }
 
-/// The whole match and the groups of one, each from a byte up to, not including, another.
+/// The byte ranges (start, end) of a match and of its groups; `None` for a group that did not
+/// participate.
 pub type Groups = Vec<Option<(usize, usize)>>;
 
-/// What an anchored pattern says about the strings that match it.
+/// The literal prefix of an anchored pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegexPrefix {
-    /// Every matching string begins with this; never empty.
+    /// Every matching string begins with it; never empty.
     pub prefix: String,
-    /// And every string that begins with it matches.
+    /// Whether every string that begins with it matches.
     pub exact: bool,
 }
 
-/// The options in alphabetical order, each once.
-/// Errors: 51108 for a letter outside `imsux`.
+/// The options in alphabetical order, without duplicates.
+///
+/// Errors: 51108 for a letter other than `imsux`.
 pub fn normalize_options(options: &str) -> Result<String, Error> {
     let mut letters: Vec<char> = Vec::with_capacity(options.len());
     for letter in options.chars() {
@@ -88,10 +88,10 @@ pub fn normalize_options(options: &str) -> Result<String, Error> {
 }
 
 impl CompiledRegex {
-    /// Compiles `pattern` with options out of `imsxu` in any order.
+    /// Compiles `pattern` with options from `imsxu`, in any order.
     ///
-    /// Errors: BadValue for a NUL inside, 51091 for a pattern that is too long
-    /// or not a pattern, 51108 for an unknown option.
+    /// Errors: BadValue for a NUL in pattern or options, 51091 for a pattern that is too long or
+    /// invalid, 51108 for an unknown option.
     pub fn new(pattern: &str, options: &str) -> Result<CompiledRegex, Error> {
         if pattern.contains('\0') || options.contains('\0') {
             return Err(Error::bad_value(
@@ -117,27 +117,27 @@ impl CompiledRegex {
         })
     }
 
-    /// As written.
+    /// The pattern as specified by the user.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// Sorted letters.
+    /// The option letters, sorted.
     pub fn options(&self) -> &str {
         &self.options
     }
 
     /// Whether some part of `subject` matches.
     ///
-    /// Errors: 51156 when the pattern backtracks beyond the limits.
+    /// Errors: 51156 if the match exceeds the limits.
     pub fn is_match(&self, subject: &str) -> Result<bool, Error> {
         self.run(|regex| regex.is_match(subject.as_bytes()))
     }
 
-    /// The first match at or behind byte `start`, which must be the boundary of
-    /// a character: the whole match and each group, in bytes; `None` for groups that took no part.
+    /// The first match at or after byte `start`, which must be a character boundary; `None` if
+    /// there is no match.
     ///
-    /// Errors: as [`CompiledRegex::is_match`].
+    /// Errors: those of [`CompiledRegex::is_match`].
     pub fn captures_at(&self, subject: &str, start: usize) -> Result<Option<Groups>, Error> {
         if start > subject.len() {
             return Ok(None);
@@ -149,7 +149,7 @@ impl CompiledRegex {
         })
     }
 
-    /// Searches with memory for groups that is used again, as the machine code's stack is.
+    /// A searcher that reuses the memory for groups and the machine code's stack.
     pub fn searcher(&self) -> Searcher<'_> {
         Searcher {
             regex: self,
@@ -157,7 +157,7 @@ impl CompiledRegex {
         }
     }
 
-    /// Runs the program, and once more by interpretation when the machine code's stack did not suffice.
+    /// Runs the program, and again with the interpreter if the machine code's stack overflowed.
     fn run<T>(&self, how: impl Fn(&Regex) -> Result<T, pcre2::Error>) -> Result<T, Error> {
         let outcome = match how(&self.program) {
             Err(e) if e.code() == ERROR_JIT_STACK_LIMIT => how(self.interpreter()?),
@@ -184,7 +184,7 @@ impl CompiledRegex {
         let slow = self
             .interpreter
             .get_or_init(|| build(&self.pattern, &self.options, false).ok());
-        // It compiled before, so only memory can be missing.
+        // The pattern compiled before, so the only possible failure is lack of memory.
         slow.as_ref().ok_or_else(|| {
             Error::new(
                 ErrorCode::EXCEEDED_MEMORY_LIMIT,
@@ -193,23 +193,22 @@ impl CompiledRegex {
         })
     }
 
-    /// The string with which every match begins, if the pattern says so.
-    /// See [`prefix_of`].
+    /// The literal prefix of the pattern, if it has one. See [`prefix_of`].
     pub fn prefix(&self) -> Option<RegexPrefix> {
         prefix_of(&self.pattern, &self.options)
     }
 }
 
-/// Repeated searches by one expression; see [`CompiledRegex::searcher`].
+/// Repeated searches with one pattern; see [`CompiledRegex::searcher`].
 pub struct Searcher<'r> {
     regex: &'r CompiledRegex,
     groups: CaptureLocations,
 }
 
 impl Searcher<'_> {
-    /// As [`CompiledRegex::captures_at`].
+    /// Like [`CompiledRegex::captures_at`].
     ///
-    /// Errors: as [`CompiledRegex::is_match`].
+    /// Errors: those of [`CompiledRegex::is_match`].
     pub fn captures_at(&mut self, subject: &str, start: usize) -> Result<Option<Groups>, Error> {
         if start > subject.len() {
             return Ok(None);
@@ -220,7 +219,7 @@ impl Searcher<'_> {
             Ok(Some(_)) => Ok(Some(
                 (0..self.groups.len()).map(|i| self.groups.get(i)).collect(),
             )),
-            // Errors are reported, and interpretation is tried, in one place.
+            // `CompiledRegex` reports errors and falls back to the interpreter.
             Err(_) => self.regex.captures_at(subject, start),
         }
     }
@@ -252,7 +251,7 @@ fn build(pattern: &str, options: &str, jit: bool) -> Result<Regex, String> {
     builder.build(&format!("{limits}{pattern}")).map_err(|e| {
         let mut why = e.to_string();
         if let Some(at) = e.offset() {
-            // The offset counts the limits, which the user has not written.
+            // The offset includes the limits, which are not part of the user's pattern.
             let shown = format!("offset {at}");
             let meant = format!("offset {}", at.saturating_sub(limits.len()));
             why = why.replace(&shown, &meant);
@@ -261,7 +260,8 @@ fn build(pattern: &str, options: &str, jit: bool) -> Result<Regex, String> {
     })
 }
 
-/// `\C` matches one byte even within a character, which PCRE2 itself calls unsafe.
+/// Whether the pattern contains `\C`, which matches a single byte even within a character; PCRE2's
+/// documentation calls that unsafe.
 fn takes_single_bytes(pattern: &str) -> bool {
     let mut rest = pattern.as_bytes();
     while let Some(at) = memchr::memchr(b'\\', rest) {
@@ -280,7 +280,7 @@ fn takes_single_bytes(pattern: &str) -> bool {
     false
 }
 
-/// The prefix that an anchored, case-sensitive pattern demands.
+/// The prefix that an anchored, case-sensitive pattern requires.
 ///
 /// ```text
 ///   /^abc/  /\Aabc/  /^abc.*/    abc   exact
@@ -290,8 +290,8 @@ fn takes_single_bytes(pattern: &str) -> bool {
 ///   /^a|b/  /abc/  /^abc/i  /^(?i)abc/   none
 /// ```
 ///
-/// `.*` after the prefix is exact only when nothing follows it. With option
-/// `m`, `^` also matches after a newline, so only `\A` counts.
+/// `.*` after the prefix is exact only at the end of the pattern. With option `m`, `^` also matches
+/// after a newline, so only `\A` is an anchor.
 pub fn prefix_of(pattern: &str, options: &str) -> Option<RegexPrefix> {
     if options.contains(['i', 'x']) {
         return None;
@@ -303,9 +303,8 @@ pub fn prefix_of(pattern: &str, options: &str) -> Option<RegexPrefix> {
     } else {
         pattern.strip_prefix('^')?
     };
-    // An alternative at the top level would not be anchored. One inside a
-    // group or class does no harm, but the group ends the prefix anyway: being
-    // too careful costs a wider scan, never a result.
+    // An alternative at the top level would not be anchored. One inside a group or class would not
+    // matter, but it is rejected as well: that costs a wider scan, never a result.
     if has_bar(rest) {
         return None;
     }
@@ -322,7 +321,8 @@ fn has_bar(pattern: &str) -> bool {
             '\\' => match chars.next() {
                 Some('E') => quoted = false,
                 Some('Q') if !quoted => quoted = true,
-                // Within \Q…\E a backslash is itself, and what follows it may be a bar or a backslash.
+                // Within \Q…\E a backslash is a literal, and the next character may be a bar or a
+                // backslash.
                 Some(_) if quoted => return true,
                 _ => {}
             },
@@ -333,8 +333,8 @@ fn has_bar(pattern: &str) -> bool {
     false
 }
 
-/// Literal characters at the start of an (anchored) pattern, and whether the
-/// pattern says nothing beyond them.
+/// The literal characters at the start of an anchored pattern, and whether the pattern has no other
+/// condition.
 fn literal_run(pattern: &str) -> (String, bool) {
     let mut prefix = String::new();
     let mut quoted = false;
@@ -359,19 +359,20 @@ fn literal_run(pattern: &str) -> (String, bool) {
                 match escaped {
                     'Q' => quoted = true,
                     'E' => {}
-                    // An escaped letter or digit has a meaning of its own; an escaped sign is itself.
+                    // An escaped letter or digit has a special meaning; escaped punctuation is a
+                    // literal.
                     e if e.is_ascii_alphanumeric() || !e.is_ascii() => return (prefix, false),
                     e => prefix.push(e),
                 }
                 rest = &after[escaped.len_utf8()..];
             }
-            // The character before may be absent, or may repeat.
+            // The previous character may be absent, or may repeat.
             '*' | '?' => {
                 prefix.pop();
                 return (prefix, false);
             }
             '{' => {
-                // Not always a quantifier, but always treated as one.
+                // `{` is not always a quantifier, but is treated as one.
                 prefix.pop();
                 return (prefix, false);
             }
@@ -443,7 +444,7 @@ mod tests {
             ErrorCode(51156)
         );
         assert!(slow.is_match("aaaa").unwrap());
-        // The pattern may lower the limits, not raise them.
+        // A pattern may lower the limits, but not raise them.
         let greedy = CompiledRegex::new("(*LIMIT_MATCH=4000000000)^(a+)+$", "").unwrap();
         assert!(greedy.is_match(&subject).is_err());
     }
@@ -452,7 +453,7 @@ mod tests {
     fn deep_subjects_leave_the_machine_code() {
         let regex = CompiledRegex::new("^(?:.|\\n)*?zzz", "").unwrap();
         let subject = "a".repeat(100_000) + "zzz";
-        // Either answer is bounded; a wrong "no" would be neither.
+        // A match or a limit error is correct; a wrong "no" is not.
         match regex.is_match(&subject) {
             Ok(found) => assert!(found),
             Err(e) => assert_eq!(e.code(), ErrorCode(51156)),

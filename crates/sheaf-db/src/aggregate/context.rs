@@ -1,4 +1,4 @@
-//! What a pipeline and all pipelines within it share.
+//! State shared by a pipeline and its sub-pipelines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use crate::op_context::OpContext;
 use crate::planning::QueryOptions;
 use crate::txn::Transaction;
 
-/// Where a pipeline runs: the database, the variables it was parsed with, how plans run.
+/// The environment of a pipeline: the database, the variables it was parsed with, query options.
 #[derive(Clone)]
 pub struct AggregateContext {
     shared: Arc<Shared>,
@@ -24,20 +24,20 @@ pub struct AggregateContext {
 
 struct Shared {
     db: Arc<Db>,
-    /// The database that names of collections belong to.
+    /// Default database of collection names.
     database: Box<str>,
     options: QueryOptions,
-    /// The transaction in which it reads.
+    /// The transaction to read in.
     transaction: Option<Arc<Transaction>>,
-    /// Collections read so far: all parts of a pipeline see each as of one moment.
+    /// Collections read so far: all parts of a pipeline see each at one snapshot.
     views: Mutex<Vec<(Namespace, ReadView)>>,
     foreign_keys_examined: AtomicU64,
     foreign_docs_examined: AtomicU64,
 }
 
 impl AggregateContext {
-    /// A context for pipelines over collections of `database`, which read in `transaction` if there
-    /// is one.
+    /// Creates a context for pipelines over collections of `database`, which read in `transaction`
+    /// if given.
     pub fn new(
         db: &Arc<Db>,
         database: &str,
@@ -59,23 +59,23 @@ impl AggregateContext {
         }
     }
 
-    /// What stages ask for while an operation runs them.
+    /// The environment for stages that run under this operation.
     pub(crate) fn environment<'c>(&'c self, op: &'c OpContext) -> DbEnvironment<'c> {
         DbEnvironment { op, cx: self }
     }
 
-    /// Takes this for what the pipeline sees of the collection.
+    /// Uses `view` as the pipeline's view of the collection.
     pub fn with_view(self, ns: &Namespace, view: ReadView) -> AggregateContext {
         self.shared.views.lock().push((ns.clone(), view));
         self
     }
 
-    /// The same with other variables.
+    /// The same context with other variables.
     pub(super) fn with_parse(&self, parse: &ParseContext) -> AggregateContext {
         self.with_own_parse(parse.clone())
     }
 
-    /// The same with other variables.
+    /// The same context with other variables.
     pub(super) fn with_own_parse(&self, parse: ParseContext) -> AggregateContext {
         AggregateContext {
             shared: self.shared.clone(),
@@ -88,22 +88,22 @@ impl AggregateContext {
         &self.shared.db
     }
 
-    /// The database that names of collections belong to.
+    /// Default database of collection names.
     pub fn database(&self) -> &str {
         &self.shared.database
     }
 
-    /// How plans run.
+    /// Options of queries.
     pub fn options(&self) -> &QueryOptions {
         &self.shared.options
     }
 
-    /// What the pipeline was parsed with.
+    /// The context the pipeline was parsed with.
     pub fn parse(&self) -> &ParseContext {
         &self.parse
     }
 
-    /// A collection as this pipeline sees it: as of the first time it was asked for.
+    /// The pipeline's view of a collection: that of its first read.
     pub fn view(&self, op: &OpContext, ns: &Namespace) -> Result<ReadView> {
         if let Some((_, view)) = self.shared.views.lock().iter().find(|(own, _)| own == ns) {
             return Ok(view.clone());
@@ -116,7 +116,7 @@ impl AggregateContext {
         Ok(view)
     }
 
-    /// What was read of collections other than the pipeline's own.
+    /// Work done on collections other than the pipeline's own.
     pub(super) fn foreign_counts(&self) -> WorkCounts {
         WorkCounts {
             keys_examined: self.shared.foreign_keys_examined.load(Relaxed),

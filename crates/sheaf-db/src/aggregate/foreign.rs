@@ -1,10 +1,10 @@
-//! Cursors over other collections, for stages: a pipeline, or a join that is probed.
+//! Cursors over other collections, for stages: a pipeline, or a join that is probed repeatedly.
 //!
 //! ```text
-//!   open       view? ─> its pipeline in front ─> optimise ─> start
-//!   open_join  the first probe plans {path: value}; where its plan is one scan of an index, later
-//!              probes put their values in the place of the first one's and plan nothing; where
-//!              it is a scan of the collection, the second probe makes a table of it
+//!   open       view? ─> prepend its pipeline ─> optimise ─> start
+//!   open_join  the first probe plans {path: value}. If the plan is a single index scan, later probes
+//!              substitute their values and plan nothing; if it is a collection scan, the second
+//!              probe builds a hash table
 //! ```
 
 use std::collections::{HashSet, VecDeque};
@@ -34,17 +34,17 @@ use crate::op_context::OpContext;
 use crate::planning::{self, PlanDigest};
 use crate::result_source::ResultSource;
 
-/// A cursor as stages keep it.
+/// A foreign cursor, as stages hold it.
 pub(super) enum Foreign {
     /// A pipeline that runs once.
     Once(Box<Aggregate>, Option<Doc>, ForeignCounts),
     /// A join.
     Join(Box<Join>),
-    /// A pipeline that runs again and again.
+    /// A pipeline that runs repeatedly.
     Prepared(Box<Prepared>),
 }
 
-/// The namespace that a name means, and the stages in front where it is a view.
+/// Resolves a name to a collection, and the stages to prepend if it is a view.
 pub(super) fn resolve(
     cx: &AggregateContext,
     from: &ForeignName,
@@ -93,7 +93,7 @@ pub(super) fn open(
     Ok(Foreign::Once(Box::new(aggregate), None, counts))
 }
 
-/// Takes down what a started pipeline scans.
+/// Records what a started pipeline scans.
 pub(super) fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
     match &aggregate.input {
         Input::Find(find) => match find.solution() {
@@ -198,43 +198,44 @@ impl ForeignReader for Foreign {
     }
 }
 
-/// The documents of a collection whose path holds one of some values, asked for again and again.
+/// Probes a collection repeatedly for documents whose path holds one of some values.
 pub(super) struct Join {
     cx: AggregateContext,
     view: ReadView,
     path: Box<str>,
-    /// Stages of a view, in front of the equality; empty for a collection.
+    /// Stages of a view, before the equality; empty for a collection.
     in_front: Vec<Stage>,
-    /// Stages behind the equality.
+    /// Stages after the equality.
     behind: Vec<Stage>,
-    /// What the find layer does besides the equality, and the rest (where nothing stands in front).
+    /// The part of the pipeline that the find layer executes along with the equality, and the rest
+    /// (if `in_front` is empty).
     split: OptimizedPipeline,
     access: Access,
     current: Option<Box<Aggregate>>,
-    /// A table that is being made: what an interruption leaves of it is freed with the stage.
+    /// The table being built. If an interruption leaves it incomplete, it is freed with the stage.
     unfinished: Option<Box<HashTable>>,
-    /// Found by `_id`, and not given yet.
+    /// Found by `_id`, not yet returned.
     found: VecDeque<Doc>,
     doc: Option<Doc>,
     counts: ForeignCounts,
 }
 
 enum Access {
-    /// Nothing is known yet: the next probe plans.
+    /// No probe yet: the next one plans.
     Unknown,
-    /// The path is `_id`: one seek a value, and what else must hold.
+    /// The path is `_id`: one seek per value, then the remaining filter.
     ById(Box<IdReader>, Option<Arc<MatchExpression>>),
-    /// Values go into the place of others.
+    /// Substitutes values into an existing plan.
     Template(Box<Template>),
-    /// No index serves the path: the next probe makes a table.
+    /// No index serves the path: the next probe builds a hash table.
     Scan,
-    /// All documents by value.
+    /// Hash table of all documents by value.
     Table(Box<HashTable>),
-    /// Every probe plans.
+    /// Every probe is planned.
     Planned,
 }
 
-/// A plan with room for the values.
+/// A plan with placeholders for the values.
 struct Template {
     query: Arc<CanonicalQuery>,
     solution: QuerySolution,
@@ -297,7 +298,7 @@ fn match_stage(spec: DocBuf, cx: &AggregateContext) -> Result<Stage> {
     Ok(Stage::Match { spec, filter })
 }
 
-/// The filter beside `_id`, when the path is `_id` and nothing but a filter stands in the prefix.
+/// The filter besides `_id`, if the path is `_id` and the prefix is nothing but a filter.
 fn by_id(
     view: &ReadView,
     path: &str,
@@ -311,7 +312,7 @@ fn by_id(
     let Some(collection) = &view.collection else {
         return Ok(None);
     };
-    // The index on _id has the collection's collation, which text must be asked for by.
+    // The index on _id has the collection's collation; lookups must use the same.
     if path != "_id" || !plain || collection.collator() != cx.parse().collator() {
         return Ok(None);
     }
@@ -322,7 +323,7 @@ fn by_id(
     Ok(Some(Some(Arc::new(filter))))
 }
 
-/// A value that an equality finds by its one key.
+/// Whether an equality on the value finds exactly one key.
 fn is_simple(value: RawValue<'_>) -> bool {
     !matches!(
         value,
@@ -331,7 +332,7 @@ fn is_simple(value: RawValue<'_>) -> bool {
 }
 
 impl Join {
-    /// Begins with the documents that hold one of the values.
+    /// Starts returning the documents that hold one of the values.
     pub(super) fn probe(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<()> {
         self.finish();
         if values.is_empty() {
@@ -363,7 +364,7 @@ impl Join {
         Ok(())
     }
 
-    /// Takes down what the last probe has read.
+    /// Adds up the work of the last probe.
     fn finish(&mut self) {
         self.doc = None;
         self.found.clear();
@@ -383,7 +384,7 @@ impl Join {
         Ok(self.doc.as_ref().map(Doc::as_raw))
     }
 
-    /// Without stages behind it what was found is given as it is.
+    /// If no stages follow, returns the documents as found.
     fn probe_ids(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<()> {
         let (Access::ById(reader, filter), Some(collection)) =
             (&mut self.access, &self.view.collection)
@@ -428,7 +429,7 @@ impl Join {
         Ok(())
     }
 
-    /// Plans as any query, and keeps the plan if values can be put into it.
+    /// Plans like any query, and keeps the plan if values can be substituted.
     fn first_probe(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<Aggregate> {
         let query = self.query(values)?;
         if self.view.collection.is_some() {
@@ -450,8 +451,8 @@ impl Join {
         self.probe_planned(op, values)
     }
 
-    /// Whether a table can take the place of the plan: it scans the collection, and the documents that
-    /// hold a value are wanted as they are.
+    /// Whether a hash table can replace the plan: it scans the collection, and documents are
+    /// returned unmodified.
     fn can_hash(&self, plan: &QuerySolution) -> bool {
         let prefix = &self.split.prefix;
         matches!(plan.root, SolutionNode::CollScan { .. })
@@ -461,7 +462,7 @@ impl Join {
             && prefix.projection.is_none()
     }
 
-    /// Reads all documents into a table; `Planned` when they are too many.
+    /// Reads all documents into a hash table; `Planned` if they exceed the memory limit.
     fn table(&mut self, op: &OpContext) -> Result<Access> {
         let Some(table) = HashTable::new(&self.path) else {
             return Ok(Access::Planned);
@@ -514,7 +515,7 @@ impl Join {
         }
     }
 
-    /// The prefix with the equality as a query.
+    /// The query of the prefix combined with the equality.
     fn query(&self, values: &[RawValue<'_>]) -> Result<Arc<CanonicalQuery>> {
         let prefix = &self.split.prefix;
         let equality = equality_filter(&self.path, values);
@@ -557,8 +558,8 @@ impl Join {
 }
 
 impl Template {
-    /// The plan, if it is one scan of an index in whose bounds the path stands as points, and
-    /// nothing else in it depends on the values.
+    /// Accepts the plan if it is a single index scan whose bounds hold the path as points, and
+    /// nothing else depends on the values.
     fn of(query: &Arc<CanonicalQuery>, solution: &QuerySolution, path: &str) -> Option<Template> {
         let mut scans = 0;
         let mut fits = true;
@@ -576,10 +577,10 @@ impl Template {
             | SolutionNode::Projection { .. } => {}
             _ => fits = false,
         });
-        // A sort that the index gives for one value it does not give for several.
+        // An index may provide the sort for one value but not for several.
         fits &= query.sort.is_none();
-        // What serves one value serves text only by the same collation, and where keys are sort keys
-        // they hold no text.
+        // Text must be compared by the same collation. Keys with a collation are sort keys and lack
+        // the text, so the documents must be fetched.
         let mut fetches = false;
         solution.root.for_each(&mut |node| match node {
             SolutionNode::IndexScan(scan) => fits &= scan.index.collator == query.collator,
@@ -593,7 +594,7 @@ impl Template {
         })
     }
 
-    /// The plan with other values. They are simple.
+    /// The plan with other values, which must be simple.
     fn with_values(&self, path: &str, values: &[RawValue<'_>]) -> QuerySolution {
         let key = |value: &RawValue<'_>| match &self.query.collator {
             Some(collator) => collator.key_value(*value),

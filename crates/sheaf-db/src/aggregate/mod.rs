@@ -1,5 +1,5 @@
-//! Aggregation: the find layer's part of a pipeline as a plan, the rest pulled
-//! through it.
+//! Aggregation: plans the pipeline's prefix in the find layer and pulls results through the
+//! remaining stages.
 //!
 //! ```text
 //!   OptimizedPipeline ─┬─ prefix ──> plan (covered, DISTINCT_SCAN, COUNT_SCAN where they serve)
@@ -42,15 +42,15 @@ use crate::op_context::OpContext;
 use crate::planning::PlanDigest;
 use crate::result_source::ResultSource;
 
-/// A pipeline, running.
+/// A running pipeline.
 pub struct Aggregate {
     input: Input,
     rest: PipelineExec,
     context: AggregateContext,
-    /// There are no further stages: documents pass as they come.
+    /// There are no further stages: documents pass through.
     pass: bool,
     done: bool,
-    /// Documents carry scores, which results must not show.
+    /// Documents carry scores, which results must omit.
     scored: bool,
 }
 
@@ -58,9 +58,9 @@ enum Input {
     Find(Box<find::Find>),
     Plan(Box<PlanExecutor>, PlanDigest),
     Documents(Documents),
-    /// Documents found already, and what that took.
+    /// Documents already found, and the work it took.
     Found(Box<(VecDeque<Doc>, WorkCounts)>),
-    /// What `$vectorSearch` finds.
+    /// Results of `$vectorSearch`.
     Vector(Box<VectorSource>),
 }
 
@@ -98,7 +98,7 @@ pub fn start(
     Ok(Aggregate::new(cx, input, &pipeline.rest.stages))
 }
 
-/// Errors: BadValue for a hint where no plan is made.
+/// Errors: `BadValue` for a hint if nothing is planned.
 fn refuse_hint(hint: Option<&Hint>) -> Result<(), Error> {
     match hint {
         None => Ok(()),
@@ -108,7 +108,7 @@ fn refuse_hint(hint: Option<&Hint>) -> Result<(), Error> {
     }
 }
 
-/// Starts a pipeline over documents made by its first stage (`$collStats`).
+/// Starts a pipeline over documents produced by its first stage (`$collStats`).
 pub fn start_over(
     cx: &AggregateContext,
     documents: Vec<DocBuf>,
@@ -143,7 +143,7 @@ impl Aggregate {
         }
     }
 
-    /// What was read of the pipeline's own collection.
+    /// Work done on the pipeline's own collection.
     fn input_counts(&self) -> WorkCounts {
         match &self.input {
             Input::Find(find) => find.counts(),
@@ -159,7 +159,7 @@ impl Input {
     fn next(&mut self, op: &OpContext) -> Result<Option<Doc>, Error> {
         match self {
             Input::Find(find) => find.next(op),
-            // A count's members are records without documents: nothing is read of them.
+            // A count's members are records without documents: no content is read.
             Input::Plan(executor, _) => Ok(executor.next(op)?.map(|member| {
                 member
                     .doc
@@ -175,7 +175,7 @@ impl Input {
     }
 }
 
-/// Feeds the plan's results to the stages, each valid until the next.
+/// Feeds the plan's results to the stages; each is valid until the next.
 struct Feed<'a> {
     input: &'a mut Input,
     op: &'a OpContext,

@@ -1,4 +1,4 @@
-//! A pipeline's prefix as a query, and the plan for it.
+//! Plans the prefix of a pipeline as a query.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::AggregateContext;
 use crate::catalog::ReadView;
 use crate::planning;
 
-/// The prefix as a query, and a plan that reads keys instead of documents if
-/// the rest of the pipeline can live with that.
+/// Converts the prefix to a query, with a plan that reads keys instead of documents if the rest of
+/// the pipeline permits.
 pub(super) fn plan(
     cx: &AggregateContext,
     view: &ReadView,
@@ -56,7 +56,7 @@ pub(super) fn plan(
     let dependencies = prefix.dependency_projection().filter(|_| !whole);
     if let Some(distinct) = prefix.distinct.as_ref().filter(|_| hint.is_none()) {
         for order in orders_of(distinct, prefix) {
-            // Keys alone first, then documents.
+            // First try a plan that reads keys alone, then one that fetches documents.
             for projection in dependencies.iter().map(Some).chain([None]) {
                 let query = sorted_query(cx, prefix, &order, projection)?;
                 if let Some(solution) = one_of_each(distinct, &query, &params)? {
@@ -68,7 +68,7 @@ pub(super) fn plan(
     let Some(projection) = dependencies else {
         return Ok((query, None));
     };
-    // Only an index can make it worth while to read fewer fields.
+    // Reading fewer fields can only pay off with an index.
     if planning::indexes_of(view).len() <= 1 && !prefix_reads_only_id(prefix) {
         return Ok((query, None));
     }
@@ -76,13 +76,13 @@ pub(super) fn plan(
         && distinct.take == DistinctTake::Any
         && let Ok(path) = FieldPath::parse(&distinct.path)
     {
-        // Groups come in no order: a sort before them is for nothing.
+        // Groups have no order: a preceding sort is useless.
         let unsorted = CanonicalQuery {
             sort: None,
             sort_spec: DocBuf::default(),
             ..spec(Some(&projection))?
         };
-        // Documents without the path are a group too, and some indexes lack them.
+        // Documents without the path form a group too, and some indexes lack them.
         let mut whole = Vec::new();
         let mut params = params.clone();
         if unsorted.filter.is_trivially_true() {
@@ -96,7 +96,7 @@ pub(super) fn plan(
         }
     }
     let reduced = spec(Some(&projection))?;
-    // Fewer fields pay only where no document is read for them.
+    // Reading fewer fields pays off only if no document is fetched.
     let covered = planner::plan(&reduced, &params)?
         .iter()
         .any(|solution| is_covered(&solution.root));
@@ -106,16 +106,16 @@ pub(super) fn plan(
     Ok((query, None))
 }
 
-/// The orders in which the first document (or the last) of each group is the one that is wanted.
+/// Sort orders in which the first (or last) document of each group is the wanted one.
 fn orders_of(distinct: &DistinctLike, prefix: &CursorPrefix) -> Vec<DocBuf> {
     match &distinct.take {
         DistinctTake::Any => Vec::new(),
         DistinctTake::First | DistinctTake::Last => prefix.sort.clone().into_iter().collect(),
-        // Of one path both, there is nothing to find.
+        // Value and group path are the same: there is nothing to search.
         DistinctTake::Least(value) | DistinctTake::Greatest(value) if *value == distinct.path => {
             Vec::new()
         }
-        // In which order the groups come is all the same.
+        // The order of groups does not matter.
         DistinctTake::Least(value) | DistinctTake::Greatest(value) => {
             let order = |groups: i32| {
                 let mut order = DocBuilder::new();
@@ -128,7 +128,8 @@ fn orders_of(distinct: &DistinctLike, prefix: &CursorPrefix) -> Vec<DocBuf> {
     }
 }
 
-/// What the group reads, in the order in which it wants the first document or the last.
+/// A query for the fields that the group reads, in the order that puts the wanted document first or
+/// last.
 fn sorted_query(
     cx: &AggregateContext,
     prefix: &CursorPrefix,
@@ -145,8 +146,8 @@ fn sorted_query(
     CanonicalQuery::with_context(spec, cx.parse())
 }
 
-/// A scan of one key for each value of the path, when an index has the documents that match in the
-/// order of which the group wants the first or the last.
+/// Plans a scan of one key per value of the path, if an index holds the matching documents in the
+/// order whose first or last the group takes.
 ///
 /// ```text
 ///   $sort {a: 1, b: 1}, $group by a, $first      index {a: 1, b: 1}   forward, the first key of each a
@@ -166,7 +167,7 @@ fn one_of_each(
         DistinctTake::Greatest(value) => (true, Some(value)),
         DistinctTake::Any => return Ok(None),
     };
-    // Keys by a collation have lost the text.
+    // Keys with a collation have lost the text.
     if query.collator.is_some() {
         return Ok(None);
     }
@@ -196,10 +197,12 @@ fn one_of_each(
         let field = (0..index.fields.len()).find(|&at| is_over(at, &distinct.path))?;
         let behind_points = lists[..field].iter().all(OrderedIntervalList::is_point);
         let has_value = value.is_none_or(|value| is_over(field + 1, value));
-        // A document in one group only; its least value is not its least element's.
+        // No arrays in the group and value fields: a document must belong to a single group, and
+        // `$min` compares an array as a whole, not by its least element.
         let single_keyed = field + usize::from(value.is_some());
         let fits = matches!(index.kind, IndexKind::Btree)
-            // Of a clustered index every record is the only one of its `_id`, and has no key beside it.
+            // In a clustered collection `_id` is unique per record and there is no separate index
+            // key.
             && !index.clustered
             && index.multikey_paths.iter().take(single_keyed + 1).all(|arrays| arrays.is_empty())
             && index.collator.is_none()
@@ -208,7 +211,7 @@ fn one_of_each(
         if !(fits && behind_points && has_value) {
             return None;
         }
-        // Nobody asked for an order: where most groups have one document, reading all is cheaper.
+        // No order was requested: if most groups have one document, reading everything is cheaper.
         let fetch_cost = if covered.is_some() { 0 } else { FETCH_COST };
         if value.is_some()
             && let Some(statistics) = params.statistics

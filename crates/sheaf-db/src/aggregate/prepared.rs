@@ -1,18 +1,18 @@
-//! A pipeline over another collection that runs for many documents, each time
-//! with other variables in the filter that it begins with.
+//! A pipeline over another collection that runs for many documents, each time with different
+//! variables in its leading filter.
 //!
 //! ```text
 //!   pipeline: [{$match: {$expr: {$eq: ["$b", "$$x"]}}}, {$sort: ...}, ...]
 //!
 //!   once      parsed, optimised, split            prefix | rest
 //!   for each  the filter with x = 7 ──> query ──> same shape as before?
-//!                                                   │ yes: the only plan there was, made again,
-//!                                                   │      or what the plan cache has
+//!                                                   │ yes: the only plan there was, rebuilt,
+//!                                                   │      or the plan cache's entry
 //!                                                   └ no: planned
 //! ```
 //!
-//! A plan that had others beside it comes from the collection's plan cache, and
-//! is tried anew where it needs ten times its works, as for any query.
+//! A plan that had alternatives comes from the collection's plan cache, and is replanned when it
+//! needs ten times its works, as for any query.
 
 use std::sync::Arc;
 
@@ -41,33 +41,33 @@ pub(super) struct Prepared {
     prefix: CursorPrefix,
     pipeline: Arc<OptimizedPipeline>,
     known: Known,
-    /// Shapes seen, one after the other.
+    /// Number of shape changes so far.
     changes: u32,
     current: Option<Box<Aggregate>>,
     doc: Option<Doc>,
     counts: ForeignCounts,
 }
 
-/// What an earlier run found out.
+/// Knowledge from earlier runs.
 enum Known {
     Nothing,
-    /// The query reads these fields of documents (`None`: all), and is found by
-    /// `text` in the plan cache.
+    /// The query reads these fields of documents (`None`: all); `text` is its key in the plan
+    /// cache.
     Query {
         projection: Option<DocBuf>,
         text: String,
-        /// Its plan, if that is the only one.
+        /// Its plan, if there are no alternatives.
         plan: Option<Box<CachedPlan>>,
     },
-    /// The plan is none of a find, or shapes change too often.
+    /// The plan is not that of a find, or shapes change too often.
     NotKept,
 }
 
-/// How often another shape than the one before is looked into.
+/// Maximum number of shape changes for which plans are looked up.
 const CHANGES_MAX: u32 = 16;
 
 impl Prepared {
-    /// Over a collection; `None` over a view, whose stages stand in front.
+    /// Prepares a pipeline over a collection; `None` for a view, whose stages come first.
     pub(super) fn open(
         cx: &AggregateContext,
         op: &OpContext,
@@ -91,7 +91,7 @@ impl Prepared {
         }))
     }
 
-    /// Begins anew.
+    /// Starts a new run.
     /// Errors: those of parsing the filter with these variables, and of planning.
     pub(super) fn run(
         &mut self,
@@ -176,7 +176,7 @@ impl Prepared {
         CanonicalQuery::with_context(spec, cx.parse()).map(Arc::new)
     }
 
-    /// Takes down what the last run has read.
+    /// Adds up the work of the last run.
     fn finish(&mut self) {
         self.doc = None;
         if let Some(current) = self.current.take() {
@@ -198,7 +198,7 @@ impl Prepared {
         Ok(self.doc.as_ref().map(Doc::as_raw))
     }
 
-    /// No document is asked for in a while.
+    /// Releases what the cursors pin until the next document is requested.
     pub(super) fn rest(&mut self) {
         if let Some(current) = &mut self.current {
             current.rest();

@@ -1,4 +1,4 @@
-//! A pipeline over a name: the one place where the stages of a view come in front of a pipeline.
+//! A pipeline over a name: the one place where a view's stages are prepended to a pipeline.
 //!
 //! ```text
 //!   v: [B] on w, w: [A] on c       [C] on v  ──>  [A, B, C] on c
@@ -20,7 +20,7 @@ use crate::database::Db;
 use crate::planning::QueryOptions;
 use crate::statement::StatementContext;
 
-/// What an aggregate command asks of a name.
+/// The pipeline of an aggregate command.
 #[derive(Debug, Clone)]
 pub struct PipelineRequest<'a> {
     /// The stages.
@@ -29,23 +29,23 @@ pub struct PipelineRequest<'a> {
     pub let_vars: Option<RawDoc<'a>>,
     /// `collation`.
     pub collation: CollationChoice,
-    /// How plans run.
+    /// Options of queries.
     pub options: QueryOptions,
 }
 
 /// A pipeline ready to start.
 pub struct PreparedPipeline {
-    /// Where it runs.
+    /// Context to run in.
     pub context: AggregateContext,
-    /// Its stages, those of a view in front.
+    /// The stages, preceded by those of a view.
     pub pipeline: OptimizedPipeline,
-    /// The collection that it reads: another than was named where that is a view.
+    /// The collection it reads; differs from the requested name for a view.
     pub on: Namespace,
 }
 
 impl PreparedPipeline {
-    /// The pipeline over whatever `ns` is: a collection, a view, a time-series collection. `read` returns what the
-    /// operation sees of a collection; it is called once.
+    /// Prepares the pipeline over `ns`: a collection, a view, or a time-series collection. `read`
+    /// returns the operation's view of a collection; it is called once.
     ///
     /// Errors: those of the stages; `OptionNotSupportedOnView` for a collation other than the view's;
     /// `CommandNotSupportedOnView` for a first stage that reads no documents of the view; those of `read`.
@@ -56,7 +56,7 @@ impl PreparedPipeline {
         request: &PipelineRequest<'_>,
         read: impl FnOnce(&Namespace) -> Result<ReadView>,
     ) -> Result<PreparedPipeline> {
-        // A collection is looked at once: its collation and its data belong together.
+        // The collection is read once: its collation and its data must be consistent.
         let (collator, view) = match db.resolve_view(ns)? {
             Some(view) => {
                 view.check_collation(ns, &request.collation)?;
@@ -86,7 +86,7 @@ impl PreparedPipeline {
         })
     }
 
-    /// Starts it over the documents of its collection.
+    /// Starts the pipeline on its collection.
     /// Errors: those of [`super::start`].
     pub fn start(&self, op: &StatementContext, hint: Option<&Hint>) -> Result<Aggregate> {
         let view = self.context.view(op, &self.on)?;
@@ -94,8 +94,8 @@ impl PreparedPipeline {
     }
 }
 
-/// The collection that `pipeline` on `ns` reads, and the pipeline with the stages of the view in front, if `ns` is
-/// one. `parse` is what the pipeline was parsed with.
+/// The collection that `pipeline` on `ns` reads, and the pipeline, with a view's stages prepended
+/// if `ns` is a view. `parse` is the context the pipeline was parsed with.
 ///
 /// Errors: those of [`view_stages`]; `CommandNotSupportedOnView` for a pipeline on a view whose first stage does
 /// not read its documents, unless it describes a time-series collection.
@@ -119,8 +119,9 @@ pub fn on_collection(
     Ok((on, pipeline))
 }
 
-/// The collection that the view `ns` stands on and its stages; `None` where `ns` is no view.
-/// Errors: `OptionNotSupportedOnView` where text compares otherwise than in the view; `ViewDepthLimitExceeded`.
+/// The collection underlying the view `ns`, and the view's stages; `None` if `ns` is not a view.
+/// Errors: `OptionNotSupportedOnView` for a collation other than the view's;
+/// `ViewDepthLimitExceeded`.
 pub(super) fn view_stages(
     db: &Db,
     ns: &Namespace,

@@ -1,12 +1,12 @@
-//! `$out` and `$merge`: what comes out of a pipeline goes into a collection.
+//! `$out` and `$merge`: write the results of a pipeline to a collection.
 //!
 //! ```text
 //!   $out     results ─> tmp.agg_out.<uuid> with the target's indexes ─> renamed over the target
-//!            with `timeseries` as time-series collections, the new and the old
+//!            with `timeseries`: time-series collections, both new and old
 //!   $merge   results ─> one update or insert each, found by a unique index
 //! ```
 //!
-//! The pipeline reads a snapshot, so it never meets what it writes.
+//! The pipeline reads a snapshot, so it never reads its own writes.
 
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ use crate::result_source::ResultSource;
 use crate::statement::StatementContext;
 use crate::system_names::{TEMPORARY_PREFIX, is_internal_database};
 
-/// Results written together.
+/// Maximum number of results written together.
 const BATCH_DOCUMENTS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Writes all results.
-/// Errors: those of the pipeline and of the writes; the target is a view or a collection of the server's own;
+/// Errors: those of the pipeline and of the writes; a target that is a view or a system collection;
 /// `OperationNotSupportedInTransaction`.
 pub fn run(
     cx: &AggregateContext,
@@ -65,8 +65,8 @@ pub fn run(
     }
 }
 
-/// The name of a collection that pipelines may write to, if it is one.
-/// Errors: it is the server's own.
+/// The namespace, if pipelines may write to it.
+/// Errors: 17385, 31321 for the server's own collections and databases.
 fn writable(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Namespace> {
     let ns = Namespace::new(
         name.db.as_deref().unwrap_or(cx.database()),
@@ -87,7 +87,7 @@ fn writable(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Na
     Ok(ns)
 }
 
-/// Errors: as [`writable`]; there is a view or a time-series collection of that name.
+/// Errors: those of [`writable`], and for a view or a time-series collection.
 fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Namespace> {
     let ns = writable(cx, name, stage)?;
     let catalog = cx.db().catalog();
@@ -103,7 +103,7 @@ fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Name
     Ok(ns)
 }
 
-/// Errors (17152): the collection that `$out` is to replace is capped.
+/// Errors: 17152 if the collection that `$out` replaces is capped.
 fn check_not_capped(cx: &AggregateContext, target: &Namespace) -> Result<()> {
     let catalog = cx.db().catalog();
     match catalog.collection(target) {
@@ -115,7 +115,7 @@ fn check_not_capped(cx: &AggregateContext, target: &Namespace) -> Result<()> {
     }
 }
 
-/// Documents gathered until they are worth a write.
+/// Results collected for one write.
 #[derive(Default)]
 struct Batch {
     docs: Vec<Doc>,
@@ -170,13 +170,13 @@ fn replace(
             Some(_) => cx.db().replace_timeseries(op, &temporary, target),
         });
     if filled.is_err() {
-        // An operation that was interrupted must not leave its collection behind.
+        // A failed operation must not leave its temporary collection.
         let _ = cx.db().drop_collection(&OpContext::new(), &temporary);
     }
     filled
 }
 
-/// Makes the collection that is filled: with the options and the indexes of the one that it replaces.
+/// Creates the temporary collection, with the options and indexes of the one it replaces.
 fn make(
     cx: &AggregateContext,
     op: &StatementContext,
@@ -193,8 +193,9 @@ fn make(
     }
 }
 
-/// Makes the time-series collection that is filled.
-/// Errors (InvalidOptions): the target is there, and is none or one with other options.
+/// Creates the temporary time-series collection.
+/// Errors: `InvalidOptions` if the target is not a time-series collection, or has different
+/// options.
 fn make_timeseries(
     cx: &AggregateContext,
     op: &StatementContext,
@@ -289,7 +290,7 @@ fn merge_all(
     merger.pending.write(cx, op, target)
 }
 
-/// Errors (51183): no unique index over exactly these fields.
+/// Errors: 51183 if there is no unique index on exactly these fields.
 fn check_unique(collection: Option<&Collection>, on: &[&str]) -> Result<()> {
     let unique = match collection {
         None => on == ["_id"],
@@ -318,14 +319,14 @@ struct Merger<'a> {
     merge: &'a Merge,
     target: &'a Namespace,
     on: Vec<&'a str>,
-    /// Results that are inserted whatever is there.
+    /// Results inserted unconditionally.
     pending: Batch,
 }
 
 impl Merger<'_> {
     fn write(&mut self, doc: Doc) -> Result<()> {
         let merge = self.merge;
-        // A result without `_id` is to be inserted, or changes a document that has one.
+        // A result without `_id` is either inserted, or updates a document that has one.
         let doc = match (doc.as_raw().get("_id"), self.on.contains(&"_id")) {
             (None, true) => with_new_id(doc.as_raw()),
             _ => doc,
@@ -363,7 +364,7 @@ impl Merger<'_> {
         }
     }
 
-    /// The filter for the document with the same values of `on`.
+    /// The filter for the document with the same values in the `on` fields.
     fn query(&self, doc: RawDoc<'_>) -> Result<DocBuf> {
         let mut out = DocBuilder::new();
         for path in &self.on {
@@ -400,7 +401,7 @@ impl Merger<'_> {
         Ok(out.finish())
     }
 
-    /// Changes the document that is there, or does what is to be done when none is.
+    /// Updates the matching document, or acts on `whenNotMatched` if there is none.
     fn update(
         &self,
         query: &DocBuf,
@@ -441,7 +442,7 @@ impl Merger<'_> {
         };
         let db: &Arc<_> = self.cx.db();
         let mut refused = None;
-        // Twice: somebody may insert the document between the look for it and our own insert.
+        // Twice: another writer may insert the document between our lookup and our insert.
         for _ in 0..2 {
             let mut report = UpdateReport::default();
             let options = self.cx.options();

@@ -1,9 +1,9 @@
-//! What a find, a count or a distinct asks of a view, as stages after the view's own.
+//! Converts a find, count or distinct on a view to stages that follow the view's own.
 //!
 //! ```text
 //!   find {filter, sort, skip, limit, projection}  ─> $match $sort $skip $limit $project
 //!   count {query, skip, limit}                    ─> $match $skip $limit $count
-//!   distinct {key, query}                         ─> $match, the values taken of what is returned
+//!   distinct {key, query}                         ─> $match, values extracted from the results
 //! ```
 
 use sheaf_bson::{
@@ -35,7 +35,7 @@ impl Stages {
 }
 
 /// The stages of a find.
-/// Errors: InvalidPipelineOperator for options that need a collection's own records and indexes.
+/// Errors: `InvalidPipelineOperator` for options that need a collection's own records and indexes.
 pub fn find_stages(spec: &FindSpec<'_>) -> Result<ArrayBuf, Error> {
     let natural = spec.sort.is_some_and(|sort| sort.get("$natural").is_some());
     for (option, asked) in [
@@ -66,7 +66,7 @@ pub fn find_stages(spec: &FindSpec<'_>) -> Result<ArrayBuf, Error> {
     Ok(stages.0.finish())
 }
 
-/// The stages of a count, which give `{count: n}`, or nothing for none.
+/// The stages of a count, which return `{count: n}`, or no document for zero.
 pub fn count_stages(spec: &FindSpec<'_>) -> ArrayBuf {
     let mut stages = Stages::new();
     if let Some(filter) = spec.filter.filter(|filter| !filter.is_empty()) {
@@ -83,14 +83,14 @@ pub fn counted(doc: RawDoc<'_>) -> u64 {
     count.map_or(0, i64::unsigned_abs)
 }
 
-/// The stages of a distinct: the documents that match, with the path alone.
+/// The stages of a distinct: matching documents, reduced to the path.
 pub fn distinct_stages(key: &str, spec: &FindSpec<'_>) -> ArrayBuf {
     let mut stages = Stages::new();
     if let Some(filter) = spec.filter.filter(|filter| !filter.is_empty()) {
         stages.add("$match", filter);
     }
     let top = key.split('.').next().unwrap_or(key);
-    // No projection names such a field.
+    // A projection cannot name such a field.
     if top.is_empty() || top.starts_with('$') {
         return stages.0.finish();
     }

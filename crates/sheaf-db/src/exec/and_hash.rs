@@ -1,7 +1,7 @@
-//! AND_HASH: records that every child gives, in any order.
+//! AND_HASH: the records that all children return, in any order.
 //!
-//! The first child is read whole, each further one but the last keeps of that
-//! what it gives too, and the last is streamed against what is left.
+//! The first child is read completely into a table; each further child except the last reduces the
+//! table to the records it also returns; the last is streamed against the remainder.
 
 use std::collections::HashSet;
 
@@ -12,25 +12,25 @@ use sheaf_bson::error_code::{Error, ErrorCode};
 use super::and_sorted::no_record;
 use super::{Member, Node, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 
-/// What the table of record ids may hold, in bytes, as MongoDB limits it.
+/// Maximum size of the record id table, in bytes, as in MongoDB.
 const MEMORY_BYTES_MAX: usize = 32 << 20;
-/// What one id costs in the table, about.
+/// Approximate size of one id in the table, in bytes.
 const ENTRY_BYTES: usize = 16;
 
 /// See the module.
 pub struct AndHash {
     children: Vec<Node>,
     current: usize,
-    /// What all children before the current one gave.
+    /// Records returned by all children before the current one.
     table: HashSet<RecordId>,
-    /// What the current one, not the first, gave of that.
+    /// Those that the current child, if not the first, has returned as well.
     kept: HashSet<RecordId>,
     map_after: Vec<u64>,
     done: bool,
 }
 
 impl AndHash {
-    /// At least two children.
+    /// Requires at least two children.
     pub fn new(children: Vec<Node>) -> Self {
         debug_assert!(children.len() >= 2);
         AndHash {
@@ -43,7 +43,7 @@ impl AndHash {
         }
     }
 
-    /// The current child is at its end.
+    /// Called when the current child has ended.
     fn next_child(&mut self) -> StageState {
         if self.current > 0 {
             self.table = std::mem::take(&mut self.kept);
@@ -77,7 +77,7 @@ impl PlanStage for AndHash {
         };
         let id = member.record_id.ok_or_else(no_record)?;
         if is_last {
-            // Taken out, so that a child that gives it twice gives it once.
+            // Removed, so that a record that the child returns twice is returned once.
             if self.table.remove(&id) {
                 return Ok(StageState::Advanced(Member {
                     record_id: Some(id),

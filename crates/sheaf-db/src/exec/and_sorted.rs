@@ -1,8 +1,7 @@
-//! AND_SORTED: records that every child gives, where children give them in
-//! record order.
+//! AND_SORTED: the records that all children return, for children that return them in record order.
 //!
-//! One child names a target, the others advance towards it in turn; whoever
-//! overshoots names the next target.
+//! One child sets a target; the others advance to it in turn; a child that overshoots sets the next
+//! target.
 
 use sheaf_bson::DocBuilder;
 use sheaf_bson::RecordId;
@@ -13,17 +12,17 @@ use super::{Member, Node, PlanStage, StageDescription, StageState, WorkContext, 
 /// See the module.
 pub struct AndSorted {
     children: Vec<Node>,
-    /// How often a child's target was overshot by another.
+    /// Per child: how often another child overshot its target.
     failed: Vec<u64>,
     target: Option<RecordId>,
     target_child: usize,
-    /// Children that have not met the target yet, the next one last.
+    /// Children that have not reached the target yet, the next one last.
     behind: Vec<usize>,
     done: bool,
 }
 
 impl AndSorted {
-    /// Every child gives record ids in ascending order.
+    /// Every child must return record ids in ascending order.
     pub fn new(children: Vec<Node>) -> Self {
         AndSorted {
             failed: vec![0; children.len()],

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   bounds      [3, 5]        (9, inf.0]        in the order of the scan
-//!   walks     k(3) .. k(5)+   k(9)+ ..          bytes of places: k(v) is v's KeyString, k(v)+ is past it
+//!   walks     k(3) .. k(5)+   k(9)+ ..          byte ranges: k(v) is v's KeyString, k(v)+ is past it
 //! ```
 //!
-//! A record stands under the KeyString of its `_id`, filled up with zeros when that is short. KeyStrings are no
-//! prefixes of each other, so `k(v)` lies at or before the record of v and after all lesser ones, and `k(v)` with
-//! FF behind it lies after the record and before all greater ones: a walk has its lower end and not its upper one.
+//! A record is stored under the KeyString of its `_id`, padded with zeros if short. No KeyString is
+//! a prefix of another, so `k(v)` sorts at or before the record of v and after all lesser ones, and
+//! `k(v)` followed by FF sorts after the record and before all greater ones: a walk includes its
+//! lower end and excludes its upper end.
 //!
-//! Each interval is one seek; only records within are met, so `docsExamined` counts what the bounds admit.
+//! Each interval costs one seek; only records within are read, so `docsExamined` counts the records
+//! that the bounds admit.
 
 use std::collections::VecDeque;
 
@@ -33,15 +35,16 @@ pub struct ClusteredScan {
     cursor: Box<dyn Cursor>,
     scan: IndexScanNode,
     forward: bool,
-    /// The walk the scan is on comes first.
+    /// Remaining walks, the current one first.
     walks: VecDeque<Walk>,
-    /// On a record of the first walk.
+    /// Whether the cursor is on a record of the first walk.
     on_walk: bool,
     docs_examined: u64,
     seeks: u64,
 }
 
-/// The places from the lower end on to before the upper one; empty bytes are the end of the collection.
+/// A range of keys, from `low` inclusive to `high` exclusive; empty bytes are the end of the
+/// collection.
 #[derive(Debug, PartialEq, Eq)]
 struct Walk {
     low: Vec<u8>,
@@ -49,7 +52,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Of an interval whose lesser end is `low`.
+    /// The range of an interval whose lesser end is `low`.
     fn between(
         low: Option<RawValue<'_>>,
         low_in: bool,
@@ -63,10 +66,10 @@ impl Walk {
     }
 }
 
-/// At or before the record with this `_id`, or past it.
+/// A key at or before the record with this `_id`, or past it.
 fn edge(value: RawValue<'_>, past: bool) -> Vec<u8> {
     let mut key = KeyStringBuilder::new(Directions::ascending());
-    // Bounds hold sort keys where the collection has a collation.
+    // If the collection has a collation, bounds hold sort keys.
     key.append(value);
     let mut bytes = key.as_bytes().to_vec();
     if past {
@@ -75,7 +78,7 @@ fn edge(value: RawValue<'_>, past: bool) -> Vec<u8> {
     bytes
 }
 
-/// The ends of an interval in ascending order, each with whether it belongs to it.
+/// The ends of an interval in ascending order, each with whether it is inclusive.
 fn ascending(interval: &Interval, forward: bool) -> [(&Value, bool); 2] {
     let start = (&interval.start, interval.start_inclusive);
     let end = (&interval.end, interval.end_inclusive);
@@ -91,7 +94,7 @@ fn walks_of(bounds: &IndexBounds, forward: bool) -> VecDeque<Walk> {
             let intervals = lists.first().map_or(&[][..], |list| list.intervals());
             let walk = |interval: &Interval| {
                 let [(low, low_in), (high, high_in)] = ascending(interval, forward);
-                // The extreme values may be there themselves, which open ends admit.
+                // Extreme values may themselves occur as `_id`; open ends admit them.
                 let low = (!matches!(low, Value::MinKey) || !low_in).then(|| low.as_raw());
                 let high = (!matches!(high, Value::MaxKey) || !high_in).then(|| high.as_raw());
                 Walk::between(low, low_in, high, high_in)
@@ -120,7 +123,7 @@ fn walks_of(bounds: &IndexBounds, forward: bool) -> VecDeque<Walk> {
 }
 
 impl ClusteredScan {
-    /// Walks the records with `cursor`, which is on their table.
+    /// Scans the records with `cursor`, which must be on their table.
     pub fn new(cursor: Box<dyn Cursor>, scan: &IndexScanNode) -> Self {
         let forward = scan.direction >= 0;
         debug_assert!(scan.index.clustered, "{} has keys", scan.index.name);
@@ -147,7 +150,7 @@ impl ClusteredScan {
         })
     }
 
-    /// To the next record; false at the end of the walk.
+    /// Moves to the next record; returns false at the end of the walk.
     fn step(&mut self, cx: &mut WorkContext<'_>, walk: &Walk) -> Result<bool, Error> {
         let found = match (self.on_walk, self.forward) {
             (true, true) => self.cursor.next(),
@@ -159,7 +162,7 @@ impl ClusteredScan {
                     (true, _) => self.cursor.seek(&walk.low),
                     (false, true) => self.cursor.seek_last(),
                     (false, false) => match self.cursor.seek_for_prev(&walk.high) {
-                        // The walk ends before its upper end.
+                        // The upper end is exclusive.
                         Ok(true) if self.cursor.key() >= walk.high.as_slice() => self.cursor.prev(),
                         found => found,
                     },
@@ -250,8 +253,8 @@ impl PlanStage for ClusteredScan {
     }
 }
 
-/// `minRecord` and `maxRecord`: the least and the greatest `_id` within. Where there are gaps between them, the
-/// intervals too, as `indexBounds`.
+/// `minRecord` and `maxRecord`: the least and greatest `_id` in bounds. If there are several
+/// intervals, also the intervals, as `indexBounds`.
 fn append_extent(scan: &IndexScanNode, out: &mut DocBuilder) {
     let forward = scan.direction >= 0;
     let (first, last) = match &scan.bounds {

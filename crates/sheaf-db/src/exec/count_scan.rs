@@ -1,5 +1,5 @@
-//! COUNT_SCAN: counts the keys of one contiguous range; no document is read,
-//! no key is decoded.
+//! COUNT_SCAN: counts the keys of one contiguous range without reading a document or decoding a
+//! key.
 
 use sheaf_bson::doc;
 use sheaf_bson::error_code::Error;

@@ -1,5 +1,4 @@
-//! Runs one plan to its end, a result at a time, after trying the candidates
-//! if there are several.
+//! Runs one plan to its end, a result at a time, after a trial if there are several candidates.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,25 +14,25 @@ use super::{BuildContext, Member, Node, StageState, StageStats, WorkContext, bui
 use crate::collection::Collection;
 use crate::op_context::OpContext;
 
-/// One plan, being run.
+/// A plan in execution.
 pub struct PlanExecutor {
     root: Node,
     solution: Arc<QuerySolution>,
-    /// Results of the trial, given before the plan goes on.
+    /// Results of the trial, returned before the plan continues.
     buffered: VecDeque<Member>,
-    /// All candidates of the trial, the winner among them; empty without one.
+    /// All candidates of the trial, including the winner; empty without a trial.
     trial: Vec<TrialPlan>,
     winner: usize,
-    /// The winner's steps in the trial: what the plan cache remembers.
+    /// Works of the winner in the trial, for the plan cache.
     trial_works: u64,
     n_returned: u64,
     begun: Instant,
     notes: SelectionReport,
-    /// Where damage that a stage meets is reported; `None` without a collection.
+    /// The collection that reports damage found by stages; `None` if there is none.
     collection: Option<Arc<Collection>>,
 }
 
-/// What explain reports of the selection of a plan besides the trial: data for the executor to hand on.
+/// Details of plan selection, other than the trial, that the executor passes on to explain.
 #[derive(Debug, Clone, Default)]
 pub struct SelectionReport {
     /// Limits of the planner.
@@ -51,16 +50,16 @@ pub struct TrialPlan {
     pub scored: Scored,
 }
 
-/// The whole execution's figures.
+/// Statistics of the whole execution.
 #[derive(Debug, Clone, Default)]
 pub struct ExecutionStats {
-    /// Results given.
+    /// Number of results returned.
     pub n_returned: u64,
     /// The plan's stages with counters.
     pub root: StageStats,
 }
 
-/// Counts the use of a plan's indexes, for `$indexStats`. To explain is not to use.
+/// Counts the use of a plan's indexes, for `$indexStats`. explain does not count as use.
 fn note_use(cx: &BuildContext, solution: &QuerySolution) {
     if let Some(collection) = &cx.collection
         && !cx.timed
@@ -79,7 +78,7 @@ fn try_plans(
         .map_err(|e| reported(cx.collection.as_deref(), e))
 }
 
-/// Damage that a stage met, reported.
+/// Reports damage that a stage found.
 #[cold]
 fn reported(collection: Option<&Collection>, error: Error) -> Error {
     match collection {
@@ -102,8 +101,7 @@ impl PlanExecutor {
         }
     }
 
-    /// As [`PlanExecutor::new`], and a single candidate is tried as well: how
-    /// many steps it takes is worth knowing.
+    /// Like [`PlanExecutor::new`], but tries a single candidate too, to learn its works.
     pub fn tried(
         cx: &BuildContext,
         solutions: Vec<QuerySolution>,
@@ -158,8 +156,8 @@ impl PlanExecutor {
         })
     }
 
-    /// Runs a cached plan for as long as its trial may take; `None` when it
-    /// has not proven itself by then and the candidates must be tried anew.
+    /// Runs a cached plan within the trial budget; `None` if it neither ends nor fills a batch by
+    /// then, and the candidates must be tried again.
     pub fn cached(
         cx: &BuildContext,
         solution: QuerySolution,
@@ -189,7 +187,7 @@ impl PlanExecutor {
         }))
     }
 
-    /// The next result; `None` at the end.
+    /// Returns the next result; `None` at the end.
     pub fn next(&mut self, op: &OpContext) -> Result<Option<Member>, Error> {
         if let Some(member) = self.buffered.pop_front() {
             self.n_returned += 1;
@@ -197,7 +195,7 @@ impl PlanExecutor {
         }
         let mut cx = WorkContext::new(op);
         loop {
-            // At every step: a filter may take long over one document.
+            // On every step: a filter may take long on one document.
             op.check_interrupt()?;
             let state = self.root.work(&mut cx);
             match state.map_err(|e| reported(self.collection.as_deref(), e))? {
@@ -211,12 +209,12 @@ impl PlanExecutor {
         }
     }
 
-    /// Whether the end is known to be reached: a cursor need not be kept.
+    /// Whether the end is known to be reached, so that no cursor need be kept.
     pub fn is_eof(&self) -> bool {
         self.buffered.is_empty() && self.root.is_eof()
     }
 
-    /// Nothing may be asked for a while: storage cursors let go of what they hold.
+    /// Releases what the storage cursors pin until the next call.
     pub fn rest(&mut self) {
         self.root.rest();
     }
@@ -231,7 +229,7 @@ impl PlanExecutor {
         &self.trial
     }
 
-    /// What explain says about the choice of this plan.
+    /// Details of plan selection for explain.
     pub fn notes(&self) -> &SelectionReport {
         &self.notes
     }
@@ -240,17 +238,17 @@ impl PlanExecutor {
         self.notes = notes;
     }
 
-    /// The winner's position in [`PlanExecutor::trial`].
+    /// Position of the winner in [`PlanExecutor::trial`].
     pub fn winner(&self) -> usize {
         self.winner
     }
 
-    /// The winner's steps in the trial.
+    /// Works of the winner in the trial.
     pub fn trial_works(&self) -> u64 {
         self.trial_works
     }
 
-    /// What was read so far, cheaply.
+    /// The work done so far; cheap.
     pub fn counts(&self) -> super::WorkCounts {
         self.root.counts()
     }
@@ -263,7 +261,7 @@ impl PlanExecutor {
         }
     }
 
-    /// When it was built.
+    /// Time at which it was built.
     pub fn begun(&self) -> Instant {
         self.begun
     }

@@ -1,4 +1,4 @@
-//! The express path: one document by a unique key, without planner or stages.
+//! The express path: finds one document by a unique key, without planner or stages.
 //!
 //! One seek in the index, one read of the record.
 
@@ -20,16 +20,16 @@ use crate::damage::missing_record;
 use crate::records;
 use crate::storage_error::Coded;
 
-/// What a lookup found and read.
+/// The result of a lookup.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// By which index.
+    /// The index used.
     pub index: Arc<IndexEntry>,
     /// The record and its document.
     pub record: Option<(RecordId, Bytes)>,
-    /// 1 if the key is there; a clustered index has no keys beside the documents.
+    /// 1 if the key exists; 0 for a clustered index, which has no separate keys.
     pub keys_examined: u64,
-    /// 1 if the key is there.
+    /// 1 if the document exists.
     pub docs_examined: u64,
 }
 
@@ -58,7 +58,7 @@ pub fn find_by_id(
     by_index(collection, snapshot, collection.id_index(), id)
 }
 
-/// Finds the document that has this key.
+/// Finds the document with this key.
 pub fn find(
     collection: &Collection,
     snapshot: &Arc<dyn Snapshot>,
@@ -97,8 +97,8 @@ fn by_index(
     Ok(found)
 }
 
-/// The record with this `_id`, from the index alone; where the collection is clustered, whether or not it
-/// is there.
+/// The id of the record with this `_id`, from the index alone; in a clustered collection, whether
+/// or not the record exists.
 pub fn record_of_id(
     collection: &Collection,
     snapshot: &Arc<dyn Snapshot>,
@@ -117,7 +117,7 @@ fn record_of(
     }
     let mut key = KeyStringBuilder::new(directions_of(index));
     key.append_with(value, index.collator.as_deref());
-    // The planner names an index by its table.
+    // The planner identifies an index by its table.
     let mut cursor = snapshot.cursor(TableId(index.ident)).coded()?;
     if !cursor.seek(key.as_bytes()).coded()? {
         return Ok(None);
@@ -127,7 +127,7 @@ fn record_of(
     Ok((&cursor.key()[..key_len] == key.as_bytes()).then_some(record_id))
 }
 
-/// The error of an index entry that cannot be one.
+/// The error of a malformed index entry.
 pub(super) fn not_a_key(index: &IndexEntry) -> Error {
     Error::new(
         ErrorCode::DATA_CORRUPTION_DETECTED,
@@ -138,7 +138,7 @@ pub(super) fn not_a_key(index: &IndexEntry) -> Error {
     )
 }
 
-/// The stage that explain shows for it.
+/// The explain stage of a lookup.
 pub fn describe(found: &Found) -> StageStats {
     let mut plan_fields = DocBuilder::new();
     plan_fields.append_bson("keyPattern", &found.index.key_pattern);

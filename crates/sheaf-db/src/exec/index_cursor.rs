@@ -1,13 +1,13 @@
-//! The walk of an index within bounds, by seeks.
+//! Scans an index within bounds.
 //!
 //! ```text
 //!   one contiguous range      seek start, next, next, ... until past the end
-//!   anything else             every key is located by the bounds checker:
-//!                             within: give; outside: seek to where it says
+//!   anything else             the bounds checker locates every key:
+//!                             within: return; outside: seek to where it says
 //! ```
 //!
-//! Keys are compared as bytes, never decoded. `keysExamined` counts entries
-//! met (in a contiguous range: given), `seeks` moves that are not a step.
+//! Keys are compared as bytes, never decoded. `keysExamined` counts entries visited (in a
+//! contiguous range: returned), `seeks` counts moves other than single steps.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct IndexCursor {
     walk: Walk,
     next_move: Move,
     seek_key: KeyStringBuilder,
-    /// Where each field of the current key ends (checked walks).
+    /// End offset of each field of the current key (checked walks only).
     ends: Vec<usize>,
     key_len: usize,
     record_id: RecordId,
@@ -65,13 +65,13 @@ enum Move {
     None,
 }
 
-/// Bounds as pieces of KeyStrings; `None` for a range of whole keys.
+/// Encodes bounds as KeyString pieces; `None` for a range of whole keys.
 pub fn encoded_bounds(
     bounds: &IndexBounds,
     directions: Directions,
     forward: bool,
 ) -> Option<ScanBounds<EncodedEnd>> {
-    // One buffer: there may be many values.
+    // Shared buffer: there may be many values.
     let mut out = KeyStringBuilder::new(directions);
     let encode = |field: usize, value: &Value| {
         out.reset();
@@ -82,7 +82,7 @@ pub fn encoded_bounds(
 }
 
 impl IndexCursor {
-    /// A contiguous walk where the bounds are one range, a checked one elsewhere.
+    /// A contiguous walk if the bounds are one range, else a checked walk.
     pub fn new(cx: &BuildContext, scan: &IndexScanNode) -> Result<Self, Error> {
         Self::with_mode(&cx.snapshot, scan, true)
     }
@@ -92,7 +92,7 @@ impl IndexCursor {
         Self::checked_over(&cx.snapshot, scan)
     }
 
-    /// As [`IndexCursor::checked`], without a plan.
+    /// Like [`IndexCursor::checked`], without a plan.
     pub fn checked_over(snapshot: &Arc<dyn Snapshot>, scan: &IndexScanNode) -> Result<Self, Error> {
         Self::with_mode(snapshot, scan, false)
     }
@@ -104,7 +104,7 @@ impl IndexCursor {
     ) -> Result<Self, Error> {
         let directions = directions_of(&scan.index);
         let forward = scan.direction >= 0;
-        // The planner names an index by its table.
+        // The planner identifies an index by its table.
         let table = TableId(scan.index.ident);
         let mut cursor = IndexCursor {
             cursor: snapshot.cursor(table).coded()?,
@@ -170,14 +170,14 @@ impl IndexCursor {
         }
     }
 
-    /// Bytes just outside a range: before all its keys at the start of a
-    /// forward walk, after all of them at its end; the other way round backward.
+    /// A key just outside a range: before all its keys at the start of a forward walk, after all of
+    /// them at its end; the reverse for a backward walk.
     fn edge_of_parts(&self, parts: &[&EncodedEnd], inclusive: bool, is_start: bool) -> Vec<u8> {
         let mut key = KeyStringBuilder::new(self.directions);
         for part in parts {
             key.append_encoded(part);
         }
-        // At the index's own end there is nothing to bound.
+        // The end of the index needs no bound.
         if parts.is_empty() {
             return Vec::new();
         }
@@ -198,7 +198,7 @@ impl IndexCursor {
     }
 
     fn outside(&self, inclusive: bool, is_start: bool) -> Discriminator {
-        // An inclusive start of a forward walk lies before the keys it admits.
+        // An inclusive start of a forward walk sorts before the keys it admits.
         if (is_start == inclusive) == self.forward {
             Discriminator::Before
         } else {
@@ -206,7 +206,7 @@ impl IndexCursor {
         }
     }
 
-    /// Makes `seek_key` the point where a checked walk goes on.
+    /// Sets `seek_key` to the point where a checked walk continues.
     fn seek_to(
         &mut self,
         bounds: &ScanBounds<EncodedEnd>,
@@ -233,8 +233,8 @@ impl IndexCursor {
         self.next_move = Move::Seek;
     }
 
-    /// One move. `None`: the end. `Some(true)`: on a key within the bounds.
-    /// `Some(false)`: met a key outside them; the next move seeks.
+    /// Makes one move. `None` at the end; `Some(true)` on a key within the bounds; `Some(false)` on
+    /// a key outside, after which the next move seeks.
     pub fn advance(&mut self) -> Result<Option<bool>, Error> {
         let found = match self.next_move {
             Move::None => return Ok(None),
@@ -255,7 +255,7 @@ impl IndexCursor {
         };
         let mut found = found.coded()?;
         if found && is_array_entry(self.cursor.key()) {
-            // All of these come before the first key.
+            // All array-path entries precede the first key.
             found = self.forward && self.cursor.seek(FIRST_KEY).coded()?;
         }
         if !found {
@@ -327,8 +327,8 @@ impl IndexCursor {
         }
     }
 
-    /// After a key: the next move passes over every key that begins with the
-    /// same `fields` values. Only for checked walks.
+    /// Makes the next move skip every key with the same first `fields` values. Only for checked
+    /// walks.
     pub fn skip_prefix(&mut self, fields: usize) {
         let Some(&end) = fields.checked_sub(1).and_then(|at| self.ends.get(at)) else {
             return;
@@ -349,7 +349,7 @@ impl IndexCursor {
         &self.cursor.key()[..end.copied().unwrap_or(0)]
     }
 
-    /// A field of the current key, encoded; `None` if there is none. Only for checked walks.
+    /// A field of the current key, encoded; `None` if absent. Only for checked walks.
     pub fn field(&self, field: usize) -> Option<&[u8]> {
         let start = field
             .checked_sub(1)
@@ -357,12 +357,12 @@ impl IndexCursor {
         self.cursor.key().get(start..*self.ends.get(field)?)
     }
 
-    /// The record of the current key.
+    /// Record id of the current key.
     pub fn record_id(&self) -> RecordId {
         self.record_id.clone()
     }
 
-    /// The current key, to keep.
+    /// A copy of the current key.
     pub fn key(&self) -> IndexKey {
         IndexKey {
             index: self.index.clone(),
@@ -372,7 +372,7 @@ impl IndexCursor {
     }
 
     /// The values of the current key.
-    /// Errors: it is none.
+    /// Errors: `DataCorruptionDetected` for a malformed key.
     pub fn values(&self) -> Result<Vec<Value>, Error> {
         let key = &self.cursor.key()[..self.key_len];
         values_of(&self.index, key, self.cursor.value())
@@ -387,17 +387,18 @@ impl IndexCursor {
         )
     }
 
-    /// No move may follow for a while. The key stays, what restores its types does not.
+    /// Releases what the cursor pins until the next move. The key remains available, its type bits
+    /// do not.
     pub fn rest(&mut self) {
         self.cursor.suspend();
     }
 
-    /// Entries met.
+    /// Number of entries visited.
     pub fn keys_examined(&self) -> u64 {
         self.keys_examined
     }
 
-    /// Moves that were not a step.
+    /// Number of moves other than single steps.
     pub fn seeks(&self) -> u64 {
         self.seeks
     }
@@ -410,7 +411,7 @@ impl IndexCursor {
         )
     }
 
-    /// What explain says of the index and the walk.
+    /// The index and walk, for explain.
     pub fn plan_fields(&self) -> DocBuf {
         let index = &self.index;
         let mut out = DocBuilder::new();

@@ -1,17 +1,16 @@
-//! Plan stages: a solution made to run.
+//! Plan stages: execute a query solution.
 //!
-//! Every stage pulls from its children by `work`, one step at a time, so that
-//! several plans can be tried side by side and any of them dropped. A step
-//! ends in one of three ways, counted once, here, for explain, the slow log
-//! and the planner's trial alike:
+//! Every stage pulls from its children by `work`, one step at a time, so that several plans can run
+//! alternately and any of them can be dropped. A step has one of three results, counted once, here,
+//! for explain, the slow log and the planner's trial alike:
 //!
 //! ```text
 //!   LIMIT ──work──> FETCH ──work──> IXSCAN ──seek/next──> storage cursor
 //!         <─Advanced(member)        <─NeedTime | Eof
 //! ```
 //!
-//! A document crosses the tree as the engine's own bytes ([`Doc::Shared`]);
-//! only stages that build something (projections) allocate.
+//! Documents pass through the tree as the engine's own bytes ([`Doc::Shared`]); only stages that
+//! build something (projections) allocate.
 
 mod and_hash;
 mod and_sorted;
@@ -55,8 +54,8 @@ pub use id_set::RecordIdSet;
 
 use crate::op_context::OpContext;
 
-/// A document on its way through a plan. Invariant: its bytes are a document, checked where they were read
-/// ([`crate::records`]) or made by a builder.
+/// A document in a plan. Invariant: its bytes are a valid document, checked when read
+/// ([`crate::records`]) or produced by a builder.
 #[derive(Debug, Clone)]
 pub enum Doc {
     /// The engine's bytes, not copied.
@@ -81,12 +80,12 @@ impl Doc {
         RawDoc::from_bytes_unchecked(self.as_bytes())
     }
 
-    /// Bytes of memory it stands for, to be counted against a stage's limit.
+    /// Memory to count against a stage's limit, in bytes.
     pub fn len(&self) -> usize {
         self.as_bytes().len()
     }
 
-    /// The bytes, to keep: without a copy.
+    /// Converts to shared bytes without a copy.
     pub fn into_bytes(self) -> Bytes {
         match self {
             Doc::Shared(bytes) => bytes,
@@ -94,42 +93,42 @@ impl Doc {
         }
     }
 
-    /// True for a document without bytes, which no stage makes.
+    /// Whether there are no bytes, which no stage produces.
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
     }
 }
 
-/// An index entry's key, kept for stages that read values from it.
+/// The key of an index entry, kept for stages that read values from it.
 #[derive(Debug, Clone)]
 pub struct IndexKey {
-    /// Which index it is a key of.
+    /// The index it belongs to.
     pub index: Arc<IndexEntry>,
     /// The KeyString without the record id.
     pub key: Box<[u8]>,
-    /// What restores the exact types.
+    /// Restores the exact types.
     pub type_bits: Box<[u8]>,
 }
 
-/// What travels between stages (MongoDB's working set member).
+/// The unit of data passed between stages (MongoDB's working set member).
 #[derive(Debug, Clone, Default)]
 pub struct Member {
-    /// The record, where there is one.
+    /// Id of the record, if any.
     pub record_id: Option<RecordId>,
     /// The document, once fetched or built.
     pub doc: Option<Doc>,
-    /// The key it was found by, when a stage above asked for it.
+    /// The index key it was found by, if a stage above needs it.
     pub key: Option<IndexKey>,
-    /// The sort key, when SORT gave the member and something above wants it.
+    /// The sort key, if SORT produced the member and a stage above needs it.
     pub sort_key: Option<Arc<[u8]>>,
 }
 
-/// How one step of a stage ended.
+/// The result of one step of a stage.
 #[derive(Debug)]
 pub enum StageState {
     /// A result.
     Advanced(Member),
-    /// Work was done, no result yet; call again.
+    /// No result yet; call again.
     NeedTime,
     /// No more results, ever.
     Eof,
@@ -137,15 +136,14 @@ pub enum StageState {
 
 /// What a step may use.
 pub struct WorkContext<'a> {
-    /// Deadline and kill flag; stages with long inner loops ask it.
+    /// Deadline and kill flag; stages with long inner loops check it.
     pub op: &'a OpContext,
-    /// What the steps cost so far, in the units of
-    /// [`statistics`](sheaf_query::planner::statistics).
+    /// Cost of the steps so far, in the units of [`statistics`](sheaf_query::planner::statistics).
     pub cost: u64,
 }
 
 impl<'a> WorkContext<'a> {
-    /// Nothing is done yet.
+    /// Creates a context with zero cost.
     pub fn new(op: &'a OpContext) -> Self {
         WorkContext { op, cost: 0 }
     }
@@ -153,20 +151,20 @@ impl<'a> WorkContext<'a> {
 
 /// One operator of a plan.
 pub trait PlanStage: Send {
-    /// One step. After `Eof` it stays at `Eof`.
+    /// Performs one step. After `Eof`, every further step returns `Eof`.
     fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error>;
-    /// Whether no result can follow, known without another step.
+    /// Whether it is known, without another step, that no result follows.
     fn is_eof(&self) -> bool;
-    /// Its explain name, fields and counters.
+    /// Explain name, fields and counters.
     fn describe(&self) -> StageDescription;
-    /// Adds what it and its children read: the cheap part of `describe`.
+    /// Adds the work of this stage and its children: the cheap part of `describe`.
     fn add_counts(&self, counts: &mut WorkCounts);
-    /// Has its storage cursors and those of its children [rest](sheaf_storage::Cursor::suspend): no step may follow for
-    /// a while. Between two steps no stage needs the value on which a cursor of it stands.
+    /// [Suspends](sheaf_storage::Cursor::suspend) this stage's storage cursors and its children's.
+    /// The next `work` resumes them. Between two steps no stage needs the value its cursor is on.
     fn rest(&mut self);
 }
 
-/// What a tree of stages read so far.
+/// Work done by a tree of stages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkCounts {
     /// Index keys examined.
@@ -175,7 +173,7 @@ pub struct WorkCounts {
     pub docs_examined: u64,
 }
 
-/// What a stage says of itself; the counters common to all are added by [`Node`].
+/// The description of a stage; [`Node`] adds the common counters.
 #[derive(Debug, Clone, Default)]
 pub struct StageDescription {
     /// The explain name.
@@ -190,9 +188,9 @@ pub struct StageDescription {
     pub keys_examined: u64,
     /// Records this stage itself read.
     pub docs_examined: u64,
-    /// Index seeks of this stage itself.
+    /// Index seeks made by this stage itself.
     pub seeks: u64,
-    /// What this stage is in a planSummary, if anything.
+    /// The stage's part of a planSummary, if any.
     pub summary: Option<String>,
     /// Bytes this stage wrote to temporary files.
     pub spilled_bytes: u64,
@@ -204,35 +202,35 @@ pub struct StageDescription {
     pub is_intersection: bool,
     /// `inputStage` (one) or `inputStages` (several).
     pub children: Vec<StageStats>,
-    /// Print children as `inputStages` even when there is one.
+    /// Shows children as `inputStages` even if there is only one.
     pub many: bool,
 }
 
-/// A stage's description with its counters.
+/// The description and counters of a stage.
 #[derive(Debug, Clone, Default)]
 pub struct StageStats {
-    /// What the stage says.
+    /// Description by the stage.
     pub description: StageDescription,
     /// Counted by [`Node`].
     pub common: CommonStats,
 }
 
-/// Counters every stage has.
+/// Counters common to all stages.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommonStats {
-    /// Steps.
+    /// Number of steps.
     pub works: u64,
-    /// Steps that gave a result.
+    /// Steps that returned a result.
     pub advanced: u64,
-    /// Steps that gave none yet.
+    /// Steps that returned none yet.
     pub need_time: u64,
-    /// Whether it ended.
+    /// Whether the stage has ended.
     pub is_eof: bool,
-    /// Wall time inside the stage and its children, when timed.
+    /// Wall time inside the stage and its children, if timed.
     pub elapsed: Duration,
 }
 
-/// A stage with its counters: the only way a stage is worked.
+/// A stage with its counters: the only way to run a stage.
 pub struct Node {
     common: CommonStats,
     timed: bool,
@@ -249,7 +247,7 @@ impl Node {
         }
     }
 
-    /// One counted step.
+    /// Performs one step and counts it.
     #[inline]
     pub fn work(&mut self, cx: &mut WorkContext<'_>) -> Result<StageState, Error> {
         self.common.works += 1;
@@ -283,7 +281,7 @@ impl Node {
         self.stage.is_eof()
     }
 
-    /// No step may follow for a while; see [`PlanStage::rest`].
+    /// Suspends storage cursors; see [`PlanStage::rest`].
     pub fn rest(&mut self) {
         self.stage.rest();
     }
@@ -300,7 +298,7 @@ impl Node {
         self.stage.add_counts(counts);
     }
 
-    /// What the tree read so far.
+    /// Work done by the tree so far.
     pub fn counts(&self) -> WorkCounts {
         let mut counts = WorkCounts::default();
         self.stage.add_counts(&mut counts);
@@ -317,7 +315,7 @@ impl Node {
 }
 
 impl StageStats {
-    /// The tree's stages, root first.
+    /// Calls `f` for the tree's stages, root first.
     pub fn visit(&self, f: &mut dyn FnMut(&StageStats)) {
         f(self);
         for child in &self.description.children {

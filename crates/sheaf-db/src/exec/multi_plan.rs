@@ -1,18 +1,17 @@
-//! The trial: candidates take turns, one step each, and the most productive
-//! wins.
+//! The trial of candidate plans: they take turns, one step each, and the most productive wins.
 //!
-//! It ends when one candidate is at its end or has enough results, or when
-//! the budget of steps is used. The score is MongoDB's:
+//! The trial ends when a candidate ends or has enough results, or when the step budget is used up.
+//! The score is MongoDB's:
 //!
 //! ```text
 //! 1 + advanced/works + eps·[no FETCH] + eps·[no SORT] + eps·[no intersection] + 1·[at its end]
 //! eps = min(1 / (10 · works), 0.0001)
 //! ```
 //!
-//! By cost, what counts is not steps but what they cost: an index key little, a
-//! fetch more, a comparison within an intersection next to nothing. The next
-//! step is the cheapest candidate's, so that all have cost the same when the
-//! first is done, and `works` in productivity is the cost in index keys.
+//! A trial by cost weighs the steps: an index key costs little, a fetch more, a comparison within
+//! an intersection almost nothing. The cheapest candidate so far takes the next step, so that all
+//! have incurred about the same cost when the first one finishes, and `works` in the productivity
+//! is the cost in index keys.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,15 +22,15 @@ use sheaf_query::planner::statistics::{KEY_COST, STEP_COST};
 
 use super::{Member, Node, StageState, StageStats, WorkContext};
 
-/// How long a trial may take.
+/// Limits of a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct TrialBudget {
-    /// Steps of each candidate (`internalQueryPlanEvaluationWorks`, or the
-    /// fraction of the collection if that is more).
+    /// Steps per candidate (`internalQueryPlanEvaluationWorks`, or the fraction of the collection
+    /// if that is more).
     pub works_max: u64,
     /// Results that end the trial (`internalQueryPlanEvaluationMaxResults`).
     pub results_max: usize,
-    /// Turns and scores by cost instead of by steps.
+    /// Takes turns and scores by cost instead of steps.
     pub by_cost: bool,
 }
 
@@ -39,32 +38,32 @@ pub struct TrialBudget {
 pub struct Candidate {
     /// The plan.
     pub solution: Arc<QuerySolution>,
-    /// Its stages, worked so far.
+    /// Its stages, in their current state.
     pub root: Node,
-    /// Results so far, kept for the case that it wins.
+    /// Results so far, kept in case it wins.
     pub results: VecDeque<Member>,
-    /// Set when it failed (a sort that outgrew its memory, say).
+    /// The error, if it failed, for instance a sort that exceeded its memory limit.
     pub failed: Option<Error>,
-    /// What its steps cost so far.
+    /// Cost of its steps so far.
     cost: u64,
     works: u64,
 }
 
-/// What the trial found of one candidate.
+/// The result of the trial for one candidate.
 #[derive(Debug, Clone)]
 pub struct Scored {
-    /// See the module.
+    /// The score; see the module.
     pub score: f64,
     /// Counters at the end of the trial.
     pub stats: StageStats,
     /// Results during the trial.
     pub n_returned: u64,
-    /// What its steps cost, where that decided; in index keys.
+    /// Cost of its steps in index keys, in a trial by cost.
     pub cost: Option<f64>,
 }
 
 impl Candidate {
-    /// A candidate that has not been worked.
+    /// Creates a candidate that has not started.
     pub fn new(solution: QuerySolution, root: Node) -> Self {
         Candidate {
             solution: Arc::new(solution),
@@ -76,7 +75,7 @@ impl Candidate {
         }
     }
 
-    /// One step. Whether the trial is over.
+    /// Performs one step. Returns whether the trial is over.
     fn step(&mut self, budget: &TrialBudget, cx: &mut WorkContext<'_>) -> bool {
         cx.cost = 0;
         let state = self.root.work(cx);
@@ -97,9 +96,9 @@ impl Candidate {
     }
 }
 
-/// Runs the trial. Returns the winner's position and the scores, in the
-/// candidates' order. Fails when every candidate failed, and when one met damage: which plan wins must not
-/// decide whether damage is reported.
+/// Runs the trial. Returns the winner's position, and the scores in the candidates' order. Fails if
+/// every candidate failed, or if one found damage: whether damage is reported must not depend on
+/// which plan wins.
 pub fn run(
     candidates: &mut [Candidate],
     budget: TrialBudget,
@@ -152,7 +151,7 @@ fn cost_in_keys(candidate: &Candidate) -> f64 {
     candidate.cost as f64 / KEY_COST as f64
 }
 
-/// One step of each candidate after the other.
+/// Round robin, one step per candidate.
 fn take_turns(
     candidates: &mut [Candidate],
     budget: TrialBudget,
@@ -173,8 +172,7 @@ fn take_turns(
     Ok(())
 }
 
-/// A step of the candidate that has cost least so far, until that one has used
-/// its steps.
+/// Repeatedly steps the candidate with the lowest cost so far, until that one has used its steps.
 fn take_turns_by_cost(
     candidates: &mut [Candidate],
     budget: TrialBudget,
@@ -192,7 +190,7 @@ fn take_turns_by_cost(
     }
 }
 
-/// See the module. `cost`, in index keys, takes the place of the steps.
+/// The score; see the module. `cost`, in index keys, replaces the number of steps.
 pub fn score(stats: &StageStats, cost: Option<f64>) -> f64 {
     let works = stats.common.works.max(1) as f64;
     let productivity = stats.common.advanced as f64 / cost.unwrap_or(works).max(1.0);

@@ -1,4 +1,4 @@
-//! A plan in brief, for the log, the profiler and the query statistics.
+//! A short description of a plan, for the log, the profiler and the query statistics.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use sheaf_query::planner::solution::QuerySolution;
 
 use crate::exec::express;
 
-/// A plan in brief, turned into text only when somebody reads it.
+/// A short description of a plan; converted to text on demand.
 #[derive(Debug, Clone, Default)]
 pub struct PlanDigest {
     kind: DigestKind,
     /// The plan came from the plan cache.
     pub from_cache: bool,
-    /// A cached plan was given up for this one.
+    /// Replaces a cached plan that performed badly.
     pub replanned: bool,
 }
 
@@ -31,7 +31,7 @@ enum DigestKind {
 }
 
 impl PlanDigest {
-    /// The express path.
+    /// The express path, through this index.
     pub fn express(index: &Arc<IndexEntry>) -> Self {
         PlanDigest {
             kind: DigestKind::Express(index.clone()),
@@ -39,7 +39,7 @@ impl PlanDigest {
         }
     }
 
-    /// The express path to one record and what is done to it (`EXPRESS_UPDATE`).
+    /// The express path to one record, with the stage that modifies it (`EXPRESS_UPDATE`).
     pub fn express_write(index: &Arc<IndexEntry>, stage: &'static str) -> Self {
         PlanDigest {
             kind: DigestKind::ExpressWrite(index.clone(), stage),
@@ -47,7 +47,7 @@ impl PlanDigest {
         }
     }
 
-    /// There is no collection to plan over.
+    /// The collection does not exist.
     pub fn nothing() -> Self {
         PlanDigest {
             kind: DigestKind::Eof,
@@ -55,7 +55,7 @@ impl PlanDigest {
         }
     }
 
-    /// The engine's own count of records.
+    /// The engine's record count.
     pub fn record_count() -> Self {
         PlanDigest {
             kind: DigestKind::RecordCount,
@@ -63,7 +63,7 @@ impl PlanDigest {
         }
     }
 
-    /// All records in their order, without a planner.
+    /// A collection scan without planning.
     pub fn collection_scan() -> Self {
         PlanDigest {
             kind: DigestKind::CollectionScan,
@@ -79,14 +79,14 @@ impl PlanDigest {
         }
     }
 
-    /// The same plan, from the cache or after a cached one was given up.
+    /// The same plan, marked as cached or replanned.
     pub(crate) fn chosen(mut self, from_cache: bool, replanned: bool) -> Self {
         self.from_cache = from_cache;
         self.replanned = replanned;
         self
     }
 
-    /// `IXSCAN { a: 1 }`, `COLLSCAN`, `EXPRESS_IXSCAN { _id: 1 }`; `None` where nothing was planned.
+    /// `IXSCAN { a: 1 }`, `COLLSCAN`, `EXPRESS_IXSCAN { _id: 1 }`; `None` if nothing was planned.
     pub fn summary(&self) -> Option<String> {
         match &self.kind {
             DigestKind::None => None,
@@ -101,7 +101,7 @@ impl PlanDigest {
         }
     }
 
-    /// Whether a blocking sort is part of it.
+    /// Whether the plan includes a blocking sort.
     pub fn has_sort_stage(&self) -> bool {
         matches!(&self.kind, DigestKind::Solution(s) if s.has_blocking_stage)
     }

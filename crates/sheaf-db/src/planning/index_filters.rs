@@ -1,14 +1,14 @@
-//! Index filters: which indexes queries of one shape may use.
+//! Index filters: restrict the indexes that queries of one shape may use.
 //!
 //! ```text
 //!   planCacheSetFilter orders, {status: 1}, indexes [{status: 1}, "by_date"]
 //!
-//!   find {status: "A"}                      only these two are planned with; a hint is not listened to
+//!   find {status: "A"}                      planned with only these two; hints are ignored
 //!   find {status: "A"} sort {date: 1}       another shape: all indexes
 //! ```
 //!
-//! They belong to a collection, outlive changes of its indexes, and are forgotten when the server
-//! ends. An index that a filter names need not exist; without any that serves, the collection is scanned.
+//! Filters belong to a collection, survive changes of its indexes, and are lost when the server
+//! stops. An index that a filter names need not exist; if none applies, the collection is scanned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::shape;
 
-/// How a filter means an index.
+/// How a filter identifies an index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FilteredIndex {
     /// By its name.
     Name(String),
-    /// By its key pattern; 1 equals 1.0. Several may have it.
+    /// By its key pattern; 1 equals 1.0. Several indexes may have it.
     KeyPattern(DocBuf),
 }
 
@@ -40,10 +40,10 @@ impl FilteredIndex {
     }
 }
 
-/// One filter, as it was set.
+/// One filter, as set by the client.
 #[derive(Debug, Clone)]
 pub struct IndexFilter {
-    /// A query of the shape.
+    /// An example query of the shape.
     pub query: DocBuf,
     /// Its sort, or empty.
     pub sort: DocBuf,
@@ -51,21 +51,21 @@ pub struct IndexFilter {
     pub projection: DocBuf,
     /// Its collation, or empty.
     pub collation: DocBuf,
-    /// What its plans may use.
+    /// The indexes that plans may use.
     pub indexes: Vec<FilteredIndex>,
 }
 
 /// The filters of one collection.
 #[derive(Debug, Default)]
 pub struct IndexFilters {
-    /// Nearly always 0, and then nothing else is looked at.
+    /// Number of filters. Almost always 0, and then the map is not read.
     count: AtomicUsize,
-    /// By shape, in full.
+    /// By encoded shape.
     filters: RwLock<BTreeMap<String, Arc<IndexFilter>>>,
 }
 
 impl IndexFilters {
-    /// The filter for queries of this one's shape.
+    /// The filter for this query's shape.
     pub fn of(&self, query: &CanonicalQuery) -> Option<Arc<IndexFilter>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -73,7 +73,7 @@ impl IndexFilters {
         self.filters.read().get(&shape::encode(query)).cloned()
     }
 
-    /// Whether some filter is for a shape with this number (`planCacheShapeHash`).
+    /// Whether a filter exists for a shape with this hash (`planCacheShapeHash`).
     pub fn has_shape(&self, number: u32) -> bool {
         let filters = self.filters.read();
         filters
@@ -81,14 +81,14 @@ impl IndexFilters {
             .any(|shape| shape::hash(shape.as_bytes()) as u32 == number)
     }
 
-    /// Sets the filter for queries of this one's shape, in place of another.
+    /// Sets the filter for this query's shape, replacing any other.
     pub fn set(&self, query: &CanonicalQuery, filter: IndexFilter) {
         let mut filters = self.filters.write();
         filters.insert(shape::encode(query), Arc::new(filter));
         self.count.store(filters.len(), Ordering::Release);
     }
 
-    /// Takes away the filter for queries of this one's shape; all of them without one.
+    /// Removes the filter for this query's shape, or all filters for `None`.
     pub fn clear(&self, query: Option<&CanonicalQuery>) {
         let mut filters = self.filters.write();
         match query {
@@ -98,14 +98,14 @@ impl IndexFilters {
         self.count.store(filters.len(), Ordering::Release);
     }
 
-    /// All of them, in the order of their shapes.
+    /// All filters, ordered by shape.
     pub fn all(&self) -> Vec<Arc<IndexFilter>> {
         self.filters.read().values().cloned().collect()
     }
 }
 
 impl IndexFilter {
-    /// The indexes that are left.
+    /// The indexes that the filter permits.
     pub fn apply(&self, indexes: &[Arc<IndexEntry>]) -> Vec<Arc<IndexEntry>> {
         let is_left =
             |index: &&Arc<IndexEntry>| self.indexes.iter().any(|filter| filter.means(index));

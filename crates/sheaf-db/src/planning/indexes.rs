@@ -1,5 +1,5 @@
-//! The indexes as the planner sees them for one query: those that an index filter leaves, an index with a
-//! wildcard as several.
+//! The planner's view of the indexes for one query: restricted by index filters, with wildcard
+//! indexes expanded.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -25,10 +25,10 @@ pub(crate) fn indexes_of(view: &ReadView) -> &[Arc<IndexEntry>] {
     }
 }
 
-/// The indexes as the planner is to see them for one query.
+/// The indexes available to plan one query.
 pub(crate) struct PlanningIndexes<'v> {
     list: Cow<'v, [Arc<IndexEntry>]>,
-    /// An index filter has left these only; hints do not count.
+    /// An index filter restricted the list; hints are ignored.
     pub is_filtered: bool,
 }
 
@@ -39,7 +39,7 @@ impl Deref for PlanningIndexes<'_> {
     }
 }
 
-/// The indexes that a filter for the query's shape leaves, of them one with a wildcard as several.
+/// The indexes that a filter for the query's shape permits, with wildcard indexes expanded.
 pub(crate) fn planning_indexes<'v>(
     view: &'v ReadView,
     query: &CanonicalQuery,
@@ -50,7 +50,7 @@ pub(crate) fn planning_indexes<'v>(
         all = Cow::Owned(filter.apply(&all));
     }
     let mut is_array = |index: &IndexEntry, path: &str| {
-        // The planner names an index by its table.
+        // The planner identifies an index by its table.
         let table = TableId(index.ident);
         let known = view.snapshot.get(table, &array_entry(path)).coded()?;
         Ok(known.is_some())
@@ -71,8 +71,8 @@ fn index_filter(view: &ReadView, query: &CanonicalQuery) -> Option<Arc<IndexFilt
     collection.index_filters().of(query)
 }
 
-/// The key by which the query needs no plan. A filter for its shape is not passed over, but for
-/// `_id`, where there is nothing to choose.
+/// The key for the express path, if the query needs no plan. Honours an index filter for the
+/// query's shape, except on `_id`, where there is no choice.
 pub(crate) fn express_key<'a>(
     view: &'a ReadView,
     collection: &'a Collection,
@@ -83,9 +83,9 @@ pub(crate) fn express_key<'a>(
     (is_id || index_filter(view, query).is_none()).then_some(key)
 }
 
-/// Names of a query's shape, and of the shape with the indexes that it could use: `queryHash` and `planCacheKey`.
-/// `None` without such a collection.
-/// Errors: the engine's.
+/// Hash of the query's shape, and of the shape with its usable indexes: `queryHash` and
+/// `planCacheKey`. `None` if the collection does not exist.
+/// Errors: those of the storage engine.
 pub fn plan_hashes(
     view: &ReadView,
     query: &CanonicalQuery,

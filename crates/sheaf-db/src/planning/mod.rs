@@ -1,9 +1,9 @@
-//! From a canonical query to the plan that runs it.
+//! Selects the plan for a canonical query.
 //!
 //! ```text
 //!   indexes.rs   the indexes that the planner sees    ─┐
 //!   statistics.rs  a sample of the data               ─┼─> selector.rs ──> PlanExecutor (exec/)
-//!   plan_cache/  plans that won, by query shape       ─┘        └─> digest.rs: the plan in brief
+//!   plan_cache/  plans that won, by query shape       ─┘        └─> digest.rs: its description
 //! ```
 
 pub mod digest;

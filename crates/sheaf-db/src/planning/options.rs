@@ -1,7 +1,7 @@
-//! Options of planning and running a query, and what planner and executor derive from them.
+//! Options for planning and executing a query, and what planner and executor derive from them.
 //!
-//! Each default is written once: here, in [`PlannerOptions::DEFAULT`] and in [`CachePolicy::DEFAULT`]. The table
-//! of server parameters refers to them.
+//! Each default is defined once: here, in [`PlannerOptions::DEFAULT`] and in
+//! [`CachePolicy::DEFAULT`]. The table of server parameters refers to them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub const EVALUATION_COLLECTION_FRACTION: f64 = 0.3;
 /// Default of `internalQueryPlanEvaluationMaxResults`.
 pub const EVALUATION_RESULTS_MAX: usize = 101;
 
-/// How queries are planned and run: server parameters, and what the command adds.
+/// Options for planning and executing queries: server parameters and command options.
 #[derive(Debug, Clone)]
 pub struct QueryOptions {
     /// Blocking stages may write temporary files.
     pub allow_disk_use: bool,
-    /// Bytes a blocking stage may hold.
+    /// Maximum memory of a blocking stage, in bytes.
     pub sort_memory_bytes_max: usize,
-    /// Folder of temporary files.
+    /// Directory of temporary files.
     pub temp_dir: PathBuf,
     /// Limits and switches of the planner.
     pub planner: PlannerOptions,
@@ -47,11 +47,11 @@ pub struct QueryOptions {
     pub evaluation_results_max: usize,
     /// `internalQueryPlanOrChildrenIndependently`: a rooted `$or` is planned branch by branch.
     pub or_children_independently: bool,
-    /// `plannerExtensions`: plans beyond MongoDB's, and a trial by cost.
+    /// `plannerExtensions`: plans beyond MongoDB's, and multi-planning by cost.
     pub planner_extensions: bool,
-    /// Collections of fewer records have no candidate pruned before multi-planning.
+    /// Minimum number of records for pruning candidates before multi-planning.
     pub pruning_records_min: u64,
-    /// Of the plan cache.
+    /// Limits of the plan cache.
     pub plan_cache: CachePolicy,
 }
 
@@ -74,7 +74,7 @@ impl Default for QueryOptions {
 }
 
 impl QueryOptions {
-    /// What the planner may use.
+    /// Parameters of the planner.
     pub(crate) fn params<'v>(
         &self,
         indexes: &'v PlanningIndexes<'_>,
@@ -88,7 +88,7 @@ impl QueryOptions {
         }
     }
 
-    /// What the planner may know of the data; nothing without the extensions or a collection.
+    /// Statistics for the planner; `None` without the extensions or a collection.
     pub(crate) fn statistics<'v>(
         &self,
         view: &'v ReadView,
@@ -99,7 +99,7 @@ impl QueryOptions {
         }
     }
 
-    /// What the stages of a plan share; `timed` measures every step.
+    /// The context of a plan's stages; `timed` measures every step.
     pub(crate) fn build_context(
         &self,
         view: &ReadView,
@@ -119,7 +119,7 @@ impl QueryOptions {
         }
     }
 
-    /// How long the candidates of a query run before one is picked.
+    /// Budget of the trial that picks among a query's candidates.
     pub(crate) fn trial_budget(
         &self,
         view: &ReadView,

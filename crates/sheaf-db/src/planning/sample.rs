@@ -1,6 +1,6 @@
-//! A sample of a collection's keys, and where a collection keeps it.
+//! A sample of a collection's keys, and the slot that holds it.
 //!
-//! `statistics.rs` takes samples and answers from them.
+//! `statistics.rs` takes samples and computes estimates from them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// The keys of some documents.
+/// Index keys of a sample of documents.
 #[derive(Debug)]
 pub struct Sample {
-    /// Records of the collection when it was taken.
+    /// Number of records in the collection when the sample was taken.
     pub(super) records: u64,
     pub(super) taken: Instant,
     /// By [`IndexEntry::ident`].
@@ -20,33 +20,33 @@ pub struct Sample {
 
 #[derive(Debug, Default)]
 pub(super) struct IndexSample {
-    /// In the index's order, each with how many keys it stands for.
+    /// In index order, each with the number of keys it represents.
     pub(super) keys: Vec<(Box<[u8]>, f64)>,
-    /// Documents that they are of.
+    /// Number of documents sampled.
     pub(super) docs: u64,
-    /// Those are all there are.
+    /// Whether the sample covers all documents.
     pub(super) whole: bool,
-    /// For so many leading fields, less one: prefixes that the sample has several
-    /// times, and once. Counted at the first question.
+    /// For each number of leading fields, from 1: how many prefixes occur several times in the
+    /// sample, and how many once. Computed on first use.
     pub(super) prefixes: OnceLock<Vec<(u64, u64)>>,
 }
 
-/// A sample, kept until it is out of date.
+/// The current sample of a collection, if any.
 #[derive(Debug, Default)]
 pub struct SampleSlot(Mutex<Option<Arc<Sample>>>);
 
 impl SampleSlot {
-    /// Forgets the sample.
+    /// Drops the sample.
     pub fn clear(&self) {
         *self.0.lock() = None;
     }
 
-    /// The sample, if there is one.
+    /// The current sample.
     pub(super) fn kept(&self) -> Option<Arc<Sample>> {
         self.0.lock().clone()
     }
 
-    /// Keeps a sample in place of the one that is there.
+    /// Replaces the sample.
     pub(super) fn keep(&self, sample: &Arc<Sample>) {
         *self.0.lock() = Some(sample.clone());
     }

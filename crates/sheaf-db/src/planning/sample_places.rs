@@ -1,20 +1,20 @@
-//! Where a sample of a collection looks for documents: places from all over its records.
+//! Places to sample in a collection, spread over its records.
 //!
 //! ```text
-//!   first  3c 61 | 00 .. 00 |        the bytes that all have, then eight that differ:
-//!   last   3c 61 | ff .. 07 | ..     places lie evenly between those
+//!   first  3c 61 | 00 .. 00 |        the common prefix, then eight bytes that differ:
+//!   last   3c 61 | ff .. 07 | ..     places are evenly spaced between them
 //! ```
 //!
-//! Numbers are spread evenly, or nearly; `_id`s of a clustered collection as the user chose them. Then sparse
-//! stretches are sampled like dense ones: good for what does not go with `_id`, and not to be asked about
-//! `_id` itself.
+//! Record numbers are spread evenly, or nearly; the `_id`s of a clustered collection are as clients
+//! chose them. Sparse ranges are then sampled as often as dense ones: this is fine for fields that
+//! do not correlate with `_id`, but unsuitable for estimates on `_id` itself.
 
 use sheaf_bson::record_id::RecordKeyBytes;
 
-/// Bytes that tell places apart.
+/// Number of bytes that distinguish places.
 const APART: usize = 8;
 
-/// The places between a first and a last record.
+/// Evenly spaced places between a first and a last record.
 #[derive(Debug)]
 pub(crate) struct Places {
     prefix: RecordKeyBytes,
@@ -23,7 +23,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Between the keys of two records, the first not after the last.
+    /// Places between the keys of two records, the first not after the last.
     pub(crate) fn between(first: &[u8], last: &[u8]) -> Places {
         let common = match first.len() == APART && last.len() == APART {
             true => 0,
@@ -37,7 +37,8 @@ impl Places {
         }
     }
 
-    /// The place at this part of the whole, `part < of`: a record there, or the next one, is meant.
+    /// The place at fraction `part / of`, with `part < of`: the record there, or the next one, is
+    /// sampled.
     pub(crate) fn at(&self, part: u128, of: u128) -> RecordKeyBytes {
         let offset = self.span * part / of;
         let mut key = self.prefix.clone();
@@ -89,7 +90,7 @@ mod tests {
             );
             before = key;
         }
-        // Whatever the ends are, a part of the whole is a place.
+        // Every fraction is a place, whatever the ends.
         let same = Places::between(first, first);
         assert!(same.at(1, 2).starts_with(first));
         let widest = Places::between(&[0; 9], &[0xFF; 30]);

@@ -1,19 +1,19 @@
-//! Which plan runs.
+//! Selects the plan to run.
 //!
 //! ```text
-//!   plan cache ──proven plan──> made anew with this query's constants, watched: 10 x works
-//!        │ none, or too dear
+//!   plan cache ──active plan──> rebuilt with this query's constants, limited to 10 x works
+//!        │ none, or too expensive
 //!        v
-//!   planner ──> rooted $or? ──> SUBPLAN: each branch is chosen for by itself
+//!   planner ──> rooted $or? ──> SUBPLAN: a plan is selected per branch
 //!        │
-//!        ├──> one solution ───> it runs, and nothing is remembered
-//!        └──> several ──> statistics: some are pruned ──> trial of the others ──> remembered
+//!        ├──> one solution ───> it runs, and nothing is cached
+//!        └──> several ──> statistics: some are pruned ──> trial of the others ──> cached
 //! ```
 //!
-//! What is put together of branches' plans is watched as they are, where each of
-//! them was tried: by the sum of their works.
+//! A plan composed of branch plans is limited likewise, by the sum of their works, if each of them
+//! was tried.
 //!
-//! explain goes the same way, but neither asks the cache nor tells it.
+//! explain takes the same path, but neither reads nor writes the cache.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -37,17 +37,17 @@ use crate::exec::{BuildContext, PlanExecutor, SelectionReport, TrialPlan, build}
 use crate::explain;
 use crate::op_context::OpContext;
 
-/// What a plan is chosen for.
+/// What a plan is selected for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To run; the plan cache is asked and told.
+    /// To run; the plan cache is read and written.
     Run,
-    /// To be explained: every step is timed, and the cache left as it is.
+    /// To be explained: every step is timed, and the cache is not touched.
     Explain,
 }
 
-/// Picks a plan and starts it: for finds, and for the commands that look for
-/// the records they change.
+/// Selects a plan and starts it: for finds, and for commands that search for the records they
+/// modify.
 pub fn start(
     view: &ReadView,
     op: &OpContext,
@@ -83,8 +83,8 @@ pub fn plan(
     planner::plan(query, &options.params(&indexes, statistics))
 }
 
-/// Starts this one of the candidates, without a trial: what a plan gives must
-/// not depend on which one it is.
+/// Starts the given candidate without a trial. All candidates of a query must return the same
+/// results.
 pub fn start_solution(
     view: &ReadView,
     op: &OpContext,
@@ -96,10 +96,10 @@ pub fn start_solution(
     PlanExecutor::new(&cx, vec![solution], options.trial_budget(view, query)?, op)
 }
 
-/// The plan that the cache has for a query, ready to be built; `None` if it has
-/// none that was proven. What planning costs where it is not needed.
+/// The cached plan of a query, ready to be built; `None` without an active entry. Measures what
+/// planning costs where it is avoided.
 ///
-/// Errors: those of reading what the planner sees of the indexes.
+/// Errors: those of reading the planner's view of the indexes.
 pub fn plan_from_cache(
     view: &ReadView,
     op: &OpContext,
@@ -120,8 +120,8 @@ pub fn plan_from_cache(
     })
 }
 
-/// What a query is looked up by in the plan cache.
-/// Errors: those of reading what the planner sees of the indexes.
+/// The lookup key of a query in the plan cache.
+/// Errors: those of reading the planner's view of the indexes.
 pub(crate) fn cache_key(
     view: &ReadView,
     op: &OpContext,
@@ -131,7 +131,7 @@ pub(crate) fn cache_key(
     with_selector(view, op, query, options, |selector| Ok(selector.key(query)))
 }
 
-/// The only plan of a query, to be made again for others of its key; `None` if it has no recipe.
+/// Keeps the only plan of a query for other queries with the same key; `None` if it has no recipe.
 /// Errors: those of planning.
 pub(crate) fn keep_only_plan(
     view: &ReadView,
@@ -155,8 +155,8 @@ pub(crate) fn keep_only_plan(
     })
 }
 
-/// A plan that was kept, with this query's constants. `None`: it has to be planned.
-/// Errors: those of reading what the planner sees of the indexes.
+/// Rebuilds a kept plan with this query's constants. `None` if the query must be planned.
+/// Errors: those of reading the planner's view of the indexes.
 pub(crate) fn make_again(
     view: &ReadView,
     op: &OpContext,
@@ -170,7 +170,7 @@ pub(crate) fn make_again(
     })
 }
 
-/// A selector for the query, which leaves the plan cache alone.
+/// Runs `run` with a selector for the query that does not touch the plan cache.
 fn with_selector<R>(
     view: &ReadView,
     op: &OpContext,
@@ -198,12 +198,12 @@ struct PlanSelector<'a> {
     op: &'a OpContext,
     options: &'a QueryOptions,
     params: &'a PlannerParams<'a>,
-    /// `None` to leave the plan cache alone.
+    /// `None` to bypass the plan cache.
     cache: Option<&'a PlanCache>,
     timed: bool,
 }
 
-/// Picks a plan and starts it. A collection that does not exist gives nothing.
+/// Selects a plan and starts it. A collection that does not exist returns no results.
 pub(crate) fn select(
     view: &ReadView,
     op: &OpContext,
@@ -267,7 +267,8 @@ impl PlanSelector<'_> {
                 }
             }
         }
-        // Branch by branch nobody asks for an order: where the whole gives a page in it, that is tried.
+        // Branch plans do not provide an order. If a plan of the whole query provides a page in
+        // order, try it.
         let pages =
             self.params.statistics.is_some() && query.sort.is_some() && query.limit.is_some();
         let whole = match by_branch && pages {
@@ -306,7 +307,7 @@ impl PlanSelector<'_> {
         Ok((executor, digest))
     }
 
-    /// A cached plan with this query's constants, without planning.
+    /// Builds a cached plan with this query's constants, without planning.
     fn make(
         &self,
         cached: &CachedPlan,
@@ -321,8 +322,7 @@ impl PlanSelector<'_> {
         recipe::make(recipe, query, &params)
     }
 
-    /// A cached plan, for as long as it does not need far more steps than it
-    /// once did.
+    /// Runs a cached plan, unless it needs far more steps than recorded.
     fn watched(
         &self,
         cx: &BuildContext,
@@ -342,8 +342,8 @@ impl PlanSelector<'_> {
         }))
     }
 
-    /// The plan of a rooted `$or` from the plans of its branches; `None` if one
-    /// of them has none but a collection scan. `anew`: whatever the cache has.
+    /// Composes the plan of a rooted `$or` from the plans of its branches; `None` if one of them
+    /// has only a collection scan. `anew` ignores the cache.
     fn by_branch(&self, query: &Arc<CanonicalQuery>, anew: bool) -> Result<Option<Planned>, Error> {
         let all_proven = Cell::new(true);
         let (works, picked) = (Cell::new(0), Cell::new(0));
@@ -364,7 +364,7 @@ impl PlanSelector<'_> {
             && let [solution] = planned.solutions.as_slice()
         {
             let key = self.key(query);
-            // What a branch without a choice may cost nobody has tried.
+            // The cost of a branch with a single candidate is unknown.
             let branches = match &*query.filter {
                 MatchExpression::Or(branches) => branches.len(),
                 _ => 0,
@@ -383,7 +383,7 @@ impl PlanSelector<'_> {
         Ok(Some(planned))
     }
 
-    /// The only plan there is.
+    /// Starts the only plan.
     fn single(
         &self,
         cx: &BuildContext,
@@ -400,7 +400,7 @@ impl PlanSelector<'_> {
         Ok((executor, digest))
     }
 
-    /// Tries the candidates that are not pruned; with the winner's place among all.
+    /// Tries the candidates that are not pruned; returns the winner's position among all.
     fn tried(
         &self,
         cx: &BuildContext,
@@ -438,8 +438,8 @@ impl PlanSelector<'_> {
         Ok((executor, winner))
     }
 
-    /// Which of the solutions a branch of a rooted `$or` has, and the works of one
-    /// that needed no trial.
+    /// Picks one of a branch's solutions; returns its position, and its works if it needed no
+    /// trial.
     fn pick(
         &self,
         branch: &Arc<CanonicalQuery>,
@@ -500,7 +500,7 @@ impl PlanSelector<'_> {
     }
 }
 
-/// Whether the plan depends on values that were looked for while planning.
+/// Whether the plan depends on values read while planning.
 fn asks_statistics(root: &SolutionNode) -> bool {
     let mut asks = false;
     root.for_each(&mut |node| {
@@ -509,7 +509,7 @@ fn asks_statistics(root: &SolutionNode) -> bool {
     asks
 }
 
-/// What a cache entry keeps of the candidates that were tried for a query.
+/// The details of a trial for a cache entry.
 fn multi_planning(query: &CanonicalQuery, candidates: &[TrialPlan]) -> MultiPlanning {
     debug_assert!(!candidates.is_empty(), "a trial of nothing");
     let mut best_first: Vec<&TrialPlan> = candidates.iter().collect();

@@ -1,18 +1,18 @@
-//! What the planner may know of the data: counts that the engine keeps, and the
-//! index keys of a few documents from all over the collection.
+//! Statistics for the planner: counts that the engine maintains, and the index keys of a few
+//! documents sampled across the collection.
 //!
 //! ```text
 //!   record ids   1 ......... 2^20        one document from each of 256 equal stretches (sample_places)
 //!   their keys   index a_1:  ["x"] ["x"] ["y"] ...   sorted, in memory
 //!
 //!   a: ["x", "x"]   holds 2 of 256 keys: about 0.8 % of the index
-//!   a               has few values if few of the 256 stand alone
+//!   a               few distinct values if few of the 256 occur only once
 //! ```
 //!
-//! The sample is taken when it is first asked for, lives beside the plan cache
-//! and goes with it, and is taken anew when the collection has grown or shrunk
-//! by a fifth, or the sample is old. Nobody has to refresh it, nothing is on
-//! disk, and a collection whose queries leave no choice never has one.
+//! The sample is taken on first use, is stored and dropped together with the plan cache, and is
+//! retaken when the collection has grown or shrunk by a fifth, or the sample is too old. It needs
+//! no explicit refresh and is not stored on disk, and a collection whose queries leave no choice
+//! never has one.
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
@@ -41,22 +41,22 @@ use crate::index::key_set::KeySet;
 use crate::record_key::record_id_of;
 use crate::storage_error::Coded;
 
-/// Documents of a sample.
+/// Number of documents in a sample.
 const DOCS_MAX: u64 = 256;
-/// Bytes of documents read for one; then it has to do with fewer.
+/// Maximum size of the documents read for a sample; it is cut short beyond that.
 const READ_BYTES_MAX: usize = 8 << 20;
-/// Bytes of keys kept of one, over all indexes.
+/// Maximum size of the keys in a sample, over all indexes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-/// Keys kept of one document and index; each then stands for several.
+/// Maximum number of keys kept per document and index; each then represents several.
 const DOC_KEYS_MAX: usize = 16;
-/// A collection that grew or shrank by this part is sampled anew.
+/// Relative change of the record count after which the sample is retaken.
 const CHANGED_PART: f64 = 0.2;
-/// And so is one whose sample is as old as this: documents change in place.
+/// Maximum age of a sample: documents also change in place.
 const AGE_MAX: Duration = Duration::from_secs(300);
 
 impl Sample {
-    /// The sample that the slot keeps, taken now if there is none or it is out of date. `None` if
-    /// documents cannot be picked.
+    /// The sample in the slot, retaken if missing or stale. `None` if the collection cannot be
+    /// sampled.
     fn of(
         slot: &SampleSlot,
         view: &ReadView,
@@ -97,7 +97,7 @@ impl Sample {
         let mut on = true;
         for turn in 0..DOCS_MAX {
             if !whole {
-                // A fixed scatter within each stretch, so that no period in the data is met.
+                // A fixed scatter within each stretch, to avoid resonance with periodic data.
                 let scatter = u128::from(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
                 let part = (u128::from(turn) << 32) + scatter;
                 let place = places.at(part, u128::from(DOCS_MAX) << 32);
@@ -114,7 +114,7 @@ impl Sample {
             }
             let bytes = cursor.value();
             read += bytes.len();
-            // An estimate does without a damaged record; the queries that read it fail.
+            // An estimate can skip a damaged record; queries that read it fail.
             let doc = match RawDoc::stored(bytes) {
                 Ok(doc) => doc,
                 Err(damage) => {
@@ -127,7 +127,8 @@ impl Sample {
                 let of_index = sample.indexes.entry(index.table().0).or_default();
                 of_index.docs += 1;
                 of_index.whole = whole;
-                // A document that an index refuses now was accepted before it was there.
+                // A document that an index rejects now may have been stored before the index
+                // existed.
                 if index.keys_of(doc, &mut keys).is_err() {
                     continue;
                 }
@@ -147,7 +148,7 @@ impl Sample {
 }
 
 impl IndexSample {
-    /// How many of the index's keys one key of the sample stands for.
+    /// Number of index keys that one key of the sample represents.
     fn scale(&self, records: u64) -> f64 {
         match self.whole || self.docs == 0 {
             true => 1.0,
@@ -175,7 +176,8 @@ impl IndexSample {
             let before = |(ends, inclusive): (&Vec<&EncodedEnd>, bool), is_low: bool| {
                 self.keys.partition_point(|(key, _)| {
                     let order = compare_leading(key, ends, directions);
-                    // An inclusive low end lies before its own keys, a high one behind them.
+                    // An inclusive lower bound sorts before its keys, an inclusive upper bound
+                    // after them.
                     order.is_lt() || order.is_eq() && inclusive != is_low
                 })
             };
@@ -214,7 +216,8 @@ impl IndexSample {
                 high: hits,
             });
         }
-        // Two standard deviations of a Poisson count; none seen says little below three.
+        // Two standard deviations of a Poisson count; zero hits are consistent with up to about
+        // three.
         let spread = 2.0 * hits.sqrt();
         Some(KeyEstimate {
             keys: hits * scale,
@@ -223,9 +226,9 @@ impl IndexSample {
         })
     }
 
-    /// Values that the sample has once are many in the whole, those it has
-    /// several times are few: the former count for the root of what they could
-    /// stand for.
+    /// Estimates the number of distinct prefixes. Prefixes that occur once in the sample are
+    /// assumed to be numerous in the collection, those that occur several times to be few: each of
+    /// the former counts as the square root of the number of keys it represents.
     fn distinct_prefixes(&self, index: &IndexEntry, fields: usize, records: u64) -> Option<u64> {
         let counted = self.prefixes.get_or_init(|| self.count_prefixes(index));
         let &(several, single) = counted.get(fields.checked_sub(1)?)?;
@@ -233,12 +236,12 @@ impl IndexSample {
         Some(several + (single as f64 * unseen) as u64)
     }
 
-    /// See [`IndexSample::prefixes`]; empty if a key is none.
+    /// Computes [`IndexSample::prefixes`]; empty if a key is malformed.
     fn count_prefixes(&self, index: &IndexEntry) -> Vec<(u64, u64)> {
         let directions = directions_of(index);
         let fields = index.fields.len();
         let mut counts = vec![(0, 0); fields];
-        // How often the prefixes of the key before were met in a row.
+        // Lengths of the current runs of equal prefixes.
         let mut runs = vec![0u64; fields];
         let close = |count: &mut (u64, u64), run: u64| match run {
             0 => {}
@@ -269,7 +272,7 @@ impl IndexSample {
     }
 }
 
-/// The order of a key's leading fields and as many encoded values.
+/// Compares a key's leading fields with the same number of encoded values.
 fn compare_leading(key: &[u8], ends: &[&EncodedEnd], directions: Directions) -> Ordering {
     let mut start = 0;
     for (field, end) in ends.iter().enumerate() {
@@ -290,12 +293,12 @@ pub struct ViewStatistics<'v> {
     view: &'v ReadView,
     collection: &'v Collection,
     records: u64,
-    /// Looked for at the first question; `None` inside if there is none to have.
+    /// Fetched on first use; the inner `None` means that no sample is available.
     sample: OnceCell<Option<Arc<Sample>>>,
 }
 
 impl<'v> ViewStatistics<'v> {
-    /// `None` without a collection.
+    /// Creates the statistics of a view; `None` if the collection does not exist.
     /// Errors: those of counting records.
     pub fn new(view: &'v ReadView) -> Result<Option<Self>, Error> {
         let Some(collection) = &view.collection else {
@@ -343,7 +346,7 @@ impl Statistics for ViewStatistics<'_> {
     fn prefixes(&self, scan: &IndexScanNode, fields: usize, max: usize) -> Option<Prefixes> {
         let mut cursor = IndexCursor::checked_over(&self.view.snapshot, scan).ok()?;
         let mut values = Vec::new();
-        // Bounds behind the prefix may hide most keys: that is not what this is for.
+        // Bounds on fields after the prefix may exclude most keys; give up then.
         let keys_max = 4 * max as u64 + 64;
         while let Some(within) = cursor.advance().ok()? {
             if cursor.keys_examined() > keys_max {

@@ -1,8 +1,8 @@
-//! Which buckets are open: where the next measurement of a series probably belongs.
+//! Open buckets: where the next measurement of a series probably belongs.
 //!
-//! Hints only. A writer locks a bucket and looks at it before it writes; what does not hold is
-//! dropped here, and what is not here is looked for with a query. So nothing need be saved, and
-//! nothing is wrong after a restart or when series are forgotten because there are too many.
+//! The entries are hints only. A writer locks and checks a bucket before it writes; stale entries
+//! are dropped here, and a query finds buckets that have no entry. So nothing needs to be
+//! persisted, and a restart or the eviction of series affects only speed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use smallvec::SmallVec;
 
 use crate::catalog::uuid::Uuid;
 
-/// Series remembered in each of the two generations.
+/// Maximum number of series in each of the two generations.
 const SERIES_MAX: usize = 16_384;
-/// Bytes of their names.
+/// Maximum size of their keys in one generation, in bytes.
 const SERIES_BYTES_MAX: usize = 8 << 20;
-/// Open buckets of one series: measurements that come late go to one before the newest.
+/// Maximum number of open buckets per series: late measurements go to a bucket before the newest.
 const BUCKETS_MAX: usize = 4;
 
 /// A bucket that had room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenBucket {
-    /// Its record.
+    /// Record of the bucket.
     pub record: RecordId,
-    /// Its start, in milliseconds.
+    /// Start time, in milliseconds since 1970.
     pub start: i64,
 }
 
-/// The newest first.
+/// Open buckets of one series, newest first.
 pub type OpenBuckets = SmallVec<[OpenBucket; 2]>;
 
-/// A collection of buckets and the bytes of a meta value.
+/// Identifies a series: the bucket collection and the bytes of the meta value.
 pub type SeriesKey = (Uuid, Arc<[u8]>);
 
-/// Open buckets of all collections. Series that were not written to for long are forgotten.
+/// Open buckets of all collections. Series without recent writes are evicted.
 #[derive(Debug, Default)]
 pub struct BucketCatalogue {
     generations: Mutex<Generations>,
@@ -49,7 +49,7 @@ struct Generations {
 }
 
 impl Generations {
-    /// The series among the young, wherever it was.
+    /// The series, moved to the young generation if necessary.
     fn series(&mut self, key: &SeriesKey) -> &mut OpenBuckets {
         if !self.young.contains_key(key) {
             if self.young.len() >= SERIES_MAX || self.young_bytes >= SERIES_BYTES_MAX {
@@ -65,7 +65,7 @@ impl Generations {
 }
 
 impl BucketCatalogue {
-    /// The open buckets of a series, the newest first.
+    /// The open buckets of a series, newest first.
     pub fn get(&self, key: &SeriesKey) -> OpenBuckets {
         let generations = self.generations.lock();
         let found = generations.young.get(key);
@@ -75,7 +75,7 @@ impl BucketCatalogue {
             .unwrap_or_default()
     }
 
-    /// The bucket has room.
+    /// Records that the bucket has room.
     pub fn open(&self, key: &SeriesKey, bucket: OpenBucket) {
         let mut generations = self.generations.lock();
         let buckets = generations.series(key);
@@ -89,7 +89,7 @@ impl BucketCatalogue {
         );
     }
 
-    /// The bucket is full, or gone.
+    /// Records that the bucket is full or gone.
     pub fn close(&self, key: &SeriesKey, record: &RecordId) {
         let mut generations = self.generations.lock();
         generations
@@ -130,7 +130,7 @@ mod tests {
         let catalogue = BucketCatalogue::default();
         for n in 0..SERIES_MAX * 3 {
             catalogue.open(&key(n), bucket(1));
-            // One that is used all the time stays.
+            // A series in constant use stays.
             catalogue.open(&key(0), bucket(1));
         }
         let generations = catalogue.generations.lock();

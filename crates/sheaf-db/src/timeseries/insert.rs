@@ -1,4 +1,4 @@
-//! Inserting measurements: many at once, one write for each bucket that they touch.
+//! Inserts measurements in bulk, with one write per affected bucket.
 //!
 //! ```text
 //!   measurements ─ checked ─ grouped by series ─┬─ series a: bucket found ─ locked ─ pushed ─ written ─┐
@@ -6,9 +6,10 @@
 //!                          found: open in memory, else by a query, else a new one                      ┘
 //! ```
 //!
-//! A bucket that another writer holds ends the unit: what there is is committed, and the series is the first
-//! of the next unit, where it can wait. So writers of the same series follow each other, and no
-//! measurement is lost. Series are taken in one order by all, so that two writers do not wait crosswise.
+//! A bucket that another writer holds ends the unit: the unit commits what it has, and the series
+//! comes first in the next unit, where it can wait. Writers of the same series therefore take
+//! turns, and no measurement is lost. All writers process series in the same order, so that two
+//! writers do not deadlock.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -43,14 +44,14 @@ use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteUnit};
 use crate::write::{MatchedRecord, RecordSource, UNIT_BYTES_MAX, ends_operation};
 
-/// Measurements that are grouped together.
+/// Maximum number of measurements grouped at once.
 const CHUNK: usize = 10_000;
-/// Buckets found by a query that are looked at before a new one is made.
+/// Maximum number of buckets found by a query that are tried before creating a new one.
 const CANDIDATES_MAX: u64 = 3;
 
 /// A measurement that can be stored.
 struct Measurement<'a> {
-    /// Its place among the documents given.
+    /// Position among the documents of the statement.
     place: usize,
     bytes: Cow<'a, [u8]>,
     time: DateTime,
@@ -62,7 +63,7 @@ impl Measurement<'_> {
     }
 }
 
-/// The measurements of one series, by time.
+/// The measurements of one series, ordered by time.
 struct Group<'a> {
     key: Arc<[u8]>,
     meta: Option<Value>,
@@ -70,10 +71,11 @@ struct Group<'a> {
 }
 
 impl Db {
-    /// Stores measurements. An error of one is noted; with `ordered` the rest is not tried.
+    /// Stores measurements. Records the errors of individual measurements; with `ordered`, stops at
+    /// the first.
     ///
-    /// Errors are those that end the whole operation, and `OperationNotSupportedInTransaction`.
-    /// What was committed before stays.
+    /// Errors: those that end the whole operation, and `OperationNotSupportedInTransaction`.
+    /// Measurements committed earlier stay.
     pub(crate) fn insert_measurements(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -115,7 +117,7 @@ impl Db {
         Ok(result)
     }
 
-    /// The measurements among the documents, by series, up to the first error if they are ordered.
+    /// Groups the measurements by series; if ordered, up to the first error.
     fn grouped<'a>(
         &self,
         options: &TimeseriesOptions,
@@ -196,7 +198,7 @@ impl Db {
                     format!("collection dropped: {}", buckets.ns()),
                 ));
             };
-            // Buckets may have come to span more since.
+            // The bucket span may have increased since.
             let options = match unit.collection(slot).options().timeseries() {
                 Some(options) => options.clone(),
                 None => timeseries.options.clone(),
@@ -256,7 +258,7 @@ impl Db {
     }
 }
 
-/// The bytes that tell a series from every other.
+/// Encodes the key that identifies a series.
 fn write_key(meta: Option<RawElement<'_>>, key: &mut Vec<u8>) {
     key.clear();
     let Some(meta) = meta else { return };
@@ -273,7 +275,7 @@ fn write_key(meta: Option<RawElement<'_>>, key: &mut Vec<u8>) {
     }
 }
 
-/// What a unit's writes mean for the catalogue and the figures, once they are committed.
+/// Effects of a unit's writes on the catalogue and the counters, applied once it commits.
 #[derive(Default)]
 struct Outcome {
     changes: Vec<(SeriesKey, OpenBucket, bool)>,
@@ -324,10 +326,10 @@ struct GroupWriter<'w> {
     outcome: Outcome,
 }
 
-/// A bucket that is being filled.
+/// A bucket being filled.
 struct Filling {
     bucket: Bucket,
-    /// As it is stored; `None`: it is new.
+    /// The stored form; `None` for a new bucket.
     stored: Option<(RecordId, Bytes)>,
 }
 
@@ -404,7 +406,7 @@ impl GroupWriter<'_> {
         Ok(())
     }
 
-    /// A bucket that takes the measurement, locked.
+    /// Finds and locks a bucket that accepts the measurement.
     fn find(
         &mut self,
         unit: &mut WriteUnit,
@@ -415,7 +417,7 @@ impl GroupWriter<'_> {
         let time = measurement.time.millis();
         let span = self.options.span_millis();
         let in_span = |start: i64| start <= time && time < start.saturating_add(span);
-        // What this unit has written is newer than what the catalogue says.
+        // The unit's own writes are newer than the catalogue.
         let own: Vec<OpenBucket> = self
             .outcome
             .changes
@@ -438,7 +440,7 @@ impl GroupWriter<'_> {
             }
             self.db.bucket_catalogue().close(key, &bucket.record);
         }
-        // A bucket that has become full is followed by a new one.
+        // A full bucket is followed by a new one.
         if had_hints
             || self
                 .outcome
@@ -478,7 +480,7 @@ impl GroupWriter<'_> {
         }))
     }
 
-    /// Buckets of the series with room, in whose span the time is.
+    /// Finds buckets of the series with room whose span includes `time`.
     fn candidates(
         &self,
         view: &ReadView,

@@ -1,8 +1,10 @@
-//! Deleting measurements: bucket by bucket, whole ones at once where the filter speaks of the series only.
+//! Deletes measurements bucket by bucket; deletes whole buckets if the filter tests only the
+//! series.
 //!
 //! ```text
 //!   {sensor: "a"}                 every bucket of the series, deleted
-//!   {sensor: "a", temp: null}     every bucket of the series that may hold one: what is left is written back
+//!   {sensor: "a", temp: null}     every bucket of the series that may hold a match: rewritten without
+//!                                 the matches
 //! ```
 
 use std::sync::Arc;
@@ -40,7 +42,7 @@ pub(super) fn series(options: &TimeseriesOptions) -> Series<'_> {
     }
 }
 
-/// Errors: `InvalidOptions`: findAndModify can delete a measurement, and not change one.
+/// Errors: `InvalidOptions`. findAndModify can delete a measurement but not update one.
 pub fn refuse_find_and_update(ns: &Namespace) -> Error {
     Error::new(
         ErrorCode::INVALID_OPTIONS,
@@ -48,11 +50,11 @@ pub fn refuse_find_and_update(ns: &Namespace) -> Error {
     )
 }
 
-/// A statement's filter as a query on buckets, and what measurements are to be asked.
+/// A statement's filter, as a query on buckets and a residual filter on measurements.
 pub(super) struct BucketQuery {
-    /// Finds the buckets.
+    /// Selects the buckets.
     pub(super) query: Arc<CanonicalQuery>,
-    /// `None`: all measurements of those buckets match.
+    /// The residual filter; `None` if all measurements of those buckets match.
     pub(super) rest: Option<MatchExpression>,
     predicate: BucketPredicate,
 }
@@ -94,7 +96,7 @@ impl BucketQuery {
     }
 }
 
-/// Carries out a delete statement on a time-series collection.
+/// Executes a delete statement on a time-series collection.
 pub(crate) fn delete(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -148,11 +150,11 @@ pub(super) struct Deleter<'d> {
     returned: Option<DocBuf>,
 }
 
-/// What a delete makes of a bucket.
+/// A bucket after a delete.
 pub(super) struct Left {
-    /// Measurements that go.
+    /// Number of measurements deleted.
     pub(super) deleted: u64,
-    /// `None`: nothing is left.
+    /// `None` if no measurements remain.
     bucket: Option<Bucket>,
     first: Option<DocBuf>,
 }
@@ -174,9 +176,9 @@ impl<'d> Deleter<'d> {
         }
     }
 
-    /// How many measurements of the bucket were deleted.
+    /// Deletes the matches of a bucket. Returns their number.
     fn delete_from(&mut self, writer: &mut BatchWriter<'_>, record: &MatchedRecord) -> Result<u64> {
-        // What surely holds no match is not locked.
+        // Buckets that certainly hold no match are not locked.
         if self.query.rest.is_some() && self.left(RawDoc::stored(&record.document)?)?.deleted == 0 {
             return Ok(0);
         }
@@ -220,7 +222,7 @@ impl<'d> Deleter<'d> {
         Ok(deleted)
     }
 
-    /// The measurement to return.
+    /// Projects the measurement to return.
     fn project(&self, measurement: RawDoc<'_>) -> Result<DocBuf> {
         let matched = self.query.rest.as_ref().map(|filter| Matched {
             filter,
@@ -229,7 +231,7 @@ impl<'d> Deleter<'d> {
         project(self.projection, measurement, None, matched)
     }
 
-    /// What is left of the bucket without its matches, or without the first of them.
+    /// The bucket without its matches, or without the first of them.
     pub(super) fn left(&self, doc: RawDoc<'_>) -> Result<Left> {
         if self.query.rest.is_none() && !self.only_one {
             return Ok(Left {

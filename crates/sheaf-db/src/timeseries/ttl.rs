@@ -1,4 +1,4 @@
-//! Measurements that have expired go with their bucket, when the last of it has.
+//! TTL of time-series collections: a bucket expires with its last measurement.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::statement::StatementContext;
 use crate::write::RecordSource;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 
-/// Buckets deleted in one go, before others have their turn.
+/// Maximum number of buckets deleted per call, so that other collections get their turn.
 const SHARE_BUCKETS: u64 = 5_000;
 
 struct Share<'m> {
@@ -45,7 +45,7 @@ impl DocumentDelete for Expired<'_> {
 }
 
 impl Db {
-    /// Collections whose measurements expire.
+    /// Bucket collections with `expireAfterSeconds`.
     pub(crate) fn expiring_timeseries(&self) -> Vec<Arc<Collection>> {
         let catalog = self.catalog();
         let expires = |collection: &&Arc<Collection>| {
@@ -55,8 +55,8 @@ impl Db {
         catalog.collections().filter(expires).cloned().collect()
     }
 
-    /// Deletes buckets all of whose measurements have expired at `now`, a share of them. Gives how many,
-    /// and whether there are more.
+    /// Deletes some of the buckets whose measurements have all expired at `now`. Returns how many
+    /// were deleted, and whether more may remain.
     /// Errors: those of deletes.
     pub(crate) fn delete_expired_buckets(
         self: &Arc<Self>,
@@ -82,7 +82,7 @@ impl Db {
         let Some(latest) = expiry.and_then(|expiry| now.millis().checked_sub(expiry)) else {
             return Ok((0, false));
         };
-        // A bucket starts before its last measurement, so the ids say where to stop.
+        // A bucket starts before its last measurement, so the ids bound the scan.
         let mut id = [0xFF; 12];
         id[..4].copy_from_slice(&id_seconds(latest).to_be_bytes());
         let mut filter = DocBuilder::new();

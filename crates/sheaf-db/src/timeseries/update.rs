@@ -28,7 +28,7 @@ fn refused(what: &str) -> Error {
     )
 }
 
-/// Carries out an update statement on a time-series collection.
+/// Executes an update statement on a time-series collection.
 /// Errors: `InvalidOptions` for anything but a change of the meta field of whole series.
 pub(crate) fn update(
     db: &Arc<Db>,
@@ -73,7 +73,7 @@ pub(crate) fn update(
         true,
         &mut report.result,
     );
-    // Measurements are counted, not buckets.
+    // The counts are of measurements, not buckets.
     report.result.matched = applier.matched;
     report.result.modified = applier.modified;
     let counts = matches.counts();
@@ -83,7 +83,7 @@ pub(crate) fn update(
     done
 }
 
-/// The statement's update as one of buckets.
+/// Translates the statement's update to one on buckets.
 /// Errors: `InvalidOptions` for anything but a change of the meta field of whole series.
 pub(super) fn check(
     options: &TimeseriesOptions,
@@ -110,7 +110,7 @@ pub(super) fn check(
     }
 }
 
-/// Errors: `InvalidOptions` for a filter that asks measurements.
+/// Errors: `InvalidOptions` for a filter on fields of measurements.
 pub(super) fn check_query(options: &TimeseriesOptions, query: &BucketQuery) -> Result<()> {
     match query.rest {
         None => Ok(()),
@@ -121,7 +121,7 @@ pub(super) fn check_query(options: &TimeseriesOptions, query: &BucketQuery) -> R
     }
 }
 
-/// The update with every path below the meta field as one below `meta`.
+/// Translates every path below the meta field to one below `meta`.
 /// Errors: `InvalidOptions` for a replacement and for other paths.
 fn on_meta(update: RawDoc<'_>, meta_field: &str) -> Result<DocBuf> {
     let renamed = |path: &str| -> Result<String> {
@@ -209,7 +209,7 @@ impl DocumentUpdate for SeriesUpdate<'_> {
     }
 }
 
-/// The bucket with the fields of its meta value in the order of their names, in front of its data.
+/// The bucket with its meta value normalised (fields sorted by name), placed before its data.
 fn with_normal_meta(bucket: DocBuf) -> DocBuf {
     let mut out = DocBuilder::new();
     let meta = bucket.get(META).map(normalized_meta);

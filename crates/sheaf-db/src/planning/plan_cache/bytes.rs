@@ -1,10 +1,10 @@
-//! Bytes that entries of all plan caches hold. Memory is the process's, so is its count.
+//! Memory held by entries of all plan caches. The limit is per process, and so is the count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static ALL: AtomicU64 = AtomicU64::new(0);
 
-/// Some of them; gone when it is dropped.
+/// Some of these bytes; subtracted when dropped.
 #[derive(Debug)]
 pub(super) struct Held(u64);
 
@@ -18,7 +18,7 @@ impl Held {
         self.0 as usize
     }
 
-    /// Whether all together are at most so many.
+    /// Whether the total is at most `max`.
     pub fn all_within(max: u64) -> bool {
         ALL.load(Ordering::Relaxed) <= max
     }

@@ -1,18 +1,22 @@
-//! Which plan won a trial, remembered by query shape.
+//! Caches the plan that won a trial, by query shape.
 //!
 //! ```text
 //!   new shape ──trial──> inactive(works)
-//!   inactive  ──trial again, no dearer──> active     (dearer: works grow, stays inactive)
+//!   inactive  ──trial again, not more expensive──> active     (more expensive: works grow, stays inactive)
 //!   active    ──used without a trial, up to 10 x works──> kept
 //!                                    └─ more ──> trial again, replaced
 //! ```
 //!
-//! One cache a collection; a new set of indexes begins with a new, empty one.
-//! Bounded four times: what is larger than [`ENTRY_BYTES_MAX`] is not remembered (it takes a filter of
-//! thousands of predicates, beside which planning is not what costs); a cache has so many entries, of which the one used longest ago
-//! makes room; so do those of a cache that would grow when all caches of the process together
-//! hold their bytes (long filters have long keys); and what entries tell about their trial
-//! ([`MultiPlanning`]) is left out once all together hold too many bytes of it.
+//! One cache per collection; a changed set of indexes starts with a new, empty cache. There are
+//! four limits:
+//!
+//! - Entries larger than [`ENTRY_BYTES_MAX`] are not cached. That takes a filter of thousands of
+//!   predicates, where planning is not the main cost.
+//! - A cache has a maximum number of entries and evicts the least recently used.
+//! - A cache that grows also evicts when all caches of the process together reach their byte limit
+//!   (long filters have long keys).
+//! - Trial details ([`MultiPlanning`]) are omitted once they reach a separate byte limit across all
+//!   caches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,28 +33,28 @@ mod multi_planning;
 use bytes::Held;
 pub use multi_planning::MultiPlanning;
 
-/// Bytes of one entry.
+/// Maximum size of one entry, in bytes.
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// Limits of every cache, and when an entry is given up.
+/// Limits of every cache, and the policy for replanning.
 #[derive(Debug, Clone, Copy)]
 pub struct CachePolicy {
     /// `internalQueryCacheMaxEntriesPerCollection`.
     pub entries_max: usize,
-    /// `planCacheSize`, over all caches, what is told about trials not counted.
+    /// `planCacheSize`, over all caches, excluding trial details.
     pub bytes_max: u64,
     /// `internalQueryCacheMaxSizeBytesBeforeStripDebugInfo`, over all caches.
     pub trial_bytes_max: u64,
-    /// `internalQueryCacheWorksGrowthCoefficient`: how the price of an inactive entry grows
-    /// when a trial was dearer.
+    /// `internalQueryCacheWorksGrowthCoefficient`: growth of an inactive entry's works after a more
+    /// expensive trial.
     pub works_growth: f64,
-    /// `internalQueryCacheEvictionRatio`: a cached plan may need this many times its works
-    /// before its shape is tried again.
+    /// `internalQueryCacheEvictionRatio`: multiple of its works that a cached plan may use before
+    /// its shape is replanned.
     pub eviction_ratio: f64,
 }
 
 impl CachePolicy {
-    /// MongoDB's defaults; `bytes_max` is a part of the memory there.
+    /// MongoDB's defaults, except that `bytes_max` is a fraction of memory in MongoDB.
     pub const DEFAULT: CachePolicy = CachePolicy {
         entries_max: 5000,
         bytes_max: 512 << 20,
@@ -77,24 +81,24 @@ pub struct PlanCache {
 struct Inner {
     /// By [`CacheKey::place`].
     entries: HashMap<u64, Entry>,
-    /// Plans of rooted `$or`s, put together of the plans of their branches, which are entries.
+    /// Plans of rooted `$or`s, composed of the plans of their branches, which are entries.
     composed: HashMap<u64, (Arc<CachedPlan>, Held)>,
     clock: u64,
 }
 
-/// What a query is looked up by.
+/// The lookup key of a query.
 #[derive(Debug, Clone)]
 pub struct CacheKey {
-    /// [`sheaf_query::shape::plan_cache_text`] and what else plans depend on.
+    /// [`sheaf_query::shape::plan_cache_text`] and everything else that plans depend on.
     pub text: String,
-    /// A hash of the text.
+    /// Hash of the text.
     place: u64,
 }
 
 impl CacheKey {
-    /// Of a text.
+    /// Hashes the text.
     pub fn new(text: String) -> Self {
-        // Eight bytes at a time: the hash is no value that anybody sees.
+        // Eight bytes at a time: the hash is never exposed.
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut place = text.len() as u64;
         let (words, rest) = text.as_bytes().as_chunks::<8>();
@@ -112,7 +116,7 @@ impl CacheKey {
 
 #[derive(Debug)]
 struct Entry {
-    /// explain's `planCacheKey`, and what is before its last eight digits.
+    /// explain's `planCacheKey` in the low 32 bits, extended to 64.
     key: u64,
     shape: u32,
     plan: Arc<CachedPlan>,
@@ -125,20 +129,20 @@ struct Entry {
 /// A plan that won a trial.
 #[derive(Debug, Clone)]
 pub struct CachedPlan {
-    /// Which of the planner's solutions, by [`sheaf_query::planner::signatures`].
+    /// Identifies one of the planner's solutions; see [`sheaf_query::planner::signatures`].
     pub signature: String,
-    /// Steps its trial took; of a rooted `$or` those of all branches, or 0 if one of them
-    /// was not tried.
+    /// Works of its trial. For a rooted `$or`, the sum over all branches, or 0 if a branch was not
+    /// tried.
     pub works: u64,
-    /// How it is made without planning, and the text of the queries of which it
-    /// holds; `None` where only planning can tell.
+    /// How to build it without planning, and the key text of the queries it applies to; `None` if
+    /// only planning can build it.
     pub recipe: Option<(Recipe, String)>,
-    /// Its order comes from prefixes that the index has to be asked for.
+    /// Its order depends on key prefixes that must be read from the index.
     pub asks_statistics: bool,
 }
 
 impl CachedPlan {
-    /// The recipe, if it is one for this query.
+    /// The recipe, if it applies to this query.
     pub fn recipe_for(&self, key: &CacheKey) -> Option<&Recipe> {
         let (recipe, text) = self.recipe.as_ref()?;
         (*text == key.text).then_some(recipe)
@@ -146,7 +150,7 @@ impl CachedPlan {
 }
 
 impl PlanCache {
-    /// The plan of a shape that has proven itself.
+    /// The plan of an active entry.
     pub fn active(&self, key: &CacheKey) -> Option<Arc<CachedPlan>> {
         let mut inner = self.inner.lock();
         inner.clock += 1;
@@ -156,18 +160,19 @@ impl PlanCache {
         Some(entry.plan.clone())
     }
 
-    /// The plan of a rooted `$or`.
+    /// The composed plan of a rooted `$or`.
     pub fn composed(&self, key: &CacheKey) -> Option<Arc<CachedPlan>> {
         let inner = self.inner.lock();
         inner.composed.get(&key.place).map(|(plan, _)| plan.clone())
     }
 
-    /// The plan of a rooted `$or` turned out badly: the next one is put together anew.
+    /// Drops the composed plan of a rooted `$or` that performed badly; the next query composes it
+    /// again.
     pub fn take_apart(&self, key: &CacheKey) {
         self.inner.lock().composed.remove(&key.place);
     }
 
-    /// Remembers the plan of a rooted `$or` whose branches' plans have proven themselves.
+    /// Caches the plan of a rooted `$or` composed of active plans.
     pub fn compose(&self, key: &CacheKey, plan: CachedPlan, policy: &CachePolicy) {
         if plan.bytes() > ENTRY_BYTES_MAX {
             return;
@@ -182,8 +187,8 @@ impl PlanCache {
         }
     }
 
-    /// Records the winner of a trial. `shape` is the first half of explain's
-    /// `planCacheShapeHash`; `trial` is asked only if there is room for it.
+    /// Records the winner of a trial. `shape` is the first half of explain's `planCacheShapeHash`;
+    /// `trial` is called only if there is room for the details.
     pub fn record(
         &self,
         key: &CacheKey,
@@ -204,7 +209,7 @@ impl PlanCache {
             entry.used = used;
             entry.active = plan.works <= before;
             if !entry.active {
-                // Dearer than remembered: allow it more before it counts as proven.
+                // More expensive than recorded: raise the works before it can become active.
                 plan.works = ((before as f64 * policy.works_growth) as u64).max(before + 1);
             }
             debug_assert_eq!(entry.active, plan.works <= before, "proven if no dearer");
@@ -213,7 +218,7 @@ impl PlanCache {
             entry.held = Held::new(size_of::<Entry>() + plan.bytes());
             entry.plan = Arc::new(plan);
             entry.trial = trial;
-            // What was put together with the former plan is out of date.
+            // Plans composed of the former plan are stale.
             inner.composed.clear();
             return;
         }
@@ -244,14 +249,14 @@ impl PlanCache {
         debug_assert!(inner.entries.len() <= policy.entries_max.max(1));
     }
 
-    /// The plan turned out badly: the next query of the shape is tried anew.
+    /// Deactivates a plan that performed badly: the next query of the shape is tried again.
     pub fn deactivate(&self, key: &CacheKey) {
         if let Some(entry) = self.inner.lock().entries.get_mut(&key.place) {
             entry.active = false;
         }
     }
 
-    /// Forgets everything.
+    /// Removes all entries and the sample.
     pub fn clear(&self) {
         self.sample.clear();
         let mut inner = self.inner.lock();
@@ -259,36 +264,36 @@ impl PlanCache {
         inner.composed.clear();
     }
 
-    /// Forgets every plan of a shape, whatever its key.
+    /// Removes all plans of a shape, whatever their keys.
     pub fn clear_shape(&self, shape: u32) {
         let mut inner = self.inner.lock();
         inner.entries.retain(|_, entry| entry.shape != shape);
         inner.composed.clear();
     }
 
-    /// What is known of the data.
+    /// The sample of the data.
     pub(crate) fn sample(&self) -> &SampleSlot {
         &self.sample
     }
 
-    /// How many shapes are remembered.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.inner.lock().entries.len()
     }
 
-    /// Whether looking a query up could find something.
+    /// Whether a lookup could find anything.
     pub fn knows_something(&self) -> bool {
         let inner = self.inner.lock();
         !inner.entries.is_empty() || !inner.composed.is_empty()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The documents of `$planCacheStats`, in the order of their keys; each is
-    /// finished by `finish`. `is_filtered` says whether a shape has an index filter.
+    /// The documents of `$planCacheStats`, ordered by key; `finish` appends the final fields to
+    /// each. `is_filtered` returns whether a shape has an index filter.
     pub fn stats(
         &self,
         is_filtered: impl Fn(u32) -> bool,

@@ -1,14 +1,14 @@
-//! What a cache entry tells about the trial that it comes from.
+//! The details of the trial behind a cache entry.
 //!
-//! Kept only to be looked at (`$planCacheStats`), so all caches together count
-//! the bytes of it, and new entries go without once there are too many.
+//! They serve only display (`$planCacheStats`), so a limit applies to their total size across all
+//! caches; beyond it, new entries are stored without them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder};
 use sheaf_query::canonical::CanonicalQuery;
 
-/// Bytes of all trials that are alive. Memory is the process's, so is its count.
+/// Total size of all live trial details. The limit is per process, and so is the count.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// See the module.
@@ -21,14 +21,15 @@ pub struct MultiPlanning {
     plan: DocBuf,
     /// Best first.
     execution: Vec<DocBuf>,
-    /// Of the same order.
+    /// In the same order.
     scores: Vec<f64>,
-    /// As counted in [`BYTES`].
+    /// Size as counted in [`BYTES`].
     bytes: u64,
 }
 
 impl MultiPlanning {
-    /// Of a query: the plan that won, and what each candidate did with its score, best first.
+    /// Details for a query: the winning plan, and the counters and score of each candidate, best
+    /// first.
     pub fn new(
         query: &CanonicalQuery,
         plan: DocBuf,
@@ -57,7 +58,7 @@ impl MultiPlanning {
         self
     }
 
-    /// Whether all trials together have fewer bytes than this.
+    /// Whether the total size is below `bytes_max`.
     pub fn has_room(bytes_max: u64) -> bool {
         BYTES.load(Ordering::Relaxed) < bytes_max
     }
@@ -66,7 +67,7 @@ impl MultiPlanning {
         self.bytes as usize
     }
 
-    /// Appends its fields of `$planCacheStats`.
+    /// Appends the fields for `$planCacheStats`.
     pub(super) fn append(&self, out: &mut DocBuilder) {
         out.append("timeOfCreation", self.time);
         out.begin_document("createdFromQuery");
@@ -89,7 +90,7 @@ impl MultiPlanning {
 }
 
 impl Default for MultiPlanning {
-    /// Of nothing.
+    /// Empty details.
     fn default() -> Self {
         MultiPlanning {
             time: DateTime::now(),

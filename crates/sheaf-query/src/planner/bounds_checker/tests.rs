@@ -1,5 +1,5 @@
-//! The checker against a naive reading of the bounds, and its counters against
-//! a second, plainer model of the same rules over small integers.
+//! Compares the checker with a naive evaluation of the bounds, and its counters with a second,
+//! simpler model of the same rules over small integers.
 
 use sheaf_bson::Value;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::planner::bounds::OrderedIntervalList;
 use crate::random::Random;
 
-/// An interval over integers in scan order, written with ends along the scan.
+/// An interval of integers, with its ends in scan order.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     start: i64,
@@ -19,8 +19,7 @@ struct Range {
 const LOWEST: i64 = i64::MIN;
 const HIGHEST: i64 = i64::MAX;
 
-/// One case: keys in scan order and bounds in scan order. `sign` is -1 for
-/// fields that the scan meets from above.
+/// One case: keys and bounds in scan order. `sign` is -1 for fields in descending scan order.
 #[derive(Debug)]
 struct Case {
     keys: Vec<Vec<i64>>,
@@ -102,7 +101,7 @@ impl Case {
         .unwrap()
     }
 
-    /// Where value `v` of field `field` lies: -1 before, 0 within, 1 after.
+    /// The position of value `v` of field `field`: -1 before, 0 within, 1 after the interval.
     fn place(&self, field: usize, interval: usize, v: i64) -> i32 {
         let r = self.fields[field][interval];
         let (v, start, end) = match self.sign[field] {
@@ -123,14 +122,14 @@ impl Case {
             .all(|f| (0..self.fields[f].len()).any(|i| self.place(f, i, key[f]) == 0))
     }
 
-    /// Which keys are within, by looking at each.
+    /// The keys within the bounds, by testing each.
     fn naive(&self) -> Vec<usize> {
         (0..self.keys.len())
             .filter(|&i| self.holds(&self.keys[i]))
             .collect()
     }
 
-    /// A scan with the checker, or along the simple range if there is one.
+    /// A scan with the checker, or over the simple range if there is one.
     fn scan(&self) -> Outcome {
         let bounds = self.bounds();
         let mut out = Outcome::default();
@@ -236,8 +235,7 @@ impl Case {
         from + self.keys[from..].partition_point(before)
     }
 
-    /// The same rules again, with linear searches and nothing remembered but
-    /// the current interval of each field.
+    /// The same rules with linear searches and no state except the current interval of each field.
     fn model(&self) -> Outcome {
         let mut out = Outcome::default();
         let n = self.fields.len();
@@ -257,7 +255,7 @@ impl Case {
         let points = (0..n).take_while(|&f| point(f)).count();
         let single = points == n || self.fields[points].len() == 1 && (points + 1..n).all(full);
         let mut current = vec![0; n];
-        // What the next key must not come before: kept fields, then starts.
+        // The lower limit of the next key: kept fields, then interval starts.
         let mut target: Option<(Vec<i64>, bool)> = Some((Vec::new(), false));
         let mut at = 0;
         loop {
@@ -351,7 +349,7 @@ impl Case {
     }
 }
 
-/// Ascending, disjoint, perhaps empty, often full or one point.
+/// An ascending, disjoint list; may be empty, and is often full or one point.
 fn random_list(random: &mut Random, span: i64) -> Vec<Range> {
     let full = Range {
         start: LOWEST,
@@ -395,7 +393,7 @@ fn gives_exactly_the_keys_within_and_counts_as_the_model() {
         let scan = case.scan();
         assert_eq!(scan.given, case.naive(), "seed {seed}: {case:?}");
         assert_eq!(scan, case.model(), "seed {seed}: {case:?}");
-        // No seek is wasted: each but the last finds a key to examine.
+        // No seek is wasted: each except the last finds a key to examine.
         assert!(
             scan.seeks <= scan.keys_examined + 1,
             "seed {seed}: {case:?}"
@@ -435,7 +433,7 @@ fn counters(outcome: &Outcome) -> (usize, usize, usize) {
     (outcome.given.len(), outcome.keys_examined, outcome.seeks)
 }
 
-/// Equality 42 and a range above 10 on four layouts of one small collection.
+/// Equality with 42 and a range above 10, with four index layouts of one small collection.
 #[test]
 fn published_counters() {
     // e, s, r
@@ -474,8 +472,8 @@ fn published_counters() {
     assert_eq!(counters(&out), (4, 5, 1));
 }
 
-/// A field moves back to an interval it had passed when a field to its left
-/// moves on within one and the same interval.
+/// A field returns to an interval that it has passed if an earlier field changes within the same
+/// interval.
 #[test]
 fn intervals_open_again_under_a_new_prefix() {
     let out = ascending(
@@ -485,7 +483,7 @@ fn intervals_open_again_under_a_new_prefix() {
     assert_eq!(counters(&out), (2, 3, 2));
 }
 
-/// Encoded keys work as values do.
+/// Encoded keys behave like values.
 #[test]
 fn keys_as_bytes() {
     let lists = vec![

@@ -1,5 +1,4 @@
-//! Rooted `$or`s made from recipes: lazily what can be, and always what the
-//! planner makes.
+//! Rooted `$or`s built from recipes: lazy if possible, and always equal to the planner's plan.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ fn query(filter: &str, sort: &str, projection: &str) -> CanonicalQuery {
     .unwrap()
 }
 
-/// Each branch's way is picked by its number.
+/// Plans the query; `picks` are the positions of the plans to pick for the branches.
 fn planned(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
@@ -46,7 +45,7 @@ fn planned(
     Some((planned.solutions.swap_remove(0), recipe))
 }
 
-/// How many alternatives are lazy, and how many of these have been made.
+/// Number of lazy alternatives, and how many of them have been built.
 fn lazy(node: &SolutionNode) -> (usize, usize) {
     match node {
         SolutionNode::Lazy(lazy) => (1, usize::from(lazy.is_made())),
@@ -58,7 +57,7 @@ fn lazy(node: &SolutionNode) -> (usize, usize) {
     }
 }
 
-/// The plan of the cache for the query, of which so many alternatives are lazy.
+/// Checks the plan that a recipe builds for the query, in which `lazies` alternatives are lazy.
 fn check(filter: &str, patterns: &[&str], forced: bool, lazies: usize) {
     let indexes = indexes(patterns);
     let params = PlannerParams {
@@ -83,17 +82,17 @@ fn check(filter: &str, patterns: &[&str], forced: bool, lazies: usize) {
 #[test]
 fn what_is_lazy() {
     let two = ["{a: 1}", "{b: 1}"];
-    // A check is left for the document.
+    // A check remains for the document.
     check("{$or: [{a: 1, b: 2}, {a: 3, b: 4}]}", &two, false, 2);
     check("{$or: [{a: 1, b: 2}, {a: {$gt: 3}, b: 4}]}", &two, false, 2);
-    // Two indexes each.
+    // Two indexes per branch.
     check("{$or: [{a: 1, b: 2}, {a: 3, b: 4}]}", &two, true, 2);
-    // Nothing is left: the FETCH is above all of them.
+    // No check remains: the FETCH is above the OR.
     let one = ["{a: 1, b: 1}"];
     check("{$or: [{a: 1, b: 2}, {a: 3, b: {$lt: 4}}]}", &one, false, 2);
-    // Of one leading field only: these become one scan, whatever is beside them.
+    // Branches on the leading field alone are merged into one scan, regardless of the others.
     check("{$or: [{a: 1}, {a: 3}, {a: 4, b: 5}]}", &two, false, 1);
-    // What null and arrays leave to check depends on the constants.
+    // The remaining checks for null and arrays depend on the constants.
     check("{$or: [{a: null, b: 2}, {a: 3, b: 4}]}", &one, false, 1);
     check("{$or: [{a: [1], b: 2}, {a: 3, b: 4}]}", &one, false, 1);
     check("{$or: [{a: MinKey, b: 2}, {a: 3, b: NaN}]}", &one, false, 0);

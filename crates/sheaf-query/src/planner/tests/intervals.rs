@@ -1,11 +1,11 @@
-//! The algebra of interval lists is that of the sets of values they hold.
+//! The algebra of interval lists agrees with that of sets of values.
 
 use sheaf_bson::{DateTime, DocBuf, Value, compare_values};
 
 use crate::planner::bounds::{Interval, OrderedIntervalList};
 use crate::random::Random;
 
-/// Values of all brackets, neighbours among them, in no order.
+/// Values of all brackets, some of them adjacent, in no particular order.
 fn values() -> Vec<Value> {
     let mut all = vec![
         Value::MinKey,
@@ -46,7 +46,7 @@ fn check(list: &OrderedIntervalList, wanted: impl Fn(&Value) -> bool, values: &[
             "{value} in {list}"
         );
     }
-    // Ascending, not empty, and not to be written shorter.
+    // Ascending, without empty intervals, and in the shortest form.
     for interval in list.intervals() {
         assert!(!interval.is_empty(), "{list}");
     }

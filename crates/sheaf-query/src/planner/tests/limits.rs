@@ -1,5 +1,4 @@
-//! Filters made to be hard: planning them takes bounded work and memory, and
-//! still finds a plan.
+//! Adversarial filters: planning takes bounded time and memory, and still finds a plan.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::planner::{
     PlannerOptions, PlannerParams, has_subplans, plan, plan_branches, signatures,
 };
 
-/// Stages, checks at their top level, and intervals of all candidates.
+/// Maximum total number of stages, top-level checks, and intervals of all candidates.
 const SIZE_MAX: usize = 1_000_000;
 
 fn index(pattern: &str) -> IndexEntry {
@@ -86,13 +85,14 @@ fn many_alternatives() {
         vec![index("{a: 1}"), index("{x: 1}")],
     );
     assert!(uses_index(&found[0]));
-    // All over one leading field: one scan.
+    // All on one leading field: a single scan.
     let of = |i: usize| format!("{{a: {{$gt: {}, $lt: {}}}}}", 3 * i, 3 * i + 1);
     let found = solutions(&list("$or", 5_000, of), vec![index("{a: 1, b: 1}")]);
     assert!(size(&found[0].root) >= 5_000);
 }
 
-/// Branch by branch there is a choice, perhaps a trial, for each: not for thousands.
+/// A `$or` with thousands of branches is not planned branch by branch, because each branch may cost
+/// a trial.
 #[test]
 fn many_branches() {
     let of = |i: usize| format!("{{a: {i}, b: {i}, x{i}: 1}}");
@@ -129,13 +129,13 @@ fn many_branches() {
 
 #[test]
 fn many_conjuncts() {
-    // Each may bound the array, and each leaves all others to check.
+    // Each predicate may bound the array, and leaves all others to check.
     let mut multikey = index("{a: 1}");
     set_multikey(&mut multikey, "a");
     let of = |i: usize| format!("{{a: {{$gt: {i}}}}}");
     let found = solutions(&list("$and", 20_000, of), vec![multikey]);
     assert!(uses_index(&found[0]));
-    // Each is one more interval list to intersect.
+    // Each predicate is one more interval list to intersect.
     let found = solutions(&list("$and", 20_000, of), vec![index("{a: 1}")]);
     assert!(size(&found[0].root) < 10);
 }
@@ -159,7 +159,7 @@ fn many_disjunctions() {
     assert!(uses_index(
         &solutions(&list("$and", 3_000, of), indexes())[0]
     ));
-    // None of them has an index.
+    // No disjunction can be served by an index.
     let of = |i: usize| format!("{{$or: [{{a: {i}}}, {{z: {i}}}]}}");
     assert!(!uses_index(
         &solutions(&list("$and", 3_000, of), indexes())[0]
@@ -208,14 +208,15 @@ fn wide_merges_stop_at_their_limit() {
     let filter = format!("{{a: {numbers}, b: {numbers}, c: {numbers}}}");
     let found = solutions(&filter, vec![index("{a: 1, b: 1, c: 1, s: 1}")]);
     assert!(found[0].has_blocking_stage);
-    // Few scans, but each with a long list.
+    // Few scans, each with a long list.
     let few = list("$in", 150, |i| i.to_string());
     let filter = format!("{{a: {few}, c: {numbers}}}");
     let found = solutions(&filter, vec![index("{a: 1, s: 1, c: 1}")]);
     assert!(found[0].has_blocking_stage);
 }
 
-/// Of ways that are this heavy the most promising one is left; its list is the filter's.
+/// Of access paths with this weight, only the most promising one is kept; it shares its list with
+/// the filter.
 #[test]
 fn a_list_of_a_hundred_thousand() {
     let numbers = list("$in", 100_000, |i| i.to_string());
@@ -230,7 +231,8 @@ fn a_list_of_a_hundred_thousand() {
     assert!(found[0].has_blocking_stage, "too many to be merged");
 }
 
-/// A disjunction of each combination would have 2^24 branches, and as many again for each level.
+/// Disjunctions are not expanded: one of all combinations would have 2^24 branches, and multiply at
+/// each level.
 #[test]
 fn nothing_is_multiplied_out() {
     let pair = |i: usize| format!("{{$or: [{{a: {i}}}, {{b: {i}}}]}}");
@@ -244,7 +246,7 @@ fn nothing_is_multiplied_out() {
     assert!(uses_index(&found[0]));
 }
 
-/// Every index serves some predicate, and every pair could be intersected.
+/// Every index serves some predicate, and every pair of indexes could be intersected.
 #[test]
 fn many_indexes_and_many_predicates() {
     let indexes = || -> Vec<IndexEntry> {
@@ -278,7 +280,7 @@ fn many_indexes_and_many_predicates() {
     }
 }
 
-/// What is kept of a plan is small: a filter of very many nodes has no recipe.
+/// Recipes are small: a filter with very many nodes has no recipe.
 #[test]
 fn recipes_are_small() {
     let recipe = |n: usize| {

@@ -1,4 +1,4 @@
-//! Golden scripts over the planner, and every plan against the filter itself.
+//! Golden scripts for the planner, and tests that compare every plan with the filter itself.
 
 mod branches;
 mod intervals;

@@ -1,5 +1,5 @@
-//! A collection as a list of documents and lists of keys, and a plan carried
-//! out over it by looking at everything.
+//! A naive model: a collection as a list of documents and lists of keys, and an executor of plans
+//! that examines everything.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ use crate::planner::solution::{IndexScanNode, SolutionNode};
 use crate::planner::statistics::{KeyEstimate, Prefixes, Statistics};
 use crate::sort::{SortKeyGenerator, SortPattern};
 
-/// Documents, each known by its position.
+/// Documents, identified by position, and their indexes.
 #[derive(Debug)]
 pub(super) struct Collection {
     pub docs: Vec<DocBuf>,
     pub indexes: Vec<Arc<IndexEntry>>,
-    /// For each index its entries in index order.
+    /// The entries of each index, in index order.
     entries: Vec<Vec<Entry>>,
 }
 
@@ -31,19 +31,19 @@ struct Entry {
     doc: usize,
 }
 
-/// What a stage gives.
+/// A result of a stage.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub doc: usize,
-    /// The index key, unless the document was read since.
+    /// The index key; `None` if the document has been fetched.
     pub key: Option<(Arc<IndexEntry>, Vec<Value>)>,
 }
 
-/// A document that has two arrays in one key.
+/// The error for a document with two arrays in one key.
 struct Parallel;
 
 impl Collection {
-    /// Drops what has parallel arrays on some index.
+    /// Builds the indexes; drops documents with parallel arrays on some index.
     pub fn new(mut docs: Vec<DocBuf>, mut indexes: Vec<IndexEntry>) -> Collection {
         docs.retain(|doc| indexes.iter().all(|index| keys_of(doc, index).is_ok()));
         let mut all = Vec::new();
@@ -83,14 +83,14 @@ impl Collection {
         }
     }
 
-    /// The documents that match, by looking at each.
+    /// The matching documents, by testing each.
     pub fn matching(&self, filter: &MatchExpression) -> Vec<usize> {
         (0..self.docs.len())
             .filter(|&at| filter.matches(self.docs[at].as_raw()).unwrap())
             .collect()
     }
 
-    /// What comes out of a stage.
+    /// The results of a stage.
     pub fn run(&self, node: &SolutionNode) -> Vec<Row> {
         match node {
             SolutionNode::Eof => Vec::new(),
@@ -206,7 +206,8 @@ impl Collection {
         })
     }
 
-    /// From the key where there is one: a plan must not sort keys that do not tell.
+    /// The sort key of a row, from its index key if there is one: a plan must not sort keys without
+    /// the sort fields.
     pub fn sort_key(&self, row: &Row, pattern: &SortPattern) -> Vec<u8> {
         let mut generator = SortKeyGenerator::new(pattern);
         let mut out = Vec::new();
@@ -246,8 +247,8 @@ impl Collection {
         rows
     }
 
-    /// The bounds checker calls exactly those keys valid that are within, and
-    /// its seeks pass none of them.
+    /// Asserts that the bounds checker accepts exactly the keys within the bounds, and that its
+    /// seeks skip none of them.
     fn check_by_seeks(&self, scan: &IndexScanNode, entries: &[Entry], within: &[Row]) {
         let Some(bounds) = ScanBounds::from_bounds(&scan.bounds, &scan.index, scan.direction)
         else {
@@ -275,8 +276,8 @@ impl Collection {
     }
 }
 
-/// Statistics that are exact about keys, and that make every plan look worth
-/// having: the collection huge, the values few.
+/// Statistics with exact prefixes that make every extension worthwhile: the collection is huge and
+/// has few distinct values.
 #[derive(Debug)]
 pub(super) struct Encouraging<'c>(pub &'c Collection);
 
@@ -371,7 +372,7 @@ fn within(bounds: &IndexBounds, index: &IndexEntry, direction: i8, key: &[Value]
     }
 }
 
-/// Whether a list in either direction holds a value.
+/// Whether a list in either direction contains a value.
 fn holds(list: &OrderedIntervalList, value: RawValue<'_>) -> bool {
     list.intervals().iter().any(|interval| {
         let descends = compare_values(interval.start.as_raw(), interval.end.as_raw()).is_gt();
@@ -384,7 +385,7 @@ fn holds(list: &OrderedIntervalList, value: RawValue<'_>) -> bool {
     })
 }
 
-/// The document that a key stands for, nested.
+/// The nested document with the values of a key.
 pub(super) fn key_document(index: &IndexEntry, key: &[Value]) -> DocBuf {
     fn append(fields: &[(Vec<&str>, &Value)], out: &mut DocBuilder) {
         let mut done: Vec<&str> = Vec::new();
@@ -437,21 +438,21 @@ fn has_some_field(doc: &DocBuf, index: &IndexEntry) -> bool {
     })
 }
 
-/// Where one field's walk through a document stands.
+/// The state of the traversal of one field's path.
 #[derive(Clone)]
 struct Walk<'a> {
     path: &'a FieldPath,
-    /// `None`: missing.
+    /// `None` for a missing field.
     value: Option<Value>,
-    /// Parts walked so far.
+    /// Number of path parts traversed.
     parts: usize,
     done: bool,
 }
 
 type Keys = (Vec<Vec<Value>>, Vec<BTreeSet<usize>>);
 
-/// The keys of a document, each once, and for each field the parts of its path
-/// that were arrays.
+/// The keys of a document, without duplicates, and for each field the positions of arrays in its
+/// path.
 fn keys_of(doc: &DocBuf, index: &IndexEntry) -> Result<Keys, Parallel> {
     let walks: Vec<Walk<'_>> = index
         .fields

@@ -1,35 +1,35 @@
 //! Runs `testdata/planner/*.txt`.
 //!
-//! A script is blocks separated by empty lines: commands, `----`, and what they
-//! print. `UPDATE_EXPECT=1` rewrites the answers.
+//! A script has blocks separated by empty lines: commands, `----`, and their output.
+//! `UPDATE_EXPECT=1` rewrites the output.
 //!
 //! ```text
-//!   fresh                          forgets all indexes
+//!   fresh                          removes all indexes
 //!   index {a: 1} [unique] [sparse] [hidden] [collation={..}] [partial={..}]
 //!         [multikey=a.b,a] [name=x] [wildcard={..}]
-//!                                  multikey lists the paths that are arrays; of an
-//!                                  index with a wildcard all of them
+//!                                  multikey lists the paths that are arrays; all of
+//!                                  them for a wildcard index
 //!   plan {..} [sort={..}] [proj={..}] [limit=n] [skip=n] [hint=..] [min={..}] [max={..}]
 //!             [returnkey] [notablescan] [explode=n] [intersect] [hash] [collation={..}]
 //!             [values=n] [keys=n] [solutions=n] [ors=n] [ands=n]
 //!                                  all candidates, separated by "or"; with values
-//!                                  or keys the planner has statistics: of a million
+//!                                  or keys the planner has statistics: a million
 //!                                  documents, n values in every field (1, 2, ...),
-//!                                  n keys within any bounds (10)
-//!   branches {..} [..]             the plan of a rooted $or, the last candidate of
-//!                                  each branch being picked
-//!   reached {..} [..]              which limits of the planner were reached
+//!                                  n keys within any bounds (default 10)
+//!   branches {..} [..]             the plan of a rooted $or, with the last candidate
+//!                                  of each branch
+//!   reached {..} [..]              the limits of the planner that were reached
 //!   count {..} [skip=n] [limit=n] [hint=..]
 //!   distinct path {..} [proj={..}] [hint=..]
 //!   summary {..}                   the plan summary of each candidate
 //!   signature {..}                 the candidates without their constants
-//!   marks {..}                     what constants decide about the indexes
+//!   marks {..}                     the decisions about indexes that depend on constants
 //!   express {..} [..] [collection={..}]   the index and the key that the express
-//!                                  path looks up; there is one on _id besides, by
-//!                                  the collection's collation
+//!                                  path looks up; also adds an index on _id with
+//!                                  the collation of the collection
 //!   explain {..}                   indexBounds of the first candidate's first scan
-//!   bounds [multikey] [sparse]     then filters, one a line: their bounds on the
-//!                                  one field that they name
+//!   bounds [multikey] [sparse]     followed by filters, one per line: their bounds on
+//!                                  their field
 //! ```
 
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ fn scripts() {
     assert!(wrong.is_empty(), "\n{wrong}(UPDATE_EXPECT=1 rewrites)");
 }
 
-/// The script with its answers as they are now.
+/// The script with its current output.
 fn run(text: &str) -> String {
     let mut indexes = Scene::default();
     let mut blocks = Vec::new();
@@ -107,11 +107,11 @@ fn run(text: &str) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-/// The indexes there are.
+/// The current indexes.
 #[derive(Default)]
 struct Scene {
     indexes: Vec<Arc<IndexEntry>>,
-    /// The arrays of each index with a wildcard.
+    /// The array paths of each wildcard index, by ident.
     arrays: HashMap<u64, Vec<String>>,
 }
 
@@ -220,16 +220,16 @@ struct Options {
     ors: Option<usize>,
     ands: Option<usize>,
     collation: Option<Arc<Collator>>,
-    /// The collection's.
+    /// The collation of the collection.
     collection: Option<Arc<Collator>>,
 }
 
 /// Statistics of a million documents.
 #[derive(Debug, Clone, Copy)]
 struct Made {
-    /// Of every field: 1, 2, ...
+    /// Number of distinct values of every field: 1, 2, ...
     values: u64,
-    /// Within any bounds.
+    /// Number of keys within any bounds.
     keys: u64,
 }
 
@@ -491,7 +491,7 @@ fn parse_index(words: &mut Words<'_>, arrays: &mut Vec<String>) -> IndexEntry {
     index
 }
 
-/// A plain index on these fields.
+/// An index with this key pattern and no options.
 pub(crate) fn index_of(pattern: DocBuf) -> IndexEntry {
     let name: Vec<String> = pattern
         .iter()
@@ -520,7 +520,7 @@ pub(crate) fn index_of(pattern: DocBuf) -> IndexEntry {
     }
 }
 
-/// Marks the paths, written as explain's multiKeyPaths are, as arrays.
+/// Marks paths, in the notation of explain's multiKeyPaths, as arrays.
 pub(super) fn set_multikey(index: &mut IndexEntry, paths: &str) {
     for array in paths.split(',') {
         let array = FieldPath::parse(array).unwrap();
@@ -555,7 +555,7 @@ impl<'l> Words<'l> {
         value
     }
 
-    /// `name`, `name=value` or `name=bare`.
+    /// Parses `name`, `name=value` or `name=bare`.
     fn option(&mut self) -> Option<(&'l str, Option<Value>)> {
         let rest = self.rest.trim_start();
         if rest.is_empty() {

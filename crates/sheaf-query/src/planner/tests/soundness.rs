@@ -1,5 +1,5 @@
-//! Whatever the indexes, every candidate plan gives what a look at every
-//! document gives: random documents, indexes, filters, sorts and pages.
+//! Every candidate plan returns the same results as a test of every document, for random documents,
+//! indexes, filters, sorts and pages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::planner::{
 use crate::random::Random;
 use crate::shape;
 
-/// Random text in the shell's notation.
+/// Generates random text in shell syntax.
 struct Generator {
     random: Random,
-    /// The paths that this case is about: what indexes, filter and sort share.
+    /// The paths of this case, which indexes, filter and sort share.
     paths: Vec<&'static str>,
 }
 
@@ -159,7 +159,7 @@ impl Generator {
         }
     }
 
-    /// Within an element, paths are those of its fields.
+    /// `element`: paths are relative to an array element.
     fn filter(&mut self, depth: usize, element: bool) -> String {
         let mut parts = Vec::new();
         for _ in 0..1 + self.below(3) / (3 - depth.min(2)) {
@@ -225,7 +225,7 @@ fn case(seed: u64) -> Option<Case> {
         let path = PATHS[r.below(PATHS.len())];
         r.paths.push(path);
     }
-    // Without arrays more is exact and covered; both worlds matter.
+    // Without arrays, more bounds are exact and more plans are covered; both cases matter.
     let depth = [0, 2, 2, 2][r.below(4)];
     let docs: Vec<String> = (0..4 + r.below(14))
         .map(|_| r.document(depth, &["a", "b", "c"]))
@@ -272,7 +272,7 @@ fn case(seed: u64) -> Option<Case> {
         skip,
         ..FindSpec::default()
     });
-    // Some operands are refused (a regex's range, say); those say nothing here.
+    // Some operands are rejected (a range of a regex, for example); such cases are skipped.
     Some(Case {
         collection,
         query: query.ok()?,
@@ -281,7 +281,8 @@ fn case(seed: u64) -> Option<Case> {
     })
 }
 
-/// So many seeds, or those that the environment says: `SHEAF_PLAN_SEED` is the first, `SHEAF_PLAN_ROUNDS` their number.
+/// The seeds to test: `SHEAF_PLAN_SEED` is the first (default 1), `SHEAF_PLAN_ROUNDS` the number of
+/// seeds (default `rounds`).
 fn seeds(rounds: u64) -> std::ops::Range<u64> {
     let setting = |name: &str, default| match std::env::var(name) {
         Ok(text) => text.parse().expect(name),
@@ -331,11 +332,11 @@ fn every_plan_gives_what_the_documents_say() {
         check_count(&case, &params, matching.len(), seed);
         check_distinct(&case, &params, &matching, seed);
     }
-    // The generator has not drifted into cases that no index serves.
+    // The generator must produce enough cases that an index serves.
     assert!(cases > 2000 && indexed > cases / 2, "{indexed} of {cases}");
 }
 
-/// Whatever statistics say, and whichever plans are picked for branches.
+/// The same for plans with statistics, and for any plans picked for branches.
 #[test]
 fn so_does_every_plan_beyond_the_published_ones() {
     let (mut skipping, mut exploding, mut intersecting, mut branching) = (0, 0, 0, 0);
@@ -396,8 +397,8 @@ fn so_does_every_plan_beyond_the_published_ones() {
     );
 }
 
-/// What a recipe makes is what the planner makes: for its own query, and for one
-/// of the same shape with other constants.
+/// A recipe builds the planner's plan, for its own query and for one of the same shape with other
+/// constants.
 #[test]
 fn recipes_make_the_planners_plans() {
     let (mut made, mut again) = (0, 0);
@@ -427,7 +428,7 @@ fn recipes_make_the_planners_plans() {
         for params in [&published, &extended] {
             let solutions = plan(query, params).unwrap();
             let of_other = other.as_ref().map(|other| plan(other, params).unwrap());
-            // Of equal numbers, 1 and 1.0, either may be the bound.
+            // Of equal numbers such as 1 and 1.0, either may be the bound.
             let shown = |solution: &QuerySolution| solution.to_string().replace(".0", "");
             let of_other: Vec<String> = of_other.iter().flatten().map(shown).collect();
             for (solution, signature) in solutions.iter().zip(signatures(&solutions)) {
@@ -451,8 +452,8 @@ fn recipes_make_the_planners_plans() {
     assert!(made > 700 && again > 300, "{made} {again}");
 }
 
-/// The query with the filter's small numbers made others, if that is a query of
-/// the same shape, which the same indexes can serve.
+/// The query with other small numbers in the filter, if it has the same shape and the same indexes
+/// can serve it.
 fn with_other_numbers(
     query: &CanonicalQuery,
     indexes: &[Arc<IndexEntry>],
@@ -479,7 +480,7 @@ fn with_other_numbers(
     (text(&other) == text(query)).then_some(other)
 }
 
-/// Two sort fields along different arrays have no order.
+/// Whether the order is undefined, because two sort fields traverse different arrays.
 fn sort_is_undefined(case: &Case) -> bool {
     let Some(sort) = &case.query.sort else {
         return false;
@@ -528,8 +529,8 @@ fn check_rows(case: &Case, matching: &[usize], rows: &[Row], context: &dyn Fn() 
     }
 }
 
-/// What a key gives is what the document gives, unless the key has a null,
-/// which may be a missing field.
+/// Asserts that a covered projection returns the same as the document, unless the key has a null,
+/// which may represent a missing field.
 fn check_covered(case: &Case, root: &SolutionNode, rows: &[Row], context: &dyn Fn() -> String) {
     let Some(projection) = &case.query.projection else {
         return;
@@ -622,7 +623,7 @@ fn check_distinct(case: &Case, params: &PlannerParams<'_>, matching: &[usize], s
             );
         }
         for values in [&mut got, &mut wanted] {
-            // null may stand for a missing field, undefined for an empty array.
+            // null may represent a missing field, undefined an empty array.
             values.retain(|v| !matches!(v, Value::Null | Value::Undefined));
             values.sort_by(|x, y| compare_values(x.as_raw(), y.as_raw()));
             values.dedup_by(|x, y| compare_values(x.as_raw(), y.as_raw()).is_eq());

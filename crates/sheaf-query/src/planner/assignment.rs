@@ -1,9 +1,8 @@
-//! Which predicates of a conjunction one index takes, and the bounds that they
-//! make together.
+//! Assigns predicates of a conjunction to the fields of one index, and combines their bounds.
 //!
-//! Without arrays an index takes every predicate over its fields, and bounds
-//! over one field are intersected. With arrays two predicates may be satisfied
-//! by two elements, while one key holds one element of each array:
+//! Without arrays, an index uses every predicate on its fields, and bounds on the same field are
+//! intersected. With arrays, two predicates may be satisfied by different elements, while a key
+//! contains one element of each array:
 //!
 //! ```text
 //!   index {"a.b": 1, "a.c": 1}, a is an array
@@ -12,12 +11,11 @@
 //!   {"a.b": {$gt: 3}, "a.b": {$lt: 5}}         a.b: (3, inf.0]   or   a.b: [-inf.0, 5)
 //! ```
 //!
-//! Rule: two predicates go together if the paths that they look at share no
-//! array, or if both are within one `$elemMatch` on the deepest array shared
-//! (or on something below it). The predicate on the leading field comes first
-//! and each such predicate that excludes another makes an assignment of its
-//! own; the trial finds out which is best. The fields behind take what goes
-//! together with everything taken before, first come, first served.
+//! Rule: two predicates are compatible if their paths share no array, or if both are within the
+//! same `$elemMatch` on the deepest shared array (or on a path below it). The predicate on the
+//! leading field is chosen first; if predicates on it exclude each other, each results in a
+//! separate assignment, and a trial determines the best one. Each later field uses the predicates
+//! that are compatible with all predicates chosen before, in order.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -34,22 +32,22 @@ use crate::matcher::MatchExpression;
 #[derive(Debug, Clone)]
 pub(super) struct Assignment<'q> {
     pub index: Arc<IndexEntry>,
-    /// Ascending, one for each field of the index; without names.
+    /// Ascending lists, one for each field of the index, without field names.
     pub lists: Vec<SharedList>,
-    /// What was taken, and how well the bounds decide it.
+    /// The predicates used, and how exactly the bounds decide them.
     pub taken: Vec<Taken<'q>>,
-    /// Leading fields that a skip scan hops over.
+    /// Number of leading fields that a skip scan skips; 0 otherwise.
     pub skips: usize,
 }
 
-/// A list that several candidates may have in common.
+/// A list that several candidates may share.
 #[derive(Debug, Clone)]
 pub(super) enum SharedList {
     /// No bounds.
     Full,
-    /// Those of one predicate.
+    /// The bounds of one predicate.
     One(Rc<FieldBounds>),
-    /// Those of several.
+    /// The combined bounds of several predicates.
     Own(Rc<OrderedIntervalList>),
 }
 
@@ -65,14 +63,14 @@ impl Deref for SharedList {
     }
 }
 
-/// A predicate that bounds were made of.
+/// A predicate from which bounds were built.
 #[derive(Debug, Clone)]
 pub(super) struct Taken<'q> {
     pub predicate: Predicate<'q>,
     pub tightness: BoundsTightness,
 }
 
-/// What an index says about one of its fields.
+/// The traits of one field of an index.
 pub(super) fn traits_of(index: &IndexEntry, field: usize) -> FieldTraits {
     let path = &index.fields[field].path;
     let in_wildcard = index
@@ -80,7 +78,7 @@ pub(super) fn traits_of(index: &IndexEntry, field: usize) -> FieldTraits {
         .is_some_and(|wildcard| field == wildcard.path_field + 1);
     FieldTraits {
         multikey: is_multikey(index, field),
-        // Of a wildcard's paths those with positions are left out.
+        // Views of a wildcard index have no paths with positions.
         positional: !in_wildcard && (1..path.len()).any(|part| path.part_index(part).is_some()),
         always_present: index.sparse && index.fields.len() == 1,
         hashed: matches!(index.kind, IndexKind::Hashed { field: hashed } if hashed == field),
@@ -98,7 +96,8 @@ pub(super) fn is_multikey(index: &IndexEntry, field: usize) -> bool {
         .is_some_and(|positions| !positions.is_empty())
 }
 
-/// The deepest array (as a number of parts) on the common way of two fields.
+/// The deepest array (as a number of path parts) on the common path prefix of two fields; `None` if
+/// there is no array.
 pub(super) fn deepest_shared_array(index: &IndexEntry, f: usize, g: usize) -> Option<usize> {
     let (a, b) = (&index.fields[f].path, &index.fields[g].path);
     let shared = if f == g {
@@ -117,13 +116,13 @@ pub(super) fn deepest_shared_array(index: &IndexEntry, f: usize, g: usize) -> Op
 struct Candidate<'c, 'q> {
     predicate: &'c Predicate<'q>,
     bounds: Rc<FieldBounds>,
-    /// Also met by keys of paths below the field's (wildcard indexes).
+    /// Whether keys of paths below the field must be scanned as well (wildcard indexes).
     and_below: bool,
 }
 
-/// The ways in which an index can serve a conjunction, at most `max`; none if
-/// no predicate is over its leading field. Ways that take nothing of the
-/// conjunction itself (only of outer ones) are left out.
+/// The assignments with which an index can serve a conjunction, at most `max`; empty if there is no
+/// predicate on its leading field. Omits assignments that only use predicates of enclosing
+/// conjunctions.
 pub(super) fn assignments<'q>(
     index: &Arc<IndexEntry>,
     all: &Conjunction<'q>,
@@ -132,8 +131,8 @@ pub(super) fn assignments<'q>(
     assignments_from(index, all, max, true)
 }
 
-/// The way in which an index serves a conjunction that says nothing of its
-/// leading fields: a scan hops over their values.
+/// The assignment for a conjunction without predicates on the leading fields of the index: a skip
+/// scan skips their values.
 pub(super) fn skipping<'q>(
     index: &Arc<IndexEntry>,
     all: &Conjunction<'q>,
@@ -151,7 +150,7 @@ pub(super) fn skipping<'q>(
     (found.skips < found.lists.len()).then_some(found)
 }
 
-/// `leads`: only ways that bound the leading field.
+/// `leads`: only assignments with bounds on the leading field.
 fn assignments_from<'q>(
     index: &Arc<IndexEntry>,
     all: &Conjunction<'q>,
@@ -185,7 +184,7 @@ fn assignments_from<'q>(
             })
             .collect()
     };
-    // A path needs no predicate of its own where it is the one of the value.
+    // `$_path` needs no predicate: the path of the value determines it.
     let leading_field = usize::from(wildcard.is_some_and(|w| w.path_field == 0));
     let has_predicates = |field: &IndexField| !all.over(field.path.dotted()).is_empty();
     if leads && !index.fields.get(leading_field).is_some_and(has_predicates) {
@@ -200,7 +199,7 @@ fn assignments_from<'q>(
     }
     let mut candidates = candidates;
     candidates.extend((leading_field + 1..index.fields.len()).map(candidates_of));
-    // Which predicate is taken first there matters, if it excludes others.
+    // On this field the choice of the first predicate matters if it excludes others.
     let first_field = match wildcard {
         Some(wildcard) if wildcard.view == WildcardView::Path => {
             if candidates[wildcard.path_field + 1].is_empty() {
@@ -245,9 +244,9 @@ fn assignments_from<'q>(
     out
 }
 
-/// A sparse index lacks the documents that have none of its fields: it serves
-/// only if some predicate says that one is there. Along a dotted path a
-/// negation does not: it holds of an array that has no element.
+/// Whether some predicate implies that a field of the index exists. A sparse index lacks documents
+/// without any of its fields, so it can only serve such queries. On a dotted path a negation does
+/// not imply it: it is true for an empty array.
 pub(super) fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -> bool {
     index.fields.iter().any(|field| {
         all.over(field.path.dotted()).iter().any(|p| {
@@ -257,8 +256,8 @@ pub(super) fn some_field_is_present(index: &IndexEntry, all: &Conjunction<'_>) -
     })
 }
 
-/// Whether documents in the index may have array elements without the field
-/// that left no key: a sparse index has no key of nothing but missing fields.
+/// Whether documents in the index may have array elements without the field that have no key: a
+/// sparse index has no keys in which all fields are missing.
 fn lacks_keys_of_elements(index: &IndexEntry, field: usize) -> bool {
     let last = index.fields[field].path.len() - 1;
     index.sparse
@@ -268,23 +267,22 @@ fn lacks_keys_of_elements(index: &IndexEntry, field: usize) -> bool {
             .is_some_and(|arrays| arrays.iter().any(|&position| position < last))
 }
 
-/// Whether the predicate may hold because of an element without the field. A
-/// negation over the whole document does not: it asks something of every key.
+/// Whether the predicate may be true because of an element without the field. A negation on the
+/// whole document may not: it is a condition on every key.
 fn may_ask_for_missing(predicate: &Predicate<'_>) -> bool {
     let negation = matches!(predicate.expr, MatchExpression::Not(_));
     (predicate.element.is_some() || !negation) && matches_missing(predicate.expr) != Some(false)
 }
 
-/// The predicates that go together, as (field, candidate), beginning with
-/// this field and candidate. `shared_arrays` holds [`deepest_shared_array`] of
-/// every two fields.
+/// The compatible predicates, as (field, candidate), beginning with this field and candidate.
+/// `shared_arrays` contains [`deepest_shared_array`] of every pair of fields.
 fn choose(
     shared_arrays: &[Option<usize>],
     candidates: &[Vec<Candidate<'_, '_>>],
     (first_field, first): (usize, usize),
 ) -> Vec<(usize, usize)> {
     let mut chosen = Vec::new();
-    // What later choices must go together with: one of each element a field.
+    // Later choices must be compatible with these: one per field and element.
     let mut anchors: Vec<(usize, Option<Rc<Element>>)> = Vec::new();
     for (field, list) in candidates.iter().enumerate() {
         let start = if field == first_field { first } else { 0 };
@@ -349,7 +347,7 @@ fn assignment_of<'q>(
         })
         .collect();
     if let Some(wildcard) = index.wildcard() {
-        // A predicate on the value itself leaves nothing below its path.
+        // A predicate on the value itself excludes keys of paths below.
         let and_below = chosen
             .iter()
             .filter(|(field, _)| *field == wildcard.path_field + 1)
@@ -365,14 +363,14 @@ fn assignment_of<'q>(
 }
 
 impl Assignment<'_> {
-    /// How much the bounds promise, to order alternatives that no trial will
-    /// compare: leading points first, then fields with bounds at all.
+    /// Ranks the bounds, to order alternatives that no trial compares: number of leading points,
+    /// then number of fields with bounds.
     pub fn rank(&self) -> (usize, usize) {
         rank(&self.index, &self.lists)
     }
 
-    /// For each of `n` conjuncts how far the bounds decide it; `None` if they
-    /// say nothing of it.
+    /// For each of `n` conjuncts, how exactly the bounds decide it; `None` if they do not depend on
+    /// it.
     pub fn tightness(&self, n: usize) -> Vec<Option<BoundsTightness>> {
         let mut all = vec![None; n];
         for taken in self.taken.iter().filter(|t| t.predicate.whole) {
@@ -383,7 +381,7 @@ impl Assignment<'_> {
         all
     }
 
-    /// The predicates of outer conjunctions that the bounds decide.
+    /// The predicates of enclosing conjunctions that the bounds decide exactly.
     pub fn exact_outer(&self) -> impl Iterator<Item = *const MatchExpression> {
         self.taken
             .iter()
@@ -396,7 +394,7 @@ impl Assignment<'_> {
     }
 }
 
-/// See [`Assignment::rank`]. The path of a wildcard index promises nothing.
+/// See [`Assignment::rank`]. Ignores the `$_path` field of a wildcard index.
 pub(super) fn rank(index: &IndexEntry, lists: &[SharedList]) -> (usize, usize) {
     let path_field = index.wildcard().map(|wildcard| wildcard.path_field);
     let values = || {

@@ -1,8 +1,7 @@
-//! Intervals over BSON values, and what a scan walks: one list a field.
+//! Intervals of BSON values, and index bounds: one list of intervals per field.
 //!
-//! While bounds are made, lists are ascending and their algebra is that of
-//! sets of values. The last step turns each list into the order in which the
-//! scan meets it, and from then on only scans and explain read it:
+//! While bounds are built, lists are ascending and their algebra is that of sets of values. The
+//! last step converts each list to scan order; after that, only scans and explain read it:
 //!
 //! ```text
 //!   {a: {$gt: 5}}  index {a: -1} forward      (5, inf.0]  ──reverse──>  [inf.0, 5)
@@ -19,28 +18,27 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::interrupt;
 
-/// A range of values in BSON order. In a list of a descending field (or a
-/// backward scan) `start` is the greater end: intervals are written in the
-/// direction in which the scan meets them, as explain prints them.
+/// A range of values in BSON order. In a list of a descending field (or of a backward scan) `start`
+/// is the greater end: intervals have the direction of the scan, as explain prints them.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Where the scan enters.
+    /// The end at which the scan enters.
     pub start: Value,
-    /// Where it leaves.
+    /// The end at which the scan leaves.
     pub end: Value,
-    /// `[` rather than `(`.
+    /// Whether `start` is in the interval: `[` rather than `(`.
     pub start_inclusive: bool,
-    /// `]` rather than `)`.
+    /// Whether `end` is in the interval: `]` rather than `)`.
     pub end_inclusive: bool,
 }
 
 /// The intervals of one index field, disjoint, in scan order.
 ///
-/// Most lists are one interval, kept in place; those of a `$in` are its values,
-/// shared with the filter, of which intervals are made when somebody looks.
+/// Most lists have one interval, which is stored inline. The list of a `$in` shares the values of
+/// the filter, and builds intervals on first use.
 #[derive(Debug, Clone, Default)]
 pub struct OrderedIntervalList {
-    /// The field of the key pattern; `None` while bounds are made.
+    /// The field of the key pattern; `None` while bounds are built.
     name: Option<Arc<FieldPath>>,
     intervals: Intervals,
 }
@@ -57,19 +55,19 @@ impl Default for Intervals {
     }
 }
 
-/// Single values, of which at least two.
+/// At least two point intervals.
 #[derive(Debug)]
 struct Points {
-    /// Ascending, no two equal.
+    /// Ascending, without duplicates.
     values: Arc<Vec<Value>>,
-    /// The scan meets the last one first.
+    /// Whether the scan order is descending.
     descending: bool,
-    /// In scan order.
+    /// The intervals in scan order, built on first use.
     made: OnceLock<Vec<Interval>>,
 }
 
 impl Clone for Points {
-    /// What was made is not copied: few look, and fewer twice.
+    /// Does not copy the intervals, because they are rarely used, and rarely twice.
     fn clone(&self) -> Self {
         Points {
             values: self.values.clone(),
@@ -79,31 +77,31 @@ impl Clone for Points {
     }
 }
 
-/// How far bounds can be trusted.
+/// How exactly bounds decide a predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BoundsTightness {
-    /// The bounds admit too much, and only the document can tell.
+    /// The bounds admit too much, and only the document decides.
     InexactFetch,
-    /// The bounds admit too much, and the index key can tell.
+    /// The bounds admit too much, and the index key decides.
     InexactCovered,
-    /// What lies within the bounds matches; the predicate is done.
+    /// Every value within the bounds matches; the predicate needs no check.
     Exact,
 }
 
-/// What an index scan walks.
+/// The bounds of an index scan.
 #[derive(Debug, Clone)]
 pub enum IndexBounds {
     /// One list for every field of the key pattern, in its order.
     Fields(Vec<OrderedIntervalList>),
     /// `min()`/`max()`: one range between two whole keys, in scan order.
     KeyRange {
-        /// Field values in key-pattern order; `None` is the index's end.
+        /// Field values in key-pattern order; `None` is the start of the index.
         start: Option<DocBuf>,
-        /// As `start`.
+        /// Field values in key-pattern order; `None` is the end of the index.
         end: Option<DocBuf>,
-        /// Whether a key equal to `start` is met.
+        /// Whether a key equal to `start` is in the range.
         start_inclusive: bool,
-        /// Whether a key equal to `end` is met.
+        /// Whether a key equal to `end` is in the range.
         end_inclusive: bool,
     },
 }
@@ -113,7 +111,7 @@ fn cmp(a: &Value, b: &Value) -> Ordering {
 }
 
 impl Interval {
-    /// A range with its brackets; it may turn out empty.
+    /// A range with its brackets; may be empty.
     pub fn new(start: Value, start_inclusive: bool, end: Value, end_inclusive: bool) -> Interval {
         Interval {
             start,
@@ -133,12 +131,12 @@ impl Interval {
         Interval::new(Value::MinKey, true, Value::MaxKey, true)
     }
 
-    /// Whether it holds exactly one value (1 and 1.0 being one).
+    /// Whether it contains exactly one value (1 and 1.0 are the same value).
     pub fn is_point(&self) -> bool {
         self.start_inclusive && self.end_inclusive && cmp(&self.start, &self.end).is_eq()
     }
 
-    /// Whether it holds every value, in either direction.
+    /// Whether it contains every value, in either direction.
     pub fn is_full(&self) -> bool {
         self.start_inclusive
             && self.end_inclusive
@@ -148,7 +146,7 @@ impl Interval {
             )
     }
 
-    /// Whether an ascending interval holds nothing.
+    /// Whether an ascending interval contains no value.
     pub fn is_empty(&self) -> bool {
         match cmp(&self.start, &self.end) {
             Ordering::Less => false,
@@ -157,7 +155,7 @@ impl Interval {
         }
     }
 
-    /// Whether an ascending interval holds `value`.
+    /// Whether an ascending interval contains `value`.
     pub fn contains(&self, value: RawValue<'_>) -> bool {
         let from_start = compare_values(value, self.start.as_raw());
         let to_end = compare_values(value, self.end.as_raw());
@@ -165,7 +163,7 @@ impl Interval {
             && (to_end.is_lt() || to_end.is_eq() && self.end_inclusive)
     }
 
-    /// The same values met from the other side.
+    /// The same values in the opposite scan direction.
     pub fn reversed(mut self) -> Interval {
         self.reverse();
         self
@@ -177,18 +175,18 @@ impl Interval {
     }
 }
 
-/// Orders lower ends: at one value `[` comes before `(`.
+/// Compares lower ends: for equal values, `[` is before `(`.
 fn cmp_starts(a: &Interval, b: &Interval) -> Ordering {
     cmp(&a.start, &b.start).then(b.start_inclusive.cmp(&a.start_inclusive))
 }
 
-/// Orders upper ends: at one value `)` comes before `]`.
+/// Compares upper ends: for equal values, `)` is before `]`.
 fn cmp_ends(a: &Interval, b: &Interval) -> Ordering {
     cmp(&a.end, &b.end).then(a.end_inclusive.cmp(&b.end_inclusive))
 }
 
 impl OrderedIntervalList {
-    /// These intervals, disjoint and in the order in which a scan is to meet them.
+    /// A list of these intervals, which must be disjoint and in scan order.
     pub fn in_scan_order(intervals: Vec<Interval>) -> OrderedIntervalList {
         let list = OrderedIntervalList::of_disjoint(SmallVec::from_vec(intervals));
         debug_assert!(list.is_ascending() || list.clone().reversed().is_ascending());
@@ -202,8 +200,8 @@ impl OrderedIntervalList {
         }
     }
 
-    /// Whether no interval is empty and each lies after the one before it, without a value in common: what
-    /// the algebra below takes and returns.
+    /// Whether no interval is empty and each is after the previous one, without common values: the
+    /// precondition and postcondition of the algebra.
     fn is_ascending(&self) -> bool {
         match &self.intervals {
             Intervals::Few(intervals) => {
@@ -219,7 +217,7 @@ impl OrderedIntervalList {
         }
     }
 
-    /// The intervals in scan order; none: the scan returns nothing.
+    /// The intervals in scan order; if empty, the scan returns nothing.
     pub fn intervals(&self) -> &[Interval] {
         match &self.intervals {
             Intervals::Few(intervals) => intervals,
@@ -233,7 +231,7 @@ impl OrderedIntervalList {
         }
     }
 
-    /// As [`OrderedIntervalList::intervals`], without a copy where there is one.
+    /// Like [`OrderedIntervalList::intervals`], but by value; copies only lists of points.
     pub fn into_intervals(self) -> SmallVec<[Interval; 1]> {
         match self.intervals {
             Intervals::Few(intervals) => intervals,
@@ -241,7 +239,7 @@ impl OrderedIntervalList {
         }
     }
 
-    /// How many intervals it has.
+    /// Number of intervals.
     pub fn len(&self) -> usize {
         match &self.intervals {
             Intervals::Few(intervals) => intervals.len(),
@@ -249,13 +247,13 @@ impl OrderedIntervalList {
         }
     }
 
-    /// Whether it holds no value.
+    /// Whether it contains no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The values in scan order, if the list was made of such ([`OrderedIntervalList::points`]):
-    /// cheaper than looking at the intervals.
+    /// The values in scan order, if the list was built by [`OrderedIntervalList::points`]; cheaper
+    /// than the intervals.
     pub fn shared_points(&self) -> Option<impl ExactSizeIterator<Item = &Value>> {
         let Intervals::Points(points) = &self.intervals else {
             return None;
@@ -264,7 +262,7 @@ impl OrderedIntervalList {
         Some((0..count).map(move |at| &points.values[if descending { count - 1 - at } else { at }]))
     }
 
-    /// Whether some interval is this point.
+    /// Whether some interval is a point for which `is_it` returns true.
     pub fn has_point(&self, is_it: impl Fn(&Value) -> bool) -> bool {
         match &self.intervals {
             Intervals::Few(intervals) => intervals.iter().any(|i| is_it(&i.start) && i.is_point()),
@@ -284,22 +282,22 @@ impl OrderedIntervalList {
         })
     }
 
-    /// No value.
+    /// An empty list.
     pub fn nothing() -> OrderedIntervalList {
         OrderedIntervalList::default()
     }
 
-    /// Every value.
+    /// A list with every value.
     pub fn all() -> OrderedIntervalList {
         OrderedIntervalList::of_disjoint(smallvec![Interval::all()])
     }
 
-    /// One value.
+    /// A list with one value.
     pub fn point(value: Value) -> OrderedIntervalList {
         OrderedIntervalList::of_disjoint(smallvec![Interval::point(value)])
     }
 
-    /// These values; ascending, no two equal.
+    /// A list with these values, which must be ascending, without duplicates.
     pub fn points(values: Arc<Vec<Value>>) -> OrderedIntervalList {
         debug_assert!(
             values
@@ -321,8 +319,7 @@ impl OrderedIntervalList {
         }
     }
 
-    /// The list that covers what any of `intervals` does, in whatever order
-    /// they come. `n log n`, and linear for what is sorted already.
+    /// The union of `intervals`, which may be in any order. `n log n`; linear if they are sorted.
     pub fn union_of(mut intervals: Vec<Interval>) -> OrderedIntervalList {
         intervals.retain(|i| !i.is_empty());
         intervals.sort_by(cmp_starts);
@@ -343,7 +340,7 @@ impl OrderedIntervalList {
         union
     }
 
-    /// What either list holds.
+    /// The union of two lists.
     pub fn union(mut self, other: OrderedIntervalList) -> OrderedIntervalList {
         let name = self.name.take();
         let mut intervals = self.into_intervals().into_vec();
@@ -354,7 +351,7 @@ impl OrderedIntervalList {
         }
     }
 
-    /// What both lists hold.
+    /// The intersection of two lists.
     pub fn intersect(&self, other: &OrderedIntervalList) -> OrderedIntervalList {
         debug_assert!(self.is_ascending(), "{self:?}");
         debug_assert!(other.is_ascending(), "{other:?}");
@@ -366,7 +363,7 @@ impl OrderedIntervalList {
             let start = if cmp_starts(a, b).is_ge() { a } else { b };
             let a_ends_first = cmp_ends(a, b).is_le();
             let end = if a_ends_first { a } else { b };
-            // Compare before cloning: most pairs of two long lists do not meet.
+            // Compare before cloning: most pairs of two long lists do not overlap.
             let order = cmp(&start.start, &end.end);
             if order.is_lt() || order.is_eq() && start.start_inclusive && end.end_inclusive {
                 out.push(Interval::new(
@@ -390,8 +387,8 @@ impl OrderedIntervalList {
         both
     }
 
-    /// What all lists hold; `None` of no list. `n log n` in the number of all intervals: lists are
-    /// intersected in pairs, then the results in pairs.
+    /// The intersection of all lists; `None` if there are no lists. `n log n` in the total number
+    /// of intervals: lists are intersected in pairs, then the results in pairs.
     pub fn intersect_all(mut lists: Vec<OrderedIntervalList>) -> Option<OrderedIntervalList> {
         while lists.len() > 1 {
             let pairs = lists.chunks(2).map(|pair| match pair {
@@ -404,7 +401,7 @@ impl OrderedIntervalList {
         lists.pop()
     }
 
-    /// What the list does not hold.
+    /// The complement of the list.
     pub fn complement(&self) -> OrderedIntervalList {
         debug_assert!(self.is_ascending(), "{self:?}");
         let mut out = SmallVec::with_capacity(self.len() + 1);
@@ -435,7 +432,7 @@ impl OrderedIntervalList {
         others
     }
 
-    /// Whether the other list holds all that this one does.
+    /// Whether the other list contains all values of this one.
     pub fn is_subset_of(&self, other: &OrderedIntervalList) -> bool {
         debug_assert!(self.is_ascending() && other.is_ascending());
         let mut rest = other.intervals().iter().peekable();
@@ -445,7 +442,7 @@ impl OrderedIntervalList {
         })
     }
 
-    /// Whether some interval of an ascending list holds `value`.
+    /// Whether an ascending list contains `value`.
     pub fn contains(&self, value: RawValue<'_>) -> bool {
         debug_assert!(self.is_ascending(), "{self:?}");
         match &self.intervals {
@@ -461,7 +458,8 @@ impl OrderedIntervalList {
         }
     }
 
-    /// What a scan of a field meets of this ascending list.
+    /// Sets the field name and converts the ascending list to scan order for a field with this
+    /// direction.
     pub(super) fn name_and_turn(&mut self, name: &Arc<FieldPath>, direction: i8) {
         debug_assert!(self.is_ascending(), "{self:?}");
         debug_assert_ne!(direction, 0);
@@ -471,7 +469,7 @@ impl OrderedIntervalList {
         }
     }
 
-    /// The same values met from the other side.
+    /// The same values in the opposite scan direction.
     pub fn reversed(mut self) -> OrderedIntervalList {
         self.reverse();
         self
@@ -491,7 +489,7 @@ impl OrderedIntervalList {
     }
 }
 
-/// Whether an interval starts within or right at the end of the one before it.
+/// Whether an interval starts within the previous one, or adjacent to its end.
 fn touches(before: &Interval, next: &Interval) -> bool {
     match cmp(&next.start, &before.end) {
         Ordering::Less => true,
@@ -500,20 +498,20 @@ fn touches(before: &Interval, next: &Interval) -> bool {
     }
 }
 
-/// Questions that do not depend on the direction.
+/// Operations that do not depend on the direction.
 impl OrderedIntervalList {
-    /// The same list for a field of a key pattern.
+    /// Sets the field name of the list.
     pub fn named(mut self, name: &Arc<FieldPath>) -> OrderedIntervalList {
         self.name = Some(name.clone());
         self
     }
 
-    /// Whether it is known to be for this field.
+    /// Whether the list is for the field `path`.
     pub fn is_over(&self, path: &str) -> bool {
         self.name.as_ref().is_some_and(|name| name.dotted() == path)
     }
 
-    /// For the same field this interval, which is not empty.
+    /// A list for the same field with only this interval, which must not be empty.
     pub fn with(&self, interval: Interval) -> OrderedIntervalList {
         debug_assert!(!interval.is_empty() || !interval.clone().reversed().is_empty());
         OrderedIntervalList {
@@ -532,12 +530,12 @@ impl OrderedIntervalList {
         }
     }
 
-    /// Whether it holds exactly one value.
+    /// Whether it contains exactly one value.
     pub fn is_point(&self) -> bool {
         self.only().is_some_and(Interval::is_point)
     }
 
-    /// Whether it holds single values only, at least one.
+    /// Whether all its intervals are points, at least one.
     pub fn is_union_of_points(&self) -> bool {
         match &self.intervals {
             Intervals::Few(all) => !all.is_empty() && all.iter().all(Interval::is_point),
@@ -545,14 +543,14 @@ impl OrderedIntervalList {
         }
     }
 
-    /// Whether it holds every value.
+    /// Whether it contains every value.
     pub fn is_full(&self) -> bool {
         self.only().is_some_and(Interval::is_full)
     }
 }
 
 impl IndexBounds {
-    /// Whether the scan gives nothing, which the bounds alone can tell.
+    /// Whether the bounds are empty, so that the scan returns nothing.
     pub fn is_empty(&self) -> bool {
         match self {
             IndexBounds::Fields(fields) => fields.iter().any(OrderedIntervalList::is_empty),
@@ -560,7 +558,7 @@ impl IndexBounds {
         }
     }
 
-    /// The same keys met from the other side.
+    /// The same keys in the opposite scan direction.
     pub fn reversed(self) -> IndexBounds {
         match self {
             IndexBounds::Fields(fields) => IndexBounds::Fields(
@@ -584,12 +582,12 @@ impl IndexBounds {
     }
 }
 
-/// Strings longer than this many bytes are printed shortened, so that an
-/// explain of huge operands stays readable.
+/// Maximum length of a printed string, in bytes; longer ones are truncated, so that an explain of
+/// huge operands stays readable.
 const STRING_BYTES_MAX: usize = 160;
 const STRING_BYTES_SHOWN: usize = 70;
 
-/// An end of an interval; with sort keys in place of text, or without.
+/// An end of an interval for printing, and whether its strings are sort keys.
 struct End<'a>(&'a Value, bool);
 
 impl fmt::Display for End<'_> {
@@ -614,7 +612,7 @@ impl fmt::Display for End<'_> {
                 let shown = RawValue::String(&s[..cut]).to_string();
                 write!(f, "{}...\"", shown.strip_suffix('"').unwrap_or(&shown))
             }
-            // Bounds print a string as it is: quotes and backslashes inside are not escaped.
+            // Bounds print strings verbatim: quotes and backslashes are not escaped.
             Value::String(s) => write!(f, "\"{s}\""),
             Value::Regex { pattern, options } => write!(f, "/{pattern}/{options}"),
             other => fmt::Display::fmt(other, f),
@@ -624,9 +622,9 @@ impl fmt::Display for End<'_> {
 
 /// An interval as explain prints it: `(10, inf.0]`.
 pub struct Shown<'a> {
-    /// What is printed.
+    /// The interval to print.
     pub interval: &'a Interval,
-    /// Its strings are sort keys: `[CollationKey(0x2a), {})`.
+    /// Whether its strings are sort keys: `[CollationKey(0x2a), {})`.
     pub sort_keys: bool,
 }
 
@@ -662,7 +660,7 @@ impl fmt::Display for Interval {
 }
 
 impl OrderedIntervalList {
-    /// `a: [1, 1], (5, 9)`; `a: nothing` when empty. `sort_keys`: as in [`Shown`].
+    /// Writes `a: [1, 1], (5, 9)`, or `a: nothing` if empty. `sort_keys` is as in [`Shown`].
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, sort_keys: bool) -> fmt::Result {
         let name = self.name.as_ref().map_or("", |path| path.dotted());
         write!(f, "{name}: ")?;

@@ -1,7 +1,7 @@
 //! Turns one predicate over one index field into an interval list.
 //!
-//! Invariant: bounds may admit too much, never too little. When they admit
-//! too much, tightness says so and the predicate stays as a filter.
+//! Invariant: bounds may admit too much, never too little. If they admit too much, the tightness is
+//! inexact and the predicate remains as a filter.
 //!
 //! ```text
 //!   {a: {$gt: 3}}           (3, inf.0]                         Exact
@@ -14,13 +14,13 @@
 //!
 //! A path with an array in it (multikey) widens what bounds admit:
 //!
-//! - A key is one element, so a negation cannot be decided by it: `{a: [5, 6]}`
-//!   is not `{$ne: 5}`, yet its key 6 lies within.
-//! - null and undefined also stand for arrays that have no element, or none
-//!   that is a document. Bounds with them are never exact, and a negation
-//!   whose bounds lack them could lose such a document: it uses no index.
-//! - Compared with MinKey and MaxKey an array counts as a whole, whatever its
-//!   elements are.
+//! - A key is one element, so it cannot decide a negation: `{a: [5, 6]}` does not
+//!   match `{$ne: 5}`, but its key 6 is within the bounds.
+//! - null and undefined also represent arrays without elements, or without
+//!   elements that are documents. Bounds with them are never exact, and a negation
+//!   whose bounds exclude them could miss such a document: it uses no index.
+//! - In comparisons with MinKey and MaxKey an array is one value, regardless of
+//!   its elements.
 
 use sheaf_bson::{ElementType, RawValue, Value};
 
@@ -32,23 +32,23 @@ use crate::matcher::{
     Comparison, ComparisonOp, ExprComparison, In, MatchExpression, RegexMatch, TypeSet,
 };
 
-/// What the index knows of the field that the bounds are for.
+/// The properties of an index field that affect bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FieldTraits {
-    /// Some part of the path is an array in some document.
+    /// Whether some part of the path is an array in some document.
     pub multikey: bool,
-    /// A part after the first is a number, which is a position or a name.
+    /// Whether a part after the first is a number, which may be a position or a name.
     pub positional: bool,
-    /// Every document in the index has the field.
+    /// Whether every document in the index has the field.
     pub always_present: bool,
-    /// Keys hold the value's hash.
+    /// Whether keys contain hashes of the values.
     pub hashed: bool,
-    /// Another field of the index lies within this one or around it, so that
-    /// no document can be made of a key to check predicates on.
+    /// Whether the path of another field of the index is a prefix of this one, or the reverse, so
+    /// that no document can be built from a key to check predicates.
     pub entangled: bool,
 }
 
-/// An ascending interval list and how far to trust it.
+/// An ascending interval list and its tightness.
 #[derive(Debug, Clone)]
 pub(super) struct FieldBounds {
     pub list: OrderedIntervalList,
@@ -76,8 +76,8 @@ fn inexact_covered(list: OrderedIntervalList) -> FieldBounds {
     }
 }
 
-/// The bounds of a predicate (or its negation) on the field it names, in an
-/// index with keys of `keys`; `None` if it cannot serve the predicate.
+/// The bounds of a predicate (or its negation) on its field, in an index with the collation `keys`;
+/// `None` if it cannot serve the predicate.
 pub(super) fn bounds_of(
     expr: &MatchExpression,
     field: FieldTraits,
@@ -102,14 +102,14 @@ pub(super) fn bounds_of(
         MatchExpression::Comparison(c) if field.multikey && meets_every_type(c) => {
             inexact_fetch(OrderedIntervalList::all())
         }
-        // An array is one value to it, of which keys are the elements.
+        // It compares an array as one value, but keys are the elements.
         MatchExpression::ExprComparison(_) if field.multikey || field.positional => return None,
         other => value_bounds(other, keys)?,
     };
     let null_like = holds_null_like(&bounds.list);
     if field.positional {
-        // A position picks an array as a whole, of which keys are the elements;
-        // and a missing name leaves no key of its own.
+        // A position selects an array as a whole, but keys are the elements; and a missing name has
+        // no separate key.
         if holds_null(&bounds.list) {
             return None;
         }
@@ -130,12 +130,12 @@ fn holds_null_like(list: &OrderedIntervalList) -> bool {
     holds_null(list) || list.contains(RawValue::Undefined)
 }
 
-/// `$gt: MinKey` and its like compare with values of every type.
+/// Whether the comparison includes values of every type, like `$gt: MinKey`.
 fn meets_every_type(c: &Comparison) -> bool {
     matches!(*c.value, Value::MinKey | Value::MaxKey) && c.test(Some(RawValue::Null))
 }
 
-/// `$not`, `$ne`, `$nin`, `$exists: false`.
+/// The bounds of a negation: `$not`, `$ne`, `$nin`, `$exists: false`.
 fn negation_of(
     child: &MatchExpression,
     field: FieldTraits,
@@ -155,7 +155,7 @@ fn negation_of(
     (holds_null(&list) && list.contains(RawValue::Undefined)).then(|| inexact_fetch(list))
 }
 
-/// The exact bounds of a predicate whose negation has bounds too.
+/// The exact bounds of a predicate whose negation has bounds, too; `None` for other predicates.
 fn complementable(child: &MatchExpression, keys: KeyCollator<'_>) -> Option<OrderedIntervalList> {
     match child {
         MatchExpression::Comparison(_) | MatchExpression::In(_) => {
@@ -166,8 +166,8 @@ fn complementable(child: &MatchExpression, keys: KeyCollator<'_>) -> Option<Orde
     }
 }
 
-/// `$elemMatch` over values: one element lies within the bounds of every
-/// child. Children without bounds are left to the filter.
+/// The bounds of `$elemMatch` over values: one element is within the bounds of every child. The
+/// filter checks children without bounds.
 fn element_bounds(
     children: &[MatchExpression],
     keys: KeyCollator<'_>,
@@ -185,7 +185,7 @@ fn element_bounds(
     OrderedIntervalList::intersect_all(all)
 }
 
-/// The keys of values that satisfy a predicate, looked at one by one.
+/// The bounds of the individual values that satisfy a predicate, without regard to arrays.
 pub(super) fn value_bounds(expr: &MatchExpression, keys: KeyCollator<'_>) -> Option<FieldBounds> {
     Some(match expr {
         MatchExpression::Comparison(c) => {
@@ -207,7 +207,7 @@ pub(super) fn value_bounds(expr: &MatchExpression, keys: KeyCollator<'_>) -> Opt
             bracket_of(ElementType::Binary),
         ])),
         MatchExpression::Type { types, .. } => type_bounds(types),
-        // A size is no property of a key.
+        // The key of an element does not depend on the size of the array.
         MatchExpression::Size { .. }
         | MatchExpression::And(_)
         | MatchExpression::Or(_)
@@ -234,8 +234,8 @@ fn is_nan(value: &Value) -> bool {
 fn comparison_bounds(op: ComparisonOp, value: &Value) -> FieldBounds {
     use ComparisonOp::*;
     if let Value::Array(array) = value {
-        // A whole array is met by its first element; compared by order, it may
-        // stand anywhere.
+        // A whole array has the key of its first element; in the order of values it may be
+        // anywhere.
         return inexact_fetch(match op {
             Eq => {
                 let first = array.as_raw().iter().next();
@@ -277,7 +277,8 @@ fn comparison_bounds(op: ComparisonOp, value: &Value) -> FieldBounds {
     exact(OrderedIntervalList::of(interval))
 }
 
-/// A part of the whole order of values. A missing field has the key null, but is below everything.
+/// The bounds of an `$expr` comparison: a range in the order of all values. A missing field has the
+/// key null, but is below all values.
 fn expr_bounds(c: &ExprComparison, keys: KeyCollator<'_>) -> Option<FieldBounds> {
     use ComparisonOp::*;
     let value = operand(&c.value, c.collator.as_ref(), keys)?.into_owned();
@@ -321,7 +322,7 @@ fn in_bounds(i: &In, keys: KeyCollator<'_>) -> Option<FieldBounds> {
     })
 }
 
-/// The strings that can match, and the stored regex equal to this one.
+/// Appends the bounds of the strings that can match, and of the stored regex equal to this one.
 fn push_regex(
     regex: &RegexMatch,
     out: &mut Vec<Interval>,
@@ -329,7 +330,7 @@ fn push_regex(
 ) -> BoundsTightness {
     let strings = bracket_of(ElementType::String);
     let tightness = match regex.compiled.prefix() {
-        // A sort key neither begins as its text does nor can be matched.
+        // A sort key does not preserve prefixes of its text and cannot be matched.
         _ if keys.is_some() => {
             out.push(strings);
             BoundsTightness::InexactFetch
@@ -363,7 +364,8 @@ fn push_regex(
     tightness
 }
 
-/// The least string that is greater than all that begin with `prefix`.
+/// The least string that is greater than all strings with the prefix `prefix`; `None` if there is
+/// none.
 fn successor(prefix: &str) -> Option<String> {
     let mut next = prefix.to_owned();
     while let Some(last) = next.pop() {
@@ -380,7 +382,7 @@ fn successor(prefix: &str) -> Option<String> {
 }
 
 fn type_bounds(types: &TypeSet) -> FieldBounds {
-    // An array is known by its elements only.
+    // Keys contain only the elements of an array.
     if types.contains(ElementType::Array) {
         return inexact_fetch(OrderedIntervalList::all());
     }
@@ -390,7 +392,7 @@ fn type_bounds(types: &TypeSet) -> FieldBounds {
         tightness = tightness.min(match element_type {
             // Absent fields have the key null, empty arrays undefined.
             ElementType::Null | ElementType::Undefined => BoundsTightness::InexactFetch,
-            // Types that share a bracket are told apart by the key's own type.
+            // The type of the key distinguishes types that share a bracket.
             t if shares_bracket_with_others(t, types) => BoundsTightness::InexactCovered,
             _ => BoundsTightness::Exact,
         });
@@ -412,12 +414,11 @@ fn shares_bracket_with_others(element_type: ElementType, wanted: &TypeSet) -> bo
         .any(|t| t.canonical_rank() == element_type.canonical_rank() && !wanted.contains(*t))
 }
 
-/// Whether a document without the field passes; `None` when that cannot be
-/// said of the predicate alone.
+/// Whether a document without the field passes; `None` if the predicate alone does not decide that.
 pub(super) fn matches_missing(expr: &MatchExpression) -> Option<bool> {
     match expr {
         MatchExpression::Comparison(c) => Some(c.test(None)),
-        // Of an array without elements a path below it makes an array, which an equality excludes.
+        // For an empty array, a path below it evaluates to an array, which an equality excludes.
         MatchExpression::ExprComparison(c) => {
             (c.op == ComparisonOp::Eq || c.path.len() == 1).then(|| c.test(None))
         }

@@ -1,8 +1,8 @@
-//! From a canonical query and the collection's indexes to candidate plans.
+//! The planner: converts a canonical query and the indexes of a collection to candidate plans.
 //!
-//! A pure function: [`plan`] reads no data and asks no clock, so its whole
-//! behaviour is visible in golden scripts. It returns every solution worth
-//! trying; the executor above runs them side by side and keeps the best.
+//! [`plan`] is a pure function: it reads no data and no clock, so golden scripts show its entire
+//! behaviour. It returns every solution worth trying; the executor runs them concurrently in a
+//! trial and keeps the best.
 //!
 //! ```text
 //!   filter ──predicate──> Conjunction ──assignment──> bounds of one index   (bounds_builder)
@@ -14,8 +14,8 @@
 //!                                   data_access ──> projection, SKIP, LIMIT ──> QuerySolution
 //! ```
 //!
-//! Without any indexed solution the plan is a COLLSCAN; with one, it is not a
-//! candidate. Planning takes bounded time whatever the filter: see [`access`].
+//! Without an indexed solution, the plan is a COLLSCAN; with one, COLLSCAN is not a candidate.
+//! Planning takes bounded time for every filter: see [`access`].
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -72,38 +72,38 @@ use plan_builder::{full_scan, scan_stage, stages};
 use solution::{IndexScanNode, QuerySolution, SolutionNode};
 use statistics::Statistics;
 
-/// What planning depends on besides the query.
+/// The inputs of planning other than the query.
 #[derive(Debug, Clone)]
 pub struct PlannerParams<'a> {
-    /// The collection's indexes, hidden ones too, in catalog order: of equal
-    /// candidates the one on the earlier index comes first.
+    /// The indexes of the collection, including hidden ones, in catalog order: of equal candidates,
+    /// the one on the earlier index is first.
     pub indexes: &'a [Arc<IndexEntry>],
-    /// An index filter has chosen the indexes: the query's hint does not count.
+    /// Ignore the hint of the query, because an index filter has chosen the indexes.
     pub ignore_hint: bool,
     /// Limits and switches.
     pub options: PlannerOptions,
-    /// What the data says. With it there are plans beyond MongoDB's.
+    /// Statistics of the data; enable plans beyond those of MongoDB.
     pub statistics: Option<&'a dyn Statistics>,
 }
 
 /// Limits and switches of the planner, which server parameters set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannerOptions {
-    /// `notablescan`: refuse rather than scan the collection.
+    /// `notablescan`: return an error instead of a collection scan.
     pub no_table_scan: bool,
-    /// `internalQueryMaxScansToExplode`: scans of one SORT_MERGE.
+    /// `internalQueryMaxScansToExplode`: maximum number of scans of one SORT_MERGE.
     pub scans_to_explode_max: usize,
     /// `internalQueryPlannerMaxIndexedSolutions`.
     pub indexed_solutions_max: usize,
-    /// `internalQueryEnumerationMaxOrSolutions`: combinations of the ways of a
-    /// disjunction's alternatives.
+    /// `internalQueryEnumerationMaxOrSolutions`: maximum number of combinations of access paths of
+    /// the alternatives of a disjunction.
     pub or_solutions_max: usize,
     /// `internalQueryPlannerEnableIndexIntersection`.
     pub index_intersection: bool,
     /// `internalQueryPlannerEnableHashIntersection`.
     pub hash_intersection: bool,
-    /// `internalQueryForceIntersectionPlans`: intersections are candidates only
-    /// when forced (and then the only ones), or with statistics.
+    /// `internalQueryForceIntersectionPlans`: intersections are candidates only if forced (and then
+    /// the only ones), or with statistics.
     pub force_intersection: bool,
     /// `internalQueryEnumerationMaxIntersectPerAnd`.
     pub intersections_max: usize,
@@ -129,23 +129,23 @@ impl Default for PlannerOptions {
     }
 }
 
-/// What planning gives.
+/// The result of planning.
 #[derive(Debug, Clone, Default)]
 pub struct Planned {
     /// The candidates; never empty.
     pub solutions: Vec<QuerySolution>,
-    /// Which limits kept further candidates out.
+    /// The limits that excluded further candidates.
     pub reached: LimitsReached,
 }
 
-/// explain's `maxIndexedOrSolutionsReached` and the like.
+/// The limits that were reached: explain's `maxIndexedOrSolutionsReached` and similar fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitsReached {
-    /// Of the combinations of a disjunction.
+    /// The limit on combinations of a disjunction.
     pub or: bool,
-    /// Of the ways of a conjunction.
+    /// The limit on access paths of a conjunction.
     pub and: bool,
-    /// Of the scans of a merge.
+    /// The limit on scans of a merge.
     pub explode: bool,
 }
 
@@ -170,13 +170,13 @@ impl<'a> PlannerParams<'a> {
         }
     }
 
-    /// The query's hint, looked up.
+    /// Resolves the hint of the query.
     fn resolve(&self, query: &CanonicalQuery) -> Result<Hinted, Error> {
         let hint = query.hint.as_ref().filter(|_| !self.ignore_hint);
         resolve(hint, self.indexes)
     }
 
-    /// The search over the indexes that the hint leaves; `None` if it leaves none.
+    /// The enumerator over the indexes that the hint allows; `None` if it allows no index.
     fn enumerator<'e>(&self, hinted: &'e Hinted) -> Option<Enumerator<'e>>
     where
         'a: 'e,
@@ -214,12 +214,12 @@ impl<'a> PlannerParams<'a> {
     }
 }
 
-/// The candidate plans of a query; never empty, and none a collection scan
-/// unless it is the only one.
+/// The candidate plans of a query; never empty. A collection scan is only returned as the single
+/// candidate.
 ///
-/// Errors: BadValue for a hint that means no index; 51173-51175 for a `min` or
-/// `max` without a fitting index; NoQueryExecutionPlans if only a collection
-/// scan is left and that is forbidden.
+/// Errors: BadValue for a hint that matches no index; 51173-51175 for a `min` or `max` without a
+/// suitable index; NoQueryExecutionPlans if only a collection scan is possible and `notablescan`
+/// forbids it.
 pub fn plan(
     query: &CanonicalQuery,
     params: &PlannerParams<'_>,
@@ -227,7 +227,7 @@ pub fn plan(
     plan_all(query, params).map(|planned| planned.solutions)
 }
 
-/// As [`plan`], and which limits it met.
+/// Like [`plan`]; also returns the limits that were reached.
 pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Planned, Error> {
     let (found, reached) = candidates(query, params)?;
     debug_assert!(!found.is_empty(), "no plan, not even a collection scan");
@@ -237,13 +237,13 @@ pub fn plan_all(query: &CanonicalQuery, params: &PlannerParams<'_>) -> Result<Pl
     })
 }
 
-/// What a candidate was made of.
+/// The source from which a candidate was built, for its recipe.
 enum Source<'q> {
-    /// A way in which indexes serve the filter.
+    /// An access path of the filter.
     Access(Rc<Access<'q>>),
-    /// Every key of an index; `sorts` if that may need a SORT.
+    /// A scan of every key of an index; `sorts` if it may need a SORT.
     FullScan { index: Arc<IndexEntry>, sorts: bool },
-    /// Nothing that is worth remembering.
+    /// A source without a recipe.
     Other,
 }
 
@@ -260,7 +260,7 @@ fn candidates<'q>(
         let found = solution.into_iter().map(|s| (s, Source::Other));
         found.collect::<Found<'q>>()
     };
-    // Whatever it takes: sorting is always possible.
+    // Sorting is always possible, so there is always a plan.
     let finish = |node: SolutionNode| finisher.finish(node, true);
     if query.min.is_some() || query.max.is_some() {
         let range = min_max::key_range(query, &hinted)?;
@@ -295,7 +295,8 @@ fn candidates<'q>(
             }
             found.extend(full_scan_of(index, true));
         }
-        // A merge over prefixes that statistics know is one more way, and keeps none of MongoDB's out.
+        // A merge over prefixes from statistics is an additional plan and must not exclude any plan
+        // of MongoDB.
         let sorts_or_guesses =
             |(s, _): &(QuerySolution, Source<'_>)| s.has_blocking_stage || merges_prefixes(&s.root);
         if query.sort.is_some() && found.iter().all(sorts_or_guesses) {
@@ -311,7 +312,8 @@ fn candidates<'q>(
                 .take(room);
             found.extend(whole);
         }
-        // A page in the order of a field behind: merged, each value in front gives its part.
+        // A sorted page whose sort field is not the leading one: a merge of one scan for each value
+        // of the leading fields.
         if params.statistics.is_some()
             && query.limit.is_some()
             && query.sort.is_some()
@@ -348,7 +350,7 @@ fn candidates<'q>(
     Ok((only(finish(scan)), reached))
 }
 
-/// Whether the plan's order comes from prefixes that were looked for while planning.
+/// Whether the plan's order depends on prefixes that were read from the index while planning.
 fn merges_prefixes(root: &SolutionNode) -> bool {
     let mut merges = false;
     root.for_each(&mut |node| {
@@ -357,11 +359,12 @@ fn merges_prefixes(root: &SolutionNode) -> bool {
     merges
 }
 
-/// Whether some scan of a clustered collection is a scan of all of it, and not for its order either.
+/// Whether some clustered scan reads the whole collection and does not provide the sort order
+/// either.
 fn scans_all(node: &SolutionNode, query: &CanonicalQuery) -> bool {
     match node {
         SolutionNode::ClusteredScan(scan) => scan.is_full() && query.sort.is_none(),
-        // What is sorted is not asked for in the order of the scan.
+        // Below a SORT, the order of the scan is irrelevant.
         SolutionNode::Sort { child, .. } => {
             let mut all = false;
             child.for_each(&mut |node| {
@@ -373,7 +376,7 @@ fn scans_all(node: &SolutionNode, query: &CanonicalQuery) -> bool {
     }
 }
 
-/// A hint at an index with a wildcard, none of whose keys says something of the query.
+/// The error for a hint to a wildcard index that cannot serve the query.
 fn cannot_serve(index: &IndexEntry) -> Error {
     Error::new(
         ErrorCode::NO_QUERY_EXECUTION_PLANS,
@@ -385,7 +388,7 @@ fn cannot_serve(index: &IndexEntry) -> Error {
     )
 }
 
-/// The whole filter on the document.
+/// Adds a check of the whole filter on the document.
 fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
     if query.filter.is_trivially_true() {
         return node;
@@ -402,7 +405,7 @@ fn checked(node: SolutionNode, query: &CanonicalQuery) -> SolutionNode {
     }
 }
 
-/// Whether a full scan meets every document that matches.
+/// Whether a full scan of the index returns every matching document.
 fn holds_every_match(index: &IndexEntry, query: &CanonicalQuery) -> bool {
     !index.sparse
         && index.wildcard().is_none()

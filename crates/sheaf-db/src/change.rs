@@ -1,4 +1,4 @@
-//! Changes as they are reported to observers ([`crate::write::observer`]): of documents, of the catalog.
+//! Changes as reported to observers ([`crate::write::observer`]): of documents, and of the catalog.
 
 use sheaf_bson::{DocBuilder, RawDoc};
 
@@ -11,15 +11,15 @@ use crate::index::modified::Modified;
 /// A change of one document.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'a> {
-    /// The document is new.
+    /// The document was inserted.
     Inserted(RawDoc<'a>),
-    /// The document has another form; `modified` reports where.
+    /// The document was changed; `modified` reports where.
     Updated {
         old: RawDoc<'a>,
         new: RawDoc<'a>,
         modified: Modified<'a>,
     },
-    /// The document is gone.
+    /// The document was deleted.
     Deleted(RawDoc<'a>),
 }
 
@@ -31,12 +31,12 @@ pub(crate) type AppendChanges<'a> = &'a dyn Fn(&mut DocBuilder);
 pub(crate) enum DdlChange<'a> {
     CollectionCreated(&'a Collection),
     CollectionDropped(&'a Collection),
-    /// Its collections were reported before.
+    /// Its collections have been reported before.
     DatabaseDropped(&'a str),
     CollectionRenamed {
         source: &'a Collection,
         to: &'a Namespace,
-        /// The collection that had the name.
+        /// The collection that previously had the name.
         dropped: Option<&'a Collection>,
     },
     /// Options of a collection.

@@ -1,35 +1,35 @@
-//! The cluster time: a clock that commits advance, that clients carry on, and that never goes back.
+//! The cluster time: a monotonic clock that commits advance and clients propagate.
 //!
 //! ```text
-//!   commit ── tick ──> last given ──┐                      ┌── operationTime: the newest commit that can be read
+//!   commit ── tick ──> last issued ─┐                      ┌── operationTime: the newest readable commit
 //!   $clusterTime of a client ───────┴── the cluster time ──┴── every later tick is greater
-//!                                            │ passes the ceiling: now and then
+//!                                            │ periodically passes the ceiling
 //!                                            └──> row "t" of the catalog, some seconds ahead
 //! ```
 //!
-//! A time is seconds since 1970 and a count within the second. Of a commit it says what came before: whoever was
-//! told of a time and reads after it (`afterClusterTime`) sees what the teller saw.
+//! A time is seconds since 1970 and a count within the second. A commit's time implies causality: a
+//! client that receives a time and reads after it (`afterClusterTime`) sees what the sender saw.
 //!
-//! Invariant: no commit is given a time beyond the ceiling that is written down, and after a restart the clock
-//! begins at the ceiling or later. So no time is given twice, wherever the machine's own clock has gone meanwhile,
-//! also where the commits that had them were lost because nobody had asked for them to be durable.
-//! One commit in some seconds raises the ceiling, durably, long before the others come to it.
+//! Invariant: no commit gets a time beyond the stored ceiling, and after a restart the clock begins
+//! at the ceiling or later. So no time is issued twice, however the machine's clock has moved
+//! meanwhile, and even if the commits that had the times were lost because they were not durable.
+//! One commit every few seconds raises the ceiling, durably, long before the others reach it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheaf_bson::DateTime;
 
-/// The state of the clock that all share.
+/// The shared state of the clock.
 #[derive(Debug)]
 pub(crate) struct ClusterClock {
-    /// Seconds since 1970, as the machine has them.
+    /// Wall clock in seconds since 1970.
     pub(crate) seconds: fn() -> u32,
-    /// The same in milliseconds, for dates that are shown.
+    /// Wall clock with millisecond resolution, for dates that are displayed.
     pub(crate) wall: fn() -> DateTime,
-    /// The newest time that was given out or heard of.
+    /// The newest time issued or received.
     pub(crate) last: AtomicU64,
-    /// Times up to here may be given to commits.
+    /// Upper bound of times that may be issued to commits.
     pub(crate) ceiling: AtomicU64,
     pub(crate) raising: Mutex<()>,
 }
@@ -45,24 +45,25 @@ impl ClusterClock {
         }
     }
 
-    /// Takes up the ceiling that the last run has left.
+    /// Starts at the ceiling stored by the last run.
     pub(crate) fn begin_at(&self, ceiling: u64) {
         self.ceiling.store(ceiling, Ordering::Release);
         self.not_before(ceiling);
     }
 
-    /// Gives no time from now on that is not after this one.
+    /// From now on, issues only times greater than `time`.
     pub(crate) fn not_before(&self, time: u64) {
         self.last.fetch_max(time, Ordering::AcqRel);
     }
 
-    /// So many times in a row, each greater than all given before: the first and the last of them.
+    /// Issues `count` consecutive times, each greater than any before. Returns the first and the
+    /// last.
     pub(crate) fn next(&self, count: u64) -> (u64, u64) {
         let now = u64::from((self.seconds)()) << 32;
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let next = last.max(now) + count;
-            // What was done before an earlier tick is seen by whoever ticks later.
+            // Effects that precede an earlier tick are visible to later ticks.
             let swap =
                 self.last
                     .compare_exchange_weak(last, next, Ordering::AcqRel, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Counting: without reading where the engine knows, from keys where an index
-//! decides alone, by running the query elsewhere.
+//! Counts documents: from the engine's record count, from index keys alone, or by running the
+//! query.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::exec::{BuildContext, PlanExecutor, WorkCounts};
 use crate::op_context::OpContext;
 use crate::planning::{self, PlanDigest, QueryOptions};
 
-/// What a count found, and what it read for it.
+/// The result of a count, and the work it took.
 #[derive(Debug, Clone, Default)]
 pub struct Counted {
     /// Documents that match, after skip and limit.
     pub count: u64,
-    /// What was read.
+    /// Work done.
     pub counts: WorkCounts,
-    /// How.
+    /// The plan used.
     pub plan: PlanDigest,
 }
 
-/// Counts what matches `query`; its skip and limit apply.
+/// Counts the documents that match `query`, applying its skip and limit.
 pub fn count(
     view: &ReadView,
     op: &OpContext,
@@ -50,7 +50,7 @@ pub fn count(
     })
 }
 
-/// Whether the engine's own count of records answers it.
+/// Whether the engine's record count answers the query.
 pub fn is_whole_collection(query: &CanonicalQuery) -> bool {
     query.filter.is_trivially_true()
         && query.hint.is_none()
@@ -58,7 +58,7 @@ pub fn is_whole_collection(query: &CanonicalQuery) -> bool {
         && query.max.is_none()
 }
 
-/// The plan of a count: keys alone where that is enough.
+/// Starts the plan of a count, which reads keys alone if possible.
 pub fn start(
     view: &ReadView,
     op: &OpContext,

@@ -1,15 +1,14 @@
 //! The distinct values of a path among the documents that match.
 //!
-//! From the keys of an index that begins with the path, one seek a value,
-//! where there is such an index; from the documents elsewhere. An array
-//! counts by its elements, a missing field not at all. Values are returned in
-//! their BSON order, text by the query's collation, whatever the plan was. Of
-//! values that compare equal the first one met is returned.
+//! Reads one key per value from an index that begins with the path, if there is one; reads
+//! documents otherwise. An array counts as its elements, and a missing field as nothing. Values are
+//! returned in BSON order, text ordered by the query's collation, independent of the plan. Of
+//! values that compare equal the first is returned.
 //!
 //! ```text
 //!   index a_1    null   1   "x"          keys of {}, {a: null} and {a: [null]} are alike,
 //!                  │    └────┴─> values  so are those of {a: []} and {a: undefined}
-//!                  └─> is there a document that holds one? ── a query of its own
+//!                  └─> does a document hold one? ── a separate query
 //! ```
 
 use std::collections::HashMap;
@@ -31,23 +30,23 @@ use crate::op_context::OpContext;
 use crate::planning::{self, PlanDigest, QueryOptions};
 use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 
-/// Bytes of the array of values, which must fit the reply. The array of one value taken from a
-/// document is at most one byte longer than that document, and any document that a find returns must
-/// also be returned by distinct.
+/// Maximum size of the array of values, which must fit the reply. The array of one value taken from
+/// a document is at most one byte longer than that document, and distinct must be able to return
+/// any document that a find returns.
 const VALUES_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16;
 
-/// What distinct found, and what it read for it.
+/// The result of a distinct, and the work it took.
 #[derive(Debug, Default)]
 pub struct Distinct {
-    /// The values, each once, in BSON order.
+    /// The values, deduplicated, in BSON order.
     pub values: ArrayBuf,
-    /// What was read.
+    /// Work done.
     pub counts: WorkCounts,
-    /// How.
+    /// The plan used.
     pub plan: PlanDigest,
 }
 
-/// Runs it.
+/// Runs a distinct.
 pub fn distinct(
     view: &ReadView,
     op: &OpContext,
@@ -87,8 +86,8 @@ pub fn distinct(
     })
 }
 
-/// Adds a value whose index key stands for missing fields or empty arrays too,
-/// if some document that matches does hold it.
+/// Adds a value whose index key may also represent a missing field or an empty array, if some
+/// matching document holds it.
 fn add_if_held(
     view: &ReadView,
     op: &OpContext,
@@ -125,8 +124,8 @@ fn add_if_held(
     Ok(executor.counts())
 }
 
-/// The distinct values of a path among documents, in BSON order: an array counts by its elements.
-/// Errors: they are too large for a reply.
+/// The distinct values of a path among documents, in BSON order; an array counts as its elements.
+/// Errors: 17217 if they are too large for a reply.
 pub fn values_of_documents<'d>(
     docs: impl IntoIterator<Item = RawDoc<'d>>,
     key: &FieldPath,
@@ -144,7 +143,7 @@ pub fn values_of_documents<'d>(
     Ok(values.sorted())
 }
 
-/// The plan: DISTINCT_SCAN where an index allows it, the query's own elsewhere.
+/// Starts the plan: DISTINCT_SCAN if an index allows it, otherwise the query's own.
 pub fn start(
     view: &ReadView,
     op: &OpContext,
@@ -169,18 +168,18 @@ pub fn start(
 
 #[derive(Default)]
 struct Values {
-    /// Positions in `list` by the values' KeyStrings, which compare as the values do.
+    /// Positions in `list`, keyed by the values' KeyStrings, which compare as the values do.
     found: HashMap<Box<[u8]>, usize>,
     key: KeyStringBuilder,
-    /// The values in the order met.
+    /// The values in order of occurrence.
     list: ArrayBuilder,
-    /// The value of an index key that stands for documents without the value as well.
+    /// A value whose index key also represents documents without it.
     doubtful: Option<Value>,
-    /// Types of such values that were met before.
+    /// Types of such values already checked.
     doubted: Vec<ElementType>,
-    /// How text compares; `None`: by bytes.
+    /// Collation; `None` for byte order.
     collator: Option<Arc<Collator>>,
-    /// Documents stand for their keys, one of each: an index by a collation does not hold the text.
+    /// Documents are read instead of keys, one per key: an index with a collation lacks the text.
     by_key: bool,
 }
 
@@ -246,7 +245,7 @@ fn member_values(
     })
 }
 
-/// Whether the member's key stands for documents without the value as well.
+/// Whether the member's key may represent documents without the value.
 fn has_doubtful_key(member: &Member, key: &FieldPath) -> Result<bool, Error> {
     let Some(found) = &member.key else {
         return Ok(false);
@@ -263,7 +262,7 @@ fn document_values(doc: RawDoc<'_>, key: &FieldPath, values: &mut Values) -> Con
     each_value(doc, key, &mut |value| values.add(value))
 }
 
-/// An array at the end of the path gives its elements and not itself.
+/// Visits the values at the path; an array at its end contributes its elements, not itself.
 fn each_value<'d, B>(
     doc: RawDoc<'d>,
     key: &FieldPath,

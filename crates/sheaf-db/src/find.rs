@@ -1,7 +1,7 @@
-//! find: from a canonical query to its documents.
+//! find: runs a canonical query.
 //!
 //! ```text
-//!   CanonicalQuery ──> by a unique key alone? ── yes ──> express: one seek, one record
+//!   CanonicalQuery ──> a unique key alone? ── yes ──> express: one seek, one record
 //!                            └── no ──> planning::start ──> PlanExecutor
 //! ```
 
@@ -23,8 +23,8 @@ use crate::op_context::OpContext;
 use crate::planning::{self, PlanDigest, QueryOptions};
 use crate::result_source::ResultSource;
 
-/// A find on this collection as the planner wants it: where its spec says nothing of a collation, the
-/// collection's own applies. `$$NOW` is the system's clock.
+/// Canonicalizes a find on a collection. Without a collation in `spec`, the collection's applies.
+/// `$$NOW` is the system clock.
 /// Errors: those of [`CanonicalQuery::with_context`].
 pub fn canonicalize(view: &ReadView, spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
     let collator = view.collator(&spec.collation);
@@ -34,7 +34,7 @@ pub fn canonicalize(view: &ReadView, spec: FindSpec<'_>) -> Result<CanonicalQuer
     CanonicalQuery::with_context(spec, &context)
 }
 
-/// A find, running.
+/// A find in execution.
 pub struct Find {
     state: State,
     show_record_id: bool,
@@ -45,7 +45,7 @@ enum State {
     Plan(Box<PlanExecutor>, PlanDigest),
 }
 
-/// Starts a find. A collection that does not exist gives nothing.
+/// Starts a find. A collection that does not exist returns no documents.
 pub fn find(
     view: &ReadView,
     op: &OpContext,
@@ -74,7 +74,7 @@ pub fn find(
     })
 }
 
-/// The result of a record that needed no plan.
+/// The result for a record found without a plan.
 fn member_of(query: &CanonicalQuery, record_id: RecordId, bytes: Bytes) -> Result<Member, Error> {
     let mut doc = Doc::Shared(bytes);
     if let Some(projection) = &query.projection {
@@ -94,7 +94,7 @@ fn member_of(query: &CanonicalQuery, record_id: RecordId, bytes: Bytes) -> Resul
 }
 
 impl Find {
-    /// The name of the index that the express path went by, if it did.
+    /// Name of the index that the express path used, if any.
     pub fn express_index(&self) -> Option<&str> {
         match &self.state {
             State::Express(found, _) => Some(&found.index.name),
@@ -102,7 +102,7 @@ impl Find {
         }
     }
 
-    /// The plan that runs, if it was the only one there is: neither tried nor cached.
+    /// The plan, if it was the only candidate: neither tried nor cached.
     pub(crate) fn only_solution(&self) -> Option<&Arc<QuerySolution>> {
         match &self.state {
             State::Plan(executor, digest)
@@ -114,7 +114,7 @@ impl Find {
         }
     }
 
-    /// The plan that runs; `None` on the express path.
+    /// The plan; `None` on the express path.
     pub fn solution(&self) -> Option<&Arc<QuerySolution>> {
         match &self.state {
             State::Express(..) => None,

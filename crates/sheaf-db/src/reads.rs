@@ -1,8 +1,9 @@
-//! Reads by name: find, count, distinct and aggregate of whatever the name stands for.
+//! Reads by name: find, count, distinct and aggregate on a collection, view or time-series
+//! collection.
 //!
 //! ```text
-//!   name ──> a view (or time-series collection)? ── yes ──> its stages, then what the read asks: a pipeline
-//!                  └── no ──> a collection, which need not exist: a plan
+//!   name ──> a view (or time-series collection)? ── yes ──> a pipeline: its stages, then the read's
+//!                  └── no ──> a plan on the collection, which need not exist
 //! ```
 
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use crate::result_source::ResultSource;
 use crate::statement::StatementContext;
 
 impl Db {
-    /// A find on a collection or view.
-    /// Errors: those of the query; `InvalidPipelineOperator` for options that need a collection's own records,
+    /// Runs a find on a collection or view.
+    /// Errors: those of the query; on a view, `InvalidPipelineOperator` for options that need a
+    /// collection's own records.
     /// on a view.
     pub fn find(
         self: &Arc<Self>,
@@ -44,7 +46,7 @@ impl Db {
         Ok(Box::new(find::find(&view, op, query, options)?))
     }
 
-    /// A count of a collection or view.
+    /// Counts documents of a collection or view.
     /// Errors: those of the query.
     pub fn count(
         self: &Arc<Self>,
@@ -68,8 +70,8 @@ impl Db {
         count::count(&view, op, query, options)
     }
 
-    /// The distinct values of a path in a collection or view.
-    /// Errors: those of the query; 17217 for more than fits a reply.
+    /// Returns the distinct values of a path in a collection or view.
+    /// Errors: those of the query; 17217 if the values exceed a reply.
     pub fn distinct(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -98,8 +100,8 @@ impl Db {
         distinct::distinct(&view, op, key, query, options)
     }
 
-    /// A pipeline over a collection or view. One that ends in `$out` or `$merge` is only started: what it returns
-    /// is for [`crate::aggregate::sink::run`].
+    /// Starts a pipeline over a collection or view. If it ends in `$out` or `$merge`, pass the
+    /// result to [`crate::aggregate::sink::run`].
     /// Errors: those of the stages.
     pub fn aggregate(
         self: &Arc<Self>,

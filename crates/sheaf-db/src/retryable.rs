@@ -1,4 +1,4 @@
-//! Rows of sessions in their collection: looked up, and deleted when the sessions are gone.
+//! Session rows in their collection: lookup, and deletion of expired ones.
 //!
 //! See `session_row.rs` for what a row holds, and `write/session_row.rs` for how units write it.
 
@@ -18,9 +18,9 @@ use crate::statement::StatementContext;
 use crate::system_names::TRANSACTIONS_NAMESPACE;
 
 impl SessionRow {
-    /// What is stored of a session; the collection is created if it is not there.
-    /// Errors: `DataCorruptionDetected` for a row that cannot be read: as if it did not exist, a retried write
-    /// would run twice. The engine's.
+    /// Loads the stored row of a session; creates the collection if it does not exist.
+    /// Errors: `DataCorruptionDetected` for a row that cannot be read (treating it as missing would
+    /// run a retried write twice); those of the storage engine.
     pub fn load(db: &Arc<Db>, op: &OpContext, lsid: RawDoc<'_>) -> Result<Arc<SessionRow>> {
         let ns = Namespace::parse(TRANSACTIONS_NAMESPACE)?;
         if db.catalog().collection(&ns).is_none() {
@@ -48,8 +48,8 @@ impl SessionRow {
 }
 
 impl Db {
-    /// Forgets the sessions that have written nothing since: how many. A session that is not gone writes its row
-    /// anew with its next write.
+    /// Deletes the rows of sessions without a write since `since`. Returns their number. A session
+    /// that is still alive rewrites its row with its next write.
     /// Errors: `Interrupted`, the engine's.
     pub fn forget_sessions(
         self: &Arc<Self>,

@@ -1,4 +1,4 @@
-//! Tailable cursors: a find on a capped collection that goes on where it ended when more has come.
+//! Tailable cursors: a find on a capped collection that continues when new records arrive.
 //!
 //! ```text
 //!   find ──> records 1 .. 7, then nothing      the cursor stays open, after record 7
@@ -6,11 +6,12 @@
 //!                                                                                    └─ no: CappedPositionLost
 //! ```
 //!
-//! Records of a capped collection become visible in the order of their ids ([`crate::write::capped`]), so whoever goes on
-//! behind the last record that it saw misses none. The oplog's become visible in any order: it is read up to the
-//! time before the first that is not.
+//! Records of a capped collection become visible in the order of their ids
+//! ([`crate::write::capped`]), so a reader that continues after the last record it saw misses none.
+//! Entries of the oplog become visible in any order: it is read only up to the time before the
+//! first invisible entry.
 //!
-//! A cursor that has found no record at all to stand on is dead, as in MongoDB.
+//! A cursor that found no record at all is dead, as in MongoDB.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,30 +33,30 @@ use crate::records::RecordCursor;
 use crate::result_source::ResultSource;
 use crate::statement::StatementContext;
 
-/// How long a wait goes on before it looks whether the operation was killed, or the collection dropped.
+/// Interval at which a wait checks whether the operation was killed or the collection dropped.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
-/// A tailable find, running.
+/// A tailable find in execution.
 pub struct Tailable {
     db: Arc<Db>,
     ns: Namespace,
     uuid: Uuid,
     query: CanonicalQuery,
     awaits_data: bool,
-    /// Open while a batch is made; the second is the last record that may be given.
+    /// Open during a batch; the second element is the last record that may be returned.
     scan: Option<(RecordCursor, RecordId)>,
-    /// The last record that was looked at.
+    /// The last record read.
     last: Option<RecordId>,
-    /// Commits of inserts there had been before the scan began.
+    /// Number of commits with inserts before the scan began.
     commits: u64,
     skip: u64,
     left: Option<u64>,
-    /// The end was reached without any record to stand on.
+    /// The end was reached without any record to continue from.
     found_nothing: bool,
     docs_examined: u64,
 }
 
-/// Starts a tailable find. `None` where there is no collection: the cursor is dead.
+/// Starts a tailable find. `None` if the collection does not exist: the cursor is dead.
 /// Errors: `BadValue` for a collection that is not capped, and for a sort; those of the query.
 pub fn find(
     db: &Arc<Db>,
@@ -102,7 +103,7 @@ pub fn find(
 }
 
 impl Tailable {
-    /// The collection, if it is still the one that the cursor was opened on.
+    /// The collection, if it is still the one the cursor was opened on.
     fn collection(&self) -> Result<Arc<Collection>> {
         let catalog = self.db.catalog();
         match catalog.collection(&self.ns) {
@@ -114,14 +115,14 @@ impl Tailable {
         }
     }
 
-    /// Begins to read what there is now, behind the last record.
+    /// Opens a scan of the current records after the last one read.
     fn open(&mut self) -> Result<bool> {
         let collection = self.collection()?;
         let (mut until, is_oplog) = (RecordId::MAX, self.ns.is_oplog());
         if is_oplog {
             until = RecordId::new(self.db.oplog().visible().as_u64() as i64);
         }
-        // Before the snapshot: what is committed in between is seen and waited for in vain once.
+        // Read before the snapshot: a commit in between is visible, and costs one futile wait.
         self.commits = collection.state.capped.commits();
         let view = self.db.read_view(&self.ns)?;
         let mut cursor = RecordCursor::new(&view.snapshot, &collection)?;
@@ -253,7 +254,7 @@ impl ResultSource for Tailable {
     }
 
     fn batch_ended(&mut self) {
-        // The next batch begins where this ended, on what is there then.
+        // The next batch continues here, on a new snapshot.
         self.scan = None;
     }
 

@@ -1,14 +1,14 @@
-//! How much memory the writes of open transactions may hold: each of them, and all together.
+//! Limits on the memory held by writes of open transactions: per transaction, and in total.
 //!
 //! ```text
-//!   statement ends ── the unit's writes, entries for the oplog, locks: so many bytes ─┬─> charged, until the unit ends
-//!                                     more than one transaction may have: 388, for good ─┤
-//!                                     more than all may have: 112, try again later ──────┘
+//!   statement ends ── size of the unit's writes, oplog entries, locks ─┬─> charged until the unit ends
+//!                             exceeds the limit per transaction: 388 ────┤    (permanent error)
+//!                             exceeds the total limit: 112 ──────────────┘    (retry later)
 //! ```
 //!
-//! A transaction's writes are in memory until it commits, so without a bound any client could take all of it. They
-//! are counted after each statement and within large ones: what is held beyond the bound is less than a unit's part
-//! of a statement (`UNIT_BYTES_MAX` and one document).
+//! A transaction's writes stay in memory until it commits, so without a limit any client could
+//! exhaust it. They are counted after each statement and within large ones: the limit is exceeded
+//! by less than a unit's part of a statement (`UNIT_BYTES_MAX` and one document).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sheaf_bson::error_code::label;
 use sheaf_bson::{Error, ErrorCode, Result};
 
-/// Bytes that one transaction may hold, unless told otherwise.
+/// Default limit per transaction, in bytes.
 pub const EACH_BYTES_MAX: u64 = 256 << 20;
-/// Bytes that all transactions together may hold, unless told otherwise.
+/// Default limit of all transactions together, in bytes.
 pub const ALL_BYTES_MAX: u64 = 512 << 20;
 
-/// What a write costs beside its key and value: its places in the overlay and in the lock table.
+/// Cost of a write in addition to its key and value: its entries in the overlay and in the lock
+/// table.
 const WRITE_OVERHEAD_BYTES: u64 = 128;
 
-/// The memory that open transactions hold, and its bounds.
+/// Memory held by open transactions, and its limits.
 #[derive(Debug)]
 pub struct TransactionMemory {
     used: AtomicU64,
@@ -43,19 +44,19 @@ impl Default for TransactionMemory {
 }
 
 impl TransactionMemory {
-    /// Bytes held now.
+    /// Number of bytes held.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Sets how many bytes one transaction, and all together, may hold.
+    /// Sets the limits per transaction and in total, in bytes.
     pub fn set_max(&self, each: u64, all: u64) {
         self.each_max.store(each, Ordering::Relaxed);
         self.all_max.store(all, Ordering::Relaxed);
     }
 }
 
-/// What one transaction holds; given back when dropped.
+/// Memory held by one transaction; released on drop.
 pub(crate) struct Charge {
     memory: Arc<TransactionMemory>,
     bytes: u64,
@@ -69,10 +70,10 @@ impl Charge {
         }
     }
 
-    /// Charges what the transaction holds now: so many bytes given to so many writes.
+    /// Charges the memory the transaction now holds: `bytes` in `writes` writes.
     ///
-    /// Errors: `TransactionTooLargeForCache`, which no retry will change; `WriteConflict` with the label
-    /// `TransientTransactionError` when others hold the memory.
+    /// Errors: `TransactionTooLargeForCache`, which a retry cannot fix; `WriteConflict` with the
+    /// label `TransientTransactionError` if other transactions hold the memory.
     pub(crate) fn hold(&mut self, bytes: u64, writes: u64) -> Result<()> {
         let memory = &self.memory;
         let bytes = bytes + writes * WRITE_OVERHEAD_BYTES;
@@ -90,7 +91,7 @@ impl Charge {
         let all_max = memory.all_max.load(Ordering::Relaxed);
         let used = memory.used.fetch_add(grown, Ordering::Relaxed) + grown;
         self.bytes += grown;
-        // Shrinking (a statement was rolled back) is given back with the rest.
+        // A decrease (a statement was rolled back) is released when the charge is dropped.
         if grown > 0 && used > all_max {
             return Err(Error::new(
                 ErrorCode::WRITE_CONFLICT,

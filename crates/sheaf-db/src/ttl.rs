@@ -1,18 +1,18 @@
-//! TTL: documents whose date is long past are deleted.
+//! TTL: deletes expired documents.
 //!
 //! ```text
 //!   pass ──> every TTL index ──> index scan [earliest date, now - expireAfterSeconds]
-//!     │                          of a clustered collection: the records themselves, by the date in _id
-//!     └─ sub-passes: each index deletes up to a share, until none has any left or time is up
+//!     │                          clustered collection: the records themselves, by the date in _id
+//!     └─ sub-passes: each index deletes up to its share, until no index has any left or time is up
 //! ```
 //!
-//! An array counts by its earliest date, which is the first of its keys that a
-//! scan meets. What is no date has no key within the bounds, and what a partial
-//! index leaves out has no key at all: neither expires.
+//! An array expires by its earliest date, which is the first of its keys that a scan reaches. A
+//! value other than a date has no key within the bounds, and a document that a partial index
+//! excludes has no key at all: neither expires.
 //!
-//! Deletes go the way of all deletes: in small units of work, each document looked at
-//! again under its lock. Between two batches others have their turn, and a document
-//! that somebody holds is waited for without holding any other.
+//! Deletes use the normal write path: small units of work, with each document rechecked under its
+//! lock. Other operations get their turn between two batches, and a wait for a locked document
+//! holds no other lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,33 +36,33 @@ use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 use crate::write::{MatchedRecord, RecordSource};
 
-/// Documents that one index deletes before the next one has its turn.
+/// Maximum number of documents that one index deletes before the next gets its turn.
 const SHARE_DOCUMENTS: u64 = 50_000;
-/// How long one index deletes before the next one has its turn.
+/// Maximum time for one index before the next gets its turn.
 const SHARE_TIME: Duration = Duration::from_secs(1);
-/// Documents between two pauses.
+/// Number of documents between two pauses.
 const BATCH_DOCUMENTS: u64 = 500;
-/// How long others have between two batches.
+/// Pause between two batches.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a pass goes on.
+/// Maximum duration of a pass.
 const PASS_TIME: Duration = Duration::from_secs(60);
 
-/// What the deleter has done since the start: `metrics.ttl`.
+/// Activity since the server started: `metrics.ttl`.
 #[derive(Debug, Default)]
 pub struct TtlCounters {
     /// Documents deleted.
     pub deleted_documents: AtomicU64,
-    /// Keys and documents looked at for them.
+    /// Keys and documents examined.
     pub examined: AtomicU64,
-    /// Rounds over all TTL indexes, with all they had.
+    /// Completed passes over all TTL indexes.
     pub passes: AtomicU64,
-    /// Rounds in which each index deleted its share at most.
+    /// Rounds in which each index deletes at most its share.
     pub sub_passes: AtomicU64,
 }
 
 impl Db {
-    /// Deletes what has expired at `now`, in every collection. An index whose documents cannot be
-    /// deleted does not keep others from theirs; its error is handed to `failed` with its name.
+    /// Deletes expired documents as of `now` in every collection. A failure on one index does not
+    /// affect others; its error is passed to `failed` with the index's name.
     ///
     /// Errors: `Interrupted`.
     pub fn ttl_pass(
@@ -81,7 +81,7 @@ impl Db {
                     Ok(left) => some_left |= left,
                     Err(error) => {
                         op.check_interrupt_now()?;
-                        // Dropped meanwhile: nothing to tell.
+                        // Dropped concurrently: nothing to report.
                         if error.code() != ErrorCode::QUERY_PLAN_KILLED {
                             let index = &expiring.entry.name;
                             failed(&format!("{}.{index}", collection.ns()), &error);
@@ -126,7 +126,7 @@ impl Db {
         found
     }
 
-    /// Whether there is more than was deleted.
+    /// Returns whether more documents remain.
     fn delete_share(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -145,7 +145,8 @@ impl Db {
             let Some(current) = &view.collection else {
                 return Ok(false);
             };
-            // Another of the same name, or an index that is gone or was changed: next time.
+            // The collection was recreated, or the index dropped or changed: leave it to the next
+            // pass.
             if current.uuid() != collection.uuid() || !expiring.is_still_of(current) {
                 return Ok(false);
             }
@@ -188,13 +189,13 @@ impl Db {
     }
 }
 
-/// What lets documents of a collection expire.
+/// A rule by which documents of a collection expire.
 #[derive(Debug, Clone)]
 struct Expiring {
-    /// On the date.
+    /// The index on the date.
     entry: Arc<IndexEntry>,
     seconds: i64,
-    /// `None`: the clustered index.
+    /// `None` for the clustered index.
     index: Option<Index>,
 }
 
@@ -209,7 +210,7 @@ impl Expiring {
 
     fn of_clustered(collection: &Arc<Collection>) -> Option<Expiring> {
         collection.clustered()?;
-        // Buckets go by the dates of their measurements.
+        // Buckets expire by the dates of their measurements.
         if collection.options().timeseries().is_some() {
             return None;
         }
@@ -220,7 +221,7 @@ impl Expiring {
         })
     }
 
-    /// Whether the collection still says so.
+    /// Whether the collection still has this rule.
     fn is_still_of(&self, collection: &Arc<Collection>) -> bool {
         match &self.index {
             Some(index) => collection
@@ -231,7 +232,7 @@ impl Expiring {
         }
     }
 
-    /// The latest date that has expired; `None` when that lies before all dates.
+    /// The latest expired date; `None` if it precedes all representable dates.
     fn latest(&self, now: DateTime) -> Option<DateTime> {
         let latest = now.millis().checked_sub(self.seconds.checked_mul(1000)?)?;
         Some(DateTime(latest))

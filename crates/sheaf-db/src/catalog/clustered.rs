@@ -1,14 +1,14 @@
-//! Clustered collections: records stand in the order of their `_id`, under its KeyString.
+//! Clustered collections: records are stored in the order of their `_id`, under its KeyString.
 //!
 //! ```text
 //!   any collection          index on _id:  _id -> record id      records:  record id -> document
 //!   clustered collection                                         records:  _id       -> document
 //! ```
 //!
-//! There is no index on `_id` beside the records: the tree of the records is that index, and what plans,
-//! hints and `listIndexes` call the clustered index. An `_id` is unique because a record's place is.
+//! There is no separate index on `_id`: the tree of records is that index, and plans, hints and
+//! `listIndexes` call it the clustered index. `_id` is unique because a record's key is.
 //!
-//! With `expireAfterSeconds` documents whose `_id` is a date expire, as by a TTL index.
+//! With `expireAfterSeconds`, documents whose `_id` is a date expire as with a TTL index.
 
 use std::sync::Arc;
 
@@ -26,26 +26,27 @@ use crate::catalog::duplicate_key::DuplicateKey;
 use crate::catalog::namespace::Namespace;
 use crate::index::definition::{ID_INDEX_NAME, IndexSpec, expire_after_seconds};
 
-/// What is said of a clustered collection's order. Its key is `{_id: 1}`, always.
+/// The clustered index of a collection. Its key is always `{_id: 1}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusteredIndex {
     name: String,
 }
 
 impl ClusteredIndex {
-    /// Of this name.
+    /// Creates a clustered index with this name.
     pub fn named(name: impl Into<String>) -> ClusteredIndex {
         ClusteredIndex { name: name.into() }
     }
 
-    /// Reads the option `clusteredIndex` of `create`.
+    /// Parses the option `clusteredIndex` of `create`.
     ///
-    /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse` for what is missing,
-    /// `InvalidIndexSpecificationOption` for another key, 5979700 without `unique: true`, 5979704 for another version.
+    /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse` for a missing field,
+    /// `InvalidIndexSpecificationOption` for another key, 5979700 without `unique: true`, 5979704
+    /// for another version.
     pub fn parse(value: RawValue<'_>) -> Result<ClusteredIndex> {
         let spec = match value {
             RawValue::Document(spec) => spec,
-            // Collections of the server's own were once asked for in this way.
+            // The server's own collections once used this form.
             RawValue::Boolean(_) => {
                 return Err(Error::new(
                     ErrorCode::INVALID_OPTIONS,
@@ -101,17 +102,17 @@ impl ClusteredIndex {
         Ok(ClusteredIndex::named(name))
     }
 
-    /// As hints and `listIndexes` call it.
+    /// Name in hints and `listIndexes`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The option as `listCollections` shows it and the catalog's row keeps it.
+    /// The option as `listCollections` shows it and the catalog row stores it.
     pub fn to_doc(&self) -> DocBuf {
         doc! {"v": 2, "key": {"_id": 1}, "name": self.name.as_str(), "unique": true}
     }
 
-    /// As `listIndexes` shows it.
+    /// The index as `listIndexes` shows it.
     pub fn to_index_doc(&self, collator: Option<&Collator>, expires: Option<i64>) -> DocBuf {
         let mut out = DocBuilder::from_doc(self.to_doc().as_raw());
         out.append("clustered", true);
@@ -124,7 +125,7 @@ impl ClusteredIndex {
         out.finish()
     }
 
-    /// As a spec among those of other indexes: for what they must not be.
+    /// The index as a spec, for comparison with specs of other indexes.
     pub(crate) fn to_spec(&self) -> IndexSpec {
         IndexSpec {
             name: self.name.clone(),
@@ -134,7 +135,7 @@ impl ClusteredIndex {
         }
     }
 
-    /// As the planner sees it: the records' table is the index's.
+    /// The planner's view: the records' table is the index's table.
     pub(crate) fn entry(
         &self,
         table: TableId,
@@ -161,7 +162,7 @@ impl ClusteredIndex {
         })
     }
 
-    /// The error of a second document with an `_id`.
+    /// The error of a second document with the same `_id`.
     pub(crate) fn duplicate_key(
         &self,
         ns: &Namespace,
@@ -186,14 +187,14 @@ impl ClusteredIndex {
     }
 }
 
-/// Where the record with this `_id` stands, text compared by the collection's collation.
+/// Record id of the document with this `_id`; text is encoded with the collection's collation.
 pub fn record_id_of_id(id: RawValue<'_>, collator: Option<&Collator>) -> RecordId {
     let mut key = KeyStringBuilder::new(Directions::ascending());
     key.append_with(id, collator);
     RecordId::of_key_string(key.as_bytes())
 }
 
-/// What cannot be said of a collection together with `clusteredIndex` or `expireAfterSeconds`.
+/// Checks for options that cannot be combined with `clusteredIndex` or `expireAfterSeconds`.
 /// Errors: `InvalidOptions`.
 pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
     let says = |name: &str| {
@@ -226,7 +227,7 @@ pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `expireAfterSeconds` of a collection.
+/// Parses a collection's `expireAfterSeconds`.
 /// Errors: `InvalidOptions`.
 pub(crate) fn collection_expiry(value: RawValue<'_>) -> Result<i64> {
     expire_after_seconds(value).map_err(|e| Error::new(ErrorCode::INVALID_OPTIONS, e.message()))

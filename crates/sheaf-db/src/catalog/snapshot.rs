@@ -1,7 +1,7 @@
-//! All databases and collections at one moment.
+//! All databases and collections at one catalog version.
 //!
-//! Readers take one with a single atomic load and no lock. A change makes a new one, of which all
-//! databases but the changed one are shared with the old.
+//! Readers take a snapshot with a single atomic load and no lock. A change creates a new one, which
+//! shares all databases except the changed one with the old.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
 use crate::collection::Collection;
 
-/// The catalog at one moment.
+/// The catalog at one version.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogSnapshot {
     databases: BTreeMap<Arc<str>, Arc<DatabaseCatalog>>,
     generation: u64,
 }
 
-/// One database at one moment. It has at least one collection or view.
+/// One database at one catalog version. It has at least one collection or view.
 #[derive(Debug, Clone, Default)]
 pub struct DatabaseCatalog {
     collections: BTreeMap<Arc<str>, Arc<Collection>>,
@@ -36,7 +36,7 @@ impl CatalogSnapshot {
         self.database(ns.db())?.views.get(ns.collection())
     }
 
-    /// The collection with this UUID. Walks the catalog.
+    /// The collection with this UUID. Linear in the number of collections.
     pub fn collection_by_uuid(&self, uuid: Uuid) -> Option<&Arc<Collection>> {
         self.collections().find(|c| c.uuid() == uuid)
     }
@@ -46,17 +46,17 @@ impl CatalogSnapshot {
         self.databases.get(name)
     }
 
-    /// The databases, by name.
+    /// All databases, ordered by name.
     pub fn databases(&self) -> impl Iterator<Item = (&str, &Arc<DatabaseCatalog>)> {
         self.databases.iter().map(|(name, db)| (&**name, db))
     }
 
-    /// Every collection of every database, by name.
+    /// All collections of all databases, ordered by name.
     pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
         self.databases.values().flat_map(|db| db.collections())
     }
 
-    /// Counts the changes since the server started.
+    /// Number of changes since the server started.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -70,7 +70,8 @@ impl CatalogSnapshot {
             .find(|known| *known != name && known.to_lowercase() == lower)
     }
 
-    /// The same catalog without some collections and then with others, one generation later.
+    /// The catalog without the removed and with the added collections and views, one generation
+    /// later.
     pub(crate) fn changed(&self, change: &CatalogChange) -> CatalogSnapshot {
         let mut next = self.clone();
         next.generation += 1;
@@ -102,7 +103,8 @@ impl CatalogSnapshot {
         next
     }
 
-    /// The same catalog with this collection in place of the one of its name; its shape is the same.
+    /// The catalog with this collection replacing the one of the same name; the shape must be the
+    /// same.
     pub(crate) fn with_collection(&self, collection: Arc<Collection>) -> CatalogSnapshot {
         let mut next = self.clone();
         next.put(collection);
@@ -119,14 +121,14 @@ impl CatalogSnapshot {
     }
 }
 
-/// What one step of DDL does to the catalog.
+/// The effect of one DDL step on the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogChange {
-    /// Names that no longer are.
+    /// Removed names.
     pub(crate) removed: Vec<Namespace>,
-    /// Collections that are new, or have replaced the one of their name.
+    /// Collections that are new or replace one of the same name.
     pub(crate) added: Vec<Collection>,
-    /// Views that are new, or have replaced the one of their name.
+    /// Views that are new or replace one of the same name.
     pub(crate) views: Vec<ViewDefinition>,
 }
 
@@ -136,12 +138,12 @@ impl DatabaseCatalog {
         self.collections.get(name)
     }
 
-    /// The collections, by name.
+    /// All collections, ordered by name.
     pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
         self.collections.values()
     }
 
-    /// The views, by name.
+    /// All views, ordered by name.
     pub fn views(&self) -> impl Iterator<Item = &Arc<ViewDefinition>> {
         self.views.values()
     }

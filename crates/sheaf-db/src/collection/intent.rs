@@ -1,14 +1,14 @@
-//! Who may change a collection's documents, and who its shape.
+//! Locks between writers of a collection's documents and changes of its shape.
 //!
 //! ```text
 //!   readers   no lock: a catalog snapshot and a storage snapshot
-//!   writers   shared, from the first look at the collection to the commit of their unit
-//!   DDL       exclusive, for the moment in which the collection's shape changes
+//!   writers   shared, from the lookup of the collection to the commit of their unit
+//!   DDL       exclusive, while the collection's shape changes
 //! ```
 //!
-//! So a writer that holds the intent sees one set of indexes, and a change of that set meets no
-//! half-done write. Who waits for the exclusive intent holds newcomers off; the wait ends when the
-//! operation is killed or out of time.
+//! A writer that holds the intent sees one set of indexes, and a change of that set sees no
+//! unfinished write. A waiter for the exclusive intent blocks new writers; its wait ends when the
+//! operation is killed or times out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use sheaf_bson::{Error, ErrorCode, Result};
 
 use crate::op_context::OpContext;
 
-/// How long a wait goes on before it looks whether the operation was killed.
+/// Interval at which a wait checks whether the operation was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 
 /// The intents on one collection.
@@ -35,16 +35,16 @@ struct State {
     exclusive_waiting: usize,
 }
 
-/// A writer's intent; given back when dropped.
+/// A writer's intent, released on drop.
 #[derive(Debug)]
 pub struct SharedIntent(Arc<CollectionIntents>);
 
-/// The intent to change the collection's shape; given back when dropped.
+/// The intent to change the collection's shape, released on drop.
 #[derive(Debug)]
 pub struct ExclusiveIntent(Arc<CollectionIntents>);
 
 impl CollectionIntents {
-    /// Waits for its turn among writers, for at most `limit` when there is one.
+    /// Acquires a shared intent, waiting at most `limit` if given.
     /// Errors: `LockTimeout`, `Interrupted`, `MaxTimeMSExpired`.
     pub fn shared(
         self: &Arc<Self>,
@@ -73,7 +73,7 @@ impl CollectionIntents {
         Ok(SharedIntent(self.clone()))
     }
 
-    /// Waits until all writers are done.
+    /// Waits until all writers have finished.
     /// Errors: `Interrupted`, `MaxTimeMSExpired`.
     pub fn exclusive(self: &Arc<Self>, op: &OpContext) -> Result<ExclusiveIntent> {
         let mut state = self.state.lock();
@@ -143,7 +143,7 @@ mod tests {
                 drop(held);
             })
         };
-        // Once the other thread waits, newcomers stay out.
+        // Once the other thread waits, new writers are blocked.
         let refused = loop {
             match intents.shared(&op, Some(Duration::from_millis(1))) {
                 Ok(intent) => drop(intent),

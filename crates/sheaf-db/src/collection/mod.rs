@@ -1,8 +1,8 @@
-//! A collection as everyone sees it at one moment: name, table, indexes.
+//! A collection at one catalog version: name, table, indexes.
 //!
 //! ```text
 //!   Arc<Collection>   immutable: ns, options, indexes, builds    replaced by DDL
-//!        └── Arc<CollectionState>: intents, next RecordId        one for the collection's whole life
+//!        └── Arc<CollectionState>: intents, next RecordId        shared through the collection's life
 //! ```
 
 pub(crate) mod bucket_counters;
@@ -37,8 +37,8 @@ use crate::index::Index;
 use crate::planning::index_filters::IndexFilters;
 use crate::planning::plan_cache::PlanCache;
 
-/// A collection at one moment. Whoever holds it can go on reading what it names from a snapshot that was
-/// taken while the catalog held it.
+/// A collection at one catalog version. A holder can keep reading the tables it names, from a
+/// snapshot taken while the catalog had this version.
 #[derive(Debug, Clone)]
 pub struct Collection {
     pub(crate) ns: Namespace,
@@ -46,40 +46,40 @@ pub struct Collection {
     pub(crate) ident: Arc<str>,
     pub(crate) table: TableId,
     pub(crate) options: CollectionOptions,
-    /// The one on `_id` first unless the collection is clustered, then in the order of their creation.
+    /// The index on `_id` first unless the collection is clustered, then in order of creation.
     pub(crate) indexes: Indexes,
-    /// Index builds in progress, which writers tell of their writes.
+    /// Index builds in progress, to which writers report their writes.
     pub(crate) builds: Vec<Arc<IndexBuild>>,
-    /// The catalog's generation when the collection's shape came to be as it is.
+    /// Catalog generation in which the collection got its current shape.
     pub(crate) generation: u64,
-    /// Plans that proved themselves with these indexes.
+    /// Plans that won trials with these indexes.
     pub(crate) plan_cache: Arc<PlanCache>,
     pub(crate) state: Arc<CollectionState>,
 }
 
-/// What stays the same through every change of a collection's shape.
+/// State shared by all versions of a collection.
 #[derive(Debug, Default)]
 pub struct CollectionState {
     pub(crate) intents: Arc<CollectionIntents>,
     pub(crate) record_ids: RecordIdSource,
-    /// How it is used.
+    /// Usage counters.
     pub(crate) usage: CollectionUsage,
-    /// Held by whoever brings the catalog's row up to date without the exclusive intent.
+    /// Held while updating the catalog row without the exclusive intent.
     pub(crate) row: Mutex<()>,
     pub(crate) index_filters: IndexFilters,
-    /// What was done to it as a collection of buckets.
+    /// Activity as a collection of buckets.
     pub(crate) buckets: BucketCounters,
     pub(crate) capped: CappedState,
     pub(crate) damage: DamageReports,
 }
 
 impl Collection {
-    /// Its name now.
+    /// Current name.
     pub fn ns(&self) -> &Namespace {
         &self.ns
     }
 
-    /// Its name through renames.
+    /// UUID, which stays the same through renames.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
@@ -89,39 +89,39 @@ impl Collection {
         &self.ident
     }
 
-    /// Where its records are, by [`crate::record_key::record_key`].
+    /// The table of its records, keyed by [`crate::record_key::record_key`].
     pub fn table(&self) -> TableId {
         self.table
     }
 
-    /// The catalog's generation when the collection's shape came to be as it is.
+    /// Catalog generation in which the collection got its current shape.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What it was created with.
+    /// Options the collection was created with.
     pub fn options(&self) -> &CollectionOptions {
         &self.options
     }
 
-    /// The indexes that are complete as the planner sees them, hidden ones included. That on `_id` comes
-    /// first: the clustered one, of a clustered collection.
+    /// The complete indexes, as the planner sees them, including hidden ones. The index on `_id` is
+    /// first; in a clustered collection, the clustered index.
     pub fn indexes(&self) -> &[Arc<IndexEntry>] {
-        // The oplog's entries have no `_id`, and nobody looks for one.
+        // The oplog's entries have no `_id`, and no query searches for one.
         if self.ns.is_oplog() {
             return &[];
         }
         &self.indexes.entries
     }
 
-    /// The indexes that are complete and have tables of their own, in the same order: all but the
-    /// clustered one, and indexes of vectors, which planners do not see.
+    /// The complete indexes that have separate tables, in the same order: excludes the clustered
+    /// index, includes vector indexes, which planners do not see.
     pub fn index_list(&self) -> &[Index] {
         &self.indexes.list
     }
 
-    /// The indexes of [`Self::index_list`] that hold the keys of every record: none of the oplog's, whose
-    /// entries go into its table alone.
+    /// The indexes of [`Self::index_list`] that hold the keys of every record. Empty for the oplog,
+    /// whose entries are written to its table alone.
     pub fn kept_indexes(&self) -> &[Index] {
         match self.ns.is_oplog() {
             true => &[],
@@ -134,18 +134,18 @@ impl Collection {
         &self.builds
     }
 
-    /// The index of this name, if it is complete.
+    /// The complete index with this name, excluding vector indexes.
     pub fn index_by_name(&self, name: &str) -> Option<&Index> {
         let named = |index: &&Index| index.name() == name && !index.is_vector();
         self.indexes.list.iter().find(named)
     }
 
-    /// The complete indexes of vectors.
+    /// The complete vector indexes.
     pub fn vector_indexes(&self) -> impl Iterator<Item = &Index> {
         self.indexes.list.iter().filter(|index| index.is_vector())
     }
 
-    /// The index of vectors of this name, if it is complete.
+    /// The complete vector index with this name.
     pub fn vector_index(&self, name: &str) -> Option<&Index> {
         self.vector_indexes().find(|index| index.name() == name)
     }
@@ -156,25 +156,25 @@ impl Collection {
         self.indexes.list.iter().filter(same).collect()
     }
 
-    /// The index that the planner's [`IndexEntry::ident`] names.
+    /// The index identified by the planner's [`IndexEntry::ident`].
     pub fn index_by_ident(&self, ident: u64) -> Option<&Index> {
         let named = |index: &&Index| index.table().0 == ident;
         self.indexes.list.iter().find(named)
     }
 
-    /// Counts a use of the index that the planner's [`IndexEntry::ident`] names.
+    /// Counts a use of the index identified by the planner's [`IndexEntry::ident`].
     pub fn note_index_use(&self, ident: u64) {
         if let Some(index) = self.index_by_ident(ident) {
             index.usage().count();
         }
     }
 
-    /// How the collection is used.
+    /// Usage counters.
     pub fn usage(&self) -> &CollectionUsage {
         &self.state.usage
     }
 
-    /// Counts a use of every index that a plan scans, and every scan of the collection.
+    /// Counts a use of every index that a plan scans, and every collection scan.
     pub fn note_plan_use(&self, plan: &SolutionNode) {
         match plan {
             SolutionNode::CollScan { .. } => self.state.usage.count_collection_scan(),
@@ -185,7 +185,7 @@ impl Collection {
             SolutionNode::IndexScan(scan)
             | SolutionNode::CountScan(scan)
             | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
-            // Not made yet, and yet part of the plan; none of these is a scan of the collection.
+            // Not built yet, but part of the plan; these never scan the collection.
             SolutionNode::Lazy(lazy) => {
                 lazy.for_each_index(&mut |index| self.note_index_use(index.ident));
             }
@@ -197,22 +197,22 @@ impl Collection {
         }
     }
 
-    /// The index on `_id`, as the planner sees it; of a clustered collection the clustered one.
+    /// The index on `_id` as the planner sees it; in a clustered collection, the clustered index.
     pub fn id_index(&self) -> &Arc<IndexEntry> {
         &self.indexes.entries[0]
     }
 
-    /// What a clustered collection is ordered by.
+    /// The clustered index, if the collection has one.
     pub fn clustered(&self) -> Option<&ClusteredIndex> {
         self.options.clustered()
     }
 
-    /// How many indexes there are, as commands count them: the clustered one too.
+    /// Number of indexes as commands count them, including the clustered index.
     pub fn index_count(&self) -> usize {
         self.indexes.entries.len()
     }
 
-    /// The indexes that are complete, as `listIndexes` shows them.
+    /// The complete indexes as `listIndexes` shows them.
     pub fn list_index_docs(&self) -> Vec<DocBuf> {
         let expires = self.options.expire_after_seconds();
         let collator = self.collator().map(|collator| &**collator);
@@ -223,18 +223,18 @@ impl Collection {
         clustered.into_iter().chain(others).collect()
     }
 
-    /// How text compares where a query or an index says nothing; `None`: by bytes. The index on `_id`
-    /// always has it.
+    /// Default collation of queries and indexes; `None` for byte order. The index on `_id` always
+    /// has it.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.options.collator()
     }
 
-    /// Which plans won trials. Empty again whenever an index comes, goes or becomes multikey.
+    /// Plans that won trials. Emptied whenever an index is created, dropped or becomes multikey.
     pub fn plan_cache(&self) -> &Arc<PlanCache> {
         &self.plan_cache
     }
 
-    /// Which indexes queries of some shapes may use.
+    /// Index filters set by clients.
     pub fn index_filters(&self) -> &IndexFilters {
         &self.state.index_filters
     }
@@ -255,13 +255,13 @@ impl Collection {
         out.finish()
     }
 
-    /// Whether some index knows of multikey paths that the catalog's row does not.
+    /// Whether some index has multikey paths that the catalog row lacks.
     pub(crate) fn multikey_unsaved(&self) -> bool {
         let unsaved = |index: &Index| index.multikey_unsaved().load(Ordering::Acquire);
         self.indexes.list.iter().any(unsaved)
     }
 
-    /// The same collection with other indexes, whose plans are yet to be tried.
+    /// The same collection with other indexes and an empty plan cache.
     pub(crate) fn with_indexes(&self, list: Vec<Index>) -> Result<Collection> {
         let mut changed = self.clone();
         changed.indexes = Indexes::new(list, self.table, &self.options)?;
@@ -270,18 +270,19 @@ impl Collection {
     }
 }
 
-/// The complete indexes of a collection, and the same as the planner wants them.
+/// The complete indexes of a collection, and the planner's view of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Indexes {
-    /// That on `_id` comes first; a clustered collection has none.
+    /// The index on `_id` is first, unless the collection is clustered.
     list: Vec<Index>,
-    /// Never empty: the same, a clustered collection's clustered index before them.
+    /// Never empty: the same indexes, preceded by the clustered index, if any.
     entries: Vec<Arc<IndexEntry>>,
 }
 
 impl Indexes {
-    /// Of the collection whose records are in `records`.
-    /// Errors: `DataCorruptionDetected` when the first is not that on `_id`, and the collection is not clustered.
+    /// The indexes of the collection whose records are in `records`.
+    /// Errors: `DataCorruptionDetected` if the first is not the index on `_id` and the collection
+    /// is not clustered.
     pub(crate) fn new(
         list: Vec<Index>,
         records: TableId,

@@ -1,9 +1,8 @@
-//! SORT: reads all its input, then gives it in order.
+//! SORT: reads all its input, then returns it in order.
 //!
-//! With a limit it keeps only the best `limit` entries. Past its memory limit
-//! it writes sorted runs to disk (when the command allows it) and merges them.
-//! The sort key is a KeyString, so comparing is comparing bytes; equal keys
-//! keep their input order.
+//! With a limit it keeps only the best `limit` entries. Beyond its memory limit it writes sorted
+//! runs to disk (if the command allows it) and merges them. The sort key is a KeyString, so keys
+//! compare as bytes; equal keys keep their input order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -23,14 +22,15 @@ use super::{
 use crate::op_context::OpContext;
 use crate::storage_error::temporary_file_failed;
 
-/// Where a blocking stage may put what does not fit.
+/// Memory limit of a blocking stage, and where it spills.
 #[derive(Debug, Clone)]
 pub struct SpillOptions {
-    /// Bytes a blocking stage may hold (`internalQueryMaxBlockingSortMemoryUsageBytes`).
+    /// Maximum memory of a blocking stage, in bytes
+    /// (`internalQueryMaxBlockingSortMemoryUsageBytes`).
     pub memory_bytes_max: usize,
     /// `allowDiskUse`.
     pub allow_disk_use: bool,
-    /// Folder of the temporary files.
+    /// Directory of the temporary files.
     pub dir: PathBuf,
 }
 
@@ -68,7 +68,7 @@ struct Loading {
 }
 
 impl Loading {
-    /// Nothing more comes, or there is no room for more: all entries are in one place.
+    /// Moves all entries to one place: the input has ended or memory is full.
     fn end(&mut self, op: &OpContext) -> Result<(), Error> {
         for entry in std::mem::take(&mut self.best) {
             op.check_interrupt()?;
@@ -164,7 +164,7 @@ impl Sort {
             && loading.best.len() >= limit
             && loading.runs.is_empty()
         {
-            // The worst kept entry came earlier, so an equal key stays out.
+            // The worst kept entry came earlier, so an equal key is dropped.
             let Some(mut worst) = loading.best.peek_mut() else {
                 return Ok(());
             };
@@ -220,7 +220,7 @@ impl Sort {
             ));
         }
         loading.end(op)?;
-        // A run of more than `limit` entries cannot contribute its tail.
+        // In a run of more than `limit` entries the tail cannot be part of the result.
         let entries = loading.entries.take();
         let mut run = RunWriter::create(&self.options.dir).map_err(spill_error)?;
         let mut payload = Vec::new();

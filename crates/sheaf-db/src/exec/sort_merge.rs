@@ -1,7 +1,7 @@
 //! SORT_MERGE: merges children that are already in order.
 //!
-//! Each child has one result looked at; a step asks only the child whose
-//! result was taken last, so a page of n over k children reads n + k - 1 keys.
+//! It peeks one result of each child. A step pulls only from the child whose result was taken last,
+//! so a page of n results over k children reads n + k - 1 keys.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,21 +25,21 @@ pub struct SortMerge {
     children: Vec<Node>,
     /// Children whose next result is not known yet.
     waiting: Vec<usize>,
-    /// The looked-at results: (sort key, child), least first.
+    /// The peeked results: (sort key, child), least first.
     heads: BinaryHeap<Reverse<(Box<[u8]>, usize)>>,
     members: Vec<Option<Member>>,
     seen: RecordIdSet,
     dups_tested: u64,
     dups_dropped: u64,
     key_buffer: Vec<u8>,
-    /// How the children were found, if by looking into an index.
+    /// How the children were determined, if by probing an index.
     prefixes: Option<PrefixProbe>,
-    /// That has been counted as cost.
+    /// Whether the probe has been counted as cost.
     counted: bool,
 }
 
 impl SortMerge {
-    /// Every child gives its results in the order of `pattern`.
+    /// Every child must return its results in the order of `pattern`.
     pub fn new(
         pattern: Arc<SortPattern>,
         dedup: bool,

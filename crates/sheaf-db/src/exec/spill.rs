@@ -1,7 +1,7 @@
-//! Sorted runs on disk, for blocking stages that outgrow their memory.
+//! Sorted runs on disk, for blocking stages that exceed their memory limit.
 //!
-//! A run is a file without a name: it is unlinked the moment it is made, so
-//! neither a crash nor an error leaves anything behind.
+//! A run is an unnamed file, unlinked on creation, so neither a crash nor an error leaves anything
+//! behind.
 //!
 //! ```text
 //! run := record*     record := key_len:u32 payload_len:u32 key payload
@@ -15,7 +15,7 @@ use std::path::Path;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// One sorted run, written once and then read once from its start.
+/// A sorted run being written; it is written once, then read once from its start.
 pub struct RunWriter {
     file: BufWriter<File>,
     records: u64,
@@ -23,7 +23,7 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// A new run in `dir`, which is created when it is missing.
+    /// Creates a run in `dir`, which is created if missing.
     pub fn create(dir: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
         Ok(RunWriter {
@@ -33,7 +33,7 @@ impl RunWriter {
         })
     }
 
-    /// Appends a record; keys must not descend.
+    /// Appends a record; keys must be ascending, with duplicates allowed.
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> io::Result<()> {
         self.file.write_all(&(key.len() as u32).to_le_bytes())?;
         self.file.write_all(&(payload.len() as u32).to_le_bytes())?;
@@ -88,13 +88,13 @@ impl RunReader {
 /// A record of a run.
 #[derive(Debug)]
 pub struct Record {
-    /// What the run is sorted by.
+    /// The sort key of the run.
     pub key: Vec<u8>,
-    /// Opaque.
+    /// Opaque data.
     pub payload: Vec<u8>,
 }
 
-/// Merges runs into one order; among equal keys the earlier run comes first.
+/// Merges runs; among equal keys the earlier run comes first.
 pub struct RunMerger {
     runs: Vec<RunReader>,
     heads: BinaryHeap<Head>,
@@ -120,7 +120,7 @@ impl PartialOrd for Head {
 }
 
 impl Ord for Head {
-    // Reversed: the heap gives its greatest, we want the least.
+    // Reversed: the heap is a max-heap, and we need the least.
     fn cmp(&self, other: &Self) -> Ordering {
         (&other.record.key, other.run).cmp(&(&self.record.key, self.run))
     }
@@ -156,7 +156,7 @@ impl RunMerger {
         }
     }
 
-    /// True when nothing is left.
+    /// Whether no records are left.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }

@@ -1,8 +1,8 @@
 //! explain's documents, in MongoDB's shape (explainVersion "1").
 //!
-//! A stage describes itself once ([`StageDescription`](crate::exec::StageDescription));
-//! here that becomes the two forms explain prints: the plan (`winningPlan`,
-//! `rejectedPlans`) without counters, and the execution with them.
+//! A stage describes itself once ([`StageDescription`](crate::exec::StageDescription)); this module
+//! converts that to the two forms that explain shows: the plan (`winningPlan`, `rejectedPlans`)
+//! without counters, and the execution with counters.
 
 pub mod query;
 
@@ -13,19 +13,19 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use crate::exec::{ExecutionStats, PlanExecutor, SelectionReport, StageStats, TrialPlan};
 
-/// How much explain tells.
+/// Level of detail of an explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     /// The plan.
     QueryPlanner,
-    /// And what running it counted.
+    /// The plan and the counters of its execution.
     ExecutionStats,
-    /// And what the trial of every candidate counted.
+    /// The same, and the counters of every candidate's trial.
     AllPlansExecution,
 }
 
 impl Verbosity {
-    /// By the command's word.
+    /// Parses the command's `verbosity`.
     pub fn parse(word: &str) -> Result<Self, Error> {
         match word {
             "queryPlanner" => Ok(Verbosity::QueryPlanner),
@@ -39,26 +39,26 @@ impl Verbosity {
     }
 }
 
-/// The facts of `queryPlanner` that are not stages.
+/// The fields of `queryPlanner` other than stages.
 #[derive(Debug, Clone, Default)]
 pub struct PlannerFacts {
     /// `db.collection`.
     pub namespace: String,
     /// The normalised filter.
     pub parsed_query: sheaf_bson::DocBuf,
-    /// By which text compares; `None` is the simple collation.
+    /// The query's collation; `None` for the simple collation.
     pub collation: Option<sheaf_bson::DocBuf>,
-    /// An index filter was set for the query's shape.
+    /// Whether an index filter is set for the query's shape.
     pub index_filter_set: bool,
-    /// Eight hex digits, or empty for a plan that never had a shape.
+    /// Eight hex digits; empty for a plan without a query shape.
     pub shape_hash: String,
     /// Eight hex digits, or empty.
     pub plan_cache_key: String,
-    /// Time spent planning and trying.
+    /// Time spent planning and on the trial.
     pub optimization_time: Duration,
     /// Whether the plan came from the cache.
     pub is_cached: bool,
-    /// What choosing the plan left to say.
+    /// Details of plan selection.
     pub notes: SelectionReport,
 }
 
@@ -117,14 +117,14 @@ pub fn append_query_planner(
     out.end();
 }
 
-/// The stages of a plan and what each has done (`execStats`).
+/// The stages of a plan with their counters (`execStats`).
 pub(crate) fn exec_stats(executor: &PlanExecutor) -> DocBuf {
     let mut out = DocBuilder::new();
     append_execution_fields(&mut out, &executor.stats().root);
     out.finish()
 }
 
-/// Appends the `executionStats` section; `error` is what ended the execution early.
+/// Appends the `executionStats` section; `error` is the error that ended the execution early.
 pub fn append_execution_stats(
     out: &mut DocBuilder,
     stats: &ExecutionStats,
@@ -168,7 +168,7 @@ fn append_trial(out: &mut DocBuilder, plan: &TrialPlan) {
     append_trial_counters(out, plan);
 }
 
-/// What the trial of a candidate counted, without its score.
+/// Appends the counters of a candidate's trial, without its score.
 pub fn append_trial_counters(out: &mut DocBuilder, plan: &TrialPlan) {
     let stats = &plan.scored.stats;
     out.append("nReturned", number(plan.scored.n_returned));
@@ -183,7 +183,7 @@ pub fn append_trial_counters(out: &mut DocBuilder, plan: &TrialPlan) {
     out.end();
 }
 
-/// A stage and its children as part of a plan.
+/// Appends a stage and its children as part of a plan.
 pub fn append_plan_fields(out: &mut DocBuilder, stage: &StageStats) {
     let description = &stage.description;
     out.append("stage", description.stage);
@@ -194,7 +194,7 @@ pub fn append_plan_fields(out: &mut DocBuilder, stage: &StageStats) {
     append_children(out, stage, append_plan_fields);
 }
 
-/// A stage and its children with their counters.
+/// Appends a stage and its children with their counters.
 pub fn append_execution_fields(out: &mut DocBuilder, stage: &StageStats) {
     let (description, common) = (&stage.description, &stage.common);
     out.append("stage", description.stage);
@@ -243,7 +243,8 @@ fn append_children(
     }
 }
 
-/// The stage's own fields. Counters and limits that fit are ints: clients show a long as `Long('5')`.
+/// Appends the stage's own fields. Numbers that fit are ints: clients display a long as
+/// `Long('5')`.
 fn append_all(out: &mut DocBuilder, doc: RawDoc<'_>) {
     for element in doc.iter() {
         match element.value() {

@@ -1,5 +1,5 @@
-//! explain of whatever runs a query: find, count, distinct, and the writes,
-//! which are not carried out.
+//! explain of operations that run a query: find, count, distinct, and writes, which are not
+//! executed.
 //!
 //! ```text
 //!   find                 LIMIT > FETCH > IXSCAN
@@ -26,29 +26,29 @@ use crate::op_context::OpContext;
 use crate::planning::selector::{Purpose, select};
 use crate::planning::{self, QueryOptions};
 
-/// What is explained, and where to.
+/// What to explain, and how.
 pub struct Explained<'a> {
-    /// The collection as of now.
+    /// The collection at the operation's snapshot.
     pub view: &'a ReadView,
     /// Deadline and kill flag.
     pub op: &'a OpContext,
     /// The query.
     pub query: &'a Arc<CanonicalQuery>,
-    /// How it runs.
+    /// Options of the query.
     pub options: &'a QueryOptions,
     /// `db.collection`.
     pub namespace: &'a str,
-    /// How much is told.
+    /// Level of detail.
     pub verbosity: Verbosity,
 }
 
-/// A stage that stands above the plan and sees its results.
+/// A stage above the plan that consumes its results.
 pub trait TopStage {
-    /// A result of the plan, and its record; false to stop.
+    /// Receives a result of the plan and its record id. Returns false to stop.
     fn result(&mut self, doc: Option<RawDoc<'_>>, id: Option<&RecordId>) -> Result<bool, Error>;
-    /// Its explain name.
+    /// Explain name.
     fn name(&self) -> &'static str;
-    /// Its counters.
+    /// Counters.
     fn fields(&self) -> DocBuf;
 }
 
@@ -57,7 +57,7 @@ pub fn find(explained: &Explained<'_>, out: &mut DocBuilder) -> Result<(), Error
     with_top(explained, None, out)
 }
 
-/// explain of a query under a further stage, or none.
+/// explain of a query with an optional additional stage on top.
 pub fn with_top(
     explained: &Explained<'_>,
     top: Option<&mut dyn TopStage>,
@@ -74,7 +74,7 @@ pub fn with_top(
     executed(explained, begun, planned(explained)?, top, out)
 }
 
-/// The plan that would run, every step of it timed.
+/// Builds the plan that would run, with every step timed.
 pub fn planned(explained: &Explained<'_>) -> Result<PlanExecutor, Error> {
     let Explained {
         view,
@@ -152,7 +152,7 @@ impl TopStage for Counter {
     }
 }
 
-/// explain of a plan that is already made.
+/// explain of an executor that is already built.
 pub fn executor(
     explained: &Explained<'_>,
     executor: PlanExecutor,
@@ -202,7 +202,7 @@ fn executed(
     )
 }
 
-/// The figures of a plan that has been run by the caller.
+/// Appends the statistics of a plan that the caller has run.
 pub fn append_executed(
     explained: &Explained<'_>,
     begun: Instant,
@@ -285,7 +285,7 @@ fn explain_express(
     )
 }
 
-/// Puts the top stage above a plan's figures.
+/// Adds the top stage to a plan's statistics.
 fn under(top: Option<&dyn TopStage>, stats: ExecutionStats) -> ExecutionStats {
     let Some(top) = top else {
         return stats;

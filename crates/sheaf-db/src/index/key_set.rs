@@ -1,4 +1,4 @@
-//! The keys of one document in one index, encoded, sorted, each once.
+//! The keys of one document in one index, encoded, sorted, deduplicated.
 //!
 //! ```text
 //!   {a: [3, 1, 3.0]}  in {a: 1}   ──>   bytes  | 1 | 3 |          keys in order, back to back
@@ -6,8 +6,8 @@
 //!                                       multikey paths [[0]]
 //! ```
 //!
-//! 3 and 3.0 are one key; the type bits of the first one met are kept. The buffers live from
-//! document to document.
+//! 3 and 3.0 are one key; the type bits of the first occurrence are kept. Buffers are reused across
+//! documents.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use smallvec::SmallVec;
 
 use crate::index::Keys;
 
-/// The most bytes of keys that one document may have in one index. A long text beside a long array in
-/// one compound index multiplies; without a limit 16 MiB of document would become terabytes.
+/// Maximum size of one document's keys in one index, in bytes. A long text next to a long array in
+/// one compound index multiplies: without a limit 16 MiB of document would become terabytes.
 const DOCUMENT_KEY_BYTES_MAX: usize = 128 << 20;
 
-/// How the values of a key become bytes, and back.
+/// Encodes the values of a key, and decodes them.
 #[derive(Debug, Clone)]
 pub struct KeyEncoder {
     directions: Directions,
     names: Vec<String>,
-    /// Text becomes sort keys of this collation; `None`: it stays.
+    /// Encodes text as sort keys of this collation; `None` for plain text.
     collator: Option<Arc<Collator>>,
-    /// The field whose text stays all the same: the paths of an index with a wildcard.
+    /// The field whose text is never collated: the path field of a wildcard index.
     path_field: Option<usize>,
 }
 
@@ -56,17 +56,18 @@ impl KeyEncoder {
         }
     }
 
-    /// The fields' directions.
+    /// Directions of the fields.
     pub fn directions(&self) -> Directions {
         self.directions
     }
 
-    /// How many fields a key has.
+    /// Number of fields of a key.
     pub fn field_count(&self) -> usize {
         self.names.len()
     }
 
-    /// The values of a key (without record id) under the names of the index's fields: `{ a: 1, "b.c": "x" }`.
+    /// Decodes a key (without record id) to a document keyed by the index's fields: `{ a: 1, "b.c":
+    /// "x" }`.
     /// Errors: `DataCorruptionDetected` for bytes that are not a key of this index.
     pub fn decode(&self, key: &[u8], type_bits: &[u8]) -> Result<DocBuf> {
         let mut reader = sheaf_bson::keystring::KeyReader::new(key, type_bits, self.directions);
@@ -81,7 +82,7 @@ impl KeyEncoder {
         Ok(out.finish())
     }
 
-    /// As [`KeyEncoder::decode`], sort keys written as people read them: `{ a: "0x2a01" }`.
+    /// Like [`KeyEncoder::decode`], with sort keys in readable form: `{ a: "0x2a01" }`.
     pub fn decode_shown(&self, key: &[u8], type_bits: &[u8]) -> Result<DocBuf> {
         let values = self.decode(key, type_bits)?;
         if self.collator.is_none() {
@@ -104,14 +105,14 @@ impl KeyEncoder {
         Ok(out.finish())
     }
 
-    /// The collation of a field's text.
+    /// Collation of a field's text.
     fn collator_of(&self, field: usize) -> Option<&Collator> {
         self.collator
             .as_deref()
             .filter(|_| self.path_field != Some(field))
     }
 
-    /// The bytes of a key of these values, without record id.
+    /// Encodes these values as a key, without record id.
     pub fn encode<'v>(&self, values: impl IntoIterator<Item = RawValue<'v>>) -> Vec<u8> {
         let mut builder = KeyStringBuilder::new(self.directions);
         self.append(&mut builder, values);
@@ -130,7 +131,7 @@ impl KeyEncoder {
     }
 }
 
-/// Puts a record id behind keys: the bytes under which an entry stands in an index's table.
+/// Appends a record id to keys, which yields the key of an entry in an index's table.
 #[derive(Debug, Default)]
 pub struct EntryKey(KeyStringBuilder);
 
@@ -153,14 +154,14 @@ pub(crate) fn damaged_key(why: &str) -> Error {
     )
 }
 
-/// The keys of one document. See the module.
+/// The keys of one document; see the module.
 #[derive(Debug, Default)]
 pub struct KeySet {
     builder: KeyStringBuilder,
     bytes: Vec<u8>,
     keys: Vec<Place>,
     multikey: MultikeyPaths,
-    /// Of an index with a wildcard: the paths that are arrays, sorted, each once.
+    /// For a wildcard index: the array paths, sorted and deduplicated.
     arrays: Vec<String>,
 }
 
@@ -171,7 +172,7 @@ struct Place {
     type_bits_len: usize,
 }
 
-/// One key with what it forgets.
+/// A key and the type information it loses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key<'a> {
     /// The KeyString of all fields, without record id.
@@ -186,7 +187,7 @@ impl KeySet {
         KeySet::default()
     }
 
-    /// Forgets all keys.
+    /// Removes all keys; keeps the buffers.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.keys.clear();
@@ -194,9 +195,9 @@ impl KeySet {
         self.arrays.clear();
     }
 
-    /// How much memory it keeps, about, in bytes.
+    /// Approximate memory held, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        // The builder holds one key, and the bytes at least that one.
+        // The builder holds one key, and `bytes` at least that one.
         2 * self.bytes.capacity() + self.keys.capacity() * size_of::<Place>()
     }
 
@@ -275,7 +276,7 @@ impl KeySet {
         }
         if self.keys.len() > 1 {
             let bytes = &self.bytes;
-            // Stable: of equal keys the first one met stays.
+            // Stable: of equal keys the first is kept.
             self.keys.sort_by(|a, b| a.key(bytes).cmp(b.key(bytes)));
             self.keys.dedup_by(|b, a| a.key(bytes) == b.key(bytes));
         }
@@ -285,7 +286,7 @@ impl KeySet {
         Ok(())
     }
 
-    /// Whether the keys ascend, each of them once.
+    /// Whether the keys are strictly ascending.
     fn is_sorted(&self) -> bool {
         self.iter().is_sorted_by(|a, b| a.key < b.key)
     }
@@ -295,17 +296,17 @@ impl KeySet {
         self.keys.iter().map(|place| place.of(&self.bytes))
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether the document is not in the index.
+    /// Whether the index has no entries for the document.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Which parts of which fields are arrays in the document. Nothing when it has no keys.
+    /// Which parts of which fields are arrays in the document. Empty if it has no keys.
     pub fn multikey_paths(&self) -> &MultikeyPaths {
         const NONE: &MultikeyPaths = &Vec::new();
         if self.keys.is_empty() {
@@ -315,8 +316,7 @@ impl KeySet {
         }
     }
 
-    /// The paths that are arrays in the document, sorted; only of an index with a wildcard. Nothing when
-    /// it has no keys.
+    /// The array paths of the document, sorted; only for a wildcard index. Empty if it has no keys.
     pub fn array_paths(&self) -> &[String] {
         if self.keys.is_empty() {
             &[]
@@ -325,8 +325,8 @@ impl KeySet {
         }
     }
 
-    /// Walks the old and the new keys of a document side by side and hands over what differs: keys only
-    /// the old one has, keys only the new one has, and keys of both whose types changed (as both).
+    /// Merges the old and new keys of a document and calls `each` for the differences: keys that
+    /// were removed, keys that were added, and keys whose types changed.
     pub fn differences<'a>(
         old: &'a KeySet,
         new: &'a KeySet,
@@ -358,7 +358,7 @@ impl KeySet {
     }
 }
 
-/// Whether each field's parts that are arrays ascend, each of them once.
+/// Whether the array positions of each field are strictly ascending.
 fn multikey_is_sorted(paths: &MultikeyPaths) -> bool {
     paths.iter().all(|parts| parts.is_sorted_by(|a, b| a < b))
 }
@@ -372,14 +372,14 @@ fn array_in_hashed(path: &str) -> Error {
     )
 }
 
-/// How the keys of a document differ before and after a change.
+/// A difference between the keys of a document before and after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference<'a> {
-    /// Only before.
+    /// Only in the old document.
     Removed(Key<'a>),
-    /// Only after.
+    /// Only in the new document.
     Added(Key<'a>),
-    /// The same key of another type (1 and 1.0): the entry's value changes.
+    /// In both, with different types (1 and 1.0): the entry's value changes.
     Retyped(Key<'a>),
 }
 

@@ -1,4 +1,4 @@
-//! One delete statement.
+//! Executes a delete statement.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::planning::{PlanDigest, QueryOptions};
 use crate::statement::StatementContext;
 use crate::write::delete::{DeleteResult, DocumentDelete};
 
-/// What to delete.
+/// A delete statement.
 #[derive(Clone)]
 pub struct DeleteStatement<'a> {
     /// Filter, sort, hint and `let`.
@@ -30,20 +30,20 @@ pub struct DeleteStatement<'a> {
     pub projection: Option<RawDoc<'a>>,
 }
 
-/// What a statement did, also when it ended in an error.
+/// The result of a statement, valid after an error too.
 #[derive(Debug, Default)]
 pub struct DeleteReport {
-    /// Deleted documents and keys.
+    /// Number of deleted documents and keys.
     pub result: DeleteResult,
-    /// What was read.
+    /// Work done to find the documents.
     pub counts: WorkCounts,
-    /// How the documents were found.
+    /// The plan that found the documents.
     pub plan: PlanDigest,
-    /// The document that findAndModify gives back.
+    /// The document that findAndModify returns.
     pub returned: Option<DocBuf>,
 }
 
-/// Carries out one statement. The report says what was done, also before an error.
+/// Executes one statement. `report` is filled in even if an error is returned.
 pub fn delete(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -60,8 +60,8 @@ pub fn delete(
     Ok(())
 }
 
-/// Carries out the statement on the collection as it is. False: it was made anew meanwhile with another
-/// collation, and nothing was done.
+/// Executes the statement on the collection as it is now. Returns false, without having done
+/// anything, if the collection was recreated concurrently with another collation.
 fn delete_as_is(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -109,7 +109,7 @@ fn delete_as_is(
         report.plan = matches.plan("EXPRESS_DELETE");
         done?;
         report.returned = taker.returned.take();
-        // Another writer took the one document: there may be a next one.
+        // Another writer took the matching document: there may be another match.
         if statement.multi || report.result.deleted > 0 || !matches.found {
             return Ok(true);
         }

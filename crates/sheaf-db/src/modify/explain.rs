@@ -1,4 +1,4 @@
-//! explain of update, delete and findAndModify: what they would do.
+//! explain of update, delete and findAndModify.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::index::modified::Modified;
 use crate::op_context::OpContext;
 use crate::planning::QueryOptions;
 
-/// Where the explanation is of, and where it goes.
+/// The context of an explain.
 pub struct Target<'a> {
-    /// The collection as of now.
+    /// The collection at the operation's snapshot.
     pub view: &'a ReadView,
     /// Deadline and kill flag.
     pub op: &'a OpContext,
-    /// How plans run.
+    /// Options of queries.
     pub options: &'a QueryOptions,
     /// `db.collection`.
     pub namespace: &'a str,
-    /// How much is told.
+    /// Level of detail.
     pub verbosity: Verbosity,
-    /// What would log the writes.
+    /// The engine that predicts the size of the log records.
     pub engine: &'a dyn StorageEngine,
 }
 

@@ -1,14 +1,13 @@
-//! Statements that change what a query finds: update, delete, findAndModify.
+//! Statements that modify what a query finds: update, delete, findAndModify.
 //!
 //! ```text
 //!   statement ──> plan (or express) ──matches──> write::update / write::delete ──> units of work
 //!        └─ nothing matched, upsert ──> document from query and update ──> insert
 //! ```
 //!
-//! The plan runs on a snapshot and the writes behind it, so an update never
-//! meets its own results again. What another writer changed in between is
-//! matched again under its lock; when that leaves a statement for one document
-//! without one, it begins anew.
+//! The plan reads a snapshot that precedes the writes, so an update never sees its own results. A
+//! document that another writer changed in between is matched again under its lock. If that leaves
+//! a single-document statement without a document, the statement starts over.
 
 mod delete;
 pub mod explain;
@@ -36,10 +35,10 @@ use crate::planning::{self, PlanDigest, QueryOptions};
 use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 use crate::write::{MatchedRecord, RecordSource};
 
-/// The matches of a statement, and what it took to find them.
+/// The matches of a statement, and the work done to find them.
 pub(crate) struct Matches {
     source: Source,
-    /// Some match was handed out.
+    /// Whether a match was returned.
     found: bool,
 }
 
@@ -86,7 +85,7 @@ impl Matches {
         }
     }
 
-    /// `express` names the stage that the express path ends in.
+    /// `express` is the name of the final stage on the express path.
     pub(crate) fn plan(&self, express: &'static str) -> PlanDigest {
         match &self.source {
             Source::Express(_, _, index) => PlanDigest::express_write(index, express),
@@ -109,8 +108,8 @@ impl RecordSource for Matches {
     }
 }
 
-/// A result of a plan without a projection: a record with its document.
-/// Errors: `InternalError` when it is none.
+/// Converts a result of a plan without a projection to a record with its document.
+/// Errors: `InternalError` if either is missing.
 pub(crate) fn matched_record(member: Member) -> Result<MatchedRecord, Error> {
     match (member.record_id, member.doc) {
         (Some(id), Some(doc)) => Ok(MatchedRecord {
@@ -124,20 +123,20 @@ pub(crate) fn matched_record(member: Member) -> Result<MatchedRecord, Error> {
     }
 }
 
-/// Which document findAndModify gives back.
+/// The document that findAndModify returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReturnDocument {
-    /// None: it is an update or delete command.
+    /// None: for update and delete commands.
     #[default]
     None,
-    /// As it was.
+    /// The document before the change.
     Before,
-    /// As it is now.
+    /// The document after the change.
     After,
 }
 
-/// What parsing a statement's parts depends on: its `let`, the time, and the collation: the statement's
-/// or else the collection's.
+/// Context for parsing a statement: its `let` variables, the time, and the collation of the
+/// statement or, by default, the collection.
 pub(crate) fn parse_context(
     spec: &FindSpec<'_>,
     now: DateTime,
@@ -151,7 +150,7 @@ pub(crate) fn parse_context(
     Ok(ParseContext { variables })
 }
 
-/// The query of a statement. For one document of several in an order the first is enough.
+/// The query of a statement. A sorted statement on a single document needs only the first match.
 fn parse_query(
     spec: &FindSpec<'_>,
     multi: bool,
@@ -164,9 +163,10 @@ fn parse_query(
     CanonicalQuery::with_context(spec, context).map(Arc::new)
 }
 
-/// `fields` of findAndModify.
+/// Parses `fields` of findAndModify.
 ///
-/// Errors: those of projections; BadValue for `{$meta: "sortKey"}`, which a plan of a write has not.
+/// Errors: those of projections; `BadValue` for `{$meta: "sortKey"}`, which the plan of a write
+/// cannot provide.
 pub(crate) fn parse_projection(
     spec: Option<RawDoc<'_>>,
     context: &ParseContext,
@@ -183,10 +183,10 @@ pub(crate) fn parse_projection(
     Ok(Some(projection))
 }
 
-/// The document that the statement's filter matched, for a positional projection.
+/// The filter and the document it matched, for a positional projection.
 pub(crate) struct Matched<'a> {
     pub(crate) filter: &'a MatchExpression,
-    /// As it was before the update.
+    /// The document before the update.
     pub(crate) doc: RawDoc<'a>,
 }
 

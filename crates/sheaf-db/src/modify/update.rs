@@ -1,4 +1,4 @@
-//! One update statement.
+//! Executes an update statement.
 
 use std::sync::Arc;
 
@@ -20,48 +20,48 @@ use crate::statement::StatementContext;
 use crate::write::observer::set_upserting;
 use crate::write::update::{Applied, DocumentUpdate, ModifiedBy, UpdateResult, UpdatedRecord};
 
-/// How often an upsert that met its own document, inserted by another, looks again.
+/// Number of retries of an upsert whose document another writer inserted first.
 const UPSERT_ATTEMPTS: u32 = 8;
 
-/// What to change, and how.
+/// An update statement.
 #[derive(Clone)]
 pub struct UpdateStatement<'a> {
     /// Filter, sort, hint and `let`.
     pub spec: FindSpec<'a>,
     /// A replacement, operators or a pipeline.
     pub update: RawValue<'a>,
-    /// Variables of a pipeline, which are values and no expressions.
+    /// Variables of a pipeline, as values rather than expressions.
     pub constants: Option<RawDoc<'a>>,
-    /// For `$[identifier]`.
+    /// Filters for `$[identifier]`.
     pub array_filters: Option<RawArray<'a>>,
-    /// Insert when nothing matches.
+    /// Inserts a document if nothing matches.
     pub upsert: bool,
-    /// What an upsert inserts, in place of what filter and update make.
+    /// The document that an upsert inserts, instead of one built from filter and update.
     pub upsert_supplied: Option<RawDoc<'a>>,
     /// All matches, not only the first.
     pub multi: bool,
-    /// For findAndModify.
+    /// The document that findAndModify returns.
     pub return_document: ReturnDocument,
     /// `fields` of findAndModify.
     pub projection: Option<RawDoc<'a>>,
 }
 
-/// What a statement did, also when it ended in an error.
+/// The result of a statement, valid after an error too.
 #[derive(Debug, Default)]
 pub struct UpdateReport {
-    /// Matched, modified, keys.
+    /// Numbers of matched and modified documents, and of keys written.
     pub result: UpdateResult,
-    /// The `_id` that an upsert inserted.
+    /// `_id` of the document that an upsert inserted.
     pub upserted: Option<Value>,
-    /// What was read.
+    /// Work done to find the documents.
     pub counts: WorkCounts,
-    /// How the documents were found.
+    /// The plan that found the documents.
     pub plan: PlanDigest,
-    /// The document that findAndModify gives back.
+    /// The document that findAndModify returns.
     pub returned: Option<DocBuf>,
 }
 
-/// Carries out one statement. The report says what was done, also before an error.
+/// Executes one statement. `report` is filled in even if an error is returned.
 pub fn update(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -82,8 +82,8 @@ pub fn update(
     Ok(())
 }
 
-/// Carries out the statement on the collection as it is. False: it was made anew meanwhile with another
-/// collation, and nothing was done.
+/// Executes the statement on the collection as it is now. Returns false, without having done
+/// anything, if the collection was recreated concurrently with another collation.
 fn update_as_is(
     db: &Arc<Db>,
     op: &StatementContext,
@@ -187,7 +187,7 @@ fn update_as_is(
                 }
                 return Ok(true);
             }
-            // Somebody inserted what we looked for: now it can be found.
+            // Another writer inserted a matching document: retry, to find it.
             Err(error)
                 if error.code() == ErrorCode::DUPLICATE_KEY
                     && upsert_attempts < UPSERT_ATTEMPTS =>
@@ -202,7 +202,7 @@ fn update_as_is(
     }
 }
 
-/// The document with an `_id` in front, if it has none.
+/// Prepends an `_id` if the document has none.
 fn with_id(doc: RawDoc<'_>) -> DocBuf {
     if doc.get("_id").is_some() {
         return doc.to_buf();
@@ -213,7 +213,7 @@ fn with_id(doc: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-/// Applies the statement to one document after another.
+/// Applies the statement to documents.
 struct Applier<'s> {
     query: &'s CanonicalQuery,
     driver: &'s UpdateDriver<'s>,

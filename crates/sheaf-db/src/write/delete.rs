@@ -1,4 +1,4 @@
-//! Deletes of what a plan has found.
+//! Deletes the records that a plan found.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::write::observer::StatementOutcome;
 use crate::write::unit::WriteStats;
 use crate::write::update::BatchWriter;
 
-/// A delete statement, as the write path needs it.
+/// A delete statement as seen by the write path.
 pub trait DocumentDelete {
-    /// The document that findAndModify answers with, if it does.
+    /// The document that findAndModify returns, if any.
     fn returned(&self) -> Option<&DocBuf> {
         None
     }
 
-    /// Whether a document that is another than the plan saw still matches.
+    /// Whether a document that changed since the plan read it still matches.
     fn still_matches(&mut self, doc: RawDoc<'_>) -> Result<bool>;
 
     /// Computes the document that findAndModify returns. Called before the record is deleted, and
@@ -29,20 +29,21 @@ pub trait DocumentDelete {
     }
 }
 
-/// What a delete statement did.
+/// The result of a delete statement.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeleteResult {
     /// Documents removed.
     pub deleted: u64,
-    /// Keys removed.
+    /// Index keys removed.
     pub stats: WriteStats,
 }
 
 impl Db {
-    /// Deletes the records that a plan finds in `collection`: the first, or with `multi` all of them.
-    /// `result` is kept up to date, so it says after an error what was done before.
+    /// Deletes the records that a plan finds in `collection`: the first, or with `multi` all of
+    /// them. `result` is updated continuously, so that after an error it reports what was already
+    /// deleted.
     ///
-    /// Errors: those of the plan, `QueryPlanKilled` when the collection is dropped meanwhile.
+    /// Errors: those of the plan, `QueryPlanKilled` if the collection is dropped concurrently.
     pub fn delete_records(
         self: &Arc<Self>,
         op: &StatementContext,

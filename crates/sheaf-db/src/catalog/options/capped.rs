@@ -1,28 +1,28 @@
-//! `capped`, `size`, `max`: how much a collection keeps before its oldest documents go.
+//! `capped`, `size`, `max`: the limits of a collection that removes its oldest documents.
 
 use sheaf_bson::fields::wrong_type;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue, Result};
 
-/// The least that a capped collection keeps.
+/// Minimum size of a capped collection, in bytes.
 const BYTES_MIN: i64 = 4096;
-/// The most: 1 PB.
+/// Maximum size: 1 PB.
 const BYTES_MAX: i64 = 1 << 50;
 /// Larger sizes are rounded up to a multiple of this.
 const BYTES_STEP: i64 = 256;
-/// `max` is below this.
+/// `max` must be below this.
 const DOCUMENTS_LIMIT: i64 = 1 << 31;
 
-/// How much a capped collection keeps.
+/// Limits of a capped collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capped {
-    /// Bytes of documents.
+    /// Maximum size of the documents, in bytes.
     pub bytes: u64,
-    /// Documents; `None`: as many as the bytes hold.
+    /// Maximum number of documents; `None` for no limit.
     pub documents: Option<u64>,
 }
 
 impl Capped {
-    /// A limit of so many bytes, as the catalog has it.
+    /// A limit in bytes, as stored in the catalog.
     pub fn of_bytes(bytes: u64) -> Capped {
         Capped {
             bytes,
@@ -30,7 +30,7 @@ impl Capped {
         }
     }
 
-    /// `size` of a command: rounded as for [`super::CollectionOptions::parse`].
+    /// Parses `size` of a command: rounded as for [`super::CollectionOptions::parse`].
     /// Errors: `TypeMismatch`, 51024.
     pub fn parse_size(command: &str, value: RawValue<'_>) -> Result<Capped> {
         Ok(Capped::of_bytes(parse_size(command, "size", value)? as u64))
@@ -45,7 +45,7 @@ impl Capped {
     }
 }
 
-/// The three options while they are read.
+/// The three options while being parsed.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     capped: bool,
@@ -54,7 +54,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Takes one of the options; false for another.
+    /// Accepts one of the options; returns false for any other field.
     pub(super) fn take(&mut self, element: RawElement<'_>) -> Result<bool> {
         let value = element.value();
         match element.key() {
@@ -66,7 +66,7 @@ impl Fields {
         Ok(true)
     }
 
-    /// Errors: `InvalidOptions` where one option needs another.
+    /// Errors: `InvalidOptions` if an option lacks another that it requires.
     pub(super) fn finish(self) -> Result<Option<Capped>> {
         match (self.capped, self.size) {
             (true, Some(bytes)) => Ok(Some(Capped {
@@ -97,7 +97,7 @@ fn truthy(element: RawElement<'_>) -> Result<bool> {
     }
 }
 
-/// A number of bytes, rounded as MongoDB does: up to 4096, then up to a multiple of 256.
+/// Parses a number of bytes, rounded as MongoDB does: up to 4096, then up to a multiple of 256.
 /// Errors: `TypeMismatch`, 51024 for a size outside 1 to 1 PB.
 pub(crate) fn parse_size(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
     let bytes = whole(command, field, value)?;
@@ -117,7 +117,7 @@ pub(crate) fn parse_size(command: &str, field: &str, value: RawValue<'_>) -> Res
     Ok(steps * BYTES_STEP)
 }
 
-/// A number of documents; 0 and less is no limit.
+/// Parses a number of documents; zero and negative values mean no limit.
 /// Errors: `TypeMismatch`, `BadValue` from 2^31 on.
 pub(crate) fn parse_max(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
     let documents = whole(command, field, value)?;
@@ -138,7 +138,8 @@ fn whole(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
             expected,
         ));
     }
-    // Fractions are cut off; what is too large saturates and NaN is nothing, as in other numbers of commands.
+    // As for other numbers in commands: fractions are truncated, large values saturate, and NaN is
+    // 0.
     Ok(value
         .as_i64_exact()
         .unwrap_or_else(|| value.as_f64().unwrap_or(0.0) as i64))

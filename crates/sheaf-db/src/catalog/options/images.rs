@@ -1,12 +1,12 @@
-//! `changeStreamPreAndPostImages`: whether the oplog keeps what documents were before a change.
+//! `changeStreamPreAndPostImages`: whether the oplog stores the document before each change.
 
 use sheaf_bson::fields::{missing_field, unknown_field};
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
 
-/// The option's name.
+/// Name of the option.
 pub(crate) const NAME: &str = "changeStreamPreAndPostImages";
 
-/// `{enabled}`, from `create`, `collMod` or the catalog's row.
+/// Parses `{enabled}`, from `create`, `collMod` or a catalog row.
 /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse`.
 pub(crate) fn parse(value: RawValue<'_>) -> Result<bool> {
     let RawValue::Document(spec) = value else {

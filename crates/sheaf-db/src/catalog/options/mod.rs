@@ -1,4 +1,4 @@
-//! What a collection can be created with, one file an option that has more to it than a value.
+//! Options of a collection; each option that is more than a simple value has a separate file.
 //!
 //! ```text
 //!   create {..} ─ parse ─┐
@@ -6,8 +6,9 @@
 //!   row {..} ── from_row ┘         └─ typed parts, compiled once: collator, images, ..
 //! ```
 //!
-//! Invariant: reading what `to_doc` gives with `from_row` gives the same options. Options that ask for what
-//! every collection is are taken and forgotten; what is not known is refused by name.
+//! Invariant: `from_row` of the result of `to_doc` yields the same options. Options that request
+//! what every collection does anyway are accepted and dropped; unknown options are rejected by
+//! name.
 
 pub(crate) mod capped;
 pub(crate) mod images;
@@ -38,14 +39,14 @@ pub struct CollectionOptions {
     capped: Option<Capped>,
     keeps_images: bool,
     validation: Validation,
-    /// How text compares where a query or an index says nothing; `None`: by bytes.
+    /// Default collation of queries and indexes; `None` for byte order.
     collator: Option<Arc<Collator>>,
-    /// Its records stand in the order of `_id`.
+    /// Set if records are stored in the order of `_id`.
     clustered: Option<ClusteredIndex>,
-    /// Its documents are buckets of measurements.
+    /// Set if the documents are buckets of measurements.
     timeseries: Option<Arc<TimeseriesOptions>>,
-    /// Seconds after the date in `_id` when a document of a clustered collection is deleted, or after that
-    /// of a measurement.
+    /// Seconds until a document expires, after the date in the `_id` of a clustered collection or
+    /// after the time of a measurement.
     expire_after_seconds: Option<i64>,
 }
 
@@ -56,9 +57,10 @@ impl PartialEq for CollectionOptions {
 }
 
 impl CollectionOptions {
-    /// Reads the fields of a `create` command other than its name and those that all commands have.
-    /// Errors: `InvalidOptions` (known and not supported yet), `IDLUnknownField`, `TypeMismatch`, those of a
-    /// collation and of a validator.
+    /// Parses the fields of a `create` command, other than its name and the fields common to all
+    /// commands.
+    /// Errors: `InvalidOptions` (known but not supported), `IDLUnknownField`, `TypeMismatch`, those
+    /// of a collation and of a validator.
     pub fn parse(fields: RawDoc<'_>) -> Result<CollectionOptions> {
         check_together(fields)?;
         let options = CollectionOptions::read(fields, &check_option)?;
@@ -73,19 +75,19 @@ impl CollectionOptions {
         Ok(options)
     }
 
-    /// As the catalog's row has them.
+    /// Parses a catalog row.
     /// Errors: those of a collation that this program does not know.
     pub(crate) fn from_row(kept: RawDoc<'_>) -> Result<CollectionOptions> {
         CollectionOptions::read(kept, &|_| Ok(()))
     }
 
-    /// Takes the options that are kept; the others are for `other` to judge.
+    /// Reads the options that are stored; passes all others to `other`.
     fn read(
         fields: RawDoc<'_>,
         other: &dyn Fn(RawElement<'_>) -> Result<()>,
     ) -> Result<CollectionOptions> {
         let mut options = CollectionOptions::default();
-        // First: a validator compares text by it.
+        // First, since a validator compares text by it.
         match fields.get("collation") {
             Some(RawValue::Document(spec)) => {
                 options.collator = CollationChoice::parse(spec)?.collator().cloned();
@@ -138,7 +140,7 @@ impl CollectionOptions {
         Ok(true)
     }
 
-    /// For `listCollections`, the oplog and the catalog's row.
+    /// The options for `listCollections`, the oplog and the catalog row.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         if let Some(capped) = &self.capped {
@@ -163,7 +165,7 @@ impl CollectionOptions {
         out.finish()
     }
 
-    /// Whether a collection of this name may have them.
+    /// Checks that a collection with this name may have these options.
     /// Errors: `InvalidOptions`.
     pub(crate) fn check_namespace(&self, ns: &Namespace) -> Result<()> {
         self.validation.check_namespace(ns)?;
@@ -180,38 +182,38 @@ impl CollectionOptions {
         Ok(())
     }
 
-    /// Whether a collection created with these is one created with `other`.
+    /// Whether the options are equal, as `listCollections` shows them.
     pub fn same(&self, other: &CollectionOptions) -> bool {
         compare_docs(self.to_doc().as_raw(), other.to_doc().as_raw()).is_eq()
     }
 
-    /// How text compares where a query or an index says nothing; `None`: by bytes.
+    /// Default collation of queries and indexes; `None` for byte order.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.collator.as_ref()
     }
 
-    /// Whether the oplog keeps what documents were before a change, for change streams.
+    /// Whether the oplog stores the document before each change, for change streams.
     pub fn keeps_images(&self) -> bool {
         self.keeps_images
     }
 
-    /// What the records are clustered by; `None`: they stand in the order of insertion.
+    /// The clustered index; `None` if records are stored in insertion order.
     pub fn clustered(&self) -> Option<&ClusteredIndex> {
         self.clustered.as_ref()
     }
 
-    /// Seconds after the date in `_id` when a document of a clustered collection is deleted, or after that
-    /// of a measurement.
+    /// Seconds until a document expires, after the date in the `_id` of a clustered collection or
+    /// after the time of a measurement.
     pub fn expire_after_seconds(&self) -> Option<i64> {
         self.expire_after_seconds
     }
 
-    /// Those of a clustered collection.
+    /// The same options with this clustered index.
     pub fn with_clustered(self, clustered: Option<ClusteredIndex>) -> CollectionOptions {
         CollectionOptions { clustered, ..self }
     }
 
-    /// The same options, but for when documents expire.
+    /// The same options with this expiry.
     pub(crate) fn with_expiry(&self, seconds: Option<i64>) -> CollectionOptions {
         CollectionOptions {
             expire_after_seconds: seconds,
@@ -219,7 +221,7 @@ impl CollectionOptions {
         }
     }
 
-    /// Those of a collection that keeps so many bytes.
+    /// Options of a collection capped at this many bytes.
     pub fn capped_at(bytes: u64) -> CollectionOptions {
         CollectionOptions {
             capped: Some(Capped::of_bytes(bytes)),
@@ -227,36 +229,36 @@ impl CollectionOptions {
         }
     }
 
-    /// How much the collection keeps, if that has a limit.
+    /// The limits of a capped collection.
     pub fn capped(&self) -> Option<Capped> {
         self.capped
     }
 
-    /// What documents must be like.
+    /// Document validation.
     pub fn validation(&self) -> &Validation {
         &self.validation
     }
 
-    /// The same options, but for that.
+    /// The same options with these limits.
     pub(crate) fn with_capped(mut self, capped: Option<Capped>) -> CollectionOptions {
         self.capped = capped;
         self
     }
 
-    /// The same options, but for that.
+    /// The same options with pre-images on or off.
     pub(crate) fn with_images(mut self, keeps: bool) -> CollectionOptions {
         self.keeps_images = keeps;
         self
     }
 
-    /// The same options, but for that.
+    /// The same options with this validation.
     pub(crate) fn with_validation(mut self, validation: Validation) -> CollectionOptions {
         self.validation = validation;
         self
     }
 }
 
-/// Options that ask for nothing, and those that are refused.
+/// Accepts options that request the default, and rejects all others.
 fn check_option(element: RawElement<'_>) -> Result<()> {
     let (option, value) = (element.key(), element.value());
     match (option, value) {

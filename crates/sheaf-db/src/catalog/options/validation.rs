@@ -1,13 +1,14 @@
-//! `validator`, `validationLevel`, `validationAction`: what documents must be like.
+//! `validator`, `validationLevel`, `validationAction`: document validation.
 //!
 //! ```text
 //!   insert          ─┐                        ┌─ passes: written
 //!   update old, new ─┴─> level off? bypassed? ┼─ fails, moderate, old fails too: written
-//!                                             └─ fails: refused (error), or written and told in the log (warn)
+//!                                             └─ fails: rejected (error), or written and logged (warn)
 //! ```
 //!
-//! The validator is compiled when the collection's options are read, and so once for each shape that the
-//! collection has; documents are matched as raw bytes. Why one fails is found out only when it does.
+//! The validator is compiled when the collection's options are read, once per version of the
+//! collection's shape. It matches documents as raw bytes. The reasons of a failure are computed
+//! only when it occurs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,25 +24,25 @@ use sheaf_query::validation::{failure_details, not_in_validators};
 use crate::catalog::namespace::Namespace;
 use crate::system_names::is_internal_database;
 
-/// When documents are looked at.
+/// Which documents are validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValidationLevel {
-    /// Never.
+    /// None.
     Off,
-    /// Always.
+    /// All.
     Strict,
-    /// Not when an update meets a document that fails already.
+    /// All except updates of documents that already fail.
     Moderate,
 }
 
-/// What becomes of a document that fails.
+/// What happens to a document that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValidationAction {
-    /// It is refused.
+    /// Rejected.
     Error,
-    /// It is written, and the log tells.
+    /// Written and logged.
     Warn,
-    /// It is refused, and the log tells.
+    /// Rejected and logged.
     ErrorAndLog,
 }
 
@@ -107,13 +108,13 @@ fn not_among(command: &str, field: &str, value: &str, known: &str) -> Error {
     ))
 }
 
-/// A validator, compiled.
+/// A compiled validator.
 #[derive(Clone)]
 struct Validator {
     spec: DocBuf,
     expression: Arc<MatchExpression>,
     context: ParseContext,
-    /// It names `$$NOW`, so it is compiled for each use.
+    /// It uses `$$NOW`, so it is compiled for each use.
     depends_on_time: bool,
 }
 
@@ -161,7 +162,7 @@ impl Validator {
     }
 }
 
-/// The three options of a collection, as far as they were given.
+/// The three options of a collection, as far as given.
 #[derive(Debug, Clone, Default)]
 pub struct Validation {
     validator: Option<Validator>,
@@ -169,25 +170,25 @@ pub struct Validation {
     action: Option<ValidationAction>,
 }
 
-/// What is to be done with a document.
+/// The result of validating a document.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is written.
+    /// The document is written.
     Passes,
-    /// It is written, and the log tells why it fails.
+    /// The document is written, and this reason for the failure is logged.
     Warned(DocBuf),
-    /// It is refused.
+    /// The document is rejected.
     Refused {
         /// `DocumentValidationFailure`.
         error: Error,
-        /// The log tells as well.
+        /// Also logged, if set.
         logged: Option<DocBuf>,
     },
 }
 
 impl Validation {
-    /// The same with another validator; an empty one is none.
-    /// Errors: those of the filter; what a validator may not have.
+    /// The same with another validator; an empty document removes it.
+    /// Errors: those of the filter, and for operators not allowed in a validator.
     pub(crate) fn with_validator(
         mut self,
         spec: RawDoc<'_>,
@@ -210,17 +211,17 @@ impl Validation {
         self
     }
 
-    /// The validator as it was given.
+    /// The validator as given.
     pub fn validator(&self) -> Option<RawDoc<'_>> {
         self.validator.as_ref().map(|own| own.spec.as_raw())
     }
 
-    /// When documents are looked at.
+    /// Which documents are validated; strict by default.
     pub fn level(&self) -> ValidationLevel {
         self.level.unwrap_or(ValidationLevel::Strict)
     }
 
-    /// What becomes of those that fail.
+    /// What happens to documents that fail; an error by default.
     pub fn action(&self) -> ValidationAction {
         self.action.unwrap_or(ValidationAction::Error)
     }
@@ -237,7 +238,7 @@ impl Validation {
         }
     }
 
-    /// Whether a collection of this name may have it.
+    /// Checks that a collection with this name may have a validator.
     /// Errors: `InvalidOptions`.
     pub(crate) fn check_namespace(&self, ns: &Namespace) -> Result<()> {
         if self.validator.is_none() {
@@ -261,7 +262,7 @@ impl Validation {
         Ok(())
     }
 
-    /// Whether the document passes the validator, whatever the level.
+    /// Whether the document matches the validator, whatever the level.
     /// Errors: those of matching.
     pub fn passes(&self, doc: RawDoc<'_>) -> Result<bool> {
         match &self.validator {
@@ -270,7 +271,7 @@ impl Validation {
         }
     }
 
-    /// What is to be done with a new document, or with one that an update has made of `old`.
+    /// Validates a new document, or the result of updating `old`.
     /// Errors: those of matching.
     pub(crate) fn judge(&self, new: RawDoc<'_>, old: Option<RawDoc<'_>>) -> Result<Verdict> {
         let Some(validator) = &self.validator else {

@@ -1,4 +1,4 @@
-//! Sorting more index entries than memory should hold.
+//! Sorts index entries that exceed the memory limit.
 //!
 //! ```text
 //!   push, push, ... ──> buffer ──full──> sorted run in a temporary file
@@ -14,10 +14,10 @@ use sheaf_bson::{Error, Result};
 use crate::exec::spill::{RunMerger, RunReader, RunWriter};
 use crate::storage_error::temporary_file_failed;
 
-/// Memory that an entry takes beside its bytes.
+/// Memory per entry in addition to its bytes.
 const ENTRY_OVERHEAD: usize = std::mem::size_of::<Place>();
 
-/// Sorts pairs of key and value by key. Keys are all different.
+/// Sorts key-value pairs by key. All keys must be different.
 pub struct ExternalSort {
     dir: PathBuf,
     memory_bytes_max: usize,
@@ -35,7 +35,8 @@ struct Place {
 }
 
 impl ExternalSort {
-    /// A sort that keeps about `memory_bytes_max` in memory and the rest in files under `dir`.
+    /// Creates a sort that keeps about `memory_bytes_max` bytes in memory and the rest in files
+    /// under `dir`.
     pub fn new(dir: PathBuf, memory_bytes_max: usize) -> ExternalSort {
         ExternalSort {
             dir,
@@ -47,7 +48,7 @@ impl ExternalSort {
         }
     }
 
-    /// Adds a pair. Errors: `FileStreamFailed` or `OutOfDiskSpace` when it cannot be spilled.
+    /// Adds a pair. Errors: `FileStreamFailed` or `OutOfDiskSpace` if spilling fails.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let held = self.bytes.len() + self.places.len() * ENTRY_OVERHEAD;
         if held + key.len() + value.len() + ENTRY_OVERHEAD > self.memory_bytes_max
@@ -66,18 +67,18 @@ impl ExternalSort {
         Ok(())
     }
 
-    /// How many pairs were added.
+    /// Number of pairs added.
     pub fn len(&self) -> u64 {
         self.pushed
     }
 
-    /// How many times memory was full.
+    /// Number of times memory was full.
     #[cfg(test)]
     fn runs_spilled(&self) -> usize {
         self.runs.len()
     }
 
-    /// The pairs in order of their keys.
+    /// Ends the input; returns the pairs in key order.
     pub fn finish(mut self) -> Result<Sorted> {
         if self.runs.is_empty() {
             self.sort();
@@ -87,7 +88,7 @@ impl ExternalSort {
             }));
         }
         self.spill()?;
-        // The buffer's memory is free again while the files are read.
+        // Frees the buffer while the files are read.
         self.bytes = Vec::new();
         self.places = Vec::new();
         let runs = std::mem::take(&mut self.runs);
@@ -129,21 +130,21 @@ impl Place {
     }
 }
 
-/// Pairs in order. See [`ExternalSort`].
+/// Sorted pairs; see [`ExternalSort`].
 pub struct Sorted(Pairs);
 
 enum Pairs {
-    /// All fitted into memory.
+    /// All pairs fit in memory.
     Memory {
         bytes: Vec<u8>,
         places: std::vec::IntoIter<Place>,
     },
-    /// Runs in files, being merged.
+    /// Runs in files, merged on the fly.
     Files(RunMerger),
 }
 
 impl Sorted {
-    /// The next pair. Errors: `FileStreamFailed`.
+    /// Returns the next pair. Errors: `FileStreamFailed`.
     pub fn next_pair(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         match &mut self.0 {
             Pairs::Memory { bytes, places } => Ok(places

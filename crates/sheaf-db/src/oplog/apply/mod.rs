@@ -8,14 +8,15 @@
 //!                      └─ n ──────────────────> nothing
 //! ```
 //!
-//! Collections are found by UUID, for the name is that of the moment when the entry was written. A
-//! collection that an entry creates gets the UUID that the entry has.
+//! Collections are identified by UUID, since the name in an entry is the one at the time of
+//! writing. A collection that an entry creates gets the entry's UUID.
 //!
-//! Invariant, under [`ApplyRules::RECOVERY`]: applying all entries from some position to the end of the
-//! oplog to a database that holds the effects of any number of them gives the same documents,
-//! options and indexes as applying each once. In between the data may break what indexes promise,
-//! so unique keys and parallel arrays are not refused, and what has the name or the place of
-//! something that an entry creates is moved out of the way: a later entry brings it back.
+//! Invariant, under [`ApplyRules::RECOVERY`]: applying all entries from some position to the end of
+//! the oplog, to a database that holds the effects of any number of them, produces the same
+//! documents, options and indexes as applying each once. In between, the data may violate the
+//! guarantees of indexes, so duplicate keys and parallel arrays are not rejected. An object whose
+//! name or place conflicts with one that an entry creates is moved aside: a later entry restores
+//! it.
 
 mod crud;
 mod ddl;
@@ -34,21 +35,21 @@ use crate::oplog::op_time::OpTime;
 use crate::statement::StatementContext;
 use transaction::Pending;
 
-/// What is expected of the database that entries are applied to.
+/// Expectations about the database that entries are applied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApplyRules {
-    /// The database may hold effects of this entry and of later ones: what an entry refers to and does
-    /// not find is passed over.
+    /// The database may hold effects of this entry and of later ones: references to missing objects
+    /// are ignored.
     pub is_idempotent: bool,
-    /// Uniqueness, index keys and document rules are enforced, as for a user's write.
+    /// Enforces uniqueness, index keys and document rules, as for a client's write.
     pub is_checked: bool,
-    /// A replacement of a document that is not there inserts it.
+    /// A replacement of a missing document inserts it.
     pub upserts: bool,
 }
 
 impl ApplyRules {
-    /// Each entry is applied once, in order, to the state that it was written for. What is missing is an
-    /// error.
+    /// Each entry is applied once, in order, to the state for which it was written. A missing
+    /// object is an error.
     pub const ONCE: ApplyRules = ApplyRules {
         is_idempotent: false,
         is_checked: false,
@@ -60,7 +61,7 @@ impl ApplyRules {
         is_checked: false,
         upserts: true,
     };
-    /// Operations that a user hands to the command `applyOps`.
+    /// Operations that a client passes to the command `applyOps`.
     pub const COMMAND: ApplyRules = ApplyRules {
         is_idempotent: false,
         is_checked: true,
@@ -68,10 +69,11 @@ impl ApplyRules {
     };
 }
 
-/// Finds earlier entries of the oplog by their position. `None`: it does not reach back so far.
+/// Looks up earlier entries of the oplog by position. `None` if the oplog does not reach back that
+/// far.
 pub type EntryLookup<'a> = dyn Fn(OpTime) -> Result<Option<DocBuf>> + 'a;
 
-/// Applies entries in their order. Keeps the operations of transactions whose last entry has not come.
+/// Applies entries in order. Keeps the operations of transactions whose last entry has not arrived.
 pub struct Applier<'a> {
     db: &'a Arc<Db>,
     rules: ApplyRules,
@@ -80,7 +82,7 @@ pub struct Applier<'a> {
 }
 
 impl<'a> Applier<'a> {
-    /// One for a sequence of entries.
+    /// Creates an applier for a sequence of entries.
     pub fn new(db: &'a Arc<Db>, rules: ApplyRules) -> Applier<'a> {
         Applier {
             db,
@@ -90,7 +92,8 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Finds the first entries of a transaction whose later ones are the first that it is given.
+    /// Sets the lookup of a transaction's first entries, if the sequence starts with its later
+    /// ones.
     pub fn with_lookup(mut self, lookup: Box<EntryLookup<'a>>) -> Applier<'a> {
         self.lookup = Some(lookup);
         self
@@ -98,8 +101,8 @@ impl<'a> Applier<'a> {
 
     /// Applies one entry, or one operation of the command `applyOps`.
     ///
-    /// Errors: `BadValue`, `NoSuchKey`, `FailedToParse` for an entry that is none; unless idempotent,
-    /// `NamespaceNotFound`, `UpdateOperationFailed` for what is not there; `OplogStartMissing` when the
+    /// Errors: `BadValue`, `NoSuchKey`, `FailedToParse` for a malformed entry; unless idempotent,
+    /// `NamespaceNotFound`, `UpdateOperationFailed` for missing objects; `OplogStartMissing` if the
     /// first entries of a transaction cannot be found; those of the write or command itself.
     pub fn apply(&mut self, op: &StatementContext, entry: RawDoc<'_>) -> Result<()> {
         let operation = Operation::parse(entry)?;
@@ -131,7 +134,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Passes over what an idempotent application may not find.
+    /// Ignores errors for objects that may be missing under idempotent rules.
     fn tolerate(&self, done: Result<()>) -> Result<()> {
         match done {
             Err(error) if self.rules.is_idempotent && is_missing(&error) => Ok(()),
@@ -140,7 +143,7 @@ impl<'a> Applier<'a> {
     }
 }
 
-/// Whether an error reports that what an entry refers to is not there.
+/// Whether an error reports that the target of an entry does not exist.
 fn is_missing(error: &Error) -> bool {
     matches!(
         error.code(),
@@ -148,7 +151,7 @@ fn is_missing(error: &Error) -> bool {
     )
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OperationKind {
     Insert,
@@ -219,7 +222,7 @@ impl<'e> Operation<'e> {
         Namespace::parse(self.ns)
     }
 
-    /// The database that a command is about.
+    /// Database of a command.
     fn db(&self) -> &'e str {
         self.ns.split_once('.').map_or(self.ns, |(db, _)| db)
     }
@@ -231,7 +234,7 @@ impl<'e> Operation<'e> {
             .is_some_and(|(_, collection)| collection == crate::system_names::VIEWS)
     }
 
-    /// The name of the command.
+    /// Name of the command.
     fn command(&self) -> Result<&'e str> {
         let first = self.o.first();
         first
@@ -239,7 +242,7 @@ impl<'e> Operation<'e> {
             .ok_or_else(|| Error::bad_value("a command of the oplog is empty"))
     }
 
-    /// The collection that it is about, by UUID if it has one, else by the name given.
+    /// The target collection, by UUID if the operation has one, else by name.
     /// Errors: `NamespaceNotFound`.
     fn collection(&self, db: &Db, ns: &Namespace) -> Result<Arc<Collection>> {
         let catalog = db.catalog();

@@ -1,5 +1,5 @@
-//! What stages, expressions and accumulators make of text under a collation:
-//! `en` at strength 2, which takes cases for equal and accents not.
+//! Stages, expressions and accumulators on text with a collation: `en` at strength 2, which ignores
+//! case but not accents.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::environment::Isolated;
 use sheaf_query::pipeline::{Documents, Pipeline, PipelineExec};
 
-/// The stages over the documents, by the collation or by bytes.
+/// The results of the stages on the documents, with the collation or by bytes.
 fn run(collated: bool, stages: &str, docs: &str) -> String {
     let spec = sheaf_bson::doc! {"locale": "en", "strength": 2};
     let collation = Collation::parse(spec.as_raw()).unwrap().unwrap();
@@ -86,7 +86,7 @@ fn expressions_compare_text() {
     for (expression, by_bytes, collated) in [
         (r#"{$eq: ["$s", "X"]}"#, "false", "true"),
         (r#"{$lt: ["$s", "Y"]}"#, "false", "true"),
-        // Folded while parsing, and by the collation all the same.
+        // Constant folding during parsing also uses the collation.
         (r#"{$eq: ["x", "X"]}"#, "false", "true"),
         (r#"{$cmp: ["$d", {k: "X"}]}"#, "1", "0"),
         (r#"{$in: ["X", "$l"]}"#, "false", "true"),
@@ -110,7 +110,7 @@ fn expressions_compare_text() {
             "[ \"A\", \"B\", \"b\" ]",
             "[ \"A\", \"b\", \"B\" ]",
         ),
-        // Searching in text is no comparison.
+        // Searches within text do not use the collation.
         (r#"{$indexOfBytes: ["$s", "X"]}"#, "-1", "-1"),
         (
             r#"{$regexMatch: {input: "$s", regex: "X"}}"#,
@@ -130,7 +130,7 @@ fn expressions_compare_text() {
             format!("{{ e: {collated} }}"),
             "{expression}"
         );
-        // As a predicate, too.
+        // The same expression as a predicate.
         let stages = format!("[{{$match: {{$expr: {expression}}}}}, {{$count: \"n\"}}]");
         let passes = |answer: &str| match answer {
             "false" => "",

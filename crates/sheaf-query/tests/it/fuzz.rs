@@ -1,4 +1,4 @@
-//! The body of the query fuzz target over damaged examples.
+//! Runs the body of the query fuzz target on damaged examples.
 
 use sheaf_bson::{DocBuf, doc};
 use sheaf_query::matcher::{ParseContext, parse};
@@ -50,7 +50,7 @@ fn damaged_queries_do_no_harm() {
         for _ in 0..1000 {
             let mut damaged = bytes.clone();
             mutate(&mut damaged, &mut random);
-            // Lengths that no longer hold would refuse nearly everything.
+            // With a wrong length, nearly all damaged documents would be rejected.
             if random.below(2) == 0 && damaged.len() > 4 {
                 let len = (asked.len_bytes().min(damaged.len()) as i32).to_le_bytes();
                 damaged[..4].copy_from_slice(&len);
@@ -60,7 +60,7 @@ fn damaged_queries_do_no_harm() {
     }
 }
 
-/// Bytes that were never validated: refused, or read as something, but never a panic.
+/// Unvalidated bytes are rejected or interpreted, but never cause a panic.
 #[test]
 fn unvalidated_bytes_do_no_harm() {
     let mut random = Random::new(11);

@@ -1,4 +1,4 @@
-//! What holds for every query: properties over random documents and queries.
+//! Properties of queries, tested on random documents and queries.
 
 mod collation;
 mod fuzz;
@@ -6,8 +6,8 @@ mod matcher;
 mod projection;
 mod sort;
 
-/// So many cases of a property, or as many as `PROPTEST_CASES` says; a failure
-/// leaves no file behind.
+/// The configuration of a property: `PROPTEST_CASES` cases, by default `usual`; failures are not
+/// written to files.
 fn cases(usual: u32) -> proptest::test_runner::Config {
     let wanted = std::env::var("PROPTEST_CASES").ok();
     proptest::test_runner::Config {

@@ -1,4 +1,4 @@
-//! Laws of filters.
+//! Properties of filters.
 
 use proptest::prelude::*;
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value, doc};
@@ -18,7 +18,7 @@ fn matches(filter: &DocBuf, doc: &DocBuf) -> bool {
 proptest! {
     #![proptest_config(super::cases(400))]
 
-    /// Normalised, printed and read again, a filter means what it meant.
+    /// Normalising a filter, or printing and parsing it, does not change its results.
     #[test]
     fn forms_agree(filter in filter(), docs in prop::collection::vec(document(), 1..6)) {
         let raw = parsed(&filter);
@@ -37,7 +37,7 @@ proptest! {
         }
     }
 
-    /// The order in which things are written decides nothing about the normal form.
+    /// The normal form does not depend on the order of conditions.
     #[test]
     fn order_does_not_matter(filters in prop::collection::vec(filter(), 2..4)) {
         let reversed: Vec<&DocBuf> = filters.iter().rev().collect();
@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(matches(&doc! {"$nor": [doc! {"$nor": [f]}]}, &doc), in_f);
     }
 
-    /// Operators in terms of one another.
+    /// Equivalences between operators.
     #[test]
     fn operators(
         path in path(true),
@@ -82,11 +82,11 @@ proptest! {
         }
     }
 
-    /// What an $elemMatch on values finds, the operator alone finds too.
+    /// A document that matches an $elemMatch on values also matches the operator alone.
     #[test]
     fn elem_match_is_stricter(path in path(true), v in scalar(), doc in document()) {
         for op in ["$eq", "$gt", "$gte", "$lt", "$lte"] {
-            // An element found by position is not entered by the operator alone.
+            // The operator alone does not traverse an element that a position selects.
             if path.contains(['0', '1', '2']) {
                 continue;
             }
@@ -96,7 +96,7 @@ proptest! {
         }
     }
 
-    /// Fields that a filter does not read cannot change its answer.
+    /// Fields that a filter does not read cannot change its result.
     #[test]
     fn dependencies_are_all(filter in filter(), doc in document(), other in document()) {
         let expression = parsed(&filter).normalize();
@@ -117,7 +117,7 @@ proptest! {
         );
     }
 
-    /// The paths that a filter reads are enough to answer it.
+    /// The paths that a filter reads suffice to evaluate it.
     #[test]
     fn dependencies_suffice(filter in filter_without_positions(), doc in document()) {
         let expression = parsed(&filter).normalize();
@@ -139,7 +139,7 @@ proptest! {
         );
     }
 
-    /// The element that a match names is there, and matches alone.
+    /// The matching element in the match details exists, and matches by itself.
     #[test]
     fn details_name_an_element(v in scalar(), doc in document()) {
         for op in ["$eq", "$gt", "$lte"] {
@@ -154,7 +154,7 @@ proptest! {
                     let element = array.get(index as usize).expect("an element");
                     let alone = doc! {"a": [element]};
                     prop_assert!(expression.matches(alone.as_raw()).unwrap());
-                    // The first of them.
+                    // It is the first matching element.
                     for before in array.iter().take(index as usize) {
                         let element = doc! {"a": {"$elemMatch": {op: v}}};
                         let earlier = matches(&element, &doc! {"a": [before]});

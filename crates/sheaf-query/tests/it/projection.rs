@@ -1,4 +1,4 @@
-//! Laws of projections.
+//! Properties of projections.
 
 use proptest::prelude::*;
 use sheaf_bson::{DocBuf, DocBuilder, ValidateOptions, validate};
@@ -19,8 +19,8 @@ fn apply(spec: &DocBuf, doc: &DocBuf) -> DocBuf {
 proptest! {
     #![proptest_config(super::cases(400))]
 
-    /// A projection leaves a valid document, in the document's order, and
-    /// projecting again changes nothing.
+    /// The result of a projection is a valid document, in the order of the original, and projection
+    /// is idempotent.
     #[test]
     fn projecting_twice(spec in projection(), doc in document()) {
         let once = apply(&spec, &doc);
@@ -32,8 +32,7 @@ proptest! {
         }
     }
 
-    /// What an inclusion keeps is the document's own; the paths it says it
-    /// reads are all it reads.
+    /// An inclusion only reads the paths that are its dependencies.
     #[test]
     fn inclusions_read_what_they_say(spec in projection(), doc in document(), other in document()) {
         let parsed = Projection::parse(spec.as_raw(), &ParseContext::default()).unwrap();
@@ -51,8 +50,8 @@ proptest! {
         prop_assert_eq!(apply(&spec, &mixed.finish()), apply(&spec, &doc));
     }
 
-    /// Top-level fields are kept by either the inclusion or the exclusion of
-    /// the same names.
+    /// Each top-level field is kept by exactly one of the inclusion and the exclusion of the same
+    /// names.
     #[test]
     fn inclusion_and_exclusion_share_out(doc in document()) {
         let kept = apply(&sheaf_bson::doc! {"a": 1, "b": 1, "_id": 1}, &doc);

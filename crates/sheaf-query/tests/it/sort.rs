@@ -1,4 +1,4 @@
-//! Laws of sort keys.
+//! Properties of sort keys.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +15,8 @@ fn pattern(spec: &DocBuf) -> SortPattern {
     }
 }
 
-/// What one field sorts by, said plainly: every value of the path, an array
-/// standing for its elements.
+/// A simple model of the sort key of one field: the first or last of all values of the path, with
+/// arrays replaced by their elements.
 fn plain(doc: &DocBuf, path: &FieldPath, ascending: bool) -> Vec<u8> {
     let mut values: Vec<RawValue<'_>> = Vec::new();
     let _ = for_each_value(doc.as_raw(), path, LeafArrayBehavior::NoTraverse, |item| {
@@ -28,7 +28,7 @@ fn plain(doc: &DocBuf, path: &FieldPath, ascending: bool) -> Vec<u8> {
         }
         ControlFlow::<()>::Continue(())
     });
-    // Elements that are no documents, and arrays without elements, lack the field.
+    // Elements that are not documents, and empty arrays, lack the field.
     missing_below(RawValue::Document(doc.as_raw()), path, 0, &mut values);
     values.sort_by(|a, b| compare_values(*a, *b));
     let chosen = if ascending {
@@ -41,7 +41,7 @@ fn plain(doc: &DocBuf, path: &FieldPath, ascending: bool) -> Vec<u8> {
     builder.as_bytes().to_vec()
 }
 
-/// Adds null for every place in an array on the way where the path cannot go on.
+/// Adds null for every array element on the path at which the path cannot be resolved further.
 fn missing_below<'a>(
     value: RawValue<'a>,
     path: &FieldPath,
@@ -81,7 +81,7 @@ proptest! {
         prop_assert_eq!(key, plain(&doc, &path, ascending));
     }
 
-    /// Bytes and values give one order; parallel arrays are refused in both ways.
+    /// Bytes and values have the same order; both reject parallel arrays.
     #[test]
     fn bytes_order_as_values(spec in sort(true), a in document(), b in document()) {
         let pattern = pattern(&spec);

@@ -276,8 +276,8 @@ impl Collection {
     }
 }
 
-/// Statistics with exact prefixes that make every extension worthwhile: the collection is huge and
-/// has few distinct values.
+/// Statistics with exact key counts that make every extension worthwhile: the collection is huge
+/// and has few distinct values.
 #[derive(Debug)]
 pub(super) struct Encouraging<'c>(pub &'c Collection);
 

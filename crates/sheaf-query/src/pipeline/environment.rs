@@ -1,9 +1,9 @@
-//! What a running pipeline may ask of the world around it.
+//! The environment of a running pipeline: interruption, memory limits, other collections, temporary
+//! files.
 //!
-//! This crate reads no data, no clock and no disk; whoever runs a pipeline
-//! gives an [`Environment`] with every call, which tells stages when to stop
-//! and how much they may hold, and carries them to other collections and to
-//! temporary files.
+//! This crate accesses no data, no clock and no disk. The caller that runs a pipeline passes an
+//! [`Environment`] to every call. It interrupts stages, limits their memory, and gives them access
+//! to other collections and to temporary files.
 //!
 //! ```text
 //!   $lookup  ── open / probe ──> Environment ──> plans, snapshots     (sheaf-db)
@@ -20,51 +20,56 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 use super::{BLOCKING_BYTES_MAX, OptimizedPipeline, Pipeline};
 use crate::matcher::ParseContext;
 
-/// The world around a running pipeline. All that is not overridden refuses.
+/// The environment of a running pipeline. By default, there are no other collections and no disk.
 pub trait Environment {
-    /// Fails when the operation was killed or has outrun its time. Cheap; whatever loops calls it in the loop.
+    /// Checks for interruption. Cheap; every loop must call it.
+    ///
+    /// Errors: the operation was killed or exceeded its time limit.
     fn check_interrupt(&self) -> Result<()>;
 
-    /// Bytes that one blocking stage may hold before it spills.
+    /// Memory limit of one blocking stage, in bytes; beyond it the stage must spill.
     fn memory_bytes_max(&self) -> usize {
         BLOCKING_BYTES_MAX
     }
 
-    /// Room outside memory for `stage`.
-    /// Errors: the command or the server does not allow it
-    /// (QueryExceededMemoryLimitNoDiskUseAllowed).
+    /// Creates a temporary store on disk for `stage`.
+    ///
+    /// Errors: QueryExceededMemoryLimitNoDiskUseAllowed if the command or the server does not allow
+    /// disk use.
     fn spill(&self, stage: &'static str) -> Result<Box<dyn SpillStore>> {
         Err(no_disk_use(stage, self.memory_bytes_max()))
     }
 
-    /// Starts a pipeline over another collection, or a view.
-    /// Errors: planning's, and those of views.
+    /// Starts a pipeline over another collection or view.
+    ///
+    /// Errors: those of planning and of views.
     fn open(&self, request: &ForeignRequest<'_>) -> Result<ForeignCursor> {
         Err(unreachable_collection(request.from))
     }
 
-    /// Prepares the documents of another collection whose `path` holds one of
-    /// certain values, to be asked for many times: the plan is made once.
+    /// Opens a cursor over the documents of another collection whose `path` has one of the values
+    /// of a later [`Environment::probe`]. Planned once for many probes.
     fn open_join(&self, request: &JoinRequest<'_>) -> Result<ForeignCursor> {
         Err(unreachable_collection(request.from))
     }
 
-    /// Begins anew with the documents that hold one of these values. For cursors of [`Environment::open_join`].
-    /// An equality with null also finds documents without the path.
+    /// Restarts a cursor of [`Environment::open_join`] with the documents that have one of these
+    /// values. Null also matches documents without the path.
     fn probe(&self, cursor: &mut ForeignCursor, values: &[RawValue<'_>]) -> Result<()> {
         let _ = (cursor, values);
         Ok(())
     }
 
-    /// Prepares a pipeline over another collection that is run many times with other variables,
-    /// which only its prefix's filter names; `None` if it is to be opened anew each time.
+    /// Prepares a pipeline over another collection that is run many times with different variables,
+    /// which are used only in the filter of its prefix. `None` if the caller must open a new cursor
+    /// each time.
     fn open_prepared(&self, request: &PreparedRequest<'_>) -> Result<Option<ForeignCursor>> {
         let _ = request;
         Ok(None)
     }
 
-    /// Begins anew with the variables of `context`, and with what else must hold of the documents
-    /// first. For cursors of [`Environment::open_prepared`].
+    /// Restarts a cursor of [`Environment::open_prepared`] with the variables of `context`. `also`
+    /// is an additional filter on the documents of the collection.
     fn rerun(
         &self,
         cursor: &mut ForeignCursor,
@@ -81,7 +86,7 @@ pub trait Environment {
         Ok(None)
     }
 
-    /// What a cursor has read so far.
+    /// Counts of what a cursor has read so far.
     fn foreign_counts(&self, cursor: &ForeignCursor) -> ForeignCounts {
         let _ = cursor;
         ForeignCounts::default()
@@ -93,12 +98,12 @@ pub trait Environment {
     }
 }
 
-/// A pipeline over another collection, as the environment keeps it.
+/// A cursor of the environment: a pipeline over another collection.
 pub struct ForeignCursor(pub Box<dyn ForeignReader>);
 
-/// What an environment reads another collection with.
+/// The environment's reader of another collection.
 pub trait ForeignReader: Any + Send {
-    /// Nothing may be asked of it for a while: it holds no more than it must to go on where it is.
+    /// Suspends the reader: releases everything that it does not need to continue at its position.
     fn rest(&mut self);
 }
 
@@ -115,69 +120,69 @@ impl std::fmt::Debug for ForeignCursor {
     }
 }
 
-/// Names a collection: in the pipeline's own database unless `db` says another.
+/// The name of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignName {
-    /// `None`: the pipeline's own.
+    /// The database; `None` is that of the pipeline.
     pub db: Option<Box<str>>,
-    /// The collection or view; empty for a pipeline that makes its own documents.
+    /// The collection or view; empty for a pipeline that produces its own documents.
     pub collection: Box<str>,
 }
 
-/// What [`Environment::open`] is asked for.
+/// The parameters of [`Environment::open`].
 #[derive(Debug)]
 pub struct ForeignRequest<'a> {
-    /// Where documents come from.
+    /// The source of the documents.
     pub from: &'a ForeignName,
-    /// What is done with them; not yet optimised.
+    /// The pipeline to run, not yet optimised.
     pub pipeline: &'a Pipeline,
-    /// What it was parsed with.
+    /// The context with which the pipeline was parsed.
     pub context: &'a ParseContext,
 }
 
-/// What [`Environment::open_prepared`] is asked for.
+/// The parameters of [`Environment::open_prepared`].
 #[derive(Debug)]
 pub struct PreparedRequest<'a> {
-    /// Where documents come from.
+    /// The source of the documents.
     pub from: &'a ForeignName,
-    /// What is done with them; its prefix's filter is parsed anew each time.
+    /// The pipeline to run; the filter of its prefix is parsed again for each run.
     pub pipeline: &'a Arc<OptimizedPipeline>,
-    /// What it was parsed with, but for the variables.
+    /// The context with which the pipeline was parsed, without the variables.
     pub context: &'a ParseContext,
 }
 
-/// What [`Environment::open_join`] is asked for.
+/// The parameters of [`Environment::open_join`].
 #[derive(Debug)]
 pub struct JoinRequest<'a> {
-    /// Where documents come from.
+    /// The source of the documents.
     pub from: &'a ForeignName,
-    /// The dotted path that must hold a value asked for.
+    /// The dotted path that must have one of the probed values.
     pub path: &'a str,
-    /// What else must hold of the documents; empty holds always.
+    /// An additional filter on the documents; an empty one matches everything.
     pub filter: &'a DocBuf,
-    /// What is done with the matches; not yet optimised. `None`: nothing.
+    /// The pipeline to run on the matches, not yet optimised; `None` returns them unchanged.
     pub pipeline: Option<&'a Arc<Pipeline>>,
-    /// What filter and pipeline were parsed with.
+    /// The context with which filter and pipeline were parsed.
     pub context: &'a ParseContext,
 }
 
-/// What a cursor over another collection has read.
+/// Counts of what a cursor over another collection has read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ForeignCounts {
-    /// Index keys.
+    /// Number of index keys examined.
     pub keys_examined: u64,
-    /// Documents.
+    /// Number of documents examined.
     pub docs_examined: u64,
-    /// Collection scans begun.
+    /// Number of collection scans started.
     pub collection_scans: u64,
-    /// Names of indexes used, each once.
+    /// Names of the indexes used, without duplicates.
     pub indexes_used: Vec<String>,
-    /// How a join finds its documents: `IndexedLoopJoin`, `HashJoin`, `NestedLoopJoin`.
+    /// Strategy of a join: `IndexedLoopJoin`, `HashJoin`, `NestedLoopJoin`.
     pub strategy: Option<&'static str>,
 }
 
 impl ForeignCounts {
-    /// Adds what another cursor has read.
+    /// Adds the counts of another cursor.
     pub fn add(&mut self, other: &ForeignCounts) {
         self.keys_examined += other.keys_examined;
         self.docs_examined += other.docs_examined;
@@ -190,7 +195,7 @@ impl ForeignCounts {
         }
     }
 
-    /// Appends them as explain shows them.
+    /// Appends the counts in the form of explain.
     pub fn append(&self, out: &mut DocBuilder) {
         if let Some(strategy) = self.strategy {
             out.append("strategy", strategy);
@@ -206,18 +211,18 @@ impl ForeignCounts {
     }
 }
 
-/// Sorted runs kept outside memory, gone when dropped.
+/// A temporary store of sorted runs outside memory, deleted on drop.
 ///
 /// ```text
 ///   begin_run, push*, begin_run, push*, ... then next*: all runs merged by key
 /// ```
 pub trait SpillStore: Send {
-    /// Ends the run before, if any, and begins the next.
+    /// Ends the current run, if any, and begins a new one.
     fn begin_run(&mut self) -> Result<()>;
     /// Appends a record to the run; keys must not descend within a run.
     fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()>;
-    /// The next record of all runs in order of keys (of equal keys the earlier run's first). Nothing
-    /// may be pushed any more.
+    /// The next record of all runs in key order; for equal keys, that of the earlier run is first.
+    /// After the first call, `push` is not allowed.
     fn next(&mut self) -> Result<Option<SpilledRecord>>;
     /// Bytes written so far.
     fn bytes_written(&self) -> u64;
@@ -226,36 +231,36 @@ pub trait SpillStore: Send {
 /// A record of a [`SpillStore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpilledRecord {
-    /// What it is sorted by.
+    /// The sort key.
     pub key: Vec<u8>,
-    /// Opaque.
+    /// Opaque to the store.
     pub payload: Vec<u8>,
 }
 
-/// What a stage has spilled, for explain.
+/// Spill counters of a stage, for explain.
 #[derive(Debug, Clone, Default)]
 pub struct SpillStats {
-    /// How often memory was full.
+    /// Number of spills.
     pub spills: u64,
-    /// Records written.
+    /// Number of records written.
     pub records: u64,
-    /// Bytes that were in memory when it was full, all times together.
+    /// Total size in memory of the data at each spill, in bytes.
     pub memory_bytes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub disk_bytes: u64,
-    /// Bytes of the documents that the stage gave.
+    /// Total size of the documents that the stage returned, in bytes.
     pub output_bytes: u64,
 }
 
 impl SpillStats {
-    /// Counts one spill of what took `memory_bytes`; `disk_bytes` were written up to now.
+    /// Counts one spill of `memory_bytes` in memory; `disk_bytes` is the total written so far.
     pub fn count(&mut self, memory_bytes: usize, disk_bytes: u64) {
         self.spills += 1;
         self.memory_bytes += memory_bytes as u64;
         self.disk_bytes = disk_bytes;
     }
 
-    /// Appends `usedDisk` and what goes with it.
+    /// Appends `usedDisk` and the spill counters.
     pub fn append(&self, out: &mut DocBuilder) {
         out.append("usedDisk", self.spills > 0);
         out.append("spills", self.spills as i64);
@@ -266,7 +271,7 @@ impl SpillStats {
     }
 }
 
-/// The error of a stage that outgrew its memory and may not use the disk.
+/// The error of a stage that exceeded its memory limit and may not use the disk.
 pub fn no_disk_use(stage: &str, bytes_max: usize) -> Error {
     Error::new(
         ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
@@ -286,7 +291,7 @@ fn unreachable_collection(from: &ForeignName) -> Error {
     )
 }
 
-/// An environment without collections or a disk, that never interrupts.
+/// An environment without collections, disk and interruption.
 #[derive(Debug, Default)]
 pub struct Isolated;
 

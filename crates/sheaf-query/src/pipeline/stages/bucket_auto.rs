@@ -1,9 +1,8 @@
-//! `$bucketAuto`: documents in so many buckets of about the same size.
+//! `$bucketAuto`: distributes documents to a given number of buckets of about the same size.
 //!
-//! It is parsed to three stages: the value to group by is put into a field,
-//! the documents are sorted by it, and this stage cuts them. How many there are
-//! decides where, so they wait until the input ends, past the memory limit in
-//! temporary files.
+//! It is parsed to three stages: the first stores the group-by value in a field, the second sorts
+//! the documents by it, and this stage splits them into buckets. Bucket boundaries depend on the
+//! number of documents, so the stage buffers its input, beyond the memory limit in temporary files.
 //!
 //! ```text
 //!   100 documents, 5 buckets: about 20 each; equal values stay together
@@ -32,8 +31,8 @@ use super::granularity::Granularity;
 
 const NAME: &str = "$bucketAuto";
 
-/// Where the value stands while the documents are sorted: in a document of
-/// its own, so that an array counts as a whole.
+/// The field for the value during the sort. The value is in an embedded document, so that an array
+/// sorts as a whole.
 const KEY_FIELD: &str = "__internal_bucketAuto_key";
 
 #[derive(Debug)]
@@ -41,7 +40,7 @@ struct BucketAuto {
     spec: DocBuf,
     buckets: u64,
     granularity: Option<Granularity>,
-    /// Its fields; its `_id` is not used.
+    /// The accumulators of `output`; its `_id` is not used.
     output: Arc<Group>,
 }
 
@@ -213,12 +212,12 @@ struct Running {
     feeds: Vec<AccumulatorFeed>,
     docs: DocQueue,
     count: u64,
-    /// How many documents a bucket takes, about.
+    /// Approximate number of documents per bucket.
     size: u64,
     made: u64,
     /// The next document and its value.
     head: Option<(Value, DocBuf)>,
-    /// Where the next bucket begins, by the granularity.
+    /// Start of the next bucket, according to the granularity.
     begin: Option<f64>,
 }
 
@@ -318,7 +317,7 @@ impl StageExec for Running {
                 (false, Some(boundary)) => self.number(key)? < boundary,
             };
             if !more {
-                // Below the granularity's boundary equal and further values belong here too.
+                // Values up to the boundary of the granularity belong to this bucket, too.
                 let series = self.granularity.as_ref().filter(|_| boundary.is_none());
                 let Some(series) = series else { break };
                 let (top, next) = (self.number(&last)?, self.number(key)?);

@@ -1,16 +1,16 @@
-//! `$densify`: documents for the places of a sequence that have none.
+//! `$densify`: generates documents for missing values of a sequence.
 //!
 //! ```text
 //!   field a, step 2        1     4 5         1, (3), 4, 5
-//!   bounds "full"          every partition from the least value of all to the greatest
-//!   bounds "partition"     each from its own least to its own greatest
-//!   bounds [0, 6]          0, 2, 4 in each, whatever values there are; 6 is not reached
+//!   bounds "full"          every partition from the least to the greatest of all values
+//!   bounds "partition"     each partition from its least to its greatest value
+//!   bounds [0, 6]          0, 2, 4 in each partition, regardless of its values; 6 is excluded
 //! ```
 //!
-//! The places lie on a grid: the lower bound and whole steps from it. It is
-//! parsed to a sort and the stage itself, which sees the values ascending and
-//! makes a document as soon as one above its place comes. Values of null and
-//! missing pass by.
+//! The sequence is a grid: the lower bound plus multiples of the step. The operand is parsed to a
+//! sort and the stage itself, which receives the values in ascending order, and generates the
+//! documents of a gap when it receives the next value. Documents with a null or missing value pass
+//! unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ use super::bucket::sort_by;
 
 const NAME: &str = "$densify";
 
-/// The most documents that one stage makes.
+/// Maximum number of documents that one stage generates.
 const GENERATED_MAX: u64 = 500_000;
 
-/// A place: a number, or milliseconds.
+/// A value of the sequence: a number, or a date in milliseconds.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Number(Number),
@@ -70,7 +70,7 @@ impl Place {
 enum Bounds {
     Full,
     Partition,
-    /// From the first up to, not including, the second.
+    /// From the first value (inclusive) to the second (exclusive).
     Range(Place, Place),
 }
 
@@ -83,7 +83,7 @@ struct Densify {
     step: Number,
     unit: Option<Unit>,
     bounds: Bounds,
-    /// How text of partitions compares; `None`: by bytes.
+    /// The collation for text in partition values; `None` to compare by bytes.
     collator: Option<Arc<Collator>>,
 }
 
@@ -102,8 +102,9 @@ fn path_of(name: &str, scope: &VariableScope) -> Result<Expression> {
 }
 
 /// Parses `{field, partitionByFields, range: {step, unit, bounds}}`.
-/// Errors: FailedToParse (9), 40414 and 40415 for what is wrong, missing, unknown; 5733401 and
-/// 5733402 for steps and bounds that go nowhere.
+///
+/// Errors: FailedToParse (9), 40414 and 40415 for invalid, missing and unknown fields; 5733401 and
+/// 5733402 for invalid steps and bounds.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let scope = &context.parse.variables;
     let RawValue::Document(spec) = value else {
@@ -290,11 +291,11 @@ impl PipelineStage for Densify {
     }
 }
 
-/// One partition: what its documents begin with, and where its grid stands.
+/// One partition: the fields that start its documents, and the position in its grid.
 struct Partition {
     begin: DocBuf,
     base: Place,
-    /// The number of the next place.
+    /// The number of the next value in the grid.
     next: u64,
 }
 
@@ -304,9 +305,9 @@ struct Running {
     bytes: usize,
     least: Option<Place>,
     greatest: Option<Place>,
-    /// The partition that gets documents, and up to where: `true` includes the end.
+    /// The partition for which documents are being generated, and the end; `true` includes the end.
     filling: Option<(Vec<u8>, Place, bool)>,
-    /// The document that comes behind them.
+    /// The document that follows the generated ones.
     then: Option<DocBuf>,
     ending: bool,
     generated: u64,
@@ -345,7 +346,7 @@ impl Running {
         Ok(key.finish().0)
     }
 
-    /// A document with these fields set, dotted ones into documents of their own.
+    /// A document with these fields set; dotted names become embedded documents.
     fn with(begin: RawDoc<'_>, fields: &[(&str, Value)]) -> Result<DocBuf> {
         if fields.iter().all(|(name, _)| !name.contains('.')) {
             let mut out = DocBuilder::from_doc(begin);
@@ -395,7 +396,7 @@ impl Running {
         Ok(())
     }
 
-    /// The next document of the partition that is filled; `None` when it is full.
+    /// The next generated document of the current partition; `None` if the gap is filled.
     fn fill(&mut self) -> Result<Option<DocBuf>> {
         let Some((key, end, inclusive)) = &self.filling else {
             return Ok(None);
@@ -407,7 +408,7 @@ impl Running {
         let (order, inclusive) = (found.cmp(*end), *inclusive);
         let key = key.clone();
         if order.is_gt() || (order.is_eq() && !inclusive) {
-            // A document that is there already takes its place on the grid.
+            // An existing document is at this value of the grid.
             if order.is_eq()
                 && self.then.is_some()
                 && let Some(partition) = self.partitions.get_mut(&key)
@@ -478,7 +479,7 @@ impl StageExec for Running {
             }
             Bounds::Partition => {
                 if !self.partitions.contains_key(&key) {
-                    // Partitions come one after the other.
+                    // Input is sorted by partition, so the previous one is complete.
                     self.partitions.clear();
                     self.bytes = 0;
                 }
@@ -504,7 +505,7 @@ impl StageExec for Running {
         if let Bounds::Range(lower, _) = self.densify.bounds
             && self.densify.partition_by.is_empty()
         {
-            // The bounds stand for themselves, even without documents.
+            // Explicit bounds generate documents even without input.
             let key = self.key_of(RawDoc::EMPTY)?;
             self.open(&key, RawDoc::EMPTY, lower, 0, env)?;
         }
@@ -525,7 +526,7 @@ impl StageExec for Running {
                 (true, Bounds::Range(_, upper), _) => (upper, false),
                 _ => return Ok(None),
             };
-            // The partition that was filled to its end is done with.
+            // Removes the partition if it is filled to its end.
             let Some((key, _)) = self.partitions.first_key_value() else {
                 return Ok(None);
             };

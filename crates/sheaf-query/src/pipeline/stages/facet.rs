@@ -1,4 +1,4 @@
-//! `$facet`: several pipelines over the same documents, each giving one array.
+//! `$facet`: several pipelines over the same documents, each of which produces one array.
 //!
 //! ```text
 //!   input ─┬─> a: [$match, $group]  ─┐
@@ -6,9 +6,9 @@
 //!          └─> c: [$count]          ─┘
 //! ```
 //!
-//! The input is read once, and each document is pushed through every pipeline
-//! before the next is read. So all of them hold their documents at once: of more
-//! than a few pipelines none may hold as much as a stage may by itself.
+//! The input is read once, and each document is pushed through every pipeline before the next is
+//! read. All pipelines buffer documents at the same time, so if there are more than
+//! [`FULL_SHARES`], they share the memory limits of that many stages.
 
 use std::sync::Arc;
 
@@ -25,10 +25,11 @@ use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageCo
 use crate::pipeline::{Pipeline, Stage};
 
 const NAME: &str = "$facet";
-/// What the arrays may take together before the document is built.
+/// Maximum total size of the arrays before the document is built, in bytes.
 const OUTPUT_BYTES_MAX: usize = 100 * 1024 * 1024;
 
-/// So many pipelines may each hold what a stage may hold; more share it.
+/// Maximum number of pipelines that each have the memory limit of a stage; with more, they share
+/// the limit of that many.
 const FULL_SHARES: usize = 8;
 
 /// A parsed `$facet`.
@@ -39,8 +40,10 @@ pub struct Facet {
 }
 
 /// Parses `{name: [stages], ...}`.
-/// Errors: 40169 for no object or an empty one, 40170 for a facet that is no array, 40600 for a stage
-/// that cannot stand within, 16410 and the like for a bad name.
+///
+/// Errors: 40169 for an operand that is not an object or is empty, 40170 for a facet that is not an
+/// array, 40600 for a stage that is not allowed in a facet, 16410 and similar codes for an invalid
+/// name.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let spec = match value {
         RawValue::Document(spec) if !spec.is_empty() => spec,
@@ -174,7 +177,7 @@ impl FacetExec {
     }
 }
 
-/// The world around one of several pipelines: that of the stage, with a share of its memory.
+/// The environment of one of several pipelines: that of the stage, with a share of its memory.
 struct Share<'e> {
     env: &'e dyn Environment,
     bytes_max: usize,

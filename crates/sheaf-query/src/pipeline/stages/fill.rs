@@ -1,6 +1,6 @@
-//! `$fill`: values for fields that are null or missing.
+//! `$fill`: sets fields that are null or missing.
 //!
-//! It is short for other stages, and those are what runs:
+//! It is parsed to other stages:
 //!
 //! ```text
 //!   {a: {method: "linear"}}   $setWindowFields  {a: {$linearFill: "$a"}}
@@ -26,7 +26,9 @@ fn failed(message: impl Into<String>) -> Error {
 }
 
 /// Parses `{partitionBy, partitionByFields, sortBy, output}`.
-/// Errors: 40414 and 40415 for fields missing and unknown, 6050201 to 6050204 and 9 for what is wrong in them.
+///
+/// Errors: 40414 and 40415 for missing and unknown fields, 6050200 to 6050204 and 9 for invalid
+/// ones.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(location(

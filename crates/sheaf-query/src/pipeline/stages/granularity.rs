@@ -1,19 +1,18 @@
-//! Preferred numbers: the boundaries that `$bucketAuto` rounds to.
+//! Preferred numbers, to which `$bucketAuto` rounds boundaries.
 //!
-//! A series repeats in every decade: R5 is 1, 1.6, 2.5, 4, 6.3, 10, 16, ...
-//! The Renard series (R) and the E series of resistors are tables of ISO 3 and
-//! IEC 60063; the powers of two go on by themselves.
+//! A series repeats in every decade: R5 is 1, 1.6, 2.5, 4, 6.3, 10, 16, ... The Renard series (R)
+//! and the E series of resistors are tables of ISO 3 and IEC 60063; powers of two are computed.
 
 /// A series of preferred numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Granularity {
-    /// Within a decade, ascending, as multiples of 100.
+    /// The numbers of one decade, ascending, from 100 to below 1000.
     Decades(Vec<f64>),
     /// 1, 2, 4, 8, ...
     PowersOfTwo,
 }
 
-/// R80, of which R40, R20 and R10 are every second, fourth and eighth.
+/// R80; R40, R20, R10 and R5 are every second, fourth, eighth and sixteenth number of it.
 const R80: [f64; 80] = [
     100.0, 103.0, 106.0, 109.0, 112.0, 115.0, 118.0, 122.0, 125.0, 128.0, 132.0, 136.0, 140.0,
     145.0, 150.0, 155.0, 160.0, 165.0, 170.0, 175.0, 180.0, 185.0, 190.0, 195.0, 200.0, 206.0,
@@ -24,7 +23,7 @@ const R80: [f64; 80] = [
     950.0, 975.0,
 ];
 
-/// E24, of which E12 and E6 are every second and fourth.
+/// E24; E12 and E6 are every second and fourth number of it.
 const E24: [f64; 24] = [
     100.0, 110.0, 120.0, 130.0, 150.0, 160.0, 180.0, 200.0, 220.0, 240.0, 270.0, 300.0, 330.0,
     360.0, 390.0, 430.0, 470.0, 510.0, 560.0, 620.0, 680.0, 750.0, 820.0, 910.0,
@@ -34,7 +33,8 @@ fn every(series: &[f64], step: usize) -> Granularity {
     Granularity::Decades(series.iter().copied().step_by(step).collect())
 }
 
-/// The finer E series are the roots of ten, rounded to three digits; one value of E192 is not.
+/// The finer E series are powers of a root of ten, rounded to three digits; one value of E192 is an
+/// exception.
 fn roots(count: i32) -> Granularity {
     let value = |i: i32| {
         let rounded = (10f64.powf(f64::from(i) / f64::from(count)) * 100.0).round();
@@ -48,7 +48,7 @@ fn roots(count: i32) -> Granularity {
 }
 
 impl Granularity {
-    /// The series of this name.
+    /// The series with this name; `None` for an unknown name.
     pub(super) fn find(name: &str) -> Option<Granularity> {
         Some(match name {
             "R5" => every(&R80, 16),
@@ -68,7 +68,7 @@ impl Granularity {
         })
     }
 
-    /// Preferred numbers around x, ascending: from well below to well above it.
+    /// Preferred numbers around x, ascending, at least one below and one above it.
     fn around(&self, x: f64) -> Vec<f64> {
         match self {
             Granularity::PowersOfTwo => {
@@ -78,7 +78,8 @@ impl Granularity {
             Granularity::Decades(series) => {
                 let decade = x.log10().floor() as i32;
                 let scaled = |e: i32| {
-                    // Dividing by a power of ten is exact where multiplying by its inverse is not.
+                    // Division by a power of ten is correctly rounded; multiplication by its
+                    // inverse is not.
                     series.iter().map(move |n| match e - 2 {
                         up @ 0.. => n * 10f64.powi(up),
                         down => n / 10f64.powi(-down),

@@ -1,13 +1,13 @@
-//! `$redact`: an expression decides at every level of a document what stays.
+//! `$redact`: an expression decides at every level of a document what to keep.
 //!
 //! ```text
-//!   $$KEEP      all that is here and below
-//!   $$PRUNE     nothing of it
-//!   $$DESCEND   the plain fields; the embedded documents are asked themselves
+//!   $$KEEP      keeps this level and everything below
+//!   $$PRUNE     removes it
+//!   $$DESCEND   keeps the plain fields; evaluates the expression on embedded documents
 //! ```
 //!
-//! At each level `$$CURRENT`, and so every path, is the document of that
-//! level; `$$ROOT` stays the whole one.
+//! At each level `$$CURRENT`, and thereby every path, refers to the document of that level;
+//! `$$ROOT` is always the whole document.
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use crate::matcher::Dependencies;
 use crate::pipeline::environment::Environment;
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
 
-/// What the variables hold. (A document's own text of that kind is taken for them, as in MongoDB.)
+/// The values of the variables. As in MongoDB, an equal string in a document has the same effect.
 const DESCEND: &str = "descend";
 const PRUNE: &str = "prune";
 const KEEP: &str = "keep";
 
-/// Documents nested deeper than any valid one are kept whole.
+/// Maximum nesting depth, which exceeds that of any valid document; deeper levels are kept
+/// unchanged.
 const DEPTH_MAX: usize = 200;
 
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl PipelineStage for Redact {
     }
 
     fn add_dependencies(&self, found: &mut Dependencies) -> Passes {
-        // Which levels there are decides too.
+        // The result also depends on the nesting of all fields.
         found.whole_document = true;
         Passes::Documents
     }
@@ -67,7 +68,7 @@ impl PipelineStage for Redact {
 
 struct Redactor(Arc<LevelExpression>);
 
-/// What the expression says of one level.
+/// The result of the expression for one level.
 enum Verdict {
     Descend,
     Prune,
@@ -91,7 +92,7 @@ impl Redactor {
         }
     }
 
-    /// What stays of a level; `None` when nothing does.
+    /// The redacted level; `None` if it is pruned.
     fn redact(&self, root: RawDoc<'_>, level: RawDoc<'_>, depth: usize) -> Result<Option<DocBuf>> {
         match self.verdict(root, level)? {
             Verdict::Prune => return Ok(None),

@@ -1,9 +1,8 @@
-//! `$sample`: some documents, chosen at random.
+//! `$sample`: a random sample of documents.
 //!
-//! Every document draws a number; those with the least numbers are kept and
-//! come out in the order of their numbers, which is a random one. At the head of a
-//! pipeline over a large collection a few are read by chance instead, and nothing
-//! else is (`sheaf-db`).
+//! Every document draws a random number; those with the least numbers are kept, and returned in the
+//! order of their numbers, which is random. At the start of a pipeline over a large collection,
+//! `sheaf-db` reads only a few random documents instead.
 
 use std::collections::BinaryHeap;
 
@@ -88,15 +87,16 @@ impl PipelineStage for Sample {
 
 struct Sampler {
     size: usize,
-    /// The greatest number on top.
+    /// The kept documents, as a heap with the greatest number on top.
     kept: BinaryHeap<Drawn>,
     bytes: usize,
     seen: u64,
-    /// From the last to the first.
+    /// The output in reverse order.
     output: Vec<DocBuf>,
-    /// What did not fit; each run has its least numbers, and all of them are wanted.
+    /// Spilled documents; each run has the least numbers at the time of its spill, and all runs are
+    /// merged.
     store: Option<Box<dyn SpillStore>>,
-    /// Of those in the store.
+    /// Number of documents returned from the store.
     given: usize,
     stats: SpillStats,
 }
@@ -127,7 +127,7 @@ impl PartialOrd for Drawn {
 }
 
 impl Sampler {
-    /// Writes what is kept to disk, as one run.
+    /// Writes the kept documents to disk, as one run.
     fn spill(&mut self, env: &dyn Environment) -> Result<()> {
         let store = match &mut self.store {
             Some(store) => store,
@@ -251,7 +251,7 @@ mod tests {
             }
             assert_eq!(found.len(), 3);
         }
-        // 900 each are expected; seven deviations of about 25 are allowed.
+        // The expected count is 900; seven standard deviations of about 25 are allowed.
         assert!(chosen.iter().all(|n| (725..1075).contains(n)), "{chosen:?}");
     }
 }

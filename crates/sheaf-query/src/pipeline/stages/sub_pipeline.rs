@@ -1,5 +1,5 @@
-//! Pipelines within the operands of stages: over other collections, with
-//! variables of the documents outside.
+//! Pipelines in the operands of stages: over other collections, with variables from the outer
+//! documents.
 //!
 //! ```text
 //!   {$lookup: {from: "b", let: {x: "$a"}, pipeline: [{$match: {$expr: {$eq: ["$b", "$$x"]}}}], ...}}
@@ -7,10 +7,9 @@
 //!        parsed per document with x = 7   constants reach the planner: {b: 7} can use an index
 //! ```
 //!
-//! A pipeline whose text names none of its variables is parsed once, and what
-//! it gives can be kept. One that names them only in the filters that it begins
-//! with is parsed and optimised once, and of each document only its filter is
-//! parsed.
+//! A pipeline that uses none of its variables is parsed once, and its results can be cached. A
+//! pipeline that uses them only in its leading filters is parsed and optimised once; only the
+//! filter is parsed for each document.
 
 use std::sync::Arc;
 
@@ -31,9 +30,9 @@ pub struct SubPipeline {
     context: ParseContext,
     depth: usize,
     within: &'static str,
-    /// Parsed with the variables declared, not bound.
+    /// Parsed with the variables declared, but not bound.
     declared: Arc<Pipeline>,
-    /// The same, optimised, where only its prefix's filter names variables.
+    /// The same, optimised, if only the filter of its prefix uses variables.
     prepared: Option<Arc<OptimizedPipeline>>,
     correlated: bool,
 }
@@ -83,43 +82,45 @@ impl SubPipeline {
         })
     }
 
-    /// As written.
+    /// The pipeline as specified by the user.
     pub fn text(&self) -> &ArrayBuf {
         &self.text
     }
 
-    /// `let`, as written.
+    /// `let`, as specified by the user.
     pub fn let_spec(&self) -> &DocBuf {
         &self.let_spec
     }
 
-    /// Whether what it gives depends on the document outside.
+    /// Whether its results depend on the outer document.
     pub fn is_correlated(&self) -> bool {
         self.correlated
     }
 
-    /// Whether it makes its own documents and needs no collection.
+    /// Whether it produces its own documents and needs no collection.
     pub fn makes_documents(&self) -> bool {
         matches!(self.declared.source, PipelineSource::Documents(_))
     }
 
-    /// The pipeline with its variables declared only: what runs, where it is not correlated.
+    /// The pipeline with its variables declared, but not bound; runs as it is if it is not
+    /// correlated.
     pub fn declared(&self) -> &Arc<Pipeline> {
         &self.declared
     }
 
-    /// What [`SubPipeline::declared`] was parsed with, but for the variables that it does not name.
+    /// The context with which [`SubPipeline::declared`] was parsed, without the variables of `let`.
     pub fn context(&self) -> &ParseContext {
         &self.context
     }
 
-    /// What runs over a collection for every document outside, where only the prefix's filter
-    /// names variables: it is to be parsed with those of [`SubPipeline::bind_variables`].
+    /// The optimised pipeline for all outer documents, if only the filter of its prefix uses
+    /// variables. That filter must be parsed with the variables of [`SubPipeline::bind_variables`].
     pub fn prepared(&self) -> Option<&Arc<OptimizedPipeline>> {
         self.prepared.as_ref()
     }
 
-    /// The values of the variables for one document outside, with what else it is parsed with.
+    /// The parse context with the values of the variables for one outer document.
+    ///
     /// Errors: those of the variables' expressions.
     pub fn bind_variables(&self, outer: RawDoc<'_>) -> Result<ParseContext> {
         let mut context = self.context.clone();
@@ -137,15 +138,17 @@ impl SubPipeline {
         }
     }
 
-    /// What the variables read of the document outside.
+    /// Adds the fields of the outer document that the variables read.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         for (_, value) in &self.variables {
             value.add_dependencies(found);
         }
     }
 
-    /// The pipeline for one document outside, and what it was parsed with.
-    /// Errors: those of the variables' expressions; what is wrong with the pipeline for their values.
+    /// The pipeline for one outer document, and the context with which it was parsed.
+    ///
+    /// Errors: those of the variables' expressions, and those of parsing the pipeline with their
+    /// values.
     pub fn bind(&self, outer: RawDoc<'_>) -> Result<(Arc<Pipeline>, ParseContext)> {
         if !self.correlated {
             return Ok((self.declared.clone(), self.context.clone()));
@@ -191,8 +194,8 @@ fn prepared(
         .then(|| Arc::new(optimized))
 }
 
-/// Whether a string within the value names the variable. Too often rather than too seldom: a string
-/// that is no expression counts too.
+/// Whether a string within the value names the variable. May return a false positive, because it
+/// includes strings that are not expressions.
 fn names_variable(value: RawValue<'_>, name: &str) -> bool {
     match value {
         RawValue::String(text) => text
@@ -205,9 +208,9 @@ fn names_variable(value: RawValue<'_>, name: &str) -> bool {
     }
 }
 
-/// Calls `visit` for each value at a dotted path: arrays on the way are walked, a name that is a
-/// number also picks an element, and of an array at the end each element is visited. False when
-/// there is nothing at the path at all.
+/// Calls `visit` for each value at a dotted path: arrays on the path are traversed, a numeric name
+/// also selects an element, and each element of an array at the end is visited. Returns false if
+/// the path does not exist.
 pub fn visit_values<'d>(
     doc: RawDoc<'d>,
     path: &[Box<str>],
@@ -247,8 +250,9 @@ fn walk<'d>(value: RawValue<'d>, path: &[Box<str>], visit: &mut dyn FnMut(RawVal
     }
 }
 
-/// The name of another collection in a stage's operand.
-/// Errors: FailedToParse for what is no string, InvalidNamespace for an empty one.
+/// The name of another collection in the operand of a stage.
+///
+/// Errors: FailedToParse if it is not a string, InvalidNamespace if it is empty or contains a NUL.
 pub fn collection_name(stage: &str, field: &str, value: RawValue<'_>) -> Result<Box<str>> {
     match value {
         RawValue::String("") => Err(Error::new(

@@ -1,4 +1,4 @@
-//! `$unionWith`: behind the documents that come in, those of another collection or pipeline.
+//! `$unionWith`: appends the documents of another collection or pipeline to the input.
 
 use std::sync::Arc;
 
@@ -22,13 +22,14 @@ const NAME: &str = "$unionWith";
 pub struct UnionWith {
     from: ForeignName,
     pipeline: Arc<SubPipeline>,
-    /// Stages that stood behind this one and hold for both inputs.
+    /// Later stages that apply to both inputs.
     then: Vec<Stage>,
 }
 
 /// Parses `"collection"` or `{coll, pipeline}`.
-/// Errors: FailedToParse for another operand, no collection and no `$documents`; 31441 for stages
-/// that write.
+///
+/// Errors: FailedToParse for another operand, or without a collection and `$documents`; 31441 for
+/// stages that write.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let (mut from, mut stages) = (None, RawArray::EMPTY);
     match value {

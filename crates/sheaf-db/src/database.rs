@@ -24,6 +24,7 @@ use crate::counters::CollectionSize;
 use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
+use crate::snapshot_history::SnapshotHistory;
 use crate::storage_error::Coded;
 use crate::system_names::{BUCKETS_PREFIX, TEMPORARY_PREFIX};
 use crate::timeseries::catalogue::BucketCatalogue;
@@ -85,6 +86,7 @@ pub struct Db {
     temp_dir: PathBuf,
     index_build_memory_mb: AtomicU64,
     oplog: Oplog,
+    snapshot_history: SnapshotHistory,
     clock: ClusterClock,
     transaction_memory: Arc<TransactionMemory>,
     bucket_catalogue: BucketCatalogue,
@@ -106,6 +108,7 @@ impl Db {
             temp_dir,
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
             oplog: Oplog::default(),
+            snapshot_history: SnapshotHistory::default(),
             clock: ClusterClock::new(options.clock, options.wall_clock),
             transaction_memory: Arc::default(),
             bucket_catalogue: BucketCatalogue::default(),
@@ -212,6 +215,11 @@ impl Db {
     /// The server parameter `maxIndexBuildMemoryUsageMegabytes`.
     pub fn index_build_memory_mb(&self) -> u64 {
         self.index_build_memory_mb.load(Ordering::Relaxed)
+    }
+
+    /// The snapshots for reads in the past.
+    pub fn snapshot_history(&self) -> &SnapshotHistory {
+        &self.snapshot_history
     }
 
     /// The oplog; off until somebody asks for it.

@@ -39,6 +39,7 @@ pub mod records;
 pub mod result_source;
 mod retryable;
 pub mod session_row;
+pub mod snapshot_history;
 pub mod statement;
 pub mod storage_error;
 pub mod system_names;

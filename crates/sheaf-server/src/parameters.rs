@@ -65,6 +65,8 @@ const fn int(min: i64, max: i64) -> Type {
 parameters! {
     /// Blocking stages may write temporary files unless the command says otherwise.
     AllowDiskUseByDefault = "allowDiskUseByDefault": Type::Bool, 1, true;
+    /// Seconds that a snapshot can be read at its time.
+    MinSnapshotHistoryWindowInSeconds = "minSnapshotHistoryWindowInSeconds": int(0, i32::MAX as i64), 300, true;
     /// Milliseconds after which an idle cursor is closed.
     CursorTimeoutMillis = "cursorTimeoutMillis": int(1, i64::MAX), 600_000, true;
     /// Bytes that a blocking stage may hold.

@@ -20,7 +20,6 @@ use crate::repl::ReplicaSet;
 use crate::session::cursors::CursorTable;
 use crate::session::logical::{SessionId, SessionTable, session_id};
 use crate::session::operations::OperationTable;
-use crate::session::snapshots::SnapshotWindow;
 use crate::settings::Settings;
 use crate::traffic::Traffic;
 
@@ -42,8 +41,6 @@ pub struct Server {
     pub rw_concern: RwLock<RwConcernDefaults>,
     /// Logical sessions and their transactions.
     pub sessions: SessionTable,
-    /// Snapshots that reads come back to.
-    pub snapshots: SnapshotWindow,
     /// Open cursors.
     pub cursors: CursorTable,
     /// Operations in progress.
@@ -100,7 +97,6 @@ impl Server {
             control,
             traffic,
             sessions: SessionTable::default(),
-            snapshots: SnapshotWindow::default(),
             cursors: CursorTable::default(),
             operations: OperationTable::default(),
             parameters,

@@ -7,8 +7,11 @@ import threading
 import time
 
 import pytest
+from bson import Timestamp
 from monitor import Sent
 from pymongo import DeleteOne, InsertOne, MongoClient, UpdateOne
+from pymongo.errors import OperationFailure
+from refusal import refused
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "durability"))
 from servers import server  # noqa: E402
@@ -178,3 +181,81 @@ def test_a_lost_answer_to_a_commit(member):
         assert len(sent.named("commitTransaction")) == 2
     finally:
         proxy.listener.close()
+
+
+def test_reads_in_the_past(member):
+    """Once somebody reads snapshots, the time of a write can be read after later writes."""
+    with MongoClient("127.0.0.1", member, directConnection=True) as c:
+        c.drop_database("past")
+        coll = c.past.c
+
+        def read(at):
+            concern = {"level": "snapshot", "atClusterTime": at}
+            found = c.past.command("find", "c", sort={"_id": 1}, readConcern=concern)
+            return [doc["_id"] for doc in found["cursor"]["firstBatch"]]
+
+        with c.start_session(snapshot=True) as session:
+            assert list(coll.find(session=session)) == []
+        times = []
+        with c.start_session() as session:
+            for i in range(5):
+                coll.insert_one({"_id": i}, session=session)
+                times.append(session.operation_time)
+                time.sleep(0.02)
+        coll.drop()
+        assert [read(at) for at in times] == [list(range(i + 1)) for i in range(5)]
+        with refused(OperationFailure, 239):
+            read(Timestamp(times[0].time - 1000, 1))
+        status = c.admin.command("serverStatus")
+        history = status[status["storageEngine"]["name"]]["snapshotHistory"]
+        assert history["isActive"] is True and history["kept"] >= 5
+        assert history["windowSeconds"] == 300 and history["snapshotTooOldErrors"] >= 1
+
+
+def test_oplog_replays(member):
+    """What mongorestore --oplogReplay does with the oplog of a dump: one operation per command."""
+    with MongoClient("127.0.0.1", member, directConnection=True) as c:
+        c.drop_database("replayed")
+        begin = c.local["oplog.rs"].find().sort("$natural", -1).next()["ts"]
+        db = c.replayed
+        db.create_collection("capped", capped=True, size=4096, max=2)
+        db.capped.insert_many([{"_id": i} for i in range(4)])
+        db.c.insert_many([{"_id": i, "n": i, "list": [1, 2, 3]} for i in range(10)])
+        db.c.create_index([("n", -1)], unique=True, name="by_n")
+        db.c.update_many({"_id": {"$lt": 5}}, {"$inc": {"n": 100}, "$push": {"list": 4}})
+        db.c.update_one({"_id": 50}, {"$set": {"n": 1}}, upsert=True)
+        db.c.replace_one({"_id": 6}, {"other": True})
+        db.c.delete_many({"_id": {"$in": [7, 8]}})
+        db.command("collMod", "c", index={"name": "by_n", "hidden": True})
+        db.command("create", "view", viewOn="c", pipeline=[{"$match": {"n": {"$gt": 100}}}])
+        db.gone.insert_one({"_id": 1})
+        db.gone.rename("renamed")
+        with c.start_session() as session:
+            with session.start_transaction():
+                db.c.insert_one({"_id": 60, "n": -1}, session=session)
+                db.renamed.delete_one({"_id": 1}, session=session)
+        entries = list(c.local["oplog.rs"].find({"ts": {"$gt": begin}}))
+
+        def state():
+            return {
+                info["name"]: (
+                    info["options"],
+                    sorted(db[info["name"]].find(), key=lambda doc: doc["_id"]),
+                    None if info["type"] == "view" else db[info["name"]].index_information(),
+                )
+                for info in db.list_collections()
+            }
+
+        expected = state()
+        assert set(expected) == {"capped", "c", "view", "renamed"}
+        c.drop_database("replayed")
+        for entry in entries:
+            about = entry["o"].get("applyOps", [entry])
+            if all(op["ns"].startswith("replayed.") for op in about):
+                for op in about:
+                    op.pop("ui", None)
+                entry.pop("ui", None)
+                entry.pop("lsid", None)
+                entry.pop("txnNumber", None)
+                c.admin.command("applyOps", [entry])
+        assert state() == expected

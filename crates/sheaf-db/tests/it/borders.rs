@@ -20,7 +20,7 @@ const ORDER: &[&str] = &[
     "catalog/ records.rs",
     "change.rs oplog/entry.rs oplog/op_time.rs session_row.rs timeseries/catalogue.rs",
     "database.rs",
-    "cluster_time.rs collection/stats.rs oplog/ timeseries/mod.rs timeseries/stats.rs timeseries/indexes.rs",
+    "cluster_time.rs collection/stats.rs oplog/ snapshot_history.rs timeseries/mod.rs timeseries/stats.rs timeseries/indexes.rs",
     // Units of work, transactions, statements.
     "txn.rs statement.rs write/",
     "exec/",
@@ -34,11 +34,18 @@ const ORDER: &[&str] = &[
     "oplog/apply/",
 ];
 
-const UPWARD: &[Upward<'_>] = &[Upward {
-    from: "database.rs",
-    to: "oplog/mod.rs",
-    reason: "a database owns the state of its oplog, which is next to the functions that use both",
-}];
+const UPWARD: &[Upward<'_>] = &[
+    Upward {
+        from: "database.rs",
+        to: "oplog/mod.rs",
+        reason: "a database owns the state of its oplog, which is next to the functions that use both",
+    },
+    Upward {
+        from: "database.rs",
+        to: "snapshot_history.rs",
+        reason: "a database owns the snapshots that it keeps, next to the reads that use them",
+    },
+];
 
 #[test]
 fn imports_run_one_way() {

@@ -28,6 +28,7 @@ mod pipelines;
 mod plans;
 mod random;
 mod reads_of_views;
+mod snapshot_history;
 mod sort_spill;
 mod support;
 mod timeseries;

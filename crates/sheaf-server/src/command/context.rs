@@ -215,7 +215,7 @@ impl<'a> CommandContext<'a> {
         if self.generic.read_concern_level == Some("snapshot") && self.transaction.is_none() {
             let at = self.generic.at_cluster_time;
             let db = &self.server.db;
-            let (view, time) = self.server.snapshots.view(db, &self.op, namespace, at)?;
+            let (view, time) = db.view_at(&self.op, namespace, at)?;
             self.snapshot_time.set(Some(time));
             return Ok(view);
         }

@@ -228,9 +228,24 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     if let Some(age) = stats.oldest_snapshot_age {
         out.append("oldestSnapshotAgeMillis", age.as_millis() as i64);
     }
+    append_snapshot_history(cx, out);
     if let Some(why) = &stats.refuses_writes {
         out.append("refusesWrites", why.as_str());
     }
+    out.end();
+}
+
+/// The snapshots that reads with `atClusterTime` can have.
+fn append_snapshot_history(cx: &CommandContext<'_>, out: &mut DocBuilder) {
+    let history = cx.server.db.snapshot_history().stats();
+    out.begin_document("snapshotHistory");
+    out.append("kept", history.kept as i64);
+    if let Some(oldest) = history.oldest {
+        out.append("oldest", oldest);
+    }
+    out.append("isActive", history.is_active);
+    out.append("windowSeconds", history.window_seconds as i64);
+    out.append("snapshotTooOldErrors", history.too_old as i64);
     out.end();
 }
 

@@ -73,7 +73,12 @@ pub(super) fn cursors() -> Job {
             expire_cursors(server);
             let ended = server.sessions.expire(SESSION_TIMEOUT);
             server.close_cursors_of(&ended);
-            server.snapshots.expire();
+            let window = server
+                .parameters
+                .int(Parameter::MinSnapshotHistoryWindowInSeconds);
+            let history = server.db.snapshot_history();
+            history.set_window_seconds(window.unsigned_abs());
+            history.expire();
             if records_checked.elapsed() > SESSION_RECORDS_PERIOD {
                 records_checked = Instant::now();
                 delete_session_records(server);

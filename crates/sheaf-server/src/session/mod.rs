@@ -5,4 +5,3 @@ pub mod cursors;
 pub mod leftovers;
 pub mod logical;
 pub mod operations;
-pub mod snapshots;

@@ -18,8 +18,6 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
-use super::stats::MemoryUse;
-
 /// The purposes that memory is charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
@@ -69,6 +67,15 @@ impl Counter {
 pub trait Reclaim: Send + Sync {
     /// Frees about `bytes`, by calling [`MemoryBudget::release`]; less if it holds less.
     fn reclaim(&self, bytes: u64);
+}
+
+/// Memory in use now, and the most since the engine was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes in use now.
+    pub bytes: u64,
+    /// Peak of `bytes` since the engine was opened.
+    pub bytes_max: u64,
 }
 
 /// Accounts memory against a limit. Shared by all parts of an engine.

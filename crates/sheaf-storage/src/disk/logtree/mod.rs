@@ -58,6 +58,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use self::budget::MemoryBudget;
+pub use self::budget::MemoryUse;
 use self::checkpoint::Checkpointer;
 use self::commit::{PipelineState, Sequencer};
 use self::flush::Flusher;
@@ -68,7 +69,7 @@ pub use self::open::Recovery;
 pub use self::repair::{Repaired, repair, verify_files};
 use self::spill::Bases;
 use self::stats::Counters;
-pub use self::stats::{LogTreeStats, MemoryStats, MemoryUse};
+pub use self::stats::{LogTreeStats, MemoryStats};
 use self::throttle::Throttle;
 use self::tree::{PageReading, Roots, TableOptions, TreeFile};
 use self::view::{OpenSnapshots, View};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::budget::MemoryKind;
+use super::budget::{MemoryKind, MemoryUse};
 use super::{LogTreeEngine, Shared};
 use crate::batch::WriteBatch;
 use crate::engine::EngineStats;
@@ -68,15 +68,6 @@ pub struct MemoryStats {
     pub batches: MemoryUse,
     /// Snapshots whose view was moved from memory to temporary pages.
     pub snapshots_spilled: u64,
-}
-
-/// Memory in use now, and the most since the engine was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Bytes in use now.
-    pub bytes: u64,
-    /// Peak of `bytes` since the engine was opened.
-    pub bytes_max: u64,
 }
 
 /// Updated by every commit. Separate cache lines would cost readers more than they save writers.

@@ -28,7 +28,7 @@ const ORDER: &[&str] = &[
     "find.rs explain/ count.rs distinct.rs result_source.rs",
     "modify/ timeseries/",
     "aggregate/ retryable.rs tailable.rs",
-    "change_stream/",
+    "reads.rs change_stream/",
     // What changes: collections, views, indexes.
     "ddl/ ttl.rs validate.rs",
     "oplog/apply/",

@@ -12,7 +12,7 @@ use sheaf_storage::Durability;
 use crate::catalog::rows;
 use crate::database::Db;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Seconds by which the stored ceiling is ahead of the time.
 const AHEAD_SECONDS: u64 = 20;
@@ -140,15 +140,15 @@ impl Db {
     }
 
     fn store_ceiling(&self, ceiling: u64) -> Result<()> {
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         rows::put_clock(&mut unit, Timestamp::from_u64(ceiling));
-        unit.commit(Durability::Synced).coded()?;
+        unit.commit(Durability::Synced).into_client_error()?;
         Ok(())
     }
 
     /// Restores the clock from what the last run stored.
     pub(crate) fn find_clock(self: &Arc<Self>) -> Result<()> {
-        let snapshot = self.storage().snapshot().coded()?;
+        let snapshot = self.storage().snapshot().into_client_error()?;
         if let Some(ceiling) = rows::read_clock(&*snapshot)? {
             self.clock().begin_at(ceiling.as_u64());
             self.oplog().not_before(ceiling.as_u64());

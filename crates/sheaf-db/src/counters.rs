@@ -12,7 +12,7 @@ use sheaf_storage::{Storage, TableId, TableStats};
 
 use crate::damage::not_a_record_id;
 use crate::record_key::record_id_of;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Gives out RecordIds, each greater than all before it, whether or not its record is ever committed.
 ///
@@ -43,10 +43,10 @@ impl RecordIdSource {
         if self.next.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
-        let snapshot = storage.snapshot().coded()?;
-        let mut cursor = snapshot.cursor(table).coded()?;
+        let snapshot = storage.snapshot().into_client_error()?;
+        let mut cursor = snapshot.cursor(table).into_client_error()?;
         // Records of clustered collections have no numbers, and nobody asks for any.
-        let last = match cursor.seek_last().coded()? {
+        let last = match cursor.seek_last().into_client_error()? {
             true => record_id_of(cursor.key())
                 .ok_or_else(|| not_a_record_id(cursor.key()))?
                 .number()
@@ -82,7 +82,7 @@ pub struct CollectionSize {
 impl CollectionSize {
     /// Asks the engine.
     pub fn of(storage: &Storage, table: TableId) -> Result<CollectionSize> {
-        let stats = storage.engine().table_stats(table).coded()?;
+        let stats = storage.engine().table_stats(table).into_client_error()?;
         Ok(CollectionSize {
             count: stats.entries,
             data_bytes: stats.value_bytes,

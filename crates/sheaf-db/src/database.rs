@@ -3,7 +3,7 @@
 //! ```text
 //!   Db::open(engine) ─ catalog read, crash leftovers dropped ─> Arc<Db>
 //!      read_view()   ─> catalog + storage snapshot that fit together       (no lock)
-//!      begin_write() ─> WriteUnit on one collection                        (write/unit.rs)
+//!      begin_write() ─> WriteUnitOfWork on one collection                        (write/unit.rs)
 //!      create_collection, drop_collection, create_indexes, ...             (ddl/)
 //! ```
 
@@ -25,7 +25,7 @@ use crate::events::Events;
 use crate::op_context::OpContext;
 use crate::oplog::Oplog;
 use crate::snapshot_history::SnapshotHistory;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use crate::system_names::{BUCKETS_PREFIX, TEMPORARY_PREFIX};
 use crate::timeseries::catalogue::BucketCatalogue;
 use crate::transaction_memory::TransactionMemory;
@@ -137,12 +137,12 @@ impl Db {
     pub fn close(&self) -> Result<()> {
         // What it saves is not worth failing for.
         let _ = self.settle_clock();
-        self.storage.engine().close().coded()
+        self.storage.engine().close().into_client_error()
     }
 
     /// Makes durable everything committed so far: what a write with `j: true` ends with. Callers share syncs.
     pub fn sync(&self) -> Result<()> {
-        self.storage.engine().sync().coded()
+        self.storage.engine().sync().into_client_error()
     }
 
     /// The storage with its lock table: for statistics.
@@ -165,7 +165,7 @@ impl Db {
         loop {
             let catalog = self.catalog.current();
             let collection = catalog.collection(ns);
-            let snapshot = self.storage.snapshot().coded()?;
+            let snapshot = self.storage.snapshot().into_client_error()?;
             if self.catalog.still_has(&catalog, ns, collection) {
                 return Ok(ReadView {
                     collection: collection.cloned(),
@@ -179,7 +179,7 @@ impl Db {
     pub fn whole_view(&self) -> Result<(Arc<CatalogSnapshot>, Arc<dyn Snapshot>)> {
         loop {
             let catalog = self.catalog.current();
-            let snapshot = self.storage.snapshot().coded()?;
+            let snapshot = self.storage.snapshot().into_client_error()?;
             if Arc::ptr_eq(&catalog, &self.catalog.current()) {
                 return Ok((catalog, snapshot));
             }

@@ -6,7 +6,7 @@
 //!   insert, update, delete ─> write/ ───────┘   sheaf-storage  └─ index/     which entries they have
 //! ```
 //!
-//! Whoever reads takes a [`catalog::ReadView`]; whoever writes takes a [`write::unit::WriteUnit`].
+//! Whoever reads takes a [`catalog::ReadView`]; whoever writes takes a [`write::unit::WriteUnitOfWork`].
 //! Everything that runs long carries an [`OpContext`] and asks it whether to go on.
 
 #![forbid(unsafe_code)]

@@ -16,7 +16,7 @@ use sheaf_storage::{Cursor, Snapshot};
 use crate::collection::Collection;
 use crate::damage::{in_record, missing_record, not_a_record_id};
 use crate::record_key::{record_id_of, record_key};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Reads the record `id` of `collection` at `snapshot`. Returned bytes are a valid document.
 /// Errors: `DataCorruptionDetected` if the stored bytes are not; those of the storage engine.
@@ -26,7 +26,9 @@ pub fn read(
     collection: &Collection,
     id: &RecordId,
 ) -> Result<Option<Bytes>, Error> {
-    let found = snapshot.get(collection.table(), &record_key(id)).coded()?;
+    let found = snapshot
+        .get(collection.table(), &record_key(id))
+        .into_client_error()?;
     if let Some(bytes) = &found {
         RawDoc::stored(bytes).map_err(|e| collection.report_damage(in_record(e, id)))?;
     }
@@ -80,37 +82,37 @@ impl RecordCursor {
     /// Creates an unpositioned cursor.
     pub fn new(snapshot: &Arc<dyn Snapshot>, collection: &Arc<Collection>) -> Result<Self, Error> {
         Ok(RecordCursor {
-            cursor: snapshot.cursor(collection.table()).coded()?,
+            cursor: snapshot.cursor(collection.table()).into_client_error()?,
             collection: collection.clone(),
         })
     }
 
     /// Moves to the first record. Returns false if there is none.
     pub fn first(&mut self) -> Result<bool, Error> {
-        self.cursor.seek_first().coded()
+        self.cursor.seek_first().into_client_error()
     }
 
     /// Moves to the last record. Returns false if there is none.
     pub fn last(&mut self) -> Result<bool, Error> {
-        self.cursor.seek_last().coded()
+        self.cursor.seek_last().into_client_error()
     }
 
     /// Moves to the first record with an id of at least `id`. Returns false if there is none.
     pub fn seek(&mut self, id: &RecordId) -> Result<bool, Error> {
-        self.cursor.seek(&record_key(id)).coded()
+        self.cursor.seek(&record_key(id)).into_client_error()
     }
 
     /// Moves to the next record. Returns false at the end.
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool, Error> {
-        self.cursor.next().coded()
+        self.cursor.next().into_client_error()
     }
 
     /// Moves to the previous record. Returns false at the start.
     #[inline]
     pub fn prev(&mut self) -> Result<bool, Error> {
-        self.cursor.prev().coded()
+        self.cursor.prev().into_client_error()
     }
 
     /// Releases what the cursor pins until the next move; see [`Cursor::suspend`].

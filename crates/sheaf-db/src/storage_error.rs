@@ -9,7 +9,7 @@ use sheaf_storage::StorageError;
 ///
 /// A `WriteConflict` remains recognisable to [`is_write_conflict`], so that the write path can
 /// retry.
-pub fn coded(error: StorageError) -> Error {
+pub fn client_error(error: StorageError) -> Error {
     let code = match &error {
         StorageError::WriteConflict => ErrorCode::WRITE_CONFLICT,
         StorageError::LockTimeout { .. } => ErrorCode::LOCK_TIMEOUT,
@@ -58,15 +58,15 @@ pub fn is_write_conflict(error: &Error) -> bool {
 }
 
 /// `?` for storage results in functions that return coded errors.
-pub trait Coded<T> {
-    /// Maps the error by [`coded`].
-    fn coded(self) -> sheaf_bson::Result<T>;
+pub trait IntoClientError<T> {
+    /// Maps the error by [`client_error`].
+    fn into_client_error(self) -> sheaf_bson::Result<T>;
 }
 
-impl<T> Coded<T> for sheaf_storage::Result<T> {
+impl<T> IntoClientError<T> for sheaf_storage::Result<T> {
     #[inline]
-    fn coded(self) -> sheaf_bson::Result<T> {
-        self.map_err(coded)
+    fn into_client_error(self) -> sheaf_bson::Result<T> {
+        self.map_err(client_error)
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
                 14031,
             ),
         ] {
-            let told = coded(error);
+            let told = client_error(error);
             assert_eq!(told.code().0, code, "{told}");
         }
         for (kind, code) in [
@@ -110,7 +110,9 @@ mod tests {
             let told = temporary_file_failed("a sort", &kind.into());
             assert_eq!(told.code().0, code, "{told}");
         }
-        assert!(is_write_conflict(&coded(StorageError::WriteConflict)));
-        assert!(!is_write_conflict(&coded(StorageError::Closed)));
+        assert!(is_write_conflict(&client_error(
+            StorageError::WriteConflict
+        )));
+        assert!(!is_write_conflict(&client_error(StorageError::Closed)));
     }
 }

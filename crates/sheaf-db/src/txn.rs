@@ -1,7 +1,7 @@
 //! A multi-document transaction: one unit of work that persists across statements.
 //!
 //! ```text
-//!   statement ── enter ──> WriteUnit ── commit of the statement ──> parked again
+//!   statement ── enter ──> WriteUnitOfWork ── commit of the statement ──> parked again
 //!                  │            └─ dropped (an error): nothing is parked, the transaction is lost
 //!                  └─ reads: read_view = the unit's snapshot overlaid with its own writes
 //!   commit ── the parked unit commits, once        abort, or the time limit ── it is dropped
@@ -27,7 +27,7 @@ use crate::catalog::namespace::Namespace;
 use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;
-use crate::write::unit::{Slot, WriteStats, WriteUnit};
+use crate::write::unit::{Slot, WriteStats, WriteUnitOfWork};
 
 /// The isolation level of a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Transaction {
 
 enum State {
     /// Between two statements.
-    Parked(Box<WriteUnit>),
+    Parked(Box<WriteUnitOfWork>),
     /// A statement has the unit.
     Lent,
     /// Committed, aborted or failed.
@@ -88,7 +88,7 @@ impl Transaction {
         self: &Arc<Self>,
         op: &OpContext,
         ns: &Namespace,
-    ) -> Result<Option<(WriteUnit, Slot)>> {
+    ) -> Result<Option<(WriteUnitOfWork, Slot)>> {
         let mut unit = self.take()?;
         match unit.open(op, ns, Some(self.lock_wait)) {
             Ok(Some(slot)) => {
@@ -127,7 +127,10 @@ impl Transaction {
 
     /// Runs `work` on the transaction's unit outside a statement's writes; an error ends the
     /// transaction.
-    pub(crate) fn with_unit<T>(&self, work: impl FnOnce(&mut WriteUnit) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_unit<T>(
+        &self,
+        work: impl FnOnce(&mut WriteUnitOfWork) -> Result<T>,
+    ) -> Result<T> {
         let mut unit = self.take()?;
         match work(&mut unit) {
             Ok(done) => {
@@ -160,7 +163,7 @@ impl Transaction {
         drop(state);
     }
 
-    fn take(&self) -> Result<WriteUnit> {
+    fn take(&self) -> Result<WriteUnitOfWork> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::Lent) {
             State::Parked(unit) => Ok(*unit),
@@ -172,7 +175,7 @@ impl Transaction {
     }
 
     /// Parks the unit after a statement; drops it if the transaction was aborted meanwhile.
-    pub(crate) fn park(&self, unit: WriteUnit) {
+    pub(crate) fn park(&self, unit: WriteUnitOfWork) {
         let mut state = self.state.lock();
         let refused = match *state {
             State::Lent => {

@@ -22,7 +22,7 @@ use crate::index::key_set::{EntryKey, KeySet};
 use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
 use crate::record_key::{record_id_of, record_key};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Maximum number of faults described; further ones are only counted.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -101,8 +101,8 @@ fn check_records(
     let mut expected = vec![0; indexes.len()];
     let mut keys = KeySet::new();
     let mut entry = EntryKey::default();
-    let mut cursor = snapshot.cursor(collection.table()).coded()?;
-    let mut on = cursor.seek_first().coded()?;
+    let mut cursor = snapshot.cursor(collection.table()).into_client_error()?;
+    let mut on = cursor.seek_first().into_client_error()?;
     while on {
         op.check_interrupt()?;
         report.records += 1;
@@ -134,7 +134,7 @@ fn check_records(
             }
             _ => report.fault(|| format!("a record's key is {:?}", cursor.key())),
         }
-        on = cursor.next().coded()?;
+        on = cursor.next().into_client_error()?;
     }
     Ok(expected)
 }
@@ -179,7 +179,11 @@ fn check_keys(
     }
     for path in keys.array_paths() {
         let entry = array_entry(path);
-        if snapshot.get(index.table(), &entry).coded()?.is_none() {
+        if snapshot
+            .get(index.table(), &entry)
+            .into_client_error()?
+            .is_none()
+        {
             report.fault(|| {
                 format!(
                     "record {id}: {path} is an array, and {} does not say so",
@@ -189,7 +193,9 @@ fn check_keys(
         }
     }
     for key in keys.iter() {
-        let found = snapshot.get(index.table(), entry.of(key.key, id)).coded()?;
+        let found = snapshot
+            .get(index.table(), entry.of(key.key, id))
+            .into_client_error()?;
         if found.as_deref() == Some(key.type_bits) {
             continue;
         }
@@ -223,14 +229,14 @@ fn check_index(
 ) -> Result<()> {
     let name = index.name();
     let mut entries = 0;
-    let mut cursor = snapshot.cursor(index.table()).coded()?;
-    let mut on = cursor.seek_first().coded()?;
+    let mut cursor = snapshot.cursor(index.table()).into_client_error()?;
+    let mut on = cursor.seek_first().into_client_error()?;
     let unique = index.spec().enforces_unique();
     let mut last_key: Vec<u8> = Vec::new();
     while on {
         op.check_interrupt()?;
         if is_array_entry(cursor.key()) {
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
             continue;
         }
         entries += 1;
@@ -248,7 +254,7 @@ fn check_index(
                 last_key.extend_from_slice(key);
             }
         }
-        on = cursor.next().coded()?;
+        on = cursor.next().into_client_error()?;
     }
     report.keys_per_index.insert(name.to_owned(), entries);
     if entries != expected {
@@ -266,13 +272,15 @@ fn find_extra(
     report: &mut ValidateReport,
 ) -> Result<()> {
     let mut keys = KeySet::new();
-    let mut cursor = snapshot.cursor(index.table()).coded()?;
-    let mut on = cursor.seek_first().coded()?;
+    let mut cursor = snapshot.cursor(index.table()).into_client_error()?;
+    let mut on = cursor.seek_first().into_client_error()?;
     while on {
         op.check_interrupt()?;
         if let Some((id, key_len)) = decode_record_id(cursor.key()) {
             let key = &cursor.key()[..key_len];
-            let record = snapshot.get(collection.table(), &record_key(&id)).coded()?;
+            let record = snapshot
+                .get(collection.table(), &record_key(&id))
+                .into_client_error()?;
             let belongs = record.is_some_and(|bytes| {
                 RawDoc::parse(&bytes).is_ok_and(|doc| {
                     index.keys_of(doc, &mut keys).is_ok() && keys.iter().any(|own| own.key == key)
@@ -295,7 +303,7 @@ fn find_extra(
                 });
             }
         }
-        on = cursor.next().coded()?;
+        on = cursor.next().into_client_error()?;
     }
     Ok(())
 }

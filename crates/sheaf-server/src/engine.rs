@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sheaf_bson::{Error, ErrorCode};
 use sheaf_db::ddl::index_build::{RebuiltCollection, make_missing_tables};
-use sheaf_db::storage_error::coded;
+use sheaf_db::storage_error::client_error;
 use sheaf_db::{Db, DbOptions, Events, OpContext};
 use sheaf_storage::folder::{DiskFolder, Folder};
 use sheaf_storage::registry::{self, EngineKind, Location, OpenEvent, Options};
@@ -46,7 +46,7 @@ pub fn open(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine
         on_event: Some(Box::new(move |event| log_open_event(&log, event))),
         ..options(settings)
     };
-    registry::open(&location, options).map_err(coded)
+    registry::open(&location, options).map_err(client_error)
 }
 
 fn options(settings: &Settings) -> Options {
@@ -122,7 +122,7 @@ pub fn backup(
     let cannot = |error: std::io::Error| {
         let context = format!("back up to {}", folder.display());
         match StorageError::io(context, &error) {
-            full @ StorageError::NoSpace { .. } => coded(full),
+            full @ StorageError::NoSpace { .. } => client_error(full),
             other => Error::new(ErrorCode::CANNOT_BACKUP, other.to_string()),
         }
     };
@@ -154,7 +154,7 @@ pub fn backup(
                 ErrorCode::COMMAND_NOT_SUPPORTED,
                 format!("not supported: {what}"),
             ),
-            error => coded(error),
+            error => client_error(error),
         }
     })
 }
@@ -203,7 +203,7 @@ pub fn maintain(
             );
         }
     })
-    .map_err(coded)?;
+    .map_err(client_error)?;
     for finding in &findings {
         log_finding(log, finding);
     }
@@ -298,14 +298,14 @@ fn repair_into(
     settings: &Settings,
     log: &Log,
 ) -> Result<PathBuf, Error> {
-    let failed = |what: &str, error: std::io::Error| coded(StorageError::io(what, &error));
+    let failed = |what: &str, error: std::io::Error| client_error(StorageError::io(what, &error));
     let repaired = data.join(REPAIRED_FOLDER);
     // Of a repair that was cut short.
     if repaired.exists() {
         std::fs::remove_dir_all(&repaired).map_err(|e| failed("remove an old repair", e))?;
     }
     let new: Arc<dyn Folder> = Arc::new(open_folder(&repaired)?);
-    let saved = repair(damaged, new, options(settings).for_log_tree()).map_err(coded)?;
+    let saved = repair(damaged, new, options(settings).for_log_tree()).map_err(client_error)?;
     for finding in &saved.lost {
         log_finding(log, finding);
     }
@@ -342,7 +342,7 @@ fn repair_into(
 fn open_folder(path: &Path) -> Result<DiskFolder, Error> {
     DiskFolder::open(path).map_err(|error| {
         let context = format!("open {}", path.display());
-        coded(StorageError::io(context, &error))
+        client_error(StorageError::io(context, &error))
     })
 }
 

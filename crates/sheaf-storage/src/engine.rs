@@ -20,7 +20,7 @@
 //!   empty value are a key and a value like any other.
 //!
 //! The trait has no locks and no conflicts: two batches that put the same key both succeed and the
-//! later one wins. First-writer-wins is built on top, in [`crate::WriteUnitOfWork`], once for all
+//! later one wins. First-writer-wins is built on top, in [`crate::StorageTransaction`], once for all
 //! engines.
 
 use std::fmt;

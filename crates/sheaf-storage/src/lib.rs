@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sheaf-db
-//!      │  WriteUnitOfWork: snapshot + own writes + locks       unit/
+//!      │  StorageTransaction: snapshot + own writes + locks       unit/
 //!      ▼
 //!   Storage ── StorageEngine ──┬── MemoryEngine                memory.rs (the specification)
 //!                              ├── RedbEngine                  disk/redb/ (durable)
@@ -40,4 +40,4 @@ pub use engine::{
 };
 pub use error::{Result, StorageError};
 pub use memory::MemoryEngine;
-pub use unit::{LockMode, LockStats, Savepoint, Storage, WriteUnitOfWork};
+pub use unit::{LockMode, LockStats, Savepoint, Storage, StorageTransaction};

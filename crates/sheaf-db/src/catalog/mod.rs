@@ -32,7 +32,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sheaf_bson::{CollationChoice, Collator, Result};
 use sheaf_query::planner::index_entry::MultikeyPaths;
-use sheaf_storage::{CommitSeq, Durability, Snapshot, Storage, TableId, WriteUnitOfWork};
+use sheaf_storage::{CommitSeq, Durability, Snapshot, Storage, StorageTransaction, TableId};
 
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
 use crate::catalog::uuid::Uuid;
@@ -41,7 +41,7 @@ use crate::collection::Collection;
 use crate::collection::intent::{CollectionIntents, ExclusiveIntent};
 use crate::events::Events;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 pub use crate::catalog::namespace::Namespace;
 
@@ -64,7 +64,7 @@ impl ReadView {
     /// How many records the collection has in this view; 0 without a collection.
     pub fn record_count(&self) -> Result<u64> {
         match &self.collection {
-            Some(collection) => self.snapshot.len(collection.table()).coded(),
+            Some(collection) => self.snapshot.len(collection.table()).into_client_error(),
             None => Ok(0),
         }
     }
@@ -187,9 +187,9 @@ impl Catalog {
         if !now.multikey_unsaved() {
             return Ok(());
         }
-        let mut unit = storage.begin().coded()?;
+        let mut unit = storage.begin().into_client_error()?;
         rows::put_collection(&mut unit, now);
-        unit.commit(Durability::Buffered).coded()?;
+        unit.commit(Durability::Buffered).into_client_error()?;
         // Under the row's lock nobody has added a path since.
         for index in now.index_list() {
             index.multikey_unsaved().store(false, Ordering::Release);
@@ -225,7 +225,11 @@ impl Catalog {
     }
 
     /// A table number that was never used, with its identifier: `collection-<n>-<hex>`.
-    pub(crate) fn allocate(&self, what: &str, unit: &mut WriteUnitOfWork) -> (TableId, Arc<str>) {
+    pub(crate) fn allocate(
+        &self,
+        what: &str,
+        unit: &mut StorageTransaction,
+    ) -> (TableId, Arc<str>) {
         let number = self.next_table.fetch_add(1, Ordering::Relaxed);
         rows::put_next_table(unit, number + 1);
         let mut random = [0; 8];
@@ -249,10 +253,10 @@ impl Catalog {
     /// Commits what comes into being, then shows it.
     pub(crate) fn commit_then_publish(
         &self,
-        unit: WriteUnitOfWork,
+        unit: StorageTransaction,
         change: &CatalogChange,
     ) -> Result<CommitSeq> {
-        let seq = unit.commit(Durability::Buffered).coded()?;
+        let seq = unit.commit(Durability::Buffered).into_client_error()?;
         self.publish(change);
         Ok(seq)
     }
@@ -260,12 +264,12 @@ impl Catalog {
     /// Shows that something is gone, then commits it; shows it again when that fails.
     pub(crate) fn publish_then_commit(
         &self,
-        unit: WriteUnitOfWork,
+        unit: StorageTransaction,
         change: &CatalogChange,
     ) -> Result<CommitSeq> {
         let before = self.current();
         self.publish(change);
-        let committed = unit.commit(Durability::Buffered).coded();
+        let committed = unit.commit(Durability::Buffered).into_client_error();
         if committed.is_err() {
             let touched = change
                 .removed

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode, Result};
-use sheaf_storage::WriteUnitOfWork;
+use sheaf_storage::StorageTransaction;
 
 use crate::catalog::Catalog;
 use crate::catalog::namespace::Namespace;
@@ -59,7 +59,7 @@ pub(crate) fn check_not_taken(catalog: &CatalogSnapshot, ns: &Namespace) -> Resu
 /// the unit. Assigns a new UUID if `uuid` is `None`.
 pub(crate) fn new_collection(
     catalog: &Catalog,
-    unit: &mut WriteUnitOfWork,
+    unit: &mut StorageTransaction,
     ns: &Namespace,
     options: &CollectionOptions,
     uuid: Option<Uuid>,

@@ -18,13 +18,13 @@ use crate::catalog::{Catalog, Random};
 use crate::collection::{Collection, CollectionState};
 use crate::damage::DamageReports;
 use crate::events::{DbEvent, Events};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Reads the catalog and reconciles the engine's tables with it.
 pub(crate) fn open(storage: &Storage, random: Random, events: &Events) -> Result<Catalog> {
-    let snapshot = storage.snapshot().coded()?;
+    let snapshot = storage.snapshot().into_client_error()?;
     let rows = rows::read_all(&*snapshot)?;
-    let tables = storage.engine().tables().coded()?;
+    let tables = storage.engine().tables().into_client_error()?;
     drop(snapshot);
     check_tables(&rows, &tables)?;
     tidy_up(storage, &rows, &tables, events)?;
@@ -85,7 +85,7 @@ fn tidy_up(
     tables: &[TableId],
     events: &Events,
 ) -> Result<()> {
-    let mut unit = storage.begin().coded()?;
+    let mut unit = storage.begin().into_client_error()?;
     if rows.is_new {
         rows::put_format(&mut unit);
     }
@@ -106,6 +106,6 @@ fn tidy_up(
             events.send(DbEvent::UnknownTableDropped { table: *table });
         }
     }
-    unit.commit(Durability::Synced).coded()?;
+    unit.commit(Durability::Synced).into_client_error()?;
     Ok(())
 }

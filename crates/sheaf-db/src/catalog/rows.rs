@@ -26,7 +26,7 @@ use sheaf_bson::{
     CollationChoice, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, Timestamp,
 };
 use sheaf_query::planner::index_entry::MultikeyPaths;
-use sheaf_storage::{Snapshot, TableId, WriteUnitOfWork};
+use sheaf_storage::{Snapshot, StorageTransaction, TableId};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
@@ -36,7 +36,7 @@ use crate::collection::{Collection, Indexes};
 use crate::index::Index;
 use crate::index::definition::IndexSpec;
 use crate::index::vector::lists::Lists;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// The newest format that this program reads and writes.
 const FORMAT: i64 = 1;
@@ -68,7 +68,10 @@ pub(crate) struct CatalogRows {
 /// Errors: `MustUpgrade` for a newer format, `DataCorruptionDetected`.
 pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
     let mut rows = CatalogRows::default();
-    match snapshot.get(TableId::CATALOG, FORMAT_KEY).coded()? {
+    match snapshot
+        .get(TableId::CATALOG, FORMAT_KEY)
+        .into_client_error()?
+    {
         None => rows.is_new = true,
         Some(value) => {
             let format = integer(parse(&value)?, "format")?;
@@ -83,11 +86,14 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
             }
         }
     }
-    if let Some(value) = snapshot.get(TableId::CATALOG, NEXT_TABLE_KEY).coded()? {
+    if let Some(value) = snapshot
+        .get(TableId::CATALOG, NEXT_TABLE_KEY)
+        .into_client_error()?
+    {
         rows.next_table = integer(parse(&value)?, "next")? as u64;
     }
-    let mut cursor = snapshot.cursor(TableId::CATALOG).coded()?;
-    let mut on = cursor.seek(&[COLLECTION_PREFIX]).coded()?;
+    let mut cursor = snapshot.cursor(TableId::CATALOG).into_client_error()?;
+    let mut on = cursor.seek(&[COLLECTION_PREFIX]).into_client_error()?;
     while on && cursor.key().first() == Some(&COLLECTION_PREFIX) {
         let uuid = cursor.key()[1..]
             .try_into()
@@ -98,9 +104,9 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
             read_collection(uuid, row, snapshot)
                 .map_err(|e| e.with_context(format_args!("catalog row {}", shell_doc(row))))?,
         );
-        on = cursor.next().coded()?;
+        on = cursor.next().into_client_error()?;
     }
-    let mut on = cursor.seek(&[VIEW_PREFIX]).coded()?;
+    let mut on = cursor.seek(&[VIEW_PREFIX]).into_client_error()?;
     while on && cursor.key().first() == Some(&VIEW_PREFIX) {
         let row = parse(cursor.value())?;
         rows.views.push(ViewDefinition {
@@ -112,27 +118,27 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
                 None => None,
             },
         });
-        on = cursor.next().coded()?;
+        on = cursor.next().into_client_error()?;
     }
     Ok(rows)
 }
 
 /// Writes the row that marks the format.
-pub(crate) fn put_format(unit: &mut WriteUnitOfWork) {
+pub(crate) fn put_format(unit: &mut StorageTransaction) {
     let mut row = DocBuilder::new();
     row.append("format", FORMAT);
     unit.put(TableId::CATALOG, FORMAT_KEY, row.finish().into_vec());
 }
 
 /// Writes the number of the next table.
-pub(crate) fn put_next_table(unit: &mut WriteUnitOfWork, next: u64) {
+pub(crate) fn put_next_table(unit: &mut StorageTransaction, next: u64) {
     let mut row = DocBuilder::new();
     row.append("next", next as i64);
     unit.put(TableId::CATALOG, NEXT_TABLE_KEY, row.finish().into_vec());
 }
 
 /// Writes the upper bound of commit times.
-pub(crate) fn put_clock(unit: &mut WriteUnitOfWork, ceiling: Timestamp) {
+pub(crate) fn put_clock(unit: &mut StorageTransaction, ceiling: Timestamp) {
     let mut row = DocBuilder::new();
     row.append("clock", ceiling);
     unit.put(TableId::CATALOG, CLOCK_KEY, row.finish().into_vec());
@@ -140,7 +146,10 @@ pub(crate) fn put_clock(unit: &mut WriteUnitOfWork, ceiling: Timestamp) {
 
 /// Reads the upper bound of commit times; `None` before the first commit.
 pub(crate) fn read_clock(snapshot: &dyn Snapshot) -> Result<Option<Timestamp>> {
-    let Some(value) = snapshot.get(TableId::CATALOG, CLOCK_KEY).coded()? else {
+    let Some(value) = snapshot
+        .get(TableId::CATALOG, CLOCK_KEY)
+        .into_client_error()?
+    else {
         return Ok(None);
     };
     match parse(&value)?.get("clock") {
@@ -150,13 +159,13 @@ pub(crate) fn read_clock(snapshot: &dyn Snapshot) -> Result<Option<Timestamp>> {
 }
 
 /// Writes a collection's row, with its current multikey paths.
-pub(crate) fn put_collection(unit: &mut WriteUnitOfWork, collection: &Collection) {
+pub(crate) fn put_collection(unit: &mut StorageTransaction, collection: &Collection) {
     let row = write_collection(collection);
     unit.put(TableId::CATALOG, &row_key(collection.uuid), row.into_vec());
 }
 
 /// Writes a view's row.
-pub(crate) fn put_view(unit: &mut WriteUnitOfWork, view: &ViewDefinition) {
+pub(crate) fn put_view(unit: &mut StorageTransaction, view: &ViewDefinition) {
     let mut row = DocBuilder::new();
     row.append("ns", view.ns.as_str());
     row.append("viewOn", &*view.on);
@@ -169,7 +178,7 @@ pub(crate) fn put_view(unit: &mut WriteUnitOfWork, view: &ViewDefinition) {
 }
 
 /// Removes a view's row.
-pub(crate) fn delete_view(unit: &mut WriteUnitOfWork, ns: &Namespace) {
+pub(crate) fn delete_view(unit: &mut StorageTransaction, ns: &Namespace) {
     unit.delete(TableId::CATALOG, &view_key(ns));
 }
 
@@ -180,7 +189,7 @@ fn view_key(ns: &Namespace) -> Vec<u8> {
 }
 
 /// Removes a collection's row.
-pub(crate) fn delete_collection(unit: &mut WriteUnitOfWork, uuid: Uuid) {
+pub(crate) fn delete_collection(unit: &mut StorageTransaction, uuid: Uuid) {
     unit.delete(TableId::CATALOG, &row_key(uuid));
 }
 
@@ -323,7 +332,7 @@ fn read_index(row: RawDoc<'_>, table: TableId, snapshot: &dyn Snapshot) -> Resul
     let mut spec = IndexSpec::from_row(spec)?;
     if let Some(vector) = &spec.vector {
         // Opening the catalog reports a missing table, or repair recreates it.
-        let there = snapshot.contains_table(table).coded()?;
+        let there = snapshot.contains_table(table).into_client_error()?;
         let fields = vector.definition.vectors().iter().enumerate();
         let lists = fields.map(|(number, field)| match there {
             true => Lists::read(snapshot, table, number, field),

@@ -30,7 +30,7 @@ use crate::exec::Doc;
 use crate::op_context::OpContext;
 use crate::record_key::{record_id_of, record_key};
 use crate::result_source::ResultSource;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Entries looked at on one snapshot.
 const ENTRIES_MAX: usize = 1000;
@@ -157,9 +157,11 @@ impl ChangeStream {
 
     /// Whether the oplog still has what the stream has not seen.
     fn check_history(&self) -> Result<()> {
-        let snapshot = self.db.storage().snapshot().coded()?;
-        let mut cursor = snapshot.cursor(self.db.oplog().table()).coded()?;
-        let oldest = match cursor.seek_first().coded()? {
+        let snapshot = self.db.storage().snapshot().into_client_error()?;
+        let mut cursor = snapshot
+            .cursor(self.db.oplog().table())
+            .into_client_error()?;
+        let oldest = match cursor.seek_first().into_client_error()? {
             true => time_of(cursor.key())?,
             false => 0,
         };
@@ -173,7 +175,7 @@ impl ChangeStream {
         let resumed = matches!(self.options.start, Start::After(token, _) if token.kind != TokenKind::HighWater);
         if resumed && needed >= oldest {
             let key = record_key(&RecordId::new(needed as i64));
-            let there = cursor.seek(&key).coded()? && cursor.key() == &key[..];
+            let there = cursor.seek(&key).into_client_error()? && cursor.key() == &key[..];
             if !there {
                 return Err(Error::new(
                     ErrorCode::CHANGE_STREAM_FATAL_ERROR,
@@ -215,8 +217,10 @@ impl ChangeStream {
 
     /// Looks at the next entries up to `visible`.
     fn look(&mut self, op: &OpContext, visible: Timestamp) -> Result<()> {
-        let snapshot = self.db.storage().snapshot().coded()?;
-        let mut cursor = snapshot.cursor(self.db.oplog().table()).coded()?;
+        let snapshot = self.db.storage().snapshot().into_client_error()?;
+        let mut cursor = snapshot
+            .cursor(self.db.oplog().table())
+            .into_client_error()?;
         // The entry of an event's token is looked at again: others of its operations may follow.
         let from = match self.seen.kind {
             TokenKind::HighWater => self.seen.time.as_u64() + 1,
@@ -224,7 +228,7 @@ impl ChangeStream {
         };
         let mut on = cursor
             .seek(&record_key(&RecordId::new(from as i64)))
-            .coded()?;
+            .into_client_error()?;
         for _ in 0..ENTRIES_MAX {
             op.check_interrupt()?;
             let time = match on {
@@ -248,7 +252,7 @@ impl ChangeStream {
             if self.invalidated || !self.ready.is_empty() {
                 return Ok(());
             }
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use sheaf_storage::TableId;
 use crate::collection::Collection;
 use crate::counters::{CollectionSize, storage_bytes};
 use crate::database::Db;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Statistics of one collection at its newest committed state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,7 +66,10 @@ impl Db {
     pub fn collection_stats(&self, collection: &Collection) -> Result<CollectionStats> {
         let (mut indexes, mut search_indexes) = (Vec::new(), Vec::new());
         for index in collection.index_list() {
-            let stats = self.engine().table_stats(index.table()).coded()?;
+            let stats = self
+                .engine()
+                .table_stats(index.table())
+                .into_client_error()?;
             let list = match index.is_vector() {
                 true => &mut search_indexes,
                 false => &mut indexes,

@@ -26,7 +26,7 @@ use crate::ddl::rename::Views;
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use crate::system_names::TEMPORARY_PREFIX;
 
 /// Maximum number of documents per batch.
@@ -76,7 +76,7 @@ impl Db {
         let writer = self.catalog_writer();
         let _database = writer.lock_database(op, ns.db())?;
         let (_intent, source) = self.exclusive_on(op, source, BuildsMeet::Refuse)?;
-        let snapshot = self.storage().snapshot().coded()?;
+        let snapshot = self.storage().snapshot().into_client_error()?;
         self.copy_newest(op, &snapshot, &source, temporary, limit)?;
         let current = writer.current();
         let Some(copy) = current.collection(temporary) else {

@@ -10,7 +10,7 @@ use crate::catalog::snapshot::CatalogChange;
 use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// `expireAfterSeconds` of collMod: `None` for `"off"`.
 /// Errors: `InvalidOptions`.
@@ -48,7 +48,7 @@ impl Db {
         }
         let mut changed = Collection::clone(collection);
         changed.options = changed.options.with_expiry(seconds);
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         rows::put_collection(&mut unit, &changed);
         let ns = changed.ns().clone();
         let append = |o: &mut DocBuilder| {

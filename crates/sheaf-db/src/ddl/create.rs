@@ -17,7 +17,7 @@ use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 impl Db {
     /// Creates a collection with its index on `_id`. One that is there with the same options is left as it is.
@@ -106,7 +106,7 @@ impl Db {
             Some(_) => check_not_taken(&current, ns)?,
             None => check_name(&current, ns)?,
         }
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let collection = new_collection(catalog, &mut unit, ns, options, uuid)?;
         let uuid = collection.uuid;
         let change = CatalogChange {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::{Error, ErrorCode, Result};
-use sheaf_storage::WriteUnitOfWork;
+use sheaf_storage::StorageTransaction;
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
@@ -15,7 +15,7 @@ use crate::collection::intent::ExclusiveIntent;
 use crate::database::Db;
 use crate::events::DbEvent;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// What a drop answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Db {
         let catalog = self.catalog_writer();
         let mut intents = Vec::new();
         let mut change = CatalogChange::default();
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         for view in views {
             rows::delete_view(&mut unit, view.ns());
             change.removed.push(view.ns().clone());
@@ -168,7 +168,7 @@ pub(crate) enum BuildsMeet {
 }
 
 /// Drops the collection's table and those of its indexes.
-pub(crate) fn drop_tables(unit: &mut WriteUnitOfWork, collection: &Collection) {
+pub(crate) fn drop_tables(unit: &mut StorageTransaction, collection: &Collection) {
     for index in collection.index_list() {
         unit.drop_table(index.table());
     }

@@ -13,7 +13,7 @@ use crate::ddl::clustered::means_clustered;
 use crate::ddl::drop::BuildsMeet;
 use crate::index::Index;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use crate::timeseries::indexes::key_on_buckets;
 
 /// Which indexes a command means.
@@ -92,7 +92,7 @@ impl Db {
             if dropped.is_empty() {
                 return Ok(indexes_was);
             }
-            let mut unit = self.storage().begin().coded()?;
+            let mut unit = self.storage().begin().into_client_error()?;
             for index in &dropped {
                 unit.drop_table(index.table());
             }

@@ -14,7 +14,7 @@ use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::drop::{BuildsMeet, drop_tables};
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// What becomes of views in the step that renames.
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Db {
         views: Views,
     ) -> Result<()> {
         let from = source.ns();
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         if let Some(target) = target {
             drop_tables(&mut unit, target);
             rows::delete_collection(&mut unit, target.uuid());

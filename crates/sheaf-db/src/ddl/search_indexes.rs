@@ -28,7 +28,7 @@ use crate::index::vector::VectorSpec;
 use crate::index::vector::lists::Lists;
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Most search indexes of a collection.
 const SEARCH_INDEXES_MAX: usize = 64;
@@ -226,7 +226,7 @@ impl Db {
             let kept = collection.index_list().iter();
             let kept = kept.filter(|other| other.table() != index.table());
             let changed = collection.with_indexes(kept.cloned().collect())?;
-            let mut unit = self.storage().begin().coded()?;
+            let mut unit = self.storage().begin().into_client_error()?;
             unit.drop_table(index.table());
             rows::put_collection(&mut unit, &changed);
             let change = CatalogChange {

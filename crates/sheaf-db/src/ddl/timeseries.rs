@@ -27,7 +27,7 @@ use crate::index::Index;
 use crate::index::definition::{ID_INDEX_NAME, IndexSpec};
 use crate::op_context::OpContext;
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// What a collMod of a time-series collection asks for.
 #[derive(Debug, Clone, Default)]
@@ -138,7 +138,7 @@ impl Db {
         }
         check_name(&current, ns)?;
         buckets.check_length()?;
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let mut collection =
             new_collection(catalog, &mut unit, &buckets, collection_options, None)?;
         if let Some(mut spec) = index_of_series(options)? {
@@ -256,7 +256,7 @@ impl Db {
         }
         let mut changed = Collection::clone(&collection);
         changed.options = options;
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         rows::put_collection(&mut unit, &changed);
         for view in &views {
             rows::put_view(&mut unit, view);

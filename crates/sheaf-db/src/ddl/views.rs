@@ -17,7 +17,7 @@ use crate::catalog::views::{ResolvedView, ViewDefinition, other_collation};
 use crate::change::DdlChange;
 use crate::database::Db;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// The most views that may stand on one another.
 pub const VIEW_DEPTH_MAX: usize = 20;
@@ -220,7 +220,7 @@ impl Db {
 
     /// Under the database's lock.
     fn store_view(&self, view: ViewDefinition) -> Result<()> {
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let is_new = self.catalog().view(&view.ns).is_none();
         rows::put_view(&mut unit, &view);
         let change = match is_new {
@@ -242,7 +242,7 @@ impl Db {
         if views.is_empty() {
             return Ok(());
         }
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let mut change = CatalogChange::default();
         for view in views {
             rows::delete_view(&mut unit, &view.ns);

@@ -32,7 +32,7 @@ use super::subplan::Subplan;
 use super::{Node, PlanStage};
 use crate::collection::Collection;
 use crate::records::{RecordCursor, RecordReader};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// What the stages of one operation share.
 #[derive(Clone)]
@@ -75,7 +75,9 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             filter.clone(),
         )),
         SolutionNode::ClusteredScan(scan) => Box::new(ClusteredScan::new(
-            cx.snapshot.cursor(cx.collection()?.table()).coded()?,
+            cx.snapshot
+                .cursor(cx.collection()?.table())
+                .into_client_error()?,
             scan,
         )),
         SolutionNode::IndexScan(scan) => Box::new(IndexScan::new(cx, scan, keep_key)?),

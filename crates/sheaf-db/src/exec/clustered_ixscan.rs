@@ -28,7 +28,7 @@ use sheaf_storage::Cursor;
 use super::{Doc, Member, PlanStage, StageDescription, StageState, WorkContext, WorkCounts};
 use crate::damage::{in_record, not_a_record_id};
 use crate::record_key::record_id_of;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// See the module.
 pub struct ClusteredScan {
@@ -169,7 +169,7 @@ impl ClusteredScan {
                 }
             }
         };
-        if !found.coded()? {
+        if !found.into_client_error()? {
             return Ok(false);
         }
         let key = self.cursor.key();

@@ -18,7 +18,7 @@ use crate::catalog::clustered::record_id_of_id;
 use crate::collection::Collection;
 use crate::damage::missing_record;
 use crate::records;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// The result of a lookup.
 #[derive(Debug, Clone)]
@@ -118,8 +118,8 @@ fn record_of(
     let mut key = KeyStringBuilder::new(directions_of(index));
     key.append_with(value, index.collator.as_deref());
     // The planner identifies an index by its table.
-    let mut cursor = snapshot.cursor(TableId(index.ident)).coded()?;
-    if !cursor.seek(key.as_bytes()).coded()? {
+    let mut cursor = snapshot.cursor(TableId(index.ident)).into_client_error()?;
+    if !cursor.seek(key.as_bytes()).into_client_error()? {
         return Ok(None);
     }
     let (record_id, key_len) =

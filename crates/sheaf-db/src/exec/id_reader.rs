@@ -17,7 +17,7 @@ use crate::catalog::ReadView;
 use crate::collection::Collection;
 use crate::damage::{in_record, missing_record};
 use crate::record_key::record_key;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// See the module.
 pub struct IdReader {
@@ -43,9 +43,16 @@ impl IdReader {
             key: KeyStringBuilder::new(directions_of(index)),
             keys: match index.clustered {
                 true => None,
-                false => Some(view.snapshot.cursor(TableId(index.ident)).coded()?),
+                false => Some(
+                    view.snapshot
+                        .cursor(TableId(index.ident))
+                        .into_client_error()?,
+                ),
             },
-            records: view.snapshot.cursor(collection.table()).coded()?,
+            records: view
+                .snapshot
+                .cursor(collection.table())
+                .into_client_error()?,
         }))
     }
 
@@ -76,7 +83,7 @@ impl IdReader {
         let record_id = match &mut self.keys {
             None => RecordId::of_key_string(self.key.as_bytes()),
             Some(keys) => {
-                if !keys.seek(self.key.as_bytes()).coded()? {
+                if !keys.seek(self.key.as_bytes()).into_client_error()? {
                     return Ok(None);
                 }
                 let (record_id, key_len) = keystring::decode_record_id(keys.key())
@@ -88,7 +95,8 @@ impl IdReader {
             }
         };
         let record = record_key(&record_id);
-        let found = self.records.seek(&record).coded()? && self.records.key() == &record[..];
+        let found =
+            self.records.seek(&record).into_client_error()? && self.records.key() == &record[..];
         if !found {
             return match &self.keys {
                 Some(_) => Err(missing_record(&express::summary(&self.index), &record_id)),

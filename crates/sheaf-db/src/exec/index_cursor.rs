@@ -26,7 +26,7 @@ use sheaf_storage::{Cursor, Snapshot, TableId};
 use super::key_document::{KeyDocument, directions_of, values_of};
 use super::{BuildContext, IndexKey};
 use crate::index::wildcard_keys::{FIRST_KEY, is_array_entry};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// See the module.
 pub struct IndexCursor {
@@ -107,7 +107,7 @@ impl IndexCursor {
         // The planner identifies an index by its table.
         let table = TableId(scan.index.ident);
         let mut cursor = IndexCursor {
-            cursor: snapshot.cursor(table).coded()?,
+            cursor: snapshot.cursor(table).into_client_error()?,
             index: scan.index.clone(),
             bounds: scan.bounds.clone(),
             directions,
@@ -253,10 +253,10 @@ impl IndexCursor {
                 }
             }
         };
-        let mut found = found.coded()?;
+        let mut found = found.into_client_error()?;
         if found && is_array_entry(self.cursor.key()) {
             // All array-path entries precede the first key.
-            found = self.forward && self.cursor.seek(FIRST_KEY).coded()?;
+            found = self.forward && self.cursor.seek(FIRST_KEY).into_client_error()?;
         }
         if !found {
             self.next_move = Move::None;

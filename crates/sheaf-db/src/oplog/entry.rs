@@ -14,7 +14,7 @@
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::update::diff;
-use sheaf_storage::{TableId, WriteUnitOfWork};
+use sheaf_storage::{StorageTransaction, TableId};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
@@ -253,14 +253,14 @@ impl EntryWriter<'_> {
         out.append("wall", self.wall);
     }
 
-    fn put(&self, unit: &mut WriteUnitOfWork, at: OpTime, entry: DocBuf) {
+    fn put(&self, unit: &mut StorageTransaction, at: OpTime, entry: DocBuf) {
         // No two entries have the same time.
         let id = RecordId::new(at.ts.as_u64() as i64);
         unit.insert_new(self.table, &record_key(&id), entry.into_vec());
     }
 
     /// Puts an entry for each change into the unit.
-    pub(crate) fn put_each(&self, unit: &mut WriteUnitOfWork, ops: &[LoggedOp]) {
+    pub(crate) fn put_each(&self, unit: &mut StorageTransaction, ops: &[LoggedOp]) {
         for (n, op) in ops.iter().enumerate() {
             let at = self.first.plus(n as u64);
             let mut entry = self.begin();
@@ -273,7 +273,7 @@ impl EntryWriter<'_> {
     /// Puts the entries of a transaction into its unit, each with at most `operations_max` operations.
     pub(crate) fn put_transaction(
         &self,
-        unit: &mut WriteUnitOfWork,
+        unit: &mut StorageTransaction,
         ops: &[LoggedOp],
         operations_max: usize,
     ) {

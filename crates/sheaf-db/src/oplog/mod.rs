@@ -38,7 +38,7 @@ use crate::collection::Collection;
 use crate::database::Db;
 use crate::op_context::{OpContext, Waker};
 use crate::record_key::record_id_of;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use crate::system_names::OPLOG_NAMESPACE;
 
 use entry::{EntryWriter, WriteOrigin};
@@ -346,7 +346,7 @@ impl Db {
         if self.oplog().is_on() {
             return Ok(());
         }
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let options = CollectionOptions::capped_at(self.oplog().bytes_max());
         let collection = new_collection(catalog, &mut unit, &ns, &options, None)?;
         let table = collection.table();
@@ -368,7 +368,7 @@ impl Db {
         let Some(collection) = catalog.collection(&ns) else {
             return Ok(());
         };
-        let snapshot = self.storage().snapshot().coded()?;
+        let snapshot = self.storage().snapshot().into_client_error()?;
         let newest = newest_time(&*snapshot, collection)?;
         self.clock().not_before(newest);
         self.oplog().found(collection.table(), newest);
@@ -379,14 +379,15 @@ impl Db {
     pub fn log_note(self: &Arc<Self>, message: &str) -> Result<()> {
         let mut o = DocBuilder::new();
         o.append("msg", message);
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         if !self.oplog().is_on() {
             return Ok(());
         }
         let reservation = self.reserve_oplog(1);
         let note = LoggedOp::note(o.finish());
         reservation.writer(None).put_each(&mut unit, &[note]);
-        unit.commit(sheaf_storage::Durability::Buffered).coded()?;
+        unit.commit(sheaf_storage::Durability::Buffered)
+            .into_client_error()?;
         drop(reservation);
         Ok(())
     }
@@ -408,8 +409,8 @@ impl Reservation<'_> {
 }
 
 fn newest_time(snapshot: &dyn Snapshot, collection: &Collection) -> Result<u64> {
-    let mut cursor = snapshot.cursor(collection.table()).coded()?;
-    if !cursor.seek_last().coded()? {
+    let mut cursor = snapshot.cursor(collection.table()).into_client_error()?;
+    if !cursor.seek_last().into_client_error()? {
         return Ok(0);
     }
     match record_id_of(cursor.key()) {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, DocBuilder, Result};
-use sheaf_storage::WriteUnitOfWork;
+use sheaf_storage::StorageTransaction;
 
 use crate::change::{Change, DdlChange};
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::oplog::entry::{self, LoggedOp, WriteOrigin};
 use crate::oplog::{Reservation, Silent};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// The operations of one unit of work.
 pub(crate) struct OplogNotes {
@@ -85,7 +85,7 @@ impl OplogNotes {
     pub(crate) fn prepare<'d>(
         &mut self,
         db: &'d Db,
-        unit: &mut WriteUnitOfWork,
+        unit: &mut StorageTransaction,
         origin: Option<&WriteOrigin>,
         transaction: bool,
     ) -> Option<Reservation<'d>> {
@@ -109,7 +109,7 @@ impl Db {
     /// Puts entries of DDL into the unit that carries it out.
     pub(crate) fn log_ddl(
         &self,
-        unit: &mut WriteUnitOfWork,
+        unit: &mut StorageTransaction,
         changes: &mut dyn Iterator<Item = DdlChange<'_>>,
     ) -> Result<Option<Reservation<'_>>> {
         let mut logged = Vec::new();
@@ -144,7 +144,10 @@ impl LoggedOp {
         let logged = match change {
             DdlChange::CollectionCreated(collection) => LoggedOp::collection_created(collection),
             DdlChange::CollectionDropped(collection) => {
-                let table = db.engine().table_stats(collection.table()).coded()?;
+                let table = db
+                    .engine()
+                    .table_stats(collection.table())
+                    .into_client_error()?;
                 let mut o2 = DocBuilder::new();
                 o2.append("numRecords", table.entries as i64);
                 let o = command("drop", collection);

@@ -7,7 +7,7 @@ use sheaf_storage::Durability;
 
 use crate::database::Db;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 impl Db {
     /// Removes the oldest entries of an oplog larger than its maximum size. Returns the number of
@@ -19,27 +19,27 @@ impl Db {
             return Ok(0);
         }
         let table = oplog.table();
-        let stats = self.engine().table_stats(table).coded()?;
+        let stats = self.engine().table_stats(table).into_client_error()?;
         let (bytes, kept) = (stats.key_bytes + stats.value_bytes, oplog.bytes_max());
         if bytes <= kept + kept / 8 {
             return Ok(0);
         }
-        let snapshot = self.storage().snapshot().coded()?;
-        let mut cursor = snapshot.cursor(table).coded()?;
-        let mut on = cursor.seek_first().coded()?;
+        let snapshot = self.storage().snapshot().into_client_error()?;
+        let mut cursor = snapshot.cursor(table).into_client_error()?;
+        let mut on = cursor.seek_first().into_client_error()?;
         let mut gone = 0;
         while on && gone < bytes - kept {
             op.check_interrupt()?;
             gone += (cursor.key().len() + cursor.value().len()) as u64;
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
         // The newest entry stays, whatever its size: it records the current time.
         if !on {
-            cursor.seek_last().coded()?;
+            cursor.seek_last().into_client_error()?;
         }
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         unit.delete_range(table, &[], Some(cursor.key()));
-        unit.commit(Durability::Buffered).coded()?;
+        unit.commit(Durability::Buffered).into_client_error()?;
         Ok(gone)
     }
 }

@@ -16,7 +16,7 @@ use super::index_filters::IndexFilter;
 use crate::catalog::ReadView;
 use crate::collection::Collection;
 use crate::index::wildcard_keys::array_entry;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 pub(crate) fn indexes_of(view: &ReadView) -> &[Arc<IndexEntry>] {
     match &view.collection {
@@ -52,7 +52,10 @@ pub(crate) fn planning_indexes<'v>(
     let mut is_array = |index: &IndexEntry, path: &str| {
         // The planner identifies an index by its table.
         let table = TableId(index.ident);
-        let known = view.snapshot.get(table, &array_entry(path)).coded()?;
+        let known = view
+            .snapshot
+            .get(table, &array_entry(path))
+            .into_client_error()?;
         Ok(known.is_some())
     };
     let expanded = planner::wildcard::expand(&query.filter, &all, &mut is_array)?;

@@ -39,7 +39,7 @@ use crate::exec::index_cursor::{IndexCursor, encoded_bounds};
 use crate::exec::key_document::directions_of;
 use crate::index::key_set::KeySet;
 use crate::record_key::record_id_of;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Number of documents in a sample.
 const DOCS_MAX: u64 = 256;
@@ -77,17 +77,20 @@ impl Sample {
     }
 
     fn take(view: &ReadView, collection: &Collection, records: u64) -> Result<Option<Self>, Error> {
-        let mut cursor = view.snapshot.cursor(collection.table()).coded()?;
+        let mut cursor = view
+            .snapshot
+            .cursor(collection.table())
+            .into_client_error()?;
         let mut sample = Sample {
             records,
             taken: Instant::now(),
             indexes: HashMap::new(),
         };
-        if !cursor.seek_last().coded()? {
+        if !cursor.seek_last().into_client_error()? {
             return Ok(Some(sample));
         }
         let last = RecordKeyBytes::from_slice(cursor.key());
-        if !cursor.seek_first().coded()? {
+        if !cursor.seek_first().into_client_error()? {
             return Ok(None);
         }
         let places = Places::between(cursor.key(), &last);
@@ -101,9 +104,9 @@ impl Sample {
                 let scatter = u128::from(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
                 let part = (u128::from(turn) << 32) + scatter;
                 let place = places.at(part, u128::from(DOCS_MAX) << 32);
-                on = cursor.seek(&place).coded()?;
+                on = cursor.seek(&place).into_client_error()?;
             } else if turn > 0 {
-                on = cursor.next().coded()?;
+                on = cursor.next().into_client_error()?;
             }
             if !on || read > READ_BYTES_MAX || kept > KEPT_BYTES_MAX {
                 break;

@@ -41,7 +41,7 @@ use crate::write::document_rules::prepare_for_insert;
 use crate::write::insert::{InsertResult, WriteError};
 use crate::write::observer::StatementOutcome;
 use crate::write::retry::Backoff;
-use crate::write::unit::{Patience, Slot, WriteUnit};
+use crate::write::unit::{Patience, Slot, WriteUnitOfWork};
 use crate::write::{MatchedRecord, RecordSource, UNIT_BYTES_MAX, ends_operation};
 
 /// Maximum number of measurements grouped at once.
@@ -334,7 +334,7 @@ struct Filling {
 }
 
 impl GroupWriter<'_> {
-    fn write(&mut self, unit: &mut WriteUnit, group: &Group<'_>) -> Result<()> {
+    fn write(&mut self, unit: &mut WriteUnitOfWork, group: &Group<'_>) -> Result<()> {
         let key: SeriesKey = (self.uuid, group.key.clone());
         let mut filling: Option<Filling> = None;
         for measurement in &group.measurements {
@@ -372,7 +372,12 @@ impl GroupWriter<'_> {
         Ok(())
     }
 
-    fn flush(&mut self, unit: &mut WriteUnit, key: &SeriesKey, filling: Filling) -> Result<()> {
+    fn flush(
+        &mut self,
+        unit: &mut WriteUnitOfWork,
+        key: &SeriesKey,
+        filling: Filling,
+    ) -> Result<()> {
         let Filling { bucket, stored } = filling;
         let doc = bucket.to_doc();
         let record = match stored {
@@ -409,7 +414,7 @@ impl GroupWriter<'_> {
     /// Finds and locks a bucket that accepts the measurement.
     fn find(
         &mut self,
-        unit: &mut WriteUnit,
+        unit: &mut WriteUnitOfWork,
         key: &SeriesKey,
         group: &Group<'_>,
         measurement: &Measurement<'_>,
@@ -462,7 +467,7 @@ impl GroupWriter<'_> {
 
     fn try_bucket(
         &self,
-        unit: &mut WriteUnit,
+        unit: &mut WriteUnitOfWork,
         record: &RecordId,
         group: &Group<'_>,
         measurement: &Measurement<'_>,

@@ -23,14 +23,18 @@ use crate::counters::CollectionSize;
 use crate::op_context::OpContext;
 use crate::record_key::{record_id_of, record_key};
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
-use crate::write::unit::{Slot, WriteUnit};
+use crate::storage_error::IntoClientError;
+use crate::write::unit::{Slot, WriteUnitOfWork};
 
 /// The key that the single writer locks; shorter than any record's key.
 const WRITER: &[u8] = b"";
 
 /// Errors: `OperationNotSupportedInTransaction` for a write to a capped collection inside one.
-pub(crate) fn check_transaction(unit: &WriteUnit, op: &StatementContext, slot: Slot) -> Result<()> {
+pub(crate) fn check_transaction(
+    unit: &WriteUnitOfWork,
+    op: &StatementContext,
+    slot: Slot,
+) -> Result<()> {
     let collection = unit.collection(slot);
     if op.transaction().is_none() || collection.options().capped().is_none() {
         return Ok(());
@@ -44,12 +48,12 @@ pub(crate) fn check_transaction(unit: &WriteUnit, op: &StatementContext, slot: S
     ))
 }
 
-impl WriteUnit {
+impl WriteUnitOfWork {
     /// Stores a new record of a capped collection, and removes the oldest records while it is over
     /// its limit.
     ///
     /// Errors: `BadValue` for a document larger than the collection, those of
-    /// [`WriteUnit::insert`]. On error the unit is unchanged except for locks.
+    /// [`WriteUnitOfWork::insert`]. On error the unit is unchanged except for locks.
     pub(crate) fn insert_capped(
         &mut self,
         op: &OpContext,
@@ -133,7 +137,10 @@ impl WriteUnit {
     fn oldest_of_snapshot(&mut self, slot: Slot, from: i64) -> Result<Option<RecordId>> {
         let table = self.collection(slot).table();
         let cursor = self.base_cursor(table)?;
-        match cursor.seek(&record_key(&RecordId::new(from))).coded()? {
+        match cursor
+            .seek(&record_key(&RecordId::new(from)))
+            .into_client_error()?
+        {
             true => Ok(record_id_of(cursor.key())),
             false => Ok(None),
         }

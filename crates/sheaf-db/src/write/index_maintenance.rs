@@ -24,8 +24,8 @@ use crate::index::modified::Modified;
 use crate::index::wildcard_keys::array_entry;
 use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
-use crate::write::unit::{Scratch, Slot, WriteUnit};
+use crate::storage_error::IntoClientError;
+use crate::write::unit::{Scratch, Slot, WriteUnitOfWork};
 
 /// One document's change, as indexes see it. `None` on one side: inserted, deleted.
 pub(crate) struct Change<'a> {
@@ -35,7 +35,7 @@ pub(crate) struct Change<'a> {
     pub(crate) modified: Modified<'a>,
 }
 
-impl WriteUnit {
+impl WriteUnitOfWork {
     /// Brings all indexes of the collection in line with the change of one document.
     ///
     /// Errors: `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`. On an
@@ -110,7 +110,7 @@ impl WriteUnit {
                 match difference {
                     Difference::Removed(key) => {
                         let prior = Prior::value(key.type_bits);
-                        self.unit
+                        self.storage
                             .delete_with(table, entry.of(key.key, change.id), prior);
                         self.stats.keys_deleted += 1;
                     }
@@ -132,16 +132,28 @@ impl WriteUnit {
         for (index, new) in complete.iter().zip(&*new) {
             for path in new.array_paths() {
                 let entry = array_entry(path);
-                if self.unit.get(index.table(), &entry).coded()?.is_none() {
+                if self
+                    .storage
+                    .get(index.table(), &entry)
+                    .into_client_error()?
+                    .is_none()
+                {
                     // Another writer may put the same entry at once: nothing is promised of it.
-                    self.unit.put(index.table(), &entry, Vec::new());
+                    self.storage.put(index.table(), &entry, Vec::new());
                 }
             }
         }
         let mut at = complete.len();
         for build in collection.builds() {
             for number in 0..build.indexes().len() {
-                build.note(&mut self.unit, number, &old[at], &new[at], change.id, entry)?;
+                build.note(
+                    &mut self.storage,
+                    number,
+                    &old[at],
+                    &new[at],
+                    change.id,
+                    entry,
+                )?;
                 at += 1;
             }
         }
@@ -154,7 +166,7 @@ impl WriteUnit {
     }
 
     fn put_entry(&mut self, table: TableId, entry: &[u8], key: Key<'_>, prior: Prior) {
-        self.unit
+        self.storage
             .put_with(table, entry, key.type_bits.to_vec(), prior);
     }
 
@@ -168,7 +180,7 @@ impl WriteUnit {
     ) -> Result<()> {
         let table = index.table();
         let mut taken = false;
-        if let Some(own) = self.unit.writes().table(table) {
+        if let Some(own) = self.storage.writes().table(table) {
             let from = (Bound::Included(key.key), Bound::Unbounded);
             let entries = own.keys().range::<[u8], _>(from);
             for (entry, change) in entries.take_while(|(entry, _)| entry.starts_with(key.key)) {
@@ -176,14 +188,14 @@ impl WriteUnit {
                     matches!(change.write, KeyWrite::Put(_)) && record_of(entry, key.key)? != *id;
             }
         }
-        let own = self.unit.writes().table(table).cloned();
+        let own = self.storage.writes().table(table).cloned();
         // A table that the unit itself creates is in no snapshot.
         let is_new = own
             .as_ref()
             .is_some_and(|own| own.fate() != TableFate::Kept);
         if !taken && !is_new {
             let cursor = self.base_cursor(table)?;
-            let mut on = cursor.seek(key.key).coded()?;
+            let mut on = cursor.seek(key.key).into_client_error()?;
             while on && !taken && cursor.key().starts_with(key.key) {
                 let entry = cursor.key();
                 // What the unit has written to this very entry, the loop above has judged.
@@ -191,7 +203,7 @@ impl WriteUnit {
                     .as_ref()
                     .is_some_and(|own| !own.keeps(entry) || own.keys().contains_key(entry));
                 taken = !replaced && record_of(entry, key.key)? != *id;
-                on = cursor.next().coded()?;
+                on = cursor.next().into_client_error()?;
             }
         }
         if taken {

@@ -17,7 +17,7 @@ use crate::storage_error::is_write_conflict;
 use crate::write::document_rules::prepare_for_insert;
 use crate::write::observer::StatementOutcome;
 use crate::write::retry::Backoff;
-use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
+use crate::write::unit::{Patience, Slot, WriteStats, WriteUnitOfWork};
 use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX, ends_operation};
 
 /// What an insert did.
@@ -118,7 +118,7 @@ impl Db {
     /// Prepares and stores one document in a unit.
     fn insert_into(
         &self,
-        unit: &mut WriteUnit,
+        unit: &mut WriteUnitOfWork,
         op: &StatementContext,
         slot: Slot,
         doc: RawDoc<'_>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   insert ─┐                                       ┌─ record put / deleted
-//!   update ─┼─> WriteUnit (unit.rs) ─ lock record ──┼─ index entries (index_maintenance.rs)
+//!   update ─┼─> WriteUnitOfWork (unit.rs) ─ lock record ──┼─ index entries (index_maintenance.rs)
 //!   delete ─┘     commit, or begin again            └─ counters of the operation
 //! ```
 //!

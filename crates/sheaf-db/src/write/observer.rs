@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::{DocBuf, Result, Value};
-use sheaf_storage::{CommitSeq, WriteUnitOfWork};
+use sheaf_storage::{CommitSeq, StorageTransaction};
 
 use crate::change::{Change, DdlChange};
 use crate::collection::Collection;
@@ -27,7 +27,7 @@ use crate::oplog::observer::{OplogMark, OplogNotes};
 use crate::session_row::upsert_outcome;
 use crate::statement::StatementContext;
 use crate::write::session_row::{RowWritten, SessionNotes};
-use crate::write::unit::WriteUnit;
+use crate::write::unit::WriteUnitOfWork;
 
 /// What a statement did to a document, for a session that may ask again.
 #[derive(Clone, Copy)]
@@ -114,7 +114,7 @@ impl Ticket<'_> {
     }
 }
 
-impl WriteUnit {
+impl WriteUnitOfWork {
     /// Has the session record, when the unit commits, what the statement did.
     #[inline]
     pub(crate) fn record_outcome(&mut self, op: &StatementContext, outcome: StatementOutcome<'_>) {
@@ -134,8 +134,8 @@ impl WriteUnit {
         let reservation =
             self.observer
                 .oplog
-                .prepare(db, &mut self.unit, op.write_origin(), transaction);
-        if reservation.is_none() && !self.unit.is_empty() {
+                .prepare(db, &mut self.storage, op.write_origin(), transaction);
+        if reservation.is_none() && !self.storage.is_empty() {
             db.tick_without_entry();
         }
         Ok(Ticket { row, reservation })
@@ -147,7 +147,7 @@ impl Db {
     /// while the oplog is on.
     pub(crate) fn observe_ddl<'c>(
         &self,
-        unit: &mut WriteUnitOfWork,
+        unit: &mut StorageTransaction,
         changes: impl IntoIterator<Item = DdlChange<'c>>,
     ) -> Result<Ticket<'_>> {
         let reservation = match self.oplog().is_on() {

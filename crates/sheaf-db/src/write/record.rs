@@ -11,15 +11,15 @@ use crate::index::modified::Modified;
 use crate::op_context::OpContext;
 use crate::record_key::record_key;
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use crate::write::index_maintenance::Change;
-use crate::write::unit::{Slot, WriteUnit};
+use crate::write::unit::{Slot, WriteUnitOfWork};
 use crate::{change, write::capped};
 
 /// The most bytes that a record's place in a clustered collection may have: entries of other indexes repeat it.
 const PLACE_BYTES_MAX: usize = 8 << 20;
 
-impl WriteUnit {
+impl WriteUnitOfWork {
     /// Whether the collection's validator lets a document be written: a new one, or what an update
     /// makes of `old`.
     /// Errors: `DocumentValidationFailure`, those of the validator's expressions.
@@ -91,8 +91,8 @@ impl WriteUnit {
         self.maintain_indexes(op, slot, &change)?;
         let (key, value) = (record_key(&id), Bytes::copy_from_slice(doc.as_bytes()));
         match is_clustered {
-            true => self.unit.put_with(table, &key, value, Prior::Absent),
-            false => self.unit.insert_new(table, &key, value),
+            true => self.storage.put_with(table, &key, value, Prior::Absent),
+            false => self.storage.insert_new(table, &key, value),
         }
         self.report(slot, change::Change::Inserted(doc));
         self.stats.docs_inserted += 1;
@@ -117,7 +117,9 @@ impl WriteUnit {
         }
         self.lock(op, collection.table(), &key)?;
         match (
-            self.unit.get(collection.table(), &key).coded()?,
+            self.storage
+                .get(collection.table(), &key)
+                .into_client_error()?,
             collection.clustered(),
         ) {
             (Some(_), Some(clustered)) => {
@@ -127,12 +129,12 @@ impl WriteUnit {
         }
     }
 
-    /// Replaces the document of a record that is locked ([`WriteUnit::lock_record`]) and was read after
+    /// Replaces the document of a record that is locked ([`WriteUnitOfWork::lock_record`]) and was read after
     /// that. `modified` says what may differ; indexes on other paths are not looked at. `base` is `old` as
-    /// [`WriteUnit::document`] gave it, under the lock: an engine may then log what differs from it. `stored` is the
+    /// [`WriteUnitOfWork::document`] gave it, under the lock: an engine may then log what differs from it. `stored` is the
     /// new document, whole.
     ///
-    /// Errors: as [`WriteUnit::insert`], and `BSONObjectTooLarge`.
+    /// Errors: as [`WriteUnitOfWork::insert`], and `BSONObjectTooLarge`.
     #[expect(
         clippy::too_many_arguments,
         reason = "one document's change is all of these"
@@ -161,10 +163,10 @@ impl WriteUnit {
         let (table, key) = (self.collection(slot).table(), record_key(id));
         let value = stored.clone();
         match base {
-            Some(base) => self.unit.put_over(table, &key, value, base),
+            Some(base) => self.storage.put_over(table, &key, value, base),
             None => {
                 let prior = Prior::value(old.as_bytes());
-                self.unit.put_with(table, &key, value, prior);
+                self.storage.put_with(table, &key, value, prior);
             }
         }
         self.report(slot, change::Change::Updated { old, new, modified });
@@ -203,7 +205,7 @@ impl WriteUnit {
         };
         self.maintain_indexes(op, slot, &change)?;
         let table = self.collection(slot).table();
-        self.unit
+        self.storage
             .delete_with(table, &record_key(id), Prior::value(old.as_bytes()));
         self.report(slot, change::Change::Deleted(old));
         Ok(())

@@ -11,9 +11,9 @@ use crate::session_row::{Remembered, SessionRow, update_outcome};
 use crate::statement::StatementContext;
 use crate::system_names::TRANSACTIONS_NAMESPACE;
 use crate::write::observer::StatementOutcome;
-use crate::write::unit::WriteUnit;
+use crate::write::unit::WriteUnitOfWork;
 
-impl WriteUnit {
+impl WriteUnitOfWork {
     /// Puts what the unit has to remember into its session's row. What is given back is told to the session
     /// after the commit.
     pub(crate) fn put_session_row(&mut self, op: &StatementContext) -> Result<Option<RowWritten>> {

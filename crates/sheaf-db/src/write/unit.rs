@@ -1,4 +1,5 @@
-//! A unit of work on collections: what a storage unit is to keys, this is to documents.
+//! A unit of work on collections, on top of a storage transaction: what that is to keys, this is to
+//! documents.
 //!
 //! ```text
 //!   begin ─ shared intent ─ catalog ─ storage unit ─┬─ lock_record ─ insert / update / delete ─┬─ commit
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! The intent is taken first, so the set of indexes stays the same until the unit ends, and the
-//! snapshot of the storage unit is at least as new as the catalog.
+//! snapshot of the storage transaction is at least as new as the catalog.
 //!
 //! Invariant: whatever way the unit ends, index entries fit the records, and planners know of every
 //! multikey path before a document that has it can be seen.
@@ -19,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheaf_bson::{Error, ErrorCode, RecordId, Result};
 use sheaf_storage::{
-    Cursor, Durability, LockMode, Savepoint, Snapshot, StorageError, TableId, WriteUnitOfWork,
+    Cursor, Durability, LockMode, Savepoint, Snapshot, StorageError, StorageTransaction, TableId,
 };
 
 use crate::catalog::ReadView;
@@ -39,7 +40,7 @@ use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::record_key::record_key;
 use crate::statement::StatementContext;
-use crate::storage_error::{Coded, coded};
+use crate::storage_error::{IntoClientError, client_error};
 use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
 use crate::write::observer::{ObserverMark, OpObserver};
@@ -86,9 +87,9 @@ impl WriteStats {
 }
 
 /// A unit of work. Dropped without a commit it leaves no trace.
-pub struct WriteUnit {
+pub struct WriteUnitOfWork {
     db: Arc<Db>,
-    pub(crate) unit: WriteUnitOfWork,
+    pub(crate) storage: StorageTransaction,
     /// The unit's snapshot without its own writes, and cursors on it.
     base: Arc<dyn Snapshot>,
     cursors: Vec<(TableId, Box<dyn Cursor>)>,
@@ -172,7 +173,7 @@ impl Db {
         op: &StatementContext,
         ns: &Namespace,
         patience: Patience,
-    ) -> Result<Option<(WriteUnit, Slot)>> {
+    ) -> Result<Option<(WriteUnitOfWork, Slot)>> {
         if ns.is_oplog() {
             return Err(Error::new(
                 ErrorCode::INVALID_NAMESPACE,
@@ -191,7 +192,7 @@ impl Db {
     }
 
     /// Begins a transaction's unit, which has no collection open yet.
-    pub(crate) fn begin_unit(self: &Arc<Self>, isolation: Isolation) -> Result<WriteUnit> {
+    pub(crate) fn begin_unit(self: &Arc<Self>, isolation: Isolation) -> Result<WriteUnitOfWork> {
         let mut unit = self.unit_of(Vec::new(), Patience::FailsAtOnce, isolation)?;
         unit.charge = Some(Charge::new(self.transaction_memory()));
         Ok(unit)
@@ -202,20 +203,20 @@ impl Db {
         collections: Vec<OpenCollection>,
         patience: Patience,
         isolation: Isolation,
-    ) -> Result<WriteUnit> {
+    ) -> Result<WriteUnitOfWork> {
         let generation = self.catalog().generation();
         let observer = OpObserver::begin(self);
         let unit = match isolation {
             Isolation::Snapshot => self.storage().begin(),
             Isolation::Serializable => self.storage().begin_serializable(),
         };
-        let unit = unit.coded()?;
+        let unit = unit.into_client_error()?;
         let base = unit.reader();
-        Ok(WriteUnit {
+        Ok(WriteUnitOfWork {
             db: self.clone(),
             observer,
             charge: None,
-            unit,
+            storage: unit,
             base,
             cursors: Vec::new(),
             generation,
@@ -259,7 +260,7 @@ impl Db {
     }
 }
 
-impl WriteUnit {
+impl WriteUnitOfWork {
     /// Opens a further collection: for transactions. `None` when there is no such collection.
     ///
     /// Errors: `LockTimeout` after `limit`; `WriteConflict` when the collection's shape has changed since
@@ -297,7 +298,7 @@ impl WriteUnit {
     pub fn read_view(&self, slot: Slot) -> ReadView {
         ReadView {
             collection: Some(self.collection(slot).clone()),
-            snapshot: self.unit.reader(),
+            snapshot: self.storage.reader(),
         }
     }
 
@@ -305,7 +306,7 @@ impl WriteUnit {
     pub(crate) fn empty_view(&self) -> ReadView {
         ReadView {
             collection: None,
-            snapshot: self.unit.reader(),
+            snapshot: self.storage.reader(),
         }
     }
 
@@ -329,7 +330,7 @@ impl WriteUnit {
         let db = self.db.clone();
         let catalog = db.catalog_writer();
         check_name(&catalog.current(), ns)?;
-        let created = new_collection(catalog, &mut self.unit, ns, options, None)?;
+        let created = new_collection(catalog, &mut self.storage, ns, options, None)?;
         self.observer
             .ddl(&db, DdlChange::CollectionCreated(&created))?;
         let collection = Arc::new(created);
@@ -349,15 +350,15 @@ impl WriteUnit {
             return Ok(false);
         };
         let collection = self.collections[at].collection.clone();
-        let records = self.unit.writes().table(collection.table());
+        let records = self.storage.writes().table(collection.table());
         if records.is_some_and(|records| !records.keys().is_empty()) {
             return Ok(false);
         }
         let db = self.db.clone();
         let mut list = collection.index_list().to_vec();
         for spec in specs {
-            let (table, ident) = db.catalog_writer().allocate("index", &mut self.unit);
-            self.unit.create_table(table);
+            let (table, ident) = db.catalog_writer().allocate("index", &mut self.storage);
+            self.storage.create_table(table);
             let index = Index::new(spec, ident, table, Vec::new())?;
             self.observer
                 .ddl(&db, DdlChange::IndexCreated(&collection, &index))?;
@@ -374,13 +375,13 @@ impl WriteUnit {
 
     /// Bytes of keys and values put so far; in a transaction, by the statement.
     pub fn bytes(&self) -> u64 {
-        self.unit.writes().bytes() - self.lent.as_ref().map_or(0, |lent| lent.bytes)
+        self.storage.writes().bytes() - self.lent.as_ref().map_or(0, |lent| lent.bytes)
     }
 
     /// The document of a record as the unit sees it.
     pub fn document(&self, slot: Slot, id: &RecordId) -> Result<Option<Bytes>> {
         let table = self.collection(slot).table();
-        self.unit.get(table, &record_key(id)).coded()
+        self.storage.get(table, &record_key(id)).into_client_error()
     }
 
     /// Locks a record that is to be changed, before it is read.
@@ -399,8 +400,10 @@ impl WriteUnit {
     /// Errors: `WriteConflict` (commit what there is, or begin the unit again), `Interrupted`,
     /// `MaxTimeMSExpired`.
     pub(crate) fn lock(&mut self, op: &OpContext, table: TableId, key: &[u8]) -> Result<()> {
-        if self.patience == Patience::FailsAtOnce || self.holds_locks || !self.unit.is_empty() {
-            self.unit.lock(table, key, LockMode::Fail).coded()?;
+        if self.patience == Patience::FailsAtOnce || self.holds_locks || !self.storage.is_empty() {
+            self.storage
+                .lock(table, key, LockMode::Fail)
+                .into_client_error()?;
             self.holds_locks = true;
             return Ok(());
         }
@@ -408,17 +411,17 @@ impl WriteUnit {
             let limit = op
                 .remaining()
                 .map_or(LOCK_WAIT_SLICE, |left| left.min(LOCK_WAIT_SLICE));
-            match self.unit.lock(table, key, LockMode::Wait { limit }) {
+            match self.storage.lock(table, key, LockMode::Wait { limit }) {
                 Ok(()) => break,
                 // Somebody was faster by a moment, or a former holder has left something new.
                 Err(StorageError::WriteConflict) => {
                     op.counters().write_conflicts.add(1);
-                    self.unit.refresh().coded()?;
-                    self.base = self.unit.reader();
+                    self.storage.refresh().into_client_error()?;
+                    self.base = self.storage.reader();
                     self.cursors.clear();
                 }
                 Err(StorageError::LockTimeout { .. }) => {}
-                Err(error) => return Err(coded(error)),
+                Err(error) => return Err(client_error(error)),
             }
             op.check_interrupt_now()?;
         }
@@ -429,7 +432,7 @@ impl WriteUnit {
     /// Marks this point.
     pub fn savepoint(&mut self) -> UnitSavepoint {
         UnitSavepoint {
-            storage: self.unit.savepoint(),
+            storage: self.storage.savepoint(),
             stats: self.stats,
             observed: self.observer.mark(),
         }
@@ -437,15 +440,15 @@ impl WriteUnit {
 
     /// Takes back all writes since the savepoint and ends it. Locks stay.
     pub fn rollback_to(&mut self, savepoint: UnitSavepoint) {
-        self.unit.rollback_to(&savepoint.storage);
-        self.unit.release(savepoint.storage);
+        self.storage.rollback_to(&savepoint.storage);
+        self.storage.release(savepoint.storage);
         self.stats = savepoint.stats;
         self.observer.rollback_to(savepoint.observed);
     }
 
     /// Ends a savepoint and keeps the writes.
     pub fn release(&mut self, savepoint: UnitSavepoint) {
-        self.unit.release(savepoint.storage);
+        self.storage.release(savepoint.storage);
     }
 
     /// Commits: all writes become visible together, durable within the flush interval ([`Db::sync`] makes
@@ -454,7 +457,7 @@ impl WriteUnit {
     /// The unit of a transaction goes back to it instead, and commits with it.
     pub fn commit(mut self, op: &StatementContext) -> Result<WriteStats> {
         if let Some(charge) = &mut self.charge {
-            let writes = self.unit.writes();
+            let writes = self.storage.writes();
             charge.hold(writes.bytes() + self.observer.bytes(), writes.operations())?;
         }
         let lent = self.lent.take();
@@ -488,14 +491,14 @@ impl WriteUnit {
         self.lent = Some(Lent {
             transaction,
             stats: self.stats,
-            bytes: self.unit.writes().bytes(),
+            bytes: self.storage.writes().bytes(),
         });
     }
 
     /// Commits a transaction's unit, with the collections that it creates.
     /// Errors: `WriteConflict` when another has created one of them meanwhile.
     pub(crate) fn commit_transaction(mut self, op: &StatementContext) -> Result<()> {
-        if !self.unit.is_empty() {
+        if !self.storage.is_empty() {
             self.observer.session().transaction_commits();
         }
         let created: Vec<Arc<Collection>> = self
@@ -533,7 +536,7 @@ impl WriteUnit {
             for index in collection.index_list() {
                 index.multikey_unsaved().store(false, Ordering::Release);
             }
-            rows::put_collection(&mut self.unit, &collection);
+            rows::put_collection(&mut self.storage, &collection);
             change.added.push(Collection::clone(&collection));
         }
         self.commit_storage(op, true)?;
@@ -550,13 +553,16 @@ impl WriteUnit {
                     .save_multikey(self.db.storage(), &open.collection)?;
             }
         }
-        if !self.unit.is_empty() {
+        if !self.storage.is_empty() {
             op.counters().commits.add(1);
         }
         let db = self.db.clone();
         let ticket = self.prepare(&db, op, transaction)?;
         std::mem::take(&mut self.scratch).give_back();
-        let (seq, logged) = self.unit.commit_counted(Durability::Buffered).coded()?;
+        let (seq, logged) = self
+            .storage
+            .commit_counted(Durability::Buffered)
+            .into_client_error()?;
         op.counters().bytes_logged.add(logged);
         for open in &self.collections {
             if let Some(writer) = &open.capped {
@@ -597,7 +603,7 @@ impl WriteUnit {
         let at = match self.cursors.iter().position(|(own, _)| *own == table) {
             Some(at) => at,
             None => {
-                let cursor = self.base.cursor(table).coded()?;
+                let cursor = self.base.cursor(table).into_client_error()?;
                 self.cursors.push((table, cursor));
                 self.cursors.len() - 1
             }

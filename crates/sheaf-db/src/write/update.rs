@@ -24,7 +24,7 @@ use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::observer::StatementOutcome;
 use crate::write::retry::Backoff;
-use crate::write::unit::{Patience, Slot, WriteStats, WriteUnit};
+use crate::write::unit::{Patience, Slot, WriteStats, WriteUnitOfWork};
 use crate::write::{Gathered, MatchedRecord, RecordSource, UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
 
 /// What an update makes of one document.
@@ -215,7 +215,7 @@ pub(crate) struct BatchWriter<'a> {
     db: &'a Arc<Db>,
     op: &'a StatementContext,
     collection: &'a Arc<Collection>,
-    unit: Option<(WriteUnit, Slot)>,
+    unit: Option<(WriteUnitOfWork, Slot)>,
     in_unit: usize,
     pub(crate) stats: WriteStats,
 }
@@ -270,7 +270,7 @@ impl<'a> BatchWriter<'a> {
     /// `write` called again in a new one, which can wait for the other writer.
     pub(crate) fn attempt<T>(
         &mut self,
-        mut write: impl FnMut(&mut WriteUnit, &StatementContext, Slot) -> Result<T>,
+        mut write: impl FnMut(&mut WriteUnitOfWork, &StatementContext, Slot) -> Result<T>,
     ) -> Result<T> {
         let mut backoff = Backoff::default();
         loop {
@@ -290,7 +290,7 @@ impl<'a> BatchWriter<'a> {
                     return Ok(done);
                 }
                 Err(error) if is_write_conflict(&error) && self.op.transaction().is_none() => {
-                    let progressed = !unit.unit.is_empty();
+                    let progressed = !unit.storage.is_empty();
                     self.finish()?;
                     if !progressed {
                         backoff.wait(self.op)?;
@@ -315,7 +315,7 @@ fn begin(
     db: &Arc<Db>,
     op: &StatementContext,
     collection: &Arc<Collection>,
-) -> Result<(WriteUnit, Slot)> {
+) -> Result<(WriteUnitOfWork, Slot)> {
     match db.begin_write(op, collection.ns(), Patience::Waits)? {
         Some((unit, slot)) if unit.collection(slot).uuid() == collection.uuid() => Ok((unit, slot)),
         _ => Err(Error::new(

@@ -88,7 +88,9 @@ impl Disk for FaultFolder {
 }
 
 fn open(disk: &impl Disk, temp: &tempfile::TempDir) -> Result<Arc<Db>> {
-    let engine = disk.engine().map_err(sheaf_db::storage_error::coded)?;
+    let engine = disk
+        .engine()
+        .map_err(sheaf_db::storage_error::client_error)?;
     let options = DbOptions {
         temp_dir: Some(temp.path().join("_tmp")),
         ..DbOptions::default()

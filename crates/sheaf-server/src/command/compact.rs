@@ -4,7 +4,7 @@
 //! writes go on meanwhile.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
-use sheaf_db::storage_error::coded;
+use sheaf_db::storage_error::client_error;
 use sheaf_storage::StorageError;
 
 use super::context::CommandContext;
@@ -59,7 +59,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 ErrorCode::COMMAND_NOT_SUPPORTED,
                 format!("not supported: {what}"),
             ),
-            error => coded(error),
+            error => client_error(error),
         })?,
         false => 0,
     };

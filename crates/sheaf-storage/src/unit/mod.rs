@@ -89,13 +89,13 @@ impl Storage {
     }
 
     /// Begins a unit of work.
-    pub fn begin(&self) -> Result<WriteUnitOfWork> {
+    pub fn begin(&self) -> Result<StorageTransaction> {
         self.begin_with(|| Ok((None, self.shared.engine.snapshot()?)))
     }
 
     /// Begins a unit of work whose commit is refused with `WriteConflict` if anything that it has
     /// read was written by a unit that has committed since.
-    pub fn begin_serializable(&self) -> Result<WriteUnitOfWork> {
+    pub fn begin_serializable(&self) -> Result<StorageTransaction> {
         self.begin_with(|| {
             let (unit, snapshot) = self
                 .shared
@@ -108,10 +108,10 @@ impl Storage {
     fn begin_with(
         &self,
         snapshot: impl FnOnce() -> Result<(Option<TrackedUnit>, Arc<dyn Snapshot>)>,
-    ) -> Result<WriteUnitOfWork> {
+    ) -> Result<StorageTransaction> {
         let (unit, begin) = self.shared.locks.begin();
         match snapshot() {
-            Ok((tracked, base)) => Ok(WriteUnitOfWork {
+            Ok((tracked, base)) => Ok(StorageTransaction {
                 tracked,
                 storage: self.clone(),
                 unit,
@@ -168,7 +168,7 @@ pub struct Savepoint {
 }
 
 /// A unit of work. Dropping it without a commit leaves no trace.
-pub struct WriteUnitOfWork {
+pub struct StorageTransaction {
     storage: Storage,
     unit: UnitId,
     begin: u64,
@@ -186,7 +186,7 @@ pub struct WriteUnitOfWork {
     tracked: Option<TrackedUnit>,
 }
 
-impl WriteUnitOfWork {
+impl StorageTransaction {
     /// Locks a key for writing. The caller locks every record that it is about to change and every
     /// unique key that it is about to add or remove, before the write; any bytes may be used as a
     /// key. Locking a key again does nothing.
@@ -267,13 +267,13 @@ impl WriteUnitOfWork {
         self.put_with(table, key, value, Prior::Absent);
     }
 
-    /// As [`WriteUnitOfWork::put`], with what the unit sees of the key. That must still hold when
+    /// As [`StorageTransaction::put`], with what the unit sees of the key. That must still hold when
     /// it commits: the key is locked, or no other unit can write it.
     pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
         self.write(table, key, KeyWrite::Put(value.into()), prior, None);
     }
 
-    /// Replaces the value `base` that the unit sees under `key`. As [`WriteUnitOfWork::put_with`]
+    /// Replaces the value `base` that the unit sees under `key`. As [`StorageTransaction::put_with`]
     /// and [`WriteBatch::put_over`]: it must still be the value when the unit commits.
     pub fn put_over(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, base: &Bytes) {
         let prior = Prior::value(base);
@@ -285,8 +285,8 @@ impl WriteUnitOfWork {
         self.delete_with(table, key, Prior::Unknown);
     }
 
-    /// As [`WriteUnitOfWork::delete`], with what the unit sees of the key; see
-    /// [`WriteUnitOfWork::put_with`].
+    /// As [`StorageTransaction::delete`], with what the unit sees of the key; see
+    /// [`StorageTransaction::put_with`].
     pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
         self.write(table, key, KeyWrite::Delete, prior, None);
     }
@@ -394,7 +394,7 @@ impl WriteUnitOfWork {
         self.commit_counted(durability).map(|(seq, _)| seq)
     }
 
-    /// As [`WriteUnitOfWork::commit`]; also returns how many bytes the engine logged for it.
+    /// As [`StorageTransaction::commit`]; also returns how many bytes the engine logged for it.
     pub fn commit_counted(mut self, durability: Durability) -> Result<(CommitSeq, u64)> {
         if self.stale {
             return Err(StorageError::WriteConflict);
@@ -436,7 +436,7 @@ impl WriteUnitOfWork {
     pub fn abort(self) {}
 }
 
-impl Drop for WriteUnitOfWork {
+impl Drop for StorageTransaction {
     fn drop(&mut self) {
         if let Some(tracked) = self.tracked.take() {
             self.storage.shared.validator.end(&tracked);
@@ -448,9 +448,9 @@ impl Drop for WriteUnitOfWork {
     }
 }
 
-impl fmt::Debug for WriteUnitOfWork {
+impl fmt::Debug for StorageTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteUnitOfWork")
+        f.debug_struct("StorageTransaction")
             .field("begin", &self.begin)
             .field("locks", &self.held.len())
             .field("operations", &self.writes.operations())

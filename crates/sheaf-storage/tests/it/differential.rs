@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A unit on each of the storages, and what it should see.
 struct Units {
-    units: [WriteUnitOfWork; 3],
+    units: [StorageTransaction; 3],
     model: Model,
     writes: Vec<Op>,
     contradicted: bool,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use sheaf_bson::{Error, RecordId, Result};
 use sheaf_query::planner::index_entry::MultikeyPaths;
-use sheaf_storage::{TableId, WriteUnitOfWork};
+use sheaf_storage::{StorageTransaction, TableId};
 
 use crate::index::key_set::{Difference, EntryKey, KeySet};
 use crate::index::wildcard_keys::array_entry;
@@ -127,7 +127,7 @@ impl IndexBuild {
     /// Records in a writer's unit how a document's change affects index `number` of the build.
     pub(crate) fn note(
         &self,
-        unit: &mut WriteUnitOfWork,
+        unit: &mut StorageTransaction,
         number: usize,
         old: &KeySet,
         new: &KeySet,

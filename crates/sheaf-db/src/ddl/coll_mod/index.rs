@@ -19,7 +19,7 @@ use crate::index::wildcard_keys::is_array_entry;
 use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
 use crate::record_key::record_key;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 const NAME: &str = "collMod.index";
 /// So many groups of duplicates are named in an answer.
@@ -246,12 +246,12 @@ impl Db {
         collection: &Collection,
         index: &Index,
     ) -> Result<()> {
-        let snapshot = self.storage().snapshot().coded()?;
-        let mut cursor = snapshot.cursor(index.table()).coded()?;
+        let snapshot = self.storage().snapshot().into_client_error()?;
+        let mut cursor = snapshot.cursor(index.table()).into_client_error()?;
         let mut violations: Vec<Vec<Vec<u8>>> = Vec::new();
         let (mut last_key, mut last_id): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let mut in_group = false;
-        let mut on = cursor.seek_first().coded()?;
+        let mut on = cursor.seek_first().into_client_error()?;
         while on {
             op.check_interrupt()?;
             if !is_array_entry(cursor.key())
@@ -276,7 +276,7 @@ impl Db {
                 }
                 last_id = id;
             }
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
         if violations.is_empty() {
             return Ok(());
@@ -287,7 +287,9 @@ impl Db {
             extra.push_begin_document();
             extra.begin_array("ids");
             for record in group {
-                let bytes = snapshot.get(collection.table(), record).coded()?;
+                let bytes = snapshot
+                    .get(collection.table(), record)
+                    .into_client_error()?;
                 let doc = bytes.as_deref().map(RawDoc::stored).transpose();
                 let doc = doc.map_err(|e| collection.report_damage(e))?;
                 if let Some(id) = doc.and_then(|doc| doc.get("_id")) {

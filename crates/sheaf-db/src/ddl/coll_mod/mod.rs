@@ -29,7 +29,7 @@ use crate::ddl::drop::BuildsMeet;
 use crate::ddl::indexes::ns_not_found;
 use crate::index::IndexConstraints;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use index::IndexChange;
 
 const NAME: &str = "collMod";
@@ -238,7 +238,7 @@ impl Db {
             });
         let mut changed = collection.with_indexes(list.collect())?;
         changed.options = options;
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         rows::put_collection(&mut unit, &changed);
         let of_index = |o: &mut DocBuilder| result.append_changes(o);
         let of_options = |o: &mut DocBuilder| {

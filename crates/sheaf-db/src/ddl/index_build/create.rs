@@ -25,9 +25,9 @@ use crate::index::vector::lists::Lists;
 use crate::index::{Index, IndexConstraints};
 use crate::op_context::{OpContext, OperationProgress};
 use crate::statement::StatementContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 use crate::timeseries;
-use crate::write::unit::WriteUnit;
+use crate::write::unit::WriteUnitOfWork;
 
 /// The note of an answer when there was nothing to make.
 pub const ALL_INDEXES_EXIST: &str = "all indexes already exist";
@@ -59,7 +59,7 @@ enum Plan {
 ///
 /// Errors: `OperationNotSupportedInTransaction` for any other, unless all indexes are there.
 fn create_in(
-    unit: &mut WriteUnit,
+    unit: &mut WriteUnitOfWork,
     op: &OpContext,
     ns: &Namespace,
     specs: &[IndexSpec],
@@ -197,7 +197,7 @@ impl Db {
         constraints: IndexConstraints,
     ) -> Result<Option<(Arc<Collection>, Arc<IndexBuild>)>> {
         let catalog = self.catalog_writer();
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let mut made = Vec::new();
         for (spec, lists) in specs {
             let (table, ident) = catalog.allocate("index", &mut unit);

@@ -20,7 +20,7 @@ use crate::index::key_set::{EntryKey, Key, KeySet, damaged_key};
 use crate::index::wildcard_keys::{array_entry, is_array_entry};
 use crate::op_context::OpContext;
 use crate::record_key::record_id_of;
-use crate::storage_error::{Coded, coded};
+use crate::storage_error::{IntoClientError, client_error};
 
 /// Phases as currentOp shows them.
 pub(super) const PHASE_SCAN: &str = "Index Build: scanning collection";
@@ -141,8 +141,8 @@ fn scan(
     let mut entry = EntryKey::default();
     // Documents of a collection tend to have arrays at the same paths.
     let mut arrays = vec![HashSet::new(); sorts.len()];
-    let mut cursor = snapshot.cursor(collection.table()).coded()?;
-    let mut on = cursor.seek_first().coded()?;
+    let mut cursor = snapshot.cursor(collection.table()).into_client_error()?;
+    let mut on = cursor.seek_first().into_client_error()?;
     while on {
         let id = record_id_of(cursor.key()).ok_or_else(|| {
             Error::new(
@@ -169,7 +169,7 @@ fn scan(
             }
         }
         watch.advance(1)?;
-        on = cursor.next().coded()?;
+        on = cursor.next().into_client_error()?;
     }
     Ok(sorts)
 }
@@ -229,6 +229,6 @@ fn load_one(
     let loaded = engine.bulk_load(index.table(), &mut entries);
     match (failure.into_inner(), loaded) {
         (Some(error), _) => Err(error),
-        (None, loaded) => loaded.map(|_| ()).map_err(coded),
+        (None, loaded) => loaded.map(|_| ()).map_err(client_error),
     }
 }

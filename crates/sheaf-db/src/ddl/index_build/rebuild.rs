@@ -33,7 +33,7 @@ use crate::ddl::index_build::run::refuse_duplicates;
 use crate::index::Index;
 use crate::op_context::{OpContext, OperationProgress};
 use crate::record_key::{record_id_of, record_key};
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Records removed in one batch, at most.
 const REMOVED_AT_ONCE: u64 = 1000;
@@ -58,8 +58,8 @@ pub struct RebuiltCollection {
 ///
 /// Errors: `DataCorruptionDetected` for a catalog that cannot be read, `MustUpgrade`, the engine's.
 pub fn make_missing_tables(engine: &Arc<dyn StorageEngine>) -> Result<u64> {
-    let rows = rows::read_all(&*engine.snapshot().coded()?)?;
-    let present = engine.tables().coded()?;
+    let rows = rows::read_all(&*engine.snapshot().into_client_error()?)?;
+    let present = engine.tables().into_client_error()?;
     let mut batch = WriteBatch::new();
     let mut made = 0;
     for row in &rows.collections {
@@ -72,7 +72,9 @@ pub fn make_missing_tables(engine: &Arc<dyn StorageEngine>) -> Result<u64> {
             }
         }
     }
-    engine.apply(batch, Durability::Synced).coded()?;
+    engine
+        .apply(batch, Durability::Synced)
+        .into_client_error()?;
     Ok(made)
 }
 
@@ -121,7 +123,7 @@ impl Db {
                 Err(error) => return Err(error),
             }
         }
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         for index in collection.index_list() {
             unit.drop_table(index.table());
         }
@@ -133,7 +135,7 @@ impl Db {
             ..Default::default()
         };
         self.catalog_writer().commit_then_publish(unit, &change)?;
-        self.engine().sync().coded()?;
+        self.engine().sync().into_client_error()?;
         rebuilt.records = self.record_count(collection.ns())?;
         Ok(rebuilt)
     }
@@ -142,10 +144,10 @@ impl Db {
     /// Answers how many are gone.
     fn remove_what_is_no_document(&self, op: &OpContext, collection: &Collection) -> Result<u64> {
         let table = collection.table();
-        let snapshot = self.engine().snapshot().coded()?;
-        let mut cursor = snapshot.cursor(table).coded()?;
+        let snapshot = self.engine().snapshot().into_client_error()?;
+        let mut cursor = snapshot.cursor(table).into_client_error()?;
         let mut removing = Removing::new(self, table);
-        let mut on = cursor.seek_first().coded()?;
+        let mut on = cursor.seek_first().into_client_error()?;
         while on {
             op.check_interrupt()?;
             let is_document = record_id_of(cursor.key()).is_some()
@@ -156,11 +158,11 @@ impl Db {
                 && place[..] != *cursor.key()
             {
                 removing.remove(cursor.key())?;
-                if snapshot.get(table, &place).coded()?.is_none() {
+                if snapshot.get(table, &place).into_client_error()?.is_none() {
                     removing.put_back(&place, cursor.value());
                 }
             }
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
         removing.finish()
     }
@@ -173,7 +175,7 @@ impl Db {
         index: &Index,
         removed: &mut u64,
     ) -> Result<Index> {
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         let (table, ident) = self.catalog_writer().allocate("index", &mut unit);
         unit.create_table(table);
         let made = index.anew(ident, table)?;
@@ -182,12 +184,12 @@ impl Db {
         let count = self.record_count(collection.ns())?;
         let progress = OperationProgress::new(PHASE_SCAN, subject, count);
         let build = IndexBuild::new(vec![made], TableId::CATALOG, None, progress);
-        unit.commit(Durability::Buffered).coded()?;
+        unit.commit(Durability::Buffered).into_client_error()?;
         let built = self.fill(op, collection, &build, removed);
         if built.is_err() {
-            let mut unit = self.storage().begin().coded()?;
+            let mut unit = self.storage().begin().into_client_error()?;
             unit.drop_table(table);
-            unit.commit(Durability::Buffered).coded()?;
+            unit.commit(Durability::Buffered).into_client_error()?;
         }
         built
     }
@@ -201,7 +203,7 @@ impl Db {
     ) -> Result<Index> {
         let mut watch = Watch::new(self, op, build, collection.ns());
         let mut doubtful = DoubtfulKeys::default();
-        let snapshot = self.storage().snapshot().coded()?;
+        let snapshot = self.storage().snapshot().into_client_error()?;
         load(&mut watch, collection, snapshot, &mut doubtful)?;
         let index = build.finished_indexes().swap_remove(0);
         if index.spec().is_id_index() {
@@ -222,24 +224,24 @@ impl Db {
         key: &[u8],
         removing: &mut Removing<'_>,
     ) -> Result<()> {
-        let snapshot = self.engine().snapshot().coded()?;
-        let mut cursor = snapshot.cursor(index.table()).coded()?;
+        let snapshot = self.engine().snapshot().into_client_error()?;
+        let mut cursor = snapshot.cursor(index.table()).into_client_error()?;
         let mut entries: Vec<Vec<u8>> = Vec::new();
-        let mut on = cursor.seek(key).coded()?;
+        let mut on = cursor.seek(key).into_client_error()?;
         while on && cursor.key().starts_with(key) {
             entries.push(cursor.key().to_vec());
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
         // Record ids ascend with time, and entries of one key with them.
         entries.pop();
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         for entry in &entries {
             unit.delete(index.table(), entry);
             if let Some((id, _)) = decode_record_id(entry) {
                 removing.remove(&record_key(&id))?;
             }
         }
-        unit.commit(Durability::Buffered).coded()?;
+        unit.commit(Durability::Buffered).into_client_error()?;
         Ok(())
     }
 }
@@ -300,7 +302,7 @@ impl<'a> Removing<'a> {
     fn write(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let applied = self.db.engine().apply(batch, Durability::Buffered);
-        applied.map(drop).coded()
+        applied.map(drop).into_client_error()
     }
 
     fn finish(mut self) -> Result<u64> {

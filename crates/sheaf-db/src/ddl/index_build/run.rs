@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{Error, ErrorCode, Result};
-use sheaf_storage::{Durability, Prior, TableId, WriteUnitOfWork};
+use sheaf_storage::{Durability, Prior, StorageTransaction, TableId};
 
 use crate::catalog::duplicate_key::duplicate_key;
 use crate::catalog::namespace::Namespace;
@@ -21,7 +21,7 @@ use crate::events::DbEvent;
 use crate::index::Index;
 use crate::index::key_set::{Key, damaged_key};
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 const PHASE_DRAIN: &str = "Index Build: draining writes received during build";
 
@@ -96,7 +96,7 @@ fn build_and_commit(
     let mut watch = Watch::new(db, op, build, collection.ns());
     let mut doubtful = DoubtfulKeys::default();
     // Taken after the build was begun: what the snapshot lacks, writers have noted.
-    let snapshot = db.storage().snapshot().coded()?;
+    let snapshot = db.storage().snapshot().into_client_error()?;
     let keys = load(&mut watch, collection, snapshot, &mut doubtful)?;
 
     build.progress().enter(PHASE_DRAIN, 0);
@@ -124,7 +124,7 @@ fn build_and_commit(
     indexes.splice(at..at, build.finished_indexes());
     let mut finished = now.with_indexes(indexes)?;
     finished.builds.retain(|other| !Arc::ptr_eq(other, build));
-    let mut unit = db.storage().begin().coded()?;
+    let mut unit = db.storage().begin().into_client_error()?;
     unit.drop_table(build.side_table());
     rows::put_collection(&mut unit, &finished);
     let built = build.finished_indexes();
@@ -146,9 +146,11 @@ fn build_and_commit(
 impl Db {
     /// Drops a table that no row names any more. A crash before that leaves it to the next start.
     pub(crate) fn drop_replaced(&self, table: TableId) -> Result<()> {
-        let mut unit = self.storage().begin().coded()?;
+        let mut unit = self.storage().begin().into_client_error()?;
         unit.drop_table(table);
-        unit.commit(Durability::Buffered).map(drop).coded()
+        unit.commit(Durability::Buffered)
+            .map(drop)
+            .into_client_error()
     }
 }
 
@@ -166,21 +168,21 @@ fn current(db: &Db, collection: &Collection) -> Result<Arc<Collection>> {
 /// Applies the notes that are there, and gives their number.
 fn drain(watch: &mut Watch<'_>, doubtful: &mut DoubtfulKeys) -> Result<usize> {
     let build = watch.build;
-    let snapshot = watch.db.storage().snapshot().coded()?;
-    let mut cursor = snapshot.cursor(build.side_table()).coded()?;
-    let mut on = cursor.seek_first().coded()?;
+    let snapshot = watch.db.storage().snapshot().into_client_error()?;
+    let mut cursor = snapshot.cursor(build.side_table()).into_client_error()?;
+    let mut on = cursor.seek_first().into_client_error()?;
     let mut applied = 0;
     while on {
-        let mut unit = watch.db.storage().begin().coded()?;
+        let mut unit = watch.db.storage().begin().into_client_error()?;
         let mut in_unit = 0;
         while on && in_unit < DRAIN_UNIT_NOTES {
             apply(watch, &mut unit, cursor.value(), doubtful)?;
             let prior = Prior::value(cursor.value());
             unit.delete_with(build.side_table(), cursor.key(), prior);
             in_unit += 1;
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
-        unit.commit(Durability::Buffered).coded()?;
+        unit.commit(Durability::Buffered).into_client_error()?;
         applied += in_unit;
         watch.advance(in_unit as u64)?;
     }
@@ -189,7 +191,7 @@ fn drain(watch: &mut Watch<'_>, doubtful: &mut DoubtfulKeys) -> Result<usize> {
 
 fn apply(
     watch: &Watch<'_>,
-    unit: &mut WriteUnitOfWork,
+    unit: &mut StorageTransaction,
     note: &[u8],
     doubtful: &mut DoubtfulKeys,
 ) -> Result<()> {
@@ -222,17 +224,17 @@ fn apply(
 
 /// Whether two entries have the key: then the type bits of the first.
 fn has_two(
-    unit: &WriteUnitOfWork,
+    unit: &StorageTransaction,
     table: sheaf_storage::TableId,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>> {
     let reader = unit.reader();
-    let mut cursor = reader.cursor(table).coded()?;
-    if !(cursor.seek(key).coded()? && cursor.key().starts_with(key)) {
+    let mut cursor = reader.cursor(table).into_client_error()?;
+    if !(cursor.seek(key).into_client_error()? && cursor.key().starts_with(key)) {
         return Ok(None);
     }
     let type_bits = cursor.value().to_vec();
-    let second = cursor.next().coded()? && cursor.key().starts_with(key);
+    let second = cursor.next().into_client_error()? && cursor.key().starts_with(key);
     Ok(second.then_some(type_bits))
 }
 
@@ -244,7 +246,7 @@ pub(super) fn refuse_duplicates(
     build: &IndexBuild,
     doubtful: &DoubtfulKeys,
 ) -> Result<()> {
-    let unit = db.storage().begin().coded()?;
+    let unit = db.storage().begin().into_client_error()?;
     for (number, key) in doubtful.iter() {
         let index = &build.indexes()[number];
         if let Some(type_bits) = has_two(&unit, index.table(), key)? {
@@ -291,7 +293,7 @@ fn take_back(
     let _intent = collection.state.intents.exclusive(op)?;
     let mut without = Collection::clone(&*current(db, collection)?);
     without.builds.retain(|other| !Arc::ptr_eq(other, build));
-    let mut unit = db.storage().begin().coded()?;
+    let mut unit = db.storage().begin().into_client_error()?;
     for index in build.indexes() {
         unit.drop_table(index.table());
     }
@@ -304,5 +306,7 @@ fn take_back(
     };
     // Gone for everybody, whatever becomes of the commit: a build that nobody runs would be waited for without end.
     db.catalog_writer().publish(&change);
-    unit.commit(Durability::Buffered).map(drop).coded()
+    unit.commit(Durability::Buffered)
+        .map(drop)
+        .into_client_error()
 }

@@ -11,7 +11,7 @@ use crate::index::vector::training::partition;
 use crate::index::vector::value_at;
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Target number of vectors per list.
 const LIST_MEMBERS: u64 = 128;
@@ -39,7 +39,7 @@ fn train_field(op: &OpContext, view: &ReadView, field: &VectorField) -> Result<L
     let Some(collection) = &view.collection else {
         return Ok(Lists::one(field));
     };
-    let records = view.snapshot.len(collection.table()).coded()?;
+    let records = view.snapshot.len(collection.table()).into_client_error()?;
     if records < VECTORS_MIN {
         return Ok(Lists::one(field));
     }

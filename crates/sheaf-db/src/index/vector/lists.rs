@@ -23,7 +23,7 @@ use sheaf_storage::{Snapshot, TableId};
 
 use super::training;
 use crate::index::key_set::damaged_key;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Up to this many lists are compared directly, without groups.
 const LISTS_UNGROUPED_MAX: usize = 64;
@@ -219,7 +219,10 @@ impl Lists {
         field: &VectorField,
     ) -> Result<Lists> {
         let mut lists = Lists::one(field);
-        let Some(head) = snapshot.get(table, &row_key(number, b'h', None)).coded()? else {
+        let Some(head) = snapshot
+            .get(table, &row_key(number, b'h', None))
+            .into_client_error()?
+        else {
             return Ok(lists);
         };
         let damaged = || damaged_key("what it says of its lists is damaged");
@@ -232,15 +235,15 @@ impl Lists {
             .collect();
         for (kind, floats) in [(b'g', &mut lists.groups), (b'l', &mut lists.centroids)] {
             let prefix = row_key(number, kind, None);
-            let mut cursor = snapshot.cursor(table).coded()?;
-            let mut on = cursor.seek(&prefix).coded()?;
+            let mut cursor = snapshot.cursor(table).into_client_error()?;
+            let mut on = cursor.seek(&prefix).into_client_error()?;
             while on && cursor.key().starts_with(&prefix) {
                 let value = cursor.value();
                 if value.len() != 4 * field.dimensions {
                     return Err(damaged());
                 }
                 floats.extend(kernels::floats(value));
-                on = cursor.next().coded()?;
+                on = cursor.next().into_client_error()?;
             }
         }
         let count = lists.centroids.len() / field.dimensions;

@@ -25,7 +25,7 @@ use super::{EntryValue, entry_prefix, field_prefix};
 use crate::index::Index;
 use crate::index::key_set::damaged_key;
 use crate::op_context::OpContext;
-use crate::storage_error::Coded;
+use crate::storage_error::IntoClientError;
 
 /// Minimum number of vectors an approximate search compares, if there are that many.
 pub const COMPARED_MIN: usize = 2000;
@@ -157,8 +157,8 @@ impl Search<'_> {
         best: &mut BinaryHeap<Kept>,
         stats: &mut SearchStats,
     ) -> Result<()> {
-        let mut cursor = snapshot.cursor(self.index.table()).coded()?;
-        let mut on = cursor.seek(prefix).coded()?;
+        let mut cursor = snapshot.cursor(self.index.table()).into_client_error()?;
+        let mut on = cursor.seek(prefix).into_client_error()?;
         while on && cursor.key().starts_with(prefix) {
             op.check_interrupt()?;
             stats.keys_examined += 1;
@@ -188,7 +188,7 @@ impl Search<'_> {
                     }
                 }
             }
-            on = cursor.next().coded()?;
+            on = cursor.next().into_client_error()?;
         }
         Ok(())
     }

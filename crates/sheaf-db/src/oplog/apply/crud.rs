@@ -19,7 +19,7 @@ use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
 use crate::write::document_rules::prepare_for_insert;
 use crate::write::retry::Backoff;
-use crate::write::unit::{Patience, Slot, WriteUnit};
+use crate::write::unit::{Patience, Slot, WriteUnitOfWork};
 
 /// The field of `$v: 2` entries that holds the diff.
 const DIFF: &str = "diff";
@@ -65,7 +65,7 @@ pub(super) fn creates(rules: ApplyRules, operation: &Operation<'_>, error: &Erro
 /// Applies one operation in a unit that has opened the collection.
 /// Errors: `WriteConflict`, those of the write.
 pub(super) fn apply_in(
-    unit: &mut WriteUnit,
+    unit: &mut WriteUnitOfWork,
     op: &StatementContext,
     slot: Slot,
     rules: ApplyRules,
@@ -98,7 +98,7 @@ pub(super) fn apply_in(
 }
 
 fn update(
-    unit: &mut WriteUnit,
+    unit: &mut WriteUnitOfWork,
     op: &StatementContext,
     slot: Slot,
     rules: ApplyRules,
@@ -154,7 +154,7 @@ fn difference(o: RawDoc<'_>) -> Result<Option<RawDoc<'_>>> {
 }
 
 fn insert(
-    unit: &mut WriteUnit,
+    unit: &mut WriteUnitOfWork,
     op: &StatementContext,
     slot: Slot,
     rules: ApplyRules,
@@ -171,7 +171,7 @@ fn insert(
 }
 
 fn replace(
-    unit: &mut WriteUnit,
+    unit: &mut WriteUnitOfWork,
     op: &StatementContext,
     slot: Slot,
     record: &RecordId,
@@ -192,7 +192,7 @@ fn replace(
 
 /// Finds and locks the document with this `_id`; returns it as it is under the lock.
 fn find(
-    unit: &mut WriteUnit,
+    unit: &mut WriteUnitOfWork,
     op: &StatementContext,
     slot: Slot,
     id: RawValue<'_>,

@@ -1,8 +1,8 @@
-//! Numbers a collection keeps: the next RecordId, and how much there is.
+//! Numbers per collection: the next RecordId, and the size.
 //!
-//! How many documents and bytes a table has, the storage engine knows exactly and at once, of the
-//! newest committed state, also after a crash: its figures change in the same atomic step as the
-//! data. So no second count is kept here that could come to differ.
+//! The storage engine knows the number of documents and bytes of a table exactly and at no cost,
+//! for the newest committed state, even after a crash: its counters change atomically with the
+//! data. So there is no second count here that could diverge.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,19 +14,20 @@ use crate::damage::not_a_record_id;
 use crate::record_key::record_id_of;
 use crate::storage_error::IntoClientError;
 
-/// Gives out RecordIds, each greater than all before it, whether or not its record is ever committed.
+/// Issues RecordIds, each greater than all before, whether or not its record is ever committed.
 ///
-/// The first one after a start is found by looking at the table's last record. Every writer of the
-/// collection does so before it writes, so a last record that was deleted since has been counted.
+/// After a start, the first id is derived from the table's last record. Every writer of the
+/// collection does so before it writes, so a last record deleted since then has been taken into
+/// account.
 #[derive(Debug, Default)]
 pub struct RecordIdSource {
-    /// The next id; 0 while the table has not been looked at.
+    /// The next id; 0 until recovered from the table.
     next: AtomicI64,
     recovering: Mutex<()>,
 }
 
 impl RecordIdSource {
-    /// Of a table that is being created: there is nothing to look at.
+    /// For a table being created: there is nothing to recover.
     pub fn of_new_table() -> RecordIdSource {
         RecordIdSource {
             next: AtomicI64::new(1),
@@ -34,7 +35,7 @@ impl RecordIdSource {
         }
     }
 
-    /// Looks at the table unless that has been done. To be called before anything is written to it.
+    /// Recovers the next id from the table, once. Must be called before anything is written to it.
     pub fn recover(&self, storage: &Storage, table: TableId) -> Result<()> {
         if self.next.load(Ordering::Acquire) != 0 {
             return Ok(());
@@ -57,7 +58,7 @@ impl RecordIdSource {
         Ok(())
     }
 
-    /// The next `n` ids: the first of them. Only after [`RecordIdSource::recover`].
+    /// Issues `n` consecutive ids; returns the first. Call [`RecordIdSource::recover`] before.
     pub fn take(&self, n: u64) -> RecordId {
         debug_assert_ne!(
             self.next.load(Ordering::Acquire),
@@ -68,19 +69,19 @@ impl RecordIdSource {
     }
 }
 
-/// How much a collection holds, of the newest committed state.
+/// Size of a collection at its newest committed state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CollectionSize {
-    /// Documents.
+    /// Number of documents.
     pub count: u64,
-    /// Bytes of all documents.
+    /// Total size of the documents, in bytes.
     pub data_bytes: u64,
-    /// Bytes on disk for them, as the engine estimates.
+    /// Bytes on disk, estimated by the engine.
     pub storage_bytes: u64,
 }
 
 impl CollectionSize {
-    /// Asks the engine.
+    /// Reads the size from the engine.
     pub fn of(storage: &Storage, table: TableId) -> Result<CollectionSize> {
         let stats = storage.engine().table_stats(table).into_client_error()?;
         Ok(CollectionSize {
@@ -90,13 +91,13 @@ impl CollectionSize {
         })
     }
 
-    /// Bytes of a mean document; 0 for an empty collection.
+    /// Mean document size in bytes; 0 for an empty collection.
     pub fn document_bytes_mean(&self) -> u64 {
         self.data_bytes.checked_div(self.count).unwrap_or(0)
     }
 }
 
-/// What a table takes; of an engine without files, its bytes in memory.
+/// Bytes that a table occupies on disk; in memory, for an engine without files.
 pub(crate) fn storage_bytes(stats: &TableStats) -> u64 {
     match stats.disk_bytes {
         0 => stats.key_bytes + stats.value_bytes,

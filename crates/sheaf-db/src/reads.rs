@@ -28,7 +28,6 @@ impl Db {
     /// Runs a find on a collection or view.
     /// Errors: those of the query; on a view, `InvalidPipelineOperator` for options that need a
     /// collection's own records.
-    /// on a view.
     pub fn find(
         self: &Arc<Self>,
         op: &StatementContext,

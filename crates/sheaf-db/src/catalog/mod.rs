@@ -1,4 +1,4 @@
-//! Which databases, collections and indexes there are: on disk as rows (`rows.rs`), in memory as an
+//! The catalog of databases, collections and indexes: rows on disk (`rows.rs`), and in memory an
 //! immutable snapshot that readers take without a lock ([`snapshot`]).
 //!
 //! ```text
@@ -6,11 +6,12 @@
 //!                                                    └─ publish a new snapshot ───────┘ see below
 //! ```
 //!
-//! What comes into being is committed first and published after; what goes is published (as gone) first and
-//! committed after. A reader takes the catalog, then a storage snapshot, then looks whether the
-//! catalog is still the same ([`crate::Db::read_view`]): so every table that its catalog names is in its snapshot.
+//! Creations are committed first and published afterwards; removals are published first and
+//! committed afterwards. A reader takes the catalog, then a storage snapshot, then checks that the
+//! catalog is unchanged ([`crate::Db::read_view`]): so its snapshot has every table that its
+//! catalog names.
 //!
-//! DDL on one database is serialised; index builds hold that lock only when they begin and end.
+//! DDL on one database is serialised; index builds hold that lock only at their beginning and end.
 
 pub mod clustered;
 pub mod duplicate_key;
@@ -45,23 +46,23 @@ use crate::storage_error::IntoClientError;
 
 pub use crate::catalog::namespace::Namespace;
 
-/// Locks of databases that nobody uses are forgotten when there are this many.
+/// Number of database locks above which unused ones are removed.
 const DATABASE_LOCKS_KEPT: usize = 1024;
 
-/// A collection and a storage snapshot that fit together: the snapshot has the tables of the collection
+/// A collection and a consistent storage snapshot: the snapshot has the tables of the collection
 /// and of its indexes, and no document that is more multikey than the indexes say.
 ///
-/// Reading from it waits for nobody, and goes on seeing the same when the collection is dropped.
+/// Reading from it never blocks, and its contents stay the same even if the collection is dropped.
 #[derive(Clone)]
 pub struct ReadView {
-    /// `None`: there was no such collection.
+    /// `None` if the collection does not exist.
     pub collection: Option<Arc<Collection>>,
-    /// The data.
+    /// The storage snapshot.
     pub snapshot: Arc<dyn Snapshot>,
 }
 
 impl ReadView {
-    /// How many records the collection has in this view; 0 without a collection.
+    /// Number of records of the collection in this view; 0 if it does not exist.
     pub fn record_count(&self) -> Result<u64> {
         match &self.collection {
             Some(collection) => self.snapshot.len(collection.table()).into_client_error(),
@@ -69,7 +70,7 @@ impl ReadView {
         }
     }
 
-    /// How an operation that says this compares text: where it says nothing, as the collection does.
+    /// Collation of an operation with this choice; by default, the collection's.
     pub fn collator(&self, choice: &CollationChoice) -> Option<Arc<Collator>> {
         let own = self.collection.as_ref().and_then(|c| c.collator());
         choice.resolve(own)
@@ -90,9 +91,9 @@ pub type Random = fn(&mut [u8]);
 /// The catalog of a server.
 pub struct Catalog {
     current: ArcSwap<CatalogSnapshot>,
-    /// Number of the next table; also part of the identifiers.
+    /// Number of the next table; also part of identifiers.
     next_table: AtomicU64,
-    /// By name in lower case, so that two names which differ only in case exclude each other.
+    /// By lower-case name, so that two names that differ only in case exclude each other.
     databases: Mutex<HashMap<String, Arc<CollectionIntents>>>,
     random: Random,
     events: Events,
@@ -114,17 +115,17 @@ impl Catalog {
         }
     }
 
-    /// Where new collections report damage to.
+    /// The event sink to which new collections report damage.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The catalog now.
+    /// The current catalog.
     pub fn current(&self) -> Arc<CatalogSnapshot> {
         self.current.load_full()
     }
 
-    /// Whether the catalog `seen`, in which `ns` was `collection`, still says so.
+    /// Whether `ns` still resolves to `collection`, as it did in `seen`.
     pub(crate) fn still_has(
         &self,
         seen: &Arc<CatalogSnapshot>,
@@ -142,8 +143,8 @@ impl Catalog {
         }
     }
 
-    /// Makes sure that planners know of these multikey paths of an index, before a document that has
-    /// them can be seen. Gives the collection as it is then. The caller holds an intent on it.
+    /// Publishes these multikey paths of an index to planners, before a document that has them
+    /// becomes visible. Returns the updated collection. The caller holds an intent on it.
     pub(crate) fn publish_multikey(
         &self,
         collection: &Arc<Collection>,
@@ -161,11 +162,11 @@ impl Catalog {
         let Some(changed) = place.with_multikey(paths) else {
             return Ok(now.clone());
         };
-        // Set first: who sees the paths must also see that they are not saved.
+        // Set first: a reader that sees the paths must also see that they are not saved.
         changed.multikey_unsaved().store(true, Ordering::Release);
         *place = changed;
         let changed = Arc::new(now.with_indexes(list)?);
-        // A collection that a transaction has created is not for others to see.
+        // A collection created by a transaction is not visible to others.
         if published.is_none_or(|published| published.uuid() != collection.uuid()) {
             return Ok(changed);
         }
@@ -174,8 +175,8 @@ impl Catalog {
         Ok(changed)
     }
 
-    /// Brings the catalog's row up to date with the multikey paths that planners know, in a unit of its own.
-    /// The caller holds an intent on the collection.
+    /// Writes the multikey paths that planners know to the catalog row, in a separate unit. The
+    /// caller holds an intent on the collection.
     pub(crate) fn save_multikey(
         &self,
         storage: &Storage,
@@ -197,7 +198,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Excludes other DDL on the database, and on one whose name differs only in case.
+    /// Excludes other DDL on the database, and on databases whose names differ only in case.
     pub(crate) fn lock_database(&self, op: &OpContext, name: &str) -> Result<ExclusiveIntent> {
         let lock = {
             let mut databases = self.databases.lock();
@@ -209,7 +210,7 @@ impl Catalog {
         lock.exclusive(op)
     }
 
-    /// Locks the databases of these names, in an order that all follow.
+    /// Locks the databases with these names, in a global order.
     pub(crate) fn lock_databases<'n>(
         &self,
         op: &OpContext,
@@ -244,13 +245,13 @@ impl Catalog {
         Uuid::from_random(random)
     }
 
-    /// Makes the change what everybody sees from now on.
+    /// Publishes a change to all readers.
     pub(crate) fn publish(&self, change: &CatalogChange) -> Arc<CatalogSnapshot> {
         self.current.rcu(|current| current.changed(change));
         self.current()
     }
 
-    /// Commits what comes into being, then shows it.
+    /// Commits a creation, then publishes it.
     pub(crate) fn commit_then_publish(
         &self,
         unit: StorageTransaction,
@@ -261,7 +262,7 @@ impl Catalog {
         Ok(seq)
     }
 
-    /// Shows that something is gone, then commits it; shows it again when that fails.
+    /// Publishes a removal, then commits it; reverts the publication if the commit fails.
     pub(crate) fn publish_then_commit(
         &self,
         unit: StorageTransaction,

@@ -1,12 +1,12 @@
-//! Change streams: the oplog as events, for those who watch a collection, a database or everything.
+//! Change streams: report the oplog as events on a collection, a database or the deployment.
 //!
 //! ```text
-//!   oplog ── entries after `seen`, up to what is visible ──> operations ──> of what is watched ──> events
+//!   oplog ── entries after `seen`, up to the visible end ──> operations ──> of watched objects ──> events
 //!                                                                               pipeline ─┘        │
-//!   getMore waits until something new is visible                           resume token of each <──┘
+//!   getMore waits until new entries are visible                           resume token of each <──┘
 //! ```
 //!
-//! A stream holds no snapshot between two batches, and waiting costs nothing: it is woken by commits.
+//! A stream holds no snapshot between two batches, and waiting is free: commits wake it.
 
 pub mod event;
 mod split;
@@ -32,53 +32,53 @@ use crate::record_key::{record_id_of, record_key};
 use crate::result_source::ResultSource;
 use crate::storage_error::IntoClientError;
 
-/// Entries looked at on one snapshot.
+/// Maximum number of entries read from one snapshot.
 const ENTRIES_MAX: usize = 1000;
 
-/// Which documents an event brings along.
+/// `fullDocument`: which documents an event includes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FullDocument {
-    /// Those of inserts and replacements.
+    /// Only those of inserts and replacements.
     #[default]
     Default,
-    /// For updates what the document is when the event is read.
+    /// For updates, the current document when the event is read.
     UpdateLookup,
-    /// The document as the change left it, if its image was kept.
+    /// The document after the change, if its image was stored.
     WhenAvailable,
-    /// The same, and an error where it was not kept.
+    /// Like `WhenAvailable`, but an error if the image was not stored.
     Required,
 }
 
-/// Whether an event brings along the document before the change.
+/// `fullDocumentBeforeChange`: whether an event includes the document before the change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BeforeChange {
-    /// No.
+    /// Never.
     #[default]
     Off,
-    /// If its image was kept.
+    /// If its image was stored.
     WhenAvailable,
-    /// Yes, and an error where it was not kept.
+    /// Always; an error if the image was not stored.
     Required,
 }
 
-/// Where a stream begins.
+/// Start position of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Start {
-    /// Now.
+    /// The current time.
     #[default]
     Now,
-    /// With the operations of this time.
+    /// The operations at this time.
     AtTime(Timestamp),
-    /// Behind this token; `true`: that may be the end of an earlier stream (`startAfter`).
+    /// After this token. If `true`, the token may be the end of an earlier stream (`startAfter`).
     After(ResumeToken, bool),
 }
 
-/// What a stream is to tell.
+/// Options of a stream.
 #[derive(Debug, Clone)]
 pub struct StreamOptions {
-    /// Of what.
+    /// The scope.
     pub watched: Watched,
-    /// From where.
+    /// The start position.
     pub start: Start,
     /// `fullDocument`.
     pub full_document: FullDocument,
@@ -86,31 +86,31 @@ pub struct StreamOptions {
     pub before_change: BeforeChange,
     /// `showExpandedEvents`.
     pub expanded: bool,
-    /// `$changeStreamSplitLargeEvent` is the last stage.
+    /// Whether `$changeStreamSplitLargeEvent` is the last stage.
     pub split: bool,
 }
 
-/// A stream, open.
+/// An open stream.
 pub struct ChangeStream {
     db: Arc<Db>,
     options: StreamOptions,
-    /// Stages behind `$changeStream`.
+    /// Stages after `$changeStream`.
     stages: Vec<Stage>,
     context: AggregateContext,
-    /// Everything up to this place was looked at.
+    /// Everything up to this position has been read.
     seen: ResumeToken,
-    /// Events found and not given yet.
+    /// Events found and not yet returned.
     ready: VecDeque<(ResumeToken, DocBuf)>,
-    /// The place of what was given last.
+    /// Position of the last event returned.
     given: ResumeToken,
-    /// The stream is over when `ready` is empty.
+    /// The stream ends once `ready` is empty.
     invalidated: bool,
 }
 
 impl ChangeStream {
-    /// Opens a stream; turns the oplog on if it is not.
+    /// Opens a stream; turns on the oplog if it is off.
     ///
-    /// Errors: `ChangeStreamHistoryLost` when the oplog does not reach back to where it should begin,
+    /// Errors: `ChangeStreamHistoryLost` if the oplog does not reach back to the start position,
     /// `InvalidResumeToken`, those of the engine.
     pub fn open(
         db: &Arc<Db>,
@@ -155,7 +155,7 @@ impl ChangeStream {
         Ok(stream)
     }
 
-    /// Whether the oplog still has what the stream has not seen.
+    /// Checks that the oplog still holds everything the stream has not seen.
     fn check_history(&self) -> Result<()> {
         let snapshot = self.db.storage().snapshot().into_client_error()?;
         let mut cursor = snapshot
@@ -165,7 +165,7 @@ impl ChangeStream {
             true => time_of(cursor.key())?,
             false => 0,
         };
-        // What came before the first entry there ever was is nothing.
+        // There is nothing before the first entry ever written.
         let first_ever = cursor.valid()
             && RawDoc::parse(cursor.value()).is_ok_and(|entry| {
                 matches!(entry.get("o"), Some(RawValue::Document(o)) if o.get("msg")
@@ -194,7 +194,7 @@ impl ChangeStream {
         Ok(())
     }
 
-    /// Looks at entries that are new, until there is an event or nothing more.
+    /// Reads new entries until there is an event or no more entries.
     fn advance(&mut self, op: &OpContext) -> Result<()> {
         while self.ready.is_empty() && !self.invalidated {
             op.check_interrupt()?;
@@ -208,14 +208,14 @@ impl ChangeStream {
                 return Ok(());
             }
         }
-        // Nobody is told of what a crash could still undo.
+        // Events are returned only once a crash cannot undo them.
         if !self.ready.is_empty() {
             self.db.sync()?;
         }
         Ok(())
     }
 
-    /// Looks at the next entries up to `visible`.
+    /// Reads the next entries up to `visible`.
     fn look(&mut self, op: &OpContext, visible: Timestamp) -> Result<()> {
         let snapshot = self.db.storage().snapshot().into_client_error()?;
         let mut cursor = snapshot
@@ -261,7 +261,7 @@ impl ChangeStream {
         let mut operations = Vec::new();
         event::operations(entry, time, |operation| operations.push(operation));
         for operation in operations {
-            // Of the event that a fragment was of the later fragments follow.
+            // After a fragment, the later fragments of the same event follow.
             let rest = self.seen.fragment > 0 && operation.token == self.seen.whole();
             if self.invalidated || (operation.token <= self.seen && !rest) {
                 continue;
@@ -277,7 +277,7 @@ impl ChangeStream {
                 continue;
             }
             let ends = watched.ends_with(kind);
-            // Of a dropped database a collection's stream tells only that it ends.
+            // When a database is dropped, the stream of a collection only reports its own end.
             let silent =
                 kind == EventKind::DropDatabase && matches!(watched, Watched::Collection { .. });
             if !silent && (!kind.is_expanded() || self.options.expanded) {
@@ -298,7 +298,7 @@ impl ChangeStream {
         Ok(())
     }
 
-    /// Has the stages judge an event.
+    /// Runs an event through the stages.
     fn pass(&mut self, op: &OpContext, token: ResumeToken, event: DocBuf) -> Result<()> {
         if self.stages.is_empty() {
             return self.give(token, event);
@@ -326,9 +326,9 @@ impl ChangeStream {
         Ok(())
     }
 
-    /// Has the event given to the client, in fragments if it must be.
+    /// Queues the event for the client, in fragments if necessary.
     fn give(&mut self, token: ResumeToken, event: DocBuf) -> Result<()> {
-        // Fragments that the client has.
+        // Number of fragments that the client already has.
         let had = match self.seen.whole() == token {
             true => self.seen.fragment as usize,
             false => 0,
@@ -409,7 +409,7 @@ impl ChangeStream {
         Ok(images)
     }
 
-    /// The document as it is now; `None` when it is gone.
+    /// The current document; `None` if it no longer exists.
     fn look_up(
         &self,
         op: &OpContext,
@@ -468,7 +468,8 @@ impl ResultSource for ChangeStream {
     }
 
     fn post_batch_resume_token(&self) -> Option<DocBuf> {
-        // With events left over, the stream is where it has given them; else where it has looked.
+        // With events pending, the stream's position is that of the last one returned; otherwise
+        // that of the last entry read.
         let token = match self.ready.is_empty() && !self.invalidated {
             true => self.given.max(self.seen),
             false => self.given,
@@ -477,8 +478,8 @@ impl ResultSource for ChangeStream {
     }
 }
 
-/// The time of the oplog entry under `key`.
-/// Errors: `DataCorruptionDetected` when it is none.
+/// Time of the oplog entry under `key`.
+/// Errors: `DataCorruptionDetected` for a malformed key.
 fn time_of(key: &[u8]) -> Result<u64> {
     match record_id_of(key).and_then(|id| id.number()) {
         Some(number) => Ok(number as u64),

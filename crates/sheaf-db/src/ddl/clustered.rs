@@ -1,4 +1,4 @@
-//! Changes of clustered collections: when their documents expire, and which commands name their index.
+//! Changes of clustered collections: their expiry, and commands that name their index.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::collection::Collection;
 use crate::database::Db;
 use crate::storage_error::IntoClientError;
 
-/// `expireAfterSeconds` of collMod: `None` for `"off"`.
+/// Parses `expireAfterSeconds` of collMod: `None` for `"off"`.
 /// Errors: `InvalidOptions`.
 pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
     match value {
@@ -26,8 +26,8 @@ pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
 }
 
 impl Db {
-    /// Changes when documents of a clustered collection expire, under its exclusive intent.
-    /// Errors: `InvalidOptions` for any other.
+    /// Changes the expiry of a clustered collection. The caller holds its exclusive intent.
+    /// Errors: `InvalidOptions` for any other collection.
     pub(crate) fn set_expiry(
         &self,
         collection: &Arc<Collection>,
@@ -70,7 +70,8 @@ impl Db {
     }
 }
 
-/// Whether commands that name an index, to drop or change it, mean the clustered one.
+/// Whether a command that names an index by name or key, to drop or change it, means the clustered
+/// one.
 pub(crate) fn means_clustered(
     collection: &Collection,
     name: Option<&str>,

@@ -1,4 +1,4 @@
-//! Creating collections: by command, and by the first write.
+//! Creates collections: by command, and on the first write.
 
 use std::sync::Arc;
 
@@ -20,9 +20,11 @@ use crate::statement::StatementContext;
 use crate::storage_error::IntoClientError;
 
 impl Db {
-    /// Creates a collection with its index on `_id`. One that is there with the same options is left as it is.
+    /// Creates a collection with its index on `_id`. Does nothing if it exists with the same
+    /// options.
     ///
-    /// Errors: `NamespaceExists` (there with other options), `InvalidNamespace`, `DatabaseDifferCase`.
+    /// Errors: `NamespaceExists` (exists with other options), `InvalidNamespace`,
+    /// `DatabaseDifferCase`.
     pub fn create_collection(
         &self,
         op: &StatementContext,
@@ -45,7 +47,7 @@ impl Db {
         Ok(collection)
     }
 
-    /// The collection, created with default options if it is not there: what a write does.
+    /// Returns the collection; creates it with default options if missing, as a write does.
     /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
     pub fn ensure_collection(
         &self,
@@ -63,7 +65,7 @@ impl Db {
         Ok(collection)
     }
 
-    /// As [`Db::ensure_collection`], created with these options if it is not there.
+    /// Like [`Db::ensure_collection`], but creates it with these options.
     pub(crate) fn ensure_collection_as(
         &self,
         op: &OpContext,
@@ -73,7 +75,8 @@ impl Db {
         Ok(self.create_or_get(op, ns, options, None)?.0)
     }
 
-    /// Creates a collection that had this UUID elsewhere. It may have any name.
+    /// Creates a collection with a given UUID, for instance one from another server. Any name is
+    /// allowed.
     /// Errors: `NamespaceExists`, `DatabaseDifferCase`.
     pub(crate) fn create_with_uuid(
         &self,

@@ -1,4 +1,4 @@
-//! Dropping collections and databases.
+//! Drops collections and databases.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::events::DbEvent;
 use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 
-/// What a drop answers.
+/// The result of a drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
     /// `nIndexesWas`; `None` for a view.
@@ -25,10 +25,11 @@ pub struct Dropped {
 }
 
 impl Db {
-    /// Drops a collection with its indexes; ends index builds on it. `None` when there is no such collection.
+    /// Drops a collection with its indexes and aborts its index builds. `None` if it does not
+    /// exist.
     ///
-    /// Readers that have begun go on reading; writers that come later find nothing.
-    /// Errors: `InvalidNamespace` for collections that are the server's own.
+    /// Readers that have started continue; later writers find no collection.
+    /// Errors: `InvalidNamespace` for system collections.
     pub fn drop_collection(&self, op: &OpContext, ns: &Namespace) -> Result<Option<Dropped>> {
         if ns.is_system() {
             ns.check_creatable()?;
@@ -53,7 +54,7 @@ impl Db {
         Ok(Some(Dropped { indexes_was }))
     }
 
-    /// Drops all collections of a database at once; false when there is no such database.
+    /// Drops all collections of a database at once. Returns false if it does not exist.
     pub fn drop_database(&self, op: &OpContext, name: &str) -> Result<bool> {
         let _database = self.catalog_writer().lock_database(op, name)?;
         let catalog = self.catalog();
@@ -66,7 +67,7 @@ impl Db {
         Ok(true)
     }
 
-    /// Under the database's lock. The views go in the same step.
+    /// Drops collections and views in one step. The caller holds the database's lock.
     pub(crate) fn drop_collections(
         &self,
         op: &OpContext,
@@ -91,7 +92,7 @@ impl Db {
         }
         let dropped = collections.iter();
         let dropped = dropped.map(|collection| DdlChange::CollectionDropped(collection));
-        // The views of a dropped database are not reported each.
+        // The views of a dropped database are not reported individually.
         let views = views.iter().filter(|_| database.is_none());
         let views = views.map(|view| DdlChange::ViewDropped(view.ns()));
         let database = database.map(DdlChange::DatabaseDropped);
@@ -107,10 +108,11 @@ impl Db {
         Ok(())
     }
 
-    /// Takes the exclusive intent on a collection and gives it as it is under the intent. Index builds in
-    /// progress are ended, or stand in the way.
+    /// Takes the exclusive intent on a collection and returns the collection as it is under the
+    /// intent. Depending on `builds`, aborts index builds in progress or fails because of them.
     ///
-    /// Under the database's lock, so that the collection can be neither dropped nor renamed meanwhile.
+    /// The caller holds the database's lock, so that the collection can be neither dropped nor
+    /// renamed concurrently.
     /// Errors: `BackgroundOperationInProgressForNamespace`, `Interrupted`.
     pub(crate) fn exclusive_on(
         &self,
@@ -143,7 +145,7 @@ impl Db {
                     ));
                 }
                 BuildsMeet::End => {
-                    // The builder needs the intent itself to take its leave.
+                    // The builder itself needs the intent to clean up.
                     drop(intent);
                     build.abort(Error::new(
                         ErrorCode::INDEX_BUILD_ABORTED,
@@ -156,14 +158,14 @@ impl Db {
     }
 }
 
-/// What happens to index builds when a collection's shape is to change.
+/// How a change of a collection's shape treats index builds in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BuildsMeet {
-    /// They are ended.
+    /// Abort them.
     End,
-    /// They stand in the way.
+    /// Fail.
     Refuse,
-    /// They go on.
+    /// Let them continue.
     Allow,
 }
 

@@ -1,4 +1,4 @@
-//! Dropping indexes.
+//! Drops indexes.
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{Error, ErrorCode, RawDoc, Result};
@@ -16,19 +16,19 @@ use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 use crate::timeseries::indexes::key_on_buckets;
 
-/// Which indexes a command means.
+/// The indexes that a command names.
 #[derive(Debug, Clone)]
 pub enum IndexSelector<'a> {
-    /// `"*"`: all but that on `_id`.
+    /// `"*"`: all except the one on `_id`.
     All,
-    /// All of these names.
+    /// All indexes with these names.
     Names(Vec<&'a str>),
-    /// The one with this key pattern.
+    /// The index with this key pattern.
     KeyPattern(RawDoc<'a>),
 }
 
 impl Db {
-    /// Drops indexes, and ends builds of indexes that are meant. Gives `nIndexesWas`.
+    /// Drops indexes, and aborts builds of matching indexes. Returns `nIndexesWas`.
     ///
     /// Errors: `NamespaceNotFound`, `IndexNotFound` (then none is dropped), `InvalidOptions` for the index
     /// on `_id`, `AmbiguousIndexKeyPattern`.
@@ -48,7 +48,7 @@ impl Db {
                 None => selector,
             };
             let were = self.drop_indexes(op, series.buckets.ns(), selector)?;
-            // That on the buckets' own ids is none of measurements.
+            // The index on bucket ids is not an index on measurements.
             return Ok(were.saturating_sub(1));
         }
         let catalog = self.catalog_writer();
@@ -71,13 +71,14 @@ impl Db {
                 }
             }
             if !ended.is_empty() {
-                // The builders need the intent themselves to take their leave.
+                // The builders themselves need the intent to clean up.
                 drop(intent);
                 let indexes_was = collection.index_count();
                 for build in &ended {
                     build.wait_ended(op)?;
                 }
-                // A build may have been complete before it noticed: then its indexes are there now.
+                // A build may have completed before it noticed the abort: then its indexes exist
+                // now.
                 let left = match catalog.current().collection(ns) {
                     Some(now) => selector.select(now).is_ok_and(|found| !found.is_empty()),
                     None => false,
@@ -115,7 +116,7 @@ impl Db {
 }
 
 impl IndexSelector<'_> {
-    /// Whether an index that is being built is meant.
+    /// Whether the selector matches an index being built.
     fn means(&self, index: &Index) -> bool {
         if index.is_vector() {
             return false;
@@ -127,7 +128,7 @@ impl IndexSelector<'_> {
         }
     }
 
-    /// The complete indexes that are meant. None only for `All`.
+    /// The complete indexes that match. Empty only for `All`.
     fn select(&self, collection: &Collection) -> Result<Vec<Index>> {
         match self {
             IndexSelector::All => {
@@ -152,7 +153,7 @@ impl IndexSelector<'_> {
     }
 }
 
-/// Errors: `InvalidOptions` if the clustered index is meant.
+/// Errors: `InvalidOptions` if the clustered index matches.
 fn check_not_clustered(
     collection: &Collection,
     name: Option<&str>,
@@ -208,7 +209,7 @@ pub(crate) fn index_by_key<'c>(collection: &'c Collection, key: RawDoc<'_>) -> R
     }
 }
 
-/// Errors of commands that need the collection to be there.
+/// The error of commands that require the collection to exist.
 pub(crate) fn ns_not_found(ns: &Namespace) -> Error {
     Error::new(ErrorCode::NAMESPACE_NOT_FOUND, format!("ns not found {ns}"))
 }

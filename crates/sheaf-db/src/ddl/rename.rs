@@ -1,7 +1,7 @@
-//! Renaming collections.
+//! Renames collections.
 //!
-//! A collection's tables do not know its name, so a rename rewrites one row, also into another
-//! database: nothing is copied, and UUID and identifiers stay.
+//! A collection's tables do not depend on its name, so a rename rewrites one row, even into another
+//! database: nothing is copied, and UUID and identifiers stay the same.
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
@@ -16,17 +16,18 @@ use crate::ddl::drop::{BuildsMeet, drop_tables};
 use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 
-/// What becomes of views in the step that renames.
+/// Changes of views in the same step as a rename.
 #[derive(Default)]
 pub(crate) struct Views {
-    /// One that goes.
+    /// View to remove.
     pub(crate) removed: Option<Namespace>,
-    /// One that comes, or takes the place of that of its name.
+    /// View to create or replace.
     pub(crate) put: Option<ViewDefinition>,
 }
 
 impl Db {
-    /// Gives a collection another name. `drop_target`: a collection of that name is dropped in the same step.
+    /// Renames a collection. With `drop_target`, an existing collection of that name is dropped in
+    /// the same step.
     ///
     /// Errors: `NamespaceNotFound`, `NamespaceExists`, `IllegalOperation` (to itself, system
     /// collections), `InvalidNamespace`, `DatabaseDifferCase`, `BackgroundOperationInProgressForNamespace`.
@@ -99,7 +100,7 @@ impl Db {
         )
     }
 
-    /// Gives a collection another name, and drops the one that has it, in one step. Both are held for that.
+    /// Renames a collection and drops `target`, in one step. The caller holds intents on both.
     pub(crate) fn give_name(
         &self,
         source: &Collection,

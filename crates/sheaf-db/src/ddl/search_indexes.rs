@@ -1,12 +1,13 @@
-//! Search indexes: made, changed, dropped, listed, and built anew when a collection has outgrown them.
+//! Search indexes: create, update, drop, list, and retrain when a collection has outgrown them.
 //!
 //! ```text
-//!   create   vectors sampled ─ centroids ─ index build, beside reads and writes ─ ready
-//!   update   the same under another definition; the old index serves until the new one takes its place
-//!   retrain  the same under the same definition, when there are many more vectors, or far fewer, than before
+//!   create   sample vectors ─ train centroids ─ index build, concurrent with reads and writes ─ ready
+//!   update   the same with another definition; the old index serves until the new one replaces it
+//!   retrain  the same with the same definition, when there are far more or far fewer vectors
 //! ```
 //!
-//! They have names of their own, beside those of ordinary indexes, and identifiers that stay through updates.
+//! Their names are separate from those of ordinary indexes, and their identifiers persist across
+//! updates.
 
 use std::sync::Arc;
 
@@ -30,28 +31,29 @@ use crate::op_context::OpContext;
 use crate::statement::StatementContext;
 use crate::storage_error::IntoClientError;
 
-/// Most search indexes of a collection.
+/// Maximum number of search indexes of a collection.
 const SEARCH_INDEXES_MAX: usize = 64;
-/// An index is built anew when it has so many times the vectors that its centroids were found for, ...
+/// An index is retrained when the number of vectors is at least this multiple of the number trained
+/// on, ...
 const GROWTH: u64 = 3;
-/// ... or one of so many is left.
+/// ... or below this fraction (1/n) of it.
 const SHRINKAGE: u64 = 8;
 
-/// A search index that is asked for.
+/// A requested search index.
 #[derive(Debug, Clone)]
 pub struct NewSearchIndex {
-    /// Unique among the search indexes of the collection.
+    /// Name, unique among the search indexes of the collection.
     pub name: String,
-    /// What it is to hold.
+    /// The definition.
     pub definition: Arc<VectorIndexDefinition>,
 }
 
-/// Which search index a command means.
+/// Identifies a search index in a command.
 #[derive(Debug, Clone, Copy)]
 pub enum SearchIndexSelector<'a> {
-    /// The one of this name.
+    /// By name.
     Name(&'a str),
-    /// The one of this identifier.
+    /// By identifier.
     Id(&'a str),
 }
 
@@ -77,11 +79,12 @@ impl SearchIndexSelector<'_> {
 }
 
 impl Db {
-    /// Makes search indexes, all or, on an error, none; they are ready when it returns. Reads and writes go on
-    /// meanwhile. Gives their identifiers.
+    /// Creates search indexes, all or, on an error, none; they are ready when it returns.
+    /// Concurrent reads and writes continue. Returns their identifiers.
     ///
     /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `IndexAlreadyExists`,
-    /// `OperationNotSupportedInTransaction`, `IndexBuildAborted` (dropped meanwhile), `Interrupted`.
+    /// `OperationNotSupportedInTransaction`, `IndexBuildAborted` (dropped concurrently),
+    /// `Interrupted`.
     pub fn create_search_indexes(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -117,9 +120,9 @@ impl Db {
         Ok(ids)
     }
 
-    /// Gives a search index another definition. The old one serves until the new one is ready.
+    /// Changes the definition of a search index. The old index serves until the new one is ready.
     ///
-    /// Errors: as [`Db::create_search_indexes`], and `IndexNotFound`.
+    /// Errors: those of [`Db::create_search_indexes`], and `IndexNotFound`.
     pub fn update_search_index(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -141,7 +144,7 @@ impl Db {
         self.replace_search_index(op, ns, which, table, updated)
     }
 
-    /// Builds a search index into a new table, which takes the place of the old one.
+    /// Builds a search index into a new table, which replaces the old one.
     fn replace_search_index(
         self: &Arc<Self>,
         op: &OpContext,
@@ -186,7 +189,7 @@ impl Db {
         Ok(())
     }
 
-    /// Drops a search index, and ends its build where there is one.
+    /// Drops a search index, and aborts its build, if any.
     /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `IndexNotFound`.
     pub fn drop_search_index(
         &self,
@@ -211,7 +214,7 @@ impl Db {
                     ErrorCode::INDEX_BUILD_ABORTED,
                     "index build ended: the search index was dropped",
                 ));
-                // The builder needs the intent itself to take its leave.
+                // The builder itself needs the intent to clean up.
                 drop(intent);
                 build.wait_ended(op)?;
                 ended = true;
@@ -237,9 +240,9 @@ impl Db {
         }
     }
 
-    /// Builds those search indexes anew that have many more vectors than their centroids were found for, or far
-    /// fewer. Gives how many.
-    /// Errors: an interruption; of single indexes `failed` is told.
+    /// Retrains the search indexes that have far more or far fewer vectors than their centroids
+    /// were trained for. Returns their number.
+    /// Errors: an interruption; failures of single indexes go to `failed`.
     pub fn retrain_search_indexes(
         self: &Arc<Self>,
         op: &OpContext,
@@ -271,7 +274,7 @@ impl Db {
         };
         let entries = match self.engine().table_stats(index.table()) {
             Ok(stats) => stats.entries / lists.len().max(1) as u64,
-            // Dropped meanwhile.
+            // Dropped concurrently.
             Err(_) => return Ok(false),
         };
         let trained = lists.iter().map(Lists::trained).max().unwrap_or(0);
@@ -305,7 +308,7 @@ fn refuse_in_transaction(op: &StatementContext) -> Result<()> {
     }
 }
 
-/// Errors: `IndexAlreadyExists`, `CannotCreateIndex` for too many.
+/// Errors: `IndexAlreadyExists`, `CannotCreateIndex` if there are too many.
 fn check_new(collection: &Collection, wanted: &[NewSearchIndex]) -> Result<()> {
     let being_built = collection.builds().iter().flat_map(|build| build.indexes());
     let known = collection
@@ -347,7 +350,7 @@ fn vector_index(
     }
 }
 
-/// The search indexes of a collection as `$listSearchIndexes` shows them, those that are being built last.
+/// The search indexes of a collection as `$listSearchIndexes` shows them, those being built last.
 pub fn list_search_indexes(view: &ReadView, which: Option<SearchIndexSelector<'_>>) -> Vec<DocBuf> {
     let Some(collection) = &view.collection else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Creating, changing and dropping time-series collections.
+//! Creates, changes and drops time-series collections.
 
 use std::sync::Arc;
 
@@ -29,16 +29,16 @@ use crate::op_context::OpContext;
 use crate::statement::StatementContext;
 use crate::storage_error::IntoClientError;
 
-/// What a collMod of a time-series collection asks for.
+/// A parsed collMod request for a time-series collection.
 #[derive(Debug, Clone, Default)]
 pub struct BucketsChange {
     bucketing: Bucketing,
-    /// `Some(None)`: measurements no longer expire.
+    /// `Some(None)`: disables expiry.
     expire_after_seconds: Option<Option<i64>>,
 }
 
 impl BucketsChange {
-    /// Reads the fields of the command other than its name and those that all commands have.
+    /// Parses the fields of the command, other than its name and the fields common to all commands.
     /// Errors: `InvalidOptions`, `TypeMismatch`, `BadValue`, `IDLUnknownField`.
     pub fn parse(fields: RawDoc<'_>) -> Result<BucketsChange> {
         let mut change = BucketsChange::default();
@@ -69,7 +69,7 @@ impl BucketsChange {
     }
 }
 
-/// The view under whose name measurements are read.
+/// The view through which measurements are read.
 fn view_of(ns: &Namespace, options: &TimeseriesOptions) -> Result<ViewDefinition> {
     let stage = doc! {unpack_bucket::NAME: &options.unpack_spec()};
     Ok(ViewDefinition::new(
@@ -79,7 +79,7 @@ fn view_of(ns: &Namespace, options: &TimeseriesOptions) -> Result<ViewDefinition
     ))
 }
 
-/// The index that every collection of buckets with a meta field begins with: `{meta: 1, time: 1}`.
+/// The initial index of a bucket collection with a meta field: `{meta: 1, time: 1}`.
 fn index_of_series(options: &TimeseriesOptions) -> Result<Option<IndexSpec>> {
     let Some(meta) = &options.meta_field else {
         return Ok(None);
@@ -97,7 +97,7 @@ fn index_of_series(options: &TimeseriesOptions) -> Result<Option<IndexSpec>> {
 }
 
 impl Db {
-    /// Creates a time-series collection. One that is there with the same options is left as it is.
+    /// Creates a time-series collection. Does nothing if it exists with the same options.
     ///
     /// Errors: `NamespaceExists`, `InvalidNamespace`, `DatabaseDifferCase`, and inside a transaction
     /// `OperationNotSupportedInTransaction`.
@@ -115,7 +115,7 @@ impl Db {
             ));
         }
         let buckets = ns.buckets()?;
-        // The ids begin with the time, so buckets of one time stand together.
+        // Bucket ids begin with the time, so buckets of one time are stored together.
         let clustered = Some(ClusteredIndex::named(ID_INDEX_NAME));
         let collection_options = &collection_options.clone().with_clustered(clustered);
         let catalog = self.catalog_writer();
@@ -176,10 +176,10 @@ impl Db {
         }
     }
 
-    /// Gives a time-series collection the name of another, which goes in the same step if it is there.
-    /// What `$out` ends with.
+    /// Renames a time-series collection, and drops an existing one with the target name in the same
+    /// step. The final step of `$out`.
     ///
-    /// Errors: `NamespaceExists` (there is something else of that name), `InvalidNamespace`,
+    /// Errors: `NamespaceExists` (the name belongs to something else), `InvalidNamespace`,
     /// `BackgroundOperationInProgressForNamespace`.
     pub(crate) fn replace_timeseries(
         &self,
@@ -223,9 +223,9 @@ impl Db {
         self.give_name(&renamed, &buckets, dropped, views)
     }
 
-    /// Carries out a collMod of a time-series collection.
+    /// Executes a collMod of a time-series collection.
     ///
-    /// Errors: `NamespaceNotFound`, `InvalidOptions` for buckets that would span less,
+    /// Errors: `NamespaceNotFound`, `InvalidOptions` for a smaller bucket span,
     /// `BackgroundOperationInProgressForNamespace`.
     pub fn modify_timeseries(
         &self,
@@ -275,7 +275,7 @@ impl Db {
     }
 }
 
-/// Appends `timeseries` and `expireAfterSeconds`, as far as a request has changed them.
+/// Appends `timeseries` and `expireAfterSeconds`, if the request changed them.
 fn append_changes(changed: &Collection, request: &BucketsChange, o: &mut DocBuilder) {
     if let Some(options) = changed.options().timeseries()
         && request.bucketing != Bucketing::default()

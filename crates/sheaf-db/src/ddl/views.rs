@@ -1,4 +1,4 @@
-//! Views that come, change and go, and what they stand on.
+//! Creates, changes, drops and resolves views.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 
-/// The most views that may stand on one another.
+/// Maximum depth of views on views.
 pub const VIEW_DEPTH_MAX: usize = 20;
-/// The largest pipeline that a chain of views may come to.
+/// Maximum total size of the pipelines in a chain of views, in bytes.
 const VIEW_PIPELINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
@@ -42,7 +42,7 @@ fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
     Ok(parsed)
 }
 
-/// How many views stand from `name` down, and an error where they come back to `target` or are too many.
+/// Walks the views below `name`; fails if one leads back to `target`, or if they are too deep.
 fn depth_of(
     catalog: &CatalogSnapshot,
     target: &Namespace,
@@ -59,7 +59,8 @@ fn depth_of(
     if depth > VIEW_DEPTH_MAX {
         return Err(too_deep());
     }
-    // A view met before was walked from here or from higher up: the second walk finds no new circle.
+    // A view visited before was walked from here or from higher up: a second walk finds no new
+    // cycle.
     if visited.iter().any(|known| known == name) {
         return Ok(());
     }
@@ -117,11 +118,12 @@ fn check(
 }
 
 impl Db {
-    /// Makes a view. One that is there with the same definition is left as it is.
+    /// Creates a view. Does nothing if it exists with the same definition.
     ///
     /// Errors: `NamespaceExists`, `InvalidNamespace`, those of the pipeline, `GraphContainsCycle`,
-    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a view that
-    /// stands on one with another collation.
+    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a view
+    /// that `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a
+    /// view on a view with another collation.
     pub fn create_view(
         &self,
         op: &OpContext,
@@ -159,8 +161,8 @@ impl Db {
         self.store_view(view)
     }
 
-    /// Gives a view another definition; `None` leaves that part.
-    /// Errors: `NamespaceNotFound` when there is no such view, and those of [`Db::create_view`].
+    /// Changes the definition of a view; `None` leaves a part unchanged.
+    /// Errors: `NamespaceNotFound` if the view does not exist, and those of [`Db::create_view`].
     pub fn modify_view(
         &self,
         op: &OpContext,
@@ -195,7 +197,7 @@ impl Db {
         self.store_view(view)
     }
 
-    /// Checks a definition that comes from elsewhere.
+    /// Checks a definition that comes from elsewhere, such as the oplog.
     /// Errors: those of [`Db::create_view`].
     pub(crate) fn check_view(&self, view: &ViewDefinition) -> Result<()> {
         let collator = view.collator.as_ref();
@@ -203,22 +205,22 @@ impl Db {
         check(&self.catalog(), &view.ns, &view.on, pipeline, collator)
     }
 
-    /// Defines a view without asking whether it makes sense.
-    /// Errors: `Interrupted`, the engine's.
+    /// Defines a view without validating it.
+    /// Errors: `Interrupted`, those of the storage engine.
     pub(crate) fn put_view(&self, op: &OpContext, view: ViewDefinition) -> Result<()> {
         let _database = self.catalog_writer().lock_database(op, view.ns.db())?;
         self.store_view(view)
     }
 
-    /// Drops the view of this name, if there is one.
-    /// Errors: `Interrupted`, the engine's.
+    /// Drops the view with this name, if it exists.
+    /// Errors: `Interrupted`, those of the storage engine.
     pub(crate) fn remove_view(&self, op: &OpContext, ns: &Namespace) -> Result<()> {
         let _database = self.catalog_writer().lock_database(op, ns.db())?;
         let catalog = self.catalog();
         self.drop_views(catalog.view(ns).cloned().as_slice())
     }
 
-    /// Under the database's lock.
+    /// Stores a view. The caller holds the database's lock.
     fn store_view(&self, view: ViewDefinition) -> Result<()> {
         let mut unit = self.storage().begin().into_client_error()?;
         let is_new = self.catalog().view(&view.ns).is_none();
@@ -237,7 +239,7 @@ impl Db {
         Ok(())
     }
 
-    /// Under the database's lock: drops views.
+    /// Drops views. The caller holds the database's lock.
     pub(crate) fn drop_views(&self, views: &[Arc<ViewDefinition>]) -> Result<()> {
         if views.is_empty() {
             return Ok(());
@@ -255,7 +257,8 @@ impl Db {
         Ok(())
     }
 
-    /// The collection that a view stands on and the pipelines between; `None` where the name is no view.
+    /// Resolves a view to its underlying collection and pipelines; `None` if the name is not a
+    /// view.
     /// Errors: `ViewDepthLimitExceeded`.
     pub fn resolve_view(&self, ns: &Namespace) -> Result<Option<ResolvedView>> {
         let catalog = self.catalog();

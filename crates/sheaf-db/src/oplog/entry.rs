@@ -1,16 +1,17 @@
-//! Entries of the oplog: changes as a unit of work notes them, and as they are written down.
+//! Entries of the oplog: changes as recorded by a unit of work, and as stored.
 //!
 //! ```text
 //!   {op: "i", ns, ui, o: document, o2: {_id}, ts, t, v: 2, wall}
 //!   {op: "u", ns, ui, o: {$v: 2, diff} or the new document, o2: {_id}, ...}
-//!   {op: "d", ns, ui, o: {_id}, preImage, ...}       preImage: where the collection keeps that
+//!   {op: "d", ns, ui, o: {_id}, preImage, ...}       preImage: if the collection stores pre-images
 //!   {op: "c", ns: "db.$cmd", ui, o: {create: ...}, ...}
 //!   {op: "c", ns: "admin.$cmd", o: {applyOps: [...], partialTxn, count}, lsid, txnNumber, prevOpTime, ...}
 //!   {op: "n", ns: "", o: {msg: ...}, ...}
 //! ```
 //!
-//! The shape is that of MongoDB's oplog. An entry's key is its time; entries of one unit have
-//! consecutive times. A transaction is one entry, or several of at most 16 MB that are told apart by `partialTxn`.
+//! The format is that of MongoDB's oplog. An entry's key is its time; entries of one unit have
+//! consecutive times. A transaction is one entry, or several of at most 16 MB that `partialTxn`
+//! distinguishes.
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::update::diff;
@@ -25,13 +26,13 @@ use crate::oplog::op_time::OpTime;
 use crate::record_key::record_key;
 use crate::system_names::VIEWS;
 
-/// Operations of a transaction fill one entry up to here, in bytes.
+/// Maximum size of a transaction's operations in one entry, in bytes.
 const APPLY_OPS_BYTES_MAX: usize = 15 << 20;
 
-/// Names, types and the UUID of an operation in an entry take no more.
+/// Upper bound for the names, types and UUID of an operation in an entry, in bytes.
 const APPLY_OPS_OVERHEAD_BYTES: usize = 128;
 
-/// One change, as a unit of work notes it.
+/// One change, as recorded by a unit of work.
 #[derive(Debug, Clone)]
 pub struct LoggedOp {
     op: char,
@@ -39,11 +40,11 @@ pub struct LoggedOp {
     uuid: Option<Uuid>,
     o: DocBuf,
     o2: Option<DocBuf>,
-    /// The document before the change, where the collection keeps that.
+    /// The document before the change, if the collection stores pre-images.
     pre_image: Option<DocBuf>,
 }
 
-/// The transaction or retryable write that the changes were.
+/// The transaction or retryable write that made the changes.
 #[derive(Debug, Clone)]
 pub struct WriteOrigin {
     /// `lsid`, with the user's part.
@@ -53,7 +54,7 @@ pub struct WriteOrigin {
 }
 
 impl LoggedOp {
-    /// What the oplog says of a new collection.
+    /// A new collection.
     pub(crate) fn collection_created(collection: &Collection) -> LoggedOp {
         let mut o = DocBuilder::new();
         o.append("create", collection.ns().collection());
@@ -69,7 +70,7 @@ impl LoggedOp {
         )
     }
 
-    /// A document was inserted.
+    /// An inserted document.
     pub fn insert(ns: &Namespace, uuid: Uuid, doc: RawDoc<'_>) -> LoggedOp {
         LoggedOp {
             op: 'i',
@@ -81,7 +82,7 @@ impl LoggedOp {
         }
     }
 
-    /// A document was changed, or replaced as a whole.
+    /// An updated or replaced document.
     pub fn update(
         ns: &Namespace,
         uuid: Uuid,
@@ -113,7 +114,7 @@ impl LoggedOp {
         }
     }
 
-    /// A document was deleted.
+    /// A deleted document.
     pub fn delete(ns: &Namespace, uuid: Uuid, old: RawDoc<'_>) -> LoggedOp {
         LoggedOp {
             op: 'd',
@@ -125,13 +126,13 @@ impl LoggedOp {
         }
     }
 
-    /// Has the entry keep what the document was.
+    /// Stores the document before the change in the entry, if `keeps`.
     pub fn with_pre_image(mut self, old: RawDoc<'_>, keeps: bool) -> LoggedOp {
         self.pre_image = keeps.then(|| old.to_buf());
         self
     }
 
-    /// A command changed what there is in a database.
+    /// A command that changed the catalog of a database.
     pub fn command(db: &str, uuid: Option<Uuid>, o: DocBuf, o2: Option<DocBuf>) -> LoggedOp {
         LoggedOp {
             op: 'c',
@@ -143,7 +144,7 @@ impl LoggedOp {
         }
     }
 
-    /// A view was defined, or defined differently: a write to `system.views`, as in MongoDB.
+    /// A created or modified view: a write to `system.views`, as in MongoDB.
     pub(crate) fn put_view(view: &ViewDefinition, is_new: bool) -> LoggedOp {
         let o = view.to_doc();
         LoggedOp {
@@ -156,7 +157,7 @@ impl LoggedOp {
         }
     }
 
-    /// A view was dropped.
+    /// A dropped view.
     pub(crate) fn drop_view(ns: &Namespace) -> LoggedOp {
         let mut o = DocBuilder::new();
         o.append("_id", ns.as_str());
@@ -170,12 +171,12 @@ impl LoggedOp {
         }
     }
 
-    /// Whether it is about this server's own data, of which nobody else is told.
+    /// Whether it concerns this server's local data, which is not replicated.
     pub(crate) fn is_local(&self) -> bool {
         self.ns.starts_with("local.")
     }
 
-    /// About how many bytes it takes, in memory and in an entry; not less than in an entry.
+    /// Approximate size in bytes, in memory and in an entry; an upper bound for the entry.
     pub(crate) fn len_bytes(&self) -> usize {
         let doc = |doc: &Option<DocBuf>| doc.as_ref().map_or(0, |doc| doc.as_raw().len_bytes());
         self.o.as_raw().len_bytes()
@@ -185,7 +186,7 @@ impl LoggedOp {
             + APPLY_OPS_OVERHEAD_BYTES
     }
 
-    /// Nothing was changed.
+    /// A no-op entry.
     pub fn note(o: DocBuf) -> LoggedOp {
         LoggedOp {
             op: 'n',
@@ -197,7 +198,7 @@ impl LoggedOp {
         }
     }
 
-    /// The fields that operations of a transaction have too.
+    /// Appends the fields that operations of a transaction share with entries.
     fn append_to(&self, out: &mut DocBuilder) {
         out.append("op", self.op.encode_utf8(&mut [0; 4]) as &str);
         out.append("ns", self.ns.as_str());
@@ -223,12 +224,12 @@ pub fn document_key(doc: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-/// Where and when the entries of one commit are written, and on whose behalf.
+/// Position, time and origin of the entries of one commit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntryWriter<'a> {
     /// The oplog's table.
     pub(crate) table: TableId,
-    /// The position of the first entry; the others follow without a hole.
+    /// Position of the first entry; the others follow consecutively.
     pub(crate) first: OpTime,
     /// `wall`: the machine's clock at the commit.
     pub(crate) wall: DateTime,
@@ -237,7 +238,7 @@ pub(crate) struct EntryWriter<'a> {
 }
 
 impl EntryWriter<'_> {
-    /// An entry with the fields that name its origin.
+    /// Starts an entry with the fields that identify its origin.
     fn begin(&self) -> DocBuilder {
         let mut entry = DocBuilder::new();
         if let Some(origin) = self.origin {
@@ -270,7 +271,8 @@ impl EntryWriter<'_> {
         }
     }
 
-    /// Puts the entries of a transaction into its unit, each with at most `operations_max` operations.
+    /// Adds the entries of a transaction to its unit, each with at most `operations_max`
+    /// operations.
     pub(crate) fn put_transaction(
         &self,
         unit: &mut StorageTransaction,
@@ -308,12 +310,12 @@ impl EntryWriter<'_> {
     }
 }
 
-/// How many entries a transaction of these operations takes.
+/// Number of entries for a transaction with these operations.
 pub(crate) fn entries_of_transaction(ops: &[LoggedOp], operations_max: usize) -> usize {
     split(ops, operations_max).count()
 }
 
-/// Splits operations into pieces that fit into one entry each, none of more than `operations_max`.
+/// Splits operations into pieces that fit one entry each, of at most `operations_max`.
 fn split(ops: &[LoggedOp], operations_max: usize) -> impl Iterator<Item = &[LoggedOp]> {
     let mut rest = ops;
     std::iter::from_fn(move || {

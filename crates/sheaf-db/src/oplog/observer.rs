@@ -1,4 +1,4 @@
-//! What the oplog keeps of changes: entries, written by the commit that the changes belong to.
+//! The oplog as an observer: writes entries in the commit that the changes belong to.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::oplog::entry::{self, LoggedOp, WriteOrigin};
 use crate::oplog::{Reservation, Silent};
 use crate::storage_error::IntoClientError;
 
-/// The operations of one unit of work.
+/// Operations of one unit of work.
 pub(crate) struct OplogNotes {
     /// `None` while the oplog is off.
     logged: Option<Vec<LoggedOp>>,
@@ -20,7 +20,7 @@ pub(crate) struct OplogNotes {
     _silent: Option<Silent>,
 }
 
-/// How many operations there were, and their bytes.
+/// Number of operations, and their bytes, at a savepoint.
 #[derive(Clone, Copy)]
 pub(crate) struct OplogMark {
     operations: usize,
@@ -80,8 +80,8 @@ impl OplogNotes {
         }
     }
 
-    /// Puts the entries into the unit, at times that no reader passes before the commit. `None` without
-    /// operations.
+    /// Adds the entries to the unit, at times that no reader passes before the commit. `None`
+    /// without operations.
     pub(crate) fn prepare<'d>(
         &mut self,
         db: &'d Db,
@@ -106,7 +106,7 @@ impl OplogNotes {
 }
 
 impl Db {
-    /// Puts entries of DDL into the unit that carries it out.
+    /// Adds DDL entries to the unit that executes it.
     pub(crate) fn log_ddl(
         &self,
         unit: &mut StorageTransaction,
@@ -138,7 +138,7 @@ impl LoggedOp {
         }
     }
 
-    /// `None` for what the oplog does not tell of: this server's own data, and, as in MongoDB, search
+    /// `None` for changes that are not logged: the server's local data, and, as in MongoDB, search
     /// indexes.
     fn of_ddl(db: &Db, change: DdlChange<'_>) -> Result<Option<LoggedOp>> {
         let logged = match change {
@@ -209,13 +209,13 @@ impl LoggedOp {
         Ok((!logged.is_local()).then_some(logged))
     }
 
-    /// A command changed a collection.
+    /// A command that changed a collection.
     fn on_collection(collection: &Collection, o: DocBuf, o2: Option<DocBuf>) -> LoggedOp {
         LoggedOp::command(collection.ns().db(), Some(collection.uuid()), o, o2)
     }
 }
 
-/// `{name: collection`, to be continued.
+/// The beginning of a command document, `{name: collection`.
 fn command(name: &str, collection: &Collection) -> DocBuilder {
     let mut o = DocBuilder::new();
     o.append(name, collection.ns().collection());

@@ -1,16 +1,16 @@
-//! Index entries follow the documents: what an insert, an update and a delete do to every index.
+//! Index maintenance: the effect of an insert, an update and a delete on every index.
 //!
 //! ```text
 //!   old document ──keys──┐
 //!                        ├─ differences ─> unique keys locked and looked up ─> entries put, deleted
-//!   new document ──keys──┘                 multikey paths published            builds told
+//!   new document ──keys──┘                 multikey paths published            builds notified
 //! ```
 //!
-//! Nothing is written before every index has had its say: a document that one index refuses
-//! leaves no trace in the others, and publishes no multikey path.
+//! Nothing is written before all indexes have accepted the document: a document that one index
+//! rejects leaves no trace in the others, and publishes no multikey path.
 //!
-//! A unique key is locked before it is looked up and before it is removed, so that of two units which
-//! add the same key the second sees the first one's entry, or conflicts.
+//! A unique key is locked before it is looked up and before it is removed. Of two units that add
+//! the same key, the second therefore sees the first one's entry, or conflicts.
 
 use std::ops::Bound;
 
@@ -27,7 +27,7 @@ use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 use crate::write::unit::{Scratch, Slot, WriteUnitOfWork};
 
-/// One document's change, as indexes see it. `None` on one side: inserted, deleted.
+/// A change of one document, as indexes see it. `old` is `None` for an insert, `new` for a delete.
 pub(crate) struct Change<'a> {
     pub(crate) id: &'a RecordId,
     pub(crate) old: Option<RawDoc<'a>>,
@@ -47,7 +47,7 @@ impl WriteUnitOfWork {
         change: &Change<'_>,
     ) -> Result<()> {
         let collection = self.collection(slot).clone();
-        // The key sets are lent out so that the unit can be used beside them.
+        // The key sets are moved out so that the unit can be borrowed at the same time.
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = self.maintain_with(op, slot, change, &collection, &mut scratch);
         self.scratch = scratch;
@@ -99,7 +99,7 @@ impl WriteUnitOfWork {
             }
         }
         self.publish_multikey(slot, complete, new)?;
-        // Planners know of every array before an entry that comes from it can be read.
+        // Planners know every array before an entry derived from it becomes readable.
         debug_assert!((complete.iter().zip(&*new)).all(|(index, keys)| {
             let published = self.collection(slot).index_by_ident(index.table().0);
             published.is_none_or(|index| index.knows_multikey(keys.multikey_paths()))
@@ -170,7 +170,7 @@ impl WriteUnitOfWork {
             .put_with(table, entry, key.type_bits.to_vec(), prior);
     }
 
-    /// Looks whether another record has the key, in the unit's snapshot and among its own writes.
+    /// Checks whether another record has the key, in the unit's snapshot and among its own writes.
     fn refuse_duplicate(
         &mut self,
         collection: &crate::collection::Collection,
@@ -198,7 +198,7 @@ impl WriteUnitOfWork {
             let mut on = cursor.seek(key.key).into_client_error()?;
             while on && !taken && cursor.key().starts_with(key.key) {
                 let entry = cursor.key();
-                // What the unit has written to this very entry, the loop above has judged.
+                // The loop above has already handled entries that the unit itself has written.
                 let replaced = own
                     .as_ref()
                     .is_some_and(|own| !own.keeps(entry) || own.keys().contains_key(entry));

@@ -1,9 +1,9 @@
-//! Inserts: many documents a unit of work, each stored or refused by itself.
+//! Inserts: many documents per unit of work, each stored or rejected individually.
 //!
 //! ```text
-//!   docs  d0 d1 d2 d3 | d4 ...          a unit ends when it is full, or when a document conflicts
-//!         └── one unit ─┘               with another writer: what there is is committed, and the
-//!                                       document is the first of the next unit, where it can wait
+//!   docs  d0 d1 d2 d3 | d4 ...          a unit ends when it is full, or when a document conflicts with
+//!         └── one unit ─┘               another writer: what it has is committed, and the document is
+//!                                       the first of the next unit, where it can wait
 //! ```
 
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnitOfWork};
 use crate::write::{UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX, ends_operation};
 
-/// What an insert did.
+/// The result of an insert.
 #[derive(Debug, Default)]
 pub struct InsertResult {
-    /// Documents stored.
+    /// Number of documents stored.
     pub inserted: u64,
-    /// Documents refused, in their order.
+    /// Errors of rejected documents, in order.
     pub errors: Vec<WriteError>,
-    /// Keys written.
+    /// Index keys written.
     pub stats: WriteStats,
 }
 
-/// Why one document of several was not written.
+/// The error of one document among several.
 #[derive(Debug, Clone)]
 pub struct WriteError {
-    /// Its place among the documents given.
+    /// Position among the given documents.
     pub index: usize,
     /// Why.
     pub error: Error,
 }
 
 impl Db {
-    /// Stores the documents in their order, and creates the collection when it is missing. An error of one
-    /// document is noted; with `ordered` the rest is not tried.
+    /// Stores the documents in order, and creates the collection if missing. Records the error of a
+    /// rejected document; with `ordered`, stops there.
     ///
-    /// Errors are those that end the whole operation ([`ends_operation`]), and those of creating the collection.
-    /// What was committed before stays.
+    /// Errors: those that end the whole operation ([`ends_operation`]), and those of creating the
+    /// collection. Documents committed before stay.
     pub fn insert(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -100,8 +100,8 @@ impl Db {
         Ok(result)
     }
 
-    /// Stores one document, and creates the collection when it is missing: what an upsert ends with.
-    /// Errors: as the document's in [`Db::insert`].
+    /// Stores one document, and creates the collection if missing: the last step of an upsert.
+    /// Errors: those of a document in [`Db::insert`].
     pub fn insert_one(
         self: &Arc<Self>,
         op: &StatementContext,

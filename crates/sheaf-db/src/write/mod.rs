@@ -1,4 +1,4 @@
-//! Writes: documents in, records and index entries out, in units of work.
+//! Writes: store documents as records and index entries, in units of work.
 //!
 //! ```text
 //!   insert ─┐                                       ┌─ record put / deleted
@@ -6,8 +6,9 @@
 //!   delete ─┘     commit, or begin again            └─ counters of the operation
 //! ```
 //!
-//! [`insert`], [`update`] and [`delete`] are the loops for single statements: many documents a unit, of bounded
-//! size, each document all or nothing. Conflicts with other writers are met in one place, [`retry`].
+//! [`insert`], [`update`] and [`delete`] execute single statements: many documents per unit, of
+//! bounded size; each document is written whole or not at all. [`retry`] handles all conflicts with
+//! other writers.
 
 pub(crate) mod capped;
 pub mod delete;
@@ -31,15 +32,15 @@ use crate::op_context::OpContext;
 /// A document that a statement's filter matched.
 #[derive(Debug, Clone)]
 pub struct MatchedRecord {
-    /// Its record.
+    /// Id of the record.
     pub id: RecordId,
-    /// The document as it was when it matched.
+    /// The document as of the match.
     pub document: Bytes,
 }
 
-/// Where a statement's matches come from: a plan that runs on a snapshot of its own.
+/// A source of a statement's matches: a plan on a separate snapshot.
 pub trait RecordSource {
-    /// The next match; `None` at the end.
+    /// Returns the next match; `None` at the end.
     fn next(&mut self, op: &OpContext) -> Result<Option<MatchedRecord>>;
 }
 
@@ -49,24 +50,24 @@ impl<F: FnMut(&OpContext) -> Result<Option<MatchedRecord>>> RecordSource for F {
     }
 }
 
-/// Documents a unit of work takes before it is committed.
+/// Maximum number of documents per unit of work.
 pub(crate) const UNIT_DOCUMENTS_MAX: usize = 1000;
-/// Bytes a unit of work takes before it is committed.
+/// Maximum number of bytes per unit of work.
 pub(crate) const UNIT_BYTES_MAX: u64 = 4 << 20;
 
-/// Matches that were looked for before any of them is written: so that no lock is held while a plan
-/// searches, which may take long.
+/// Matches collected before any of them is written, so that no lock is held while a plan searches,
+/// which may take long.
 struct Gathered {
     records: Vec<MatchedRecord>,
-    /// The plan has no more, or ended in an error that is to be told when these are written.
+    /// Set if the plan ended, or failed with an error to report once these are written.
     end: Option<Result<()>>,
 }
 
-/// How long matches are gathered before they are written.
+/// Maximum time for collecting matches before they are written.
 const GATHER_TIME_MAX: Duration = Duration::from_millis(20);
 
 impl Gathered {
-    /// Takes matches from the plan: one, or for `multi` as many as a unit of work takes.
+    /// Collects matches from the plan: one, or with `multi` as many as fit a unit of work.
     fn from(records: &mut dyn RecordSource, op: &OpContext, multi: bool) -> Gathered {
         let began = Instant::now();
         let (documents_max, mut bytes) = (if multi { UNIT_DOCUMENTS_MAX } else { 1 }, 0);
@@ -93,7 +94,7 @@ impl Gathered {
     }
 }
 
-/// Whether an error says that the whole operation must end, not only the write of one document.
+/// Whether an error ends the whole operation rather than the write of one document.
 pub fn ends_operation(error: &Error) -> bool {
     matches!(
         error.code(),

@@ -1,18 +1,18 @@
-//! What the write path and DDL report of their changes.
+//! Reports changes from the write path and DDL to observers.
 //!
 //! ```text
 //!   unit of work   changed(Change) ─┐
 //!                  ddl(DdlChange) ──┼─> OpObserver ─ prepare ─> Ticket ─ commit ─ committed(CommitSeq)
 //!                  outcome(..) ─────┘    │     │
-//!   DDL            observe_ddl ──────────┘     └─ into the same batch: entries of the oplog,
-//!                                                 the session's row
+//!   DDL            observe_ddl ──────────┘     └─ added to the same batch: oplog entries, session row
 //! ```
 //!
-//! Two parts listen: the oplog ([`crate::oplog::observer`]) and the session's row
-//! ([`crate::write::session_row`]). The rest of the write path and DDL name neither. What the oplog keeps of a commit can
-//! so change from an entry in a table to a part of the engine's log.
+//! There are two observers: the oplog ([`crate::oplog::observer`]) and the session's row
+//! ([`crate::write::session_row`]). The rest of the write path and DDL depend on neither. The
+//! oplog's representation of a commit can therefore change, for instance from entries in a table to
+//! a part of the engine's log.
 //!
-//! While the oplog is off a change costs one branch.
+//! While the oplog is off, a change costs one branch.
 
 use std::sync::Arc;
 
@@ -29,30 +29,30 @@ use crate::statement::StatementContext;
 use crate::write::session_row::{RowWritten, SessionNotes};
 use crate::write::unit::WriteUnitOfWork;
 
-/// What a statement did to a document, for a session that may ask again.
+/// The effect of a statement on a document, recorded for a session that may retry.
 #[derive(Clone, Copy)]
 pub(crate) enum StatementOutcome<'a> {
-    /// The document at this place of the statement was inserted.
+    /// The document at this position of the statement was inserted.
     Inserted(usize),
-    /// A document was changed, or deleted (`modified` is false); with the document to return.
+    /// A document was changed or deleted (then `modified` is false); with the document to return.
     Wrote {
         modified: bool,
         returned: Option<&'a DocBuf>,
     },
 }
 
-/// What one unit of work has reported and not committed.
+/// Changes of one unit of work that are reported and not yet committed.
 pub(crate) struct OpObserver {
     oplog: OplogNotes,
     session: SessionNotes,
 }
 
-/// A point within a unit's reports to go back to.
+/// A point in a unit's reports to which it can roll back.
 #[derive(Clone, Copy)]
 pub(crate) struct ObserverMark(OplogMark);
 
 impl OpObserver {
-    /// Before the unit's snapshot is taken.
+    /// Must be called before the unit's snapshot is taken.
     pub(crate) fn begin(db: &Arc<Db>) -> OpObserver {
         OpObserver {
             oplog: OplogNotes::begin(db),
@@ -60,7 +60,7 @@ impl OpObserver {
         }
     }
 
-    /// A document of a collection changes in the unit.
+    /// Reports a change of a document.
     #[inline]
     pub(crate) fn changed(&mut self, collection: &Collection, change: Change<'_>) {
         if self.oplog.is_on() {
@@ -68,7 +68,7 @@ impl OpObserver {
         }
     }
 
-    /// The unit changes the catalog when it commits.
+    /// Reports a catalog change that takes effect when the unit commits.
     pub(crate) fn ddl(&mut self, db: &Db, change: DdlChange<'_>) -> Result<()> {
         if self.oplog.is_on() {
             self.oplog.ddl(db, change)?;
@@ -76,7 +76,7 @@ impl OpObserver {
         Ok(())
     }
 
-    /// Bytes that the reports take in memory.
+    /// Memory held by the reports, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.oplog.bytes()
     }
@@ -85,7 +85,7 @@ impl OpObserver {
         ObserverMark(self.oplog.mark())
     }
 
-    /// Forgets what was reported since.
+    /// Discards the reports since `mark`.
     pub(crate) fn rollback_to(&mut self, mark: ObserverMark) {
         self.oplog.rollback_to(mark.0);
     }
@@ -95,17 +95,17 @@ impl OpObserver {
     }
 }
 
-/// What observers have put into a commit. Dropped without [`Ticket::committed`], the commit failed or
+/// What observers added to a commit. If dropped without [`Ticket::committed`], the commit failed or
 /// its outcome does not matter to a session.
 #[must_use]
 pub(crate) struct Ticket<'d> {
     row: Option<RowWritten>,
-    /// Readers of the oplog wait for it. Dropped last.
+    /// Blocks readers of the oplog from passing it. Dropped last.
     reservation: Option<Reservation<'d>>,
 }
 
 impl Ticket<'_> {
-    /// The commit is visible, as the engine's batch of this number.
+    /// Called when the commit is visible, as the engine's batch `seq`.
     pub(crate) fn committed(self, _seq: CommitSeq) {
         if let Some(row) = self.row {
             row.committed();
@@ -123,7 +123,7 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Puts what observers keep of the unit into its batch. Nothing may be written after that.
+    /// Adds the observers' data to the unit's batch. The unit must not be written to afterwards.
     pub(crate) fn prepare<'d>(
         &mut self,
         db: &'d Db,
@@ -143,7 +143,7 @@ impl WriteUnitOfWork {
 }
 
 impl Db {
-    /// Puts what observers keep of DDL into the unit that carries it out. The changes are only looked at
+    /// Adds the observers' data on DDL to the unit that executes it. `changes` is consumed only
     /// while the oplog is on.
     pub(crate) fn observe_ddl<'c>(
         &self,
@@ -164,8 +164,8 @@ impl Db {
     }
 }
 
-/// The statement is about to insert the document of an upsert (`Some`: its `_id`, and the document to
-/// return), or has done so.
+/// Announces that the statement is about to insert the document of an upsert (`Some`: its `_id`,
+/// and the document to return), or has done so (`None`).
 pub(crate) fn set_upserting(op: &StatementContext, upsert: Option<(&Value, Option<&DocBuf>)>) {
     if let Some(row) = op.session_row() {
         row.set_upserting(upsert.map(|(id, returned)| upsert_outcome(id, returned)));

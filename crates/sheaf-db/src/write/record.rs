@@ -1,4 +1,4 @@
-//! One record, in a unit of work: inserted, replaced, removed, with its index entries.
+//! Inserts, replaces and removes one record with its index entries, in a unit of work.
 
 use bytes::Bytes;
 use sheaf_bson::{Error, RawDoc, RawValue, RecordId, Result};
@@ -16,7 +16,8 @@ use crate::write::index_maintenance::Change;
 use crate::write::unit::{Slot, WriteUnitOfWork};
 use crate::{change, write::capped};
 
-/// The most bytes that a record's place in a clustered collection may have: entries of other indexes repeat it.
+/// Maximum size of a record key in a clustered collection, in bytes: entries of other indexes
+/// repeat it.
 const PLACE_BYTES_MAX: usize = 8 << 20;
 
 impl WriteUnitOfWork {
@@ -49,10 +50,10 @@ impl WriteUnitOfWork {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Stores a document that has been prepared ([`crate::write::document_rules`]) as a new record.
+    /// Stores a prepared document ([`crate::write::document_rules`]) as a new record.
     ///
-    /// Errors: `DocumentValidationFailure`, `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`: then the
-    /// unit is as it was, but for locks.
+    /// Errors: `DocumentValidationFailure`, `DuplicateKey`, `CannotIndexParallelArrays`,
+    /// `CannotBuildIndexKeys`, `WriteConflict`. On error the unit is unchanged except for locks.
     pub fn insert(
         &mut self,
         op: &StatementContext,
@@ -67,7 +68,7 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Puts a new record with its index entries.
+    /// Stores a new record with its index entries.
     pub(crate) fn insert_record(
         &mut self,
         op: &OpContext,
@@ -79,7 +80,7 @@ impl WriteUnitOfWork {
         let is_clustered = collection.clustered().is_some();
         let id = match is_clustered {
             true => self.claim_place(op, slot, doc)?,
-            // Nobody can know the new record before the commit: it needs no lock.
+            // The new record is unknown to others before the commit, so it needs no lock.
             false => collection.state.record_ids.take(1),
         };
         let change = Change {
@@ -99,10 +100,11 @@ impl WriteUnitOfWork {
         Ok(id)
     }
 
-    /// The place of a new document of a clustered collection, locked and found free: that is what makes
-    /// an `_id` unique there.
+    /// Locks the key of a new document in a clustered collection and checks that it is free. This
+    /// ensures that `_id` is unique.
     ///
-    /// Errors: `DuplicateKey`, `WriteConflict`, `BadValue` for an `_id` that is too large to be a place.
+    /// Errors: `DuplicateKey`, `WriteConflict`, `BadValue` for an `_id` that is too large for a
+    /// record key.
     fn claim_place(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
         let collection = self.collection(slot).clone();
         let collator = collection.collator().map(|collator| &**collator);
@@ -189,7 +191,7 @@ impl WriteUnitOfWork {
         Ok(())
     }
 
-    /// Takes a locked record away with its index entries.
+    /// Removes a locked record with its index entries.
     pub(crate) fn remove_record(
         &mut self,
         op: &OpContext,

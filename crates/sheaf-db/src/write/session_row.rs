@@ -1,4 +1,4 @@
-//! What a unit of work records of its session's statement, in the session's row.
+//! Writes the outcome of a session's statement to the session's row, within the unit of work.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl WriteUnitOfWork {
             ));
         };
         let (doc, stored) = row.row_with(&remembered);
-        // The row is none of the documents that the statement counts.
+        // The row does not count towards the statement's documents.
         let stats = self.stats;
         let id = match stored {
             Some((id, old)) if self.document(slot, &id)?.is_some() => {
@@ -51,12 +51,12 @@ impl WriteUnitOfWork {
     }
 }
 
-/// What a unit of work has the session remember when it commits.
+/// Outcomes that a unit of work records for the session when it commits.
 #[derive(Default)]
 pub(crate) struct SessionNotes(Vec<Remembered>);
 
 impl SessionNotes {
-    /// A statement of the session wrote a document.
+    /// Records that a statement of the session wrote a document.
     pub(crate) fn record(&mut self, row: &SessionRow, outcome: StatementOutcome<'_>) {
         let remembered = match outcome {
             StatementOutcome::Inserted(at) => row.remembered_insert(at),
@@ -67,7 +67,7 @@ impl SessionNotes {
         self.0.extend(remembered);
     }
 
-    /// The unit commits a transaction of the session.
+    /// Records that the unit commits a transaction of the session.
     pub(crate) fn transaction_commits(&mut self) {
         self.0.push(Remembered::Committed);
     }
@@ -77,7 +77,7 @@ impl SessionNotes {
     }
 }
 
-/// A session's row, in a unit that is about to commit.
+/// A session's row, in a unit about to commit.
 pub(crate) struct RowWritten {
     row: Arc<SessionRow>,
     remembered: Vec<Remembered>,
@@ -85,7 +85,7 @@ pub(crate) struct RowWritten {
 }
 
 impl RowWritten {
-    /// The unit has committed.
+    /// Called when the unit has committed.
     pub(crate) fn committed(self) {
         self.row.committed(&self.remembered, self.stored);
     }

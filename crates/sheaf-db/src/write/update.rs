@@ -1,14 +1,14 @@
-//! Updates of what a plan has found.
+//! Updates the records that a plan found.
 //!
 //! ```text
 //!   plan (on its own snapshot) ─ record ─> apply ─┬─ unchanged: counted, no lock, no write
 //!                                                 └─ changed: lock, read again
-//!                                                      ├─ the same as the plan saw: written
-//!                                                      ├─ another: matched and applied anew
-//!                                                      └─ gone: passed over
+//!                                                      ├─ same as the plan saw: written
+//!                                                      ├─ different: matched and applied again
+//!                                                      └─ gone: skipped
 //! ```
 //!
-//! The plan's snapshot is older than the writes, so no update meets its own results.
+//! The plan's snapshot precedes the writes, so an update never sees its own results.
 
 use std::sync::Arc;
 
@@ -27,28 +27,28 @@ use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteStats, WriteUnitOfWork};
 use crate::write::{Gathered, MatchedRecord, RecordSource, UNIT_BYTES_MAX, UNIT_DOCUMENTS_MAX};
 
-/// What an update makes of one document.
+/// The result of applying an update to one document.
 pub enum Applied {
     /// The document does not match (any more).
     NoMatch,
-    /// It matches, and is already as the update wants it.
+    /// It matches and is not changed by the update.
     Unchanged,
-    /// It matches, and becomes another.
+    /// It matches and changes.
     Changed {
         /// The new document, whole, with the same `_id` first.
         document: Bytes,
-        /// What may differ.
+        /// The extent of the change.
         modified: ModifiedBy,
     },
 }
 
-/// What an update may have changed, to keep.
+/// The extent of an update; owned counterpart of [`Modified`].
 pub enum ModifiedBy {
-    /// Only what is at these paths: operators did it.
+    /// Only these paths, changed by update operators.
     Operators(ModifiedPaths),
-    /// Only what is at these paths: a pipeline did it.
+    /// Only these paths, changed by a pipeline.
     Pipeline(ModifiedPaths),
-    /// Anything: a replacement, which the oplog tells as a whole.
+    /// Anything: a replacement, which the oplog stores as a whole.
     Everything,
 }
 
@@ -62,14 +62,13 @@ impl ModifiedBy {
     }
 }
 
-/// An update statement, as the write path needs it.
+/// An update statement as seen by the write path.
 pub trait DocumentUpdate {
-    /// Applies the update. `recheck`: the document is another than the plan saw, so the filter must be
-    /// asked again; else the document is known to match.
-    /// Errors end the statement.
+    /// Applies the update. With `recheck`, the document differs from the one the plan saw, so the
+    /// filter must be evaluated again; otherwise it is known to match. Errors end the statement.
     fn apply(&mut self, doc: RawDoc<'_>, recheck: bool) -> Result<Applied>;
 
-    /// The document that findAndModify answers with, if it does.
+    /// The document that findAndModify returns, if any.
     fn returned(&self) -> Option<&DocBuf> {
         None
     }
@@ -80,40 +79,41 @@ pub trait DocumentUpdate {
         Ok(())
     }
 
-    /// The update of the record is part of the unit of work.
+    /// Called when the update of the record has been added to the unit of work.
     fn applied(&mut self, _record: &UpdatedRecord<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-/// A record that an update has matched. `old` and `new` are the same when nothing changed.
+/// A record that an update matched. `old` and `new` are equal if nothing changed.
 #[derive(Debug, Clone, Copy)]
 pub struct UpdatedRecord<'a> {
-    /// Its record.
+    /// Id of the record.
     pub id: &'a RecordId,
-    /// As it was.
+    /// The document before the update.
     pub old: RawDoc<'a>,
-    /// As it will be.
+    /// The document after the update.
     pub new: RawDoc<'a>,
 }
 
-/// What an update statement did.
+/// The result of an update statement.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct UpdateResult {
     /// `n`: documents that matched.
     pub matched: u64,
-    /// `nModified`: documents that are others now.
+    /// `nModified`: documents that changed.
     pub modified: u64,
-    /// Keys written.
+    /// Index keys written.
     pub stats: WriteStats,
 }
 
 impl Db {
-    /// Updates the records that a plan finds in `collection`: the first, or with `multi` all of them.
-    /// `result` is kept up to date, so it says after an error what was done before.
+    /// Updates the records that a plan finds in `collection`: the first, or with `multi` all of
+    /// them. `result` is updated continuously, so that after an error it reports what was already
+    /// updated.
     ///
-    /// Errors: those of the plan and of the update, `DuplicateKey`..., `QueryPlanKilled` when the collection is
-    /// dropped meanwhile.
+    /// Errors: those of the plan and of the update, `DuplicateKey`..., `QueryPlanKilled` if the
+    /// collection is dropped concurrently.
     pub fn update_records(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -132,7 +132,7 @@ impl Db {
     }
 }
 
-/// Updates one record; false when it turned out not to match.
+/// Updates one record. Returns false if it did not match after all.
 fn update_record(
     writer: &mut BatchWriter<'_>,
     update: &mut dyn DocumentUpdate,
@@ -178,7 +178,7 @@ fn update_record(
                 let modified_by = modified.borrowed();
                 let stands = unit.update(op, slot, &record.id, now, base, &document, modified_by);
                 if let Err(error) = stands {
-                    // The next attempt need not compute it again.
+                    // Keeps the result for the next attempt.
                     first = Some(Applied::Changed { document, modified });
                     return Err(error);
                 }
@@ -210,7 +210,7 @@ fn unchanged(
     update.applied(&record)
 }
 
-/// Writes record after record in units of bounded size, and begins again after conflicts.
+/// Writes records in units of bounded size, and retries after conflicts.
 pub(crate) struct BatchWriter<'a> {
     db: &'a Arc<Db>,
     op: &'a StatementContext,
@@ -236,8 +236,8 @@ impl<'a> BatchWriter<'a> {
         }
     }
 
-    /// Has `write` write every match of a plan, or without `multi` the first for which it says that it
-    /// did. No unit is open while the plan searches.
+    /// Calls `write` for every match, or, unless `multi`, until it returns true once. No unit is
+    /// open while the plan searches.
     pub(crate) fn write_all(
         &mut self,
         records: &mut dyn RecordSource,
@@ -253,7 +253,7 @@ impl<'a> BatchWriter<'a> {
                     break;
                 }
             }
-            // Whatever ended the loop, the records before are written.
+            // Commits the records written so far, whatever ended the loop.
             let committed = self.finish();
             let written = written?;
             committed?;
@@ -266,8 +266,8 @@ impl<'a> BatchWriter<'a> {
         }
     }
 
-    /// Has `write` write one record in the current unit. On a conflict what the unit has is committed, and
-    /// `write` called again in a new one, which can wait for the other writer.
+    /// Calls `write` for one record in the current unit. On a conflict commits what the unit has,
+    /// and calls `write` again in a new unit, which can wait for the other writer.
     pub(crate) fn attempt<T>(
         &mut self,
         mut write: impl FnMut(&mut WriteUnitOfWork, &StatementContext, Slot) -> Result<T>,
@@ -301,7 +301,7 @@ impl<'a> BatchWriter<'a> {
         }
     }
 
-    /// Commits what there is.
+    /// Commits the current unit, if any.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.in_unit = 0;
         if let Some((unit, _)) = self.unit.take() {

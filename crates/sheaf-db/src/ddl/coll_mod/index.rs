@@ -1,8 +1,8 @@
-//! collMod's `index`: hidden, when documents expire, and the way to a unique index.
+//! collMod's `index`: hidden, expiry, and conversion to a unique index.
 //!
 //! ```text
-//!   prepareUnique: true   new duplicates are refused, those that are there stay
-//!   unique: true          if none is left the index is unique; dryRun only looks
+//!   prepareUnique: true   rejects new duplicates, keeps existing ones
+//!   unique: true          makes the index unique if no duplicates exist; dryRun only checks
 //! ```
 
 use sheaf_bson::fields::{unknown_field, wrong_type};
@@ -22,12 +22,12 @@ use crate::record_key::record_key;
 use crate::storage_error::IntoClientError;
 
 const NAME: &str = "collMod.index";
-/// So many groups of duplicates are named in an answer.
+/// Maximum number of groups of duplicates in a reply.
 const VIOLATIONS_MAX: usize = 1000;
-/// So many documents of one group are named.
+/// Maximum number of documents listed per group.
 const VIOLATION_IDS_MAX: usize = 1000;
 
-/// What is asked of one index.
+/// The requested changes of one index.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IndexChange<'a> {
     name: Option<&'a str>,
@@ -104,7 +104,7 @@ impl<'a> IndexChange<'a> {
         Ok(())
     }
 
-    /// The index's spec with the changes as they are, whatever it was before.
+    /// The index's spec with the requested changes applied unconditionally.
     fn overwrite(&self, index: &Index, result: &mut CollModResult) -> IndexSpec {
         let mut spec = index.spec().clone();
         if let Some(hidden) = self.hidden {
@@ -198,7 +198,7 @@ fn flag(option: &str, value: RawValue<'_>) -> Result<bool> {
 }
 
 impl Db {
-    /// The index as it is to be; `None` when nothing changes. Under the exclusive intent.
+    /// The changed index; `None` if nothing changes. The caller holds the exclusive intent.
     pub(super) fn changed_index(
         &self,
         op: &OpContext,
@@ -219,7 +219,8 @@ impl Db {
             return index.with_spec(change.overwrite(index, result)).map(Some);
         }
         let spec = match (dry_run, index.spec().prepare_unique) {
-            // What would be, also where writers do not keep it so yet.
+            // Checks whether conversion would succeed, even if writers do not yet reject
+            // duplicates.
             (true, false) if !index.spec().unique => {
                 self.refuse_duplicates(op, collection, index)?;
                 return Ok(None);
@@ -308,7 +309,7 @@ impl Db {
     }
 }
 
-/// Errors: `InvalidOptions` for the clustered index, which options of the collection change.
+/// Errors: `InvalidOptions` for the clustered index, which the collection's own options change.
 fn check_not_clustered(collection: &Collection, change: &IndexChange<'_>) -> Result<()> {
     if !means_clustered(collection, change.name, change.key) {
         return Ok(());

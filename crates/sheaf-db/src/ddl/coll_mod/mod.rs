@@ -1,4 +1,4 @@
-//! collMod: other options for a collection that is there, or for one of its indexes.
+//! collMod: changes the options of an existing collection or of one of its indexes.
 //!
 //! ```text
 //!   {collMod: c, validator: {..}, index: {name: "a_1", hidden: true}}
@@ -6,8 +6,8 @@
 //!                                             └─ index with what is changed ───┴─ one row, oplog, publish
 //! ```
 //!
-//! Writers wait while the shape changes and see the new one after; open cursors go on with the old. Plans are
-//! tried anew. What changes nothing writes nothing.
+//! Writers wait while the shape changes and then see the new shape; open cursors continue with the
+//! old one. Cached plans are dropped. A change without effect writes nothing.
 
 mod index;
 
@@ -34,11 +34,11 @@ use index::IndexChange;
 
 const NAME: &str = "collMod";
 
-/// What a collMod asks for.
+/// A parsed collMod request.
 #[derive(Debug, Clone, Default)]
 pub struct CollMod<'a> {
     index: Option<IndexChange<'a>>,
-    /// When documents of a clustered collection expire; inside, `None` for never.
+    /// The new expiry of a clustered collection; the inner `None` means never.
     expiry: Option<Option<i64>>,
     validator: Option<RawDoc<'a>>,
     level: Option<ValidationLevel>,
@@ -46,14 +46,14 @@ pub struct CollMod<'a> {
     keeps_images: Option<bool>,
     capped_bytes: Option<i64>,
     capped_documents: Option<i64>,
-    /// Only looks whether an index could become unique.
+    /// Only checks whether an index could become unique.
     dry_run: bool,
     constraints: IndexConstraints,
-    /// The options of the collection as they were asked for, for the oplog.
+    /// The requested collection options, for the oplog.
     asked: Vec<RawElement<'a>>,
 }
 
-/// What a collMod answers: old and new values of what was changed.
+/// The result of a collMod: old and new values of what changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CollModResult {
     /// `hidden_old`, `hidden_new`.
@@ -67,8 +67,7 @@ pub struct CollModResult {
 }
 
 impl<'a> CollMod<'a> {
-    /// Reads the fields of the command other than its name and those that all commands have.
-    /// Errors: `InvalidOptions`, `IDLUnknownField`, `TypeMismatch`, `BadValue`.
+    /// Parses the fields of the command, other than its name and the fields common to all commands.
     pub fn parse(fields: RawDoc<'a>) -> Result<CollMod<'a>> {
         let mut parsed = CollMod::default();
         for element in fields {
@@ -86,8 +85,8 @@ impl<'a> CollMod<'a> {
         Ok(parsed)
     }
 
-    /// Makes an index unique without looking for duplicates, and passes over changes of an index that make
-    /// no sense: for an entry of the oplog that may have been applied before.
+    /// Makes an index unique without checking for duplicates, and ignores inapplicable changes of
+    /// an index: for an oplog entry that may have been applied before.
     pub(crate) fn relax_index_constraints(&mut self) {
         self.constraints = IndexConstraints::Relaxed;
     }
@@ -114,7 +113,7 @@ impl<'a> CollMod<'a> {
                 return Err(wrong_type(format_args!("{NAME}.dryRun"), value, "bool"));
             }
             ("expireAfterSeconds", value) => {
-                // It has an entry of its own in the oplog.
+                // It has a separate entry in the oplog.
                 self.expiry = Some(changed_expiry(value)?);
                 return Ok(());
             }
@@ -197,7 +196,7 @@ impl<'a> CollMod<'a> {
 }
 
 impl Db {
-    /// Carries out a collMod.
+    /// Executes a collMod.
     ///
     /// Errors: `NamespaceNotFound`, `IndexNotFound`, `InvalidOptions`, `AmbiguousIndexKeyPattern`,
     /// `CannotConvertIndexToUnique`, those of a validator, `BackgroundOperationInProgressForNamespace`.
@@ -262,7 +261,7 @@ impl Db {
 }
 
 impl CollModResult {
-    /// The new values of what was changed, under the names that a collMod of an index has for them.
+    /// Appends the new values of what changed, under the names that collMod uses for an index.
     fn append_changes(&self, o: &mut DocBuilder) {
         if let Some((_, hidden)) = self.hidden {
             o.append("hidden", hidden);

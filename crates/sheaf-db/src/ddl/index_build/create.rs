@@ -1,4 +1,4 @@
-//! createIndexes: which of the indexes asked for are to be made, and their making.
+//! createIndexes: determines which of the requested indexes are missing, and creates them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use crate::storage_error::IntoClientError;
 use crate::timeseries;
 use crate::write::unit::WriteUnitOfWork;
 
-/// The note of an answer when there was nothing to make.
+/// The `note` of a reply if all indexes exist.
 pub const ALL_INDEXES_EXIST: &str = "all indexes already exist";
 
-/// What createIndexes answers.
+/// The result of createIndexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateIndexesResult {
     /// `numIndexesBefore`.
@@ -45,19 +45,19 @@ pub struct CreateIndexesResult {
     pub note: Option<&'static str>,
 }
 
-/// What the specs asked for come to on a collection as it is.
+/// How the requested specs relate to a collection.
 enum Plan {
-    /// All are there.
+    /// All of them exist.
     Nothing,
-    /// One is being built by somebody else: to be looked at again when that has ended.
+    /// Another operation is building one: plan again when that has ended.
     WaitFor(Arc<IndexBuild>),
     /// These are missing.
     Make(Vec<IndexSpec>),
 }
 
-/// Makes indexes in a transaction: of a collection that it creates, while that is empty.
+/// Creates indexes in a transaction: only on a collection that it creates, while that is empty.
 ///
-/// Errors: `OperationNotSupportedInTransaction` for any other, unless all indexes are there.
+/// Errors: `OperationNotSupportedInTransaction` for any other, unless all indexes exist.
 fn create_in(
     unit: &mut WriteUnitOfWork,
     op: &OpContext,
@@ -98,11 +98,12 @@ fn existing(ns: &Namespace) -> Error {
 }
 
 impl Db {
-    /// Makes the indexes that are missing, in one pass over the documents, and the collection when it is
-    /// missing. All of them or, on an error, none. Reads and writes go on meanwhile.
+    /// Creates the missing indexes in one pass over the documents, and the collection if it is
+    /// missing. Creates all of them or, on an error, none. Concurrent reads and writes continue.
     ///
-    /// Errors: `IndexOptionsConflict`, `IndexKeySpecsConflict`, `CannotCreateIndex`, `DuplicateKey`,
-    /// `CannotIndexParallelArrays`, `IndexBuildAborted` (dropped meanwhile), `Interrupted`.
+    /// Errors: `IndexOptionsConflict`, `IndexKeySpecsConflict`, `CannotCreateIndex`,
+    /// `DuplicateKey`, `CannotIndexParallelArrays`, `IndexBuildAborted` (dropped concurrently),
+    /// `Interrupted`.
     pub fn create_indexes(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -112,7 +113,7 @@ impl Db {
         self.create_indexes_with(op, ns, specs, IndexConstraints::Enforced)
     }
 
-    /// As [`Db::create_indexes`], under these constraints.
+    /// Like [`Db::create_indexes`], under these constraints.
     pub(crate) fn create_indexes_with(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -127,7 +128,7 @@ impl Db {
                 .map(|spec| timeseries::indexes::on_buckets(spec, &series.options))
                 .collect();
             let result = self.create_indexes_with(op, series.buckets.ns(), &specs?, constraints)?;
-            // That on the buckets' own ids is none of measurements.
+            // The index on bucket ids is not an index on measurements.
             return Ok(CreateIndexesResult {
                 indexes_before: result.indexes_before.saturating_sub(1),
                 indexes_after: result.indexes_after.saturating_sub(1),
@@ -177,9 +178,9 @@ impl Db {
         }
     }
 
-    /// Makes tables and rows. Of an empty collection the indexes are ready at once; else gives the build
-    /// that is to be run.
-    /// Indexes of vectors may come with lists. `replaces` is the one whose place the only new one takes.
+    /// Creates tables and rows. On an empty collection the indexes are ready at once; otherwise
+    /// returns the build to run. Vector indexes may come with lists. `replaces` is the index that
+    /// the only new one replaces.
     pub(crate) fn begin_indexes(
         &self,
         collection: &Arc<Collection>,
@@ -242,13 +243,13 @@ impl Db {
             ..Default::default()
         };
         ticket.committed(catalog.commit_then_publish(unit, &change)?);
-        // Under the exclusive intent, so this is the collection just published.
+        // The exclusive intent is held, so this is the collection just published.
         let published = catalog.current().collection(&ns).cloned();
         Ok(published.zip(build))
     }
 }
 
-/// What a missing collection is created with: clustered, if one of its indexes is to be that.
+/// Options for a missing collection: clustered if one of the specs is.
 fn options_for(specs: &[IndexSpec]) -> CollectionOptions {
     let clustered = specs.iter().find(|spec| spec.clustered);
     let clustered = clustered.map(|spec| ClusteredIndex::named(&*spec.name));
@@ -266,7 +267,7 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
         spec.resolve_collation(collection.collator());
         let mut known = false;
         match collection.clustered() {
-            // However it is called, the records' order is the index on _id.
+            // Whatever its name, the records' order is the index on _id.
             Some(_) if spec.is_id_index() => known = true,
             Some(clustered) => {
                 spec.relate(&clustered.to_spec())?;
@@ -316,7 +317,8 @@ fn plan(collection: &Collection, specs: &[IndexSpec]) -> Result<Plan> {
     Ok(Plan::Make(missing))
 }
 
-/// Every spec must be one that an index can have; two of one command may be the same index, but not clash.
+/// Checks that every spec is valid by itself, and that no two of them conflict; duplicates are
+/// allowed.
 fn check_by_themselves(specs: &[IndexSpec]) -> Result<()> {
     if specs.is_empty() {
         return Err(Error::new(

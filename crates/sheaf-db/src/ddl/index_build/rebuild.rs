@@ -1,17 +1,18 @@
-//! Indexes made anew from the documents, after damage: what `--repair` does once the storage engine has saved what
-//! could be read.
+//! Rebuilds indexes from the documents after damage: the last phase of `--repair`, once the storage
+//! engine has salvaged what is readable.
 //!
 //! ```text
-//!   tables that rows name and that are gone   made, empty          before the catalog is opened
-//!   records that are no documents             removed, counted
-//!   of a clustered collection, elsewhere      moved to where their `_id` says, removed if another is there
-//!   every index                               built into a new table ── the row changes ── the old table goes
+//!   missing tables that rows name             created, empty         before the catalog is opened
+//!   records that are not documents            removed, counted
+//!   clustered records under a wrong key       moved to the key of their `_id`, removed if that is taken
+//!   every index                               built into a new table ── row changed ── old table dropped
 //! ```
 //!
-//! An index that the documents which are left do not allow (a unique key twice, for what was deleted may have
-//! come back) is dropped and named; of two documents with one `_id` the newer one stays.
+//! An index that the remaining documents violate (a duplicate unique key, since deleted documents
+//! may have reappeared) is dropped and reported; of two documents with one `_id` the newer is kept.
 //!
-//! Nobody else uses the database meanwhile. A crash leaves each collection with its old indexes or its new ones.
+//! No other operation uses the database meanwhile. A crash leaves each collection with its old
+//! indexes or its new ones.
 
 use std::sync::Arc;
 
@@ -35,28 +36,28 @@ use crate::op_context::{OpContext, OperationProgress};
 use crate::record_key::{record_id_of, record_key};
 use crate::storage_error::IntoClientError;
 
-/// Records removed in one batch, at most.
+/// Maximum number of records removed in one batch.
 const REMOVED_AT_ONCE: u64 = 1000;
 
-/// What became of a collection.
+/// The result of rebuilding the indexes of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuiltCollection {
-    /// Which.
+    /// Name of the collection.
     pub ns: Namespace,
-    /// Its documents.
+    /// Number of documents.
     pub records: u64,
-    /// Records that were no documents, or had an `_id` that a newer one has. They are gone.
+    /// Number of records removed: not documents, or with an `_id` that a newer document has.
     pub removed: u64,
-    /// The indexes made anew.
+    /// Names of the rebuilt indexes.
     pub indexes: Vec<String>,
-    /// Indexes that could not be, and why. They are dropped.
+    /// Names of the indexes that could not be rebuilt and were dropped, with the errors.
     pub dropped: Vec<(String, String)>,
 }
 
-/// Makes the tables that the catalog names and the engine has not, empty, so that the catalog can be opened. Answers
-/// how many there were.
+/// Creates the tables that the catalog names and the engine lacks, empty, so that the catalog can
+/// be opened. Returns their number.
 ///
-/// Errors: `DataCorruptionDetected` for a catalog that cannot be read, `MustUpgrade`, the engine's.
+/// Errors: `DataCorruptionDetected` for an unreadable catalog, `MustUpgrade`, those of the engine.
 pub fn make_missing_tables(engine: &Arc<dyn StorageEngine>) -> Result<u64> {
     let rows = rows::read_all(&*engine.snapshot().into_client_error()?)?;
     let present = engine.tables().into_client_error()?;
@@ -79,9 +80,10 @@ pub fn make_missing_tables(engine: &Arc<dyn StorageEngine>) -> Result<u64> {
 }
 
 impl Db {
-    /// Makes all indexes of all collections anew. See the module's head.
+    /// Rebuilds all indexes of all collections; see the module.
     ///
-    /// Errors: `Interrupted`, the engine's. What is wrong with the documents is in the answer.
+    /// Errors: `Interrupted`, those of the engine. Problems with documents are reported in the
+    /// result.
     pub fn rebuild_indexes(self: &Arc<Self>, op: &OpContext) -> Result<Vec<RebuiltCollection>> {
         let catalog = self.catalog();
         let mut all = Vec::new();
@@ -105,7 +107,7 @@ impl Db {
             dropped: Vec::new(),
         };
         if collection.kept_indexes().is_empty() {
-            // Of a clustered collection without others, and of the oplog: nothing to make of its entries.
+            // A clustered collection without secondary indexes, or the oplog: nothing to rebuild.
             rebuilt.records = self.record_count(collection.ns())?;
             return Ok(rebuilt);
         }
@@ -140,8 +142,8 @@ impl Db {
         Ok(rebuilt)
     }
 
-    /// Removes records that no command could read, and brings those of a clustered collection to their places.
-    /// Answers how many are gone.
+    /// Removes records that no command could read, and moves records of a clustered collection to
+    /// their proper keys. Returns the number removed.
     fn remove_what_is_no_document(&self, op: &OpContext, collection: &Collection) -> Result<u64> {
         let table = collection.table();
         let snapshot = self.engine().snapshot().into_client_error()?;
@@ -167,7 +169,7 @@ impl Db {
         removing.finish()
     }
 
-    /// Builds one index into a new table. Of `_id`, documents that are in the way are removed, and counted.
+    /// Builds one index into a new table. For `_id`, removes and counts conflicting documents.
     fn rebuild_one(
         self: &Arc<Self>,
         op: &OpContext,
@@ -179,7 +181,7 @@ impl Db {
         let (table, ident) = self.catalog_writer().allocate("index", &mut unit);
         unit.create_table(table);
         let made = index.anew(ident, table)?;
-        // Its notes are of writers, of whom there are none: it has no table.
+        // There are no writers, so it needs no table for side writes.
         let subject = format!("{} [{}]", collection.ns(), made.name());
         let count = self.record_count(collection.ns())?;
         let progress = OperationProgress::new(PHASE_SCAN, subject, count);
@@ -217,7 +219,7 @@ impl Db {
         Ok(index)
     }
 
-    /// Of the documents with one `_id`, removes all but the one that came last.
+    /// Removes all documents with the same `_id` except the newest.
     fn keep_the_newest(
         &self,
         index: &Index,
@@ -232,7 +234,7 @@ impl Db {
             entries.push(cursor.key().to_vec());
             on = cursor.next().into_client_error()?;
         }
-        // Record ids ascend with time, and entries of one key with them.
+        // Record ids ascend over time, and so do the entries of one key.
         entries.pop();
         let mut unit = self.storage().begin().into_client_error()?;
         for entry in &entries {
@@ -246,7 +248,7 @@ impl Db {
     }
 }
 
-/// Where a document of a clustered collection belongs.
+/// The record key that a document of a clustered collection must have.
 fn place_of(collection: &Collection, document: &[u8]) -> Option<RecordKeyBytes> {
     collection.clustered()?;
     let id = RawDoc::parse(document).ok()?.get("_id")?;
@@ -254,7 +256,7 @@ fn place_of(collection: &Collection, document: &[u8]) -> Option<RecordKeyBytes> 
     Some(record_key(&record_id_of_id(id, collator)))
 }
 
-/// Whether an index failed for what is in the documents, not for the machine.
+/// Whether an index failed because of the documents' contents rather than the environment.
 fn is_of_documents(error: &sheaf_bson::Error) -> bool {
     use sheaf_bson::ErrorCode as Code;
     [
@@ -266,7 +268,7 @@ fn is_of_documents(error: &sheaf_bson::Error) -> bool {
     .contains(&error.code())
 }
 
-/// Removes records, some at a time.
+/// Removes records in batches.
 struct Removing<'a> {
     db: &'a Db,
     table: TableId,
@@ -293,7 +295,7 @@ impl<'a> Removing<'a> {
         Ok(())
     }
 
-    /// A record just removed stands elsewhere from now on.
+    /// Stores a record just removed under another key.
     fn put_back(&mut self, key: &[u8], document: &[u8]) {
         self.batch.put(self.table, key, document.to_vec());
         self.count -= 1;

@@ -1,4 +1,4 @@
-//! A build from its beginning to its end.
+//! Runs an index build from beginning to end.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,14 +25,15 @@ use crate::storage_error::IntoClientError;
 
 const PHASE_DRAIN: &str = "Index Build: draining writes received during build";
 
-/// Notes applied in one unit of work.
+/// Number of side writes applied in one unit of work.
 const DRAIN_UNIT_NOTES: usize = 1000;
-/// The rest that is left for the exclusive part, in notes.
+/// Number of side writes that may remain for the exclusive part.
 const DRAIN_REST: usize = 1000;
-/// Rounds of draining beside the writers: when they are faster than we are, it would never end.
+/// Maximum number of draining rounds concurrent with writers: if they are faster, it would never
+/// end.
 const DRAIN_ROUNDS: usize = 10;
 
-/// Runs a build that has been begun: ends it well, or takes it back.
+/// Runs a build that has begun: finishes it, or rolls it back.
 pub(crate) fn run(
     db: &Arc<Db>,
     op: &OpContext,
@@ -106,7 +107,7 @@ fn build_and_commit(
         }
     }
     let _intent = collection.state.intents.exclusive(op)?;
-    // Nobody writes now: the notes that are there are the last.
+    // There are no writers now: these are the last side writes.
     while drain(&mut watch, &mut doubtful)? > 0 {}
     refuse_duplicates(db, collection.ns(), build, &doubtful)?;
     let now = current(db, collection)?;
@@ -144,7 +145,8 @@ fn build_and_commit(
 }
 
 impl Db {
-    /// Drops a table that no row names any more. A crash before that leaves it to the next start.
+    /// Drops a table that no row names any more. After a crash before that, the next start drops
+    /// it.
     pub(crate) fn drop_replaced(&self, table: TableId) -> Result<()> {
         let mut unit = self.storage().begin().into_client_error()?;
         unit.drop_table(table);
@@ -154,7 +156,7 @@ impl Db {
     }
 }
 
-/// The collection now. Under an intent on it, so that it is not dropped or renamed.
+/// The current collection. The caller holds an intent on it, so it is not dropped or renamed.
 fn current(db: &Db, collection: &Collection) -> Result<Arc<Collection>> {
     match db.catalog().collection(collection.ns()) {
         Some(now) if now.uuid() == collection.uuid() => Ok(now.clone()),
@@ -165,7 +167,7 @@ fn current(db: &Db, collection: &Collection) -> Result<Arc<Collection>> {
     }
 }
 
-/// Applies the notes that are there, and gives their number.
+/// Applies the side writes present, and returns their number.
 fn drain(watch: &mut Watch<'_>, doubtful: &mut DoubtfulKeys) -> Result<usize> {
     let build = watch.build;
     let snapshot = watch.db.storage().snapshot().into_client_error()?;
@@ -209,7 +211,7 @@ fn apply(
         let Some((_, key_len)) = decode_record_id(note.entry) else {
             return Err(damaged_key("it does not end with a record id"));
         };
-        // Whether another record has the key now says nothing of the build's end: to be looked at then.
+        // Another record with the key may be gone by the end of the build: recheck then.
         let key = &note.entry[..key_len];
         if has_two(unit, index.table(), key)?.is_some() && !doubtful.add(number, key) {
             let key = Key {
@@ -222,7 +224,7 @@ fn apply(
     Ok(())
 }
 
-/// Whether two entries have the key: then the type bits of the first.
+/// Whether two entries have the key; returns the type bits of the first.
 fn has_two(
     unit: &StorageTransaction,
     table: sheaf_storage::TableId,
@@ -238,7 +240,7 @@ fn has_two(
     Ok(second.then_some(type_bits))
 }
 
-/// At the end of the build: the keys in doubt are looked at again.
+/// At the end of the build: rechecks the suspected duplicates.
 /// Errors: `DuplicateKey`.
 pub(super) fn refuse_duplicates(
     db: &Db,
@@ -260,8 +262,8 @@ pub(super) fn refuse_duplicates(
     Ok(())
 }
 
-/// Takes the build back when dropped: also when the building thread panics, so that nobody waits for ever
-/// for its end.
+/// Rolls back the build when dropped, even if the building thread panics, so that no operation
+/// waits indefinitely for its end.
 struct TakeBack<'a> {
     db: &'a Arc<Db>,
     collection: &'a Arc<Collection>,
@@ -270,7 +272,7 @@ struct TakeBack<'a> {
 
 impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        // Not the build's own operation: that one may have been killed.
+        // A new operation context: the build's own may have been killed.
         let result = take_back(self.db, &OpContext::new(), self.collection, self.build);
         self.build.set_ended();
         if let Err(error) = result {
@@ -304,7 +306,8 @@ fn take_back(
         added: vec![without],
         ..Default::default()
     };
-    // Gone for everybody, whatever becomes of the commit: a build that nobody runs would be waited for without end.
+    // Unpublished for all readers even if the commit fails: operations would wait forever for a
+    // build that does not run.
     db.catalog_writer().publish(&change);
     unit.commit(Durability::Buffered)
         .map(drop)

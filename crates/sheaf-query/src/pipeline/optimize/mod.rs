@@ -1,15 +1,15 @@
-//! Splits a pipeline into what the find layer can do and a better order of the other stages.
+//! Splits a pipeline into a prefix for the find layer and the other stages in a better order.
 //!
 //! ```text
 //!   stages ── rules on neighbours, until none applies (`rules`)
-//!          ── the longest beginning that a find can do becomes the CursorPrefix (`prefix`)
+//!          ── the longest prefix that a find can execute becomes the CursorPrefix (`prefix`)
 //!          ── limits move into the sorts before them
 //! ```
 //!
-//! Invariant: every rewrite gives the documents, and their order, that the stages give one after
-//! the other. Each rule states the condition under which it does, and has a property test that
-//! compares the two. Errors are not preserved: a filter that is applied earlier may keep
-//! a document from an expression that would have failed on it.
+//! Invariant: every rewrite preserves the resulting documents and their order. Each rule states the
+//! condition under which it does, and has a property test that compares the results. Errors are not
+//! preserved: a filter that is applied earlier may exclude a document on which an expression would
+//! have failed.
 
 use crate::pipeline::{Pipeline, PipelineSource, Stage};
 
@@ -21,17 +21,17 @@ mod rules;
 pub use prefix::{CursorPrefix, DistinctLike, DistinctTake};
 pub(in crate::pipeline) use reads::dependencies;
 
-/// A pipeline, split.
+/// An optimised pipeline.
 #[derive(Debug, Clone)]
 pub struct OptimizedPipeline {
-    /// What the find layer does. Empty unless documents come from the collection.
+    /// The part that the find layer executes. Empty unless the source is the collection.
     pub prefix: CursorPrefix,
-    /// What is left.
+    /// The remaining stages.
     pub rest: Pipeline,
 }
 
 impl Pipeline {
-    /// Reorders the stages and splits off what the find layer can do.
+    /// Reorders the stages and splits off the prefix for the find layer.
     pub fn optimize(self) -> OptimizedPipeline {
         let Pipeline {
             source,
@@ -62,7 +62,7 @@ impl Pipeline {
     }
 }
 
-/// The stages in a better order, none of them done by the find layer.
+/// The stages in a better order, without a prefix for the find layer.
 pub(super) fn reorder(stages: Vec<Stage>) -> Vec<Stage> {
     let mut stages = rewrite(stages);
     narrow(&mut stages);
@@ -70,7 +70,7 @@ pub(super) fn reorder(stages: Vec<Stage>) -> Vec<Stage> {
     stages
 }
 
-/// Tells stages which fields of what they give are read.
+/// Narrows each stage to the output fields that later stages read.
 fn narrow(stages: &mut [Stage]) {
     for at in 0..stages.len() {
         if let Stage::Other(stage) = &stages[at]
@@ -82,7 +82,7 @@ fn narrow(stages: &mut [Stage]) {
     }
 }
 
-/// Applies [`rules::RULES`] to neighbours until none applies.
+/// Applies [`rules::RULES`] to adjacent stages until none applies.
 fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
     for stage in &mut stages {
         if let Stage::Other(other) = stage
@@ -100,7 +100,7 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
         match changed {
             Some(together) => {
                 stages.splice(at..at + 2, together);
-                // A stage that moved forward may now meet one that another rule knows.
+                // A stage that moved forward may form a pair with the previous one.
                 at = at.saturating_sub(1);
             }
             None => at += 1,
@@ -109,9 +109,10 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
     stages
 }
 
-/// Moves limits after a sort into the sort, which then keeps no more than they let through.
+/// Moves limits after a sort into the sort, which then keeps only that number of documents.
 ///
-/// Condition: only `$skip`s are between the two; the sort keeps as many documents as these skip, too.
+/// Condition: only `$skip`s are between the two; the limit of the sort includes the skipped
+/// documents.
 fn limit_sorts(stages: &mut Vec<Stage>) {
     let mut at = 0;
     while at < stages.len() {
@@ -129,7 +130,7 @@ fn limit_sorts(stages: &mut Vec<Stage>) {
                     pattern: pattern.clone(),
                     limit: Some(limit),
                 };
-                // Of what the sort gives, the skips leave at most `n`.
+                // The skips leave at most `n` of the documents of the sort.
                 stages.remove(next);
                 // There may be another limit.
                 continue;

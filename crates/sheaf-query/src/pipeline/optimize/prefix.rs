@@ -1,5 +1,5 @@
-//! What the find layer does for a pipeline: the longest beginning of the form
-//! `$match? $sort? ($skip|$limit)* $project?`, where `$project` keeps or drops fields only.
+//! The part of a pipeline that the find layer executes: the longest prefix of the form `$match?
+//! $sort? ($skip|$limit)* $project?`, where `$project` only includes or excludes fields.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, Value};
 
@@ -12,32 +12,35 @@ use crate::pipeline::Stage;
 use crate::pipeline::accumulator::AccumulatorKind;
 use crate::pipeline::group::Group;
 
-/// What the find layer does before the first stage runs.
+/// The part of a pipeline that the find layer executes before the first stage.
 #[derive(Debug, Clone, Default)]
 pub struct CursorPrefix {
-    /// Empty matches everything.
+    /// An empty filter matches everything.
     pub filter: DocBuf,
-    /// `None`: any order will do.
+    /// `None` means no order.
     pub sort: Option<DocBuf>,
-    /// Documents passed over first.
+    /// Number of documents to skip.
     pub skip: u64,
-    /// `None` is unlimited; never 0.
+    /// Maximum number of documents; `None` means no limit; never 0.
     pub limit: Option<u64>,
-    /// A projection that keeps or drops fields; it must be applied.
+    /// A projection that includes or excludes fields; the find layer must apply it.
     pub projection: Option<DocBuf>,
-    /// Fields that the projection does not name go, even if all that it names are `$meta`.
+    /// Whether the projection drops all fields that it does not name, even if it only names `$meta`
+    /// fields.
     pub inclusion: bool,
-    /// The paths that the remaining stages read; an empty set is a mere count.
-    /// `None`: whole documents (or `projection` says it). A hint: whole documents serve as well.
+    /// The paths that the remaining stages read; an empty set means that only the count matters.
+    /// `None` means whole documents (or the fields of `projection`). This is a hint: whole
+    /// documents are always sufficient.
     pub dependencies: Option<Dependencies>,
-    /// The remaining stages begin with a `$group` that one document for each value can answer.
+    /// Set if the remaining stages begin with a `$group` that needs only one document for each
+    /// value.
     pub distinct: Option<DistinctLike>,
-    /// To the remaining stages a dependency that is missing is the same as one that is null.
+    /// Whether the remaining stages treat a missing dependency like null.
     pub null_serves: bool,
 }
 
 impl CursorPrefix {
-    /// What it asks of the find layer.
+    /// The find for the find layer.
     pub fn find_spec(&self) -> FindSpec<'_> {
         FindSpec {
             filter: Some(self.filter.as_raw()),
@@ -55,34 +58,36 @@ impl CursorPrefix {
 /// A `$group` by one field that needs one document of each group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DistinctLike {
-    /// The dotted path. A scan may serve when no array lies on it.
+    /// The dotted path. An index scan may serve it if there is no array on the path.
     pub path: String,
-    /// Which document of each group.
+    /// The document to take from each group.
     pub take: DistinctTake,
 }
 
-/// Which document of a group is wanted.
+/// The document to take from a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DistinctTake {
     /// Any: there are no accumulators.
     Any,
     /// The first in the prefix's sort: all accumulators are `$first`.
     First,
-    /// The last: all are `$last`.
+    /// The last in the prefix's sort: all accumulators are `$last`.
     Last,
-    /// That of the least value of this path, null left out: all are `$min` of it.
+    /// The document with the least value of this path, ignoring null: all accumulators are `$min`
+    /// of it.
     Least(String),
-    /// That of the greatest one: all are `$max` of it.
+    /// The document with the greatest value of this path: all accumulators are `$max` of it.
     Greatest(String),
 }
 
 impl CursorPrefix {
-    /// The dependencies as a projection: `{a: 1, "b.c": 1, _id: 0}`. `None`
-    /// without dependencies; an empty set gives `{_id: 0}`, and the caller may count instead.
+    /// The dependencies as a projection: `{a: 1, "b.c": 1, _id: 0}`. `None` without dependencies;
+    /// an empty set results in `{_id: 0}`, and the caller may count instead.
     pub fn dependency_projection(&self) -> Option<DocBuf> {
         let dependencies = self.dependencies.as_ref()?;
         let mut out = DocBuilder::new();
-        // Of an `_id` that is read in part all is asked for: a projection cannot drop it and keep a part.
+        // If a part of `_id` is read, include all of it: a projection cannot exclude `_id` and
+        // include a part.
         let is_of_id = |path: &&String| path.split('.').next() == Some("_id");
         for path in dependencies.paths.iter().filter(|path| !is_of_id(path)) {
             out.append(path, 1);
@@ -102,7 +107,7 @@ impl CursorPrefix {
     }
 }
 
-/// Fills the prefix from the first stages; gives how many it took.
+/// Fills the prefix from the first stages; returns how many it consumed.
 pub(super) fn take_prefix(stages: &[Stage], prefix: &mut CursorPrefix) -> usize {
     let mut taken = 0;
     if let Some(Stage::Match { spec, .. }) = stages.first() {
@@ -117,7 +122,8 @@ pub(super) fn take_prefix(stages: &[Stage], prefix: &mut CursorPrefix) -> usize 
         match stages.get(taken) {
             Some(Stage::Skip(n)) => match prefix.limit {
                 None => prefix.skip = prefix.skip.saturating_add(*n),
-                // Of the limit's documents the first n go. None left is no limit at all: leave it.
+                // Skips the first n documents of the limit. If none remain, leave the stage: a
+                // limit of 0 would mean no limit.
                 Some(limit) if limit > *n => {
                     prefix.skip = prefix.skip.saturating_add(*n);
                     prefix.limit = Some(limit - n);

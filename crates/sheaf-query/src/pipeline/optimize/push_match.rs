@@ -22,7 +22,7 @@ use crate::matcher::{Comparison, In, MatchExpression, RegexMatch};
 use crate::pipeline::Stage;
 use crate::pipeline::group::Group;
 
-/// A `$match`, or the parts of it that can, before the stage.
+/// Moves a `$match`, or those parts of it that can move, before the stage.
 ///
 /// Condition for each part: see [`passing`].
 pub(super) fn match_first(stage: &Stage, next: &Stage) -> Option<Vec<Stage>> {
@@ -75,23 +75,23 @@ fn match_of(mut parts: Vec<MatchExpression>) -> Stage {
     }
 }
 
-/// The part as it is before the stage; `None` when it must stay after it.
+/// The part in the form that applies before the stage; `None` if it must stay after the stage.
 ///
-/// Condition: whether a document passes the filter does not change by the stage, and whether it
-/// passes changes nothing else that the stage gives. In particular a stage that adds documents, or
-/// that looks at several of them, is passed by no filter, not even by one that reads no field
-/// (`{a: {$in: []}}`, `$expr` of constants).
+/// Condition: the stage does not change whether a document passes the filter, and the filter does
+/// not change any other output of the stage. In particular, no filter moves before a stage that
+/// adds documents, or that depends on several of them, not even one that reads no field (`{a: {$in:
+/// []}}`, `$expr` of constants).
 ///
 /// ```text
 ///   $sort (all documents)    every filter
-///   $project, $addFields     what it reads is kept as it was
+///   $project, $addFields     if the stage preserves the paths that it reads
 ///   $unwind, $lookup, ...    the same, see `PipelineStage::lets_through`
 ///   $group                   conditions on the _id, see `before_group`
 ///   others                   none
 /// ```
 ///
-/// A filter that draws random numbers must be asked as often as before: it does not pass a stage
-/// that makes several documents of one.
+/// A filter that draws random numbers must be evaluated as often as before, so it does not move
+/// before a stage that produces several documents from one.
 fn passing(stage: &Stage, part: &MatchExpression) -> Option<MatchExpression> {
     let reads = part.dependencies();
     let passes = match stage {
@@ -117,8 +117,8 @@ fn passing(stage: &Stage, part: &MatchExpression) -> Option<MatchExpression> {
     passes.then(|| part.clone())
 }
 
-/// Whether the filter never holds of a path without a value, so that it does not see whether a path
-/// ends in nothing or at something that is no document.
+/// Whether the filter is false for every path without a value, so that it does not distinguish a
+/// missing field from a path through a value that is not a document.
 fn needs_a_value(filter: &MatchExpression) -> bool {
     match filter {
         MatchExpression::And(children) | MatchExpression::Or(children) => {
@@ -141,13 +141,13 @@ fn needs_a_value(filter: &MatchExpression) -> bool {
     }
 }
 
-/// A condition on a group's `_id` as one on the documents that are gathered: all of a group have the
-/// same `_id`, so it holds for all of them or for none.
+/// Converts a condition on the `_id` of a group to one on the input documents: all documents of a
+/// group have the same `_id`, so it is true for all of them or for none.
 ///
-/// For paths of one name only: along a dotted path a filter walks arrays in another way than an
-/// expression does. And for comparisons only: they alone take null and missing for the same.
+/// Only for paths with one component, because a filter and an expression traverse arrays on dotted
+/// paths differently. And only for comparisons, because only they treat null and missing as equal.
 fn before_group(group: &Group, part: &MatchExpression) -> Option<MatchExpression> {
-    // Texts that a collation takes for the same, a pattern may tell apart.
+    // A pattern may distinguish strings that are equal by the collation.
     if group.collator.is_some() {
         return None;
     }
@@ -170,7 +170,8 @@ fn before_group(group: &Group, part: &MatchExpression) -> Option<MatchExpression
     })
 }
 
-/// The filter with its paths replaced; `None` where one has no replacement, or is not of a comparison.
+/// The filter with its paths replaced; `None` if a path has no replacement or does not belong to a
+/// comparison.
 fn rename(
     filter: &MatchExpression,
     path_for: &dyn Fn(&FieldPath) -> Option<Arc<FieldPath>>,

@@ -1,11 +1,11 @@
-//! Which paths a list of stages reads of the documents that it is given.
+//! The paths of its input that a list of stages reads.
 
 use crate::matcher::Dependencies;
 use crate::pipeline::Stage;
 use crate::pipeline::stage::Passes;
 use crate::pipeline::unwind::add_written;
 
-/// The paths that the stages read; `None` when whole documents come out of them.
+/// The paths that the stages read; `None` if their output has whole input documents.
 pub(in crate::pipeline) fn dependencies(stages: &[Stage]) -> Option<Dependencies> {
     let mut found = Dependencies::default();
     for stage in stages {

@@ -1,4 +1,4 @@
-//! The rewrites of two neighbouring stages.
+//! Rewrite rules for two adjacent stages.
 //!
 //! ```text
 //!   $project..., $match      ->  $match, $project...       match_first, see `push_match`
@@ -20,16 +20,16 @@ use crate::pipeline::Stage;
 
 use super::push_match;
 
-/// A rewrite of two neighbours.
+/// A rewrite of two adjacent stages.
 pub(super) struct Rule {
-    /// For the tests, each of which is about one rule.
+    /// For tests, each of which covers one rule.
     #[cfg_attr(not(test), allow(dead_code))]
     pub(super) name: &'static str,
-    /// What the two become; `None`: the rule's condition does not hold.
+    /// Returns the replacement of both stages; `None` if the condition of the rule is false.
     pub(super) apply: fn(&Stage, &Stage) -> Option<Vec<Stage>>,
 }
 
-/// All of them; of several that apply the first is taken.
+/// All rules; the first that applies is used.
 pub(super) static RULES: &[Rule] = &[
     Rule {
         name: "match_first",
@@ -65,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
     },
 ];
 
-/// Two filters are their conjunction.
+/// Merges two filters to their conjunction.
 ///
 /// Condition: none.
 fn one_match(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
@@ -81,7 +81,7 @@ fn one_match(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     }])
 }
 
-/// `{$and: [a, b]}`. What was merged before is taken apart again, so that three are not nested.
+/// `{$and: [a, b]}`. Flattens earlier merges, so that three filters are not nested.
 fn conjunction(a: &DocBuf, b: &DocBuf) -> DocBuf {
     let mut spec = DocBuilder::new();
     spec.begin_array("$and");
@@ -121,10 +121,10 @@ fn one_skip(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     }
 }
 
-/// Of two sorts the second decides.
+/// Drops the first of two sorts.
 ///
-/// Condition: the first keeps all documents (it has no limit). Documents that are equal to the
-/// second sort may come in another order than with both: `$sort` does not promise to be stable.
+/// Condition: the first keeps all documents (it has no limit). The order of documents that are
+/// equal in the second sort may change: `$sort` is not guaranteed to be stable.
 fn last_sort(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     match (first, second) {
         (Stage::Sort { limit: None, .. }, Stage::Sort { .. }) => Some(vec![second.clone()]),
@@ -132,9 +132,9 @@ fn last_sort(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     }
 }
 
-/// `$skip` and `$limit` before stages that then have less to do.
+/// Moves `$skip` and `$limit` before stages, which then process fewer documents.
 ///
-/// Condition: the stage gives exactly one document for each, in order.
+/// Condition: the stage produces exactly one document for each input document, in order.
 fn page_first(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     let (Stage::Skip(_) | Stage::Limit(_)) = second else {
         return None;
@@ -147,10 +147,10 @@ fn page_first(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     is_one_to_one.then(|| vec![second.clone(), first.clone()])
 }
 
-/// A sort before a join: fewer and smaller documents are sorted, perhaps by an index.
+/// Moves a sort before a join: it sorts smaller documents, and may use an index.
 ///
-/// Condition: the stage gives exactly one document for each, in order, and each has what the
-/// sort reads as it was.
+/// Condition: the stage produces exactly one document for each input document, in order, and
+/// preserves the paths that the sort reads.
 fn sort_first(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     let (Stage::Other(stage), Stage::Sort { pattern, .. }) = (first, second) else {
         return None;
@@ -161,9 +161,9 @@ fn sort_first(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
         .then(|| vec![second.clone(), first.clone()])
 }
 
-/// What the first stage becomes together with the second.
+/// Lets the first stage absorb the second.
 ///
-/// Condition: the stage's own, stated at its `absorb`.
+/// Condition: stated at the stage's `absorb`.
 fn absorbed(first: &Stage, second: &Stage) -> Option<Vec<Stage>> {
     match first {
         Stage::Other(stage) => stage.absorb(second),

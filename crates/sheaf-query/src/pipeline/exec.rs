@@ -1,17 +1,16 @@
-//! Running the stages that the find layer does not do.
+//! Executes the stages that the find layer does not execute.
 //!
-//! A document is pushed through the stages until one keeps it: `$sort` and
-//! `$group` keep all and are drained when their input ends, `$unwind` keeps
-//! one and is stepped before anything is pushed behind it. So at most one
-//! document per `$unwind` and what blocking stages hold is in memory.
+//! A document is pushed through the stages until one buffers it: `$sort` and `$group` buffer all
+//! documents and are drained when their input ends; `$unwind` buffers one and is stepped before the
+//! next document is pushed to it. At most one document per `$unwind` and the buffers of blocking
+//! stages are in memory.
 //!
 //! ```text
 //!   source ─> $match ─> $unwind ─> $group ┆─> $project ─> $sort ┆─> output
 //!                        one kept   kept  ┆ drained        kept ┆ drained
 //! ```
 //!
-//! Nothing here recurses: a thousand stages take no more of the machine's
-//! stack than one.
+//! Execution is not recursive: a thousand stages use no more stack than one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,19 +30,20 @@ use super::sorter::Sorter;
 use super::stage::{Pushed, StageExec};
 use super::unwind::Unwinder;
 
-/// Largest document that a pipeline gives.
+/// Maximum size of a result of a pipeline, in bytes.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Largest document that passes from stage to stage: what `$lookup` or `$facet` may put together, and some more.
+/// Maximum size of a document between stages, in bytes: the limit of `$lookup` and `$facet`, plus a
+/// margin.
 const PASSING_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Where a pipeline's documents come from.
+/// The source of a pipeline's documents.
 pub trait DocSource {
     /// The next document, valid until the next call; `None` at the end.
     fn next(&mut self) -> Result<Option<RawDoc<'_>>>;
 }
 
-/// Documents that are in memory already.
+/// A source of documents in memory.
 #[derive(Debug, Default)]
 pub struct Documents {
     docs: VecDeque<DocBuf>,
@@ -80,7 +80,7 @@ enum Running {
     Sort(Box<Sorter>),
     Group(Box<Grouper>),
     Unwind(Unwinder),
-    /// Done by the stage behind it.
+    /// Executed by the next stage.
     Done,
     UnwoundGroup(Box<(UnwoundGroup, Grouper)>),
     Other {
@@ -118,21 +118,21 @@ impl Running {
     }
 }
 
-/// What feeds the stages.
+/// The current input of the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feed {
     /// The source.
     Source,
-    /// The stage of this number, whose input has ended.
+    /// The stage at this position, whose input has ended.
     Drain(usize),
 }
 
-/// What a stage has done, for explain.
+/// Execution statistics of a stage, for explain.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StageCounts {
-    /// Documents it gave.
+    /// Number of documents returned.
     pub returned: u64,
-    /// Time spent in it, when it was asked for.
+    /// Time spent in the stage; zero unless the pipeline is timed.
     pub elapsed: Duration,
 }
 
@@ -142,12 +142,12 @@ pub struct PipelineExec {
     counts: Vec<StageCounts>,
     timed: bool,
     output: VecDeque<DocBuf>,
-    /// How large a result may be.
+    /// Maximum size of a result, in bytes.
     result_bytes_max: usize,
     feed: Feed,
-    /// Stages before this one need no more documents: a limit behind them is reached.
+    /// Stages before this position need no more documents, because a later limit is reached.
     closed: usize,
-    /// No stage behind this one has pending output.
+    /// No stage from this position on has pending output.
     pending_below: usize,
 }
 
@@ -160,7 +160,7 @@ impl std::fmt::Debug for PipelineExec {
     }
 }
 
-/// A document on its way.
+/// A document that is passed between stages.
 enum Doc<'a> {
     Borrowed(RawDoc<'a>),
     Owned(DocBuf),
@@ -175,7 +175,7 @@ impl Doc<'_> {
     }
 }
 
-/// The stages at their beginning, neighbours done together where that is cheaper.
+/// Starts the stages, fusing adjacent ones if that is cheaper.
 fn start(stages: &[Stage]) -> Vec<Running> {
     let mut running = Vec::with_capacity(stages.len());
     let mut at = 0;
@@ -209,7 +209,7 @@ fn check_size(doc: &DocBuf, bytes_max: usize) -> Result<()> {
 }
 
 impl PipelineExec {
-    /// Stages at their beginning.
+    /// A new execution of the stages.
     pub fn new(stages: &[Stage]) -> PipelineExec {
         PipelineExec {
             stages: start(stages),
@@ -223,7 +223,7 @@ impl PipelineExec {
         }
     }
 
-    /// Stages at their beginning, whose results go into a document of another stage.
+    /// A new execution whose results become part of a document of another stage.
     pub(super) fn within(stages: &[Stage]) -> PipelineExec {
         PipelineExec {
             result_bytes_max: PASSING_BYTES_MAX,
@@ -231,7 +231,7 @@ impl PipelineExec {
         }
     }
 
-    /// Stages at their beginning, each by itself, so that it can be said what each gave and took.
+    /// A new execution without fused stages, which measures each stage for explain.
     pub fn explained(stages: &[Stage]) -> PipelineExec {
         PipelineExec {
             stages: stages.iter().map(Running::new).collect(),
@@ -246,12 +246,12 @@ impl PipelineExec {
         self
     }
 
-    /// What each stage has done so far.
+    /// The statistics of each stage so far.
     pub fn counts(&self) -> &[StageCounts] {
         &self.counts
     }
 
-    /// Appends the figures that stage `at` has of its own (`usedDisk`, ...).
+    /// Appends the specific statistics of stage `at` (`usedDisk`, ...).
     pub fn append_stats(&self, at: usize, out: &mut DocBuilder) {
         match self.stages.get(at) {
             Some(Running::Sort(sorter)) => sorter.append_stats(out),
@@ -261,11 +261,11 @@ impl PipelineExec {
         }
     }
 
-    /// The next result; `None` when there are no more. `source` is asked for
-    /// documents as they are needed, and not again after it gave `None`.
+    /// The next result; `None` at the end. Reads documents from `source` as needed, and not after
+    /// it returned `None`.
     ///
-    /// Errors: the source's, those of expressions, too much memory
-    /// (QueryExceededMemoryLimitNoDiskUseAllowed), a result over 16 MiB, an interruption.
+    /// Errors: those of the source and of expressions, QueryExceededMemoryLimitNoDiskUseAllowed, a
+    /// result over 16 MiB, an interruption.
     pub fn next(
         &mut self,
         source: &mut dyn DocSource,
@@ -305,7 +305,8 @@ impl PipelineExec {
         }
     }
 
-    /// Nothing may be asked for a while: cursors over other collections hold no more than they must to go on.
+    /// Suspends the pipeline: cursors over other collections release everything that they do not
+    /// need to continue.
     pub fn rest(&mut self) {
         for stage in &mut self.stages {
             if let Running::Other { exec, .. } = stage {
@@ -314,12 +315,12 @@ impl PipelineExec {
         }
     }
 
-    /// Whether a further document can change anything.
+    /// Whether a further document can change the results.
     pub(super) fn wants_input(&self) -> bool {
         self.feed == Feed::Source && self.closed == 0
     }
 
-    /// Takes one document and gives what comes out of the last stage for it, until `give` says no.
+    /// Pushes one document and passes the resulting output to `give`, until `give` returns false.
     pub(super) fn feed(
         &mut self,
         doc: RawDoc<'_>,
@@ -343,12 +344,12 @@ impl PipelineExec {
         }
     }
 
-    /// The next result behind the last document that was fed.
+    /// The next result after the end of the fed documents.
     pub(super) fn finish_next(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
         self.next(&mut Documents::default(), env)
     }
 
-    /// Results that were made and not yet asked for.
+    /// Number of buffered results.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.output.len()
@@ -375,7 +376,7 @@ impl PipelineExec {
         }
     }
 
-    /// The next output that stage `at` has kept, before its input has ended.
+    /// The next buffered output of stage `at`, before the end of its input.
     fn step(&mut self, at: usize, env: &dyn Environment) -> Result<Option<DocBuf>> {
         let begun = self.begin();
         let doc = match &mut self.stages[at] {
@@ -411,7 +412,7 @@ impl PipelineExec {
         Ok(doc)
     }
 
-    /// Pushes a document into stage `at` and on, as far as it goes.
+    /// Pushes a document into stage `at` and the following ones, until a stage drops or buffers it.
     fn push(&mut self, mut at: usize, mut doc: Doc<'_>, env: &dyn Environment) -> Result<()> {
         loop {
             let begun = self.begin();

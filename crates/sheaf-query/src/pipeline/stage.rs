@@ -1,4 +1,4 @@
-//! How a stage joins the pipeline: a parsed form, and what runs.
+//! The interface of pipeline stages: a parsed form, and an executor.
 //!
 //! The stages that the optimiser moves and merges are variants of
 //! [`Stage`](super::Stage). Every other stage is a file under `stages/` with a type that
@@ -7,14 +7,14 @@
 //!
 //! ```text
 //!   {$stage: operand} ──parse──> Arc<dyn PipelineStage> ──start──> Box<dyn StageExec>
-//!                                   │ optimiser asks: dependencies, what a match may
-//!                                   │ pass, which neighbour is absorbed
+//!                                   │ for the optimiser: dependencies, which matches may
+//!                                   │ move before it, which neighbour it absorbs
 //! ```
 //!
-//! A running stage is pushed documents, one at a time. It answers at once
-//! ([`Pushed`]) or keeps them; kept output is asked for by [`StageExec::next`],
-//! after a push that says [`Pushed::Pending`] and after [`StageExec::end`].
-//! Output must not pile up in memory: make one document a call.
+//! Documents are pushed to a running stage, one at a time. It returns output immediately
+//! ([`Pushed`]) or buffers it. [`StageExec::next`] returns buffered output, after a push that
+//! returned [`Pushed::Pending`] and after [`StageExec::end`]. Output must not accumulate in memory:
+//! build one document per call.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -27,34 +27,34 @@ use crate::matcher::{Dependencies, ParseContext};
 use super::environment::Environment;
 use super::{PipelineSink, PipelineSource, Stage};
 
-/// What a stage is parsed with.
+/// The context for parsing a stage.
 #[derive(Debug, Clone, Copy)]
 pub struct StageContext<'c> {
-    /// Variables and the like.
+    /// Variables and collation.
     pub parse: &'c ParseContext,
-    /// How many pipelines stand around this one: 0 for the command's own.
+    /// Number of enclosing pipelines; 0 for the pipeline of the command.
     pub depth: usize,
-    /// Where the pipeline stands.
+    /// The place of the pipeline.
     pub place: PipelinePlace,
 }
 
-/// Where a pipeline stands; some stages are refused in some places.
+/// The place of a pipeline; some stages are not allowed in some places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PipelinePlace {
-    /// A command's own.
+    /// The pipeline of a command.
     Command,
-    /// Within the stage of this name: `$lookup`, `$unionWith`, `$facet`.
+    /// Within the stage with this name: `$lookup`, `$unionWith`, `$facet`.
     Within(&'static str),
 }
 
-/// What the operand of one stage becomes.
+/// The result of parsing one stage.
 #[derive(Debug)]
 pub enum ParsedStage {
-    /// Some stages are short for several.
+    /// One stage, or several that the stage is shorthand for.
     Stages(Vec<Stage>),
-    /// It makes the documents itself, and stands first.
+    /// The stage produces the documents, and must be first.
     Source(PipelineSource),
-    /// It writes the results, and stands last.
+    /// The stage writes the results, and must be last.
     Sink(PipelineSink),
 }
 
@@ -65,56 +65,58 @@ impl From<Stage> for ParsedStage {
 }
 
 impl ParsedStage {
-    /// A stage of its own file.
+    /// A stage that implements [`PipelineStage`].
     pub fn of(stage: impl PipelineStage + 'static) -> ParsedStage {
         Stage::Other(Arc::new(stage)).into()
     }
 }
 
-/// What stages behind one can see of the documents before it.
+/// What later stages can read of a stage's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
-    /// Everything that came in and was not changed: what later stages read is read of the input too.
+    /// All fields that the stage does not change: later stages may read the input, too.
     Documents,
-    /// Nothing but what was computed of the paths named: later stages read none of the input.
+    /// Only values computed from the stage's dependencies: later stages do not read the input.
     Computed,
 }
 
 /// A parsed stage.
 pub trait PipelineStage: Debug + Send + Sync {
-    /// `$name`.
+    /// The stage's name: `$group`, ...
     fn name(&self) -> &'static str;
 
     /// Its operand, for explain and for views.
     fn operand(&self) -> Value;
 
-    /// Adds the paths of its input that it reads, and says what it lets through.
+    /// Adds the paths of its input that it reads; returns what it passes on.
     fn add_dependencies(&self, found: &mut Dependencies) -> Passes;
 
-    /// Whether a `$match` that reads no more than this may be done before this stage.
+    /// Whether a `$match` that only reads these paths may move before this stage.
     ///
-    /// Condition: each output document is made of one input document, whatever other documents there
-    /// are, and has what is read as that document has it. Stages that add documents
-    /// (`$unionWith`, `$densify`) or look at several at once (`$setWindowFields`, `$sample`) say no,
-    /// even where nothing is read: the filter may be a constant.
+    /// Condition: each output document is computed from one input document, independently of other
+    /// documents, and has the same values at these paths. Stages that add documents (`$unionWith`,
+    /// `$densify`) or depend on several (`$setWindowFields`, `$sample`) return false, even if no
+    /// path is read: the filter may be a constant.
     fn lets_through(&self, reads: &Dependencies) -> bool {
         let _ = reads;
         false
     }
 
-    /// Whether each input document gives exactly one output document, in order:
-    /// then `$skip` and `$limit` may be done before this stage.
+    /// Whether each input document results in exactly one output document, in order, so that
+    /// `$skip` and `$limit` may move before this stage.
     fn is_one_to_one(&self) -> bool {
         false
     }
 
-    /// What this stage and the next are together, when that is better than one after the other.
+    /// Fuses this stage with `next`: returns the replacement stages, or `None` to leave both
+    /// unchanged.
     fn absorb(&self, next: &Stage) -> Option<Vec<Stage>> {
         let _ = next;
         None
     }
 
-    /// The stage when the stages behind it read no other fields than these; `None`: it is the same.
+    /// The stage narrowed to the output fields that later stages read; `None` if it does not
+    /// change.
     fn giving(&self, wanted: &Dependencies) -> Option<Stage> {
         let _ = wanted;
         None
@@ -125,52 +127,55 @@ pub trait PipelineStage: Debug + Send + Sync {
         let _ = visit;
     }
 
-    /// The stage with its own sub-pipelines optimised, when it has any.
+    /// The stage with its sub-pipelines optimised; `None` if it has none.
     fn optimized(&self) -> Option<Stage> {
         None
     }
 
-    /// The stage at its beginning.
+    /// A new executor of the stage.
     fn start(&self) -> Box<dyn StageExec>;
 }
 
-/// What became of a document that was pushed.
+/// The result of pushing a document.
 #[derive(Debug)]
 pub enum Pushed {
-    /// It was dropped, or kept until the end.
+    /// The document was dropped, or buffered until the end.
     Nothing,
-    /// It passes as it is.
+    /// The document passes unchanged.
     Same,
-    /// It became this one.
+    /// The document is replaced by this one.
     One(DocBuf),
-    /// There is output: [`StageExec::next`] gives it before the next push.
+    /// There is buffered output, which [`StageExec::next`] must return before the next push.
     Pending,
-    /// As `Nothing`, and no more input is wanted.
+    /// Like `Nothing`, and the stage needs no more input.
     Enough,
 }
 
 /// A running stage.
 pub trait StageExec: Send {
-    /// Takes a document.
+    /// Processes a document.
     fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<Pushed>;
 
-    /// The input has ended; [`StageExec::next`] is called until it gives `None`.
+    /// Signals the end of the input; the caller then calls [`StageExec::next`] until it returns
+    /// `None`.
     fn end(&mut self, env: &dyn Environment) -> Result<()> {
         let _ = env;
         Ok(())
     }
 
-    /// The next output document that is kept; `None` when there is none (for now, before the end).
+    /// The next buffered output document; `None` if there is none (before the end: none at
+    /// present).
     fn next(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
         let _ = env;
         Ok(None)
     }
 
-    /// Nothing may be asked of the pipeline for a while: cursors that the stage keeps between two documents
-    /// [rest](super::environment::ForeignCursor::rest).
+    /// Suspends the stage: its cursors over other collections release pins
+    /// ([`rest`](super::environment::ForeignCursor::rest)).
     fn rest(&mut self) {}
 
-    /// Appends the stage's own figures (`usedDisk`, `totalKeysExamined`, ...) for explain's executionStats.
+    /// Appends the stage's statistics (`usedDisk`, `totalKeysExamined`, ...) for explain's
+    /// executionStats.
     fn append_stats(&self, out: &mut DocBuilder) {
         let _ = out;
     }

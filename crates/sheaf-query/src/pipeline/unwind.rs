@@ -4,8 +4,8 @@
 //!   {a: 1, b: [2, 3]}   unwind b   {a: 1, b: 2}  {a: 1, b: 3}
 //! ```
 //!
-//! A value that is no array passes as it is; null, missing and empty arrays
-//! give nothing, or the document without them when they are to be preserved.
+//! A value that is not an array passes unchanged. Null, missing and empty arrays produce no
+//! document, or, with `preserveNullAndEmptyArrays`, the document without an empty array.
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
@@ -115,12 +115,12 @@ impl Unwind {
         self.index_path.as_ref().map(|path| path.join("."))
     }
 
-    /// Whether documents without elements are kept.
+    /// Whether documents without elements are preserved.
     pub fn preserves(&self) -> bool {
         self.preserve
     }
 
-    /// Appends `unwinding`, as explain shows it within the stage that has absorbed it.
+    /// Appends `unwinding`, in the form of explain within the stage that absorbed it.
     pub(super) fn append_absorbed(&self, out: &mut DocBuilder) {
         out.begin_document("unwinding");
         out.append("preserveNullAndEmptyArrays", self.preserve);
@@ -135,10 +135,10 @@ impl Unwind {
         self.index_path.as_deref()
     }
 
-    /// Whether a `$match` that reads no more than this may be done before the `$unwind`.
+    /// Whether a `$match` that only reads these paths may move before the `$unwind`.
     ///
-    /// Condition: it reads nothing of the array, nor of what positions are written to. The array is
-    /// found through documents only, so its path is never in the way of another.
+    /// Condition: it reads neither the array nor the path to which positions are written. The path
+    /// of the array traverses only documents, so unwinding does not affect other paths.
     pub(super) fn lets_through(&self, reads: &Dependencies) -> bool {
         reads.is_independent_of(&self.path())
             && self
@@ -146,7 +146,7 @@ impl Unwind {
                 .is_none_or(|index| is_independent_of_written(reads, index))
     }
 
-    /// As a document, for explain.
+    /// The operand as a document, for explain.
     pub(super) fn serialize(&self) -> DocBuf {
         let mut out = DocBuilder::new();
         out.append("path", &format!("${}", self.path()));
@@ -164,7 +164,8 @@ impl Unwind {
         &self.path
     }
 
-    /// The value at the path, through documents only: an array on the way ends it.
+    /// The value at the path, which traverses only documents; `None` if it is missing or there is
+    /// an array on the path.
     pub(super) fn find<'d>(&self, doc: RawDoc<'d>) -> Option<RawValue<'d>> {
         let mut value = RawValue::Document(doc);
         for part in &self.path {
@@ -185,23 +186,23 @@ impl Unwind {
     }
 }
 
-/// Whether [`with_value`] at this path changes nothing that is read: where the path is dotted, what is
-/// at its first part may be replaced as a whole.
+/// Whether [`with_value`] at this path changes none of these paths. For a dotted path, it may
+/// replace the whole value at the first part.
 pub(super) fn is_independent_of_written(reads: &Dependencies, path: &[Box<str>]) -> bool {
     let first = path.first().map_or("", |first| &**first);
     reads.is_independent_of(first)
 }
 
-/// Adds what [`with_value`] at this path reads: of a dotted path what is at its first part, which
-/// is replaced where it stands.
+/// Adds the paths that [`with_value`] at this path reads: for a dotted path the first part, whose
+/// value it modifies in place.
 pub(super) fn add_written(found: &mut Dependencies, path: &[Box<str>]) {
     if let [first, _, ..] = path {
         found.insert(first);
     }
 }
 
-/// The document with a value set, created or (`None`) removed at a path.
-/// What is in the way of a path that must be created is replaced.
+/// The document with a value set, created or (`None`) removed at a path. To create a path, values
+/// on it that are not documents are replaced.
 pub(super) fn with_value(
     doc: RawDoc<'_>,
     path: &[Box<str>],
@@ -263,8 +264,8 @@ fn write_with(
     }
 }
 
-/// The unwinding of one document at a time, an element a step: the outputs of
-/// one large document must not stand in memory together.
+/// Unwinds one document at a time, one element per step, so that the outputs of a large document
+/// are not in memory at the same time.
 #[derive(Debug)]
 pub(super) struct Unwinder {
     unwind: Unwind,
@@ -274,7 +275,7 @@ pub(super) struct Unwinder {
 #[derive(Debug)]
 struct Pending {
     doc: DocBuf,
-    /// Where the array's bytes are within `doc`.
+    /// Range of the array's bytes within `doc`.
     array: std::ops::Range<usize>,
     /// Offset of the next element within the array's bytes.
     at: usize,
@@ -289,7 +290,8 @@ impl Unwinder {
         }
     }
 
-    /// Takes a document: gives what comes of it when that is at most one, else keeps it for [`Unwinder::step`].
+    /// Processes a document: returns its output if that is at most one document, otherwise buffers
+    /// it for [`Unwinder::step`].
     pub(super) fn push(&mut self, doc: RawDoc<'_>) -> Option<DocBuf> {
         match self.unwind.find(doc) {
             Some(RawValue::Array(array)) if !array.is_empty() => {
@@ -304,7 +306,7 @@ impl Unwinder {
                 None
             }
             None | Some(RawValue::Null | RawValue::Undefined) if self.unwind.preserve => {
-                // Null stays null.
+                // Null is preserved as null.
                 Some(match &self.unwind.index_path {
                     None => doc.to_buf(),
                     Some(path) => with_value(doc, path, Some(RawValue::Null)),
@@ -325,7 +327,7 @@ impl Unwinder {
         self.pending.is_some()
     }
 
-    /// The next output of the document kept; `None` when there is no more.
+    /// The next output of the buffered document; `None` if there is none.
     pub(super) fn step(&mut self) -> Option<DocBuf> {
         let pending = self.pending.as_mut()?;
         let bytes = pending.doc.as_bytes();
@@ -344,7 +346,7 @@ impl Unwinder {
         );
         pending.at += element.as_bytes().len();
         pending.index += 1;
-        // The final zero is all that is left: the document need not be kept.
+        // Only the terminator is left: release the document.
         if pending.at + 1 >= pending.array.len() {
             self.pending = None;
         }

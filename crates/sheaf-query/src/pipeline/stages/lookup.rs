@@ -1,15 +1,15 @@
-//! `$lookup`: the documents of another collection that belong to each document.
+//! `$lookup`: joins each document with documents of another collection.
 //!
 //! ```text
 //!   equality      {from, localField, foreignField, as}      a join on a path: probes of one plan
-//!   pipeline      {from, let, pipeline, as}                 a pipeline a document, kept when it is
-//!                                                           the same for all; prepared once where
+//!   pipeline      {from, let, pipeline, as}                 a pipeline per document; cached if it
+//!                                                           is the same for all; prepared once if
 //!                                                           only its first filter differs
 //!   both          {from, localField, foreignField, let, pipeline, as}
 //! ```
 //!
-//! A following `$unwind` of `as` is absorbed: then matches are given one by
-//! one and never stand together in an array.
+//! A following `$unwind` of `as` is absorbed: matches are then returned one by one, without
+//! building an array.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ use crate::pipeline::{Pipeline, Stage};
 use super::sub_pipeline::{SubPipeline, collection_name, visit_values};
 
 const NAME: &str = "$lookup";
-/// What the results of a pipeline that is the same for all documents may take to be kept.
+/// Maximum size of the cached results of an uncorrelated pipeline, in bytes.
 const CACHE_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// How large a joined document may become, beside its own fields, before it leaves the stage.
+/// Maximum size of the matches of one document, in bytes.
 const JOINED_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// A parsed `$lookup`.
@@ -42,7 +42,7 @@ pub struct Lookup {
     equality: Option<Equality>,
     pipeline: Option<Arc<SubPipeline>>,
     as_path: Box<[Box<str>]>,
-    /// Conditions on the joined documents that stood behind an absorbed `$unwind`.
+    /// Conditions on the joined documents, from a `$match` after an absorbed `$unwind`.
     filter: DocBuf,
     unwind: Option<Unwind>,
     context: Arc<ParseContext>,
@@ -55,8 +55,9 @@ struct Equality {
 }
 
 /// Parses the operand.
-/// Errors: FailedToParse for what is missing or of a wrong type, 51047 for stages that a sub-pipeline
-/// must not have.
+///
+/// Errors: FailedToParse for a field that is missing or has a wrong type, 51047 for stages that are
+/// not allowed in a sub-pipeline.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(failed(format!(
@@ -165,12 +166,12 @@ fn failed(message: impl Into<String>) -> Error {
 }
 
 impl Lookup {
-    /// The absorbed filter, where a pipeline stands between it and the collection.
+    /// The absorbed filter on the results of the pipeline; `None` without a pipeline or a filter.
     fn filter_of_results(&self) -> Option<Arc<MatchExpression>> {
         if self.pipeline.is_none() || self.filter.is_empty() {
             return None;
         }
-        // It was parsed when it stood on its own, so it can be parsed.
+        // It was parsed before as a separate stage, so parsing cannot fail.
         let filter = matcher::parse(self.filter.as_raw(), &self.context).ok()?;
         Some(Arc::new(filter.normalize()))
     }
@@ -222,8 +223,7 @@ impl PipelineStage for Lookup {
         Passes::Documents
     }
 
-    /// Condition: it reads nothing of what `as`, and the positions of an absorbed `$unwind`, are
-    /// written to.
+    /// Condition: it reads neither `as` nor the path of the positions of an absorbed `$unwind`.
     fn lets_through(&self, reads: &Dependencies) -> bool {
         let index = self.unwind.as_ref().and_then(Unwind::index_parts);
         is_independent_of_written(reads, &self.as_path)
@@ -241,8 +241,8 @@ impl PipelineStage for Lookup {
                 together.unwind = Some(unwind.clone());
                 Some(vec![Stage::Other(Arc::new(together))])
             }
-            // Conditions on what is joined select among the matches, unless those without any are kept
-            // or the positions of all are asked for.
+            // Conditions on the joined documents select matches, unless documents without matches
+            // are preserved or positions are included.
             Stage::Match { spec, .. } => {
                 let unwind = self.unwind.as_ref()?;
                 if unwind.preserves() || unwind.index_path().is_some() {
@@ -280,7 +280,7 @@ impl PipelineStage for Lookup {
     }
 }
 
-/// The filter with `prefix` taken off its paths; `None` when it reads anything else.
+/// The filter with `prefix` removed from its paths; `None` if it reads other paths.
 fn below(spec: RawDoc<'_>, prefix: &str) -> Option<DocBuf> {
     let mut out = DocBuilder::new();
     for element in spec {
@@ -295,7 +295,8 @@ fn below(spec: RawDoc<'_>, prefix: &str) -> Option<DocBuf> {
             }
             (path, value) => {
                 let path = path.strip_prefix(prefix)?;
-                // A number may be a position in an array that there was; a document has it as a name.
+                // A number may have been an array position; in a joined document it is a field
+                // name.
                 if path.is_empty() || sheaf_bson::path::array_index(path).is_some() {
                     return None;
                 }
@@ -310,33 +311,33 @@ struct LookupExec {
     lookup: Arc<Lookup>,
     cursor: Cursor,
     cached: Cache,
-    /// The environment prepares nothing for this pipeline.
+    /// Whether the environment does not prepare this pipeline.
     unprepared: bool,
     pending: Option<Pending>,
     counts: ForeignCounts,
     no_filter: DocBuf,
-    /// What must hold of the results of a pipeline.
+    /// A filter on the results of the pipeline.
     filter: Option<Arc<MatchExpression>>,
 }
 
 enum Cursor {
     None,
-    /// Of a join, probed for each document.
+    /// A join, probed for each document.
     Join(ForeignCursor),
-    /// Of a prepared pipeline, run for each document.
+    /// A prepared pipeline, rerun for each document.
     Prepared(ForeignCursor),
-    /// Of a pipeline for one document.
+    /// A pipeline for one document.
     Once(ForeignCursor),
-    /// What an uncorrelated pipeline gave, and the offset of the next element.
+    /// The results of an uncorrelated pipeline, and the offset of the next element.
     Cached(Arc<ArrayBuf>, usize),
 }
 
-/// The results of a pipeline that is the same for all documents.
+/// The cached results of an uncorrelated pipeline.
 enum Cache {
-    /// None yet.
+    /// Not run yet.
     Open,
     Kept(Arc<ArrayBuf>),
-    /// There are too many.
+    /// The results exceed the size limit.
     TooLarge,
 }
 
@@ -347,7 +348,7 @@ struct Pending {
 }
 
 impl LookupExec {
-    /// Begins with the matches of a document.
+    /// Starts reading the matches of a document.
     fn begin(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         self.finish_once(env);
         let lookup = &self.lookup;
@@ -359,7 +360,7 @@ impl LookupExec {
                     from: &lookup.from,
                     path: &equality.foreign,
                     filter: if pipeline.is_some() {
-                        // It is to hold of what the pipeline gives.
+                        // The filter applies to the results of the pipeline.
                         &self.no_filter
                     } else {
                         &lookup.filter
@@ -444,7 +445,7 @@ impl LookupExec {
         Ok(())
     }
 
-    /// Takes down what a cursor that is used up has read.
+    /// Records the counts of an exhausted cursor and drops it.
     fn finish_once(&mut self, env: &dyn Environment) {
         if let Cursor::Once(cursor) = &self.cursor {
             self.counts.add(&env.foreign_counts(cursor));
@@ -452,7 +453,7 @@ impl LookupExec {
         }
     }
 
-    /// The next match of the document that was begun with.
+    /// The next match of the current document.
     fn next_match(&mut self, env: &dyn Environment) -> Result<Option<RawDoc<'_>>> {
         match &mut self.cursor {
             Cursor::None => Ok(None),
@@ -471,7 +472,7 @@ impl LookupExec {
         }
     }
 
-    /// All matches as the array that `as` becomes.
+    /// All matches as an array, the value of `as`.
     fn collect(&mut self, env: &dyn Environment) -> Result<ArrayBuf> {
         let mut found = ArrayBuilder::new();
         while let Some(doc) = self.next_match(env)? {
@@ -574,16 +575,15 @@ impl StageExec for LookupExec {
     }
 }
 
-/// The document as an `$unwind` preserves it whose array, at `path`, is empty: the documents that a
-/// dotted path leads through were made for the array, and stay.
+/// The document that `$unwind` preserves if the array at `path` is empty. Documents on a dotted
+/// path that were created for the array are kept.
 pub(super) fn without_matches(doc: RawDoc<'_>, path: &[Box<str>]) -> DocBuf {
     let empty = ArrayBuf::new();
     let made = with_value(doc, path, Some(RawValue::Array(empty.as_raw())));
     with_value(made.as_raw(), path, None)
 }
 
-/// What the local path holds, as values to look for: a missing one is null, the elements of an array
-/// are looked for one by one.
+/// The values at the local path to look up: null if missing; the elements of an array individually.
 pub(super) fn local_values<'d>(doc: RawDoc<'d>, path: &[Box<str>]) -> Vec<RawValue<'d>> {
     let mut values = Vec::new();
     visit_values(doc, path, &mut |value| values.push(value));
@@ -593,7 +593,7 @@ pub(super) fn local_values<'d>(doc: RawDoc<'d>, path: &[Box<str>]) -> Vec<RawVal
     values
 }
 
-/// The filter for documents whose `path` holds one of the values.
+/// The filter for documents whose `path` has one of the values.
 pub fn equality_filter(path: &str, values: &[RawValue<'_>]) -> DocBuf {
     let mut out = DocBuilder::new();
     let equals = |out: &mut DocBuilder, value: RawValue<'_>| {
@@ -603,7 +603,7 @@ pub fn equality_filter(path: &str, values: &[RawValue<'_>]) -> DocBuf {
     };
     match values {
         [only] => equals(&mut out, *only),
-        // `$in` would take a regular expression for a pattern.
+        // `$in` would treat a regular expression as a pattern.
         _ if values.iter().any(|v| matches!(v, RawValue::Regex { .. })) => {
             out.begin_array("$or");
             for value in values {

@@ -1,9 +1,10 @@
-//! `$merge`: the results are written into a collection, one by one.
+//! `$merge`: writes the results to a collection, one by one.
 //!
 //! ```text
-//!   result ── on: fields with a unique index ──┬─ a document is there: whenMatched
-//!                                              │    replace | keepExisting | merge | fail | [pipeline]
-//!                                              └─ none: whenNotMatched
+//!   result ── on: fields with a unique index ──┬─ a document matches: whenMatched
+//!                                              │    replace | keepExisting | merge | fail
+//!                                              │    | [pipeline]
+//!                                              └─ no match: whenNotMatched
 //!                                                   insert | discard | fail
 //! ```
 
@@ -21,41 +22,41 @@ use super::out::name_operand;
 /// A parsed `$merge`.
 #[derive(Debug, Clone)]
 pub struct Merge {
-    /// The collection that is written to.
+    /// The collection to write to.
     pub into: ForeignName,
     /// The paths that identify a document; `None` is `_id`.
     pub on: Option<Vec<Box<str>>>,
-    /// When a document with the same values is there.
+    /// The action if a document has the same values.
     pub when_matched: WhenMatched,
-    /// When none is.
+    /// The action if no document does.
     pub when_not_matched: WhenNotMatched,
     let_spec: Option<DocBuf>,
     variables: Vec<(Box<str>, Expression)>,
 }
 
-/// What becomes of a document that is there.
+/// The action for an existing document that matches a result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhenMatched {
-    /// The result takes its place.
+    /// The result replaces it.
     Replace,
-    /// It stays.
+    /// It is not changed.
     KeepExisting,
-    /// The result's fields take the place of its own.
+    /// The fields of the result are set in it.
     Merge,
-    /// The pipeline ends in an error.
+    /// The pipeline fails.
     Fail,
-    /// It is changed by these stages.
+    /// It is updated by these stages.
     Pipeline(ArrayBuf),
 }
 
-/// What becomes of a result that no document answers to.
+/// The action for a result that matches no document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenNotMatched {
     /// It is inserted.
     Insert,
     /// It is dropped.
     Discard,
-    /// The pipeline ends in an error.
+    /// The pipeline fails.
     Fail,
 }
 
@@ -70,8 +71,9 @@ impl WhenNotMatched {
 }
 
 /// Parses `"collection"` or `{into, on, let, whenMatched, whenNotMatched}`.
-/// Errors: 51182 for another operand, 51181 for modes that do not go together, 51199 for a `let` without
-/// a pipeline or with another `new`; those of the pipeline.
+///
+/// Errors: 51182 for another operand, 51181 for an unsupported combination of modes, 51199 for a
+/// `let` without a pipeline or with another `new`; those of the pipeline.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let mut merge = Merge {
         into: ForeignName {
@@ -272,7 +274,8 @@ fn on_fields(value: RawValue<'_>) -> Result<Vec<Box<str>>> {
     Ok(paths)
 }
 
-/// What becomes of both cases must go together: a `fail` or `keepExisting` of the one is an insert of the other.
+/// Checks the combination of modes: `whenMatched: fail` and `keepExisting` require `whenNotMatched:
+/// insert`.
 fn check_modes(merge: &Merge) -> Result<()> {
     let needs_insert = matches!(
         merge.when_matched,
@@ -305,7 +308,7 @@ fn bind_variables(merge: &mut Merge, context: &StageContext<'_>) -> Result<()> {
         return Ok(());
     };
     let mut inner = context.parse.clone();
-    // Variables of the command; those of the stage hide them.
+    // Variables of the command; those of the stage shadow them.
     for (name, value) in inner.variables.constants() {
         let value = Expression::Constant(value.cloned());
         merge.variables.push((name.into(), value));
@@ -344,7 +347,9 @@ fn check_pipeline(stages: RawArray<'_>, context: &ParseContext) -> Result<()> {
 }
 
 impl Merge {
-    /// The variables of the pipeline for one result, as `let` of an update: `new` is the result.
+    /// The variables of the pipeline for one result, in the form of `let` of an update; `new` is
+    /// the result.
+    ///
     /// Errors: those of the expressions.
     pub fn variables(&self, new: RawDoc<'_>) -> Result<DocBuf> {
         let mut out = DocBuilder::new();
@@ -365,7 +370,7 @@ impl Merge {
         Ok(out.finish())
     }
 
-    /// As a value, for explain.
+    /// The operand as a value, for explain.
     pub fn operand(&self) -> Value {
         let mut out = DocBuilder::new();
         out.append("into", &name_operand(&self.into));

@@ -1,4 +1,5 @@
-//! `$vectorSearch`: the documents whose vectors are most like the one given, the most alike first.
+//! `$vectorSearch`: the documents whose vectors are most similar to the query vector, most similar
+//! first.
 //!
 //! ```text
 //!   {$vectorSearch: {index, path, queryVector, numCandidates | exact: true, limit, filter}}
@@ -7,8 +8,8 @@
 //!   VectorSearch, a pipeline's source                      $and $or $nor $not $eq $ne $gt.. $in $nin $exists
 //! ```
 //!
-//! It is a source: whoever runs the pipeline looks the index up and makes the documents. Within `$lookup` and
-//! `$facet`, and in the definition of a view, it cannot stand.
+//! It is a source: the caller that runs the pipeline resolves the index and produces the documents.
+//! It is not allowed within `$lookup` and `$facet`, and in the definition of a view.
 //!
 //! Source: the manual's page on `$vectorSearch`.
 
@@ -26,30 +27,31 @@ use crate::vector::{DIMENSIONS_MAX, QueryVector};
 /// The stage's name.
 pub const NAME: &str = "$vectorSearch";
 
-/// Most candidates of an approximate search.
+/// Maximum number of candidates of an approximate search.
 const CANDIDATES_MAX: i64 = 10_000;
 
 /// A parsed `$vectorSearch`.
 #[derive(Debug, Clone)]
 pub struct VectorSearch {
-    /// The index's name.
+    /// Name of the index.
     pub index: Box<str>,
     /// The field whose vectors are compared.
     pub path: Box<str>,
-    /// With what.
+    /// The vector to compare with.
     pub query: QueryVector,
-    /// How many documents are wanted at most; at least 1.
+    /// Maximum number of results; at least 1.
     pub limit: usize,
-    /// How many neighbours an approximate search considers, at least `limit`; `None`: all, the search is exact.
+    /// Number of neighbours that an approximate search considers, at least `limit`; `None` for an
+    /// exact search, which considers all.
     pub candidates: Option<usize>,
-    /// Which documents are considered; `None`: all.
+    /// Only matching documents are considered; `None` considers all.
     pub filter: Option<Arc<MatchExpression>>,
-    /// As it was written.
+    /// The operand as specified by the user.
     pub spec: DocBuf,
 }
 
 impl VectorSearch {
-    /// Paths that the filter tests, each maybe more than once.
+    /// The paths that the filter tests, possibly with duplicates.
     pub fn filter_paths(&self) -> Vec<Arc<FieldPath>> {
         let mut found = Vec::new();
         let mut left: Vec<&MatchExpression> = self.filter.iter().map(|filter| &**filter).collect();
@@ -68,8 +70,9 @@ impl VectorSearch {
 }
 
 /// Parses the operand.
-/// Errors: TypeMismatch, BadValue, 40414 for what is missing, 40415 for an option that there is not, what
-/// filters refuse; NotImplemented for operators and options that MongoDB has and this does not.
+///
+/// Errors: TypeMismatch, BadValue, 40414 for a missing option, 40415 for an unknown option, those
+/// of filters; NotImplemented for operators and options that MongoDB supports but sheaf does not.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(Error::new(
@@ -166,7 +169,8 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
     }))
 }
 
-/// Errors: NotImplemented for an operator, or a value compared with, that a filter of a search cannot have.
+/// Errors: NotImplemented for an operator or operand that is not supported in the filter of a
+/// search.
 fn check_filter(filter: &MatchExpression) -> Result<()> {
     let mut left = vec![filter];
     while let Some(node) = left.pop() {
@@ -247,7 +251,7 @@ fn text(element: &RawElement<'_>) -> Result<Box<str>> {
     }
 }
 
-/// A whole number from 1 on, of any type that holds it exactly.
+/// A positive 32-bit integer, of any numeric type that represents it exactly.
 fn positive(element: &RawElement<'_>) -> Result<i64> {
     if !element.value().is_number() {
         return Err(wrong_type(element, "int"));

@@ -1,15 +1,15 @@
-//! `$graphLookup`: what can be reached from each document by following references.
+//! `$graphLookup`: the documents that can be reached from each document by following references.
 //!
 //! ```text
 //!   frontier {startWith}
-//!      ╰─ probe connectToField in frontier ─> documents not met before   depth 0
-//!            ╰─ frontier := their connectFromField values not met before
+//!      ╰─ probe connectToField in frontier ─> documents not visited before   depth 0
+//!            ╰─ frontier := their connectFromField values not looked up before
 //!                  ╰─ probe ...                                          depth 1, 2 ... maxDepth
 //! ```
 //!
-//! Breadth first, so a document's depth is the least number of steps to it. A
-//! document is met once (by `_id`), a value looked for once: cycles end. What a
-//! value found is kept, within limits, for the searches of later documents.
+//! The search is breadth first, so the depth of a document is the minimum number of steps to it. A
+//! document is visited once (by `_id`) and a value is looked up once, so cycles end. The documents
+//! found for a value are cached, within limits, for the searches of later documents.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use graph::{Found, Graph, KeyBuffer, Rules, Search};
 mod graph;
 
 const NAME: &str = "$graphLookup";
-/// Values looked for by one probe.
+/// Maximum number of values per probe.
 const PROBE_VALUES_MAX: usize = 1000;
 
 /// A parsed `$graphLookup`.
@@ -52,8 +52,10 @@ pub struct GraphLookup {
 }
 
 /// Parses the operand.
-/// Errors: FailedToParse for what is missing or of a wrong type (40327 for no object, 40100 to 40105
-/// where MongoDB numbers them), those of paths, of the expression and of the filter.
+///
+/// Errors: FailedToParse for a field that is missing or has a wrong type (40327 for an operand that
+/// is not an object, 40100 to 40105 where MongoDB has such codes), those of paths, of the
+/// expression and of the filter.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(Error::new(
@@ -183,8 +185,7 @@ impl PipelineStage for GraphLookup {
         Passes::Documents
     }
 
-    /// Condition: it reads nothing of what `as`, and the positions of an absorbed `$unwind`, are
-    /// written to.
+    /// Condition: it reads neither `as` nor the path of the positions of an absorbed `$unwind`.
     fn lets_through(&self, reads: &Dependencies) -> bool {
         let index = self.unwind.as_ref().and_then(Unwind::index_parts);
         is_independent_of_written(reads, &self.as_path)
@@ -244,13 +245,13 @@ struct GraphExec {
 /// A document whose search has ended and is being unwound.
 struct Pending {
     doc: DocBuf,
-    /// How many of the documents found were given.
+    /// Number of found documents that have been returned.
     given: usize,
-    /// What was found can be put behind the document's own fields.
+    /// Whether found documents can be appended after the fields of the document.
     appends: bool,
 }
 
-/// Whether setting the path is appending a field: its name.
+/// The name of the field, if setting the path appends a field; `None` otherwise.
 fn appended<'p>(doc: RawDoc<'_>, path: &'p [Box<str>]) -> Option<&'p str> {
     match path {
         [name] if doc.get(name).is_none() => Some(name),
@@ -296,7 +297,7 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Reads what has one of these values.
+    /// Reads the documents that have one of these values.
     fn probe(
         &mut self,
         lookup: &GraphLookup,
@@ -328,7 +329,7 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Appends a document that was found, under a name or as the next element.
+    /// Appends a found document, as a field or as the next array element.
     fn append_found(&self, found: Found, name: Option<&str>, out: &mut DocBuilder) {
         let doc = self.graph.doc(found);
         let depth = Some(RawValue::Int64(found.depth as i64));
@@ -351,7 +352,7 @@ impl GraphExec {
         out.end();
     }
 
-    /// The document with all that was found.
+    /// The document with all found documents.
     fn with_all(&self, doc: RawDoc<'_>) -> DocBuf {
         let path = &self.lookup.as_path;
         let append_all = |out: &mut DocBuilder, name: &str| {
@@ -371,7 +372,7 @@ impl GraphExec {
         with_value(doc, path, all.finish().get("all"))
     }
 
-    /// The document with one of those that were found, or with none.
+    /// The document with one of the found documents, or with none.
     fn with_one(&self, doc: RawDoc<'_>, found: Option<Found>, appends: bool) -> DocBuf {
         let path = &self.lookup.as_path;
         let Some(found) = found else {
@@ -442,7 +443,7 @@ impl StageExec for GraphExec {
     }
 
     fn append_stats(&self, out: &mut DocBuilder) {
-        // A search that outgrows memory ends (40099).
+        // A search that exceeds its memory limit fails (40099).
         out.append("usedDisk", false);
         self.counts.append(out);
     }

@@ -1,13 +1,12 @@
-//! Which documents of a partition a window holds, as it slides.
+//! Computes which documents of a partition are in a sliding window.
 //!
 //! ```text
-//!   documents [-1, 1]      by place          . . [x X x] . .
+//!   documents [-1, 1]      by position       . . [x X x] . .
 //!   range [-10, 0]         by sort value     . [x x X] . . .
-//!   nothing                all of them       [x x X x x x x]
+//!   no window              all documents     [x x X x x x x]
 //! ```
 //!
-//! Both ends move forward only, so a function sees each document come in once
-//! and go once at most.
+//! Both ends only move forward, so each document enters the window once and leaves it at most once.
 
 use std::collections::VecDeque;
 
@@ -21,18 +20,18 @@ use crate::expression::{Expression, Unit, location, shift_utc};
 /// One end of a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Bound<T> {
-    /// The partition's end.
+    /// The end of the partition.
     Unbounded,
-    /// So far from the current document; 0 is the document itself, or those equal to it.
+    /// Distance from the current document; 0 is the document itself, or those equal to it.
     At(T),
 }
 
 /// A parsed window.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Window {
-    /// By place.
+    /// By position in the partition.
     Documents(Bound<i64>, Bound<i64>),
-    /// By the value of the one sort field.
+    /// By the value of the single sort field.
     Range {
         lower: Bound<Number>,
         upper: Bound<Number>,
@@ -50,7 +49,8 @@ impl Window {
     pub(super) const WHOLE: Window = Window::Documents(Bound::Unbounded, Bound::Unbounded);
 
     /// Parses `{documents: [lower, upper]}` or `{range: [lower, upper], unit: ...}`.
-    /// Errors: FailedToParse (9) for everything that is wrong in it.
+    ///
+    /// Errors: FailedToParse (9) for an invalid window.
     pub(super) fn parse(value: RawValue<'_>) -> Result<Window> {
         let RawValue::Document(spec) = value else {
             return Err(wrong(format!(
@@ -140,7 +140,7 @@ impl Window {
         }
     }
 
-    /// Whether documents leave the window again.
+    /// Whether documents leave the window.
     pub(super) fn slides(&self) -> bool {
         !matches!(
             self,
@@ -184,7 +184,7 @@ fn bound<T>(
     }
 }
 
-/// A sort value that ranges can be counted from.
+/// A sort value from which ranges are computed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Position {
     Number(Number),
@@ -193,7 +193,8 @@ pub(super) enum Position {
 }
 
 impl Position {
-    /// Errors: 5429413 and 5429414 for a value that is no number, or no date where there is a unit.
+    /// Errors: 5429413 and 5429414 for a value that is not a number, or, with a unit, not a date;
+    /// 5429513 for a date without a unit.
     pub(super) fn of(value: Option<RawValue<'_>>, unit: Option<Unit>) -> Result<Position> {
         let found = || value.map_or("missing", |v| v.type_name());
         match (value, unit) {
@@ -229,7 +230,7 @@ impl Position {
             Position::Number(n) => Position::Number(n.plus(by)),
             Position::Date(millis) => {
                 let by = by.as_integer().unwrap_or(0);
-                // Beyond the range of dates everything is before or behind.
+                // A result beyond the range of dates is before or after all dates.
                 let end = if by < 0 { i64::MIN } else { i64::MAX };
                 Position::Date(
                     shift_utc(millis, unit.unwrap_or(Unit::Millisecond), by).unwrap_or(end),
@@ -249,7 +250,7 @@ impl Position {
     }
 }
 
-/// The sliding window over one partition: documents are numbered as they come.
+/// The sliding window over one partition; documents are numbered in input order.
 #[derive(Debug)]
 pub(super) struct Frame {
     window: Window,
@@ -260,7 +261,7 @@ pub(super) struct Frame {
     first: u64,
     pushed: u64,
     ended: bool,
-    /// The document whose window comes next.
+    /// The number of the document whose window is next.
     current: u64,
     lower: u64,
     upper: u64,
@@ -281,7 +282,7 @@ impl Frame {
         }
     }
 
-    /// Takes a document in the partition's order.
+    /// Adds a document, in the order of the partition.
     pub(super) fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
         if let Window::Range { unit, .. } = self.window {
             let value = match &self.sort {
@@ -299,8 +300,8 @@ impl Frame {
         self.ended = true;
     }
 
-    /// The window of the next document: from the first number up to, not
-    /// including, the second. `None`: more documents must come first, or all had theirs.
+    /// The window of the next document, as a half-open range of document numbers. `None` if it
+    /// needs more input, or if all windows have been returned.
     pub(super) fn next(&mut self) -> Option<(u64, u64)> {
         if self.current >= self.pushed {
             return None;
@@ -310,7 +311,7 @@ impl Frame {
                 let at = |offset: i64| self.current.saturating_add_signed(offset);
                 let upper = match upper {
                     Bound::Unbounded => u64::MAX,
-                    // An end before the first document is an empty window.
+                    // A window that ends before the first document is empty.
                     Bound::At(offset) if offset.unsigned_abs() > self.current && *offset < 0 => 0,
                     Bound::At(offset) => at(*offset) + 1,
                 };
@@ -360,7 +361,7 @@ impl Frame {
         self.lower = lower.min(self.upper).max(self.lower);
         if matches!(self.window, Window::Range { .. }) {
             let keep = self.lower.min(self.current).min(self.upper);
-            // An unbounded end never looks back.
+            // An unbounded lower end needs no earlier positions.
             let keep = match self.window.slides() {
                 true => keep,
                 false => self.current.min(self.upper),

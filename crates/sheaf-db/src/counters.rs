@@ -46,7 +46,7 @@ impl RecordIdSource {
         }
         let snapshot = storage.snapshot().into_client_error()?;
         let mut cursor = snapshot.cursor(table).into_client_error()?;
-        // Records of clustered collections have no numbers, and nobody asks for any.
+        // Records of clustered collections have no numbers, and their ids are never issued here.
         let last = match cursor.seek_last().into_client_error()? {
             true => record_id_of(cursor.key())
                 .ok_or_else(|| not_a_record_id(cursor.key()))?

@@ -1,8 +1,8 @@
-//! The whole server's data: storage and catalog, opened together.
+//! All data of a server: storage and catalog, opened together.
 //!
 //! ```text
 //!   Db::open(engine) ─ catalog read, crash leftovers dropped ─> Arc<Db>
-//!      read_view()   ─> catalog + storage snapshot that fit together       (no lock)
+//!      read_view()   ─> consistent catalog and storage snapshot            (no lock)
 //!      begin_write() ─> WriteUnitOfWork on one collection                        (write/unit.rs)
 //!      create_collection, drop_collection, create_indexes, ...             (ddl/)
 //! ```
@@ -30,23 +30,23 @@ use crate::system_names::{BUCKETS_PREFIX, TEMPORARY_PREFIX};
 use crate::timeseries::catalogue::BucketCatalogue;
 use crate::transaction_memory::TransactionMemory;
 
-/// The default of `maxIndexBuildMemoryUsageMegabytes`.
+/// Default of `maxIndexBuildMemoryUsageMegabytes`.
 const INDEX_BUILD_MEMORY_MB: u64 = 200;
 
 /// How to open a [`Db`].
 #[derive(Debug, Clone)]
 pub struct DbOptions {
-    /// Source of the randomness in UUIDs and identifiers.
+    /// Source of randomness for UUIDs and identifiers.
     pub random: Random,
     /// Seconds since 1970.
     pub clock: fn() -> u32,
-    /// The machine's clock in milliseconds, for dates that are shown and never compared: `wall`.
+    /// Wall clock with millisecond resolution, for dates that are displayed and never compared:
+    /// `wall`.
     pub wall_clock: fn() -> DateTime,
-    /// Where events for the log go.
+    /// Receiver of events for the log.
     pub events: Events,
-    /// Folder for what is spilled to disk, `<dbpath>/_tmp`. Emptied on open, so it must be ours alone.
-    /// `None`: a folder of this database alone in the system's folder for temporary files, under a
-    /// random name.
+    /// Directory for spilled data, `<dbpath>/_tmp`. Emptied on open, so nothing else may use it.
+    /// `None` for a directory with a random name under the system's temporary directory.
     pub temp_dir: Option<PathBuf>,
 }
 
@@ -62,10 +62,10 @@ impl Default for DbOptions {
     }
 }
 
-/// Randomness from the operating system.
+/// Reads random bytes from the operating system.
 fn system_random(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {
-        // Identifiers must differ; there is nothing sensible to go on with.
+        // Identifiers must be unique; there is no sensible way to continue.
         panic!("the operating system gives no random bytes: {error}");
     }
 }
@@ -78,7 +78,7 @@ fn system_clock() -> u32 {
     })
 }
 
-/// The server's data.
+/// All data of a server.
 pub struct Db {
     storage: Storage,
     catalog: Catalog,
@@ -93,9 +93,11 @@ pub struct Db {
 }
 
 impl Db {
-    /// Opens the data that the engine holds: reads the catalog, and drops what a crash left half made.
+    /// Opens the data that the engine holds: reads the catalog, and drops what a crash left
+    /// incomplete.
     ///
-    /// Errors: `MustUpgrade` for data of a newer version, `DataCorruptionDetected`, and the engine's.
+    /// Errors: `MustUpgrade` for data of a newer version, `DataCorruptionDetected`, and those of
+    /// the engine.
     pub fn open(engine: Arc<dyn StorageEngine>, options: DbOptions) -> Result<Arc<Db>> {
         let storage = Storage::new(engine);
         let catalog = open::open(&storage, options.random, &options.events)?;
@@ -123,7 +125,7 @@ impl Db {
     fn drop_unfinished_outputs(&self) -> Result<()> {
         let catalog = self.catalog();
         for ns in catalog.collections().map(|collection| collection.ns()) {
-            // Buckets go with the name under which their measurements are read.
+            // Bucket collections are dropped along with their time-series collection.
             let name = ns.collection();
             let name = name.strip_prefix(BUCKETS_PREFIX).unwrap_or(name);
             if name.starts_with(TEMPORARY_PREFIX) {
@@ -133,34 +135,35 @@ impl Db {
         Ok(())
     }
 
-    /// Syncs and closes the engine. Whoever still holds the database gets `ShutdownInProgress`.
+    /// Syncs and closes the engine. Later operations fail with `ShutdownInProgress`.
     pub fn close(&self) -> Result<()> {
-        // What it saves is not worth failing for.
+        // A failure only loses an optimisation.
         let _ = self.settle_clock();
         self.storage.engine().close().into_client_error()
     }
 
-    /// Makes durable everything committed so far: what a write with `j: true` ends with. Callers share syncs.
+    /// Makes everything committed so far durable, as a write with `j: true` requires. Concurrent
+    /// callers share syncs.
     pub fn sync(&self) -> Result<()> {
         self.storage.engine().sync().into_client_error()
     }
 
-    /// The storage with its lock table: for statistics.
+    /// The storage with its lock table, for statistics.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The engine: for statistics and checkpoints.
+    /// The storage engine, for statistics and checkpoints.
     pub fn engine(&self) -> &Arc<dyn StorageEngine> {
         self.storage.engine()
     }
 
-    /// The catalog now, for commands that read no data.
+    /// The current catalog, for commands that read no data.
     pub fn catalog(&self) -> Arc<CatalogSnapshot> {
         self.catalog.current()
     }
 
-    /// A collection and a storage snapshot that fit together. Waits for nobody.
+    /// A collection and a consistent storage snapshot. Never blocks.
     pub fn read_view(&self, ns: &Namespace) -> Result<ReadView> {
         loop {
             let catalog = self.catalog.current();
@@ -175,7 +178,7 @@ impl Db {
         }
     }
 
-    /// The catalog and a snapshot of everything that fit together.
+    /// The whole catalog and a consistent storage snapshot.
     pub fn whole_view(&self) -> Result<(Arc<CatalogSnapshot>, Arc<dyn Snapshot>)> {
         loop {
             let catalog = self.catalog.current();
@@ -186,7 +189,7 @@ impl Db {
         }
     }
 
-    /// How many documents the collection has and how large they are; zeros when there is no such collection.
+    /// Number and size of the collection's documents; zeros if it does not exist.
     pub fn collection_size(&self, ns: &Namespace) -> Result<CollectionSize> {
         match self.catalog().collection(ns) {
             Some(collection) => CollectionSize::of(&self.storage, collection.table()),
@@ -194,13 +197,13 @@ impl Db {
         }
     }
 
-    /// How many documents the collection has, at once and exactly; 0 when there is no such collection.
+    /// Exact number of the collection's documents, without reading them; 0 if it does not exist.
     pub fn record_count(&self, ns: &Namespace) -> Result<u64> {
         Ok(self.collection_size(ns)?.count)
     }
 
-    /// Sets the server parameter `maxIndexBuildMemoryUsageMegabytes`, for builds that begin later.
-    /// Errors: `BadValue` below 50, as MongoDB has it.
+    /// Sets the server parameter `maxIndexBuildMemoryUsageMegabytes`, for later builds.
+    /// Errors: `BadValue` below 50, as in MongoDB.
     pub fn set_index_build_memory_mb(&self, megabytes: u64) -> Result<()> {
         if megabytes < 50 {
             return Err(Error::bad_value(
@@ -222,12 +225,12 @@ impl Db {
         &self.snapshot_history
     }
 
-    /// The oplog; off until somebody asks for it.
+    /// The oplog; off until needed.
     pub fn oplog(&self) -> &Oplog {
         &self.oplog
     }
 
-    /// The memory that open transactions hold.
+    /// Memory held by open transactions.
     pub fn transaction_memory(&self) -> &Arc<TransactionMemory> {
         &self.transaction_memory
     }
@@ -236,7 +239,7 @@ impl Db {
         &self.clock
     }
 
-    /// Which buckets of time-series collections are open.
+    /// Open buckets of time-series collections.
     pub(crate) fn bucket_catalogue(&self) -> &BucketCatalogue {
         &self.bucket_catalogue
     }
@@ -249,7 +252,7 @@ impl Db {
         &self.events
     }
 
-    /// The folder for spilled data. It may not exist yet.
+    /// Directory for spilled data. It may not exist yet.
     pub fn temp_dir(&self) -> &Path {
         &self.temp_dir
     }
@@ -263,7 +266,7 @@ impl fmt::Debug for Db {
     }
 }
 
-/// A folder that no other database of this or another process has.
+/// A directory name that no other database of this or another process uses.
 fn random_temp_dir() -> PathBuf {
     let mut random = [0; 8];
     system_random(&mut random);
@@ -271,7 +274,7 @@ fn random_temp_dir() -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
-/// What is left in the folder is of a process that died.
+/// Removes leftovers of a process that died.
 fn empty_temp_dir(dir: &Path) -> Result<()> {
     match std::fs::remove_dir_all(dir) {
         Ok(()) => Ok(()),

@@ -1,13 +1,13 @@
 //! The database without a network: catalog, indexes, plan execution, writes.
 //!
 //! ```text
-//!   find ─> planner (sheaf-query) ─> exec/ ─┐                  ┌─ catalog/   which collections there are
+//!   find ─> planner (sheaf-query) ─> exec/ ─┐                  ┌─ catalog/   the collections
 //!                                           ├─ snapshots of ───┤
-//!   insert, update, delete ─> write/ ───────┘   sheaf-storage  └─ index/     which entries they have
+//!   insert, update, delete ─> write/ ───────┘   sheaf-storage  └─ index/     their index entries
 //! ```
 //!
-//! Whoever reads takes a [`catalog::ReadView`]; whoever writes takes a [`write::unit::WriteUnitOfWork`].
-//! Everything that runs long carries an [`OpContext`] and asks it whether to go on.
+//! Readers take a [`catalog::ReadView`]; writers take a [`write::unit::WriteUnitOfWork`]. Every
+//! long operation carries an [`OpContext`] and checks it for interruption.
 
 #![forbid(unsafe_code)]
 

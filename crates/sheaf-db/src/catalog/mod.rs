@@ -191,7 +191,7 @@ impl Catalog {
         let mut unit = storage.begin().into_client_error()?;
         rows::put_collection(&mut unit, now);
         unit.commit(Durability::Buffered).into_client_error()?;
-        // Under the row's lock nobody has added a path since.
+        // The row lock is held, so no path has been added since.
         for index in now.index_list() {
             index.multikey_unsaved().store(false, Ordering::Release);
         }
@@ -225,7 +225,7 @@ impl Catalog {
             .collect()
     }
 
-    /// A table number that was never used, with its identifier: `collection-<n>-<hex>`.
+    /// Allocates an unused table number, with its identifier: `collection-<n>-<hex>`.
     pub(crate) fn allocate(
         &self,
         what: &str,

@@ -221,7 +221,7 @@ impl ChangeStream {
         let mut cursor = snapshot
             .cursor(self.db.oplog().table())
             .into_client_error()?;
-        // The entry of an event's token is looked at again: others of its operations may follow.
+        // The entry of an event's token is read again: more of its operations may follow.
         let from = match self.seen.kind {
             TokenKind::HighWater => self.seen.time.as_u64() + 1,
             TokenKind::Event | TokenKind::Invalidate => self.seen.time.as_u64(),

@@ -255,12 +255,12 @@ impl EntryWriter<'_> {
     }
 
     fn put(&self, unit: &mut StorageTransaction, at: OpTime, entry: DocBuf) {
-        // No two entries have the same time.
+        // Entry times are unique.
         let id = RecordId::new(at.ts.as_u64() as i64);
         unit.insert_new(self.table, &record_key(&id), entry.into_vec());
     }
 
-    /// Puts an entry for each change into the unit.
+    /// Adds an entry for each change to the unit.
     pub(crate) fn put_each(&self, unit: &mut StorageTransaction, ops: &[LoggedOp]) {
         for (n, op) in ops.iter().enumerate() {
             let at = self.first.plus(n as u64);

@@ -1,18 +1,18 @@
-//! The oplog: what was committed, in order, as idempotent entries in `local.oplog.rs`.
+//! The oplog: committed changes, in order, as idempotent entries in `local.oplog.rs`.
 //!
 //! ```text
-//!   unit of work ── notes its changes ──> commit: times reserved ── entries put into the same unit ── visible
+//!   unit of work ── records its changes ─> commit: times reserved ── entries put into the same unit ─ visible
 //!                                                   │                                                  │
-//!   readers        read up to the time before the oldest reservation  <── given back, readers woken ───┘
+//!   readers        read up to the time before the oldest reservation  <── released, readers woken  ────┘
 //! ```
 //!
-//! It costs nothing until somebody asks for it: a replica set, or the first change stream. From then on, also after
-//! a restart, each commit writes its entries in its own batch, so that an entry is there exactly when its
-//! change is.
+//! The oplog is off, and free, until a replica set or the first change stream turns it on. From
+//! then on, even after a restart, each commit writes its entries in its own batch, so that an entry
+//! exists exactly when its change does.
 //!
 //! Invariant: an entry's time is greater than those of all entries that were visible when it was
-//! reserved, and what is visible has no holes: two units that commit at once may become visible in either
-//! order, and readers wait for the earlier time.
+//! reserved, and the visible entries have no gaps: two concurrent commits may become visible in
+//! either order, and readers wait for the earlier time.
 
 pub mod apply;
 pub mod entry;
@@ -46,34 +46,35 @@ use entry::{EntryWriter, WriteOrigin};
 pub use entry::LoggedOp;
 pub use op_time::{OpTime, Term};
 
-/// Bytes of entries that are kept at least, unless told otherwise.
+/// Default minimum size of the entries kept, in bytes.
 const OPLOG_BYTES: u64 = 1 << 30;
 
-/// The state of the oplog that all share.
+/// The shared state of the oplog.
 pub struct Oplog {
     on: AtomicBool,
     table: AtomicU64,
-    /// Bytes of entries that are kept.
+    /// Minimum size of the entries kept, in bytes.
     bytes_max: AtomicU64,
-    /// The term that entries are written in.
+    /// The term of new entries.
     term: AtomicI64,
-    /// Operations of a transaction in one entry, at most.
+    /// Maximum number of a transaction's operations in one entry.
     transaction_entry_operations_max: AtomicUsize,
-    /// Units that began before the oplog was turned on, and so note nothing.
+    /// Number of units that began before the oplog was turned on, and so record nothing.
     silent: AtomicU64,
     times: Arc<Mutex<Times>>,
-    /// What `times` says, to be read without the lock. While the oplog is off, the time of the newest commit.
+    /// A copy of the visible time in `times`, readable without the lock. While the oplog is off,
+    /// the time of the newest commit.
     visible: AtomicU64,
     advanced: Arc<Condvar>,
-    /// Wakes all who wait for a commit.
+    /// Wakes all waiters for a commit.
     waker: Waker,
 }
 
 #[derive(Default)]
 struct Times {
-    /// The newest time that was given to an entry.
+    /// The newest time issued to an entry.
     newest: u64,
-    /// The first times of the reservations that are not visible yet.
+    /// The first times of the reservations that are not yet visible.
     reserved: BTreeSet<u64>,
 }
 
@@ -93,7 +94,7 @@ impl Default for Oplog {
         let waker = {
             let (times, advanced) = (times.clone(), advanced.clone());
             Waker::new(move || {
-                // Whoever has looked for a kill before it came is waiting by now.
+                // A waiter that checked for a kill before it came is waiting by now.
                 drop(times.lock());
                 advanced.notify_all();
             })
@@ -113,8 +114,8 @@ impl Default for Oplog {
     }
 }
 
-/// Times for the entries of one commit. Given back when dropped: then their entries are visible, or will
-/// never be.
+/// Times reserved for the entries of one commit. Released on drop: the entries are then visible, or
+/// will never exist.
 pub struct Reservation<'d> {
     oplog: &'d Oplog,
     first: u64,
@@ -131,7 +132,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// A unit that notes nothing, because it began while the oplog was off.
+/// A unit that records nothing, because it began while the oplog was off.
 pub(crate) struct Silent(Arc<Db>);
 
 impl Drop for Silent {
@@ -153,27 +154,27 @@ impl Oplog {
         self.on.load(Ordering::Acquire)
     }
 
-    /// The entries' table.
+    /// The table of the entries.
     pub fn table(&self) -> TableId {
         TableId(self.table.load(Ordering::Acquire))
     }
 
-    /// Sets how many bytes of entries are kept.
+    /// Sets the minimum size of the entries kept, in bytes.
     pub fn set_bytes_max(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// How many bytes of entries are kept.
+    /// The minimum size of the entries kept, in bytes.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// The term that entries are written in.
+    /// The term of new entries.
     pub fn term(&self) -> Term {
         Term(self.term.load(Ordering::Acquire))
     }
 
-    /// The position up to which everything is visible.
+    /// The position up to which all entries are visible.
     pub fn visible_op_time(&self) -> OpTime {
         OpTime {
             ts: self.visible(),
@@ -181,8 +182,8 @@ impl Oplog {
         }
     }
 
-    /// Sets how many operations of a transaction one entry holds at most, apart from their bytes:
-    /// MongoDB's `maxNumberOfTransactionOperationsInSingleOplogEntry`. No limit by default.
+    /// Sets the maximum number of a transaction's operations per entry, in addition to the byte
+    /// limit: MongoDB's `maxNumberOfTransactionOperationsInSingleOplogEntry`. No limit by default.
     pub fn set_transaction_entry_operations_max(&self, operations: usize) {
         self.transaction_entry_operations_max
             .store(operations.max(1), Ordering::Relaxed);
@@ -193,12 +194,12 @@ impl Oplog {
             .load(Ordering::Relaxed)
     }
 
-    /// Everything up to this time is visible, and nothing will come before it.
+    /// The time up to which everything is visible; no earlier entry will appear.
     pub fn visible(&self) -> Timestamp {
         Timestamp::from_u64(self.visible.load(Ordering::Acquire))
     }
 
-    /// Whether no later time is visible or reserved.
+    /// Whether `time` is the newest visible time, and no later time is reserved.
     pub(crate) fn newest_is(&self, time: Timestamp) -> bool {
         let times = self.times.lock();
         times.reserved.is_empty() && self.visible() == time
@@ -208,13 +209,13 @@ impl Oplog {
         self.visible.fetch_max(times.visible(), Ordering::AcqRel);
     }
 
-    /// Everything up to this time is past.
+    /// Marks everything up to `time` as past.
     pub(crate) fn not_before(&self, time: u64) {
         self.visible.fetch_max(time, Ordering::AcqRel);
     }
 
-    /// Waits until everything up to `time` is visible. There will be no reservation at or before it: the clock is
-    /// past it.
+    /// Waits until everything up to `time` is visible. No time at or before it can be reserved any
+    /// more, since the clock is past it.
     pub(crate) fn reach(&self, op: &OpContext, time: Timestamp) -> Result<()> {
         if !self.is_on() {
             self.not_before(time.as_u64());
@@ -228,7 +229,7 @@ impl Oplog {
         Ok(())
     }
 
-    /// Waits until something after `seen` is visible, for at most so long. Whether there is.
+    /// Waits at most `limit` until something after `seen` is visible. Returns whether there is.
     /// Errors: `Interrupted`, `MaxTimeMSExpired`.
     pub fn wait_after(&self, op: &OpContext, seen: Timestamp, limit: Duration) -> Result<bool> {
         let begun = Instant::now();
@@ -239,7 +240,7 @@ impl Oplog {
         waited
     }
 
-    /// Sleeps until a commit, a kill or `until`: an idle wait costs nothing.
+    /// Sleeps until a commit, a kill or `until`: an idle wait is free.
     fn wait_woken(&self, op: &OpContext, seen: Timestamp, until: Option<Instant>) -> Result<bool> {
         let mut times = self.times.lock();
         loop {
@@ -255,7 +256,7 @@ impl Oplog {
         }
     }
 
-    /// Takes up the oplog that the catalog has.
+    /// Starts with the oplog that the catalog has.
     pub(crate) fn found(&self, table: TableId, newest: u64) {
         self.table.store(table.0, Ordering::Release);
         let mut times = self.times.lock();
@@ -264,7 +265,7 @@ impl Oplog {
         self.on.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until no unit is left that began while the oplog was off.
+    /// Waits until every unit that began while the oplog was off has ended.
     /// Errors: `Interrupted`, `MaxTimeMSExpired`.
     fn wait_for_silent_units(&self, op: &OpContext) -> Result<()> {
         let mut times = self.times.lock();
@@ -280,32 +281,33 @@ impl Oplog {
 }
 
 impl Db {
-    /// Marks a unit as one that notes nothing. `None`: it has to note its changes.
+    /// Marks a unit as one that records nothing. `None` if it must record its changes.
     pub(crate) fn silent_unit(self: &Arc<Self>) -> Option<Silent> {
         let oplog = self.oplog();
         if oplog.is_on() {
             return None;
         }
         oplog.silent.fetch_add(1, Ordering::SeqCst);
-        // Turned on in between: whoever did so may not have counted us.
+        // Turned on concurrently: the thread that did so may not have counted this unit.
         let silent = Silent(self.clone());
         (!oplog.on.load(Ordering::SeqCst)).then_some(silent)
     }
 
-    /// Gives a commit that leaves no entry its time, before it can be seen.
+    /// Issues the time of a commit without an entry, before the commit becomes visible.
     pub(crate) fn tick_without_entry(&self) {
         if self.oplog().is_on() {
             return;
         }
         self.renew_ceiling();
         let time = self.tick(1);
-        // The tick comes first: what was reserved before it was reserved with the oplog on, which is seen here.
+        // The tick comes first: an earlier reservation was made with the oplog on, which is visible
+        // here.
         if !self.oplog().is_on() {
             self.oplog().not_before(time.as_u64());
         }
     }
 
-    /// Reserves times for so many entries, all greater than those before.
+    /// Reserves times for `entries` entries, all greater than any before.
     pub(crate) fn reserve_oplog(&self, entries: usize) -> Reservation<'_> {
         self.renew_ceiling();
         let mut times = self.oplog().times.lock();
@@ -325,9 +327,9 @@ impl Db {
         }
     }
 
-    /// Turns the oplog on, if it is not; waits for the units that began before.
+    /// Turns the oplog on, if it is off; waits for the units that began before.
     ///
-    /// Errors: `Interrupted`, `MaxTimeMSExpired`, the engine's.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`, those of the engine.
     pub fn turn_oplog_on(self: &Arc<Self>, op: &OpContext) -> Result<()> {
         if !self.oplog().is_on() {
             self.create_oplog(op)?;
@@ -361,7 +363,7 @@ impl Db {
         self.log_note("initiating the oplog")
     }
 
-    /// Takes up the oplog that the catalog has, when the database is opened.
+    /// Called when the database is opened: starts with the oplog that the catalog has.
     pub(crate) fn find_oplog(self: &Arc<Self>) -> Result<()> {
         let ns = Namespace::parse(OPLOG_NAMESPACE)?;
         let catalog = self.catalog();
@@ -375,7 +377,7 @@ impl Db {
         Ok(())
     }
 
-    /// Writes an entry that says something and changes nothing.
+    /// Writes a no-op entry with a message.
     pub fn log_note(self: &Arc<Self>, message: &str) -> Result<()> {
         let mut o = DocBuilder::new();
         o.append("msg", message);
@@ -394,7 +396,7 @@ impl Db {
 }
 
 impl Reservation<'_> {
-    /// Writes the entries at these times.
+    /// A writer for entries at these times.
     pub(crate) fn writer<'a>(&self, origin: Option<&'a WriteOrigin>) -> EntryWriter<'a> {
         EntryWriter {
             table: self.oplog.table(),

@@ -36,10 +36,10 @@ pub(crate) struct Change<'a> {
 }
 
 impl WriteUnitOfWork {
-    /// Brings all indexes of the collection in line with the change of one document.
+    /// Applies the change of one document to all indexes of the collection.
     ///
-    /// Errors: `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`, `WriteConflict`. On an
-    /// error the unit may hold further locks, and nothing is written.
+    /// Errors: `DuplicateKey`, `CannotIndexParallelArrays`, `CannotBuildIndexKeys`,
+    /// `WriteConflict`. On error the unit may hold further locks, and nothing is written.
     pub(crate) fn maintain_indexes(
         &mut self,
         op: &OpContext,
@@ -138,7 +138,8 @@ impl WriteUnitOfWork {
                     .into_client_error()?
                     .is_none()
                 {
-                    // Another writer may put the same entry at once: nothing is promised of it.
+                    // Another writer may concurrently put the same entry: its prior state is
+                    // unknown.
                     self.storage.put(index.table(), &entry, Vec::new());
                 }
             }
@@ -189,7 +190,7 @@ impl WriteUnitOfWork {
             }
         }
         let own = self.storage.writes().table(table).cloned();
-        // A table that the unit itself creates is in no snapshot.
+        // A table that the unit itself creates is not in the snapshot.
         let is_new = own
             .as_ref()
             .is_some_and(|own| own.fate() != TableFate::Kept);

@@ -1,9 +1,9 @@
 //! Writes: store documents as records and index entries, in units of work.
 //!
 //! ```text
-//!   insert ─┐                                       ┌─ record put / deleted
+//!   insert ─┐                                             ┌─ record put / deleted
 //!   update ─┼─> WriteUnitOfWork (unit.rs) ─ lock record ──┼─ index entries (index_maintenance.rs)
-//!   delete ─┘     commit, or begin again            └─ counters of the operation
+//!   delete ─┘     commit, or retry                        └─ counters of the operation
 //! ```
 //!
 //! [`insert`], [`update`] and [`delete`] execute single statements: many documents per unit, of

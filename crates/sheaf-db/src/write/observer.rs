@@ -115,7 +115,7 @@ impl Ticket<'_> {
 }
 
 impl WriteUnitOfWork {
-    /// Has the session record, when the unit commits, what the statement did.
+    /// Records the outcome of the statement for its session, effective when the unit commits.
     #[inline]
     pub(crate) fn record_outcome(&mut self, op: &StatementContext, outcome: StatementOutcome<'_>) {
         if let Some(row) = op.session_row() {

@@ -21,8 +21,7 @@ use crate::{change, write::capped};
 const PLACE_BYTES_MAX: usize = 8 << 20;
 
 impl WriteUnitOfWork {
-    /// Whether the collection's validator lets a document be written: a new one, or what an update
-    /// makes of `old`.
+    /// Validates a new document, or the result of updating `old`, with the collection's validator.
     /// Errors: `DocumentValidationFailure`, those of the validator's expressions.
     fn check_document(
         &self,
@@ -131,12 +130,12 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Replaces the document of a record that is locked ([`WriteUnitOfWork::lock_record`]) and was read after
-    /// that. `modified` says what may differ; indexes on other paths are not looked at. `base` is `old` as
-    /// [`WriteUnitOfWork::document`] gave it, under the lock: an engine may then log what differs from it. `stored` is the
-    /// new document, whole.
+    /// Replaces the document of a record that is locked ([`WriteUnitOfWork::lock_record`]) and was
+    /// read after that. `modified` is the extent of the change; indexes on other paths are skipped.
+    /// `base` is `old` as returned by [`WriteUnitOfWork::document`] under the lock: it lets the
+    /// engine log only the difference. `stored` is the whole new document.
     ///
-    /// Errors: as [`WriteUnitOfWork::insert`], and `BSONObjectTooLarge`.
+    /// Errors: those of [`WriteUnitOfWork::insert`], and `BSONObjectTooLarge`.
     #[expect(
         clippy::too_many_arguments,
         reason = "one document's change is all of these"

@@ -14,8 +14,8 @@ use crate::write::observer::StatementOutcome;
 use crate::write::unit::WriteUnitOfWork;
 
 impl WriteUnitOfWork {
-    /// Puts what the unit has to remember into its session's row. What is given back is told to the session
-    /// after the commit.
+    /// Writes the recorded outcomes of the unit to its session's row. The caller passes the result
+    /// to the session after the commit.
     pub(crate) fn put_session_row(&mut self, op: &StatementContext) -> Result<Option<RowWritten>> {
         let remembered = self.observer.session().take();
         let Some(row) = op.session_row().filter(|_| !remembered.is_empty()) else {

@@ -1,16 +1,16 @@
-//! A unit of work on collections, on top of a storage transaction: what that is to keys, this is to
-//! documents.
+//! A unit of work on collections, on top of a storage transaction: documents and indexes instead of
+//! keys.
 //!
 //! ```text
 //!   begin ─ shared intent ─ catalog ─ storage unit ─┬─ lock_record ─ insert / update / delete ─┬─ commit
 //!                                                   └── savepoint ... rollback_to ─────────────┘
 //! ```
 //!
-//! The intent is taken first, so the set of indexes stays the same until the unit ends, and the
-//! snapshot of the storage transaction is at least as new as the catalog.
+//! The intent is taken first, so the set of indexes is fixed until the unit ends, and the snapshot
+//! of the storage transaction is at least as new as the catalog.
 //!
-//! Invariant: whatever way the unit ends, index entries fit the records, and planners know of every
-//! multikey path before a document that has it can be seen.
+//! Invariant: however the unit ends, index entries match the records, and planners know every
+//! multikey path before a document that has it becomes visible.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,22 +45,22 @@ use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
 use crate::write::observer::{ObserverMark, OpObserver};
 
-/// How long a wait for a lock goes on before it looks whether the operation was killed.
+/// Interval at which a wait for a lock checks whether the operation was killed.
 const LOCK_WAIT_SLICE: Duration = Duration::from_millis(50);
 
-/// How long a transaction that creates collections waits for other changes of its databases.
+/// Maximum wait of a transaction that creates collections for other changes of its databases.
 const CREATION_WAIT: Duration = Duration::from_millis(100);
 
-/// Whether a unit waits for what others hold.
+/// Whether a unit waits for locks that others hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Its first lock is waited for, until the operation is killed or out of time: single writes.
+    /// Waits for its first lock until the operation is killed or times out: single writes.
     Waits,
-    /// Whatever is held is a `WriteConflict` at once: multi-document transactions.
+    /// Fails with `WriteConflict` at once if a lock is held: multi-document transactions.
     FailsAtOnce,
 }
 
-/// What writes did, for explain, the log and the profiler.
+/// Work done by writes, for explain, the log and the profiler.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct WriteStats {
     /// Index entries added.
@@ -86,7 +86,7 @@ impl WriteStats {
     }
 }
 
-/// A unit of work. Dropped without a commit it leaves no trace.
+/// A unit of work. Dropping it without a commit undoes everything.
 pub struct WriteUnitOfWork {
     db: Arc<Db>,
     pub(crate) storage: StorageTransaction,
@@ -101,20 +101,20 @@ pub struct WriteUnitOfWork {
     pub(crate) stats: WriteStats,
     pub(crate) scratch: Scratch,
     pub(crate) observer: OpObserver,
-    /// What a transaction's unit holds of the memory for transactions.
+    /// Memory charged to the transaction that owns the unit.
     charge: Option<Charge>,
-    /// The transaction whose statement has the unit now.
+    /// The transaction whose statement currently holds the unit.
     lent: Option<Lent>,
 }
 
-/// What a unit had done before the statement that has it.
+/// The state of a unit at the start of the current statement.
 struct Lent {
     transaction: Arc<Transaction>,
     stats: WriteStats,
     bytes: u64,
 }
 
-/// Buffers that live from document to document, and from unit to unit of a thread.
+/// Buffers reused across documents, and across units of a thread.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) old: Vec<KeySet>,
@@ -122,7 +122,7 @@ pub(crate) struct Scratch {
     pub(crate) entry: EntryKey,
 }
 
-/// What a thread keeps of its last unit's buffers, at most, in bytes.
+/// Maximum size of the buffers that a thread keeps, in bytes.
 const SCRATCH_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -130,7 +130,7 @@ thread_local! {
 }
 
 impl Scratch {
-    /// Those of the last unit that ended on this thread, or new ones.
+    /// Returns the buffers of the last unit that ended on this thread, or new ones.
     fn take() -> Scratch {
         SCRATCH.take().unwrap_or_default()
     }
@@ -145,19 +145,19 @@ impl Scratch {
 
 struct OpenCollection {
     collection: Arc<Collection>,
-    /// Some document of the unit has multikey paths.
+    /// Some document of the unit adds multikey paths.
     multikey: bool,
-    /// `None`: the unit creates the collection, and nobody else knows of it.
+    /// `None` if the unit creates the collection, which is then invisible to others.
     intent: Option<SharedIntent>,
-    /// The unit is the one that inserts into it.
+    /// Set if the unit is the one that inserts into it.
     capped: Option<CappedWriter>,
 }
 
-/// One of the collections that a unit has open. Worth nothing in another unit.
+/// Identifies a collection that a unit has open. Meaningless for any other unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(usize);
 
-/// A point within a unit to go back to.
+/// A point within a unit to which it can roll back.
 #[must_use]
 pub struct UnitSavepoint {
     storage: Savepoint,
@@ -166,8 +166,8 @@ pub struct UnitSavepoint {
 }
 
 impl Db {
-    /// Begins a unit of work on a collection. `None` when there is no such collection.
-    /// Errors: `Interrupted`, `MaxTimeMSExpired`, `LockTimeout`, the engine's.
+    /// Begins a unit of work on a collection. `None` if it does not exist.
+    /// Errors: `Interrupted`, `MaxTimeMSExpired`, `LockTimeout`, those of the engine.
     pub fn begin_write(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -186,12 +186,12 @@ impl Db {
         let Some(open) = self.open_for_write(op, ns, None)? else {
             return Ok(None);
         };
-        // Under the intent, so that no change of the shape can lie between the snapshot and the catalog.
+        // Under the intent, so that the shape cannot change between the snapshot and the catalog.
         let unit = self.unit_of(vec![open], patience, Isolation::Snapshot)?;
         Ok(Some((unit, Slot(0))))
     }
 
-    /// Begins a transaction's unit, which has no collection open yet.
+    /// Begins a transaction's unit, with no collection open yet.
     pub(crate) fn begin_unit(self: &Arc<Self>, isolation: Isolation) -> Result<WriteUnitOfWork> {
         let mut unit = self.unit_of(Vec::new(), Patience::FailsAtOnce, isolation)?;
         unit.charge = Some(Charge::new(self.transaction_memory()));
@@ -253,7 +253,7 @@ impl Db {
                         capped: None,
                     }));
                 }
-                // Dropped, renamed or replaced while we waited.
+                // Dropped, renamed or replaced during the wait.
                 _ => drop(intent),
             }
         }
@@ -261,10 +261,10 @@ impl Db {
 }
 
 impl WriteUnitOfWork {
-    /// Opens a further collection: for transactions. `None` when there is no such collection.
+    /// Opens a further collection, for transactions. `None` if it does not exist.
     ///
-    /// Errors: `LockTimeout` after `limit`; `WriteConflict` when the collection's shape has changed since
-    /// the unit began, for its snapshot does not fit the new one.
+    /// Errors: `LockTimeout` after `limit`; `WriteConflict` if the collection's shape has changed
+    /// since the unit began, so that the unit's snapshot does not match.
     pub fn open(
         &mut self,
         op: &OpContext,
@@ -288,13 +288,13 @@ impl WriteUnitOfWork {
         Ok(Some(Slot(self.collections.len() - 1)))
     }
 
-    /// The collection as the unit sees it: its indexes stay these until the unit ends, but for
-    /// multikey paths that documents of the unit add.
+    /// The collection as the unit sees it. Its indexes are fixed until the unit ends, except for
+    /// multikey paths that the unit's own documents add.
     pub fn collection(&self, slot: Slot) -> &Arc<Collection> {
         &self.collections[slot.0].collection
     }
 
-    /// The collection with the unit's writes up to now, for reading.
+    /// A view of the collection with the unit's writes so far.
     pub fn read_view(&self, slot: Slot) -> ReadView {
         ReadView {
             collection: Some(self.collection(slot).clone()),
@@ -302,7 +302,7 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// The data with the unit's writes up to now, for reading a collection that is not there.
+    /// A view with the unit's writes so far, for reading a collection that does not exist.
     pub(crate) fn empty_view(&self) -> ReadView {
         ReadView {
             collection: None,
@@ -310,8 +310,8 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Creates a collection that only the unit sees until it commits. One that the unit has open with
-    /// the same options is left as it is.
+    /// Creates a collection that only the unit sees until it commits. Does nothing if the unit has
+    /// one open with the same options.
     ///
     /// Errors: `NamespaceExists`, `InvalidNamespace`, `DatabaseDifferCase`, `WriteConflict`.
     pub(crate) fn create_collection(
@@ -343,7 +343,8 @@ impl WriteUnitOfWork {
         Ok(collection)
     }
 
-    /// Makes indexes of a collection that the unit creates and has put nothing into; false for any other.
+    /// Creates indexes on a collection that the unit has created and not written to; returns false
+    /// for any other.
     pub(crate) fn create_indexes(&mut self, ns: &Namespace, specs: Vec<IndexSpec>) -> Result<bool> {
         let own = |open: &OpenCollection| open.intent.is_none() && open.collection.ns() == ns;
         let Some(at) = self.collections.iter().position(own) else {
@@ -368,12 +369,12 @@ impl WriteUnitOfWork {
         Ok(true)
     }
 
-    /// What the unit has done so far.
+    /// Work done by the unit so far.
     pub fn stats(&self) -> &WriteStats {
         &self.stats
     }
 
-    /// Bytes of keys and values put so far; in a transaction, by the statement.
+    /// Bytes of keys and values written so far; in a transaction, by the current statement.
     pub fn bytes(&self) -> u64 {
         self.storage.writes().bytes() - self.lent.as_ref().map_or(0, |lent| lent.bytes)
     }
@@ -384,20 +385,20 @@ impl WriteUnitOfWork {
         self.storage.get(table, &record_key(id)).into_client_error()
     }
 
-    /// Locks a record that is to be changed, before it is read.
+    /// Locks a record that will be changed. Call this before reading it.
     /// Errors: `WriteConflict`, `Interrupted`, `MaxTimeMSExpired`.
     pub fn lock_record(&mut self, op: &OpContext, slot: Slot, id: &RecordId) -> Result<()> {
         let table = self.collection(slot).table();
         self.lock(op, table, &record_key(id))
     }
 
-    /// Locks a key, until the unit ends.
+    /// Locks a key until the unit ends.
     ///
-    /// A patient unit waits for its first lock, and takes a new snapshot when the former holder has
-    /// changed something: what it had read before is to be read again. Later locks are never waited
-    /// for, since two units could wait for each other.
+    /// A patient unit waits for its first lock, and takes a new snapshot if the former holder has
+    /// changed anything: the caller must reread what it had read before. The unit never waits for
+    /// later locks, to avoid deadlocks.
     ///
-    /// Errors: `WriteConflict` (commit what there is, or begin the unit again), `Interrupted`,
+    /// Errors: `WriteConflict` (commit what there is, or retry the unit), `Interrupted`,
     /// `MaxTimeMSExpired`.
     pub(crate) fn lock(&mut self, op: &OpContext, table: TableId, key: &[u8]) -> Result<()> {
         if self.patience == Patience::FailsAtOnce || self.holds_locks || !self.storage.is_empty() {
@@ -413,7 +414,7 @@ impl WriteUnitOfWork {
                 .map_or(LOCK_WAIT_SLICE, |left| left.min(LOCK_WAIT_SLICE));
             match self.storage.lock(table, key, LockMode::Wait { limit }) {
                 Ok(()) => break,
-                // Somebody was faster by a moment, or a former holder has left something new.
+                // Another writer was slightly faster, or a former holder has committed a change.
                 Err(StorageError::WriteConflict) => {
                     op.counters().write_conflicts.add(1);
                     self.storage.refresh().into_client_error()?;
@@ -429,7 +430,7 @@ impl WriteUnitOfWork {
         Ok(())
     }
 
-    /// Marks this point.
+    /// Creates a savepoint.
     pub fn savepoint(&mut self) -> UnitSavepoint {
         UnitSavepoint {
             storage: self.storage.savepoint(),
@@ -438,7 +439,7 @@ impl WriteUnitOfWork {
         }
     }
 
-    /// Takes back all writes since the savepoint and ends it. Locks stay.
+    /// Undoes all writes since the savepoint and ends it. Locks are kept.
     pub fn rollback_to(&mut self, savepoint: UnitSavepoint) {
         self.storage.rollback_to(&savepoint.storage);
         self.storage.release(savepoint.storage);
@@ -451,10 +452,11 @@ impl WriteUnitOfWork {
         self.storage.release(savepoint.storage);
     }
 
-    /// Commits: all writes become visible together, durable within the flush interval ([`Db::sync`] makes
-    /// them so at once). Adds what was done to the operation's counters, and tells.
+    /// Commits: all writes become visible together, and durable within the flush interval
+    /// ([`Db::sync`] makes them durable at once). Adds the work to the operation's counters, and
+    /// returns it.
     ///
-    /// The unit of a transaction goes back to it instead, and commits with it.
+    /// The unit of a transaction returns to the transaction instead, and commits with it.
     pub fn commit(mut self, op: &StatementContext) -> Result<WriteStats> {
         if let Some(charge) = &mut self.charge {
             let writes = self.storage.writes();
@@ -466,7 +468,7 @@ impl WriteUnitOfWork {
             None => self.stats,
         };
         match lent {
-            // What the transaction logs it logs, and counts, when it commits.
+            // The transaction logs its writes, and counts the log bytes, when it commits.
             Some(lent) => lent.transaction.park(self),
             None => self.commit_storage(op, false)?,
         }
@@ -496,7 +498,7 @@ impl WriteUnitOfWork {
     }
 
     /// Commits a transaction's unit, with the collections that it creates.
-    /// Errors: `WriteConflict` when another has created one of them meanwhile.
+    /// Errors: `WriteConflict` if another operation has created one of them concurrently.
     pub(crate) fn commit_transaction(mut self, op: &StatementContext) -> Result<()> {
         if !self.storage.is_empty() {
             self.observer.session().transaction_commits();
@@ -513,7 +515,7 @@ impl WriteUnitOfWork {
         let db = self.db.clone();
         let catalog = db.catalog_writer();
         let names = created.iter().map(|collection| collection.ns().db());
-        // Other DDL may hold a database and wait for what this unit holds: so the wait is short.
+        // Other DDL may hold a database and wait for a lock of this unit, so the wait is short.
         let hurried = OpContext::new().with_max_time(CREATION_WAIT);
         let _databases = catalog.lock_databases(&hurried, names).map_err(|_| {
             Error::new(
@@ -585,7 +587,7 @@ impl WriteUnitOfWork {
         self.collections[slot.0].multikey = true;
     }
 
-    /// Sets whether the unit's writes keep what indexes promise.
+    /// Sets whether the unit's writes enforce index constraints.
     pub(crate) fn set_index_constraints(&mut self, constraints: IndexConstraints) {
         self.constraints = constraints;
     }
@@ -598,7 +600,7 @@ impl WriteUnitOfWork {
         &self.db
     }
 
-    /// A cursor on a table as it was when the unit began, without the unit's own writes.
+    /// A cursor on a table as of the unit's snapshot, without the unit's own writes.
     pub(crate) fn base_cursor(&mut self, table: TableId) -> Result<&mut dyn Cursor> {
         let at = match self.cursors.iter().position(|(own, _)| *own == table) {
             Some(at) => at,

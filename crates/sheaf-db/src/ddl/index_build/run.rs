@@ -96,7 +96,7 @@ fn build_and_commit(
 ) -> Result<u64> {
     let mut watch = Watch::new(db, op, build, collection.ns());
     let mut doubtful = DoubtfulKeys::default();
-    // Taken after the build was begun: what the snapshot lacks, writers have noted.
+    // Taken after the build began: whatever the snapshot lacks is in the side writes.
     let snapshot = db.storage().snapshot().into_client_error()?;
     let keys = load(&mut watch, collection, snapshot, &mut doubtful)?;
 

@@ -266,7 +266,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             retryable: false,
             read_concern: ReadConcern::LOCAL,
             write_concern: Waits::OrDefault,
-            bypasses_validation: false,
+            bypasses_validation: true,
             max_time: MaxTime::Limit,
             sequences: &[],
             changes_catalog: true,

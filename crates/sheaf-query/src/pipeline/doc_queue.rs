@@ -1,12 +1,12 @@
-//! Documents that wait in order, in memory or, past a limit, in temporary files.
+//! A FIFO queue of documents, in memory or, beyond a limit, in temporary files.
 //!
 //! ```text
 //!   push_back ─> [ store, read from its front ] [ store, still written ] [ memory ]
 //!   pop_front <─┘
 //! ```
 //!
-//! A store is written, then read: while the first is read, what comes goes on
-//! in memory, and from there to another store when it grows again.
+//! A store is first written, then read. While the first store is read, new documents are queued in
+//! memory, and spilled to another store when memory is full again.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ struct Store {
 }
 
 impl DocQueue {
-    /// An empty queue of the stage of this name.
+    /// An empty queue for the stage with this name.
     pub(super) fn new(stage: &'static str) -> DocQueue {
         DocQueue {
             stage,
@@ -43,12 +43,12 @@ impl DocQueue {
         }
     }
 
-    /// Bytes held in memory.
+    /// Size of the documents in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Appends what was written to stores, those that are gone included.
+    /// Appends the spill statistics, including those of deleted stores.
     pub(super) fn append_stats(&self, out: &mut DocBuilder) {
         self.stats.append(out);
     }
@@ -62,8 +62,9 @@ impl DocQueue {
         self.memory.push_back(doc);
     }
 
-    /// Moves what is in memory to a store.
-    /// Errors: disk use is not allowed; the store's.
+    /// Moves the documents in memory to a store.
+    ///
+    /// Errors: disk use is not allowed; those of the store.
     pub(super) fn spill(&mut self, env: &dyn Environment) -> Result<()> {
         let open = self.stores.back().is_some_and(|store| !store.reading);
         if !open {
@@ -80,7 +81,7 @@ impl DocQueue {
             return Ok(());
         };
         let before = store.records.bytes_written();
-        // What an interruption leaves stays here, to be freed with the queue.
+        // After an interruption, the remaining documents stay here and are freed with the queue.
         while let Some(doc) = self.memory.front() {
             env.check_interrupt()?;
             let key = store.written.to_be_bytes();
@@ -97,8 +98,7 @@ impl DocQueue {
         Ok(())
     }
 
-    /// The document that has waited longest.
-    /// Errors: the store's.
+    /// Removes the oldest document. Errors: those of the store.
     pub(super) fn pop_front(&mut self) -> Result<Option<DocBuf>> {
         while let Some(store) = self.stores.front_mut() {
             if store.left == 0 {

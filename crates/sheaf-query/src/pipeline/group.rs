@@ -1,9 +1,9 @@
-//! `$group`: documents gathered by the value of an expression.
+//! `$group`: groups documents by the value of an expression.
 //!
-//! Values that compare equal are one group (1 and 1.0, text by the collation),
-//! so groups are found by KeyString; the first value met becomes the group's `_id`. Groups come
-//! out in the order in which they were first met, though no one may rely on it: when memory was too
-//! small for all groups they come in the order of their keys.
+//! Values that compare equal are one group (1 and 1.0, text by the collation), so groups are looked
+//! up by KeyString; the first value becomes the `_id` of the group. Groups are returned in the
+//! order of their first document, but clients must not rely on it: after a spill they are in key
+//! order.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,25 +25,26 @@ use super::unwind::Unwind;
 /// A parsed `$group`.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// As written.
+    /// The operand as specified by the user.
     pub spec: DocBuf,
-    /// What documents are gathered by.
+    /// The group key.
     pub id: Expression,
-    /// What is computed for each group, in order.
+    /// The computed fields of each group, in order.
     pub fields: Vec<GroupField>,
-    /// How text compares; `None`: by bytes.
+    /// The collation for text; `None` to compare by bytes.
     pub collator: Option<Arc<Collator>>,
-    /// Of an `_id` written as a document with exactly one field: the document with null in it, which
-    /// stands for a missing value. With more fields a missing one is left out, as in MongoDB.
+    /// For an `_id` that is a document with exactly one field: the document with null in that
+    /// field, which is the `_id` if the value is missing. With more fields, a missing one is
+    /// omitted, as in MongoDB.
     pub(super) id_of_missing: Option<DocBuf>,
 }
 
 /// One computed field of a group.
 #[derive(Debug, Clone)]
 pub struct GroupField {
-    /// Its name.
+    /// The output field name.
     pub name: Box<str>,
-    /// What is accumulated.
+    /// The accumulator that computes it.
     pub accumulator: AccumulatorSpec,
 }
 
@@ -91,7 +92,7 @@ impl Group {
         })
     }
 
-    /// Adds the paths that are read; a group passes nothing else on.
+    /// Adds the paths that are read; a group passes no other fields on.
     pub(super) fn add_dependencies(&self, found: &mut Dependencies) {
         self.id.add_dependencies(found);
         for field in &self.fields {
@@ -155,13 +156,13 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
     })
 }
 
-/// Groups whose states stand together.
+/// Number of groups per block of states.
 const BLOCK: usize = 512;
 
-/// `_id`s and states of accumulators by a group's number.
+/// The `_id`s and accumulator states, by group number.
 ///
-/// States stand in blocks: none of them moves when there are more groups, and few pieces of memory are
-/// taken and given back for many groups.
+/// States are stored in blocks, so that they do not move when groups are added, and many groups
+/// need few allocations.
 #[derive(Default)]
 struct Groups {
     ids: Vec<Value>,
@@ -169,8 +170,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// Adds a group.
-    /// Errors: a state that does not begin.
+    /// Adds a group. Errors: those of starting an accumulator.
     fn begin(&mut self, group: &Group, id: RawValue<'_>) -> Result<()> {
         if self.ids.len().is_multiple_of(BLOCK) {
             self.blocks.push(Vec::new());
@@ -202,7 +202,7 @@ impl Groups {
     }
 }
 
-/// Gives groups one by one; a block is freed when its last group was given.
+/// Returns groups one by one; frees a block after its last group.
 struct GroupsInOrder {
     ids: std::vec::IntoIter<Value>,
     blocks: std::vec::IntoIter<Vec<Accumulator>>,
@@ -227,15 +227,15 @@ impl Iterator for GroupsInOrder {
 /// The running state of a `$group`.
 ///
 /// ```text
-///   memory full ──> groups so far, ordered by key, as one run on disk; begin anew
-///   at the end  ──> runs merged by key: the states of one group, one after another, are one state
+///   memory full ──> write the groups, ordered by key, as one run to disk; start again
+///   at the end  ──> merge the runs by key: the states of one group are merged to one state
 /// ```
 pub(super) struct Grouper {
     group: Arc<Group>,
     places: KeyTable,
     groups: Groups,
     bytes: usize,
-    /// By field: what the states hold, and the most that they held.
+    /// By field: the current and the maximum size of the states, in bytes.
     state_bytes: Vec<(usize, usize)>,
     key: KeyStringBuilder,
     feeds: Vec<AccumulatorFeed>,
@@ -245,10 +245,10 @@ pub(super) struct Grouper {
 }
 
 enum Output {
-    /// Documents still come.
+    /// The input has not ended.
     None,
     Memory(GroupsInOrder),
-    /// The record that belongs to the next group, already read.
+    /// The first record of the next group, which has been read already.
     Store(Option<SpilledRecord>),
 }
 
@@ -268,8 +268,9 @@ impl Grouper {
         }
     }
 
-    /// Takes one document.
-    /// Errors: those of expressions; more than the memory a stage may hold, when it must not spill.
+    /// Processes one document.
+    ///
+    /// Errors: those of expressions; the memory limit is exceeded and disk use is not allowed.
     pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         let group = Arc::clone(&self.group);
         let id = group.id.evaluate_on(doc)?;
@@ -289,8 +290,9 @@ impl Grouper {
         Ok(())
     }
 
-    /// Takes the documents that unwinding one would give, without making them.
-    /// Errors: as [`Grouper::push`].
+    /// Processes the documents that unwinding `doc` would produce, without building them.
+    ///
+    /// Errors: those of [`Grouper::push`].
     pub(super) fn push_unwound(
         &mut self,
         doc: RawDoc<'_>,
@@ -311,7 +313,7 @@ impl Grouper {
                     None => {
                         let id = unwound.id.evaluate(context)?;
                         let place = self.place(id.as_raw().unwrap_or(RawValue::Null))?;
-                        // Where all elements have the same `_id` it is looked up once, as long as the
+                        // If all elements have the same `_id`, it is looked up once, as long as the
                         // groups stay in memory.
                         at = unwound.id_is_of_document.then_some(place);
                         place
@@ -336,7 +338,7 @@ impl Grouper {
         })
     }
 
-    /// Where the group of this `_id` is; it is begun when there is none.
+    /// The number of the group with this `_id`; starts a new group if there is none.
     fn place(&mut self, id: RawValue<'_>) -> Result<usize> {
         let group = Arc::clone(&self.group);
         let id = match (id, &group.id_of_missing) {
@@ -350,14 +352,14 @@ impl Grouper {
         let key = self.key.as_bytes();
         let (at, is_new) = self.places.insert(key);
         if is_new {
-            // The entry, its key twice over (here and in _id), and the accumulators.
+            // The entry, its key twice (here and in _id), and the accumulators.
             self.bytes += 128 + 2 * key.len() + 96 * group.fields.len();
             self.groups.begin(&group, id)?;
         }
         Ok(at)
     }
 
-    /// Writes the groups so far to disk and begins anew.
+    /// Writes the current groups to disk and starts again with none.
     fn spill(&mut self, env: &dyn Environment) -> Result<()> {
         for (now, most) in &mut self.state_bytes {
             *most = (*most).max(*now);
@@ -367,7 +369,7 @@ impl Grouper {
             Some(store) => store,
             None => self.store.insert(env.spill("$group")?),
         };
-        // What an interruption leaves stays here, to be freed with the stage.
+        // After an interruption, the remaining groups stay here and are freed with the stage.
         let groups = &mut self.groups;
         let mut ordered = Chunks::default();
         for place in self.places.keys().zip(0..) {
@@ -394,7 +396,7 @@ impl Grouper {
         Ok(())
     }
 
-    /// The next group, once all documents were taken.
+    /// The next group, after the end of the input.
     pub(super) fn drain(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
         if let Output::None = self.output {
             if self.store.is_some() {
@@ -448,23 +450,23 @@ impl Grouper {
     }
 }
 
-/// A `$group` behind an `$unwind`, whose expressions read the element from slot 0: no document is
-/// made for an element.
+/// A `$group` after an `$unwind`, whose expressions read the element from slot 0, without building
+/// a document for each element.
 ///
 /// ```text
 ///   {$unwind: "$lines"}, {$group: {_id: "$country", n: {$sum: "$lines.price"}}}
-///        of each document: country once; of each element: price
+///        reads country once per document, price once per element
 /// ```
 pub(super) struct UnwoundGroup {
     unwind: Unwind,
     id: Expression,
-    /// No element can change the `_id`.
+    /// Whether the `_id` does not depend on the element.
     id_is_of_document: bool,
     arguments: Vec<Expression>,
 }
 
 impl UnwoundGroup {
-    /// `None` when the two cannot be done together: positions are asked for, or whole documents.
+    /// Fuses the two stages; `None` if positions are included or whole documents are needed.
     pub(super) fn of(unwind: &Unwind, group: &Group) -> Option<UnwoundGroup> {
         if unwind.index_path().is_some() || group.fields.iter().any(|f| f.accumulator.sorts()) {
             return None;
@@ -480,8 +482,9 @@ impl UnwoundGroup {
         })
     }
 
-    /// Whether the document is preserved without the path. Then nothing can be read from the slot: the
-    /// path may lead through an array, where the `$unwind` finds nothing and an expression does.
+    /// Whether the document is preserved although the path is missing. The slot cannot be used in
+    /// this case: the path may traverse an array, in which `$unwind` finds nothing, but an
+    /// expression does.
     fn passes_whole(&self, doc: RawDoc<'_>) -> bool {
         self.unwind.preserves() && self.unwind.find(doc).is_none()
     }
@@ -505,7 +508,8 @@ impl UnwoundGroup {
     }
 }
 
-/// The state of the group that `first` begins, and the first record of the next group.
+/// The merged state of the group whose first record is `first`, and the first record of the next
+/// group.
 fn merged(
     group: &Group,
     store: &mut dyn SpillStore,

@@ -1,14 +1,13 @@
-//! `$sort` within a pipeline: all documents, or the first few of them, by sort key.
+//! `$sort` in a pipeline: sorts all documents, or the first `limit` of them.
 //!
 //! ```text
-//!   few wanted     a heap whose top is the last of the best so far
-//!   many           chunks of some thousands, each sorted when it is full; at the end merged
-//!   memory full    the chunks, merged, are one run on disk; at the end the runs are merged
+//!   small limit    a heap whose top is the last of the best so far
+//!   otherwise      chunks of some thousands, each sorted when it is full; merged at the end
+//!   memory full    the merged chunks are one run on disk; the runs are merged at the end
 //! ```
 //!
-//! A chunk is sorted within a millisecond or two, so that an operation can be
-//! interrupted, and the first result does not wait for one large sort. Of
-//! documents with equal keys the one that came earlier stays first.
+//! A chunk is sorted within a millisecond or two, so that an operation can be interrupted, and the
+//! first result does not wait for one large sort. Documents with equal keys keep their input order.
 
 use std::collections::BinaryHeap;
 
@@ -20,16 +19,16 @@ use crate::sort::{SortKey, SortKeyGenerator, SortPattern};
 
 use super::environment::{Environment, SpillStats, SpillStore};
 
-/// Up to so many documents are kept in a heap.
+/// Maximum limit for which a heap is used.
 const HEAP_MAX: u64 = 4096;
 
-/// Documents before they are sorted, and then in their order.
+/// Sorts documents; returns them in order after the end of the input.
 pub(super) struct Sorter {
     keys: SortKeyGenerator,
     limit: u64,
     best: BinaryHeap<Entry>,
     chunks: Chunks<Entry>,
-    /// What is being written to disk.
+    /// The entries that are being written to disk.
     spilling: Option<Merge<Entry>>,
     bytes: usize,
     count: u64,
@@ -42,7 +41,7 @@ pub(super) struct Sorter {
 }
 
 enum Output {
-    /// Documents still come.
+    /// The input has not ended.
     None,
     Heap(std::vec::IntoIter<Entry>),
     Chunks(Merge<Entry>),
@@ -52,7 +51,7 @@ enum Output {
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     key: SortKey,
-    /// Of documents with equal keys the earlier comes first.
+    /// Input position; of documents with equal keys the earlier one is first.
     order: u64,
     doc: DocBuf,
 }
@@ -94,8 +93,10 @@ impl Sorter {
         }
     }
 
-    /// Takes one document.
-    /// Errors: parallel arrays in the sort; more than the memory a stage may hold, when it must not spill.
+    /// Processes one document.
+    ///
+    /// Errors: parallel arrays in the sort; the memory limit is exceeded and disk use is not
+    /// allowed.
     pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         self.scratch.clear();
         self.keys.key_of_document(doc, &mut self.scratch)?;
@@ -129,7 +130,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Writes what is in memory to disk, as one run.
+    /// Writes the documents in memory to disk, as one run.
     fn spill(&mut self, env: &dyn Environment) -> Result<()> {
         for entry in std::mem::take(&mut self.best) {
             self.chunks.push(entry);
@@ -139,9 +140,9 @@ impl Sorter {
             None => self.store.insert(env.spill("$sort")?),
         };
         store.begin_run()?;
-        // What an interruption leaves stays here, to be freed with the stage.
+        // After an interruption, the remaining entries stay here and are freed with the stage.
         let entries = self.spilling.insert(self.chunks.take());
-        // What is behind the limit in a run is behind the limit in all.
+        // An entry beyond the limit in one run is beyond the limit in the merged result.
         for (at, entry) in entries.enumerate() {
             env.check_interrupt()?;
             if (at as u64) < self.limit {
@@ -155,7 +156,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// The next document in order, once all were taken.
+    /// The next document in order, after the end of the input.
     pub(super) fn drain(&mut self, env: &dyn Environment) -> Result<Option<DocBuf>> {
         if let Output::None = self.output {
             self.output = if self.store.is_some() {

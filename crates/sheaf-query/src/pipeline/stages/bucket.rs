@@ -1,6 +1,6 @@
-//! `$bucket`: documents gathered between boundaries.
+//! `$bucket`: groups documents by ranges between boundaries.
 //!
-//! It is short for two stages, and that is what runs and what explain shows:
+//! It is parsed to two stages, which explain shows as well:
 //!
 //! ```text
 //!   {$bucket: {groupBy: e, boundaries: [0, 10, 20], default: "x", output: {n: {$sum: 1}}}}
@@ -25,7 +25,7 @@ use crate::pipeline::group::Group;
 use crate::pipeline::stage::{ParsedStage, StageContext};
 use crate::sort::SortSpec;
 
-/// Whether a `groupBy` is a `$`-path or an expression.
+/// Whether a `groupBy` is a `$`-path or an expression, rather than a constant.
 pub(super) fn is_expression(value: RawValue<'_>) -> bool {
     match value {
         RawValue::String(text) => text.starts_with('$'),
@@ -34,7 +34,7 @@ pub(super) fn is_expression(value: RawValue<'_>) -> bool {
     }
 }
 
-/// The stage that sorts by one field, ascending.
+/// The `$sort` stage with this specification.
 pub(super) fn sort_by(spec: RawDoc<'_>, context: &StageContext<'_>) -> Result<Stage> {
     match SortSpec::parse(spec)? {
         SortSpec::Pattern(pattern) => Ok(Stage::Sort {
@@ -48,7 +48,7 @@ pub(super) fn sort_by(spec: RawDoc<'_>, context: &StageContext<'_>) -> Result<St
     }
 }
 
-/// Numbers of different types are of one kind here.
+/// The type of a boundary; all numeric types are the same.
 fn kind(value: RawValue<'_>) -> ElementType {
     match value.is_number() {
         true => ElementType::Double,
@@ -56,7 +56,7 @@ fn kind(value: RawValue<'_>) -> ElementType {
     }
 }
 
-/// Errors: codes 40191 to 40202, each for one thing that the operand does wrong.
+/// Parses the operand. Errors: 40191 to 40202, one for each kind of invalid operand.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(location(

@@ -1,4 +1,4 @@
-//! `$documents`: the pipeline's own documents, in place of a collection's.
+//! `$documents`: literal documents as the source of a pipeline, in place of a collection.
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::json::shell;
@@ -8,8 +8,10 @@ use crate::expression::{location, parse as parse_expression};
 use crate::pipeline::PipelineSource;
 use crate::pipeline::stage::{ParsedStage, StageContext};
 
-/// Parses an expression that gives an array of objects and reads no document.
-/// Errors: 5858203 for another value.
+/// Parses and evaluates an expression whose value is an array of objects and which reads no
+/// document.
+///
+/// Errors: 5858203 for another value, and those of expressions.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let expression = parse_expression(value, &context.parse.variables)?;
     let evaluated = expression.evaluate_on(RawDoc::EMPTY)?;

@@ -1,15 +1,15 @@
-//! The part of a graph that searches have seen, and one search through it.
+//! A cache of the part of a graph that searches have visited, and one search through it.
 //!
-//! Values that are looked for and documents that are found have numbers. What a value found is kept for later
-//! searches, for paths through a graph meet:
+//! Values to look up and found documents are numbered. The documents found for a value are cached
+//! for later searches, because paths through a graph often share nodes:
 //!
 //! ```text
-//!   value 7 {connectTo = "a"} ── found ──> node 3, node 9        or: nobody asked yet
+//!   value 7 {connectTo = "a"} ── found ──> node 3, node 9        or: not looked up yet
 //!   node 3  {_id: .., ..}     ── next ───> value 12, value 7
 //! ```
 //!
-//! A value and an `_id` are marked with the search that met them last: a search makes no sets of its own, and
-//! where it only goes over what is known it neither hashes nor copies.
+//! Each value and `_id` is marked with the last search that visited it, so a search needs no sets,
+//! and neither hashes nor copies while it traverses the cache.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use crate::key_table::KeyTable;
 
 use super::super::sub_pipeline::visit_values;
 
-/// What a search may hold: documents found, values looked for.
+/// Memory limit of one search (found documents and values), in bytes.
 const SEARCH_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// What may be kept when a search begins.
+/// Maximum size of the cache at the start of a search, in bytes.
 const KNOWN_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What is known of a graph.
+/// The cached part of a graph.
 pub(super) struct Graph {
     rules: Rules,
     value_keys: KeyTable,
@@ -36,20 +36,20 @@ pub(super) struct Graph {
     id_keys: KeyTable,
     ids: Vec<Met>,
     nodes: Vec<Node>,
-    /// About what all of it takes.
+    /// Approximate size, in bytes.
     bytes: usize,
-    /// The number of the search under way.
+    /// The number of the current search.
     search: u32,
-    /// The number of the last question to the collection.
+    /// The number of the last query on the collection.
     question: u32,
 }
 
-/// How documents are connected.
+/// The connection between documents.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) collator: Option<Arc<Collator>>,
     pub(super) connect_from: Box<[Box<str>]>,
-    /// `connectToField` in parts; `None` where a document does not show which value found it.
+    /// `connectToField` in parts; `None` if a document does not show which value found it.
     pub(super) connect_to: Option<Box<[Box<str>]>>,
     pub(super) max_depth: Option<u64>,
 }
@@ -58,25 +58,25 @@ impl Rules {
     /// The parts of `connectToField`, if a document shows by them which value found it.
     pub(super) fn parts_of(connect_to: &str) -> Option<Box<[Box<str>]>> {
         let parts: Box<[Box<str>]> = connect_to.split('.').map(Box::from).collect();
-        // A number may pick an element of an array, which a filter sees and also passes by.
+        // A number may select an array element, but a filter also traverses the array.
         let has_position = parts.iter().any(|part| array_index(part).is_some());
         (!has_position).then_some(parts)
     }
 }
 
-/// A value that is looked for.
+/// A value to look up.
 struct Sought {
     value: Value,
-    /// The nodes that hold it; `None` while that is not known.
+    /// The nodes that have it; `None` if unknown.
     found: Option<Vec<u32>>,
     looked_for_in: u32,
     asked_in: u32,
 }
 
-/// An `_id`: of documents with the same one (of a view) a search takes the first.
+/// An `_id`. If several documents (of a view) have the same `_id`, a search uses the first.
 struct Met {
     met_in: u32,
-    /// The node that was made last for it.
+    /// The most recent node with this `_id`.
     last: u32,
 }
 
@@ -84,7 +84,7 @@ struct Met {
 struct Node {
     doc: DocBuf,
     id: u32,
-    /// What it refers to, once somebody has asked.
+    /// The numbers of the values to which it refers; `None` until needed.
     next: Option<Box<[u32]>>,
 }
 
@@ -92,16 +92,16 @@ struct Node {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     node: u32,
-    /// The least number of steps to it.
+    /// Minimum number of steps to it.
     pub(super) depth: u64,
 }
 
-/// One search. Its buffers serve one search after the other.
+/// One search. Its buffers are reused by later searches.
 #[derive(Default)]
 pub(super) struct Search {
-    /// What was reached, in that order.
+    /// The documents reached, in order.
     pub(super) found: Vec<Found>,
-    /// Values to look for next.
+    /// Numbers of the values to look up next.
     pub(super) frontier: Vec<u32>,
     bytes: usize,
 }
@@ -117,7 +117,7 @@ fn key_of<'k>(
     key.as_bytes()
 }
 
-/// Keys are made in here.
+/// A buffer for building keys.
 pub(super) struct KeyBuffer(KeyStringBuilder);
 
 impl Default for KeyBuffer {
@@ -141,7 +141,7 @@ impl Graph {
         }
     }
 
-    /// Begins a search. What is known is forgotten when it has become too much: numbers then begin anew.
+    /// Begins a search. Clears the cache, and thereby all numbers, if it is too large.
     pub(super) fn begin(&mut self, search: &mut Search) {
         search.found.clear();
         search.frontier.clear();
@@ -152,7 +152,7 @@ impl Graph {
         self.search += 1;
     }
 
-    /// Looks for a value, unless this search did before.
+    /// Adds a value to the search, unless this search has looked it up before.
     pub(super) fn look_for(
         &mut self,
         value: RawValue<'_>,
@@ -187,8 +187,9 @@ impl Graph {
         }
     }
 
-    /// Takes what a value found before. False when that is not known.
-    /// Errors: the memory that a search may take (40099).
+    /// Adds the cached documents of a value to the search. Returns false if they are unknown.
+    ///
+    /// Errors: 40099 if the search exceeds its memory limit.
     pub(super) fn recall(
         &mut self,
         number: u32,
@@ -209,7 +210,7 @@ impl Graph {
         Ok(true)
     }
 
-    /// The values of these numbers, for a question to the collection.
+    /// The values with these numbers, for a query on the collection.
     pub(super) fn ask(&mut self, numbers: &[u32]) -> Vec<RawValue<'_>> {
         self.question += 1;
         for number in numbers {
@@ -221,8 +222,9 @@ impl Graph {
             .collect()
     }
 
-    /// Takes a document that answers the last question.
-    /// Errors: the memory that a search may take (40099).
+    /// Adds a document that the last query returned.
+    ///
+    /// Errors: 40099 if the search exceeds its memory limit.
     pub(super) fn answer(
         &mut self,
         doc: RawDoc<'_>,
@@ -237,7 +239,7 @@ impl Graph {
 
     fn node_of(&mut self, doc: RawDoc<'_>, buffer: &mut KeyBuffer) -> u32 {
         let id = doc.get("_id").unwrap_or(RawValue::Null);
-        // `_id`s are told apart as they are, whatever the collation.
+        // `_id`s are compared without the collation.
         let key = key_of(&mut buffer.0, id, None);
         let (id, is_new) = self.id_keys.insert(key);
         let key_len = key.len();
@@ -264,12 +266,13 @@ impl Graph {
         node
     }
 
-    /// Keeps that these values, which were asked for last, found these nodes and no others.
+    /// Caches that the values of the last query found exactly these nodes.
     pub(super) fn learn(&mut self, asked: &[u32], nodes: &[u32], buffer: &mut KeyBuffer) {
         let Some(path) = &self.rules.connect_to else {
             return;
         };
-        // What else finds, a document does not show: null also finds one without the field.
+        // For other values, a document does not show which one found it: null also matches a
+        // missing field.
         let is_plain = |number: &u32| {
             !matches!(
                 self.values[*number as usize].value,
@@ -311,7 +314,7 @@ impl Graph {
         }
     }
 
-    /// Takes a document that was reached, unless it was before.
+    /// Adds a document to the search, unless the search has visited it before.
     fn meet(
         &mut self,
         number: u32,
@@ -326,7 +329,7 @@ impl Graph {
         }
         self.ids[id].met_in = self.search;
         search.bytes += self.id_keys.key(id).len() + 64 + node.doc.len_bytes();
-        // Past the last depth nothing is followed.
+        // References at the maximum depth are not followed.
         if self.rules.max_depth.is_none_or(|max| depth < max) {
             self.follow_all(number, search, buffer);
         }
@@ -345,12 +348,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Looks for all that a node refers to.
+    /// Adds all values to which a node refers to the search.
     fn follow_all(&mut self, number: u32, search: &mut Search, buffer: &mut KeyBuffer) {
         let next = match self.nodes[number as usize].next.take() {
             Some(next) => next,
             None => {
-                // Taken out while values get their numbers.
+                // Moved out while the values are numbered.
                 let doc = std::mem::take(&mut self.nodes[number as usize].doc);
                 let path = std::mem::take(&mut self.rules.connect_from);
                 let mut next = Vec::new();

@@ -193,8 +193,8 @@ pub(super) enum Position {
 }
 
 impl Position {
-    /// Errors: 5429413 and 5429414 for a value that is not a number, or, with a unit, not a date;
-    /// 5429513 for a date without a unit.
+    /// Errors: without a unit, 5429513 for a date and 5429414 for another value that is not a
+    /// number; with a unit, 5429513 for a value that is not a date.
     pub(super) fn of(value: Option<RawValue<'_>>, unit: Option<Unit>) -> Result<Position> {
         let found = || value.map_or("missing", |v| v.type_name());
         match (value, unit) {

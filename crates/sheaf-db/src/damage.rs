@@ -7,8 +7,9 @@
 //!     record id, an index entry that is no key                             └─ DbEvent::DamageFound, once
 //! ```
 //!
-//! Invariant: damage never reads as an empty document or as a record that does not exist. An index and the
-//! records are read through one snapshot, so an entry without its record cannot come from a concurrent delete.
+//! Invariant: damage never reads as an empty document or as a record that does not exist. An index
+//! and the records are read through one snapshot, so an entry without its record cannot come from a
+//! concurrent delete.
 
 use std::sync::atomic::AtomicBool;
 

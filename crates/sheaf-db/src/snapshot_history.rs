@@ -1,21 +1,22 @@
 //! Reads in the past: `readConcern: {level: "snapshot", atClusterTime: T}`.
 //!
 //! ```text
-//!   a read without T          takes a snapshot of now, kept under its time, which the reply names
+//!   a read without T          takes a current snapshot, kept under its time, which the reply reports
 //!   a read at T               T is kept ──> exactly the state as of T
-//!                             T is newest, nothing commits ──> taken now, exactly the state as of T
+//!                             T is newest, no commits ──> taken now, exactly the state as of T
 //!                             else SnapshotTooOld
-//!   the first commit after T  while somebody reads in the past: the state as of T is kept before it
+//!   the first commit after T  while clients read in the past: the state as of T is kept before it
 //! ```
 //!
-//! A snapshot is kept under a time at which it is exact: every commit up to the time is in it and none
-//! after it. So a read at T gets the state as of T or an error, never a state nearby. (Exception: a read
-//! without T beside writers that leave no gap between two commits, see [`EXACT_ATTEMPTS`].)
+//! A snapshot is kept under a time at which it is exact: it contains every commit up to that time
+//! and none after it. A read at T therefore returns the state as of T or an error, never a nearby
+//! state. (Exception: a read without T concurrent with writers that leave no gap between two
+//! commits, see [`EXACT_ATTEMPTS`].)
 //!
-//! Nothing is kept for those who never ask. After a snapshot read, and for the window from then on, the
-//! state before a commit is kept if it has been the newest for [`SPACING`]: a time that a client was
-//! given, and that stayed the newest for so long, can be read for the window. Bounds: the window, and
-//! [`KEPT_MAX`] snapshots, beyond which every other one that nobody has read goes, oldest first.
+//! Nothing is kept until the first snapshot read. From then on, for the window, the state before a
+//! commit is kept if it has been the newest for [`SPACING`]: a time that a client received, and
+//! that stayed the newest for that long, remains readable for the window. Limits: the window, and
+//! [`KEPT_MAX`] snapshots, beyond which every other unread one is removed, oldest first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,29 +33,29 @@ use crate::catalog::{Namespace, ReadView};
 use crate::database::Db;
 use crate::op_context::OpContext;
 
-/// The default of `minSnapshotHistoryWindowInSeconds`.
+/// Default of `minSnapshotHistoryWindowInSeconds`.
 pub const WINDOW_SECONDS: u64 = 300;
 
-/// A state is kept before a commit if none was kept for this long.
+/// Minimum interval between states kept before commits.
 pub const SPACING: Duration = Duration::from_millis(10);
 
-/// Snapshots kept at most.
+/// Maximum number of kept snapshots.
 pub const KEPT_MAX: usize = 512;
 
-/// Reads of now that are less than this apart share a snapshot, if nothing was committed in between.
+/// Current reads less than this apart share a snapshot, if there was no commit in between.
 const SHARED: Duration = Duration::from_millis(5);
 
-/// Attempts at a snapshot of now that is exact at its time. After that it may hold commits that were
+/// Attempts to take a current snapshot that is exact at its time. After that it may contain commits
 /// made while it was taken.
 const EXACT_ATTEMPTS: u32 = 50;
 
-/// The snapshots that can be read, by time. Locked after the oplog's times, never before.
+/// Readable snapshots by time. Lock order: the oplog's times first, then this.
 pub struct SnapshotHistory {
     kept: Mutex<BTreeMap<u64, Kept>>,
-    /// The states before commits are kept until then, in milliseconds after `began`; 0 before the first
-    /// snapshot read.
+    /// States before commits are kept until this time, in milliseconds after `began`; 0 before the
+    /// first snapshot read.
     active_until: AtomicU64,
-    /// When the last state before a commit was kept, in milliseconds after `began`.
+    /// Time at which the last state before a commit was kept, in milliseconds after `began`.
     last_kept: AtomicU64,
     began: Instant,
     window_seconds: AtomicU64,
@@ -65,22 +66,22 @@ struct Kept {
     catalog: Arc<CatalogSnapshot>,
     snapshot: Arc<dyn Snapshot>,
     taken: Instant,
-    /// When it was read last; `None`: it was kept for somebody who may come.
+    /// Time of the last read; `None` if it was kept for a possible later read.
     read: Option<Instant>,
 }
 
-/// What is kept, for `serverStatus`.
+/// Statistics for `serverStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotHistoryStats {
-    /// Snapshots that can be read.
+    /// Number of readable snapshots.
     pub kept: usize,
-    /// The time of the oldest of them.
+    /// Time of the oldest snapshot.
     pub oldest: Option<Timestamp>,
-    /// Reads that failed with `SnapshotTooOld`.
+    /// Number of reads that failed with `SnapshotTooOld`.
     pub too_old: u64,
-    /// How long a snapshot is kept, in seconds.
+    /// Retention time of a snapshot, in seconds.
     pub window_seconds: u64,
-    /// Whether the states before commits are being kept.
+    /// Whether states before commits are currently kept.
     pub is_active: bool,
 }
 
@@ -111,7 +112,8 @@ impl SnapshotHistory {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the state before a commit must be kept. Costs one load while nobody reads in the past.
+    /// Whether the state before a commit must be kept. Costs one load while no client reads in the
+    /// past.
     #[inline]
     pub(crate) fn wants_state(&self) -> bool {
         let until = self.active_until.load(Ordering::Relaxed);
@@ -125,7 +127,7 @@ impl SnapshotHistory {
         now < until && u128::from(since) >= SPACING.as_millis()
     }
 
-    /// Keeps the state as of `time`, which is the newest, for a read that may come.
+    /// Keeps the state as of `time`, which must be the newest, for a possible later read.
     pub(crate) fn keep(&self, db: &Db, time: Timestamp) -> Result<()> {
         self.last_kept.store(self.now_ms(), Ordering::Relaxed);
         let mut kept = self.kept.lock();
@@ -139,10 +141,10 @@ impl SnapshotHistory {
         Ok(())
     }
 
-    /// Removes the snapshots that are older than the window.
+    /// Removes snapshots older than the window.
     pub fn expire(&self) {
         let gone = self.take_expired(&mut self.kept.lock());
-        // Their pins are released outside of the lock.
+        // Their pins are released outside the lock.
         drop(gone);
     }
 
@@ -154,7 +156,7 @@ impl SnapshotHistory {
             .collect()
     }
 
-    /// What is kept now.
+    /// Current statistics.
     pub fn stats(&self) -> SnapshotHistoryStats {
         let kept = self.kept.lock();
         SnapshotHistoryStats {
@@ -166,11 +168,11 @@ impl SnapshotHistory {
         }
     }
 
-    /// The time of a snapshot that is as good as one of now.
+    /// The time of a kept snapshot that is equivalent to a current one.
     fn shared(&self, db: &Db) -> Option<u64> {
         let kept = self.kept.lock();
         let (time, newest) = kept.last_key_value()?;
-        // No commit can lie between: the oplog's times would tell, and there is none.
+        // There is no commit in between: the oplog's visible time is still this one.
         let is_newest = db.oplog().is_on() && *time == db.oplog().visible().as_u64();
         (is_newest && newest.taken.elapsed() < SHARED).then_some(*time)
     }
@@ -182,7 +184,7 @@ impl SnapshotHistory {
     }
 }
 
-/// Removes every other one of the older half that nobody has read.
+/// Removes every other unread snapshot of the older half.
 fn thin_out(kept: &mut BTreeMap<u64, Kept>) {
     let unread = kept.iter().filter(|(_, one)| one.read.is_none());
     let unread: Vec<u64> = unread.map(|(time, _)| *time).collect();
@@ -202,10 +204,11 @@ fn take(db: &Db, read: Option<Instant>) -> Result<Kept> {
 }
 
 impl Db {
-    /// The collection as of `at`, or now; with the time to name for reading the same again.
+    /// A view of the collection as of `at`, or now, and the time with which to read the same state
+    /// again.
     ///
-    /// Errors: `SnapshotTooOld` for a time that is no longer, or never was, kept; `InvalidOptions` for
-    /// one that is to come.
+    /// Errors: `SnapshotTooOld` for a time that is not kept, or no longer; `InvalidOptions` for a
+    /// future time.
     pub fn view_at(
         &self,
         op: &OpContext,
@@ -254,7 +257,7 @@ impl Db {
         }
     }
 
-    /// A snapshot of now with its time.
+    /// A current snapshot with its time.
     fn take_now(&self) -> Result<(u64, Kept)> {
         if !self.oplog().is_on() {
             let time = self.next_timestamp();
@@ -262,7 +265,7 @@ impl Db {
         }
         let mut attempts = 0;
         loop {
-            // The time is read first: the snapshot holds all that is not after it.
+            // The time is read first: the snapshot contains every commit up to it.
             let time = self.operation_time();
             let one = take(self, Some(Instant::now()))?;
             attempts += 1;
@@ -273,7 +276,8 @@ impl Db {
         }
     }
 
-    /// Keeps the state of a time that nothing has been committed after: what was read or written last.
+    /// Keeps the state at `at`, if nothing has been committed after it: the last time read or
+    /// written.
     fn keep_newest(&self, op: &OpContext, at: Timestamp) -> Result<()> {
         let history = self.snapshot_history();
         if history.kept.lock().contains_key(&at.as_u64()) || at < self.operation_time() {
@@ -291,7 +295,7 @@ impl Db {
         }
         self.wait_for_time(op, at)?;
         let one = take(self, Some(Instant::now()))?;
-        // A commit since then would show in it.
+        // A commit since then would be part of the snapshot.
         if self.newest_is(at) {
             history.kept.lock().entry(at.as_u64()).or_insert(one);
         }

@@ -47,8 +47,9 @@ impl PreparedPipeline {
     /// Prepares the pipeline over `ns`: a collection, a view, or a time-series collection. `read`
     /// returns the operation's view of a collection; it is called once.
     ///
-    /// Errors: those of the stages; `OptionNotSupportedOnView` for a collation other than the view's;
-    /// `CommandNotSupportedOnView` for a first stage that reads no documents of the view; those of `read`.
+    /// Errors: those of the stages; `OptionNotSupportedOnView` for a collation other than the
+    /// view's; `CommandNotSupportedOnView` for a first stage that reads no documents of the view;
+    /// those of `read`.
     pub fn new(
         db: &Arc<Db>,
         op: &StatementContext,
@@ -97,8 +98,8 @@ impl PreparedPipeline {
 /// The collection that `pipeline` on `ns` reads, and the pipeline, with a view's stages prepended
 /// if `ns` is a view. `parse` is the context the pipeline was parsed with.
 ///
-/// Errors: those of [`view_stages`]; `CommandNotSupportedOnView` for a pipeline on a view whose first stage does
-/// not read its documents, unless it describes a time-series collection.
+/// Errors: those of [`view_stages`]; `CommandNotSupportedOnView` for a pipeline on a view whose
+/// first stage does not read its documents, unless it describes a time-series collection.
 pub fn on_collection(
     db: &Db,
     ns: &Namespace,

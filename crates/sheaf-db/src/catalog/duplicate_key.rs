@@ -12,8 +12,8 @@ const SHOWN_BYTES_MAX: usize = 1024;
 /// Longer keys are omitted from `keyValue`: a reply with a thousand errors must still fit.
 const KEY_VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// `E11000 duplicate key error collection: db.c index: a_1 dup key: { a: 1 }`, with `keyPattern` and
-/// `keyValue` for the driver.
+/// `E11000 duplicate key error collection: db.c index: a_1 dup key: { a: 1 }`, with `keyPattern`
+/// and `keyValue` for the driver.
 pub fn duplicate_key(ns: &Namespace, index: &Index, key: Key<'_>) -> Error {
     DuplicateKey {
         ns,

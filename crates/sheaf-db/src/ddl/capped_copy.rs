@@ -88,7 +88,8 @@ impl Db {
 
     /// Copies the newest documents of a collection into a new capped one.
     ///
-    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `NamespaceExists`, those of creating a collection.
+    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `NamespaceExists`, those of
+    /// creating a collection.
     pub fn clone_as_capped(
         self: &Arc<Self>,
         op: &StatementContext,

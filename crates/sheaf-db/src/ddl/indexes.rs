@@ -30,8 +30,8 @@ pub enum IndexSelector<'a> {
 impl Db {
     /// Drops indexes, and aborts builds of matching indexes. Returns `nIndexesWas`.
     ///
-    /// Errors: `NamespaceNotFound`, `IndexNotFound` (then none is dropped), `InvalidOptions` for the index
-    /// on `_id`, `AmbiguousIndexKeyPattern`.
+    /// Errors: `NamespaceNotFound`, `IndexNotFound` (then none is dropped), `InvalidOptions` for
+    /// the index on `_id`, `AmbiguousIndexKeyPattern`.
     pub fn drop_indexes(
         &self,
         op: &OpContext,

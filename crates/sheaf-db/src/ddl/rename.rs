@@ -30,7 +30,8 @@ impl Db {
     /// the same step.
     ///
     /// Errors: `NamespaceNotFound`, `NamespaceExists`, `IllegalOperation` (to itself, system
-    /// collections), `InvalidNamespace`, `DatabaseDifferCase`, `BackgroundOperationInProgressForNamespace`.
+    /// collections), `InvalidNamespace`, `DatabaseDifferCase`,
+    /// `BackgroundOperationInProgressForNamespace`.
     pub fn rename_collection(
         &self,
         op: &OpContext,

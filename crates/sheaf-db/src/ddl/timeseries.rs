@@ -99,8 +99,8 @@ fn index_of_series(options: &TimeseriesOptions) -> Result<Option<IndexSpec>> {
 impl Db {
     /// Creates a time-series collection. Does nothing if it exists with the same options.
     ///
-    /// Errors: `NamespaceExists`, `InvalidNamespace`, `DatabaseDifferCase`, and inside a transaction
-    /// `OperationNotSupportedInTransaction`.
+    /// Errors: `NamespaceExists`, `InvalidNamespace`, `DatabaseDifferCase`, and inside a
+    /// transaction `OperationNotSupportedInTransaction`.
     pub(crate) fn create_timeseries(
         &self,
         op: &StatementContext,

@@ -44,7 +44,8 @@ impl PlanStage for Fetch {
         } else if let Some(id) = &member.record_id {
             self.docs_examined += 1;
             cx.cost += FETCH_COST;
-            // Index and record come from one snapshot, so the record exists unless one of them is damaged.
+            // Index and record come from one snapshot, so the record exists unless one of them is
+            // damaged.
             let index = || self.child.stats().plan_summary();
             let bytes = self.records.get_indexed(id, index)?;
             member.doc = Some(Doc::Shared(bytes));

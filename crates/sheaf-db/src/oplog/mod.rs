@@ -311,7 +311,8 @@ impl Db {
     pub(crate) fn reserve_oplog(&self, entries: usize) -> Reservation<'_> {
         self.renew_ceiling();
         let mut times = self.oplog().times.lock();
-        // Nothing is between its time and its commit: what is visible is exactly the state of that time.
+        // Nothing is between its time and its commit: what is visible is exactly the state of that
+        // time.
         if times.reserved.is_empty() && self.snapshot_history().wants_state() {
             // Without it a read of that time fails, and no commit need fail with it.
             let _ = self.snapshot_history().keep(self, self.oplog().visible());

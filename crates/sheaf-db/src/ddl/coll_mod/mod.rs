@@ -155,7 +155,8 @@ impl<'a> CollMod<'a> {
     }
 
     /// The collection's options after the change.
-    /// Errors: those of the validator; `InvalidOptions` for limits of a collection that is not capped.
+    /// Errors: those of the validator; `InvalidOptions` for limits of a collection that is not
+    /// capped.
     fn apply(&self, collection: &Collection) -> Result<CollectionOptions> {
         let mut options = collection.options().clone();
         let mut validation = options.validation().clone();
@@ -199,7 +200,8 @@ impl Db {
     /// Executes a collMod.
     ///
     /// Errors: `NamespaceNotFound`, `IndexNotFound`, `InvalidOptions`, `AmbiguousIndexKeyPattern`,
-    /// `CannotConvertIndexToUnique`, those of a validator, `BackgroundOperationInProgressForNamespace`.
+    /// `CannotConvertIndexToUnique`, those of a validator,
+    /// `BackgroundOperationInProgressForNamespace`.
     pub fn coll_mod(
         &self,
         op: &OpContext,

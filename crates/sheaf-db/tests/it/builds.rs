@@ -1,4 +1,5 @@
-//! Index builds over documents that are there: beside writers, killed, failing, cut short by a crash.
+//! Index builds over existing documents: concurrent with writers, killed, failing, interrupted by a
+//! crash.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,7 +22,7 @@ fn documents(n: i32) -> Vec<DocBuf> {
         .collect()
 }
 
-/// A listener that stops a build where it begins, until it is told to go on.
+/// A listener that pauses a build at its start until it is released.
 struct Stopped {
     reached: Receiver<()>,
     go_on: Sender<()>,
@@ -41,7 +42,7 @@ fn stopping_events() -> (Events, Stopped) {
     (events, Stopped { reached, go_on })
 }
 
-/// Runs `meanwhile` while a build of these indexes stands between its beginning and its scan.
+/// Runs `meanwhile` while a build of these indexes is paused between its start and its scan.
 fn build_while(
     t: &TestDb,
     stopped: &Stopped,
@@ -301,7 +302,7 @@ fn the_collection_dropped_while_being_indexed() {
         let result = std::thread::scope(|scope| {
             let build = scope.spawn(|| t.db.create_indexes(&t.op, &ns("c"), &specs));
             stopped.reached.recv().unwrap();
-            // Renaming and collMod do not end a build: it stands in their way.
+            // Renaming and collMod do not abort a build: they are rejected because of it.
             let renamed = t.db.rename_collection(&t.op, &ns("c"), &ns("d"), false);
             assert_eq!(code(renamed), 12587);
             let dropping = scope.spawn(|| t.db.drop_collection(&StatementContext::new(), &ns("c")));

@@ -1,4 +1,4 @@
-//! Capped collections: what goes, in which order, and cursors that go on.
+//! Capped collections: which documents are removed, in which order, and cursors that continue.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -189,7 +189,7 @@ fn a_tailable_cursor_goes_on() {
         assert_eq!(batch(&t.op, &mut all).unwrap(), [2]);
         assert_eq!(batch(&t.op, &mut some).unwrap(), [2]);
         assert!(batch(&t.op, &mut all).unwrap().is_empty());
-        // What it stands on is pushed out.
+        // The cursor's last record is removed.
         t.insert_all("c", &numbered(3..9));
         assert_eq!(code(batch(&t.op, &mut all)), 136);
         // Nothing to stand on.

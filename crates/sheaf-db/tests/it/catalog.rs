@@ -1,4 +1,4 @@
-//! Collections and databases coming, going and changing their names.
+//! Collections and databases: created, dropped, renamed.
 
 use sheaf_bson::doc;
 use sheaf_db::catalog::options::CollectionOptions;

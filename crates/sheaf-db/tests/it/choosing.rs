@@ -1,4 +1,4 @@
-//! How a plan is chosen: trials, the plan cache, branches of a rooted `$or`.
+//! Plan selection: trials, the plan cache, branches of a rooted `$or`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The cluster time: it never goes back, commits advance it, clients can.
+//! The cluster time: it never decreases, and commits and clients advance it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

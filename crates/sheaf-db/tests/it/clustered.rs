@@ -1,4 +1,4 @@
-//! Clustered collections: records in the order of `_id`, and no index on it beside them.
+//! Clustered collections: records in the order of `_id`, without a separate index on it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +27,7 @@ fn create(t: &TestDb, more: DocBuf) {
     t.db.create_collection(&t.op, &ns("c"), options).unwrap();
 }
 
-/// What a find gives, its plan in a line, and documents examined.
+/// The results of a find, its plan in one line, and the number of documents examined.
 fn found(t: &TestDb, spec: FindSpec<'_>) -> (Vec<Value>, String, u64) {
     let view = t.db.read_view(&ns("c")).unwrap();
     let query = Arc::new(sheaf_db::find::canonicalize(&view, spec).unwrap());
@@ -675,7 +675,7 @@ fn one_write_a_document_and_no_more() {
     });
 }
 
-/// Two writers want the same place: one gets it, whoever comes second is told.
+/// Two writers compete for the same key: one gets it, the second receives an error.
 #[test]
 fn of_many_inserts_of_one_id_one_succeeds() {
     on_every_engine(|t| {

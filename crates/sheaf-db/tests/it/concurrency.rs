@@ -1,4 +1,4 @@
-//! Several writers at once: nothing is lost, nobody waits for ever, and indexes stay true.
+//! Concurrent writers: nothing is lost, no writer waits indefinitely, and indexes stay consistent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ fn number(doc: RawDoc<'_>, field: &str) -> i32 {
     doc.get(field).and_then(|v| v.as_i64_exact()).unwrap() as i32
 }
 
-/// Updates one document by an operation of its own, and gives that operation's counters.
+/// Updates one document in a separate operation, and returns that operation's counters.
 fn increment(t: &TestDb, id: i32) -> u64 {
     let op = StatementContext::new();
     let matches = id_is(id);
@@ -171,7 +171,7 @@ fn a_writer_who_waits_can_be_killed() {
             waiting.kill(sheaf_bson::ErrorCode::INTERRUPTED);
             assert_eq!(code(waiter.join().unwrap()), 11601);
         });
-        // In a transaction nobody waits.
+        // In a transaction no lock is waited for.
         let hasty = sheaf_db::write::unit::Patience::FailsAtOnce;
         let (mut second, slot) = t.db.begin_write(&t.op, &ns("c"), hasty).unwrap().unwrap();
         assert_eq!(code(second.lock_record(&t.op, slot, &id)), 112);
@@ -198,7 +198,7 @@ fn a_key_being_removed_is_waited_for() {
                 t.db.insert_one(&inserting, &ns("c"), second.as_raw())
                     .unwrap();
             });
-            // The waiting insert's unit is open beside ours.
+            // The waiting insert's unit is open at the same time as ours.
             while t.db.storage().lock_stats().waits == 0 {
                 assert!(!waiter.is_finished());
                 std::thread::yield_now();

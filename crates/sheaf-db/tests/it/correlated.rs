@@ -1,6 +1,5 @@
-//! Pipelines of `$lookup` that name variables of the document outside: prepared
-//! once where only their first filter does, they give what they give when each is
-//! parsed and planned anew.
+//! Pipelines of `$lookup` that use variables of the outer document. Prepared once where only the
+//! first filter uses them, they return what they return when each is parsed and planned separately.
 
 use std::fmt::Write;
 
@@ -106,7 +105,7 @@ fn prepared_and_planned_anew_are_the_same() {
             t.create_index("inner", key.clone(), doc! {}).unwrap();
         }
         for pipeline in PIPELINES {
-            // A stage behind that names a variable: nothing can be prepared.
+            // A later stage uses a variable: nothing can be prepared.
             let anew = pipeline.trim_end_matches(']').to_owned()
                 + ", {$addFields: {zz: '$$v'}}, {$unset: 'zz'}]";
             for equality in ["", "localField: 'l', foreignField: 'b',"] {

@@ -1,5 +1,5 @@
-//! Crashes at every write and sync of a script, in turn: what comes up again is what was acknowledged,
-//! whole, with true indexes and without leftovers.
+//! Crashes at every write and sync of a script, in turn: after the restart everything acknowledged
+//! is complete, indexes are consistent, and nothing is left over.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

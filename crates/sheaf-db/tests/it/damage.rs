@@ -1,6 +1,6 @@
-//! Damage planted under the database is reported by whatever reads it, and logged once.
+//! Damage in stored data is reported by every operation that reads it, and logged once.
 //!
-//! Bytes are written past the database, straight into the tables of the engine.
+//! The tests write bytes directly to the engine's tables, bypassing the database.
 
 use std::sync::Arc;
 

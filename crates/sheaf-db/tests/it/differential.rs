@@ -1,4 +1,4 @@
-//! Whatever the indexes, the plan and the batch, a query gives what the naive model gives.
+//! Whatever the indexes, the plan and the batch size, a query returns what the naive model returns.
 //!
 //! ```text
 //!   round ──> collection with indexes ──> find     every candidate plan, both ways; the usual path, count

@@ -1,4 +1,4 @@
-//! Distinct over an index gives what it gives over the documents.
+//! Distinct through an index returns what it returns from the documents.
 
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ fn a_value_as_large_as_a_document_may_be_fits() {
     assert_eq!(refused.unwrap_err().code().0, 17217);
 }
 
-/// A covered projection tells a missing field from null, reading the document only there.
+/// A covered projection distinguishes a missing field from null, reading the document only there.
 #[test]
 fn a_covered_projection_keeps_missing_fields_missing() {
     let t = TestDb::new(EngineKind::Memory, Events::default());

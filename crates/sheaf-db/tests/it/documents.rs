@@ -1,4 +1,4 @@
-//! Single documents: inserted, updated, deleted, and what that does to the indexes.
+//! Single documents: inserts, updates and deletes, and their effect on the indexes.
 
 use sheaf_bson::{RawDoc, RawValue, doc};
 use sheaf_db::index::modified::Modified;
@@ -115,7 +115,7 @@ fn an_update_writes_only_the_keys_that_changed() {
         assert_eq!(cost(RawValue::Int32(7), "other"), (1, 1, 0, 0));
         assert_eq!(cost(RawValue::Int32(7), "other"), (1, 0, 0, 0));
         assert_eq!(cost(RawValue::Int32(1), "n"), (1, 1, 1, 1));
-        // The same key, of another type: its entry is written anew.
+        // The same key with another type: its entry is rewritten.
         assert_eq!(cost(RawValue::Double(1.0), "n"), (1, 1, 1, 1));
         let replaced = list(&["a@x", "h@x", "c@x"]);
         assert_eq!(
@@ -302,7 +302,7 @@ fn nothing_is_held_while_a_plan_searches() {
     });
 }
 
-/// An error of the plan is told after what it had found before is written.
+/// An error of the plan is reported after the documents found before it are written.
 #[test]
 fn a_plan_that_fails_half_way() {
     on_every_engine(|t| {

@@ -1,4 +1,4 @@
-//! One query by every plan there is for it, under every choice that plans depend on.
+//! Runs a query with every plan there is for it, under every option that plans depend on.
 //!
 //! ```text
 //!   query ──> candidates under each of PLANNERS ──┬──> as they are      what the model says

@@ -1,4 +1,4 @@
-//! Keys against filters: whatever index answers a find, the answer is that of the filter alone.
+//! Keys against filters: whatever index a find uses, the result is that of the filter alone.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn filter() -> impl Strategy<Value = DocBuf> {
     prop_oneof![2 => predicate(), 1 => joined]
 }
 
-/// The `_id`s that a find gives, sorted; `None` when no plan uses the index.
+/// The `_id`s that a find returns, sorted; `None` if no plan uses the index.
 fn found(t: &TestDb, filter: &DocBuf, hint: Option<Hint>) -> Option<Vec<i64>> {
     let spec = FindSpec {
         filter: Some(filter.as_raw()),

@@ -1,4 +1,4 @@
-//! Forced index intersections give what the filter gives, each document once.
+//! Forced index intersections return what the filter returns, each document once.
 
 use std::sync::Arc;
 

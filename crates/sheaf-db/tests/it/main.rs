@@ -1,4 +1,4 @@
-//! The database from its outside: every test runs on the memory engine and on redb.
+//! Tests of the database from outside: every test runs on the memory engine and on redb.
 
 mod borders;
 mod builds;

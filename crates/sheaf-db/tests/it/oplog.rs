@@ -1,4 +1,4 @@
-//! The oplog: which entries commits leave, when they can be seen, how it stays bounded.
+//! The oplog: which entries commits write, when they become visible, how its size stays bounded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn entries_of_single_writes() {
         test.update("c", |_| true, |d| with_field(d, "a", 2), true)
             .1
             .unwrap();
-        // What changes nothing is not told.
+        // A write that changes nothing is not logged.
         test.update("c", |_| true, |d| d.to_buf(), true).1.unwrap();
         test.delete("c", |_| true, true);
         test.db.drop_collection(&test.op, &ns("c")).unwrap();
@@ -62,7 +62,7 @@ fn entries_of_single_writes() {
             r#"{ op: "n", ns: "", o: { msg: "initiating the oplog" } }"#,
             r#"{ op: "c", ns: "test.$cmd", o: { create: "c", idIndex: { v: 2, key: { _id: 1 }, name: "_id_" } } }"#,
             r#"{ op: "i", ns: "test.c", o: { _id: 1, a: 1, text: "rather long, so that a difference is shorter" }, o2: { _id: 1 } }"#,
-            // A replacement is told as a whole.
+            // A replacement is logged as a whole.
             r#"{ op: "u", ns: "test.c", o: { _id: 1, a: 2, text: "rather long, so that a difference is shorter" }, o2: { _id: 1 } }"#,
             r#"{ op: "d", ns: "test.c", o: { _id: 1 } }"#,
             r#"{ op: "c", ns: "test.$cmd", o: { drop: "c" }, o2: { numRecords: 0 } }"#,

@@ -22,7 +22,7 @@ const NEAR: u64 = 10 << 32;
 
 impl Db {
     /// A timestamp greater than any issued before, for values in documents. Commits use
-    /// [`Db::tick`].
+    /// `tick`.
     pub fn next_timestamp(&self) -> Timestamp {
         Timestamp::from_u64(self.clock().next(1).0)
     }

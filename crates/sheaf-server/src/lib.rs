@@ -11,6 +11,7 @@
 //! Invariant: nothing here opens a socket, reads the command line or handles a signal, and no
 //! thread starts before [`jobs::start`], save the log's writer.
 
+mod assemble;
 pub mod client;
 pub mod client_session;
 pub mod command;
@@ -23,13 +24,16 @@ pub mod host;
 pub mod jobs;
 pub mod log;
 pub mod observe;
+pub mod op_report;
 pub mod open;
 pub mod parameters;
 pub mod repl;
+pub mod rw_concern_defaults;
 pub mod server;
 pub mod session;
 pub mod settings;
 pub mod traffic;
+pub mod write_concern;
 
 pub use client::{Client, ClientState};
 pub use client_session::Session;

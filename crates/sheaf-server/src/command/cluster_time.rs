@@ -12,7 +12,6 @@
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 
-use super::context::GenericArguments;
 use super::fields;
 use crate::parameters::Parameter;
 use crate::server::Server;
@@ -96,10 +95,7 @@ pub fn after_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Erro
 
 /// Has the clock go on from the time that the client has heard of.
 /// Errors: `ClusterTimeFailsRateLimiter`.
-pub fn hear(server: &Server, generic: &GenericArguments<'_>) -> Result<(), Error> {
-    let Some(time) = generic.cluster_time else {
-        return Ok(());
-    };
+pub fn hear(server: &Server, time: Timestamp) -> Result<(), Error> {
     let ahead = server
         .parameters
         .int(Parameter::MaxAcceptableLogicalClockDriftSecs);

@@ -6,7 +6,8 @@ use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
 use sheaf_db::aggregate::view_reads;
 use sheaf_query::canonical::{FindSpec, Hint};
 
-use super::context::{CommandContext, unknown_field};
+use super::context::CommandContext;
+use super::fields::unknown_field;
 use super::{aggregate, fields};
 
 /// The query of a count command. A negative limit counts as its absolute value.

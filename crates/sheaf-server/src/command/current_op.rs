@@ -3,8 +3,8 @@
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc};
 use sheaf_query::matcher;
 
-use super::context::{CommandContext, unknown_field};
-use super::fields;
+use super::context::CommandContext;
+use super::fields::{self, unknown_field};
 use crate::host::host_name;
 use crate::observe;
 use crate::session::operations::{Operation, OperationSlot};

@@ -12,12 +12,15 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::{OpContext, StatementContext};
 
-use super::context::{self, CommandContext, GenericArguments, OpReport};
+use super::context::{CommandContext, check_read_concern};
+use super::fields::unknown_field;
+use super::generic_arguments::GenericArguments;
 use super::transaction::{self, Numbered};
 use super::{Command, Kind, Request, Row, Run, cluster_time, find, write_reply};
 use crate::command_facts::{Database, InTransaction, MaxTime, Waits};
 use crate::connection::ConnectionState;
 use crate::observe;
+use crate::op_report::OpReport;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 use crate::session::operations::OperationIds;
@@ -47,9 +50,11 @@ pub fn dispatch(
         Numbered::Not | Numbered::Retryable(_) => None,
     };
     if transaction.is_none() {
-        context::check_read_concern(command, generic.read_concern_level)?;
+        check_read_concern(command, generic.read_concern_level)?;
     }
-    cluster_time::hear(server, &generic)?;
+    if let Some(time) = generic.cluster_time {
+        cluster_time::hear(server, time)?;
+    }
     let session = attach_session(server, connection, &generic);
     let registered =
         connection
@@ -74,9 +79,9 @@ pub fn dispatch(
     let result = run_numbered(&mut cx, *run, numbered, reply);
     let report = std::mem::take(&mut cx.report);
     drop(registered);
-    observe::finished(observe::Finished {
-        server,
-        connection,
+    let finished = observe::Finished {
+        database: &server.db,
+        slot: &connection.operations,
         command,
         db,
         body,
@@ -85,7 +90,8 @@ pub fn dispatch(
         error: result.as_ref().err(),
         elapsed: begun.elapsed(),
         reply_len: reply.current_len(),
-    });
+    };
+    observe::finished(&finished, &server.metrics, &server.profiler, &server.log);
     result?;
     reply.append("ok", 1.0);
     Ok(())
@@ -212,7 +218,7 @@ fn run_numbered(
 fn check_sequences(command: &Command, request: &Request<'_>) -> Result<(), Error> {
     let mut sequences = request.sequences.iter();
     match sequences.find(|sequence| !command.sequences.contains(&sequence.identifier())) {
-        Some(sequence) => Err(context::unknown_field(command.name, sequence.identifier())),
+        Some(sequence) => Err(unknown_field(command.name, sequence.identifier())),
         None => Ok(()),
     }
 }

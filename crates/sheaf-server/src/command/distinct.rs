@@ -7,7 +7,8 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement};
 use sheaf_db::aggregate::view_reads;
 use sheaf_query::canonical::{FindSpec, Hint};
 
-use super::context::{CommandContext, unknown_field};
+use super::context::CommandContext;
+use super::fields::unknown_field;
 use super::{aggregate, fields};
 
 /// The path and the query of a distinct command.

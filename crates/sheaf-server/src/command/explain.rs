@@ -13,9 +13,10 @@ use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
 use sheaf_db::timeseries::{Timeseries, explain as series_explain, refuse_find_and_update};
 
 use super::build_info::COMPATIBLE_VERSION;
-use super::context::{CommandContext, is_generic};
+use super::context::CommandContext;
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
+use super::generic_arguments::is_generic;
 use super::{aggregate, count, delete, distinct, fields, update};
 use crate::command_facts::ExplainedAs;
 use crate::host::host_name;

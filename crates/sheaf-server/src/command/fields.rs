@@ -131,3 +131,11 @@ pub fn missing(command: &str, field: &str) -> Error {
         format!("BSON field '{command}.{field}' is missing but a required field"),
     )
 }
+
+/// The error for a field that a command or statement does not have.
+pub fn unknown_field(command: &str, field: &str) -> Error {
+    Error::new(
+        ErrorCode(40415),
+        format!("BSON field '{command}.{field}' is an unknown field."),
+    )
+}

@@ -67,7 +67,7 @@ impl<'a> FindRequest<'a> {
                 "tailable" => request.tailable = fields::boolean(NAME, &element)?,
                 "awaitData" => request.await_data = fields::boolean(NAME, &element)?,
                 "collation" => spec.collation = fields::collation(NAME, &element)?,
-                other => return Err(super::context::unknown_field(NAME, other)),
+                other => return Err(super::fields::unknown_field(NAME, other)),
             }
         }
         request.check_tailable()?;

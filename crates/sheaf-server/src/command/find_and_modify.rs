@@ -6,7 +6,8 @@ use sheaf_db::modify::{
 };
 use sheaf_query::canonical::{FindSpec, Hint};
 
-use super::context::{CommandContext, unknown_field};
+use super::context::CommandContext;
+use super::fields::unknown_field;
 use super::retry::Retry;
 use super::write_reply::append_write_concern;
 use super::{delete, fields, update};

@@ -26,7 +26,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                             ));
                         }
                     }
-                    other => return Err(super::context::unknown_field("getParameter", other)),
+                    other => return Err(super::fields::unknown_field("getParameter", other)),
                 }
             }
         }

@@ -9,6 +9,7 @@ use super::context::CommandContext;
 use super::fields;
 use crate::client::ClientState;
 use crate::repl::ReplicaSet;
+use crate::session::SESSION_TIMEOUT_MINUTES;
 
 /// The newest wire protocol version spoken: that of MongoDB 8.0.
 pub const WIRE_VERSION_MAX: i32 = 25;
@@ -16,8 +17,6 @@ pub const WIRE_VERSION_MAX: i32 = 25;
 pub const BSON_BYTES_MAX: i32 = 16 * 1024 * 1024;
 /// Most documents in one write command.
 pub const WRITE_BATCH_MAX: usize = 100_000;
-/// Idle logical sessions live for this long.
-pub const SESSION_TIMEOUT_MINUTES: i32 = 30;
 
 /// How long a wait for a change goes on before it looks whether the client is still there.
 const AWAIT_SLICE: Duration = Duration::from_millis(200);

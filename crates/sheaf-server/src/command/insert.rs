@@ -6,10 +6,11 @@ use sheaf_bson::{DocBuilder, Error, RawDoc};
 use sheaf_db::Namespace;
 use sheaf_db::write::insert::InsertResult;
 
-use super::context::{CommandContext, WriteReport};
+use super::context::CommandContext;
 use super::fields;
 use super::retry::Retry;
 use super::write_reply::{WriteErrors, append_write_concern, statements};
+use crate::op_report::WriteReport;
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {

@@ -65,7 +65,7 @@ pub fn cursor_batch_size(command: &str, cursor: RawDoc<'_>) -> Result<Option<u64
         match element.key() {
             "batchSize" => batch_size = Some(fields::non_negative(command, &element)?),
             other => {
-                return Err(super::context::unknown_field(
+                return Err(super::fields::unknown_field(
                     &format!("{command}.cursor"),
                     other,
                 ));

@@ -1,9 +1,10 @@
 //! `listCommands`: the command table.
 
-use sheaf_bson::{DocBuilder, Error};
+use sheaf_bson::{DocBuf, DocBuilder, Error};
 
 use super::context::CommandContext;
-use super::{describe, rows};
+use super::rows;
+use crate::command_facts::{Command, Database, Kind};
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -16,4 +17,19 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     out.end();
     Ok(())
+}
+
+/// The document of `listCommands` for one command.
+fn describe(command: &Command) -> DocBuf {
+    let mut out = DocBuilder::new();
+    out.append("help", command.help);
+    out.append("requiresAuth", false);
+    out.append("secondaryOk", command.kind != Kind::Write);
+    out.append("adminOnly", command.database == Database::Admin);
+    out.append("apiVersions", sheaf_bson::ArrayBuf::new().as_raw());
+    out.append(
+        "deprecatedApiVersions",
+        sheaf_bson::ArrayBuf::new().as_raw(),
+    );
+    out.finish()
 }

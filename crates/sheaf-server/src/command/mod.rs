@@ -43,6 +43,7 @@ pub mod fields;
 mod find;
 mod find_and_modify;
 mod fsync;
+mod generic_arguments;
 mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
@@ -84,10 +85,6 @@ mod write_reply;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use sheaf_bson::{DocBuf, DocBuilder};
-
-use crate::command_facts::Database;
-
 pub use crate::command_facts::{Command, Compat, Kind};
 pub use dispatch::dispatch;
 pub use request::Request;
@@ -111,19 +108,4 @@ pub fn find(name: &str) -> Option<&'static Row> {
 /// Whether a command's request and reply may be compressed. A name that is unknown may not be.
 pub fn is_compressible(name: &str) -> bool {
     find(name).is_some_and(|row| row.command.compressible)
-}
-
-/// The document of `listCommands` for one command.
-pub fn describe(command: &Command) -> DocBuf {
-    let mut out = DocBuilder::new();
-    out.append("help", command.help);
-    out.append("requiresAuth", false);
-    out.append("secondaryOk", command.kind != Kind::Write);
-    out.append("adminOnly", command.database == Database::Admin);
-    out.append("apiVersions", sheaf_bson::ArrayBuf::new().as_raw());
-    out.append(
-        "deprecatedApiVersions",
-        sheaf_bson::ArrayBuf::new().as_raw(),
-    );
-    out.finish()
 }

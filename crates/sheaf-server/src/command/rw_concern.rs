@@ -1,95 +1,11 @@
-//! `getDefaultRWConcern` and `setDefaultRWConcern`: what reads and writes without a concern of their own have.
-//!
-//! Kept in `config.settings`, as MongoDB keeps them, and in memory for those who need them.
+//! `getDefaultRWConcern` and `setDefaultRWConcern`: the concerns of reads and writes that have
+//! none of their own.
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue};
-use sheaf_db::{Db, Namespace};
+use sheaf_bson::{DocBuilder, Error, RawValue};
 
-use super::context::{CommandContext, WriteConcern};
+use super::context::CommandContext;
 use super::fields;
-use crate::repl::store_document;
-
-const NAMESPACE: &str = "config.settings";
-const ID: &str = "ReadWriteConcernDefaults";
-
-/// The defaults as they were set; `None` where nobody has set one.
-#[derive(Debug, Default, Clone)]
-pub struct RwConcernDefaults {
-    read: Option<DocBuf>,
-    write: Option<(DocBuf, WriteConcern)>,
-}
-
-impl RwConcernDefaults {
-    /// What `config.settings` has.
-    pub fn read(db: &Db) -> Result<RwConcernDefaults, Error> {
-        let ns = Namespace::parse(NAMESPACE)?;
-        let view = db.read_view(&ns)?;
-        let Some(collection) = &view.collection else {
-            return Ok(RwConcernDefaults::default());
-        };
-        let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection)?;
-        let mut on = cursor.first()?;
-        while on {
-            let doc = cursor.document()?;
-            if doc.get("_id") == Some(RawValue::String(ID)) {
-                return RwConcernDefaults::from_doc(doc);
-            }
-            on = cursor.next()?;
-        }
-        Ok(RwConcernDefaults::default())
-    }
-
-    fn from_doc(doc: RawDoc<'_>) -> Result<RwConcernDefaults, Error> {
-        let sub = |name: &str| match doc.get(name) {
-            Some(RawValue::Document(doc)) => Some(doc.to_buf()),
-            _ => None,
-        };
-        let write = match sub("defaultWriteConcern") {
-            Some(doc) => {
-                let concern = WriteConcern::parse(doc.as_raw())?;
-                Some((doc, concern))
-            }
-            None => None,
-        };
-        Ok(RwConcernDefaults {
-            read: sub("defaultReadConcern"),
-            write,
-        })
-    }
-
-    /// The write concern of commands without one. A member of a set waits for the majority.
-    pub fn write_concern(&self, in_set: bool) -> WriteConcern {
-        match &self.write {
-            Some((_, concern)) => *concern,
-            None => WriteConcern {
-                journaled: in_set,
-                ..WriteConcern::default()
-            },
-        }
-    }
-
-    fn append(&self, out: &mut DocBuilder) {
-        match &self.read {
-            Some(doc) => out.append_bson("defaultReadConcern", doc),
-            None => out
-                .begin_document("defaultReadConcern")
-                .append("level", "local")
-                .end(),
-        };
-        match &self.write {
-            Some((doc, _)) => out.append_bson("defaultWriteConcern", doc),
-            None => out
-                .begin_document("defaultWriteConcern")
-                .append("w", "majority")
-                .append("wtimeout", 0)
-                .end(),
-        };
-        let source = |set: bool| if set { "global" } else { "implicit" };
-        out.append("defaultWriteConcernSource", source(self.write.is_some()));
-        out.append("defaultReadConcernSource", source(self.read.is_some()));
-        out.append("localUpdateWallClockTime", DateTime::now());
-    }
-}
+use crate::write_concern::WriteConcern;
 
 /// Runs `getDefaultRWConcern`.
 pub fn get(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -142,18 +58,7 @@ pub fn set(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present",
         ));
     }
-    let mut doc = DocBuilder::new();
-    doc.append("_id", ID);
-    if let Some(read) = &defaults.read {
-        doc.append_bson("defaultReadConcern", read);
-    }
-    if let Some((write, _)) = &defaults.write {
-        doc.append_bson("defaultWriteConcern", write);
-    }
-    doc.append("updateWallClockTime", DateTime::now());
-    let ns = Namespace::parse(NAMESPACE)?;
-    store_document(&cx.server.db, &cx.op, &ns, &doc.finish())?;
-    cx.server.db.sync()?;
+    defaults.store(&cx.server.db, &cx.op)?;
     defaults.append(out);
     *cx.server.rw_concern.write() = defaults;
     Ok(())

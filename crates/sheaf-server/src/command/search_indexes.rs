@@ -10,8 +10,8 @@ use sheaf_db::ReadView;
 use sheaf_db::ddl::search_indexes::{NewSearchIndex, SearchIndexSelector, list_search_indexes};
 use sheaf_query::vector::VectorIndexDefinition;
 
-use super::context::{CommandContext, unknown_field};
-use super::fields;
+use super::context::CommandContext;
+use super::fields::{self, unknown_field};
 
 /// Runs `createSearchIndexes`.
 pub fn create(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use sheaf_db::Uuid;
 
 use super::context::CommandContext;
 use super::fields;
-use super::hello::SESSION_TIMEOUT_MINUTES;
+use crate::session::SESSION_TIMEOUT_MINUTES;
 use crate::session::logical::{SessionId, session_id};
 
 /// Runs `startSession`: a new session id.

@@ -12,7 +12,8 @@ use sheaf_db::system_names::is_internal_database;
 use sheaf_db::txn::Isolation;
 
 use super::Command;
-use super::context::{CommandContext, GenericArguments};
+use super::context::CommandContext;
+use super::generic_arguments::{GenericArguments, RawTransactionArguments};
 use super::write_reply::append_write_concern;
 use crate::command_facts::{InTransaction, Names};
 use crate::parameters::Parameter;
@@ -41,17 +42,6 @@ const STAGES_REFUSED: &[&str] = &[
     "$out",
     "$planCacheStats",
 ];
-
-/// Raw forms of the arguments, as they come.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct RawTransactionArguments {
-    /// `txnNumber`.
-    pub number: Option<i64>,
-    /// `autocommit`.
-    pub autocommit: Option<bool>,
-    /// `startTransaction`.
-    pub start: Option<bool>,
-}
 
 impl RawTransactionArguments {
     /// Checks them against each other and the rest of the command.

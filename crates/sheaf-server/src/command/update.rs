@@ -5,10 +5,11 @@ use sheaf_db::Namespace;
 use sheaf_db::modify::{self, UpdateReport, UpdateStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
-use super::context::{CommandContext, WriteReport, unknown_field};
-use super::fields;
+use super::context::CommandContext;
+use super::fields::{self, unknown_field};
 use super::retry::Retry;
 use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
+use crate::op_report::WriteReport;
 
 /// One element of `updates`.
 pub fn parse_statement<'a>(

@@ -7,9 +7,10 @@ use sheaf_db::PlanDigest;
 use sheaf_db::exec::WorkCounts;
 use sheaf_db::op_context::OpCounts;
 
-use super::context::{CommandContext, WriteReport};
+use super::context::CommandContext;
 use super::fields;
 use super::hello::WRITE_BATCH_MAX;
+use crate::op_report::WriteReport;
 
 /// A reply holds at most this much of write errors.
 const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;

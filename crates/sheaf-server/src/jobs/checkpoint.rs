@@ -10,7 +10,7 @@ use crate::log::{Component, events};
 use crate::server::Server;
 
 /// The job, where the engine needs it.
-pub(super) fn job(server: &Server) -> Option<Job> {
+pub(super) fn job(server: &Server) -> Option<Job<Server>> {
     if server.db.engine().checkpoints_itself() {
         return None;
     }

@@ -24,7 +24,7 @@ const PERIOD_IDLE: Duration = Duration::from_millis(500);
 /// Operations that end sooner are not checked.
 const RUNNING_MIN: Duration = Duration::from_millis(100);
 
-pub(super) fn job() -> Job {
+pub(super) fn job() -> Job<Server> {
     Job {
         name: "disconnects",
         is_long: false,

@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// By how much the difference must have grown, in bytes; or by a quarter of what the engine counts.
 const GROWN_MIN: u64 = 32 << 20;
 
-pub(super) fn job() -> Job {
+pub(super) fn job() -> Job<Server> {
     let mut least = None;
     Job {
         name: "memory",

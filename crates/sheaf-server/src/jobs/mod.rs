@@ -43,5 +43,5 @@ pub fn start(server: &Arc<Server>) -> Result<(), Error> {
         vector::job(),
     ];
     jobs.extend(checkpoint::job(server));
-    server.jobs.start(server, jobs)
+    server.jobs.start(server, &server.log, jobs)
 }

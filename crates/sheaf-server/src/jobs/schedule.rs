@@ -9,8 +9,7 @@ use sheaf_bson::{Error, ErrorCode};
 use sheaf_db::OpContext;
 
 use crate::guard::caught;
-use crate::log::{Component, events};
-use crate::server::Server;
+use crate::log::{Component, Log, events};
 
 /// Due times are rounded up to multiples of this, so that jobs share wake-ups.
 const GRID: Duration = Duration::from_millis(100);
@@ -34,25 +33,23 @@ pub(super) enum Next {
     Never,
 }
 
-/// One background job.
-pub(super) struct Job {
+/// One background job of the owner `S`.
+pub(super) struct Job<S> {
     /// The context of its log lines.
     pub name: &'static str,
     /// It may take longer than a few milliseconds.
     pub is_long: bool,
     /// Time from the end of a run to the next; `None` suspends it until parameters change.
-    pub period: fn(&Server) -> Option<Duration>,
+    pub period: fn(&S) -> Option<Duration>,
     /// One run.
-    pub run: Box<dyn FnMut(&Server) -> Next + Send>,
+    pub run: Box<dyn FnMut(&S) -> Next + Send>,
 }
 
-/// The background jobs of a server. Empty until [`super::start`].
-#[derive(Default)]
-pub struct Jobs(Arc<Shared>);
+/// The background jobs of the owner `S`. Empty until [`super::start`].
+pub struct Jobs<S>(Arc<Shared<S>>);
 
-#[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct Shared<S> {
+    queue: Mutex<Queue<S>>,
     /// Wakes the timer.
     timer: Condvar,
     /// Wakes workers.
@@ -63,11 +60,10 @@ struct Shared {
     passes: Mutex<Vec<Arc<OpContext>>>,
 }
 
-#[derive(Default)]
-struct Queue {
-    scheduled: Vec<Scheduled>,
+struct Queue<S> {
+    scheduled: Vec<Scheduled<S>>,
     /// Long jobs that are due, and since when.
-    handed_over: VecDeque<(Instant, Job)>,
+    handed_over: VecDeque<(Instant, Job<S>)>,
     workers: usize,
     workers_idle: usize,
     /// Long jobs that run now.
@@ -76,31 +72,82 @@ struct Queue {
     stopped: bool,
 }
 
-struct Scheduled {
-    job: Job,
+struct Scheduled<S> {
+    job: Job<S>,
     last_end: Instant,
     /// `None` while suspended.
     due: Option<Instant>,
 }
 
-impl Jobs {
+/// What every thread of the jobs has in hand.
+struct Owner<S> {
+    /// Jobs do not keep their owner alive.
+    owner: Weak<S>,
+    log: Arc<Log>,
+    /// When the jobs were started: where the grid begins.
+    begun: Instant,
+}
+
+impl<S> Clone for Owner<S> {
+    fn clone(&self) -> Self {
+        Owner {
+            owner: self.owner.clone(),
+            log: self.log.clone(),
+            begun: self.begun,
+        }
+    }
+}
+
+impl<S> Default for Jobs<S> {
+    fn default() -> Self {
+        Jobs(Arc::new(Shared {
+            queue: Mutex::new(Queue {
+                scheduled: Vec::new(),
+                handed_over: VecDeque::new(),
+                workers: 0,
+                workers_idle: 0,
+                running: 0,
+                periods_changed: false,
+                stopped: false,
+            }),
+            timer: Condvar::new(),
+            worker: Condvar::new(),
+            done: Condvar::new(),
+            passes: Mutex::new(Vec::new()),
+        }))
+    }
+}
+
+impl<S: Send + Sync + 'static> Jobs<S> {
     /// Starts the timer with these jobs; each waits its period first.
     ///
     /// Errors: the system gives no thread.
-    pub(super) fn start(&self, server: &Arc<Server>, jobs: Vec<Job>) -> Result<(), Error> {
+    pub(super) fn start(
+        &self,
+        owner: &Arc<S>,
+        log: &Arc<Log>,
+        jobs: Vec<Job<S>>,
+    ) -> Result<(), Error> {
         let now = Instant::now();
         let scheduled = jobs.into_iter().map(|job| Scheduled {
-            due: (job.period)(server).map(|period| on_grid(now, now + period)),
+            due: (job.period)(owner).map(|period| on_grid(now, now + period)),
             job,
             last_end: now,
         });
         self.0.queue.lock().scheduled.extend(scheduled);
-        let (shared, server) = (self.0.clone(), Arc::downgrade(server));
+        let shared = self.0.clone();
+        let owner = Owner {
+            owner: Arc::downgrade(owner),
+            log: log.clone(),
+            begun: now,
+        };
         spawn("jobs", TIMER_STACK_BYTES, move || {
-            shared.run_timer(&server, now);
+            shared.run_timer(&owner);
         })
     }
+}
 
+impl<S> Jobs<S> {
     /// Recomputes all due times: a parameter may have changed a period.
     pub fn periods_changed(&self) {
         self.0.queue.lock().periods_changed = true;
@@ -148,21 +195,21 @@ impl Jobs {
     }
 }
 
-impl Drop for Jobs {
+impl<S> Drop for Jobs<S> {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Shared {
-    fn run_timer(self: Arc<Self>, server: &Weak<Server>, begun: Instant) {
+impl<S: Send + Sync + 'static> Shared<S> {
+    fn run_timer(self: Arc<Self>, owner: &Owner<S>) {
         let mut queue = self.queue.lock();
         while !queue.stopped {
             if std::mem::take(&mut queue.periods_changed) {
-                let Some(server) = server.upgrade() else {
+                let Some(of) = owner.owner.upgrade() else {
                     return;
                 };
-                queue.reschedule(&server, begun);
+                queue.reschedule(&of, owner.begun);
             }
             let now = Instant::now();
             if let Some((at, due)) = queue.first_due()
@@ -173,12 +220,12 @@ impl Shared {
                     queue.handed_over.push_back((now, job));
                     self.worker.notify_one();
                 } else {
-                    self.run_job(&mut queue, job, server, begun);
+                    self.run_job(&mut queue, job, owner);
                 }
                 continue;
             }
             if queue.wants_worker(now) {
-                self.start_worker(&mut queue, server, begun);
+                self.start_worker(&mut queue, owner);
             }
             match queue.next_wake_up(now) {
                 None => self.timer.wait(&mut queue),
@@ -189,21 +236,21 @@ impl Shared {
         }
     }
 
-    fn start_worker(self: &Arc<Self>, queue: &mut Queue, server: &Weak<Server>, begun: Instant) {
-        let (shared, server) = (self.clone(), server.clone());
+    fn start_worker(self: &Arc<Self>, queue: &mut Queue<S>, owner: &Owner<S>) {
+        let (shared, owner) = (self.clone(), owner.clone());
         let started = spawn("worker", WORKER_STACK_BYTES, move || {
-            shared.run_worker(&server, begun);
+            shared.run_worker(&owner);
         });
         // Without a thread the job waits for a worker that is busy, or for the next attempt.
         queue.workers += usize::from(started.is_ok());
     }
 
-    fn run_worker(self: Arc<Self>, server: &Weak<Server>, begun: Instant) {
+    fn run_worker(self: Arc<Self>, owner: &Owner<S>) {
         let mut queue = self.queue.lock();
         while !queue.stopped {
             if let Some((_, job)) = queue.handed_over.pop_front() {
                 queue.running += 1;
-                self.run_job(&mut queue, job, server, begun);
+                self.run_job(&mut queue, job, owner);
                 queue.running -= 1;
                 self.done.notify_all();
                 continue;
@@ -219,24 +266,18 @@ impl Shared {
     }
 
     /// Runs a job outside the lock and schedules its next run.
-    fn run_job(
-        &self,
-        queue: &mut MutexGuard<'_, Queue>,
-        mut job: Job,
-        server: &Weak<Server>,
-        begun: Instant,
-    ) {
+    fn run_job(&self, queue: &mut MutexGuard<'_, Queue<S>>, mut job: Job<S>, owner: &Owner<S>) {
         let next = MutexGuard::unlocked(queue, || {
-            let server = server.upgrade()?;
+            let of = owner.owner.upgrade()?;
             crate::log::set_context(job.name);
-            let next = match caught(|| (job.run)(&server)) {
+            let next = match caught(|| (job.run)(&of)) {
                 Ok(next) => next,
                 Err(panic) => {
-                    log_panic(&server, job.name, &panic);
+                    log_panic(&owner.log, job.name, &panic);
                     Next::Never
                 }
             };
-            Some((next, (job.period)(&server)))
+            Some((next, (job.period)(&of)))
         });
         let Some((next, period)) = next else {
             queue.stopped = true;
@@ -251,15 +292,15 @@ impl Shared {
         queue.scheduled.push(Scheduled {
             job,
             last_end: now,
-            due: wait.map(|wait| on_grid(begun, now + wait)),
+            due: wait.map(|wait| on_grid(owner.begun, now + wait)),
         });
         self.timer.notify_all();
     }
 }
 
-impl Queue {
+impl<S> Queue<S> {
     fn first_due(&self) -> Option<(usize, Instant)> {
-        let due = |(at, scheduled): (usize, &Scheduled)| Some((at, scheduled.due?));
+        let due = |(at, scheduled): (usize, &Scheduled<S>)| Some((at, scheduled.due?));
         let all = self.scheduled.iter().enumerate().filter_map(due);
         all.min_by_key(|(_, due)| *due)
     }
@@ -280,9 +321,9 @@ impl Queue {
         due.into_iter().chain(worker).min()
     }
 
-    fn reschedule(&mut self, server: &Server, begun: Instant) {
+    fn reschedule(&mut self, owner: &S, begun: Instant) {
         for scheduled in &mut self.scheduled {
-            let period = (scheduled.job.period)(server);
+            let period = (scheduled.job.period)(owner);
             scheduled.due = period.map(|period| on_grid(begun, scheduled.last_end + period));
         }
     }
@@ -297,8 +338,8 @@ fn on_grid(begun: Instant, due: Instant) -> Instant {
     begun + GRID * u32::try_from(cells).unwrap_or(u32::MAX)
 }
 
-fn log_panic(server: &Server, job: &str, panic: &str) {
-    server.log.error(
+fn log_panic(log: &Log, job: &str, panic: &str) {
+    log.error(
         Component::Control,
         events::JOB_PANICKED,
         "A background job failed on a broken invariant and does not run again",

@@ -12,7 +12,7 @@ use crate::server::Server;
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Ends when it has logged.
-pub(super) fn job() -> Job {
+pub(super) fn job() -> Job<Server> {
     Job {
         name: "storage",
         is_long: false,

@@ -9,6 +9,7 @@ use super::schedule::{Job, Next};
 use crate::log::{Component, events};
 use crate::parameters::Parameter;
 use crate::server::Server;
+use crate::session::SESSION_TIMEOUT_MINUTES;
 
 /// How often transactions and cursors are checked while there are any.
 const TRANSACTION_PERIOD: Duration = Duration::from_millis(200);
@@ -18,8 +19,7 @@ const TRANSACTION_PERIOD_IDLE: Duration = Duration::from_millis(500);
 const CURSOR_REST: Duration = Duration::from_millis(200);
 
 /// Sessions that are unused for this long end.
-const SESSION_TIMEOUT: Duration =
-    Duration::from_secs(60 * crate::command::hello::SESSION_TIMEOUT_MINUTES as u64);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(60 * SESSION_TIMEOUT_MINUTES as u64);
 
 /// How often idle cursors and sessions are looked for.
 const CURSOR_PERIOD: Duration = Duration::from_secs(4);
@@ -28,7 +28,7 @@ const CURSOR_PERIOD: Duration = Duration::from_secs(4);
 const SESSION_RECORDS_PERIOD: Duration = Duration::from_secs(300);
 
 /// Aborts transactions older than `transactionLifetimeLimitSeconds`, and suspends idle cursors.
-pub(super) fn transactions() -> Job {
+pub(super) fn transactions() -> Job<Server> {
     Job {
         name: "abortExpiredTransactions",
         is_long: false,
@@ -63,7 +63,7 @@ fn sweep_transactions(server: &Server) -> Next {
 
 /// Closes cursors that have been idle for longer than `cursorTimeoutMillis`, ends unused sessions,
 /// trims the oplog. On a worker, since some of it deletes documents.
-pub(super) fn cursors() -> Job {
+pub(super) fn cursors() -> Job<Server> {
     let mut records_checked = Instant::now();
     Job {
         name: "clientcursormon",

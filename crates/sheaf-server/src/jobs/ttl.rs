@@ -13,7 +13,7 @@ use crate::log::Component;
 use crate::parameters::Parameter;
 use crate::server::Server;
 
-pub(super) fn job() -> Job {
+pub(super) fn job() -> Job<Server> {
     Job {
         name: "TTLMonitor",
         is_long: true,

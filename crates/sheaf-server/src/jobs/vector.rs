@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long all indexes are left alone after one could not be rebuilt.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-pub(super) fn job() -> Job {
+pub(super) fn job() -> Job<Server> {
     Job {
         name: "VectorMonitor",
         is_long: true,

@@ -4,10 +4,10 @@ use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 
 use sheaf_db::planning::plan_hashes;
 
-use super::Finished;
+use super::finished::Finished;
 use super::shown::shown;
-use crate::command::context::WriteReport;
 use crate::command_facts::{CountsAs, Kind};
+use crate::op_report::WriteReport;
 
 /// Commands are shown up to this size, longer ones by their first fields.
 const COMMAND_BYTES_MAX: usize = 8 * 1024;
@@ -61,7 +61,7 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
     }
     out.append("reslen", finished.reply_len as i64);
     out.append("locks", RawDoc::EMPTY);
-    out.append("remote", finished.connection.operations.client());
+    out.append("remote", finished.slot.client());
     out.append("protocol", "op_msg");
     out.append("durationMillis", finished.elapsed.as_millis() as i64);
 }
@@ -80,7 +80,7 @@ pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out
     append_write_facts(write, out);
     out.append("numYields", 0);
     out.append("locks", RawDoc::EMPTY);
-    out.append("remote", finished.connection.operations.client());
+    out.append("remote", finished.slot.client());
     out.append("durationMillis", write.elapsed.as_millis() as i64);
 }
 
@@ -159,7 +159,7 @@ fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut
     let (Some(query), Some(namespace)) = (finished.op.query(), namespace) else {
         return;
     };
-    let view = finished.server.db.read_view(namespace);
+    let view = finished.database.read_view(namespace);
     if let Ok(Some((shape, key))) = view.and_then(|view| plan_hashes(&view, query)) {
         out.append("queryHash", shape.as_str());
         out.append("planCacheShapeHash", shape.as_str());
@@ -169,8 +169,8 @@ fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut
 
 fn append_profile_tail(finished: &Finished<'_>, out: &mut DocBuilder) {
     out.append("ts", DateTime::now());
-    out.append("client", finished.connection.operations.client());
-    let app_name = finished.connection.operations.app_name();
+    out.append("client", finished.slot.client());
+    let app_name = finished.slot.app_name();
     if !app_name.is_empty() {
         out.append("appName", app_name.as_str());
     }
@@ -179,7 +179,7 @@ fn append_profile_tail(finished: &Finished<'_>, out: &mut DocBuilder) {
 }
 
 fn append_client(finished: &Finished<'_>, out: &mut DocBuilder) {
-    let app_name = finished.connection.operations.app_name();
+    let app_name = finished.slot.app_name();
     if !app_name.is_empty() {
         out.append("appName", app_name.as_str());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheaf_bson::DocBuilder;
 use sheaf_db::OpContext;
 
-use super::Finished;
+use super::finished::Finished;
 use crate::command_facts::{Command, CountsAs, Kind};
 
 /// What serverStatus shows of operations.

@@ -4,59 +4,28 @@
 //! operations that are logged or profiled.
 
 mod entry;
+mod finished;
 mod metrics;
 mod profiler;
 mod shown;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use sheaf_bson::{Error, RawDoc};
-use sheaf_db::OpContext;
 use sheaf_db::collection::usage::{LatencyKind, TopKind};
 
+pub use finished::Finished;
 pub use metrics::Metrics;
 pub use profiler::{ProfileFilter, ProfileSettings, Profiler};
 pub use shown::shown;
 
-use crate::command::context::{OpReport, WriteReport};
-use crate::command_facts::{Command, CountsAs, Kind};
-use crate::connection::ConnectionState;
-use crate::log::{Component, Severity};
-use crate::server::Server;
-
-/// A command that has ended.
-pub struct Finished<'a> {
-    /// The whole server.
-    pub server: &'a Arc<Server>,
-    /// Where it came from.
-    pub connection: &'a ConnectionState,
-    /// Which command.
-    pub command: &'static Command,
-    /// `$db`.
-    pub db: &'a str,
-    /// The command document.
-    pub body: RawDoc<'a>,
-    /// Its counters.
-    pub op: &'a OpContext,
-    /// What its handler says.
-    pub report: &'a OpReport,
-    /// How it failed, if it did.
-    pub error: Option<&'a Error>,
-    /// How long it took.
-    pub elapsed: Duration,
-    /// Bytes of the reply.
-    pub reply_len: usize,
-}
+use crate::command_facts::{CountsAs, Kind};
+use crate::log::{Component, Log, Severity};
+use crate::op_report::WriteReport;
 
 /// Counts, logs and profiles a command.
-pub fn finished(finished: Finished<'_>) {
-    let server = finished.server;
-    server.metrics.count(&finished);
-    count_usage(&finished);
-    let settings = server.profiler.settings(finished.db);
-    let slow = settings.logs(finished.elapsed, || entry::profile_entry(&finished, None));
-    let log = &server.log;
+pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler, log: &Log) {
+    metrics.count(finished);
+    count_usage(finished);
+    let settings = profiler.settings(finished.db);
+    let slow = settings.logs(finished.elapsed, || entry::profile_entry(finished, None));
     if slow || log.enabled(Severity::Debug(1), Component::Command) {
         let severity = if slow {
             Severity::Info
@@ -64,14 +33,14 @@ pub fn finished(finished: Finished<'_>) {
             Severity::Debug(1)
         };
         log.line(severity, Component::Command, 51803, "Slow query", |attr| {
-            entry::command_attributes(&finished, attr);
+            entry::command_attributes(finished, attr);
         });
     }
     let writes_logged = log.enabled(Severity::Debug(1), Component::Write);
     for write in &finished.report.writes {
         let slow = || {
             settings.logs(write.elapsed, || {
-                entry::profile_entry(&finished, Some(write))
+                entry::profile_entry(finished, Some(write))
             })
         };
         if write.kind != "insert" && (writes_logged || slow()) {
@@ -81,16 +50,16 @@ pub fn finished(finished: Finished<'_>) {
                 Severity::Info
             };
             log.line(severity, Component::Write, 51803, "Slow query", |attr| {
-                entry::write_attributes(&finished, write, attr);
+                entry::write_attributes(finished, write, attr);
             });
         }
     }
-    server.profiler.record(&finished, &settings);
+    profiler.record(finished, &settings);
 }
 
 /// Counts for `top` and `$collStats`, with the collections that the command was about.
 fn count_usage(finished: &Finished<'_>) {
-    let catalog = finished.server.db.catalog();
+    let catalog = finished.database.catalog();
     let kind = match finished.command.kind {
         Kind::Read => LatencyKind::Reads,
         Kind::Write => LatencyKind::Writes,

@@ -13,7 +13,8 @@ use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc};
 use sheaf_db::{CollectionOptions, Db, Namespace, OpContext, StatementContext};
 use sheaf_query::matcher::{self, MatchExpression};
 
-use super::{Finished, entry};
+use super::entry;
+use super::finished::Finished;
 
 /// What `system.profile` keeps, unless its user has made it otherwise.
 const PROFILE_BYTES: u64 = 1024 * 1024;
@@ -192,7 +193,7 @@ impl Profiler {
         if finished.report.namespace.as_ref() == Some(&namespace) {
             return;
         }
-        let db = &finished.server.db;
+        let db = finished.database;
         let op = StatementContext::from(OpContext::new().with_max_time(WRITE_LIMIT));
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
         // What cannot be made or written now is made or written the next time.

@@ -5,3 +5,6 @@ pub mod cursors;
 pub mod leftovers;
 pub mod logical;
 pub mod operations;
+
+/// Minutes that an idle logical session lives.
+pub const SESSION_TIMEOUT_MINUTES: i32 = 30;

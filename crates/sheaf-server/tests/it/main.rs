@@ -2,6 +2,7 @@
 
 mod bad_commands;
 mod bad_writes;
+mod borders;
 mod causal;
 mod client;
 mod command_table;

@@ -213,7 +213,7 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
             }
             "allChangesForCluster" => watch_all(&element, db, &mut options)?,
             "showExpandedEvents" => options.expanded = fields::boolean(STAGE, &element)?,
-            _ => return Err(super::super::context::unknown_field(STAGE, element.key())),
+            _ => return Err(super::super::fields::unknown_field(STAGE, element.key())),
         }
     }
     if starts > 1 {

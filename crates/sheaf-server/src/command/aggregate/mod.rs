@@ -20,8 +20,8 @@ use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::{Pipeline, PipelineSource};
 
 use super::batch::{self, CursorSettings};
-use super::context::{CommandContext, unknown_field};
-use super::fields;
+use super::context::CommandContext;
+use super::fields::{self, unknown_field};
 use super::list_collections::cursor_batch_size;
 use super::write_reply::append_write_concern;
 

@@ -5,7 +5,8 @@ use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::{Namespace, ReadView};
 
 use super::super::coll_stats::{append_storage_stats, positive_scale};
-use super::super::context::{CommandContext, unknown_field};
+use super::super::context::CommandContext;
+use super::super::fields::unknown_field;
 use super::super::{current_op, fields, search_indexes};
 use crate::host::host_name;
 

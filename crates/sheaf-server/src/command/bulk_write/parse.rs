@@ -5,8 +5,8 @@ use sheaf_db::Namespace;
 use sheaf_db::modify::{DeleteStatement, UpdateStatement};
 use sheaf_query::canonical::{FindSpec, Hint};
 
-use super::super::context::{CommandContext, unknown_field};
-use super::super::fields;
+use super::super::context::CommandContext;
+use super::super::fields::{self, unknown_field};
 use super::super::list_collections::cursor_batch_size;
 use super::super::update::{UpdateParts, finish_update};
 use super::super::write_reply::{sequence_documents, statements};

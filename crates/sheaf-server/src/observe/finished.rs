@@ -1,0 +1,35 @@
+//! A command that has ended, for those who count, log and profile it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheaf_bson::{Error, RawDoc};
+use sheaf_db::{Db, OpContext};
+
+use crate::command_facts::Command;
+use crate::op_report::OpReport;
+use crate::session::operations::OperationSlot;
+
+/// A command that has ended.
+pub struct Finished<'a> {
+    /// The database that it ran on.
+    pub database: &'a Arc<Db>,
+    /// The connection that it came from.
+    pub slot: &'a OperationSlot,
+    /// Which command.
+    pub command: &'static Command,
+    /// `$db`.
+    pub db: &'a str,
+    /// The command document.
+    pub body: RawDoc<'a>,
+    /// Its counters.
+    pub op: &'a OpContext,
+    /// What its handler says.
+    pub report: &'a OpReport,
+    /// How it failed, if it did.
+    pub error: Option<&'a Error>,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Bytes of the reply.
+    pub reply_len: usize,
+}

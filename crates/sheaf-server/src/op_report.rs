@@ -1,0 +1,67 @@
+//! What a handler reports of its operation to those who count, log and profile it.
+
+use std::time::Duration;
+
+use sheaf_bson::DocBuf;
+use sheaf_db::{Namespace, PlanDigest};
+
+/// Facts of an operation that its handler alone knows, for the slow-operation
+/// line, the profiler and the metrics. Counters live in the [`sheaf_db::OpContext`].
+#[derive(Debug, Default, Clone)]
+pub struct OpReport {
+    /// The collection concerned.
+    pub namespace: Option<Namespace>,
+    /// The plan; made into text only when a line is written.
+    pub plan: PlanDigest,
+    /// Documents returned.
+    pub n_returned: Option<u64>,
+    /// The cursor opened or continued.
+    pub cursor_id: Option<i64>,
+    /// Nothing is left of the cursor.
+    pub cursor_exhausted: bool,
+    /// A stage wrote temporary files.
+    pub used_disk: bool,
+    /// What the stages of the plan did; only where the profiler is on.
+    pub exec_stats: Option<DocBuf>,
+    /// The command that opened the cursor (getMore).
+    pub originating_command: Option<DocBuf>,
+    /// One for each statement of a write command; logged on lines of their own.
+    pub writes: Vec<WriteReport>,
+}
+
+/// What one write statement did.
+#[derive(Debug, Default, Clone)]
+pub struct WriteReport {
+    /// The collection written to.
+    pub namespace: Option<Namespace>,
+    /// `update`, `remove`, `insert`.
+    pub kind: &'static str,
+    /// The statement (`{q, u, multi, upsert}` or `{q, limit}`).
+    pub statement: DocBuf,
+    /// Which plan found the documents.
+    pub plan: PlanDigest,
+    /// Index keys examined.
+    pub keys_examined: u64,
+    /// Documents examined.
+    pub docs_examined: u64,
+    /// Matched by the filter.
+    pub n_matched: u64,
+    /// Really changed.
+    pub n_modified: u64,
+    /// Inserted by an upsert.
+    pub n_upserted: u64,
+    /// Deleted.
+    pub n_deleted: u64,
+    /// Inserted.
+    pub n_inserted: u64,
+    /// `None` when no document was changed at all.
+    pub keys_inserted: Option<u64>,
+    /// As `keys_inserted`.
+    pub keys_deleted: Option<u64>,
+    /// Bytes that the storage engine logged; `None` as for `keys_inserted`, and in a transaction.
+    pub bytes_logged: Option<u64>,
+    /// Retries after conflicts.
+    pub write_conflicts: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}

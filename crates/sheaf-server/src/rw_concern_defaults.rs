@@ -1,0 +1,112 @@
+//! The read and write concern of commands without one of their own.
+//!
+//! Kept in `config.settings`, as MongoDB keeps them, and in memory for those who need them.
+
+use std::sync::Arc;
+
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue};
+use sheaf_db::{Db, Namespace, StatementContext};
+
+use crate::repl::store_document;
+use crate::write_concern::WriteConcern;
+
+const NAMESPACE: &str = "config.settings";
+const ID: &str = "ReadWriteConcernDefaults";
+
+/// The defaults as they were set; `None` where nobody has set one.
+#[derive(Debug, Default, Clone)]
+pub struct RwConcernDefaults {
+    /// `defaultReadConcern`.
+    pub read: Option<DocBuf>,
+    /// `defaultWriteConcern`, as it was given and as it is read.
+    pub write: Option<(DocBuf, WriteConcern)>,
+}
+
+impl RwConcernDefaults {
+    /// What `config.settings` has.
+    pub fn read(db: &Db) -> Result<RwConcernDefaults, Error> {
+        let ns = Namespace::parse(NAMESPACE)?;
+        let view = db.read_view(&ns)?;
+        let Some(collection) = &view.collection else {
+            return Ok(RwConcernDefaults::default());
+        };
+        let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection)?;
+        let mut on = cursor.first()?;
+        while on {
+            let doc = cursor.document()?;
+            if doc.get("_id") == Some(RawValue::String(ID)) {
+                return RwConcernDefaults::from_doc(doc);
+            }
+            on = cursor.next()?;
+        }
+        Ok(RwConcernDefaults::default())
+    }
+
+    fn from_doc(doc: RawDoc<'_>) -> Result<RwConcernDefaults, Error> {
+        let sub = |name: &str| match doc.get(name) {
+            Some(RawValue::Document(doc)) => Some(doc.to_buf()),
+            _ => None,
+        };
+        let write = match sub("defaultWriteConcern") {
+            Some(doc) => {
+                let concern = WriteConcern::parse(doc.as_raw())?;
+                Some((doc, concern))
+            }
+            None => None,
+        };
+        Ok(RwConcernDefaults {
+            read: sub("defaultReadConcern"),
+            write,
+        })
+    }
+
+    /// The write concern of commands without one. A member of a set waits for the majority.
+    pub fn write_concern(&self, in_set: bool) -> WriteConcern {
+        match &self.write {
+            Some((_, concern)) => *concern,
+            None => WriteConcern {
+                journaled: in_set,
+                ..WriteConcern::default()
+            },
+        }
+    }
+
+    /// Appends the reply of the two commands.
+    pub fn append(&self, out: &mut DocBuilder) {
+        match &self.read {
+            Some(doc) => out.append_bson("defaultReadConcern", doc),
+            None => out
+                .begin_document("defaultReadConcern")
+                .append("level", "local")
+                .end(),
+        };
+        match &self.write {
+            Some((doc, _)) => out.append_bson("defaultWriteConcern", doc),
+            None => out
+                .begin_document("defaultWriteConcern")
+                .append("w", "majority")
+                .append("wtimeout", 0)
+                .end(),
+        };
+        let source = |set: bool| if set { "global" } else { "implicit" };
+        out.append("defaultWriteConcernSource", source(self.write.is_some()));
+        out.append("defaultReadConcernSource", source(self.read.is_some()));
+        out.append("localUpdateWallClockTime", DateTime::now());
+    }
+
+    /// Writes them to `config.settings` and waits until that is durable.
+    pub fn store(&self, db: &Arc<Db>, op: &StatementContext) -> Result<(), Error> {
+        let mut doc = DocBuilder::new();
+        doc.append("_id", ID);
+        if let Some(read) = &self.read {
+            doc.append_bson("defaultReadConcern", read);
+        }
+        if let Some((write, _)) = &self.write {
+            doc.append_bson("defaultWriteConcern", write);
+        }
+        doc.append("updateWallClockTime", DateTime::now());
+        let ns = Namespace::parse(NAMESPACE)?;
+        store_document(db, op, &ns, &doc.finish())?;
+        db.sync()
+    }
+}

@@ -1,0 +1,48 @@
+//! Which folder of the crate may import which.
+
+use std::path::Path;
+
+use sheaf_testkit::borders::{Rules, Upward, check};
+
+/// From what every file may import to what no other file imports.
+const ORDER: &[&str] = &[
+    "lib.rs guard.rs host/ client.rs command_facts.rs command/fields.rs",
+    // What a server is given: options, the program around it, the log.
+    "settings.rs control.rs traffic.rs parameters.rs log/",
+    "engine.rs open.rs",
+    "write_concern.rs op_report.rs repl/ observe/shown.rs",
+    "rw_concern_defaults.rs",
+    // What outlives a command.
+    "session/",
+    "observe/",
+    "jobs/schedule.rs",
+    // What all connections share, and what one keeps.
+    "server.rs",
+    "connection.rs",
+    // What runs without a client.
+    "jobs/",
+    // One command: its arguments and what its handler has in hand.
+    "command/request.rs command/cluster_time.rs",
+    "command/generic_arguments.rs",
+    "command/context.rs",
+    // The handlers and the table of them.
+    "command/",
+    "command/mod.rs command/dispatch.rs",
+    "assemble.rs client_session.rs",
+];
+
+const UPWARD: &[Upward<'_>] = &[];
+
+#[test]
+fn imports_run_one_way() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let rules = Rules {
+        order: ORDER,
+        circle_files_max: 6,
+        upward: UPWARD,
+    };
+    match check(&src, &rules) {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}

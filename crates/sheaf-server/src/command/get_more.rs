@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::OpContext;
 
-use super::batch;
+use super::batch::{self, Batch};
 use super::context::CommandContext;
 use super::fields;
 use crate::session::cursors::ClientCursor;
 use crate::session::logical::session_id;
+
+const NAME: &str = "getMore";
 
 /// How long a getMore on a cursor that waits for more waits when the client does not say.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
@@ -58,12 +61,20 @@ fn check_transaction(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(
     }
 }
 
-/// Runs it.
-pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
-    const NAME: &str = "getMore";
-    let id = match cx.first()?.value() {
-        RawValue::Int64(id) => id,
-        _ => return Err(fields::wrong_type(NAME, &cx.first()?, "long")),
+/// A getMore as it was asked for.
+struct GetMore<'a> {
+    id: i64,
+    collection: &'a str,
+    /// `None` is the default.
+    batch_size: Option<u64>,
+}
+
+/// Reads the arguments.
+/// Errors: wrong types, unknown fields, a collection without a name.
+fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
+    let first = cx.first()?;
+    let RawValue::Int64(id) = first.value() else {
+        return Err(fields::wrong_type(NAME, &first, "long"));
     };
     let (mut collection, mut batch_size) = (None, None);
     for element in cx.arguments() {
@@ -84,15 +95,29 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             format!("Invalid namespace specified '{}.'", cx.db),
         ));
     }
-    let reply_namespace = format!("{}.{collection}", cx.db);
-    let server = cx.server.clone();
-    let op = cx.op.clone();
-    let mut checked_out = server.cursors.check_out(id, &reply_namespace, op.op())?;
-    let cursor = checked_out.cursor()?;
-    if let Err(error) = check_session(cx, cursor).and_then(|()| check_transaction(cx, cursor)) {
-        checked_out.check_in();
-        return Err(error);
+    Ok(GetMore {
+        id,
+        collection,
+        batch_size,
+    })
+}
+
+/// Whether this client may read the cursor as it asks to; until then nothing is read.
+fn admit(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<(), Error> {
+    check_session(cx, cursor)?;
+    check_transaction(cx, cursor)?;
+    show(cx, id, cursor);
+    if cx.generic.max_time.is_some() && cursor.source.is_tailable() && !cursor.source.awaits_data()
+    {
+        return Err(Error::bad_value(
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
     }
+    Ok(())
+}
+
+/// Tells the log, the profiler and `currentOp` which cursor the command reads.
+fn show(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) {
     cx.report.namespace = Some(cursor.namespace.clone());
     cx.report.cursor_id = Some(id);
     cx.report.originating_command = Some(cursor.originating_command.clone());
@@ -102,61 +127,64 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let description = cursor.describe(id, Duration::ZERO);
     cx.connection.operations.set_cursor(description);
-    if cx.generic.max_time.is_some() && cursor.source.is_tailable() && !cursor.source.awaits_data()
-    {
-        checked_out.check_in();
-        return Err(Error::bad_value(
-            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
-        ));
-    }
-    // Of a cursor that waits for more it says for how long; else it limits the command.
-    let await_time = cx.generic.max_time.filter(|_| cursor.source.is_tailable());
-    if let Some(limit) = cx.generic.max_time.filter(|_| await_time.is_none()) {
-        cx.op.limit_time(limit);
+}
+
+/// Limits the command's time. Returns how long it waits for more documents, which is what
+/// `maxTimeMS` means on a cursor that waits for more.
+fn limit_time(cx: &mut CommandContext<'_>, cursor: &ClientCursor) -> Duration {
+    if cursor.source.is_tailable() {
+        return cx.generic.max_time.unwrap_or(AWAIT_DEFAULT);
     }
     // The time limit of the command that opened the cursor covers its getMores.
-    if cx.generic.max_time.is_none()
-        && !cursor.source.is_tailable()
-        && let Some(left) = cursor.max_time_left
-    {
-        cx.op
-            .limit_time(left.max(std::time::Duration::from_nanos(1)));
+    let left = cursor.max_time_left;
+    let inherited = left.map(|left| left.max(Duration::from_nanos(1)));
+    if let Some(limit) = cx.generic.max_time.or(inherited) {
+        cx.op.limit_time(limit);
     }
+    AWAIT_DEFAULT
+}
+
+/// Appends the next batch; a cursor that waits for more does so until there is some, for as long
+/// as `await_time`.
+fn fill(
+    cursor: &mut ClientCursor,
+    op: &OpContext,
+    batch_size: Option<u64>,
+    await_time: Duration,
+    out: &mut DocBuilder,
+) -> Result<Batch, Error> {
+    let source = &mut *cursor.source;
+    let mut filled = batch::fill(source, &mut cursor.pending, op, batch_size, out)?;
+    let until = Instant::now() + await_time;
+    while filled.count == 0 && !filled.exhausted && source.awaits_data() {
+        let left = until.saturating_duration_since(Instant::now());
+        if !source.await_more(op, left)? {
+            break;
+        }
+        filled = batch::fill(source, &mut cursor.pending, op, batch_size, out)?;
+    }
+    Ok(filled)
+}
+
+/// Runs it.
+pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
+    let request = parse(cx)?;
+    let reply_namespace = format!("{}.{}", cx.db, request.collection);
+    let server = cx.server.clone();
+    let mut checked_out = server
+        .cursors
+        .check_out(request.id, &reply_namespace, cx.op.op())?;
+    let cursor = checked_out.cursor()?;
+    if let Err(error) = admit(cx, request.id, cursor) {
+        checked_out.check_in();
+        return Err(error);
+    }
+    let await_time = limit_time(cx, cursor);
     let op = cx.op.clone();
     let before = cursor.source.counts();
     out.begin_document("cursor");
     out.begin_array("nextBatch");
-    let mut filled = batch::fill(
-        &mut *cursor.source,
-        &mut cursor.pending,
-        &op,
-        batch_size,
-        out,
-    );
-    // A cursor that waits for more does so for as long as the client lets it.
-    let until = Instant::now() + await_time.unwrap_or(AWAIT_DEFAULT);
-    while let Ok(batch) = &filled
-        && batch.count == 0
-        && !batch.exhausted
-        && cursor.source.awaits_data()
-    {
-        let left = until.saturating_duration_since(Instant::now());
-        match cursor.source.await_more(&op, left) {
-            Ok(false) => break,
-            Ok(true) => {}
-            Err(error) => {
-                filled = Err(error);
-                break;
-            }
-        }
-        filled = batch::fill(
-            &mut *cursor.source,
-            &mut cursor.pending,
-            &op,
-            batch_size,
-            out,
-        );
-    }
+    let filled = fill(cursor, &op, request.batch_size, await_time, out);
     cursor.source.batch_ended();
     batch::account(cx, &*cursor.source, before);
     // An error closes the cursor: its plan cannot go on.
@@ -183,7 +211,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         // An exhaust cursor: the same getMore is answered again until the end.
         cx.connection.exhaust = cx.exhaust_allowed;
     }
-    out.append("id", if filled.exhausted { 0 } else { id });
+    out.append("id", if filled.exhausted { 0 } else { request.id });
     out.append("ns", reply_namespace.as_str());
     out.end();
     Ok(())

@@ -11,30 +11,38 @@ use super::Kind;
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
 use crate::host::host_name;
+use crate::server::Server;
 
-/// Sections that are left out unless asked for, or asked to be left out.
-const SECTIONS: &[&str] = &[
-    "asserts",
-    "connections",
-    "extra_info",
-    "globalLock",
-    "logicalSessionRecordCache",
-    "mem",
-    "metrics",
-    "network",
-    "opLatencies",
-    "opcounters",
-    "storageEngine",
-    "transactions",
+/// Appends one section.
+type Append = fn(&Server, &mut DocBuilder);
+
+/// The sections in the order of the reply. `section: 0` in the command leaves one out.
+const SECTIONS: &[(&str, Append)] = &[
+    ("asserts", |server, out| server.metrics.append_asserts(out)),
+    ("connections", append_connections),
+    ("extra_info", append_extra_info),
+    ("globalLock", append_global_lock),
+    ("logicalSessionRecordCache", append_sessions),
+    ("mem", append_memory),
+    ("metrics", append_metrics),
+    ("network", append_network),
+    ("opLatencies", |server, out| {
+        server.metrics.append_latencies(out);
+    }),
+    ("opcounters", |server, out| {
+        server.metrics.append_opcounters(out);
+    }),
+    ("storageEngine", append_storage_engine),
+    ("transactions", append_transactions),
 ];
 
-/// Runs it. `section: 0` leaves a section out.
+/// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut left_out = Vec::new();
     for element in cx.arguments() {
         // Unknown sections are ignored, as in MongoDB: monitoring asks for those of every version.
         if !element.value().is_truthy() {
-            left_out.push(element.key().to_owned());
+            left_out.push(element.key());
         }
     }
     let server = cx.server;
@@ -47,141 +55,139 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     out.append("uptimeMillis", uptime.as_millis() as i64);
     out.append("uptimeEstimate", uptime.as_secs() as i64);
     out.append("localTime", DateTime::now());
-    for section in SECTIONS
-        .iter()
-        .filter(|s| !left_out.iter().any(|l| l == *s))
-    {
-        append_section(cx, section, out);
+    for (section, append) in SECTIONS {
+        if !left_out.contains(section) {
+            append(server, out);
+        }
     }
     Ok(())
 }
 
-fn append_section(cx: &CommandContext<'_>, section: &str, out: &mut DocBuilder) {
-    let server = cx.server;
-    match section {
-        "asserts" => server.metrics.append_asserts(out),
-        "opcounters" => server.metrics.append_opcounters(out),
-        "opLatencies" => server.metrics.append_latencies(out),
-        "connections" => {
-            let stats = server.traffic.connections();
-            out.begin_document(section);
-            out.append("current", stats.current as i32);
-            out.append("available", stats.available as i32);
-            out.append("totalCreated", stats.total_created as i64);
-            out.append("rejected", stats.rejected as i64);
-            out.append("active", stats.active as i32);
-            out.end();
+fn append_connections(server: &Server, out: &mut DocBuilder) {
+    let stats = server.traffic.connections();
+    out.begin_document("connections");
+    out.append("current", stats.current as i32);
+    out.append("available", stats.available as i32);
+    out.append("totalCreated", stats.total_created as i64);
+    out.append("rejected", stats.rejected as i64);
+    out.append("active", stats.active as i32);
+    out.end();
+}
+
+fn append_global_lock(server: &Server, out: &mut DocBuilder) {
+    let (mut readers, mut writers, mut others) = (0, 0, 0);
+    for slot in server.operations.slots() {
+        match slot.current().map(|operation| operation.command.kind) {
+            Some(Kind::Read) => readers += 1,
+            Some(Kind::Write) => writers += 1,
+            Some(_) => others += 1,
+            None => {}
         }
-        "globalLock" => {
-            let (mut readers, mut writers, mut others) = (0, 0, 0);
-            for slot in server.operations.slots() {
-                match slot.current().map(|operation| operation.command.kind) {
-                    Some(Kind::Read) => readers += 1,
-                    Some(Kind::Write) => writers += 1,
-                    Some(_) => others += 1,
-                    None => {}
-                }
-            }
-            out.begin_document(section);
-            out.append("totalTime", server.started.elapsed().as_micros() as i64);
-            // There is no lock of the whole server that anybody could wait for.
-            for (name, total, readers, writers) in [
-                ("currentQueue", 0, 0, 0),
-                (
-                    "activeClients",
-                    readers + writers + others,
-                    readers,
-                    writers,
-                ),
-            ] {
-                out.begin_document(name);
-                out.append("total", total);
-                out.append("readers", readers);
-                out.append("writers", writers);
-                out.end();
-            }
-            out.end();
-        }
-        "logicalSessionRecordCache" => {
-            out.begin_document(section);
-            out.append("activeSessionsCount", server.sessions.len() as i32);
-            out.end();
-        }
-        "network" => {
-            let network = server.traffic.network();
-            out.begin_document(section);
-            out.append("bytesIn", network.bytes_in as i64);
-            out.append("bytesOut", network.bytes_out as i64);
-            out.append("numRequests", network.requests as i64);
-            out.begin_document("compression");
-            for (compressor, stats) in Compressor::NEGOTIABLE.iter().zip(network.compression) {
-                out.begin_document(compressor.name());
-                for (name, flow) in [
-                    ("compressor", stats.compressed),
-                    ("decompressor", stats.decompressed),
-                ] {
-                    out.begin_document(name);
-                    out.append("bytesIn", flow.bytes_in as i64);
-                    out.append("bytesOut", flow.bytes_out as i64);
-                    out.end();
-                }
-                out.end();
-            }
-            out.end();
-            out.end();
-        }
-        "transactions" => {
-            out.begin_document(section);
-            server.sessions.append_status(out);
-            let held = server.db.transaction_memory().used();
-            out.append("memoryBytesHeld", held as i64);
-            out.end();
-        }
-        "mem" => {
-            let (resident, virtual_bytes) = memory().unwrap_or((0, 0));
-            out.begin_document(section);
-            out.append("bits", usize::BITS as i32);
-            out.append("resident", (resident >> 20) as i32);
-            out.append("virtual", (virtual_bytes >> 20) as i32);
-            out.append("supported", true);
-            out.end();
-        }
-        "extra_info" => {
-            out.begin_document(section);
-            out.append("note", "fields vary by platform");
-            let (user, system) = cpu_micros();
-            out.append("user_time_us", user);
-            out.append("system_time_us", system);
-            out.end();
-        }
-        "metrics" => {
-            out.begin_document(section);
-            server.metrics.append_metrics(out);
-            append_ttl(&server.ttl, out);
-            let (open, pinned, no_timeout) = server.cursors.open_counts();
-            let counts = server.cursors.counts();
-            out.begin_document("cursor");
-            out.append("timedOut", counts.timed_out as i64);
-            out.append("totalOpened", counts.total_opened as i64);
-            out.begin_document("open");
-            out.append("noTimeout", no_timeout as i64);
-            out.append("pinned", pinned as i64);
-            out.append("total", open as i64);
-            out.end();
-            out.end();
-            out.end();
-        }
-        "storageEngine" => {
-            out.begin_document(section);
-            out.append("name", server.db.engine().name());
-            out.append("supportsCommittedReads", true);
-            out.append("readOnly", false);
-            out.append("persistent", server.db.engine().name() != "memory");
-            out.end();
-            append_engine(cx, out);
-        }
-        _ => {}
     }
+    out.begin_document("globalLock");
+    out.append("totalTime", server.started.elapsed().as_micros() as i64);
+    // There is no lock of the whole server that anybody could wait for.
+    for (name, total, readers, writers) in [
+        ("currentQueue", 0, 0, 0),
+        (
+            "activeClients",
+            readers + writers + others,
+            readers,
+            writers,
+        ),
+    ] {
+        out.begin_document(name);
+        out.append("total", total);
+        out.append("readers", readers);
+        out.append("writers", writers);
+        out.end();
+    }
+    out.end();
+}
+
+fn append_sessions(server: &Server, out: &mut DocBuilder) {
+    out.begin_document("logicalSessionRecordCache");
+    out.append("activeSessionsCount", server.sessions.len() as i32);
+    out.end();
+}
+
+fn append_network(server: &Server, out: &mut DocBuilder) {
+    let network = server.traffic.network();
+    out.begin_document("network");
+    out.append("bytesIn", network.bytes_in as i64);
+    out.append("bytesOut", network.bytes_out as i64);
+    out.append("numRequests", network.requests as i64);
+    out.begin_document("compression");
+    for (compressor, stats) in Compressor::NEGOTIABLE.iter().zip(network.compression) {
+        out.begin_document(compressor.name());
+        for (name, flow) in [
+            ("compressor", stats.compressed),
+            ("decompressor", stats.decompressed),
+        ] {
+            out.begin_document(name);
+            out.append("bytesIn", flow.bytes_in as i64);
+            out.append("bytesOut", flow.bytes_out as i64);
+            out.end();
+        }
+        out.end();
+    }
+    out.end();
+    out.end();
+}
+
+fn append_transactions(server: &Server, out: &mut DocBuilder) {
+    out.begin_document("transactions");
+    server.sessions.append_status(out);
+    let held = server.db.transaction_memory().used();
+    out.append("memoryBytesHeld", held as i64);
+    out.end();
+}
+
+fn append_memory(_server: &Server, out: &mut DocBuilder) {
+    let (resident, virtual_bytes) = memory().unwrap_or((0, 0));
+    out.begin_document("mem");
+    out.append("bits", usize::BITS as i32);
+    out.append("resident", (resident >> 20) as i32);
+    out.append("virtual", (virtual_bytes >> 20) as i32);
+    out.append("supported", true);
+    out.end();
+}
+
+fn append_extra_info(_server: &Server, out: &mut DocBuilder) {
+    out.begin_document("extra_info");
+    out.append("note", "fields vary by platform");
+    let (user, system) = cpu_micros();
+    out.append("user_time_us", user);
+    out.append("system_time_us", system);
+    out.end();
+}
+
+fn append_metrics(server: &Server, out: &mut DocBuilder) {
+    out.begin_document("metrics");
+    server.metrics.append_metrics(out);
+    append_ttl(&server.ttl, out);
+    let (open, pinned, no_timeout) = server.cursors.open_counts();
+    let counts = server.cursors.counts();
+    out.begin_document("cursor");
+    out.append("timedOut", counts.timed_out as i64);
+    out.append("totalOpened", counts.total_opened as i64);
+    out.begin_document("open");
+    out.append("noTimeout", no_timeout as i64);
+    out.append("pinned", pinned as i64);
+    out.append("total", open as i64);
+    out.end();
+    out.end();
+    out.end();
+}
+
+fn append_storage_engine(server: &Server, out: &mut DocBuilder) {
+    out.begin_document("storageEngine");
+    out.append("name", server.db.engine().name());
+    out.append("supportsCommittedReads", true);
+    out.append("readOnly", false);
+    out.append("persistent", server.db.engine().name() != "memory");
+    out.end();
+    append_engine(server, out);
 }
 
 /// `metrics.ttl`.
@@ -198,8 +204,8 @@ fn append_ttl(counters: &TtlCounters, out: &mut DocBuilder) {
 }
 
 /// The engine's own counters, under the name of the engine.
-fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
-    let engine = cx.server.db.engine();
+fn append_engine(server: &Server, out: &mut DocBuilder) {
+    let engine = server.db.engine();
     let stats = engine.stats();
     out.begin_document(engine.name());
     for (name, value) in [
@@ -228,7 +234,7 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     if let Some(age) = stats.oldest_snapshot_age {
         out.append("oldestSnapshotAgeMillis", age.as_millis() as i64);
     }
-    append_snapshot_history(cx, out);
+    append_snapshot_history(server, out);
     if let Some(why) = &stats.refuses_writes {
         out.append("refusesWrites", why.as_str());
     }
@@ -236,8 +242,8 @@ fn append_engine(cx: &CommandContext<'_>, out: &mut DocBuilder) {
 }
 
 /// The snapshots that reads with `atClusterTime` can have.
-fn append_snapshot_history(cx: &CommandContext<'_>, out: &mut DocBuilder) {
-    let history = cx.server.db.snapshot_history().stats();
+fn append_snapshot_history(server: &Server, out: &mut DocBuilder) {
+    let history = server.db.snapshot_history().stats();
     out.begin_document("snapshotHistory");
     out.append("kept", history.kept as i64);
     if let Some(oldest) = history.oldest {

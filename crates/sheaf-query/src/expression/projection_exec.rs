@@ -200,6 +200,25 @@ impl ProjectionExec {
         Ok(out)
     }
 
+    /// The projection that keeps what is read and nothing else. `None` where whole documents are
+    /// read, or a path is none of a projection.
+    pub(crate) fn keeping(reads: &Dependencies) -> Option<ProjectionExec> {
+        if reads.whole_document {
+            return None;
+        }
+        let mut out = ProjectionExec {
+            mode: Mode::Inclusion,
+            root: Node::default(),
+        };
+        for path in &reads.paths {
+            out.insert(path, Action::Include).ok()?;
+        }
+        if out.root.find(b"_id").is_none() {
+            out.root.push("_id", Action::Exclude);
+        }
+        Some(out)
+    }
+
     fn insert(&mut self, path: &str, action: Action) -> Result<()> {
         let components = field_path::split(path)?;
         let components: Vec<&str> = components.iter().map(|c| &**c).collect();

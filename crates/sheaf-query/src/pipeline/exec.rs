@@ -94,7 +94,11 @@ impl Running {
     fn new(stage: &Stage) -> Running {
         match stage {
             Stage::Match { filter, .. } => Running::Match(Arc::clone(filter)),
-            Stage::Sort { pattern, limit } => Running::Sort(Box::new(Sorter::new(pattern, *limit))),
+            Stage::Sort {
+                pattern,
+                limit,
+                keeps,
+            } => Running::Sort(Box::new(Sorter::new(pattern, *limit, keeps.clone()))),
             Stage::Skip(n) => Running::Skip(*n),
             Stage::Limit(n) => Running::Limit(*n),
             Stage::Project { projection, .. } => Running::Project(Arc::clone(projection)),

@@ -128,6 +128,9 @@ pub enum Stage {
         pattern: SortPattern,
         /// How many of the first are enough; `None` is all.
         limit: Option<u64>,
+        /// What of the documents it keeps while it waits for the last one: what later stages read.
+        /// `None` is all.
+        keeps: Option<Arc<ProjectionExec>>,
     },
     /// `$skip`.
     Skip(u64),
@@ -332,6 +335,15 @@ impl Pipeline {
 }
 
 impl Stage {
+    /// A `$sort` of all documents.
+    pub(super) fn sort(pattern: SortPattern) -> Stage {
+        Stage::Sort {
+            pattern,
+            limit: None,
+            keeps: None,
+        }
+    }
+
     /// `$name`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -357,7 +369,7 @@ impl Stage {
     pub fn operand(&self) -> Value {
         match self {
             Stage::Match { spec, .. } => Value::Document(spec.clone()),
-            Stage::Sort { pattern, limit } => {
+            Stage::Sort { pattern, limit, .. } => {
                 let mut sort_key = DocBuilder::new();
                 sort_key.append("sortKey", &pattern.serialize());
                 if let Some(limit) = limit {

@@ -243,11 +243,7 @@ fn sort(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> 
     let value = by_score
         .as_ref()
         .map_or(value, |spec| RawValue::Document(spec.as_raw()));
-    Ok(Stage::Sort {
-        pattern: sort_pattern(value)?.with_collator(context.parse.collator().cloned()),
-        limit: None,
-    }
-    .into())
+    Ok(Stage::sort(sort_pattern(value)?.with_collator(context.parse.collator().cloned())).into())
 }
 
 /// A count of documents.
@@ -464,9 +460,6 @@ fn sort_by_count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<Pars
     let pattern = sort_pattern(RawValue::Document(order.as_raw()))?;
     Ok(ParsedStage::Stages(vec![
         Stage::Group(Arc::new(group)),
-        Stage::Sort {
-            pattern,
-            limit: None,
-        },
+        Stage::sort(pattern),
     ]))
 }

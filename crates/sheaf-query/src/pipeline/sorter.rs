@@ -10,10 +10,12 @@
 //! first result does not wait for one large sort. Documents with equal keys keep their input order.
 
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc};
 
+use crate::expression::projection_exec::ProjectionExec;
 use crate::sort::chunks::{Chunks, Merge};
 use crate::sort::{SortKey, SortKeyGenerator, SortPattern};
 
@@ -24,6 +26,7 @@ const HEAP_MAX: u64 = 4096;
 
 /// Sorts documents; returns them in order after the end of the input.
 pub(super) struct Sorter {
+    keeps: Option<Arc<ProjectionExec>>,
     keys: SortKeyGenerator,
     limit: u64,
     best: BinaryHeap<Entry>,
@@ -75,8 +78,14 @@ impl PartialOrd for Entry {
 }
 
 impl Sorter {
-    pub(super) fn new(pattern: &SortPattern, limit: Option<u64>) -> Sorter {
+    /// `keeps`: what of the documents is held and returned; `None` is all.
+    pub(super) fn new(
+        pattern: &SortPattern,
+        limit: Option<u64>,
+        keeps: Option<Arc<ProjectionExec>>,
+    ) -> Sorter {
         Sorter {
+            keeps,
             keys: SortKeyGenerator::new(pattern),
             limit: limit.unwrap_or(u64::MAX),
             best: BinaryHeap::new(),
@@ -115,7 +124,10 @@ impl Sorter {
         let entry = Entry {
             key: self.scratch.clone(),
             order,
-            doc: doc.to_buf(),
+            doc: match &self.keeps {
+                None => doc.to_buf(),
+                Some(keeps) => keeps.apply(doc)?,
+            },
         };
         self.bytes += entry.bytes();
         self.bytes_sorted += entry.bytes() as u64;

@@ -341,6 +341,7 @@ fn a_sort_that_keeps_a_few_holds_no_more() {
             other => panic!("{other:?}"),
         },
         limit: Some(2),
+        keeps: None,
     }];
     // 200 MB pass, 2 MB stay.
     let mut exec = PipelineExec::new(&stages);
@@ -350,6 +351,39 @@ fn a_sort_that_keeps_a_few_holds_no_more() {
         found.push(doc.get("_id").and_then(|v| v.as_i64_exact()));
     }
     assert_eq!(found, [Some(200), Some(199)]);
+}
+
+#[test]
+fn a_blocking_stage_holds_only_what_later_stages_read() {
+    struct Padded(DocBuf, i32);
+    impl DocSource for Padded {
+        fn next(&mut self) -> Result<Option<RawDoc<'_>>> {
+            self.1 += 1;
+            self.0 = doc! {"_id": self.1, "a": [self.1, -self.1], "s": "x".repeat(1 << 20)};
+            Ok((self.1 <= 100).then(|| self.0.as_raw()))
+        }
+    }
+    // 200 MB of documents pass, which no stage may hold.
+    for (stages, expected) in [
+        (
+            "[{$unwind: '$a'}, {$sort: {a: 1}}, {$group: {_id: null, n: {$first: '$a'}}}]",
+            Some(-100),
+        ),
+        (
+            "[{$addFields: {b: {$first: '$a'}}}, {$unwind: '$a'}, {$sort: {b: -1, a: -1}}, {$project: {_id: 0, n: '$b'}}]",
+            Some(100),
+        ),
+        (
+            "[{$unwind: '$a'}, {$bucketAuto: {groupBy: '$a', buckets: 2, output: {n: {$max: '$a'}}}}]",
+            Some(-1),
+        ),
+    ] {
+        let rest = parsed(stages).unwrap().optimize().rest;
+        let mut exec = PipelineExec::new(&rest.stages);
+        let found = exec.next(&mut Padded(DocBuf::new(), 0), &Isolated).unwrap();
+        let n = found.unwrap().get("n").and_then(|n| n.as_i64_exact());
+        assert_eq!(n, expected, "{stages}");
+    }
 }
 
 #[test]

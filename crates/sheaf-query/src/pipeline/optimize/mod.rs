@@ -11,6 +11,9 @@
 //! preserved: a filter that is applied earlier may exclude a document on which an expression would
 //! have failed.
 
+use std::sync::Arc;
+
+use crate::expression::projection_exec::ProjectionExec;
 use crate::pipeline::{Pipeline, PipelineSource, Stage};
 
 mod prefix;
@@ -70,14 +73,25 @@ pub(super) fn reorder(stages: Vec<Stage>) -> Vec<Stage> {
     stages
 }
 
-/// Narrows each stage to the output fields that later stages read.
+/// Narrows each stage to the output fields that later stages read: a `$sort` holds no others.
+///
+/// Condition: what later stages read is known, because one of them computes its documents.
 fn narrow(stages: &mut [Stage]) {
     for at in 0..stages.len() {
-        if let Stage::Other(stage) = &stages[at]
-            && let Some(wanted) = dependencies(&stages[at + 1..])
-            && let Some(narrowed) = stage.giving(&wanted)
-        {
-            stages[at] = narrowed;
+        if !matches!(stages[at], Stage::Sort { .. } | Stage::Other(_)) {
+            continue;
+        }
+        let Some(wanted) = dependencies(&stages[at + 1..]) else {
+            continue;
+        };
+        match &mut stages[at] {
+            Stage::Sort { keeps, .. } => *keeps = ProjectionExec::keeping(&wanted).map(Arc::new),
+            Stage::Other(stage) => {
+                if let Some(narrowed) = stage.giving(&wanted) {
+                    stages[at] = narrowed;
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -116,7 +130,12 @@ fn rewrite(mut stages: Vec<Stage>) -> Vec<Stage> {
 fn limit_sorts(stages: &mut Vec<Stage>) {
     let mut at = 0;
     while at < stages.len() {
-        if let Stage::Sort { pattern, limit } = &stages[at] {
+        if let Stage::Sort {
+            pattern,
+            limit,
+            keeps,
+        } = &stages[at]
+        {
             let mut skipped: u64 = 0;
             let mut next = at + 1;
             while let Some(Stage::Skip(n)) = stages.get(next) {
@@ -129,6 +148,7 @@ fn limit_sorts(stages: &mut Vec<Stage>) {
                 stages[at] = Stage::Sort {
                     pattern: pattern.clone(),
                     limit: Some(limit),
+                    keeps: keeps.clone(),
                 };
                 // The skips leave at most `n` of the documents of the sort.
                 stages.remove(next);

@@ -37,10 +37,9 @@ pub(super) fn is_expression(value: RawValue<'_>) -> bool {
 /// The `$sort` stage with this specification.
 pub(super) fn sort_by(spec: RawDoc<'_>, context: &StageContext<'_>) -> Result<Stage> {
     match SortSpec::parse(spec)? {
-        SortSpec::Pattern(pattern) => Ok(Stage::Sort {
-            pattern: pattern.with_collator(context.parse.collator().cloned()),
-            limit: None,
-        }),
+        SortSpec::Pattern(pattern) => Ok(Stage::sort(
+            pattern.with_collator(context.parse.collator().cloned()),
+        )),
         SortSpec::None | SortSpec::Natural(_) => Err(location(
             15976,
             "$sort stage must have at least one sort key",

@@ -205,10 +205,7 @@ pub(super) fn stages(
         }
     }
     if let SortSpec::Pattern(pattern) = SortSpec::parse(sorted.finish().as_raw())? {
-        stages.push(Stage::Sort {
-            pattern: pattern.with_collator(collator.clone()),
-            limit: None,
-        });
+        stages.push(Stage::sort(pattern.with_collator(collator.clone())));
     }
     stages.push(Stage::Other(Arc::new(SetWindowFields {
         spec,

@@ -35,7 +35,10 @@ impl SessionRow {
             show_record_id: true,
             ..Default::default()
         };
-        let query = Arc::new(sheaf_query::canonical::CanonicalQuery::new(spec)?);
+        let query = Arc::new(sheaf_query::canonical::CanonicalQuery::new(
+            sheaf_bson::DateTime::now(),
+            spec,
+        )?);
         let view = db.read_view(&ns)?;
         let mut found = find::find(&view, op, query, &QueryOptions::default())?;
         let stored = found.next(op)?;

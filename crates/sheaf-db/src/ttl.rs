@@ -152,10 +152,13 @@ impl Db {
             }
             let field = expiring.entry.fields[0].path.dotted();
             let filter = doc! {field: {"$lte": latest}};
-            let query = Arc::new(CanonicalQuery::new(FindSpec {
-                filter: Some(filter.as_raw()),
-                ..FindSpec::default()
-            })?);
+            let query = Arc::new(CanonicalQuery::new(
+                sheaf_bson::DateTime::now(),
+                FindSpec {
+                    filter: Some(filter.as_raw()),
+                    ..FindSpec::default()
+                },
+            )?);
             let options = QueryOptions::default();
             let solution = expiring.expired(latest);
             let mut batch = Batch {

@@ -132,15 +132,14 @@ pub struct CanonicalQuery {
 }
 
 impl CanonicalQuery {
-    /// Parses and normalises a find on a collection without a default collation. `$$NOW` is the
-    /// system clock.
+    /// Parses and normalises a find on a collection without a default collation. `$$NOW` is `now`.
     ///
     /// Errors: those of filter, sort and projection; BadValue for contradictory `$natural`s; 51173,
     /// 51176 and BadValue for an invalid `min` or `max`.
-    pub fn new(spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
+    pub fn new(now: DateTime, spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
         let collator = spec.collation.resolve(None);
         let context = ParseContext {
-            variables: VariableScope::new(DateTime::now()).with_collator(collator),
+            variables: VariableScope::new(now).with_collator(collator),
         };
         CanonicalQuery::with_context(spec, &context)
     }

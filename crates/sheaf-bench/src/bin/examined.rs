@@ -381,13 +381,16 @@ fn examined(
     };
     let view: ReadView = db.read_view(ns)?;
     let query = || {
-        CanonicalQuery::new(FindSpec {
-            filter: Some(filter.as_raw()),
-            sort: Some(shape.sort.as_raw()),
-            projection: Some(shape.projection.as_raw()),
-            limit: Some(shape.limit),
-            ..FindSpec::default()
-        })
+        CanonicalQuery::new(
+            sheaf_bson::DateTime::now(),
+            FindSpec {
+                filter: Some(filter.as_raw()),
+                sort: Some(shape.sort.as_raw()),
+                projection: Some(shape.projection.as_raw()),
+                limit: Some(shape.limit),
+                ..FindSpec::default()
+            },
+        )
         .map(Arc::new)
     };
     match &shape.ask {

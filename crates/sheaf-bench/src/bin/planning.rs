@@ -282,12 +282,15 @@ fn main() {
         let collection = Collection::new(&case);
         let filters: Vec<DocBuf> = (0..64).map(|n| (case.filter)(n)).collect();
         let parse = |n: usize| {
-            CanonicalQuery::new(FindSpec {
-                filter: Some(filters[n].as_raw()),
-                sort: Some(case.sort.as_raw()),
-                limit: case.limit,
-                ..FindSpec::default()
-            })
+            CanonicalQuery::new(
+                sheaf_bson::DateTime::now(),
+                FindSpec {
+                    filter: Some(filters[n].as_raw()),
+                    sort: Some(case.sort.as_raw()),
+                    limit: case.limit,
+                    ..FindSpec::default()
+                },
+            )
             .expect("a query")
         };
         let queries: Vec<Arc<CanonicalQuery>> = (0..64).map(|n| Arc::new(parse(n))).collect();

@@ -426,7 +426,10 @@ impl ChangeStream {
             filter: Some(key),
             ..Default::default()
         };
-        let query = Arc::new(sheaf_query::canonical::CanonicalQuery::new(spec)?);
+        let query = Arc::new(sheaf_query::canonical::CanonicalQuery::new(
+            sheaf_bson::DateTime::now(),
+            spec,
+        )?);
         let mut found = crate::find::find(&view, op, query, self.context.options())?;
         Ok(found.next(op)?.map(|doc| doc.as_raw().to_buf()))
     }

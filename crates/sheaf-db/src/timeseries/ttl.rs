@@ -93,10 +93,13 @@ impl Db {
         filter.append("$lte", DateTime(latest));
         filter.end();
         let filter = filter.finish();
-        let query = Arc::new(CanonicalQuery::new(FindSpec {
-            filter: Some(filter.as_raw()),
-            ..FindSpec::default()
-        })?);
+        let query = Arc::new(CanonicalQuery::new(
+            sheaf_bson::DateTime::now(),
+            FindSpec {
+                filter: Some(filter.as_raw()),
+                ..FindSpec::default()
+            },
+        )?);
         let mut matches = Matches::start(&view, current, op, &query, &QueryOptions::default())?;
         let mut share = Share {
             matches: &mut matches,

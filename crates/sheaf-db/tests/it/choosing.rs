@@ -29,7 +29,7 @@ fn query(filter: &DocBuf) -> Arc<CanonicalQuery> {
         filter: Some(filter.as_raw()),
         ..FindSpec::default()
     };
-    Arc::new(CanonicalQuery::new(spec).unwrap())
+    Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap())
 }
 
 /// The ids found, and how the plan came about.
@@ -377,7 +377,7 @@ fn branches_that_are_not_reached_are_not_opened() {
         ..FindSpec::default()
     };
     // A shape of its own, with branches that are proven already.
-    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let mut found = find(&view, &t.op, query.clone(), &options).unwrap();
     while found.next(&t.op).unwrap().is_some() {}

@@ -249,7 +249,7 @@ fn writes_keep_other_indexes_true() {
                 filter: Some(filter.as_raw()),
                 ..FindSpec::default()
             };
-            let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+            let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
             let mut running = find(&view, &t.op, query, &QueryOptions::default()).unwrap();
             let mut n = 0;
             while running.next(&t.op).unwrap().is_some() {

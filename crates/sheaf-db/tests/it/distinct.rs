@@ -20,7 +20,7 @@ fn values(t: &TestDb, path: &str, filter: DocBuf) -> (String, String) {
         filter: Some(filter.as_raw()),
         ..FindSpec::default()
     };
-    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let path = FieldPath::parse(path).unwrap();
     let found = distinct(&view, &t.op, &path, query, &QueryOptions::default()).unwrap();
@@ -78,7 +78,7 @@ fn values_come_in_bson_order_by_every_plan() {
             ..FindSpec::default()
         };
         let view = t.db.read_view(&ns("c")).unwrap();
-        let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+        let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
         let path = FieldPath::parse("a").unwrap();
         let found = distinct(&view, &t.op, &path, query, &QueryOptions::default()).unwrap();
         let text = RawValue::Array(found.values.as_raw()).to_string();
@@ -127,7 +127,8 @@ fn a_value_as_large_as_a_document_may_be_fits() {
     t.insert("c", doc! {"_id": 1, "": text.as_str()}).unwrap();
     let of = || {
         let view = t.db.read_view(&ns("c")).unwrap();
-        let query = Arc::new(CanonicalQuery::new(FindSpec::default()).unwrap());
+        let query =
+            Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), FindSpec::default()).unwrap());
         let path = FieldPath::parse_lenient("").unwrap();
         distinct(&view, &t.op, &path, query, &QueryOptions::default())
     };
@@ -159,7 +160,7 @@ fn a_covered_projection_keeps_missing_fields_missing() {
         projection: Some(projection.as_raw()),
         ..FindSpec::default()
     };
-    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let mut found = find(&view, &t.op, query, &QueryOptions::default()).unwrap();
     let mut docs = Vec::new();

@@ -43,7 +43,7 @@ fn run(
     spec: FindSpec<'_>,
     options: &QueryOptions,
 ) -> (Vec<DocBuf>, WorkCounts, DocBuf) {
-    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let mut out = sheaf_bson::DocBuilder::new();
     let explained = Explained {

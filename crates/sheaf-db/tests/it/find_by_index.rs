@@ -74,7 +74,7 @@ fn found(t: &TestDb, filter: &DocBuf, hint: Option<Hint>) -> Option<Vec<i64>> {
         hint,
         ..FindSpec::default()
     };
-    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let options = QueryOptions::default();
     let mut running = match find(&view, &t.op, query, &options) {

@@ -16,7 +16,7 @@ fn ids(t: &TestDb, filter: &DocBuf, options: &QueryOptions) -> (Vec<i32>, String
         filter: Some(filter.as_raw()),
         ..FindSpec::default()
     };
-    let query = Arc::new(CanonicalQuery::new(spec).unwrap());
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let mut source = find(&view, &t.op, query, options).unwrap();
     let plan = source.plan().summary().unwrap();

@@ -34,7 +34,7 @@ fn sorted(
         limit,
         ..FindSpec::default()
     };
-    let query = Arc::new(CanonicalQuery::new(spec)?);
+    let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec)?);
     let view = t.db.read_view(&ns("c"))?;
     let mut source = find(&view, &t.op, query, options)?;
     let mut rows = Vec::new();

@@ -87,7 +87,7 @@ impl Run<'_> {
         };
         match what {
             "find" => {
-                let query = Arc::new(CanonicalQuery::new(spec)?);
+                let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec)?);
                 let view = db.view(op, ns)?;
                 let mut source = find::find(&view, op, query, &options)?;
                 let mut found = Vec::new();

@@ -15,25 +15,28 @@ use crate::shape;
 fn find(spec: &DocBuf) -> Result<CanonicalQuery, Error> {
     let part = |name| spec.get(name).and_then(|value| value.as_document());
     let number = |name| spec.get(name).and_then(|value| value.as_i64_exact());
-    CanonicalQuery::new(FindSpec {
-        filter: part("filter"),
-        sort: part("sort"),
-        inclusion: false,
-        null_serves: false,
-        projection: part("projection"),
-        skip: number("skip").unwrap_or(0) as u64,
-        limit: number("limit").map(|n| n as u64),
-        hint: match spec.get("hint") {
-            Some(hint) => Hint::parse(hint)?,
-            None => None,
+    CanonicalQuery::new(
+        sheaf_bson::DateTime(0),
+        FindSpec {
+            filter: part("filter"),
+            sort: part("sort"),
+            inclusion: false,
+            null_serves: false,
+            projection: part("projection"),
+            skip: number("skip").unwrap_or(0) as u64,
+            limit: number("limit").map(|n| n as u64),
+            hint: match spec.get("hint") {
+                Some(hint) => Hint::parse(hint)?,
+                None => None,
+            },
+            min: part("min"),
+            max: part("max"),
+            return_key: false,
+            show_record_id: spec.get("showRecordId").is_some(),
+            let_vars: part("let"),
+            collation: Default::default(),
         },
-        min: part("min"),
-        max: part("max"),
-        return_key: false,
-        show_record_id: spec.get("showRecordId").is_some(),
-        let_vars: part("let"),
-        collation: Default::default(),
-    })
+    )
 }
 
 fn refused(spec: DocBuf) -> i32 {
@@ -130,8 +133,10 @@ fn variables_and_the_clock() {
     assert_eq!(query.filter.matches(doc! {"a": 4}.as_raw()), Ok(false));
     assert!(find(&doc! {"filter": {"$expr": {"$eq": ["$a", "$$x"]}}}).is_err());
     let query = find(&doc! {"filter": {"$expr": {"$gt": ["$$NOW", "$a"]}}}).unwrap();
-    let past = doc! {"a": sheaf_bson::DateTime(0)};
-    assert_eq!(query.filter.matches(past.as_raw()), Ok(true));
+    // The clock's reading is the argument of `new`.
+    let at = |millis| doc! {"a": sheaf_bson::DateTime(millis)};
+    assert_eq!(query.filter.matches(at(-1).as_raw()), Ok(true));
+    assert_eq!(query.filter.matches(at(0).as_raw()), Ok(false));
 }
 
 #[test]

@@ -212,12 +212,15 @@ fn option(name: &Name) -> Verdict {
 }
 
 fn find(sort: DocBuf, projection: DocBuf, filter: DocBuf) -> Result<(), String> {
-    let query = CanonicalQuery::new(FindSpec {
-        filter: Some(filter.as_raw()),
-        sort: Some(sort.as_raw()),
-        projection: Some(projection.as_raw()),
-        ..FindSpec::default()
-    });
+    let query = CanonicalQuery::new(
+        sheaf_bson::DateTime(0),
+        FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: Some(sort.as_raw()),
+            projection: Some(projection.as_raw()),
+            ..FindSpec::default()
+        },
+    );
     query.map(|_| ()).map_err(|e| e.to_string())
 }
 

@@ -21,12 +21,15 @@ fn indexes(patterns: &[&str]) -> Vec<Arc<IndexEntry>> {
 fn query(filter: &str, sort: &str, projection: &str) -> CanonicalQuery {
     let [filter, sort, projection] =
         [filter, sort, projection].map(|text| json::parse_doc(text).unwrap());
-    CanonicalQuery::new(FindSpec {
-        filter: Some(filter.as_raw()),
-        sort: Some(sort.as_raw()),
-        projection: Some(projection.as_raw()),
-        ..FindSpec::default()
-    })
+    CanonicalQuery::new(
+        sheaf_bson::DateTime(0),
+        FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: Some(sort.as_raw()),
+            projection: Some(projection.as_raw()),
+            ..FindSpec::default()
+        },
+    )
     .unwrap()
 }
 

@@ -25,11 +25,14 @@ fn index(pattern: &str) -> IndexEntry {
 fn solutions(filter: &str, indexes: Vec<IndexEntry>) -> Vec<QuerySolution> {
     let filter = json::parse_doc(filter).unwrap();
     let sort = json::parse_doc("{s: 1}").unwrap();
-    let query = CanonicalQuery::new(FindSpec {
-        filter: Some(filter.as_raw()),
-        sort: Some(sort.as_raw()),
-        ..FindSpec::default()
-    })
+    let query = CanonicalQuery::new(
+        sheaf_bson::DateTime(0),
+        FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: Some(sort.as_raw()),
+            ..FindSpec::default()
+        },
+    )
     .unwrap();
     let indexes: Vec<Arc<IndexEntry>> = indexes.into_iter().map(Arc::new).collect();
     let solutions = plan(&query, &PlannerParams::new(&indexes)).unwrap();
@@ -103,10 +106,13 @@ fn many_branches() {
     };
     let query = |n: usize| {
         let filter = json::parse_doc(&list("$or", n, of)).unwrap();
-        CanonicalQuery::new(FindSpec {
-            filter: Some(filter.as_raw()),
-            ..FindSpec::default()
-        })
+        CanonicalQuery::new(
+            sheaf_bson::DateTime(0),
+            FindSpec {
+                filter: Some(filter.as_raw()),
+                ..FindSpec::default()
+            },
+        )
         .unwrap()
     };
     assert!(!has_subplans(&query(5_000)));
@@ -261,10 +267,13 @@ fn many_indexes_and_many_predicates() {
         let found = solutions(&filter, indexes());
         assert!(found.iter().all(uses_index));
         let filter = json::parse_doc(&filter).unwrap();
-        let query = CanonicalQuery::new(FindSpec {
-            filter: Some(filter.as_raw()),
-            ..FindSpec::default()
-        })
+        let query = CanonicalQuery::new(
+            sheaf_bson::DateTime(0),
+            FindSpec {
+                filter: Some(filter.as_raw()),
+                ..FindSpec::default()
+            },
+        )
         .unwrap();
         let indexes: Vec<Arc<IndexEntry>> = indexes().into_iter().map(Arc::new).collect();
         let params = PlannerParams {
@@ -286,10 +295,13 @@ fn recipes_are_small() {
     let recipe = |n: usize| {
         let filter = list("$or", n, |i| format!("{{a: {i}, b: {i}}}"));
         let filter = json::parse_doc(&filter).unwrap();
-        let query = CanonicalQuery::new(FindSpec {
-            filter: Some(filter.as_raw()),
-            ..FindSpec::default()
-        })
+        let query = CanonicalQuery::new(
+            sheaf_bson::DateTime(0),
+            FindSpec {
+                filter: Some(filter.as_raw()),
+                ..FindSpec::default()
+            },
+        )
         .unwrap();
         let indexes = [index("{a: 1}"), index("{b: 1}")].map(Arc::new);
         let params = PlannerParams::new(&indexes);

@@ -264,14 +264,17 @@ fn case(seed: u64) -> Option<Case> {
     text += &format!("plan {filter} sort={sort} proj={proj} limit={limit:?} skip={skip}\n");
     let collection = Collection::new(docs.iter().map(|d| doc(d)).collect(), indexes);
     let (filter, sort, proj) = (doc(&filter), doc(&sort), doc(&proj));
-    let query = CanonicalQuery::new(FindSpec {
-        filter: Some(filter.as_raw()),
-        sort: Some(sort.as_raw()),
-        projection: Some(proj.as_raw()),
-        limit,
-        skip,
-        ..FindSpec::default()
-    });
+    let query = CanonicalQuery::new(
+        sheaf_bson::DateTime(0),
+        FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: Some(sort.as_raw()),
+            projection: Some(proj.as_raw()),
+            limit,
+            skip,
+            ..FindSpec::default()
+        },
+    );
     // Some operands are rejected (a range of a regex, for example); such cases are skipped.
     Some(Case {
         collection,
@@ -467,14 +470,17 @@ fn with_other_numbers(
         })
         .collect();
     let filter = json::parse_doc(&filter).ok()?;
-    let other = CanonicalQuery::new(FindSpec {
-        filter: Some(filter.as_raw()),
-        sort: Some(query.sort_spec.as_raw()),
-        projection: Some(query.projection_spec.as_raw()),
-        limit: query.limit,
-        skip: query.skip,
-        ..FindSpec::default()
-    })
+    let other = CanonicalQuery::new(
+        sheaf_bson::DateTime(0),
+        FindSpec {
+            filter: Some(filter.as_raw()),
+            sort: Some(query.sort_spec.as_raw()),
+            projection: Some(query.projection_spec.as_raw()),
+            limit: query.limit,
+            skip: query.skip,
+            ..FindSpec::default()
+        },
+    )
     .ok()?;
     let text = |query| shape::plan_cache_text(query, indexes);
     (text(&other) == text(query)).then_some(other)

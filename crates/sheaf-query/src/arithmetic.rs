@@ -15,8 +15,12 @@ use sheaf_bson::{Decimal128, RawValue, Value};
 
 pub mod decimal;
 pub mod decimal_functions;
+pub(crate) mod deviation;
+pub(crate) mod quantiles;
 pub mod sum;
 
+pub(crate) use deviation::Deviation;
+pub(crate) use quantiles::Quantiles;
 pub use sum::Sum;
 
 /// A number of any of BSON's four numeric types.

@@ -14,13 +14,17 @@
 
 pub mod arithmetic;
 pub mod canonical;
+pub mod dependencies;
 pub mod expression;
 pub mod interrupt;
 pub mod key_table;
+mod location;
 pub mod matcher;
+pub mod metadata;
 pub mod pipeline;
 pub mod planner;
 pub mod projection;
+pub mod regex;
 pub mod schema;
 pub mod shape;
 pub mod sort;

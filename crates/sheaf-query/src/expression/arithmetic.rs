@@ -10,7 +10,7 @@ use crate::arithmetic::{Number, Rounding, Sum};
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operator::Operator;
 
 const TYPE_MISMATCH: i32 = ErrorCode::TYPE_MISMATCH.0;
 const BAD_VALUE: i32 = ErrorCode::BAD_VALUE.0;

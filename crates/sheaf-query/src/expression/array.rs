@@ -8,7 +8,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::{ArrayBuilder, RawArray, RawValue, Value, values_equal_with};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operator::Operator;
 use super::parser::{Arguments, Parser};
 use super::{Expression, LoopKind, budget, location};
 

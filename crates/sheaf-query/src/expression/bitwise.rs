@@ -6,7 +6,7 @@ use sheaf_bson::{RawValue, Value};
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
-use super::operators::Operator;
+use super::operator::Operator;
 
 /// The bits, and whether the operand is a long; `None` for null and missing.
 fn bits(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<(i64, bool)>> {

@@ -4,7 +4,7 @@ use sheaf_bson::error_code::Result;
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
-use super::operators::Operator;
+use super::operator::Operator;
 
 pub(super) fn and<'e>(
     _: &'static Operator,

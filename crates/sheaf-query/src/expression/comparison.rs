@@ -10,7 +10,7 @@ use sheaf_bson::error_code::Result;
 use sheaf_bson::{Collator, RawValue, Value, compare_values_with};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operator::Operator;
 use super::{Expression, budget};
 
 /// BSON order; a missing value sorts between MinKey and everything else.

@@ -4,7 +4,7 @@ use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;
 
 use super::eval::{EvalContext, EvalValue};
-use super::operators::Operator;
+use super::operator::Operator;
 use super::parser::{Arguments, Parser};
 use super::{Expression, location};
 

@@ -31,7 +31,7 @@ use super::base64;
 use super::budget;
 use super::date::{Civil, format, millis_of};
 use super::eval::{EvalContext, EvalValue};
-use super::operators::{Operator, is_absent};
+use super::operator::{Operator, is_absent};
 use super::{json_text, vector};
 
 /// The binary subtype of UUIDs.

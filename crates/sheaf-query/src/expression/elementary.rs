@@ -11,7 +11,7 @@ use crate::arithmetic::decimal_functions::{self, Function};
 
 use super::arithmetic::number;
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operator::Operator;
 use super::{Expression, location};
 
 /// The domain of a function: the error code outside of it, the predicate, its description.

@@ -12,7 +12,7 @@ use sheaf_bson::{RawValue, Value};
 use twox_hash::XxHash64;
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operator::Operator;
 use super::{Expression, convert};
 
 /// The hash; `None` if the input is null or missing.

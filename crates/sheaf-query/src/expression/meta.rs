@@ -11,11 +11,11 @@ use sheaf_bson::error_code::Result;
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
 use super::field_path::{Base, FieldPathExpr};
-use super::operators::{Arity, Operator};
+use super::operator::{Arity, Operator};
 use super::parser::Parser;
 use super::random::RAND;
-use crate::pipeline::score::{META_NAME, SCORE_FIELD};
-use crate::projection::MetaField;
+use crate::metadata::MetaField;
+use crate::metadata::{META_NAME, SCORE_FIELD};
 
 /// The operator. It must not be evaluated at parse time.
 pub(super) static META: Operator = Operator {

@@ -22,10 +22,9 @@
 //! Operators are in one table ([`operators`]): name, number of operands, function. Each family of
 //! operators has a file for its functions.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::error_code::Result;
 use sheaf_bson::{Collator, RawDoc, RawValue, Value};
 
 use crate::matcher::Dependencies;
@@ -35,6 +34,7 @@ mod array;
 mod base64;
 mod bitwise;
 mod boolean;
+mod bound;
 mod budget;
 mod comparison;
 mod conditional;
@@ -49,6 +49,8 @@ mod hash;
 mod json_text;
 mod meta;
 mod object;
+pub(crate) mod operand;
+mod operator;
 pub mod operators;
 mod ordered_value;
 mod parser;
@@ -57,14 +59,17 @@ mod random;
 mod regular;
 mod select;
 mod set;
-mod statistics;
+pub(crate) mod statistics;
 mod string;
 mod type_ops;
 mod variables;
 mod vector;
 
+pub(crate) use crate::location::location;
+pub use bound::BoundExpression;
+pub(crate) use bound::LevelExpression;
 pub(crate) use comparison::compare;
-pub(crate) use date::arithmetic::Unit;
+pub(crate) use date::arithmetic::{Unit, shift_utc};
 pub use eval::{EvalContext, EvalValue, Frame};
 pub use field_path::FieldPathExpr;
 pub(crate) use object::Merged;
@@ -90,7 +95,7 @@ pub enum Expression {
     /// An operator that evaluates operands in order, each at most once.
     Call {
         /// The operator's entry in the table.
-        operator: &'static operators::Operator,
+        operator: &'static operator::Operator,
         /// The operands; their number satisfies the operator's arity.
         args: Vec<Expression>,
     },
@@ -168,94 +173,6 @@ impl Expression {
         self.add_dependencies(&mut found);
         found
     }
-}
-
-/// An expression used as a predicate: `{$expr: ...}`.
-///
-/// Everything it needs except the document (`let` constants, `$$NOW`) is bound at parse time.
-#[derive(Debug, Clone)]
-pub struct BoundExpression {
-    expression: Expression,
-    spec: Value,
-}
-
-impl BoundExpression {
-    /// Parses the operand of `$expr`. `scope` provides the `let` constants and the current time.
-    /// Errors: as [`parse`].
-    pub fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<BoundExpression> {
-        Ok(BoundExpression {
-            expression: parse(spec, scope)?,
-            spec: spec.to_value(),
-        })
-    }
-
-    /// Whether the expression is true for this document. Errors: those of the evaluation (types,
-    /// division by zero, ...).
-    pub fn matches(&self, doc: RawDoc<'_>) -> Result<bool> {
-        Ok(self.expression.evaluate_on(doc)?.is_truthy())
-    }
-
-    /// The result, if it is the same for every document.
-    pub fn constant_answer(&self) -> Option<bool> {
-        let constant = self.expression.as_constant()?;
-        Some(constant.is_some_and(|value| value.is_truthy()))
-    }
-
-    /// The specification as the user wrote it.
-    pub fn spec(&self) -> RawValue<'_> {
-        self.spec.as_raw()
-    }
-
-    /// The parsed expression.
-    pub fn expression(&self) -> &Expression {
-        &self.expression
-    }
-
-    /// The collation for text; `None`: comparison by bytes.
-    pub fn collator(&self) -> Option<&Arc<Collator>> {
-        match &self.expression {
-            Expression::Collated { collator, .. } => Some(collator),
-            _ => None,
-        }
-    }
-
-    /// The dotted paths that the result depends on; `None` if it depends on the whole document.
-    pub fn fields(&self) -> Option<BTreeSet<String>> {
-        let found = self.expression.dependencies();
-        (!found.whole_document).then_some(found.paths)
-    }
-}
-
-/// An instant shifted by calendar units in UTC; `None` if out of range.
-pub(crate) fn shift_utc(millis: i64, unit: Unit, amount: i64) -> Option<i64> {
-    date::arithmetic::shift(millis, unit, amount, &date::zone::Zone::UTC)
-}
-
-/// An expression whose `$$CURRENT` is a document nested in the root, for `$redact`.
-#[derive(Debug, Clone)]
-pub(crate) struct LevelExpression(Expression);
-
-impl LevelExpression {
-    /// Parses an expression. Errors: as [`parse`].
-    pub(crate) fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<LevelExpression> {
-        parser::parse_with_current(spec, scope).map(LevelExpression)
-    }
-
-    /// Evaluates the expression for a level of a document. Errors: those of the evaluation.
-    pub(crate) fn evaluate(
-        &self,
-        root: RawDoc<'_>,
-        level: RawDoc<'_>,
-    ) -> Result<EvalValue<'static>> {
-        let current = [EvalValue::Raw(RawValue::Document(level))];
-        EvalContext::new(root)
-            .with_slots(&current, |ctx| self.0.evaluate(ctx).map(EvalValue::detach))
-    }
-}
-
-/// An error with a numbered code that has no name in MongoDB.
-pub(crate) fn location(code: i32, message: impl Into<String>) -> Error {
-    Error::new(ErrorCode(code), message)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::{Arity, Operator};
+use super::operator::{Arity, Operator};
 use super::parser::{Arguments, Parser};
 use super::{Expression, budget, location};
 

@@ -5,84 +5,18 @@
 //! here and a function in the file of its family. Names that are not in the table are rejected.
 
 use sheaf_bson::RawValue;
-use sheaf_bson::error_code::{Error, Result};
+use sheaf_bson::error_code::Result;
 
-use super::eval::{EvalContext, EvalValue};
+use super::operator::{Arity, EvalFn, Operator};
 use super::parser::Parser;
 use super::{
     Expression, arithmetic, array, bitwise, boolean, comparison, conditional, convert, date,
-    elementary, hash, location, meta, object, random, regular, select, set, statistics, string,
-    type_ops, vector,
+    elementary, hash, meta, object, random, regular, select, set, statistics, string, type_ops,
+    vector,
 };
-
-/// Evaluates a call, given the operator itself (for messages), its operands and the context.
-pub type EvalFn =
-    for<'e> fn(&'static Operator, &'e [Expression], EvalContext<'e>) -> Result<EvalValue<'e>>;
 
 /// Parses a form, given its operand as written.
 pub type ParseFn = fn(&mut Parser<'_>, RawValue<'_>) -> Result<Expression>;
-
-/// The number of operands that a call takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arity {
-    /// Exactly this many.
-    Exactly(usize),
-    /// From the first to the second, inclusive.
-    Between(usize, usize),
-    /// This many or more.
-    AtLeast(usize),
-    /// Any number.
-    Any,
-}
-
-/// An operator that evaluates its operands.
-#[derive(Clone, Copy)]
-pub struct Operator {
-    /// The name, including `$`.
-    pub name: &'static str,
-    /// The number of operands.
-    pub arity: Arity,
-    /// Evaluates a call.
-    pub eval: EvalFn,
-}
-
-impl std::fmt::Debug for Operator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl Operator {
-    /// Checks the number of operands. Errors: 16020, 17045 or 28667 if it does not fit the arity.
-    pub(super) fn check_arity(&self, given: usize) -> Result<()> {
-        let name = self.name;
-        match self.arity {
-            Arity::Any => Ok(()),
-            Arity::AtLeast(least) if given >= least => Ok(()),
-            Arity::AtLeast(least) => Err(location(
-                17045,
-                format!("{name} needs at least {least} arguments had: {given}"),
-            )),
-            Arity::Exactly(n) if given == n => Ok(()),
-            Arity::Exactly(n) => Err(location(
-                16020,
-                format!("Expression {name} takes exactly {n} arguments. {given} were passed in."),
-            )),
-            Arity::Between(least, most) if (least..=most).contains(&given) => Ok(()),
-            Arity::Between(least, most) => Err(location(
-                28667,
-                format!(
-                    "Expression {name} takes at least {least} arguments, and at most {most}, but {given} were passed in."
-                ),
-            )),
-        }
-    }
-
-    /// An error of this operator; the message begins with the operator's name.
-    pub(super) fn error(&self, code: i32, message: impl std::fmt::Display) -> Error {
-        location(code, format!("{} {message}", self.name))
-    }
-}
 
 /// An entry of the table.
 pub enum Entry {
@@ -95,7 +29,7 @@ pub enum Entry {
 }
 
 /// An operator with named operands. Its function receives them in the order of `fields`; an operand
-/// that was not given is absent ([`is_absent`]).
+/// that was not given is absent ([`is_absent`](super::operator::is_absent)).
 pub struct Named {
     /// The operator.
     pub operator: Operator,
@@ -108,11 +42,6 @@ pub struct Named {
     pub unknown: i32,
     /// Whether `{$op: e}` and `{$op: [e]}` are accepted as shorthand for the first field alone.
     pub shorthand: bool,
-}
-
-/// Whether an operand of a [`Named`] operator is absent.
-pub(super) fn is_absent(arg: &Expression) -> bool {
-    matches!(arg, Expression::Constant(None))
 }
 
 impl Entry {

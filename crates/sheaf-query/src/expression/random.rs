@@ -11,7 +11,7 @@ use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::{ObjectId, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue};
-use super::operators::{Arity, Operator};
+use super::operator::{Arity, Operator};
 use super::parser::Parser;
 use super::{Expression, location};
 

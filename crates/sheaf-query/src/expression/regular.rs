@@ -9,10 +9,10 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawValue, Value};
 
-use crate::matcher::regex::CompiledRegex;
+use crate::regex::CompiledRegex;
 
 use super::eval::{EvalContext, EvalValue};
-use super::operators::{Operator, is_absent};
+use super::operator::{Operator, is_absent};
 use super::{Expression, budget};
 
 /// Maximum number of compiled patterns cached per thread.

@@ -11,7 +11,7 @@ use crate::sort::chunks::Chunks;
 use crate::sort::{SortKeyGenerator, SortPattern, SortSpec};
 
 use super::eval::{EvalContext, EvalValue};
-use super::operators::{Operator, is_absent};
+use super::operator::{Operator, is_absent};
 use super::ordered_value::OrderedValue;
 use super::{Expression, budget};
 
@@ -157,7 +157,7 @@ pub(super) fn parse_sort_array(
 ) -> Result<Expression> {
     static SORT_ARRAY: Operator = Operator {
         name: "$sortArray",
-        arity: super::operators::Arity::Exactly(2),
+        arity: super::operator::Arity::Exactly(2),
         eval: sort_array,
     };
     let args = super::parser::Arguments::new(
@@ -276,7 +276,7 @@ pub(super) fn parse_zip(
 ) -> Result<Expression> {
     static ZIP: Operator = Operator {
         name: "$zip",
-        arity: super::operators::Arity::Exactly(3),
+        arity: super::operator::Arity::Exactly(3),
         eval: zip,
     };
     let args = super::parser::Arguments::new(

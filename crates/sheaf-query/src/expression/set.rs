@@ -7,7 +7,7 @@ use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, Collator, RawArray, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::Operator;
+use super::operator::Operator;
 use super::ordered_value::OrderedValue;
 use super::{Expression, budget};
 

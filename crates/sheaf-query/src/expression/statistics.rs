@@ -1,16 +1,19 @@
 //! `$stdDevPop`, `$stdDevSamp`, `$percentile`, `$median`, over operands or the elements of one
 //! array.
 
-use sheaf_bson::error_code::Result;
+use std::sync::Arc;
+
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::json::shell;
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
 
-use crate::arithmetic::Number;
-use crate::pipeline::accumulator::{Deviation, Quantiles, percentile_shares};
+use crate::arithmetic::{Deviation, Number, Quantiles};
 
-use super::Expression;
 use super::eval::{EvalContext, EvalValue};
-use super::operators::{Arity, Operator};
+use super::operand::{document, required};
+use super::operator::{Arity, Operator};
 use super::parser::Parser;
+use super::{Expression, VariableScope, location, parse};
 
 fn deviation<'e>(
     args: &'e [Expression],
@@ -126,4 +129,56 @@ fn median<'e>(
 ) -> Result<EvalValue<'e>> {
     let middle = numbers(&args[0], ctx)?.at(&[0.5]);
     Ok(middle.into_iter().next().unwrap_or(Value::Null).into())
+}
+
+/// The input, still to be parsed, and the shares of `$percentile` or `$median`.
+/// Errors: an argument that is unknown, missing or of a wrong type; shares outside 0 to 1.
+pub(crate) fn percentile_shares<'a>(
+    name: &str,
+    operand: RawValue<'a>,
+    scope: &VariableScope,
+) -> Result<(RawValue<'a>, Arc<[f64]>)> {
+    let percentile = name == "$percentile";
+    let known: &[&str] = if percentile {
+        &["input", "p", "method"]
+    } else {
+        &["input", "method"]
+    };
+    let not_object = if percentile { 7429703 } else { 7436100 };
+    let doc = document(name, operand, known, not_object, 40415)?;
+    let missing = ErrorCode(40414).0;
+    let input = required(name, doc, "input", missing)?;
+    match required(name, doc, "method", missing)? {
+        RawValue::String("approximate") => {}
+        other => {
+            return Err(Error::bad_value(format!(
+                "{name}: 'method' must be 'approximate', not {}",
+                shell(other)
+            )));
+        }
+    }
+    if !percentile {
+        return Ok((input, Arc::new([0.5])));
+    }
+    let p = parse(required(name, doc, "p", missing)?, scope)?;
+    let wrong = |code: i32, what: &str| {
+        Err(location(
+            code,
+            format!("$percentile: 'p' must be an array of {what}"),
+        ))
+    };
+    let values = match p.as_constant() {
+        None => return wrong(7750300, "constants"),
+        Some(Some(RawValue::Array(values))) if !values.is_empty() => values,
+        Some(_) => return wrong(7750301, "at least one number from 0.0 to 1.0"),
+    };
+    let mut shares = Vec::new();
+    for value in values {
+        match value.as_f64().filter(|_| value.is_number()) {
+            None => return wrong(7750302, "numbers from 0.0 to 1.0"),
+            Some(x) if (0.0..=1.0).contains(&x) => shares.push(x),
+            Some(_) => return wrong(7750303, "numbers from 0.0 to 1.0"),
+        }
+    }
+    Ok((input, shares.into()))
 }

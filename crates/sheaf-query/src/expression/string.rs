@@ -4,7 +4,7 @@ use sheaf_bson::error_code::{Error, Result};
 use sheaf_bson::{ArrayBuilder, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::{Operator, is_absent};
+use super::operator::{Operator, is_absent};
 use super::regular::{compiled, each_match};
 use super::{Expression, budget, convert};
 

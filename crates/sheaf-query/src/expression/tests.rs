@@ -15,6 +15,7 @@
 //! `UPDATE_EXPECT=1` rewrites the results.
 
 use proptest::prelude::*;
+use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::json::typed;
 use sheaf_bson::{DateTime, DocBuf, doc};
 

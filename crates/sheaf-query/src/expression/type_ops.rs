@@ -7,7 +7,7 @@ use sheaf_bson::{RawValue, Timestamp, Value};
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
-use super::operators::Operator;
+use super::operator::Operator;
 
 /// The name of the type; "missing" for a missing value.
 pub(super) fn type_name<'e>(

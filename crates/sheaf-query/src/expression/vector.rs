@@ -13,7 +13,7 @@ use crate::arithmetic::Number;
 use crate::vector::{BINARY_SUBTYPE, BinaryVector, Packing, Similarity};
 
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operators::{Arity, Operator};
+use super::operator::{Arity, Operator};
 use super::parser::{Arguments, Parser};
 use super::{Expression, budget, location};
 

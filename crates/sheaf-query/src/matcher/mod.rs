@@ -31,12 +31,12 @@ mod expr_comparison;
 mod normalize;
 mod operators;
 mod parse;
-pub mod regex;
 mod serialize;
 mod type_set;
 
+pub use crate::dependencies::Dependencies;
+pub use crate::regex;
 pub use bits::{BitsOp, BitsTest};
-pub use dependencies::Dependencies;
 pub use evaluate::MatchDetails;
 pub use expr_comparison::ExprComparison;
 pub use parse::{ParseContext, parse, parse_predicate};

@@ -11,12 +11,12 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::error_code::Result;
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawDoc, RawValue, Value};
 
 use crate::expression::Expression;
 use crate::expression::projection_exec::ProjectionExec;
-use crate::matcher::{MatchExpression, ParseContext};
+use crate::matcher::MatchExpression;
 use crate::sort::SortPattern;
 
 pub mod accumulator;
@@ -36,7 +36,9 @@ pub use environment::{Environment, Isolated};
 pub use exec::{DocSource, Documents, PipelineExec};
 pub use group::Group;
 pub use optimize::{CursorPrefix, DistinctLike, DistinctTake, OptimizedPipeline};
+pub use parse::stage_names;
 pub use stage::{ParsedStage, PipelinePlace, PipelineStage, StageContext};
+pub use stages::window::functions::window_function_names;
 pub use unwind::Unwind;
 
 use self::stages::merge::Merge;
@@ -160,12 +162,6 @@ pub enum Stage {
     Other(Arc<dyn PipelineStage>),
 }
 
-/// Every stage that users write, for lists of what there is.
-pub fn stage_names() -> impl Iterator<Item = &'static str> {
-    let names = parse::TABLE.iter().map(|(name, _)| *name);
-    names.filter(|name| !name.starts_with("$_internal"))
-}
-
 /// Every accumulator of `$group`, for lists of what there is.
 pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
     accumulator::TABLE
@@ -174,90 +170,7 @@ pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
         .chain(["$count"])
 }
 
-/// Every function of `$setWindowFields` that is no accumulator of `$group`, for lists of what there is.
-pub fn window_function_names() -> impl Iterator<Item = &'static str> {
-    stages::window::functions::NAMES.iter().copied()
-}
-
 impl Pipeline {
-    /// Parses the array of stages.
-    ///
-    /// Errors: TypeMismatch for an element that is no document, 40323 for one that has not
-    /// exactly one field, 40324 for an unknown stage, 7749501 for too many, and what stages refuse.
-    pub fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
-        let context = StageContext {
-            parse: context,
-            depth: 0,
-            place: PipelinePlace::Command,
-        };
-        Pipeline::parse_in(stages, &context)
-    }
-
-    /// Parses the pipeline that a stage of name `within` has in its operand.
-    /// Errors: as [`Pipeline::parse`]; too many pipelines within each other (232).
-    pub fn parse_sub(
-        stages: RawArray<'_>,
-        within: &'static str,
-        context: &StageContext<'_>,
-    ) -> Result<Pipeline> {
-        let depth = context.depth + 1;
-        if depth > SUB_PIPELINE_DEPTH_MAX {
-            return Err(Error::new(
-                ErrorCode::MAX_SUB_PIPELINE_DEPTH_EXCEEDED,
-                format!(
-                    "Maximum number of nested sub-pipelines exceeded. Limit is {SUB_PIPELINE_DEPTH_MAX}"
-                ),
-            ));
-        }
-        let context = StageContext {
-            depth,
-            place: PipelinePlace::Within(within),
-            ..*context
-        };
-        Pipeline::parse_in(stages, &context)
-    }
-
-    fn parse_in(stages: RawArray<'_>, context: &StageContext<'_>) -> Result<Pipeline> {
-        let mut pipeline = Pipeline::default();
-        // Only behind `$vectorSearch` there is a score.
-        let searches = matches!(stages.iter().next(), Some(RawValue::Document(stage))
-            if stage.get(vector_search::NAME).is_some());
-        let of_search;
-        let context = if searches || context.parse.variables.knows_vector_score() {
-            of_search = ParseContext {
-                variables: context.parse.variables.clone().with_vector_score(searches),
-            };
-            &StageContext {
-                parse: &of_search,
-                ..*context
-            }
-        } else {
-            context
-        };
-        for (position, stage) in stages.iter().enumerate() {
-            if position == STAGES_MAX {
-                return Err(Error::new(
-                    ErrorCode(7749501),
-                    format!("a pipeline must not have more than {STAGES_MAX} stages"),
-                ));
-            }
-            let RawValue::Document(stage) = stage else {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "each element of a pipeline must be an object, not {}",
-                        stage.type_name()
-                    ),
-                ));
-            };
-            parse::stage(stage, position, &mut pipeline, context)?;
-        }
-        if let PipelineSource::VectorSearch { with_score, .. } = &mut pipeline.source {
-            *with_score = score::carry(&mut pipeline.stages, &context.parse.variables)?;
-        }
-        Ok(pipeline)
-    }
-
     /// Whether every stage turns one document into one, so that the pipeline can be an update.
     /// The name of the first that does not, otherwise.
     pub fn first_stage_not_for_updates(&self) -> Option<&'static str> {

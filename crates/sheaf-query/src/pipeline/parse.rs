@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{DocBuilder, RawDoc, RawValue, doc};
+use sheaf_bson::{DocBuilder, RawArray, RawDoc, RawValue, doc};
 
 use crate::expression::projection_exec::ProjectionExec;
 use crate::expression::{self, location};
-use crate::matcher;
+use crate::matcher::{self, ParseContext};
 use crate::sort::{SortPattern, SortSpec};
 
 use super::group::Group;
 use super::stage::{ParsedStage, PipelinePlace, StageContext};
 use super::stages;
 use super::unwind::Unwind;
-use super::{Pipeline, PipelineSource, Stage, score};
+use super::{Pipeline, PipelineSource, STAGES_MAX, SUB_PIPELINE_DEPTH_MAX, Stage, score};
 
 /// Parses the operand of one stage; some stages are short for several.
 type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
@@ -73,6 +73,92 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     (stages::vector_search::NAME, stages::vector_search::parse),
 ];
 
+/// Every stage that users write, for lists of what there is.
+pub fn stage_names() -> impl Iterator<Item = &'static str> {
+    let names = TABLE.iter().map(|(name, _)| *name);
+    names.filter(|name| !name.starts_with("$_internal"))
+}
+
+impl Pipeline {
+    /// Parses the array of stages.
+    ///
+    /// Errors: TypeMismatch for an element that is no document, 40323 for one that has not
+    /// exactly one field, 40324 for an unknown stage, 7749501 for too many, and what stages refuse.
+    pub fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
+        let context = StageContext {
+            parse: context,
+            depth: 0,
+            place: PipelinePlace::Command,
+        };
+        Pipeline::parse_in(stages, &context)
+    }
+
+    /// Parses the pipeline that a stage of name `within` has in its operand.
+    /// Errors: as [`Pipeline::parse`]; too many pipelines within each other (232).
+    pub fn parse_sub(
+        stages: RawArray<'_>,
+        within: &'static str,
+        context: &StageContext<'_>,
+    ) -> Result<Pipeline> {
+        let depth = context.depth + 1;
+        if depth > SUB_PIPELINE_DEPTH_MAX {
+            return Err(Error::new(
+                ErrorCode::MAX_SUB_PIPELINE_DEPTH_EXCEEDED,
+                format!(
+                    "Maximum number of nested sub-pipelines exceeded. Limit is {SUB_PIPELINE_DEPTH_MAX}"
+                ),
+            ));
+        }
+        let context = StageContext {
+            depth,
+            place: PipelinePlace::Within(within),
+            ..*context
+        };
+        Pipeline::parse_in(stages, &context)
+    }
+
+    fn parse_in(stages: RawArray<'_>, context: &StageContext<'_>) -> Result<Pipeline> {
+        let mut pipeline = Pipeline::default();
+        // Only behind `$vectorSearch` there is a score.
+        let searches = matches!(stages.iter().next(), Some(RawValue::Document(stage))
+            if stage.get(stages::vector_search::NAME).is_some());
+        let of_search;
+        let context = if searches || context.parse.variables.knows_vector_score() {
+            of_search = ParseContext {
+                variables: context.parse.variables.clone().with_vector_score(searches),
+            };
+            &StageContext {
+                parse: &of_search,
+                ..*context
+            }
+        } else {
+            context
+        };
+        for (position, stage) in stages.iter().enumerate() {
+            if position == STAGES_MAX {
+                return Err(Error::new(
+                    ErrorCode(7749501),
+                    format!("a pipeline must not have more than {STAGES_MAX} stages"),
+                ));
+            }
+            let RawValue::Document(stage) = stage else {
+                return Err(Error::new(
+                    ErrorCode::TYPE_MISMATCH,
+                    format!(
+                        "each element of a pipeline must be an object, not {}",
+                        stage.type_name()
+                    ),
+                ));
+            };
+            stage_into(stage, position, &mut pipeline, context)?;
+        }
+        if let PipelineSource::VectorSearch { with_score, .. } = &mut pipeline.source {
+            *with_score = score::carry(&mut pipeline.stages, &context.parse.variables)?;
+        }
+        Ok(pipeline)
+    }
+}
+
 /// Stages that MongoDB has and this does not, yet: the message can say more.
 const ABSENT: &[&str] = &["$changeStream", "$geoNear", "$search", "$searchMeta"];
 
@@ -125,7 +211,7 @@ fn check_place(name: &str, place: PipelinePlace) -> Result<()> {
 }
 
 /// Parses one stage onto the pipeline's end.
-pub(super) fn stage(
+fn stage_into(
     stage: RawDoc<'_>,
     position: usize,
     pipeline: &mut Pipeline,

@@ -20,10 +20,7 @@ use crate::expression::{self, VariableScope};
 
 use super::Stage;
 
-/// The name of the field that carries the score.
-pub const SCORE_FIELD: &str = "\u{1}vectorSearchScore";
-/// What `$meta` calls it.
-pub const META_NAME: &str = "vectorSearchScore";
+pub use crate::metadata::{META_NAME, SCORE_FIELD};
 
 /// Documents are not nested deeper than the server allows; what is, is left as it is.
 const STRIP_DEPTH_MAX: usize = 250;

@@ -10,11 +10,13 @@
 //! `run` also runs the optimised form, the prefix done naively, and wants the
 //! same documents. Answers are rewritten by `UPDATE_EXPECT=1`.
 
+use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::typed;
 use sheaf_bson::{DateTime, DocBuf, doc};
 
 use super::*;
 use crate::expression::VariableScope;
+use crate::matcher::ParseContext;
 use crate::projection::Projection;
 use crate::script;
 use crate::sort::{SortKeyGenerator, SortSpec};

@@ -7,6 +7,7 @@ use sheaf_bson::{Collator, DocBuf, Error, RawDoc, RawValue};
 
 use super::wildcard::{PATH_FIELD, WildcardPaths};
 use crate::matcher::MatchExpression;
+use crate::sort::KeyFields;
 
 /// For each field of the key pattern, the positions within its dotted path
 /// that are arrays in some document: for `a.b`, `{0}` means that `a` is an array, `{1}` that `a.b`
@@ -144,6 +145,17 @@ pub fn fields_of(
 
 fn parsed(path: &str) -> Result<FieldPath, Error> {
     FieldPath::parse(path).map_err(|e| Error::bad_value(e.message()))
+}
+
+impl KeyFields for IndexEntry {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fields(&self) -> Vec<(&Arc<FieldPath>, i8)> {
+        let fields = self.fields.iter();
+        fields.map(|field| (&field.path, field.direction)).collect()
+    }
 }
 
 impl IndexEntry {

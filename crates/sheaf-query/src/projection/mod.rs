@@ -32,10 +32,9 @@ use crate::matcher::{Dependencies, MatchExpression};
 
 mod apply;
 mod covered;
-mod metadata;
 mod parse;
 
-pub use metadata::{MetaField, Metadata};
+pub use crate::metadata::{MetaField, Metadata};
 pub use parse::{parse, parse_inclusion};
 
 /// The projection of a find.

@@ -20,13 +20,21 @@ use sheaf_bson::path::FieldPath;
 use sheaf_bson::{Error, RawArray, RawDoc, RawValue, compare_values_with};
 
 use super::{SortPart, SortPattern};
-use crate::planner::index_entry::IndexEntry;
 
 /// Comparable bytes: the document with the smaller key sorts first.
 pub type SortKey = Vec<u8>;
 
 /// Maximum nesting depth of arrays; exceeds that of any valid document.
 const DEPTH_MAX: usize = 250;
+
+/// What an index's keys hold, field by field.
+pub trait KeyFields: std::fmt::Debug + Send + Sync {
+    /// The index's name, for errors.
+    fn name(&self) -> &str;
+
+    /// Paths and directions (1 ascending, -1 descending).
+    fn fields(&self) -> Vec<(&Arc<FieldPath>, i8)>;
+}
 
 /// Generates sort keys for one pattern. Reuses its buffers, so a plan should have a single
 /// generator.
@@ -35,7 +43,7 @@ pub struct SortKeyGenerator {
     pattern: SortPattern,
     builder: KeyStringBuilder,
     /// The layout of the most recently used index.
-    layout: Option<(Arc<IndexEntry>, IndexLayout)>,
+    layout: Option<(Arc<dyn KeyFields>, IndexLayout)>,
 }
 
 /// The layout of an index, for extracting encoded values from its keys.
@@ -94,15 +102,18 @@ impl SortKeyGenerator {
     /// Errors: InternalError if a field is missing, or if the key is invalid.
     pub fn key_of_index_key(
         &mut self,
-        index: &Arc<IndexEntry>,
+        index: &Arc<impl KeyFields + 'static>,
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let layout = match &mut self.layout {
-            Some((known, layout)) if Arc::ptr_eq(known, index) => layout,
+            Some((known, layout)) if std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(index)) => {
+                layout
+            }
             slot => {
-                let layout = IndexLayout::new(&self.pattern, index)?;
-                &slot.insert((Arc::clone(index), layout)).1
+                let layout = IndexLayout::new(&self.pattern, &**index)?;
+                let index: Arc<dyn KeyFields> = index.clone();
+                &slot.insert((index, layout)).1
             }
         };
         let broken = || Error::new(ErrorCode::INTERNAL_ERROR, "an index key ends too early");
@@ -140,19 +151,20 @@ impl SortKeyGenerator {
 }
 
 impl IndexLayout {
-    fn new(pattern: &SortPattern, index: &IndexEntry) -> Result<IndexLayout, Error> {
+    fn new(pattern: &SortPattern, index: &dyn KeyFields) -> Result<IndexLayout, Error> {
+        let fields = index.fields();
         let part = |part: &SortPart| {
-            let field = index.fields.iter().position(|f| f.path == part.path)?;
-            let ascending = index.fields[field].direction > 0;
+            let field = fields.iter().position(|(path, _)| **path == part.path)?;
+            let ascending = fields[field].1 > 0;
             Some((field, ascending != part.ascending))
         };
         let parts: Option<Vec<_>> = pattern.parts.iter().map(part).collect();
         Ok(IndexLayout {
-            directions: Directions::from_signs(index.fields.iter().map(|f| f.direction.into())),
+            directions: Directions::from_signs(fields.iter().map(|(_, sign)| (*sign).into())),
             parts: parts.ok_or_else(|| {
                 Error::new(
                     ErrorCode::INTERNAL_ERROR,
-                    format!("the index {} does not hold the sort's fields", index.name),
+                    format!("the index {} does not hold the sort's fields", index.name()),
                 )
             })?,
         })

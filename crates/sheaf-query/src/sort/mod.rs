@@ -16,12 +16,12 @@ use sheaf_bson::json::shell;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{Collator, DocBuf, DocBuilder, Error, RawDoc, RawValue};
 
-use crate::projection::MetaField;
+use crate::metadata::MetaField;
 
 pub mod chunks;
 mod key;
 
-pub use key::{SortKey, SortKeyGenerator};
+pub use key::{KeyFields, SortKey, SortKeyGenerator};
 
 /// Maximum number of sort fields, as in a compound index.
 pub const FIELDS_MAX: usize = 32;

@@ -1,5 +1,6 @@
 //! Properties of queries, tested on random documents and queries.
 
+mod borders;
 mod collation;
 mod fuzz;
 mod matcher;

@@ -9,7 +9,7 @@ use sheaf_bson::{DateTime, RawValue, Value};
 
 use super::super::budget::heap_bytes;
 use super::super::eval::{EvalContext, EvalValue, pair};
-use super::super::operators::{Operator, is_absent};
+use super::super::operator::{Operator, is_absent};
 use super::super::{Expression, location};
 use super::zone::{self, Zone};
 use super::{Civil, DAY_MILLIS, millis_of};
@@ -441,4 +441,9 @@ pub(in crate::expression) fn date_trunc<'e>(
         Some(begin) => Ok(Value::DateTime(DateTime(begin)).into()),
         None => Err(overflow(operator)),
     }
+}
+
+/// An instant shifted by calendar units in UTC; `None` if out of range.
+pub(crate) fn shift_utc(millis: i64, unit: Unit, amount: i64) -> Option<i64> {
+    shift(millis, unit, amount, &super::zone::Zone::UTC)
 }

@@ -14,7 +14,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::{DateTime, RawValue, Value};
 
 use super::super::eval::{EvalContext, EvalValue};
-use super::super::operators::{Operator, is_absent};
+use super::super::operator::{Operator, is_absent};
 use super::super::{Expression, budget, location};
 use super::zone::{self, Zone};
 use super::{Civil, DAY_MILLIS, days_of_iso, free_form, millis_of, not_a_date};

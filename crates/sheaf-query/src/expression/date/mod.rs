@@ -18,7 +18,7 @@ pub(super) mod zone;
 
 use super::Expression;
 use super::eval::{EvalContext, EvalValue};
-use super::operators::Operator;
+use super::operator::Operator;
 
 pub(super) const DAY_MILLIS: i64 = 86_400_000;
 

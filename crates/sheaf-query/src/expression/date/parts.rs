@@ -5,7 +5,7 @@ use sheaf_bson::{DateTime, DocBuilder, RawValue, Value};
 
 use super::super::Expression;
 use super::super::eval::{EvalContext, EvalValue};
-use super::super::operators::{Operator, is_absent};
+use super::super::operator::{Operator, is_absent};
 use super::{Civil, DAY_MILLIS, days_of_iso, millis_of, not_a_date, zone};
 
 /// `$dateToParts: {date, timezone, iso8601}`.

@@ -11,7 +11,7 @@ use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;
 
 use super::super::eval::{EvalContext, EvalValue};
-use super::super::operators::{Operator, is_absent};
+use super::super::operator::{Operator, is_absent};
 use super::super::{Expression, location};
 
 /// Converts between instants and local time.

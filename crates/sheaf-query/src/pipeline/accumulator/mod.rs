@@ -25,7 +25,7 @@ use sheaf_bson::json::shell;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{ArrayBuilder, Collator, RawDoc, RawValue, Value, compare_values_with};
 
-use crate::arithmetic::{Number, Sum};
+use crate::arithmetic::{Deviation, Number, Quantiles, Sum};
 use crate::expression::{EvalValue, Expression, Merged, location};
 use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
@@ -33,17 +33,11 @@ use crate::sort::{SortKeyGenerator, SortPattern};
 
 use super::BLOCKING_BYTES_MAX;
 
-mod deviation;
 mod parse;
-mod quantiles;
 mod ranked;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use deviation::Deviation;
-#[allow(unused_imports)]
-pub(crate) use parse::percentile_shares;
-pub(crate) use quantiles::Quantiles;
 pub(crate) use ranked::Ranked;
 
 /// Which accumulator.

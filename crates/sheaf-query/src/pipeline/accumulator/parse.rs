@@ -13,6 +13,8 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{RawDoc, RawValue};
 
+use crate::expression::operand::{document, required};
+use crate::expression::statistics::percentile_shares;
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::sort::{SortPattern, SortSpec};
 
@@ -94,37 +96,6 @@ fn plain(kind: AccumulatorKind, argument: Expression) -> AccumulatorSpec {
         shares: Arc::new([]),
         collator: None,
     }
-}
-
-/// The operand as a document of known fields.
-fn document<'a>(
-    name: &str,
-    operand: RawValue<'a>,
-    known: &[&str],
-    not_object: i32,
-    unknown: i32,
-) -> Result<RawDoc<'a>> {
-    let RawValue::Document(doc) = operand else {
-        return Err(location(
-            not_object,
-            format!(
-                "the specification of {name} must be an object, not {}",
-                operand.type_name()
-            ),
-        ));
-    };
-    match doc.iter().find(|e| !known.contains(&e.key())) {
-        Some(e) => Err(location(
-            unknown,
-            format!("Unknown argument '{}' for {name}", e.key()),
-        )),
-        None => Ok(doc),
-    }
-}
-
-fn required<'a>(name: &str, doc: RawDoc<'a>, field: &str, code: i32) -> Result<RawValue<'a>> {
-    doc.get(field)
-        .ok_or_else(|| location(code, format!("Missing value for '{field}' of {name}")))
 }
 
 /// `n`, checked at once when it is a constant.
@@ -234,56 +205,4 @@ fn quantiles(
         shares,
         ..plain(kind, parse(input, scope)?)
     })
-}
-
-/// The input, still to be parsed, and the shares of `$percentile` or `$median`.
-/// Errors: an argument that is unknown, missing or of a wrong type; shares outside 0 to 1.
-pub(crate) fn percentile_shares<'a>(
-    name: &str,
-    operand: RawValue<'a>,
-    scope: &VariableScope,
-) -> Result<(RawValue<'a>, Arc<[f64]>)> {
-    let percentile = name == "$percentile";
-    let known: &[&str] = if percentile {
-        &["input", "p", "method"]
-    } else {
-        &["input", "method"]
-    };
-    let not_object = if percentile { 7429703 } else { 7436100 };
-    let doc = document(name, operand, known, not_object, 40415)?;
-    let missing = ErrorCode(40414).0;
-    let input = required(name, doc, "input", missing)?;
-    match required(name, doc, "method", missing)? {
-        RawValue::String("approximate") => {}
-        other => {
-            return Err(Error::bad_value(format!(
-                "{name}: 'method' must be 'approximate', not {}",
-                shell(other)
-            )));
-        }
-    }
-    if !percentile {
-        return Ok((input, Arc::new([0.5])));
-    }
-    let p = parse(required(name, doc, "p", missing)?, scope)?;
-    let wrong = |code: i32, what: &str| {
-        Err(location(
-            code,
-            format!("$percentile: 'p' must be an array of {what}"),
-        ))
-    };
-    let values = match p.as_constant() {
-        None => return wrong(7750300, "constants"),
-        Some(Some(RawValue::Array(values))) if !values.is_empty() => values,
-        Some(_) => return wrong(7750301, "at least one number from 0.0 to 1.0"),
-    };
-    let mut shares = Vec::new();
-    for value in values {
-        match value.as_f64().filter(|_| value.is_number()) {
-            None => return wrong(7750302, "numbers from 0.0 to 1.0"),
-            Some(x) if (0.0..=1.0).contains(&x) => shares.push(x),
-            Some(_) => return wrong(7750303, "numbers from 0.0 to 1.0"),
-        }
-    }
-    Ok((input, shares.into()))
 }

@@ -39,6 +39,11 @@ pub(in crate::pipeline) const NAMES: &[&str] = &[
     "$shift",
 ];
 
+/// Every function of `$setWindowFields` that is no accumulator of `$group`, for lists of what there is.
+pub fn window_function_names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().copied()
+}
+
 /// By what the partitions are sorted.
 #[derive(Debug, Clone)]
 pub(super) struct Order {

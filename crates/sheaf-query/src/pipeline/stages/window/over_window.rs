@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{RawDoc, Value};
 
+use crate::arithmetic::Deviation;
 use crate::arithmetic::Number;
 use crate::expression::{EvalValue, Expression, Unit, location};
 use crate::interrupt;
-use crate::pipeline::accumulator::{
-    AccumulatorFeed, AccumulatorKind, AccumulatorSpec, Deviation, size,
-};
+use crate::pipeline::accumulator::{AccumulatorFeed, AccumulatorKind, AccumulatorSpec, size};
 
 use super::covariance::Covariance;
 use super::frame::{Frame, Position, Window};

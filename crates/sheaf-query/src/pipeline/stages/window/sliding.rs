@@ -13,8 +13,9 @@ use sheaf_bson::error_code::Result;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{ArrayBuilder, Collator, RawValue, Value, compare_values_with};
 
+use crate::arithmetic::Deviation;
 use crate::arithmetic::Number;
-use crate::pipeline::accumulator::{AccumulatorKind, Deviation, not_an_array};
+use crate::pipeline::accumulator::{AccumulatorKind, not_an_array};
 
 use super::covariance::Covariance;
 use super::functions::failed;

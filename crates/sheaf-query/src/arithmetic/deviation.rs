@@ -71,7 +71,7 @@ impl Deviation {
         Value::Double((self.squares / divisor as f64).sqrt())
     }
 
-    pub(super) fn to_partial(self) -> Value {
+    pub(crate) fn to_partial(self) -> Value {
         let mut out = ArrayBuilder::new();
         out.push(self.count as i64)
             .push(self.mean)
@@ -79,7 +79,7 @@ impl Deviation {
         Value::Array(out.finish())
     }
 
-    pub(super) fn from_partial(partial: RawArray<'_>) -> Option<Deviation> {
+    pub(crate) fn from_partial(partial: RawArray<'_>) -> Option<Deviation> {
         let mut values = partial.iter();
         match (values.next(), values.next(), values.next()) {
             (

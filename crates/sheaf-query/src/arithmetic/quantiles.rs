@@ -89,7 +89,7 @@ impl Quantiles {
     }
 
     /// Takes all numbers of another state.
-    pub(super) fn merge(&mut self, other: Quantiles) {
+    pub(crate) fn merge(&mut self, other: Quantiles) {
         self.negative_infinities += other.negative_infinities;
         self.positive_infinities += other.positive_infinities;
         self.loose.extend(other.loose);
@@ -150,7 +150,7 @@ impl Quantiles {
         before.map_or(f64::NAN, |(mean, _)| mean)
     }
 
-    pub(super) fn to_partial(&self) -> Value {
+    pub(crate) fn to_partial(&self) -> Value {
         let mut loose = ArrayBuilder::new();
         self.loose.iter().for_each(|x| {
             loose.push(*x);
@@ -169,7 +169,7 @@ impl Quantiles {
         Value::Document(out.finish())
     }
 
-    pub(super) fn from_partial(partial: RawDoc<'_>) -> Option<Quantiles> {
+    pub(crate) fn from_partial(partial: RawDoc<'_>) -> Option<Quantiles> {
         let count = |key: &str| match partial.get(key) {
             Some(RawValue::Int64(n)) => u64::try_from(n).ok(),
             _ => None,

@@ -16,7 +16,12 @@
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{RawArray, RawDoc, RawValue, RecordId};
 
-use crate::expression::location;
+use crate::location::location;
+
+/// The field that carries the score of `$vectorSearch` through a pipeline.
+pub const SCORE_FIELD: &str = "\u{1}vectorSearchScore";
+/// The name of that score in `$meta`.
+pub const META_NAME: &str = "vectorSearchScore";
 
 /// The available metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

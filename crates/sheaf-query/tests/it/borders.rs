@@ -1,0 +1,34 @@
+//! Which folder of the crate may import which.
+
+use std::path::Path;
+
+use sheaf_testkit::borders::{Rules, check};
+
+/// Lowest first: a filter, a sort and an expression know nothing of pipelines and plans.
+const RULES: Rules<'_> = Rules {
+    order: &[
+        "location.rs interrupt.rs key_table.rs metadata.rs dependencies.rs regex.rs script.rs random.rs",
+        "arithmetic.rs arithmetic/",
+        "sort/",
+        "vector/",
+        "expression/",
+        "matcher/ schema/",
+        "projection/",
+        "canonical.rs",
+        "timeseries/",
+        "planner/ shape.rs",
+        "pipeline/",
+        "update/ validation.rs",
+        "growth.rs lib.rs",
+    ],
+    circle_files_max: 15,
+    upward: &[],
+};
+
+#[test]
+fn imports_follow_the_order_of_folders() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    if let Err(report) = check(&src, &RULES) {
+        panic!("{report}");
+    }
+}

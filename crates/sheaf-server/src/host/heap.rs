@@ -1,33 +1,36 @@
-//! The C library's heap, which keeps what is freed: told to keep large blocks apart, to join small ones at once, and to
-//! give back the rest.
+//! Configures the C library's heap, which retains freed memory: large blocks get dedicated pages,
+//! small blocks are coalesced when freed, and unused pages are returned to the system.
 //!
-//! What a cache evicts leaves holes between what it keeps, and the library gives back only what lies at the heap's end. A
-//! budget that counts what is in use would hold, and twice of it be resident.
+//! Cache eviction leaves holes between the blocks that remain, and by default the library returns
+//! only the memory at the end of the heap. A budget of bytes in use would be kept while twice as
+//! many bytes are resident.
 
-/// Blocks from this length on have pages of their own, which go back to the system when they are freed. By itself the
-/// library raises that to the longest block that was ever freed: after one document of 16 MB, for all.
+/// Blocks of at least this length get dedicated pages, which return to the system when the block is
+/// freed. By default the library raises the threshold to the longest such block freed so far: one
+/// document of 16 MB raises it for all later blocks.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const APART_BYTES: libc::c_int = 128 << 10;
 
-/// Has large blocks lie apart, and small ones joined with free neighbours when they are freed.
+/// Gives large blocks dedicated pages, and coalesces small blocks with free neighbours when they are
+/// freed.
 ///
-/// By itself the library keeps freed blocks of up to 128 bytes as they are, until a large one is freed: then it joins
-/// all of them. Behind a million small blocks of a pipeline that takes 40 ms, in whatever operation happens to free
-/// the large one.
+/// By default the library leaves freed blocks of up to 128 bytes uncoalesced until a large block is
+/// freed, and then coalesces all of them. After a pipeline with a million small blocks that takes
+/// 40 ms, in whichever operation frees the large block.
 ///
 /// # Safety
-/// The process has one thread. The library reads what is set here without a lock.
+/// The process has one thread. The library reads these settings without a lock.
 pub unsafe fn set_up_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: sets two numbers of the library's, beside nobody, as the caller promises.
+    // SAFETY: sets two numbers of the library; no other thread runs, as the caller guarantees.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, APART_BYTES);
         libc::mallopt(libc::M_MXFAST, 0);
     }
 }
 
-/// Gives pages back to the system in which nothing is in use. Takes milliseconds, in which other threads may wait for
-/// memory.
+/// Returns pages without blocks in use to the system. Takes milliseconds, during which other threads
+/// may wait for memory.
 pub fn give_back_unused() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: may be called at any time, by any thread.
@@ -36,7 +39,7 @@ pub fn give_back_unused() {
     }
 }
 
-/// Memory of the process that is resident and no file's, in bytes.
+/// Resident memory of the process that no file backs, in bytes.
 pub fn resident_anonymous() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("RssAnon:"))?;

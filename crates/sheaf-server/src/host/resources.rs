@@ -1,4 +1,4 @@
-//! What the machine has and the process uses.
+//! Resources of the machine, and their use by the process.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,20 +13,20 @@ pub fn machine_memory() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Memory of the machine, or of the container if that is less, in bytes.
+/// Memory of the machine, or of the container if that has less, in bytes.
 pub fn memory_limit() -> Option<u64> {
     let machine = machine_memory()?;
     Some(MEMORY.limit().map_or(machine, |limit| machine.min(limit)))
 }
 
-/// How many threads the process and those that share its control groups may have; `None` without
-/// a limit.
+/// Maximum number of threads of the process and the processes that share its control groups; `None`
+/// without a limit.
 pub fn threads_limit() -> Option<u64> {
     let machine = read_number(Path::new("/proc/sys/kernel/threads-max"));
     PIDS.limit().into_iter().chain(machine).min()
 }
 
-/// A limit of control groups: where versions 1 and 2 keep it.
+/// A limit of control groups: where versions 1 and 2 store it.
 struct GroupLimit {
     /// The file in a group's folder, version 2.
     file: &'static str,
@@ -49,7 +49,7 @@ const PIDS: GroupLimit = GroupLimit {
 };
 
 impl GroupLimit {
-    /// The least limit of the process's group and of those above it.
+    /// The lowest limit of the process's group and its ancestors.
     fn limit(&self) -> Option<u64> {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let files = self.files(&own);
@@ -57,8 +57,8 @@ impl GroupLimit {
     }
 
     /// The files that may hold a limit for a process with these control groups: those of its group
-    /// and of all above it, version 2 and version 1. Inside a container its group is often shown
-    /// as the topmost.
+    /// and all ancestors, version 2 and version 1. Inside a container, the container's group often
+    /// appears as the root.
     fn files(&self, groups: &str) -> Vec<PathBuf> {
         let root = Path::new("/sys/fs/cgroup");
         let root_v1 = root.join(self.controller);

@@ -1,8 +1,8 @@
-//! Severities and components, by the names that MongoDB gives them.
+//! Severities and components, with MongoDB's names.
 
 use std::fmt;
 
-/// How grave a line is.
+/// How severe a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The process ends.
@@ -13,7 +13,7 @@ pub enum Severity {
     Warning,
     /// What an operator wants to know.
     Info,
-    /// What is logged at this verbosity, 1 to 5, and above.
+    /// Logged at this verbosity, 1 to 5, and above.
     Debug(u8),
 }
 
@@ -39,7 +39,7 @@ macro_rules! components {
         }
 
         impl Component {
-            /// All of them; a parent stands before its children.
+            /// All components, each parent before its children.
             pub const ALL: &'static [Component] = &[$(Component::$variant),*];
 
             /// The name in a line's `c`.

@@ -1,6 +1,6 @@
 //! Ids of log messages that MongoDB does not have.
 //!
-//! Tools select lines by id, so an id keeps its meaning for ever and belongs to one message.
+//! Tools select lines by id, so an id belongs to one message and never changes its meaning.
 //! MongoDB's own ids stay literals where they are logged.
 
 macro_rules! events {
@@ -13,7 +13,7 @@ macro_rules! events {
 }
 
 events! {
-    /// The log's destination was too slow; the line tells how many lines are missing.
+    /// The log's destination was too slow; the line reports how many lines are missing.
     LINES_LOST = 9_000_001;
     /// A message from the network could not be read.
     MESSAGE_REFUSED = 9_000_010;
@@ -23,7 +23,7 @@ events! {
     CONNECTIONS_BUSY = 9_000_012;
     /// Fewer connections are possible than asked for, since threads are limited.
     CONNECTIONS_LIMITED_BY_THREADS = 9_000_013;
-    /// `--fork`: the waiting caller could not be told that the server is ready.
+    /// `--fork`: the waiting caller could not be notified that the server is ready.
     READINESS_NOT_REPORTED = 9_000_020;
     /// The server listens beyond the loopback address without access control.
     LISTENS_WITHOUT_ACCESS_CONTROL = 9_000_021;

@@ -13,18 +13,18 @@ use sheaf_bson::{RawDoc, RawValue, json};
 use super::truncate;
 use super::{Component, Severity};
 
-/// `maxLogSizeKB` when nobody sets it.
+/// Default of `maxLogSizeKB`, in bytes.
 const ATTRIBUTE_BYTES_MAX: usize = 10 << 10;
 
-/// The offset of local time is asked for anew after so many seconds: changes
-/// of it fall on quarters of an hour.
+/// The offset of local time is looked up once in each period of this many seconds: it changes only
+/// on quarters of an hour.
 const OFFSET_HOLDS_SECONDS: i64 = 900;
 
 pub(super) struct Format {
     utc: bool,
     attribute_bytes_max: AtomicUsize,
-    /// The local offset in seconds, and the quarter of an hour it was asked
-    /// for, packed into one word: `quarter << 20 | offset + 2^19`.
+    /// The local offset in seconds and the quarter of an hour it was looked up for, packed into one
+    /// word: `quarter << 20 | offset + 2^19`.
     offset: AtomicI64,
 }
 
@@ -136,12 +136,12 @@ impl Format {
     }
 }
 
-/// Seconds that local time is ahead of UTC, as the system knows it; 0 when it
-/// does not.
+/// Seconds by which local time is ahead of UTC; 0 if the system does not report it.
 fn system_offset(seconds: i64) -> i64 {
     let mut broken_down = std::mem::MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are valid for the call; a zeroed `tm` is valid. Nobody changes the environment, in which the
-    // call looks for the time zone: in the edition of these crates that would be `unsafe` too.
+    // SAFETY: both pointers are valid for the call; a zeroed `tm` is valid. The call reads the time
+    // zone from the environment, which no code changes: in the edition of these crates that would
+    // be `unsafe` too.
     unsafe {
         if libc::localtime_r(&seconds, broken_down.as_mut_ptr()).is_null() {
             return 0;

@@ -6,12 +6,12 @@
 //!                       └──> bounded queue ──> writer thread ──> stdout or file
 //! ```
 //!
-//! Invariant: logging neither blocks on the disk nor fails. A line is formatted
-//! by whoever logs it; when the writer cannot keep up, or the disk is full,
-//! lines are dropped and their number is logged as soon as one can be.
+//! Invariant: logging neither blocks on the disk nor fails. The calling thread formats the line.
+//! When the writer cannot keep up or the disk is full, lines are dropped; their number is logged as
+//! soon as a line can be written.
 //!
-//! Ids are MongoDB's where the message is MongoDB's, so that what people have
-//! built on them keeps working; ids of our own messages are in [`events`].
+//! Ids are MongoDB's where the message is MongoDB's, so that tools that select lines by id keep
+//! working. Ids of our own messages are in [`events`].
 
 mod component;
 pub mod events;
@@ -37,10 +37,10 @@ use ring::Ring;
 use sink::Sink;
 use verbosity::Verbosity;
 
-/// Lines that `getLog: "global"` can show.
+/// Number of lines kept for `getLog: "global"`.
 const RECENT_LINES: usize = 1024;
 
-/// Startup warnings kept; more are only logged.
+/// Number of startup warnings kept; further ones are only logged.
 const STARTUP_WARNINGS: usize = 128;
 
 /// The server's log. Shared by every thread.
@@ -80,7 +80,7 @@ impl Log {
         Ok(Arc::new(log))
     }
 
-    /// A log that keeps its recent lines and writes nothing.
+    /// A log that keeps its recent lines in memory and writes nothing.
     pub fn in_memory() -> Arc<Log> {
         Arc::new(Log {
             verbosity: Verbosity::new(0),
@@ -91,8 +91,8 @@ impl Log {
         })
     }
 
-    /// Whether a line of this severity and component would be logged. Cheap
-    /// enough to ask once an operation.
+    /// Whether a line of this severity and component would be logged. Cheap enough to call once
+    /// per operation.
     pub fn enabled(&self, severity: Severity, component: Component) -> bool {
         match severity {
             Severity::Debug(level) => level <= self.verbosity.of(component),
@@ -159,8 +159,8 @@ impl Log {
         self.line(Severity::Error, component, id, message, attr);
     }
 
-    /// A warning that `getLog: "startupWarnings"` shows too, as mongosh does
-    /// to whoever connects.
+    /// A warning that `getLog: "startupWarnings"` also returns; mongosh shows these when it
+    /// connects.
     pub fn startup_warning(&self, id: u32, message: &str, attr: impl FnOnce(&mut DocBuilder)) {
         let mut builder = DocBuilder::new();
         attr(&mut builder);
@@ -174,7 +174,7 @@ impl Log {
         );
     }
 
-    /// Logs a line with attributes already built, whatever the verbosity is.
+    /// Logs a line with attributes already built, regardless of the verbosity.
     pub fn line_with(
         &self,
         severity: Severity,
@@ -200,18 +200,17 @@ impl Log {
         self.sink.write(line);
     }
 
-    /// How many lines were logged since the start, and the last of them,
-    /// oldest first.
+    /// Number of lines logged since the start, and the most recent ones, oldest first.
     pub fn recent(&self) -> (u64, Vec<Arc<str>>) {
         self.recent.lock().lines()
     }
 
-    /// How many startup warnings there were, and these.
+    /// Number of startup warnings since the start, and the most recent ones, oldest first.
     pub fn startup_warnings(&self) -> (u64, Vec<Arc<str>>) {
         self.startup_warnings.lock().lines()
     }
 
-    /// Forgets the lines of `getLog: "global"` (`clearLog`).
+    /// Clears the lines of `getLog: "global"` (`clearLog`).
     pub fn clear_recent(&self) {
         self.recent.lock().clear();
     }
@@ -222,8 +221,8 @@ impl Log {
         self.verbosity.document()
     }
 
-    /// Changes the verbosity of the components named in a document of that
-    /// form. Errors leave everything as it was.
+    /// Changes the verbosity of the components named in a document of the form that
+    /// [`component_verbosity`](Log::component_verbosity) returns. On an error nothing changes.
     pub fn set_component_verbosity(
         &self,
         document: RawDoc<'_>,
@@ -246,20 +245,20 @@ impl Log {
         self.format.set_attribute_bytes_max(bytes);
     }
 
-    /// Renames the log file and begins a new one, or opens it again, as the
-    /// options say. Does nothing to a log on stdout.
+    /// Renames the log file and begins a new one, or reopens its path, according to
+    /// [`LogOptions::rotation`]. Does nothing to a log on stdout.
     ///
     /// Errors: the file could not be renamed or opened; the old one stays in use.
     pub fn rotate(&self) -> io::Result<()> {
         self.sink.rotate()
     }
 
-    /// Waits until the lines logged so far are written, for so long at most.
+    /// Waits until the lines logged so far are written, at most for `limit`.
     pub fn flush(&self, limit: Duration) {
         self.sink.flush(limit);
     }
 
-    /// The log file; `None` on stdout.
+    /// The log file; `None` for stdout.
     pub fn path(&self) -> Option<PathBuf> {
         self.sink.path()
     }

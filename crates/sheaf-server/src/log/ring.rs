@@ -26,7 +26,7 @@ impl Ring {
         self.total += 1;
     }
 
-    /// How many were ever pushed, and those still here, oldest first.
+    /// Total number of lines pushed, and the lines still held, oldest first.
     pub(super) fn lines(&self) -> (u64, Vec<Arc<str>>) {
         (self.total, self.lines.iter().cloned().collect())
     }

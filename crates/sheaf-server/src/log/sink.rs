@@ -26,7 +26,7 @@ pub enum Destination {
     File {
         /// Its path.
         path: PathBuf,
-        /// Goes on behind what is there; otherwise an old file is renamed first.
+        /// Append to an existing file; otherwise [`Rotation::Rename`] renames it first.
         append: bool,
     },
 }
@@ -34,10 +34,10 @@ pub enum Destination {
 /// What `logRotate` does to a log file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rotation {
-    /// Renames it after the time of day and begins a new one.
+    /// Renames it to `<path>.<time in UTC>` and begins a new one.
     #[default]
     Rename,
-    /// Opens the path again: somebody else has renamed the file.
+    /// Opens the path again: another program has renamed the file.
     Reopen,
 }
 
@@ -58,9 +58,9 @@ struct Shared {
 struct Queue {
     items: VecDeque<Item>,
     bytes: usize,
-    /// Lines that were not written, and not yet told of.
+    /// Number of lines dropped and not yet reported.
     lost: u64,
-    /// The writer is at work on items no longer in the queue.
+    /// The writer is writing items that it has taken from the queue.
     writing: bool,
     closed: bool,
 }
@@ -162,7 +162,7 @@ impl Drop for Sink {
     }
 }
 
-/// The writer thread: everything queued at once, then waits for more.
+/// The writer thread: writes everything queued, then waits for more.
 fn write_lines(shared: &Shared, mut output: Output) {
     let mut chunk = Vec::new();
     loop {
@@ -195,7 +195,7 @@ fn write_lines(shared: &Shared, mut output: Output) {
                 }
                 Item::Rotate(done) => {
                     lost += output.write(&mut chunk, &mut pending);
-                    // Whoever asked may have gone.
+                    // The receiver may be gone.
                     let _ = done.send(output.rotate());
                 }
             }
@@ -209,7 +209,7 @@ fn write_lines(shared: &Shared, mut output: Output) {
     }
 }
 
-/// Writes how many lines were lost; returns the number still untold.
+/// Logs the number of lost lines; returns the number still unreported.
 fn tell_lost(output: &mut Output, lost: u64) -> u64 {
     let format = super::format::Format::new(true);
     let line = format.line(
@@ -253,8 +253,8 @@ impl Output {
             Output::File { file, .. } => file.write_all(chunk),
         };
         chunk.clear();
-        // There is no better place to complain than the log itself; the
-        // number of lines lost is written when something can be.
+        // No other place reports a failure of the log; the number of lost lines is logged once a
+        // write succeeds.
         match written {
             Ok(()) => 0,
             Err(_) => lines.max(1),
@@ -282,8 +282,8 @@ fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Renames a file that is there to `<path>.<time in UTC>`, to which a number
-/// is added when that name is taken.
+/// Renames an existing regular file to `<path>.<time in UTC>`, with a number appended when that
+/// name is taken.
 fn rename_old(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

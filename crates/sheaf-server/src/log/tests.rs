@@ -21,7 +21,7 @@ fn line(attr: &DocBuf) -> String {
     )
 }
 
-/// The line behind its timestamp, which changes.
+/// The line after its timestamp, which changes.
 fn without_time(line: &str) -> &str {
     let (time, rest) = line.split_once("\"},").expect("a timestamp");
     assert!(time.starts_with("{\"t\":{\"$date\":\""), "{line}");
@@ -246,7 +246,7 @@ fn rotation() {
     let log = to_file(&path, Rotation::Rename);
     log.info(Component::Write, 1, "before", super::none);
     log.rotate().unwrap();
-    // Twice within a second gives two files all the same.
+    // Two rotations within a second create two files.
     log.rotate().unwrap();
     log.info(Component::Write, 1, "after", super::none);
     log.flush(PATIENCE);
@@ -274,7 +274,7 @@ fn a_full_disk_loses_lines_and_nothing_else() {
     log.flush(PATIENCE);
     assert_eq!(log.recent().0, 100);
 
-    // A file that cannot be opened is an error at once, and at rotation.
+    // A file that cannot be opened is an error when the log is opened, and at rotation.
     let options = LogOptions {
         destination: Destination::File {
             path: "/nowhere/log".into(),

@@ -10,7 +10,7 @@
 //! "size":{"command":21692}
 //! ```
 //!
-//! where `omitted` counts the elements behind, and `size` is that of the whole
+//! where `omitted` counts the elements after the one that was cut, and `size` is that of the whole
 //! attribute in BSON.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawElement, RawValue, doc, json};
@@ -23,8 +23,8 @@ pub(super) struct Truncated {
     pub sizes: DocBuf,
 }
 
-/// No text of a value of this few bytes is longer than the smallest limit
-/// would need: written without looking.
+/// A value of at most this many bytes is written without a check if eight times as many are left:
+/// its text is not longer than that.
 const SURELY_SHORT_BYTES: usize = 256;
 
 /// Writes the attributes as a JSON object, none longer than `max` bytes.
@@ -69,8 +69,8 @@ fn write_value(out: &mut String, element: RawElement<'_>, limit: usize) -> Optio
         RawValue::Array(inner) => write_elements(out, inner.as_doc(), false, limit),
         scalar => {
             let start = out.len();
-            // The text of a scalar is never shorter than its bytes, save for
-            // a few bytes of lengths and types.
+            // The text of a scalar is never shorter than its bytes, except for a few bytes of
+            // lengths and types.
             if start.saturating_add(size) <= limit.saturating_add(64) {
                 json::write_relaxed(out, scalar);
             }

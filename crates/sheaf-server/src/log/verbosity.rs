@@ -1,7 +1,7 @@
-//! How much each component logs: a tree of levels, -1 where the parent's holds.
+//! The verbosity of each component: a tree of levels, where -1 inherits the parent's level.
 //!
-//! Asking is one atomic load of the level in effect; setting computes the
-//! levels in effect of all components anew.
+//! A lookup is one atomic load of the effective level. Setting a level recomputes the effective
+//! levels of all components.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,7 +16,7 @@ const COUNT: usize = Component::ALL.len();
 /// The highest verbosity.
 const LEVEL_MAX: i8 = 5;
 
-/// Stands for "as the parent".
+/// Inherits the parent's level.
 const INHERITED: i8 = -1;
 
 type Levels = [i8; COUNT];
@@ -36,7 +36,7 @@ impl Verbosity {
         verbosity
     }
 
-    /// The level in effect.
+    /// The effective level.
     pub(super) fn of(&self, component: Component) -> u8 {
         self.in_effect[component as usize].load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ impl Verbosity {
     }
 
     fn put_into_effect(&self, levels: &Levels) {
-        // Parents come first, so theirs are there when a child asks.
+        // Parents precede their children, so a parent's level is set before a child inherits it.
         for component in Component::ALL.iter().copied() {
             let level = match levels[component as usize] {
                 INHERITED if component == Component::Default => 0,

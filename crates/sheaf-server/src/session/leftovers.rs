@@ -1,7 +1,7 @@
-//! What a command leaves behind, freed when its reply is on its way.
+//! Memory of a finished command, freed after its reply is sent.
 //!
-//! A pipeline may hold a hundred megabytes in a million pieces when it ends, is killed, or runs out of
-//! time; to give them back takes tens of milliseconds, which its client need not wait for.
+//! A pipeline may hold a hundred megabytes in a million pieces when it ends, is killed, or exceeds
+//! its time limit. Freeing them takes tens of milliseconds, which its client need not wait for.
 //!
 //! ```text
 //!   connection's thread:   command ──keep──┐
@@ -10,33 +10,33 @@
 //!                          next request
 //! ```
 //!
-//! The thread that made it frees it, before it takes the next request: so nothing is kept for longer than that
-//! takes, a connection keeps what one command held and no more, and there is no queue that could grow.
+//! The thread that ran the command frees its memory before it reads the next request. So a
+//! connection keeps at most what one command held, and no queue can grow.
 
 use sheaf_db::ResultSource;
 
 use super::cursors::ClientCursor;
 
-/// What the commands of a connection have left since the last reply.
+/// Result sources that a connection frees after its next reply.
 #[derive(Default)]
 pub struct Leftovers {
     sources: Vec<Box<dyn ResultSource>>,
 }
 
 impl Leftovers {
-    /// Keeps what gave results until the reply has been sent.
+    /// Keeps a result source until the reply has been sent.
     pub fn keep(&mut self, source: Box<dyn ResultSource>) {
         self.sources.push(source);
     }
 
-    /// As [`Leftovers::keep`], of a cursor that is closed, if one is.
+    /// As [`Leftovers::keep`], for the source of a closed cursor, if there is one.
     pub fn keep_cursor(&mut self, closed: Option<Box<ClientCursor>>) {
         if let Some(cursor) = closed {
             self.keep(cursor.source);
         }
     }
 
-    /// Frees what was kept.
+    /// Frees everything kept.
     pub fn free(&mut self) {
         self.sources.clear();
         self.sources.shrink_to(16);

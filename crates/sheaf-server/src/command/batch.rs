@@ -1,4 +1,4 @@
-//! Filling one batch of a cursor's reply, and keeping what is left.
+//! Fills one batch of a cursor's reply and keeps the cursor if results remain.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use super::context::CommandContext;
 use crate::observe;
 use crate::session::cursors::ClientCursor;
 
-/// Documents in a first batch whose size the client left open.
+/// Documents in a first batch if the client gives no `batchSize`.
 pub const FIRST_BATCH_DEFAULT: u64 = 101;
 
-/// A batch ends before it would grow past this.
+/// A batch ends before the document that would make it larger than this.
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How a batch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// Documents in it.
+    /// Documents in the batch.
     pub count: u64,
-    /// Nothing is left.
+    /// No results remain.
     pub exhausted: bool,
 }
 
-/// Appends documents to the array begun in `out` until the batch is full or
-/// the source at its end. At least one document goes in, however large.
+/// Appends documents to the array begun in `out` until the batch is full or the source has no
+/// further document. The first document is added whatever its size.
 pub fn fill(
     source: &mut dyn ResultSource,
     pending: &mut Option<Doc>,
@@ -62,21 +62,21 @@ pub fn fill(
     })
 }
 
-/// What a command that opens a cursor says about it.
+/// How a command opens its cursor.
 pub struct CursorSettings {
-    /// What is read.
+    /// The namespace that the cursor reads.
     pub namespace: Namespace,
-    /// What the reply calls it.
+    /// The name of the namespace in the reply.
     pub reply_namespace: String,
     /// `batchSize`.
     pub batch_size: Option<u64>,
-    /// Close after the first batch.
+    /// Close the cursor after the first batch.
     pub single_batch: bool,
-    /// Never close for being idle.
+    /// Never close the cursor because it is idle.
     pub no_timeout: bool,
 }
 
-/// Writes `cursor: {firstBatch, id, ns}` and keeps the source when something is left.
+/// Appends `cursor: {firstBatch, id, ns}` and keeps the source open if results remain.
 pub fn reply_with_cursor(
     cx: &mut CommandContext<'_>,
     mut source: Box<dyn ResultSource>,
@@ -133,15 +133,15 @@ pub fn reply_with_cursor(
     Ok(())
 }
 
-/// Appends where a change stream is, for it to be resumed there.
+/// Appends `postBatchResumeToken`, from which a change stream can be resumed.
 pub fn append_resume_token(token: Option<&DocBuf>, out: &mut DocBuilder) {
     if let Some(token) = token {
         out.append_bson("postBatchResumeToken", token);
     }
 }
 
-/// Adds what the source has read since `before` to the operation's counters
-/// and takes down its plan for the log.
+/// Adds the work of the source since `before` to the operation's counters and records its plan
+/// for the log.
 pub fn account(
     cx: &mut CommandContext<'_>,
     source: &dyn ResultSource,
@@ -176,11 +176,11 @@ fn time_left(cx: &CommandContext<'_>) -> Option<Duration> {
     cx.op.remaining()
 }
 
-/// A source over documents that are already there: listings.
+/// A source of documents that are all in memory, for listings.
 pub struct Listing(std::vec::IntoIter<DocBuf>);
 
 impl Listing {
-    /// Gives `docs` in order.
+    /// Returns `docs` in order.
     pub fn of(docs: Vec<DocBuf>) -> Box<dyn ResultSource> {
         Box::new(Listing(docs.into_iter()))
     }

@@ -1,14 +1,14 @@
-//! The cluster time in commands and replies: with it clients keep their order of events.
+//! The cluster time in commands and replies, with which clients get causal consistency.
 //!
 //! ```text
-//!   command {.., $clusterTime: {clusterTime, signature}}               the clock goes on from there
-//!           {.., readConcern: {afterClusterTime}}                      waits until that can be read
+//!   command {.., $clusterTime: {clusterTime, signature}}               advances the clock
+//!           {.., readConcern: {afterClusterTime}}                      waits until it can be read
 //!   reply   {.., $clusterTime: {clusterTime, signature}, operationTime}
 //! ```
 //!
-//! Without users there is nobody to sign for: the signature is the one that MongoDB sends without authentication,
-//! and none that comes is looked at. See the manual, "Causal Consistency and Read and Write Concerns", and the
-//! drivers' specification of causal consistency.
+//! Without users nothing is signed: replies carry the signature that MongoDB sends without
+//! authentication, and received signatures are not verified. See the manual, "Causal Consistency
+//! and Read and Write Concerns", and the drivers' specification of causal consistency.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 
@@ -16,7 +16,7 @@ use super::fields;
 use crate::parameters::Parameter;
 use crate::server::Server;
 
-/// `$clusterTime` and `operationTime` as they stand in a reply, with both times 0.
+/// `$clusterTime` and `operationTime` as encoded in a reply, with both times 0.
 const TIMES: &[u8; 125] = b"\x03$clusterTime\0\x58\0\0\0\
     \x11clusterTime\0\0\0\0\0\0\0\0\0\
     \x03signature\0\x33\0\0\0\
@@ -24,14 +24,14 @@ const TIMES: &[u8; 125] = b"\x03$clusterTime\0\x58\0\0\0\
     \x12keyId\0\0\0\0\0\0\0\0\0\
     \0\0\
     \x11operationTime\0\0\0\0\0\0\0\0\0";
-/// Where the cluster time is in it.
+/// Offset of the cluster time in [`TIMES`].
 const CLUSTER_TIME_AT: usize = 31;
-/// Where the operation time is in it.
+/// Offset of the operation time in [`TIMES`].
 const OPERATION_TIME_AT: usize = 117;
 
 /// Appends `$clusterTime` and `operationTime`.
 pub fn append_times(server: &Server, out: &mut DocBuilder) {
-    // The operation time first: it is never after the cluster time.
+    // Read the operation time first, so that it is never after the cluster time.
     let operation = server.db.operation_time().as_u64();
     let cluster = server.db.cluster_time().as_u64();
     let mut times = *TIMES;
@@ -40,8 +40,8 @@ pub fn append_times(server: &Server, out: &mut DocBuilder) {
     out.append_element_bytes(&times);
 }
 
-/// `$clusterTime` of a command.
-/// Errors: `TypeMismatch`, and for what is missing.
+/// Parses `$clusterTime` of a command.
+/// Errors: `TypeMismatch`; 40414 if `clusterTime` is missing.
 pub fn parse(element: &RawElement<'_>) -> Result<Timestamp, Error> {
     let doc = fields::document("command", element)?;
     let wrong = |field: &str, expected: &str| {
@@ -64,7 +64,8 @@ pub fn parse(element: &RawElement<'_>) -> Result<Timestamp, Error> {
 }
 
 /// `afterClusterTime` of a `readConcern`.
-/// Errors: `TypeMismatch`; `InvalidOptions` for time 0, beside `atClusterTime`, and with a level that cannot wait.
+/// Errors: `TypeMismatch`; `InvalidOptions` for time 0, together with `atClusterTime`, and with the
+/// levels `available` and `linearizable`, which cannot wait.
 pub fn after_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
     let invalid = |message: &str| Err(Error::new(ErrorCode::INVALID_OPTIONS, message));
     let time = match concern.get("afterClusterTime") {
@@ -93,7 +94,7 @@ pub fn after_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Erro
     Ok(Some(time))
 }
 
-/// Has the clock go on from the time that the client has heard of.
+/// Advances the clock to the cluster time that the client sent, if that is later.
 /// Errors: `ClusterTimeFailsRateLimiter`.
 pub fn hear(server: &Server, time: Timestamp) -> Result<(), Error> {
     let ahead = server

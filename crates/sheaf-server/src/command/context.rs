@@ -1,4 +1,4 @@
-//! What a handler has in hand: the request, the connection, the server.
+//! The context of a handler: the request, the connection, the server.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::op_report::OpReport;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
-/// One command, being carried out.
+/// One command in progress.
 pub struct CommandContext<'a> {
     /// The whole server.
     pub server: &'a Arc<Server>,
@@ -29,21 +29,21 @@ pub struct CommandContext<'a> {
     pub db: &'a str,
     /// The command document.
     pub body: RawDoc<'a>,
-    /// Document sequences that came beside it.
+    /// The document sequences of the message.
     pub sequences: Vec<DocumentSequence<'a>>,
-    /// The client takes further replies without asking again.
+    /// The client accepts further replies to the same request (exhaust).
     pub exhaust_allowed: bool,
-    /// Deadline, kill flag, counters; the transaction and the session's write.
+    /// Deadline, kill flag and counters; the transaction; the session's retryable write.
     pub op: StatementContext,
-    /// Arguments that every command takes.
+    /// The generic arguments.
     pub generic: GenericArguments<'a>,
     /// The session of `lsid`.
     pub session: Option<Arc<LogicalSession>>,
-    /// The command is a statement of this transaction of the session.
+    /// The session's transaction that the command is a statement of.
     pub transaction: Option<TransactionArguments>,
-    /// The time of the snapshot that a read with `level: "snapshot"` was of.
+    /// The timestamp of the snapshot read with `level: "snapshot"`.
     pub snapshot_time: Cell<Option<Timestamp>>,
-    /// What the slow-operation log and the profiler will say.
+    /// Facts for the slow-operation log and the profiler.
     pub report: OpReport,
 }
 
@@ -53,14 +53,18 @@ impl<'a> CommandContext<'a> {
         self.command.name
     }
 
-    /// The port clients connect to: this client's, or the configured one on a unix socket.
+    /// The port that clients connect to: this client's, or the configured one if the client uses
+    /// a Unix domain socket.
     pub fn port(&self) -> i32 {
         let configured = self.server.settings.port;
         let own = self.connection.client.local_port();
         i32::from(own.unwrap_or(configured))
     }
 
-    /// The namespace of commands whose first field names a collection.
+    /// The namespace of a command whose first field names a collection; recorded in the report.
+    ///
+    /// Errors: `InvalidNamespace`; `CommandNotSupportedOnView` for a view that the command does not
+    /// accept.
     pub fn collection(&mut self) -> Result<Namespace, Error> {
         let first = self.first()?;
         let RawValue::String(collection) = first.value() else {
@@ -101,7 +105,7 @@ impl<'a> CommandContext<'a> {
             .filter(|element| !is_generic(element.key()))
     }
 
-    /// Documents of `identifier`, from the array in the body or from a sequence.
+    /// The document sequence named `identifier`. Does not look in the body.
     pub fn sequence(&self, identifier: &str) -> Option<DocumentSequence<'a>> {
         self.sequences
             .iter()
@@ -109,7 +113,8 @@ impl<'a> CommandContext<'a> {
             .copied()
     }
 
-    /// What the command reads: the newest of a collection, or what its transaction sees.
+    /// The view that the command reads: the newest state of a collection, the snapshot of its
+    /// transaction, or the snapshot that `readConcern.level: "snapshot"` requests.
     pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
         if self.generic.read_concern_level == Some("snapshot") && self.transaction.is_none() {
             let at = self.generic.at_cluster_time;
@@ -121,8 +126,8 @@ impl<'a> CommandContext<'a> {
         self.server.db.view(&self.op, namespace)
     }
 
-    /// Whether the error is that of the transaction, which can be tried again or has become too large: then it is
-    /// the command's own error, and none of one statement.
+    /// Whether the error concerns the whole transaction, because it can be retried or has become
+    /// too large. Such an error fails the command instead of a single statement.
     pub fn is_of_transaction(&self, error: &Error) -> bool {
         self.op.transaction().is_some()
             && (sheaf_db::is_write_conflict(error)
@@ -130,19 +135,19 @@ impl<'a> CommandContext<'a> {
                 || error.code() == ErrorCode::TRANSACTION_TOO_LARGE_FOR_CACHE)
     }
 
-    /// A write of the command was refused: that ends the transaction that it is a statement of.
+    /// Aborts the command's transaction, if any, because one of its writes was refused.
     pub fn write_refused(&self) {
         if let Some(transaction) = self.op.transaction() {
             transaction.abort();
         }
     }
 
-    /// The error for a field that the command does not have.
+    /// The error for a field unknown to the command.
     pub fn unknown_field(&self, element: &RawElement<'_>) -> Error {
         unknown_field(self.command.name, element.key())
     }
 
-    /// Refuses every argument beyond the generic ones: for commands without any.
+    /// Rejects every argument except the generic ones, for commands without arguments.
     pub fn no_arguments(&self) -> Result<(), Error> {
         match self.arguments().next() {
             Some(element) => Err(self.unknown_field(&element)),
@@ -151,12 +156,12 @@ impl<'a> CommandContext<'a> {
     }
 }
 
-/// Levels that only commands which find documents have.
+/// Rejects a read concern level that the command does not support outside a transaction.
 pub fn check_read_concern(command: &Command, level: Option<&str>) -> Result<(), Error> {
     let refused = match level {
         Some("snapshot") => !command.read_concern.snapshot,
         Some("linearizable") => !command.read_concern.linearizable,
-        // Of transactions alone.
+        // Only for transactions.
         Some("serializable") => true,
         _ => false,
     };

@@ -1,4 +1,4 @@
-//! Carries out one request: the steps that every command passes through.
+//! Runs one request: the steps common to every command.
 //!
 //! ```text
 //!   look up ─> database ─> generic arguments ─> admit ─> operation ─> session ─> run ─> observe
@@ -25,9 +25,9 @@ use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 use crate::session::operations::OperationIds;
 
-/// Carries out one request and appends the reply's fields, `ok: 1` the last.
+/// Runs one request and appends the reply's fields, `ok: 1` last.
 ///
-/// Errors: the command's. What was appended by then is not part of the reply.
+/// Errors: those of the command. Fields appended before the error are not part of the reply.
 pub fn dispatch(
     server: &Arc<Server>,
     connection: &mut ConnectionState,
@@ -97,7 +97,7 @@ pub fn dispatch(
     Ok(())
 }
 
-/// The table's row. Errors: `CommandNotFound`, which is counted.
+/// The row of the command table. Errors: `CommandNotFound`, which is counted.
 fn look_up(server: &Server, name: &str) -> Result<&'static Row, Error> {
     find(name).ok_or_else(|| {
         server.metrics.unknown_command();
@@ -110,7 +110,7 @@ fn look_up(server: &Server, name: &str) -> Result<&'static Row, Error> {
 
 fn database<'a>(request: &Request<'a>) -> Result<&'a str, Error> {
     match (request.db, request.body.get("$db")) {
-        // The old handshake names its database in the header.
+        // The legacy handshake names its database in the header.
         (Some(db), _) => Ok(db),
         (None, Some(RawValue::String(db))) => Ok(db),
         (None, _) => Err(Error::new(
@@ -130,7 +130,8 @@ fn check_database(command: &Command, name: &str, db: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// Refuses what this server cannot do as it is configured, and fills in its default write concern.
+/// Rejects a request that the server's configuration does not allow, and applies the default
+/// write concern.
 fn admit(
     server: &Server,
     command: &Command,
@@ -149,7 +150,7 @@ fn admit(
     Ok(())
 }
 
-/// The command's operation, with its time limit and comment, as a statement of no transaction yet.
+/// The command's operation with its time limit and comment, not yet part of a transaction.
 fn operation(
     command: &Command,
     body: RawDoc<'_>,
@@ -163,7 +164,7 @@ fn operation(
     if let Some(comment) = generic.comment {
         op = op.with_comment(comment.to_value());
     }
-    // The handlers check that it is a boolean.
+    // The handlers check the type.
     let bypass = body.get("bypassDocumentValidation");
     match command.bypasses_validation && bypass.is_some_and(|value| value.is_truthy()) {
         true => StatementContext::from(op).with_validation_bypassed(),
@@ -171,7 +172,7 @@ fn operation(
     }
 }
 
-/// The session of `lsid`, which becomes the connection's latest.
+/// The session of `lsid`, which becomes the connection's last used session.
 fn attach_session(
     server: &Server,
     connection: &mut ConnectionState,
@@ -185,7 +186,7 @@ fn attach_session(
     Some(session)
 }
 
-/// What `currentOp` shows of the generic arguments.
+/// The generic arguments that `currentOp` shows.
 fn operation_ids(generic: &GenericArguments<'_>) -> OperationIds {
     let transaction = &generic.transaction;
     OperationIds {
@@ -196,8 +197,8 @@ fn operation_ids(generic: &GenericArguments<'_>) -> OperationIds {
     }
 }
 
-/// Waits for `afterClusterTime` and runs the handler, in the form that its transaction number
-/// asks for.
+/// Waits for `afterClusterTime` and runs the handler: plainly, as a statement of a transaction or
+/// as a retryable write.
 fn run_numbered(
     cx: &mut CommandContext<'_>,
     handler: Run,
@@ -214,7 +215,7 @@ fn run_numbered(
     }
 }
 
-/// Refuses a document sequence that stands for no field of the command.
+/// Rejects a document sequence that does not correspond to a field of the command.
 fn check_sequences(command: &Command, request: &Request<'_>) -> Result<(), Error> {
     let mut sequences = request.sequences.iter();
     match sequences.find(|sequence| !command.sequences.contains(&sequence.identifier())) {
@@ -223,7 +224,7 @@ fn check_sequences(command: &Command, request: &Request<'_>) -> Result<(), Error
     }
 }
 
-/// Until a replica set is initiated its member serves nothing but what leads to that.
+/// Rejects reads and writes outside `local`, for a replica set that is not initiated.
 fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
     match command.kind {
         Kind::Write if db != "local" => Err(Error::new(
@@ -238,8 +239,8 @@ fn refuse_uninitiated(command: &Command, db: &str) -> Result<(), Error> {
     }
 }
 
-/// Carries the command out; what it has read with a concern beyond `local`, and what it has changed in the catalog with
-/// one that asks for it, is durable when it answers.
+/// Runs the command. Before the reply, data read with a read concern above `local` is made
+/// durable, and so are catalog changes if the write concern requires it.
 fn run_durable(
     cx: &mut CommandContext<'_>,
     handler: Run,
@@ -255,7 +256,7 @@ fn run_durable(
     }
 }
 
-/// Carries the command out; inside a transaction as a statement of it, whose failure ends the transaction.
+/// Runs the command as a statement of its transaction. A failure aborts the transaction.
 fn run_statement(
     cx: &mut CommandContext<'_>,
     handler: Run,
@@ -289,7 +290,7 @@ fn run_statement(
     result.map_err(transaction::statement_error)
 }
 
-/// Carries the command out as a write that may be asked for again.
+/// Runs the command as a retryable write.
 fn run_retryable(
     cx: &mut CommandContext<'_>,
     handler: Run,

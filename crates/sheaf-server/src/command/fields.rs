@@ -1,13 +1,13 @@
-//! Reading the fields of a command: typed, and refused by name when wrong.
+//! Parses the fields of a command with type checks. Errors name the field.
 //!
-//! A handler walks its document once and gives every field it knows to one of
-//! these; what it does not know goes to
+//! A handler walks its document once and passes every known field to one of these functions. An
+//! unknown field goes to
 //! [`CommandContext::unknown_field`](super::context::CommandContext::unknown_field).
 //! Messages name command and field as `find.limit`.
 
 use sheaf_bson::{CollationChoice, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 
-/// The wrong type for a field. `expected` lists type names.
+/// The error for a field of the wrong type. `expected` lists type names.
 pub fn wrong_type(command: &str, element: &RawElement<'_>, expected: &str) -> Error {
     Error::new(
         ErrorCode::TYPE_MISMATCH,
@@ -59,7 +59,7 @@ pub fn collation(command: &str, element: &RawElement<'_>) -> Result<CollationCho
     CollationChoice::parse(document(command, element)?)
 }
 
-/// A boolean; numbers count as true unless they are zero, null as false.
+/// A boolean. Numbers other than zero count as true; zero and null count as false.
 pub fn boolean(command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
     match element.value() {
         RawValue::Boolean(b) => Ok(b),
@@ -73,7 +73,7 @@ pub fn boolean(command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
     }
 }
 
-/// A whole number; a double must have no fraction.
+/// An integer. Fractions are truncated; out-of-range values saturate; NaN is an error.
 pub fn integer(command: &str, element: &RawElement<'_>) -> Result<i64, Error> {
     let value = element.value();
     if !value.is_number() {
@@ -81,7 +81,7 @@ pub fn integer(command: &str, element: &RawElement<'_>) -> Result<i64, Error> {
     }
     match (value.as_i64_exact(), value.as_f64()) {
         (Some(n), _) => Ok(n),
-        // As MongoDB does: fractions are cut off, what is too large saturates.
+        // As in MongoDB, fractions are truncated and out-of-range values saturate.
         (None, Some(f)) if !f.is_nan() => Ok(f as i64),
         _ => Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
@@ -90,7 +90,7 @@ pub fn integer(command: &str, element: &RawElement<'_>) -> Result<i64, Error> {
     }
 }
 
-/// A whole number that must not be negative.
+/// An integer that must not be negative.
 pub fn non_negative(command: &str, element: &RawElement<'_>) -> Result<u64, Error> {
     let n = integer(command, element)?;
     u64::try_from(n).map_err(|_| {
@@ -124,7 +124,7 @@ pub fn max_time_ms(element: &RawElement<'_>) -> Result<u64, Error> {
     }
 }
 
-/// A field the command requires was absent.
+/// The error for a missing required field.
 pub fn missing(command: &str, field: &str) -> Error {
     Error::new(
         ErrorCode(40414),

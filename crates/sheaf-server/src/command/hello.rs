@@ -1,4 +1,4 @@
-//! `hello` and its older spellings: what this server is and can do.
+//! `hello` and its legacy spellings: reports the role and the limits of the server.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use crate::client::ClientState;
 use crate::repl::ReplicaSet;
 use crate::session::SESSION_TIMEOUT_MINUTES;
 
-/// The newest wire protocol version spoken: that of MongoDB 8.0.
+/// The newest supported wire version: that of MongoDB 8.0.
 pub const WIRE_VERSION_MAX: i32 = 25;
-/// Largest document.
+/// Maximum size of a document.
 pub const BSON_BYTES_MAX: i32 = 16 * 1024 * 1024;
-/// Most documents in one write command.
+/// Maximum number of statements in one write command.
 pub const WRITE_BATCH_MAX: usize = 100_000;
 
-/// How long a wait for a change goes on before it looks whether the client is still there.
+/// Interval at which a wait for a topology change checks that the client is still connected.
 const AWAIT_SLICE: Duration = Duration::from_millis(200);
 
-/// Client metadata larger than this is refused (handshake specification).
+/// Client metadata larger than this is rejected (handshake specification).
 const CLIENT_METADATA_BYTES_MAX: usize = 512;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let spelling = cx.first()?.key();
     let legacy = spelling != "hello";
@@ -38,7 +38,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "maxAwaitTimeMS" => {
                 await_time = Some(fields::non_negative("hello", &element)?);
             }
-            // No users to speak of, no load balancer, no cluster behind.
+            // Ignored: there are no users, no load balancer and no cluster.
             "saslSupportedMechs"
             | "speculativeAuthenticate"
             | "loadBalanced"
@@ -109,7 +109,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// The first hello of a connection may carry what the client says of itself.
+/// Stores the client metadata, which only the first hello of a connection may carry.
 fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Result<(), Error> {
     if cx.connection.client_metadata.is_some() {
         return Err(Error::new(
@@ -136,8 +136,11 @@ fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Resu
     Ok(())
 }
 
-/// One node's topology never changes: waits for the time to pass or the client to go.
-/// A client that knows another topology has learned ours from the first reply of a stream.
+/// Waits until the topology changes, `limit` has passed or the client has disconnected. Without a
+/// replica set the topology never changes.
+///
+/// Returns at once for a client that knows the topology of another process, except on later replies
+/// of an exhaust stream: the first reply has sent it the current topology.
 fn await_change(cx: &CommandContext<'_>, known: RawDoc<'_>, limit: Duration) {
     let same_process = matches!(
         known.get("processId"),
@@ -152,7 +155,7 @@ fn await_change(cx: &CommandContext<'_>, known: RawDoc<'_>, limit: Duration) {
         }
         return;
     };
-    // A set changes when it is initiated or configured anew.
+    // The topology of a set changes when it is initiated or reconfigured.
     let seen = match known
         .get("counter")
         .and_then(|counter| counter.as_i64_exact())

@@ -6,7 +6,7 @@ use super::context::CommandContext;
 use super::rows;
 use crate::command_facts::{Command, Database, Kind};
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let mut commands: Vec<_> = rows().map(|row| &row.command).collect();
@@ -19,7 +19,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// The document of `listCommands` for one command.
+/// The entry of one command in the reply.
 fn describe(command: &Command) -> DocBuf {
     let mut out = DocBuilder::new();
     out.append("help", command.help);

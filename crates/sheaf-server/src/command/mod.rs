@@ -1,4 +1,4 @@
-//! Every command the server speaks, and how one is carried out.
+//! The commands of the server and how a request is dispatched to its handler.
 //!
 //! ```text
 //!   Request ──> rows[name] ──> generic arguments ──> run ──> {.., ok: 1}
@@ -6,10 +6,10 @@
 //!                    └─ no such command (59)              └─ Err ──> {ok: 0, errmsg, code, codeName}
 //! ```
 //!
-//! One table holds all that is known of a command ([`crate::command_facts`]): dispatch, counters,
+//! One table holds every fact about a command ([`crate::command_facts`]): dispatch, counters,
 //! privileges, `listCommands`, COMPAT.md and docs/manual/commands.md read it.
-//! A handler is thin: it parses a typed request, calls `sheaf-db`, shapes the
-//! reply. A handler's file is the command's name.
+//! A handler is thin: it parses a typed request, calls `sheaf-db` and builds the reply.
+//! A handler's file is named after its command.
 
 mod aggregate;
 mod apply_ops;
@@ -100,12 +100,12 @@ static BY_NAME: LazyLock<HashMap<&'static str, &'static Row>> = LazyLock::new(||
         .collect()
 });
 
-/// The row of a name or alias.
+/// The row of the command with this name or alias.
 pub fn find(name: &str) -> Option<&'static Row> {
     BY_NAME.get(name).copied()
 }
 
-/// Whether a command's request and reply may be compressed. A name that is unknown may not be.
+/// Whether a command's request and reply may be compressed. False for an unknown name.
 pub fn is_compressible(name: &str) -> bool {
     find(name).is_some_and(|row| row.command.compressible)
 }

@@ -1,6 +1,6 @@
-//! A write command that may have been carried out before: which of its statements were, and what they answered.
+//! Retryable writes: which statements of a command were executed before, and their results.
 //!
-//! See [`sheaf_db::session_row`] for how that is remembered.
+//! See [`sheaf_db::session_row`] for how results are stored.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use sheaf_db::session_row::SessionRow;
 use super::context::CommandContext;
 use super::transaction::{append_retried, statement_ids};
 
-/// The statements of one command; without a transaction number there is nothing to it.
+/// Tracks the retryable statements of one command. A no-op if the command has no `txnNumber`.
 pub struct Retry {
     row: Option<(Arc<SessionRow>, Vec<i32>)>,
     retried: RefCell<Vec<i32>>,
 }
 
-/// What a statement answered when it was carried out.
+/// The stored result of a statement that was executed before.
 pub struct Outcome(DocBuf);
 
 impl Retry {
-    /// For a command of so many statements.
-    /// Errors: `stmtId` or `stmtIds` do not fit them.
+    /// Starts tracking a command of `statements` statements.
+    /// Errors: `stmtId` or `stmtIds` have the wrong type or do not match the number of statements.
     pub fn begin(cx: &CommandContext<'_>, statements: usize) -> Result<Retry, Error> {
         let row = match cx.op.session_row() {
             Some(row) => Some((row.clone(), statement_ids(cx.body, statements)?)),
@@ -34,12 +34,13 @@ impl Retry {
         })
     }
 
-    /// The number of the statement at this place.
+    /// The statement id of the statement at index `at`.
     pub fn id(&self, at: usize) -> i32 {
         self.row.as_ref().map_or(at as i32, |(_, ids)| ids[at])
     }
 
-    /// What the statement at this place answered, if it was carried out before.
+    /// The stored result of the statement at index `at`, if it was executed before. Its id is then
+    /// added to `retriedStmtIds`.
     pub fn outcome(&self, at: usize) -> Option<Outcome> {
         let (row, ids) = self.row.as_ref()?;
         let outcome = row.outcome(ids[at])?;
@@ -47,19 +48,19 @@ impl Retry {
         Some(Outcome(outcome))
     }
 
-    /// Whether the statement at this place was carried out before.
+    /// Whether the statement at index `at` was executed before; records its id as `outcome` does.
     pub fn is_done(&self, at: usize) -> bool {
         self.outcome(at).is_some()
     }
 
-    /// Says which statements the writes to come are.
+    /// Sets the statements that the following writes belong to, by index.
     pub fn set_current(&self, places: impl IntoIterator<Item = usize>) {
         if let Some((row, ids)) = &self.row {
             row.set_current(places.into_iter().map(|at| ids[at]).collect());
         }
     }
 
-    /// What changes many documents cannot be asked for again.
+    /// Rejects a multi-document statement in a retryable write.
     pub fn refuse_multi(&self, multi: bool) -> Result<(), Error> {
         match multi && self.row.is_some() {
             true => Err(Error::new(
@@ -70,7 +71,7 @@ impl Retry {
         }
     }
 
-    /// Appends which statements had been carried out before.
+    /// Appends `retriedStmtIds`, the statements that had been executed before.
     pub fn append(&self, out: &mut DocBuilder) {
         append_retried(&self.retried.borrow(), out);
     }
@@ -88,7 +89,7 @@ impl Outcome {
         self.0.get("upserted").map(RawValue::to_value)
     }
 
-    /// The document that findAndModify answered with.
+    /// The document that findAndModify returned.
     pub fn value(&self) -> Option<RawDoc<'_>> {
         match self.0.get("value") {
             Some(RawValue::Document(doc)) => Some(doc),

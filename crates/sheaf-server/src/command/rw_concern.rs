@@ -1,5 +1,4 @@
-//! `getDefaultRWConcern` and `setDefaultRWConcern`: the concerns of reads and writes that have
-//! none of their own.
+//! `getDefaultRWConcern` and `setDefaultRWConcern`: the default read and write concern.
 
 use sheaf_bson::{DocBuilder, Error, RawValue};
 

@@ -1,4 +1,4 @@
-//! What the write commands share: their documents, and `writeErrors`.
+//! Shared code of the write commands: their statements, `writeErrors`, the write concern.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use super::fields;
 use super::hello::WRITE_BATCH_MAX;
 use crate::op_report::WriteReport;
 
-/// A reply holds at most this much of write errors.
+/// Write errors past this size are reported without their messages.
 const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The statements of a write command: from the sequence beside it, or the array in it.
+/// The statements of a write command, from a document sequence or from the array in the command.
 /// Errors: missing, empty, too many, not documents.
 pub fn statements<'a>(cx: &CommandContext<'a>, identifier: &str) -> Result<Vec<RawDoc<'a>>, Error> {
     let docs = sequence_documents(cx, identifier)?;
@@ -31,7 +31,7 @@ pub fn statements<'a>(cx: &CommandContext<'a>, identifier: &str) -> Result<Vec<R
     Ok(docs)
 }
 
-/// The documents of a field that may be an array in the command or a sequence beside it.
+/// The documents of a field that may be an array in the command or a document sequence.
 /// Errors: missing, given in both ways, not documents.
 pub fn sequence_documents<'a>(
     cx: &CommandContext<'a>,
@@ -73,18 +73,18 @@ pub struct WriteErrors {
 }
 
 impl WriteErrors {
-    /// The statement at `index` failed.
+    /// Records that the statement at `index` failed.
     pub fn push(&mut self, index: usize, error: Error) {
         self.errors.push((index, error));
     }
 
-    /// Whether every statement went well.
+    /// Whether no statement failed.
     pub fn is_empty(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// Appends `writeErrors` when there are some. Past some megabytes messages are left out.
-    /// They end a transaction.
+    /// Appends `writeErrors` if any statement failed, and aborts the command's transaction, if any.
+    /// Past `ERRORS_BYTES_MAX` errors are appended without their messages.
     pub fn append(&self, cx: &CommandContext<'_>, out: &mut DocBuilder) {
         if self.errors.is_empty() {
             return;
@@ -107,8 +107,8 @@ impl WriteErrors {
     }
 }
 
-/// Makes what the command wrote durable when its write concern asks for that.
-/// A failure is a writeConcernError: the writes stand.
+/// Makes the command's writes durable if its write concern requires it. In a transaction the commit
+/// does that. A failure is reported as `writeConcernError`: the writes are kept.
 pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     let concern = cx.generic.write_concern;
     let synced = match concern.journaled && cx.op.transaction().is_none() {
@@ -131,7 +131,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Before the statement.
+    /// Starts measuring, before the statement.
     pub fn start(cx: &CommandContext<'_>) -> Meter {
         Meter {
             begun: Instant::now(),
@@ -139,7 +139,8 @@ impl Meter {
         }
     }
 
-    /// After it: what all kinds of statements report. `wrote`: some document was changed.
+    /// Ends measuring, after the statement: adds its reads to the operation's counters and returns
+    /// the fields that all kinds of statements report. `wrote`: at least one document was changed.
     pub fn report(
         &self,
         cx: &mut CommandContext<'_>,

@@ -10,12 +10,12 @@ use sheaf_bson::{DocBuilder, Error};
 use super::context::CommandContext;
 use crate::command_facts::Command;
 
-/// Carries out a command, appending to the reply; `ok: 1` comes after it.
+/// Runs a command and appends to the reply; the dispatcher appends `ok: 1` afterwards.
 pub type Run = fn(&mut CommandContext<'_>, &mut DocBuilder) -> Result<(), Error>;
 
 /// One row of the table.
 pub struct Row {
-    /// What is known of the command.
+    /// The facts about the command.
     pub command: Command,
     /// Its handler.
     pub run: Run,

@@ -10,9 +10,9 @@ use std::time::Duration;
 /// Whether a client still waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientState {
-    /// The client is there, as far as the system knows.
+    /// The client is connected, as far as the system knows.
     Connected,
-    /// The client has closed its end or broken off.
+    /// The client has closed its end, or the connection broke.
     Gone,
     /// The server is stopping, or this connection was closed from our side.
     Stopping,

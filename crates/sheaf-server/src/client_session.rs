@@ -1,4 +1,4 @@
-//! One client's commands, in their order: what a connection is without its socket.
+//! Runs one client's commands in order: a connection without its socket.
 //!
 //! ```text
 //!   Session::run     a command document in, a reply document out     programs in this process
@@ -23,7 +23,7 @@ use crate::guard::caught;
 use crate::log::{Component, Log, events};
 use crate::server::Server;
 
-/// What follows a reply.
+/// What follows a reply on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// The next request.
@@ -56,8 +56,8 @@ impl Session {
         }
     }
 
-    /// Carries out a command against `db` and returns its reply, `ok: 0` with code and message
-    /// when it failed. A `$db` in the document is ignored.
+    /// Runs a command against `db` and returns its reply, `ok: 0` with code and message if it
+    /// failed. A `$db` in the document is ignored.
     pub fn run(&mut self, db: &str, command: RawDoc<'_>) -> DocBuf {
         let request = Request::in_process(db, command);
         let (reply, _) = self.answer(&request, DocBuilder::new);
@@ -65,8 +65,8 @@ impl Session {
         reply.finish()
     }
 
-    /// Answers a request. `begin` makes the builder of the reply's body; it is called again when
-    /// what was built is discarded for an error.
+    /// Answers a request. `begin` creates the builder of the reply's body; it is called again when
+    /// an error discards what was built.
     pub fn answer(
         &mut self,
         request: &Request<'_>,
@@ -101,8 +101,8 @@ impl Session {
         }
     }
 
-    /// The next reply of a stream that [`Answered::Exhaust`] began: what the same request is
-    /// answered now.
+    /// The next reply of a stream that [`Answered::Exhaust`] began: answers the same request
+    /// again.
     pub fn answer_next(
         &mut self,
         request: &Request<'_>,
@@ -126,8 +126,8 @@ impl Session {
         body
     }
 
-    /// Clients with sessions receive the cluster's times, and all clients of a server with an
-    /// oplog.
+    /// Appends the cluster times, for clients with sessions and, on a server with an oplog, for all
+    /// clients.
     fn append_times(&self, body: &mut DocBuilder) {
         if self.state.has_session || self.server.db.oplog().is_on() {
             cluster_time::append_times(&self.server, body);

@@ -1,7 +1,7 @@
-//! What is known of a command apart from how it runs: the columns of the command table.
+//! Facts about a command, without its handler: the columns of the command table.
 //!
-//! No column has a default: a command that lacks a fact does not compile. Whoever needs a fact
-//! asks the table, and no list of command names is kept elsewhere.
+//! No column has a default: a command that lacks a fact does not compile. All users of a fact read
+//! the table; there is no other list of command names.
 
 use sheaf_bson::{RawDoc, RawValue};
 
@@ -25,7 +25,7 @@ pub enum Kind {
 /// How close to MongoDB a command is, for COMPAT.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compat {
-    /// As the manual says.
+    /// As in the manual.
     Same,
     /// What differs, in one sentence.
     Differs(&'static str),
@@ -36,7 +36,7 @@ pub enum Compat {
 pub enum Database {
     /// Any.
     Any,
-    /// `admin` alone.
+    /// Only `admin`.
     Admin,
 }
 
@@ -55,10 +55,10 @@ pub enum Names {
     NsInfo,
 }
 
-/// What the name of a collection may stand for.
+/// What the name of a collection may refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// A collection with records of its own.
+    /// A collection that stores records.
     Collection,
     /// Also a time-series collection, which is a view on its buckets.
     TimeSeries,
@@ -66,18 +66,18 @@ pub enum Target {
     View,
 }
 
-/// What a transaction number makes of a command.
+/// Whether and where a command may run in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InTransaction {
     /// Refused in a transaction.
     Refused,
-    /// A statement, also the first.
+    /// A statement, including the first.
     Statement,
-    /// A statement, if the stages of its pipeline may be.
+    /// A statement, if the stages of its pipeline allow it.
     Pipeline,
     /// A statement, but not the first.
     LaterStatement,
-    /// Ends the transaction, and runs in one alone.
+    /// Ends the transaction; runs only in one.
     End,
 }
 
@@ -124,20 +124,20 @@ pub enum Waits {
     OrDefault,
 }
 
-/// As what an operation counts (`opcounters`, `top`) and is shown (`currentOp`, the profiler).
+/// How an operation is counted (`opcounters`, `top`) and shown (`currentOp`, the profiler).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountsAs {
     /// A query.
     Query,
     /// A batch of a cursor.
     GetMore,
-    /// Its documents, inserted.
+    /// One insert per document.
     Insert,
-    /// Its statements, updates.
+    /// One update per statement.
     Update,
-    /// Its statements, deletes.
+    /// One delete per statement.
     Delete,
-    /// What it consists of, as if that had come alone.
+    /// Each of its parts, as if it were a separate command.
     Parts,
     /// A command.
     Command,
@@ -167,7 +167,7 @@ impl CountsAs {
         }
     }
 
-    /// Whether what it writes is profiled as statements, in place of the command.
+    /// Whether its writes are profiled as statements, in place of the command.
     pub fn has_statements(self) -> bool {
         matches!(
             self,
@@ -181,7 +181,7 @@ impl CountsAs {
 pub enum MaxTime {
     /// The command's time limit.
     Limit,
-    /// What the handler makes of it: on a tailable cursor, how long to await data.
+    /// Interpreted by the handler: on a tailable cursor, how long to await data.
     OfCursor,
 }
 
@@ -212,19 +212,19 @@ pub struct Command {
     pub aliases: &'static [&'static str],
     /// What it is for.
     pub kind: Kind,
-    /// Against which database it runs.
+    /// The database it may run against.
     pub database: Database,
     /// One sentence for `listCommands` and the manual.
     pub help: &'static str,
     /// How close to MongoDB it is.
     pub compat: Compat,
-    /// What a user must be allowed. Recorded from MongoDB's manual; not enforced without users.
+    /// The privileges that a user needs. Recorded from MongoDB's manual; not enforced without users.
     pub privileges: Privileges,
     /// Fields whose values appear in no log line, profile or `currentOp`.
     pub sensitive: &'static [&'static str],
     /// Where it names its collection.
     pub collection: Names,
-    /// What that name may stand for.
+    /// What that name may refer to.
     pub target: Target,
     /// Whether it may be part of a transaction.
     pub transaction: InTransaction,
@@ -232,7 +232,7 @@ pub struct Command {
     pub retryable: bool,
     /// The levels of `readConcern`.
     pub read_concern: ReadConcern,
-    /// The `writeConcern`.
+    /// The `writeConcern` that it waits for.
     pub write_concern: Waits,
     /// Whether it takes `bypassDocumentValidation`.
     pub bypasses_validation: bool,
@@ -240,22 +240,22 @@ pub struct Command {
     pub max_time: MaxTime,
     /// Fields that may come as document sequences.
     pub sequences: &'static [&'static str],
-    /// Whether it changes the catalog, and waits for the write concern when it has.
+    /// Whether it changes the catalog, and then waits for the write concern.
     pub changes_catalog: bool,
-    /// As what it counts.
+    /// How it is counted.
     pub counts_as: CountsAs,
-    /// How `explain` explains it; `None` where it does not.
+    /// How `explain` explains it; `None` if it does not.
     pub explained: Option<ExplainedAs>,
     /// Whether request and reply may be compressed; see the compression specification: a length
-    /// must tell nothing about a secret.
+    /// must reveal nothing about a secret.
     pub compressible: bool,
-    /// Whether it does nothing but make a reply, so that it ends when its client is gone.
+    /// Whether its only effect is the reply, so that it ends when its client disconnects.
     pub only_replies: bool,
 }
 
 macro_rules! actions {
     ($($action:ident = $name:literal;)*) => {
-        /// What a user may be allowed to do; the manual, "Privilege Actions".
+        /// An action that a user may be allowed; see "Privilege Actions" in the manual.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Action {
             $(#[doc = concat!("`", $name, "`.")] $action,)*
@@ -273,7 +273,7 @@ macro_rules! actions {
 }
 
 actions! {
-    // Every action, also those of later versions.
+    // Every action, including those of later versions.
     AnyAction = "anyAction";
     BypassDocumentValidation = "bypassDocumentValidation";
     ChangeStream = "changeStream";
@@ -331,7 +331,7 @@ actions! {
     Validate = "validate";
 }
 
-/// What a command's privilege is on, before its arguments are known.
+/// The resource of a command's privilege, before its arguments are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// Everything (`anyResource`).
@@ -344,7 +344,7 @@ pub enum Resource {
     Collection,
 }
 
-/// What a privilege is on.
+/// The resource of a privilege.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum On {
     /// Everything.
@@ -360,16 +360,16 @@ pub enum On {
 /// One action that a user must be allowed.
 pub type Required = (Action, On);
 
-/// What a user must be allowed to run a command.
+/// The privileges that a user needs to run a command.
 #[derive(Clone, Copy)]
 pub enum Privileges {
     /// Nothing: part of connecting, or harmless.
     Open,
-    /// To be a user, whatever the roles.
+    /// Authentication, with any roles.
     Authenticated,
     /// All of these.
     All(&'static [(Action, Resource)]),
-    /// What the function makes of the arguments; the text is for the manual.
+    /// What the function derives from the arguments; the text is for the manual.
     ByArguments(fn(&str, RawDoc<'_>) -> Vec<Required>, &'static str),
 }
 
@@ -396,7 +396,7 @@ impl Resource {
             (Resource::Collection, Some(RawValue::String(name))) => {
                 On::Collection(db.to_owned(), name.to_owned())
             }
-            // A name of another type is refused later, whoever asks.
+            // A name of another type is refused later, for every user.
             (Resource::Collection | Resource::Database, _) => On::Database(db.to_owned()),
         }
     }

@@ -1,4 +1,4 @@
-//! What one connection keeps between its commands.
+//! State that a connection keeps between its commands.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use crate::session::leftovers::Leftovers;
 use crate::session::logical::LogicalSession;
 use crate::session::operations::OperationSlot;
 
-/// What one connection keeps between its commands.
+/// State that a connection keeps between its commands.
 pub struct ConnectionState {
-    /// Who the client is, and whether it is still there.
+    /// The client's identity, and whether it is still connected.
     pub client: Arc<dyn Client>,
-    /// The session used last.
+    /// The most recently used session.
     pub session: Option<Arc<LogicalSession>>,
     /// Shows what this connection is doing.
     pub operations: Arc<OperationSlot>,
-    /// What the client said of itself in its first hello.
+    /// `client` of the first hello.
     pub client_metadata: Option<sheaf_bson::DocBuf>,
-    /// The command under way has a session, or a cluster time: its reply tells the times.
+    /// The current command has a session or a cluster time: its reply contains the times.
     pub has_session: bool,
-    /// Set by a command whose reply is to be followed by another without a request.
+    /// Set by a command whose reply another reply follows without a request.
     pub exhaust: bool,
-    /// The reply under way follows another of the same stream.
+    /// The current reply follows another of the same stream.
     pub follows: bool,
-    /// What is freed when the reply has been sent.
+    /// Freed when the reply has been sent.
     pub leftovers: Leftovers,
 }
 

@@ -1,4 +1,4 @@
-//! What a command may ask of the program that holds the server.
+//! Requests that a command may make to the program that holds the server.
 
 use sheaf_bson::{Error, ErrorCode};
 
@@ -10,7 +10,7 @@ pub trait Control: Send + Sync {
     fn request_shutdown(&self) -> Result<(), Error>;
 }
 
-/// Refuses every request: the program that embeds the server decides by itself.
+/// Refuses every request: the embedding program decides when the server stops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoControl;
 

@@ -18,9 +18,9 @@ use sheaf_storage::{Recovery, StorageEngine, StorageError, repair, verify_files}
 use crate::log::{Component, Log, events};
 use crate::settings::{Maintenance, Settings};
 
-/// Where a repair puts what it saves, until it is whole.
+/// Folder that a repair writes to until it is complete.
 const REPAIRED_FOLDER: &str = "sheaf.repaired";
-/// The least memory for cached data, as MongoDB has it.
+/// Minimum memory for cached data, as in MongoDB.
 const CACHE_BYTES_MIN: u64 = 256 << 20;
 
 fn choose(settings: &Settings) -> Result<Location, Error> {
@@ -54,7 +54,7 @@ fn options(settings: &Settings) -> Options {
         cache_bytes: settings.storage.cache_bytes.unwrap_or_else(default_cache),
         flush_interval: Duration::from_millis(settings.storage.journal_commit_interval_ms),
         checkpoint_interval: match settings.storage.sync_period_secs {
-            // MongoDB: never by time alone.
+            // As in MongoDB: no checkpoint by time alone.
             0.0 => Duration::MAX,
             seconds => Duration::from_secs_f64(seconds),
         },
@@ -100,18 +100,18 @@ fn default_cache() -> u64 {
     cache_for(crate::host::memory_limit().unwrap_or(1 << 30))
 }
 
-/// Half of the memory beyond the first gigabyte, of the machine or of the
-/// container, but not less than 256 MB; and where that would be more than
-/// half of all there is, half.
+/// Half of the memory (of the machine or the container) beyond the first gigabyte, but at least
+/// 256 MB, and at most half of all memory.
 fn cache_for(memory: u64) -> u64 {
     const GIGABYTE: u64 = 1 << 30;
     let usual = (memory.saturating_sub(GIGABYTE) / 2).max(CACHE_BYTES_MIN);
     usual.min(memory / 2)
 }
 
-/// Copies all that the engine has into a folder that is empty or does not exist; a server started on it has what was
-/// there at one moment. Answers how many bytes were written. `go_on` is asked now and then whether to. On an error the
-/// folder is left empty.
+/// Copies all data of the engine into a folder that is empty or does not exist. A server started on
+/// the copy has the state of one point in time. Returns the number of bytes written. `go_on` is
+/// called at intervals; if it returns false, the backup fails. A failed backup leaves the folder
+/// empty.
 ///
 /// Errors: `CannotBackup`, `CommandNotSupported`, `OutOfDiskSpace`, those of reading and writing.
 pub fn backup(
@@ -129,7 +129,7 @@ pub fn backup(
     let is_new = |folder: &&Path| !folder.exists();
     let new: Vec<&Path> = folder.ancestors().skip(1).take_while(is_new).collect();
     DiskFolder::open(folder).map_err(cannot)?;
-    // Of several folders that were made each is an entry of the one above it.
+    // Each created folder is an entry of its parent, which must be synced.
     for made in new.into_iter().filter_map(Path::parent) {
         std::fs::File::open(made)
             .and_then(|above| above.sync_all())
@@ -144,10 +144,11 @@ pub fn backup(
             ),
         ));
     }
-    // Only this engine makes backups.
+    // Only this engine supports backups.
     let data = folder.join(EngineKind::LogTree.entry());
     engine.backup(&data, go_on).map_err(|error| {
-        // Empty by now; where it is not, it says itself that it is not whole.
+        // The engine has emptied the folder. Where it could not, the files are marked unfinished
+        // and do not open.
         let _ = std::fs::remove_dir(&data);
         match error {
             StorageError::Unsupported { what } => Error::new(
@@ -170,7 +171,8 @@ fn files_of(location: &Location) -> Option<PathBuf> {
     }
 }
 
-/// Verifies or repairs the files of a server that does not run. Answers whether they are whole now.
+/// Verifies or repairs the data files while no server runs on them. Returns whether they are
+/// undamaged now.
 ///
 /// Errors: the files cannot be read at all, the engine cannot do this.
 pub fn maintain(
@@ -229,12 +231,12 @@ pub fn maintain(
             },
         );
     }
-    // As MongoDB does, whether anything was damaged or not.
+    // As in MongoDB, even if nothing was damaged.
     rebuild_indexes(settings, log)?;
     Ok(true)
 }
 
-/// Makes every index of every collection anew from the documents that are there.
+/// Rebuilds every index of every collection from the stored documents.
 fn rebuild_indexes(settings: &Settings, log: &Arc<Log>) -> Result<(), Error> {
     let engine = open(settings, log)?;
     let made = make_missing_tables(&engine)?;
@@ -291,7 +293,8 @@ fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
     }
 }
 
-/// Saves what is readable into new files and puts them in place of the damaged ones, which stay beside them.
+/// Saves the readable data into new files and replaces the damaged files with them. The damaged
+/// files stay in the data folder; returns their path.
 fn repair_into(
     data: &Path,
     damaged: &Arc<dyn Folder>,
@@ -300,7 +303,7 @@ fn repair_into(
 ) -> Result<PathBuf, Error> {
     let failed = |what: &str, error: std::io::Error| client_error(StorageError::io(what, &error));
     let repaired = data.join(REPAIRED_FOLDER);
-    // Of a repair that was cut short.
+    // Left by an interrupted repair.
     if repaired.exists() {
         std::fs::remove_dir_all(&repaired).map_err(|e| failed("remove an old repair", e))?;
     }

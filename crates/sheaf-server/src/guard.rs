@@ -2,9 +2,9 @@
 
 use std::panic::{self, AssertUnwindSafe};
 
-/// Calls, and returns a panic's message as the error.
+/// Calls `call`. Returns a panic's message as the error.
 ///
-/// What the call changed stays half done; the caller must discard it.
+/// A panic may leave what the call changed half done; the caller must discard it.
 pub fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     panic::catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
         match (

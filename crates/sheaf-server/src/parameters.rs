@@ -1,8 +1,7 @@
-//! Server parameters: what `setParameter` and `--setParameter` set and
-//! `getParameter` shows.
+//! Server parameters, which `setParameter` and `--setParameter` set and `getParameter` shows.
 //!
-//! One table names them all, with type, range and default. Values are single
-//! words read without a lock; whoever needs one asks by its [`Parameter`].
+//! One table defines them all, with type, range and default. Values are single words, read without
+//! a lock by their [`Parameter`].
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +28,8 @@ enum Type {
         min: f64,
         max: f64,
     },
-    /// Text: `5%` of the memory, or a number with `MB`, `GB` or `TB`. Kept as bytes, or as
-    /// less than nothing for a percentage.
+    /// Text: `5%` of the memory, or a number with `MB`, `GB` or `TB`. Stored in bytes; a percentage
+    /// is stored negated.
     Memory,
 }
 
@@ -65,19 +64,19 @@ const fn int(min: i64, max: i64) -> Type {
 parameters! {
     /// Blocking stages may write temporary files unless the command says otherwise.
     AllowDiskUseByDefault = "allowDiskUseByDefault": Type::Bool, 1, true;
-    /// Seconds that a snapshot can be read at its time.
+    /// Seconds for which a past timestamp stays readable.
     MinSnapshotHistoryWindowInSeconds = "minSnapshotHistoryWindowInSeconds": int(0, i32::MAX as i64), 300, true;
     /// Milliseconds after which an idle cursor is closed.
     CursorTimeoutMillis = "cursorTimeoutMillis": int(1, i64::MAX), 600_000, true;
-    /// Bytes that a blocking stage may hold.
+    /// Maximum bytes that a blocking stage may hold.
     MaxBlockingSortMemoryUsageBytes = "internalQueryMaxBlockingSortMemoryUsageBytes": int(0, i64::MAX), options::SORT_MEMORY_BYTES_MAX, true;
-    /// Point scans that an explosion for a sort may have.
+    /// Maximum number of point scans into which a scan may be exploded for a sort.
     MaxScansToExplode = "internalQueryMaxScansToExplode": int(0, i64::MAX), PLANNER.scans_to_explode_max, true;
     /// Index intersections are the only candidates wherever they are possible.
     ForceIntersectionPlans = "internalQueryForceIntersectionPlans": Type::Bool, PLANNER.force_intersection as u8, true;
-    /// Intersections may be by hash (AND_HASH).
+    /// Index intersections may use hashing (AND_HASH).
     EnableHashIntersection = "internalQueryPlannerEnableHashIntersection": Type::Bool, PLANNER.hash_intersection as u8, true;
-    /// Intersections may be made at all.
+    /// Index intersections are enabled.
     EnableIndexIntersection = "internalQueryPlannerEnableIndexIntersection": Type::Bool, PLANNER.index_intersection as u8, true;
     /// Steps of each candidate in a plan trial.
     PlanEvaluationWorks = "internalQueryPlanEvaluationWorks": int(1, i64::MAX), options::EVALUATION_WORKS, true;
@@ -85,37 +84,38 @@ parameters! {
     PlanEvaluationCollFraction = "internalQueryPlanEvaluationCollFraction": Type::Double { min: 0.0, max: 1.0 }, options::EVALUATION_COLLECTION_FRACTION, true;
     /// Results that end a plan trial.
     PlanEvaluationMaxResults = "internalQueryPlanEvaluationMaxResults": int(0, i64::MAX), options::EVALUATION_RESULTS_MAX, true;
-    /// Candidate plans of one query.
+    /// Maximum number of candidate plans of one query.
     PlannerMaxIndexedSolutions = "internalQueryPlannerMaxIndexedSolutions": int(0, i64::MAX), PLANNER.indexed_solutions_max, true;
-    /// Combinations of the ways of a disjunction's alternatives.
+    /// Maximum number of combinations of access paths of a disjunction's alternatives.
     EnumerationMaxOrSolutions = "internalQueryEnumerationMaxOrSolutions": int(0, i64::MAX), PLANNER.or_solutions_max, true;
-    /// Index intersections of one conjunction.
+    /// Maximum number of index intersections of one conjunction.
     EnumerationMaxIntersectPerAnd = "internalQueryEnumerationMaxIntersectPerAnd": int(0, i64::MAX), PLANNER.intersections_max, true;
     /// A rooted `$or` is planned branch by branch.
     PlanOrChildrenIndependently = "internalQueryPlanOrChildrenIndependently": Type::Bool, 1, true;
-    /// Entries of one collection's plan cache.
+    /// Maximum number of entries of one collection's plan cache.
     CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), CachePolicy::DEFAULT.entries_max, true;
-    /// Bytes that all plan caches together may tell about trials.
+    /// Maximum bytes of trial details in all plan caches together.
     CacheMaxSizeBytesBeforeStripDebugInfo = "internalQueryCacheMaxSizeBytesBeforeStripDebugInfo": int(0, i64::MAX), CachePolicy::DEFAULT.trial_bytes_max, true;
-    /// Memory of all plan caches together.
+    /// Maximum memory of all plan caches together.
     PlanCacheSize = "planCacheSize": Type::Memory, -5.0, true;
-    /// By what an inactive entry's works grow when a trial was dearer.
+    /// Factor by which an inactive entry's works grow after a more expensive trial.
     CacheWorksGrowthCoefficient = "internalQueryCacheWorksGrowthCoefficient": Type::Double { min: 1.0, max: f64::MAX }, CachePolicy::DEFAULT.works_growth, true;
-    /// How many times its works a cached plan may need.
+    /// Multiple of its works that a cached plan may need before it is evicted.
     CacheEvictionRatio = "internalQueryCacheEvictionRatio": Type::Double { min: 1.0, max: f64::MAX }, CachePolicy::DEFAULT.eviction_ratio, true;
     /// Milliseconds between two flushes of the log.
     JournalCommitInterval = "journalCommitInterval": int(1, 500), 100, false;
-    /// Bytes of a log line's attributes, in kilobytes.
+    /// Maximum size of an attribute in a log line, in kilobytes.
     MaxLogSizeKb = "maxLogSizeKB": int(1, 1 << 20), 10, true;
-    /// Memory of one index build, in megabytes.
+    /// Maximum memory of one index build, in megabytes.
     MaxIndexBuildMemoryUsageMegabytes = "maxIndexBuildMemoryUsageMegabytes": int(50, i64::MAX), 200, true;
     /// Refuse queries that would scan a collection.
     NoTableScan = "notablescan": Type::Bool, PLANNER.no_table_scan as u8, true;
     /// Plans beyond MongoDB's own, and trials by cost.
     PlannerExtensions = "plannerExtensions": Type::Bool, 1, true;
-    /// Seconds by which a client may put the cluster time ahead of the machine's clock.
+    /// Seconds by which a client may advance the cluster time beyond the machine's clock.
     MaxAcceptableLogicalClockDriftSecs = "maxAcceptableLogicalClockDriftSecs": int(1, i64::MAX), 31_536_000, false;
-    /// Milliseconds that a statement of a transaction waits for a collection that is being changed; negative: no limit.
+    /// Milliseconds that a statement of a transaction waits for a collection that is being changed;
+    /// negative: no limit.
     MaxTransactionLockRequestTimeoutMillis = "maxTransactionLockRequestTimeoutMillis": int(-1, i64::MAX), 5, true;
     /// Seconds after which a transaction is aborted.
     TransactionLifetimeLimitSeconds = "transactionLifetimeLimitSeconds": int(1, i32::MAX as i64), 60, true;
@@ -125,11 +125,11 @@ parameters! {
     TransactionMemoryTotalMaxBytes = "transactionMemoryTotalMaxBytes": int(1 << 20, i64::MAX), ALL_BYTES_MAX, true;
     /// Expired documents are deleted.
     TtlMonitorEnabled = "ttlMonitorEnabled": Type::Bool, 1, true;
-    /// Seconds between two looks for expired documents.
+    /// Seconds between two searches for expired documents.
     TtlMonitorSleepSecs = "ttlMonitorSleepSecs": int(1, i32::MAX as i64), 60, true;
     /// Transactions that name no read concern level, or `local` or `majority`, are serializable.
     SerializableTransactionsByDefault = "serializableTransactionsByDefault": Type::Bool, 0, true;
-    /// Less log.
+    /// Less logging.
     Quiet = "quiet": Type::Bool, 0, true;
     /// Commands for tests; there are none.
     EnableTestCommands = "enableTestCommands": Type::Bool, 0, false;
@@ -180,9 +180,10 @@ impl Parameters {
         position(name).is_some()
     }
 
-    /// Sets a parameter by name; `startup` allows those that a running server cannot change.
+    /// Sets a parameter by name; `startup` also allows those that cannot change at runtime.
     /// Appends its old value to `was`.
-    /// Errors: `InvalidOptions` (unknown), `IllegalOperation` (start-up only), `BadValue`, `TypeMismatch`.
+    /// Errors: `InvalidOptions` (unknown), `IllegalOperation` (start-up only), `BadValue`,
+    /// `TypeMismatch`.
     pub fn set(
         &self,
         name: &str,
@@ -206,7 +207,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Appends `name: value`; false when there is no such parameter.
+    /// Appends `name: value`; false if there is no such parameter.
     pub fn append(&self, name: &str, out: &mut DocBuilder) -> bool {
         match position(name) {
             Some(at) => {
@@ -217,7 +218,7 @@ impl Parameters {
         }
     }
 
-    /// Appends all parameters in the order of their names.
+    /// Appends all parameters, sorted by name.
     pub fn append_all(&self, out: &mut DocBuilder) {
         let mut order: Vec<usize> = (0..ROWS.len()).collect();
         order.sort_by_key(|&at| ROWS[at].name);
@@ -250,7 +251,7 @@ impl Parameters {
         }
     }
 
-    /// How queries run now.
+    /// Query options with the current values of the parameters.
     pub fn query_options(&self, db: &Db, allow_disk_use: Option<bool>) -> QueryOptions {
         let size = |parameter| usize::try_from(self.int(parameter)).unwrap_or(usize::MAX);
         QueryOptions {
@@ -291,7 +292,7 @@ fn position(name: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.name == name)
 }
 
-/// The error for a name that is no parameter.
+/// The error for an unknown parameter.
 pub fn unknown(name: &str) -> Error {
     Error::new(
         ErrorCode::INVALID_OPTIONS,
@@ -346,14 +347,14 @@ fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
     }
 }
 
-/// The units that a size of memory may have.
+/// The units of a memory size.
 const MEMORY_UNITS: [(&str, f64); 3] = [
     ("MB", 1048576.0),
     ("GB", 1073741824.0),
     ("TB", 1099511627776.0),
 ];
 
-/// Bytes, or less than nothing for a percentage; `None` if the text is neither.
+/// Bytes, or a negated percentage; `None` if the text is neither.
 fn parse_memory(text: &str) -> Option<f64> {
     let number = |text: &str| {
         let number: f64 = text.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! How a server runs. Read at start; what changes later is in [`crate::parameters`].
+//! How a server runs. Read at start; settings that can change later are in [`crate::parameters`].
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use sheaf_wire::CompressorSet;
 /// How a server runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where and how data is kept.
+    /// Where and how data is stored.
     pub storage: Storage,
     /// The profiler's state at start.
     pub profiling: Profiling,
@@ -28,16 +28,16 @@ pub struct Settings {
     pub compressors: CompressorSet,
     /// The command line, the program's name first.
     pub arguments: Vec<String>,
-    /// What was given, as `getCmdLineOpts.parsed` shows it.
+    /// The given options, as `getCmdLineOpts.parsed` shows them.
     pub parsed: DocBuf,
 }
 
-/// Where and how data is kept.
+/// Where and how data is stored.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// The data folder.
     pub db_path: PathBuf,
-    /// The folder was named; otherwise it is the default and may be created.
+    /// The folder was given; otherwise it is the default and may be created.
     pub db_path_given: bool,
     /// The engine's name; `None` for the default.
     pub engine: Option<String>,
@@ -51,12 +51,12 @@ pub struct Storage {
     pub maintenance: Option<Maintenance>,
 }
 
-/// Work on the data files of a server that does not run.
+/// Work on the data files while no server runs on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
-    /// Say what is damaged.
+    /// Report damage.
     Verify,
-    /// Save what can be read into new files.
+    /// Save the readable data into new files.
     Repair,
 }
 
@@ -69,7 +69,7 @@ pub struct Profiling {
     pub slow_ms: i64,
     /// Share of slow operations that is logged, 0 to 1.
     pub sample_rate: f64,
-    /// A query in JSON: what matches it is logged and profiled, in place of what is slow.
+    /// A query in JSON: operations that match it are logged and profiled, in place of slow ones.
     pub filter: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What connections have carried, for `serverStatus`.
+//! Connection and network counters for `serverStatus`.
 
 use sheaf_wire::Compressor;
 
@@ -43,11 +43,11 @@ pub struct ConnectionStats {
 /// `serverStatus.network`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
-    /// Bytes received, as they came over the line.
+    /// Bytes received, before decompression.
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Requests read, also those that were refused.
+    /// Requests read, including refused ones.
     pub requests: u64,
     /// By compressor.
     pub compression: CompressionStats,

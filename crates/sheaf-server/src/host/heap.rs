@@ -5,14 +5,14 @@
 //! only the memory at the end of the heap. A budget of bytes in use would be kept while twice as
 //! many bytes are resident.
 
-/// Blocks of at least this length get dedicated pages, which return to the system when the block is
-/// freed. By default the library raises the threshold to the longest such block freed so far: one
-/// document of 16 MB raises it for all later blocks.
+/// Blocks of at least this length get dedicated pages, which return to the system when the block
+/// is freed. By default the library raises the threshold to the longest such block freed so far:
+/// one document of 16 MB raises it for all later blocks.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const APART_BYTES: libc::c_int = 128 << 10;
 
-/// Gives large blocks dedicated pages, and coalesces small blocks with free neighbours when they are
-/// freed.
+/// Gives large blocks dedicated pages, and coalesces small blocks with free neighbours when they
+/// are freed.
 ///
 /// By default the library leaves freed blocks of up to 128 bytes uncoalesced until a large block is
 /// freed, and then coalesces all of them. After a pipeline with a million small blocks that takes
@@ -29,8 +29,8 @@ pub unsafe fn set_up_heap() {
     }
 }
 
-/// Returns pages without blocks in use to the system. Takes milliseconds, during which other threads
-/// may wait for memory.
+/// Returns pages without blocks in use to the system. Takes milliseconds, during which other
+/// threads may wait for memory.
 pub fn give_back_unused() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: may be called at any time, by any thread.

@@ -1,18 +1,18 @@
-//! Commands as currentOp, the profiler and the log show them: whole, or a beginning and the comment.
+//! Commands as currentOp, the profiler and the log show them: whole, or truncated with the comment.
 //!
 //! ```text
-//!   {find: "c", filter: {..}, comment: "why"}                 as it is, while it is short enough
-//!   {$truncated: "{ find: \"c\", filter: { a: { $in: [...", comment: "why"}     else
+//!   {find: "c", filter: {..}, comment: "why"}                 unchanged, if short enough
+//!   {$truncated: "{ find: \"c\", filter: { a: { $in: [...", comment: "why"}     otherwise
 //! ```
 
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, Value};
 
-/// What stands for the value of a sensitive field.
+/// Replaces the value of a sensitive field.
 const REDACTED: &str = "###";
 
-/// A command of which no more than about `bytes_max` are shown, with the comment that it has or
-/// inherits, and without the values of its sensitive fields.
+/// A command limited to about `bytes_max`, with its own or inherited comment, and without the
+/// values of its sensitive fields.
 pub fn shown(
     command: RawDoc<'_>,
     sensitive: &[&str],

@@ -1,12 +1,12 @@
-//! A replica set of one member: what `--replSet` makes of this server.
+//! A replica set of one member, which `--replSet` configures.
 //!
 //! ```text
 //!   --replSet NAME ──> uninitiated: reads and writes are refused ── replSetInitiate ──> primary
 //!   restart        ──> local.system.replset has the configuration ───────────────────> primary
 //! ```
 //!
-//! The one member is always the primary, in the same term. What a client sees is a set: `setName` in hello, times
-//! in every reply, the oplog.
+//! The only member is always the primary, always in the same term. Clients see a replica set:
+//! `setName` in hello, times in every reply, the oplog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,10 +22,10 @@ use sheaf_db::oplog::{OpTime, Term};
 use sheaf_db::{Db, Namespace, OpContext, StatementContext};
 use sheaf_query::canonical::FindSpec;
 
-/// Where the configuration is kept.
+/// The collection that stores the configuration.
 const CONFIG_NAMESPACE: &str = "local.system.replset";
 
-/// Tells the one election there has been from others, in a form that drivers compare.
+/// The id of the only election, in the form that drivers compare.
 const ELECTION_ID: [u8; 12] = [
     0x7f,
     0xff,
@@ -41,20 +41,20 @@ const ELECTION_ID: [u8; 12] = [
     Term::FIRST.0 as u8,
 ];
 
-/// The set that this server is the member of.
+/// The replica set whose only member is this server.
 pub struct ReplicaSet {
     /// From `--replSet`.
     name: String,
     config: RwLock<Option<Arc<DocBuf>>>,
-    /// Counts changes that hello shows.
+    /// Number of changes of what hello reports.
     counter: AtomicI64,
     changing: Mutex<()>,
     changed: Condvar,
 }
 
 impl ReplicaSet {
-    /// The set as the data folder knows it.
-    /// Errors: `InvalidReplicaSetConfig` when that is another set.
+    /// Opens the set with the configuration that the data folder stores, if any.
+    /// Errors: `InvalidReplicaSetConfig` if the data folder belongs to another set.
     pub fn open(db: &Arc<Db>, name: &str) -> Result<ReplicaSet, Error> {
         let stored = stored_config(db)?;
         if let Some(config) = &stored
@@ -82,22 +82,22 @@ impl ReplicaSet {
         })
     }
 
-    /// Its name.
+    /// The set's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its configuration; `None` until it is initiated.
+    /// The configuration; `None` until the set is initiated.
     pub fn config(&self) -> Option<Arc<DocBuf>> {
         self.config.read().clone()
     }
 
-    /// Counts changes that hello shows.
+    /// Number of changes since the start of what hello reports.
     pub fn counter(&self) -> i64 {
         self.counter.load(Ordering::Acquire)
     }
 
-    /// Waits for a change after `seen`, for at most so long.
+    /// Waits until the counter differs from `seen`, at most for `limit`.
     pub fn wait(&self, seen: i64, limit: Duration) {
         let mut changing = self.changing.lock();
         if self.counter() == seen {
@@ -105,7 +105,7 @@ impl ReplicaSet {
         }
     }
 
-    /// The member's address, as the configuration has it.
+    /// The member's address in the configuration; empty if it has none.
     pub fn host(config: RawDoc<'_>) -> String {
         member(config)
             .and_then(|member| member.get("host"))
@@ -113,7 +113,7 @@ impl ReplicaSet {
             .unwrap_or_default()
     }
 
-    /// Begins the life of the set. `config` may be empty; `host` is this server's address.
+    /// Initiates the set. `config` may be empty; `host` is this server's address.
     ///
     /// Errors: `AlreadyInitialized`, `InvalidReplicaSetConfig`.
     pub fn initiate(
@@ -136,9 +136,10 @@ impl ReplicaSet {
         db.log_note("initiating set")
     }
 
-    /// Takes another configuration of the same set.
+    /// Installs a configuration of the same set with a higher version.
     ///
-    /// Errors: `NotYetInitialized`, `NewReplicaSetConfigurationIncompatible`, `InvalidReplicaSetConfig`.
+    /// Errors: `NotYetInitialized`, `NewReplicaSetConfigurationIncompatible`,
+    /// `InvalidReplicaSetConfig`.
     pub fn reconfigure(
         &self,
         db: &Arc<Db>,
@@ -176,7 +177,7 @@ impl ReplicaSet {
         Ok(())
     }
 
-    /// A configuration with all that was left out filled in.
+    /// Validates a configuration and fills in the fields that it omits.
     fn checked(&self, config: RawDoc<'_>, host: &str, version: i64) -> Result<DocBuf, Error> {
         let invalid = |message: String| Error::new(ErrorCode::INVALID_REPLICA_SET_CONFIG, message);
         if let Some(id) = config.get("_id")
@@ -267,7 +268,7 @@ impl ReplicaSet {
         Ok(out.finish())
     }
 
-    /// What hello says of the set.
+    /// Appends the fields of hello that describe the set.
     pub fn append_hello(&self, db: &Db, out: &mut DocBuilder) {
         let Some(config) = self.config() else {
             out.append("secondary", false);
@@ -313,7 +314,7 @@ fn settings(config: RawDoc<'_>) -> Option<RawDoc<'_>> {
     }
 }
 
-/// The one member of a configuration.
+/// The only member of a configuration.
 pub fn member(config: RawDoc<'_>) -> Option<RawDoc<'_>> {
     match config.get("members") {
         Some(RawValue::Array(members)) => match members.iter().next() {
@@ -343,7 +344,7 @@ pub fn append_optime(out: &mut DocBuilder, name: &str, ts: Timestamp) {
     out.end();
 }
 
-/// The date of a time.
+/// The date of a timestamp, in whole seconds.
 pub fn date_of(ts: Timestamp) -> DateTime {
     DateTime(i64::from(ts.time) * 1000)
 }
@@ -353,7 +354,7 @@ fn stored_config(db: &Arc<Db>) -> Result<Option<DocBuf>, Error> {
     first_document(db, &ns)
 }
 
-/// The first document of a collection of the server's own.
+/// The first document of one of the server's own collections; `None` if there is none.
 pub fn first_document(db: &Arc<Db>, ns: &Namespace) -> Result<Option<DocBuf>, Error> {
     let view = db.read_view(ns)?;
     let Some(collection) = &view.collection else {
@@ -367,7 +368,8 @@ pub fn first_document(db: &Arc<Db>, ns: &Namespace) -> Result<Option<DocBuf>, Er
     Ok(Some(doc.to_buf()))
 }
 
-/// Stores a document of the server's own under its `_id`.
+/// Stores a document in one of the server's own collections: inserts it, or replaces the document
+/// with its `_id`.
 pub fn store_document(
     db: &Arc<Db>,
     op: &StatementContext,

@@ -1,8 +1,7 @@
 //! Client cursors: results that did not fit the first batch.
 //!
-//! A cursor is taken out of the table while a getMore works on it and put
-//! back after, so no lock is held while a plan runs. Killing one that is out
-//! marks it; it is then dropped instead of put back.
+//! A getMore takes its cursor out of the table and puts it back afterwards, so no lock is held while
+//! a plan runs. Killing a cursor in use marks it; it is then dropped instead of put back.
 //!
 //! ```text
 //!   open ──> Idle ──check_out──> InUse ──check_in──> Idle ──rest_idle──> Idle, resting
@@ -10,8 +9,8 @@
 //!             └──> gone            └──> gone
 //! ```
 //!
-//! One that nobody asks for rests: it holds its place in the data of its moment, and none of the engine's memory.
-//! That costs a seek with the next batch, so those that are asked for batch after batch never rest.
+//! An unused cursor rests: it keeps its position in its snapshot but pins none of the engine's
+//! memory. The next batch then costs a seek, so cursors that are read batch after batch never rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +20,12 @@ use parking_lot::Mutex;
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode};
 use sheaf_db::{Namespace, OpContext, ResultSource};
 
-/// Tables the cursors are spread over, so that connections seldom meet.
+/// Number of shards of the cursor table, which reduce lock contention between connections.
 const SHARDS: usize = 16;
 
-/// A cursor and what getMore needs to know of the command that opened it.
+/// A cursor and what getMore needs to know about the command that opened it.
 pub struct ClientCursor {
-    /// Gives the results.
+    /// Produces the results.
     pub source: Box<dyn ResultSource>,
     /// The collection read (or `db.$cmd.listCollections` and the like).
     pub namespace: Namespace,
@@ -36,7 +35,7 @@ pub struct ClientCursor {
     pub originating_command: DocBuf,
     /// The session that opened it, if any; killed with it.
     pub lsid: Option<DocBuf>,
-    /// The transaction that opened it, if one did: its getMores must be of the same.
+    /// The transaction that opened it, if any: its getMores must belong to the same one.
     pub txn_number: Option<i64>,
     /// Never closed for being idle.
     pub no_timeout: bool,
@@ -46,9 +45,9 @@ pub struct ClientCursor {
     pub pending: Option<sheaf_db::exec::Doc>,
     /// When it was opened.
     pub created: DateTime,
-    /// Batches given.
+    /// Batches returned.
     pub batches: u64,
-    /// Documents given.
+    /// Documents returned.
     pub n_returned: u64,
 }
 
@@ -63,7 +62,7 @@ pub struct IdleCursor {
 }
 
 impl ClientCursor {
-    /// `cursor` of currentOp, of a cursor that was used last so long ago.
+    /// `cursor` of currentOp. `unused` is the time since the last use.
     pub fn describe(&self, id: i64, unused: Duration) -> DocBuf {
         let unused = i64::try_from(unused.as_millis()).unwrap_or(i64::MAX);
         let mut out = DocBuilder::new();
@@ -113,8 +112,7 @@ pub struct CursorCounts {
     pub timed_out: u64,
 }
 
-/// A cursor that a getMore works on. Dropped without [`CheckedOut::check_in`]
-/// it is closed.
+/// A cursor that a getMore works on. It is closed if dropped without [`CheckedOut::check_in`].
 pub struct CheckedOut<'t> {
     table: &'t CursorTable,
     id: i64,
@@ -126,7 +124,7 @@ impl CursorTable {
         &self.shards[(id as u64 as usize) % SHARDS]
     }
 
-    /// Keeps a cursor under a new id.
+    /// Stores a cursor under a new id and returns the id.
     pub fn open(&self, cursor: ClientCursor) -> Result<i64, Error> {
         self.counts.lock().total_opened += 1;
         loop {
@@ -143,7 +141,7 @@ impl CursorTable {
         }
     }
 
-    /// Takes a cursor to work on it.
+    /// Takes a cursor out of the table for a getMore.
     /// Errors: `CursorNotFound`, `CursorInUse`, `Unauthorized` (another namespace).
     pub fn check_out(
         &self,
@@ -194,14 +192,14 @@ impl CursorTable {
         }
     }
 
-    /// Closes a cursor; one in use is interrupted. False when there is none.
+    /// Closes a cursor; one in use is interrupted. False if no cursor has this id.
     pub fn kill(&self, id: i64) -> bool {
-        // What was closed is dropped here, outside the lock: a cursor may hold a snapshot and files.
+        // The cursor is dropped here, outside the lock: it may hold a snapshot and files.
         self.kill_and_take(id).is_some()
     }
 
-    /// As [`CursorTable::kill`], giving the cursor that was closed to be dropped later: `None` when there is none
-    /// of this id, `Some(None)` when it is in use, to be dropped by whoever uses it.
+    /// As [`CursorTable::kill`], but returns the closed cursor, to be dropped later. `None` if no
+    /// cursor has this id; `Some(None)` if it is in use, in which case its user drops it.
     pub fn kill_and_take(&self, id: i64) -> Option<Option<Box<ClientCursor>>> {
         let mut shard = self.shard(id).lock();
         match shard.get_mut(&id)? {
@@ -254,12 +252,12 @@ impl CursorTable {
         count
     }
 
-    /// Has the cursors rest that were idle for `limit`; returns how many there were that did not yet.
+    /// Suspends cursors that were idle for `limit`; returns how many were not suspended before.
     pub fn rest_idle(&self, limit: Duration) -> usize {
         let now = Instant::now();
         let mut count = 0;
         for shard in &self.shards {
-            // A getMore that comes meanwhile waits: for a copy of a key a cursor.
+            // A concurrent getMore waits: per cursor, as long as copying a key takes.
             for slot in shard.lock().values_mut() {
                 if let Slot::Idle {
                     cursor,
@@ -306,7 +304,7 @@ impl CursorTable {
         (all, in_use, no_timeout)
     }
 
-    /// The cursors that no getMore works on, as `$currentOp` shows them.
+    /// The cursors not in use by a getMore, as `$currentOp` shows them.
     pub fn idle(&self) -> Vec<IdleCursor> {
         let mut idle = Vec::new();
         for shard in &self.shards {
@@ -336,7 +334,7 @@ impl CheckedOut<'_> {
         self.cursor.as_deref_mut().ok_or_else(|| not_found(id))
     }
 
-    /// Puts the cursor back for the next getMore; closes and gives it when it was killed meanwhile.
+    /// Puts the cursor back for the next getMore. If it was killed meanwhile, closes and returns it.
     pub fn check_in(mut self) -> Option<Box<ClientCursor>> {
         let cursor = self.cursor.take()?;
         let mut shard = self.table.shard(self.id).lock();
@@ -353,7 +351,7 @@ impl CheckedOut<'_> {
         }
     }
 
-    /// Closes the cursor, and gives it to be dropped later.
+    /// Closes the cursor and returns it, to be dropped later.
     pub fn close(mut self) -> Option<Box<ClientCursor>> {
         let cursor = self.cursor.take()?;
         self.table.shard(self.id).lock().remove(&self.id);
@@ -378,7 +376,7 @@ pub fn not_found(id: i64) -> Error {
     )
 }
 
-/// Positive, and not to be guessed.
+/// A positive number that cannot be guessed.
 fn random_id() -> Result<i64, Error> {
     loop {
         let bits = getrandom::u64().map_err(|e| {
@@ -402,7 +400,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it was told to rest.
+    /// Counts calls of `rest`.
     struct Source(Arc<AtomicUsize>);
 
     impl ResultSource for Source {

@@ -1,7 +1,7 @@
 //! Logical sessions and the transactions in them.
 //!
-//! A session is an id that a client makes up (`lsid`). Most sessions are implicit and do nothing but mark
-//! cursors; one may carry a multi-document transaction, whose number the client counts up.
+//! A session is an id that a client generates (`lsid`). Most sessions are implicit and only mark
+//! cursors; a session may carry a multi-document transaction, whose number the client increments.
 //!
 //! ```text
 //!   txnNumber        n     n     n        n          n + 1
@@ -11,9 +11,10 @@
 //!                      └────────────> Aborted ────┘
 //! ```
 //!
-//! Invariant: one statement of a session's transaction runs at a time: it holds [`LogicalSession::record`].
-//! Whoever ends a transaction that a statement is working on ends its unit first, then interrupts the
-//! statement: what that writes afterwards is thrown away.
+//! Invariant: one statement of a session's transaction runs at a time: it holds
+//! [`LogicalSession::record`]. To end a transaction that a statement is working on, another thread
+//! ends the transaction's unit first, then interrupts the statement: what the statement writes
+//! afterwards is discarded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,13 +30,13 @@ use sheaf_db::statement::SessionWrite;
 use sheaf_db::txn::{Isolation, Transaction};
 use sheaf_db::{Db, OpContext, StatementContext};
 
-/// Tables the sessions are spread over, so that connections seldom meet.
+/// Number of shards of the session table, which reduce lock contention between connections.
 const SHARDS: usize = 16;
 
-/// How long a statement waits for another one of its session before it looks whether it was killed.
+/// How long a statement waits for another one of its session before it checks for a kill.
 const WAIT_SLICE: Duration = Duration::from_millis(20);
 
-/// What names a session: the client's id, and the user that it belongs to.
+/// Identifies a session: the client's id and the user who owns it.
 ///
 /// Two users that choose the same id have two sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +47,7 @@ pub struct SessionId {
     pub uid: Option<[u8; 32]>,
 }
 
-/// The name in an lsid, if its parts have the right types.
+/// Parses an lsid; `None` if `id` is missing or a part has the wrong type.
 pub fn session_id(lsid: RawDoc<'_>) -> Option<SessionId> {
     let id = match lsid.get("id")? {
         RawValue::Binary { subtype: 4, bytes } => bytes.try_into().ok()?,
@@ -73,7 +74,7 @@ pub struct TransactionArguments {
 pub struct LogicalSession {
     id: SessionId,
     lsid: DocBuf,
-    /// Milliseconds since the table was made.
+    /// Milliseconds since the table was created, or [`GONE`].
     last_use: AtomicU64,
     record: Mutex<TransactionRecord>,
     /// The statement that holds `record`.
@@ -84,7 +85,8 @@ pub struct LogicalSession {
 pub struct TransactionRecord {
     number: i64,
     state: TransactionState,
-    /// What is stored of the session; `None` until it writes with a transaction number.
+    /// The stored session record; `None` until the first retryable write, transaction statement or
+    /// commit loads it.
     row: Option<Arc<SessionRow>>,
 }
 
@@ -95,10 +97,10 @@ enum TransactionState {
     Aborted,
 }
 
-/// All sessions that were used lately.
+/// All recently used sessions.
 pub struct SessionTable {
     shards: [Mutex<HashMap<SessionId, Arc<LogicalSession>>>; SHARDS],
-    /// Those with a transaction in progress.
+    /// Sessions with a transaction in progress.
     open: Mutex<HashMap<SessionId, Arc<LogicalSession>>>,
     made: Instant,
     /// Transactions begun, committed, aborted since the start.
@@ -133,7 +135,8 @@ impl SessionTable {
         self.made.elapsed().as_millis() as u64
     }
 
-    /// The session of an lsid, which is used now. `known`: the one that the connection used last.
+    /// Returns the session of an lsid, creates it if needed, and records its use. `known` is the
+    /// session that the connection used last. `None` if the lsid is malformed.
     pub fn get(
         &self,
         lsid: RawDoc<'_>,
@@ -166,7 +169,7 @@ impl SessionTable {
         Some(session.clone())
     }
 
-    /// Ends sessions: their transactions are aborted.
+    /// Ends the sessions that satisfy `which` and aborts their transactions. Returns their ids.
     pub fn end(&self, which: impl Fn(&LogicalSession) -> bool) -> Vec<SessionId> {
         let mut ended = Vec::new();
         for shard in &self.shards {
@@ -187,7 +190,7 @@ impl SessionTable {
         ended
     }
 
-    /// Ends sessions that nobody has used for longer than `limit`.
+    /// Ends sessions unused for longer than `limit`, except those whose record is locked.
     pub fn expire(&self, limit: Duration) -> Vec<SessionId> {
         let now = self.now();
         self.end(|session| {
@@ -197,7 +200,7 @@ impl SessionTable {
         })
     }
 
-    /// Aborts transactions older than `limit`; how many.
+    /// Aborts transactions older than `limit`; returns how many.
     pub fn expire_transactions(&self, limit: Duration) -> usize {
         let open: Vec<_> = self.open.lock().values().cloned().collect();
         let mut count = 0;
@@ -215,7 +218,8 @@ impl SessionTable {
         !self.open.lock().is_empty()
     }
 
-    /// Aborts every open transaction: one whose client says nothing would keep waiting who waits for its locks.
+    /// Aborts every open transaction: one with a silent client would keep its locks, and operations
+    /// that wait for them would not end.
     pub fn abort_all(&self, code: ErrorCode) {
         let open: Vec<_> = self.open.lock().values().cloned().collect();
         for session in open {
@@ -240,7 +244,7 @@ impl SessionTable {
         docs
     }
 
-    /// Transactions that no statement works on: session, number, age.
+    /// Transactions without a running statement: session, number, age.
     pub fn idle_transactions(&self) -> Vec<(DocBuf, i64, Duration)> {
         let open: Vec<_> = self.open.lock().values().cloned().collect();
         let idle = open.iter().filter_map(|session| {
@@ -256,12 +260,12 @@ impl SessionTable {
         idle.collect()
     }
 
-    /// How many sessions there are.
+    /// Number of sessions.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -278,7 +282,8 @@ impl SessionTable {
         out.append("totalStarted", self.counts.started.load(Relaxed) as i64);
     }
 
-    /// Aborts a session's transaction, also one that a statement is working on. Whether there was one.
+    /// Aborts a session's transaction, even one that a statement is working on. Returns whether
+    /// there was one.
     fn abort_from_outside(&self, session: &Arc<LogicalSession>, code: ErrorCode) -> bool {
         if let Some(mut record) = session.record.try_lock() {
             return self.abort(session, &mut record);
@@ -286,7 +291,7 @@ impl SessionTable {
         let Some(transaction) = session.working_on() else {
             return false;
         };
-        // The statement finds its unit gone; it marks the record when it ends.
+        // The statement finds its unit ended; it marks the record when it returns.
         transaction.abort();
         if let Some(op) = &*session.running.lock() {
             op.kill(code);
@@ -306,9 +311,10 @@ impl SessionTable {
         true
     }
 
-    /// Begins a retryable write: gives what is remembered of earlier attempts.
+    /// Begins a retryable write. Returns the session record, which lists earlier attempts.
     ///
-    /// Errors: `TransactionTooOld`, `IncompleteTransactionHistory` (the number is a transaction's), the engine's.
+    /// Errors: `TransactionTooOld`, `IncompleteTransactionHistory` (the number is a transaction's),
+    /// the engine's.
     pub fn begin_retryable(
         &self,
         db: &Arc<Db>,
@@ -336,7 +342,7 @@ impl SessionTable {
         Ok(row)
     }
 
-    /// Begins a statement of a transaction, or the transaction with it.
+    /// Begins a statement of a transaction; its first statement also begins the transaction.
     ///
     /// Errors: `TransactionTooOld`, `NoSuchTransaction`, `TransactionCommitted`,
     /// `ConflictingOperationInProgress`, the engine's.
@@ -381,7 +387,7 @@ impl SessionTable {
         Ok(transaction)
     }
 
-    /// Commits the transaction; a second time for one that is committed already.
+    /// Commits the transaction. Has no effect if it is already committed.
     ///
     /// Errors: `NoSuchTransaction`, `TransactionTooOld`, `WriteConflict`, the engine's.
     pub fn commit(
@@ -415,8 +421,9 @@ impl SessionTable {
         }
     }
 
-    /// Aborts the transaction at the client's wish.
-    /// Errors: `NoSuchTransaction` (there is none, or no longer), `TransactionCommitted`, `TransactionTooOld`.
+    /// Aborts the transaction at the client's request.
+    /// Errors: `NoSuchTransaction` (there is none, or no longer), `TransactionCommitted`,
+    /// `TransactionTooOld`.
     pub fn abort_by_client(
         &self,
         session: &Arc<LogicalSession>,
@@ -436,7 +443,7 @@ impl SessionTable {
     }
 }
 
-/// `last_use` of a session that has ended: a connection that still knows it must ask the table.
+/// `last_use` of an ended session: a connection that still holds it must look in the table.
 const GONE: u64 = u64::MAX;
 
 impl LogicalSession {
@@ -456,7 +463,7 @@ impl LogicalSession {
         }
     }
 
-    /// The session and the number, as the oplog tells them.
+    /// The session and the number, as oplog entries record them.
     pub fn origin(&self, number: i64) -> WriteOrigin {
         WriteOrigin {
             lsid: self.lsid.clone(),
@@ -464,7 +471,7 @@ impl LogicalSession {
         }
     }
 
-    /// Shows which statement holds the record.
+    /// Sets the statement that holds the record.
     pub fn set_running(&self, op: Option<StatementContext>) {
         *self.running.lock() = op;
     }
@@ -486,7 +493,7 @@ impl LogicalSession {
 }
 
 impl TransactionRecord {
-    /// What is stored of the session: looked up when it first writes with a transaction number.
+    /// Returns the stored session record; reads it on the first call.
     fn load(
         &mut self,
         db: &Arc<Db>,

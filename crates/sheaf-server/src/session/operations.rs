@@ -1,7 +1,7 @@
 //! Operations in progress, for currentOp and killOp.
 //!
-//! Every connection has one slot; registering an operation writes only that
-//! slot. currentOp walks all slots.
+//! Every connection has one slot; registering an operation writes only that slot. currentOp reads
+//! all slots.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -16,23 +16,23 @@ use crate::client::Client;
 use crate::command_facts::{Command, Names};
 use crate::observe;
 
-/// A command larger than this is shown by its beginning.
+/// A larger command is shown truncated.
 const COMMAND_BYTES_SHOWN: usize = 4096;
 
-/// One operation, as others see it.
+/// One operation, as currentOp and killOp see it.
 #[derive(Clone)]
 pub struct Operation {
     /// For killOp.
     pub opid: i32,
     /// Kill flag, counters, progress.
     pub op: Arc<OpContext>,
-    /// What it does.
+    /// The command that runs.
     pub command: &'static Command,
     /// `$db`.
     pub db: String,
-    /// The command document; of a large one the beginning (`$truncated`).
+    /// The command document; a large one is truncated (`$truncated`).
     pub body: DocBuf,
-    /// The collection that it names, if it does.
+    /// The collection that it names, if any.
     pub collection: Option<String>,
     /// Its session.
     pub lsid: Option<DocBuf>,
@@ -62,8 +62,8 @@ pub struct OperationIds {
     pub number: Option<(i64, bool)>,
 }
 
-/// The collection that `body` names, as the command's row says where. Commands that name none
-/// there show what their first field is, when it is text.
+/// The collection that `body` names, in the field that the command's row gives. Other commands show
+/// their first field, if it is a string.
 fn named_collection(command: &Command, body: RawDoc<'_>) -> Option<String> {
     let value = match command.collection {
         Names::Field(field) => body.get(field)?,
@@ -78,7 +78,7 @@ pub struct OperationTable {
     slots: Mutex<HashMap<u64, Weak<OperationSlot>>>,
     next_opid: Arc<AtomicI32>,
     next_key: AtomicU64,
-    /// Why operations that begin from now on are interrupted at once, when they are.
+    /// Set at shutdown: the code with which operations that begin later are interrupted at once.
     ending: Arc<OnceLock<ErrorCode>>,
 }
 
@@ -88,7 +88,7 @@ pub struct Registered {
 }
 
 impl OperationTable {
-    /// A slot for a connection; gone when the connection drops it.
+    /// Creates a slot for a connection. It exists until the connection drops it.
     pub fn connect(&self, client: &Arc<dyn Client>) -> Arc<OperationSlot> {
         let slot = Arc::new(OperationSlot {
             client: client.clone(),
@@ -117,7 +117,8 @@ impl OperationTable {
             .collect()
     }
 
-    /// Operations older than this that are of no use without their client, and whether it is there.
+    /// Operations that have run for at least `running_min` and only produce a reply, with the
+    /// client that waits for it. Excludes killed operations.
     pub fn awaited(&self, running_min: Duration) -> Vec<(Arc<dyn Client>, Arc<OpContext>)> {
         let slots = self.slots.lock();
         let slots = slots.values().filter_map(Weak::upgrade);
@@ -133,7 +134,7 @@ impl OperationTable {
             .collect()
     }
 
-    /// Interrupts one operation; false when there is none of this id.
+    /// Interrupts one operation; false if no operation has this id.
     pub fn kill(&self, opid: i32) -> bool {
         for slot in self.slots() {
             if let Some(operation) = &*slot.current.lock()
@@ -146,9 +147,10 @@ impl OperationTable {
         false
     }
 
-    /// Interrupts everything, also what begins later (shutdown).
+    /// Interrupts all operations, including those that begin later (shutdown).
     pub fn kill_all(&self, code: ErrorCode) {
-        // Of an operation that begins meanwhile either this sees the slot filled, or it sees the code.
+        // For an operation that begins concurrently, either this loop sees its slot filled or the
+        // operation sees the code.
         let _ = self.ending.set(code);
         for slot in self.slots() {
             if let Some(operation) = &*slot.current.lock() {
@@ -193,17 +195,17 @@ impl OperationSlot {
         }
     }
 
-    /// What the client said of itself.
+    /// `client` of the first hello.
     pub fn metadata(&self) -> Option<DocBuf> {
         self.metadata.lock().clone()
     }
 
-    /// From the first hello.
+    /// Sets `client` of the first hello.
     pub fn set_metadata(&self, metadata: DocBuf) {
         *self.metadata.lock() = Some(metadata);
     }
 
-    /// What runs now.
+    /// The operation in progress.
     pub fn current(&self) -> Option<Operation> {
         self.current.lock().clone()
     }
@@ -218,12 +220,12 @@ impl OperationSlot {
         &self.remote
     }
 
-    /// What the client calls itself.
+    /// The client's application name.
     pub fn app_name(&self) -> String {
         self.app_name.lock().clone()
     }
 
-    /// From the first hello.
+    /// Sets the application name, from the first hello.
     pub fn set_app_name(&self, name: &str) {
         *self.app_name.lock() = name.to_owned();
     }

@@ -1,4 +1,4 @@
-//! `count`: how many documents match.
+//! `count`: counts matching documents.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
     Ok(spec)
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let spec = parse(cx.arguments())?;

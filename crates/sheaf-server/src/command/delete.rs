@@ -49,7 +49,7 @@ pub fn parse_statement<'a>(
     })
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "delete";
     let namespace = cx.collection()?;
@@ -102,7 +102,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// Carries out one statement and takes down what it cost.
+/// Executes one statement and records its cost.
 pub fn run_one(
     cx: &mut CommandContext<'_>,
     namespace: &Namespace,

@@ -26,12 +26,12 @@ pub struct FindRequest<'a> {
     pub tailable: bool,
     /// `awaitData`.
     pub await_data: bool,
-    /// `allowDiskUse`; the server's default where absent.
+    /// `allowDiskUse`; `None` means the server's default.
     pub allow_disk_use: Option<bool>,
 }
 
 impl<'a> FindRequest<'a> {
-    /// From the command's arguments (those of every command left out).
+    /// Parses the command's arguments, without the generic ones.
     pub fn parse(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Self, Error> {
         const NAME: &str = "find";
         let mut request = FindRequest::default();
@@ -60,7 +60,7 @@ impl<'a> FindRequest<'a> {
                 "allowDiskUse" => {
                     request.allow_disk_use = Some(fields::boolean(NAME, &element)?);
                 }
-                // Meaningful on shards only, and harmless elsewhere.
+                // Meaningful only on shards; ignored.
                 "allowPartialResults" | "oplogReplay" => {
                     fields::boolean(NAME, &element)?;
                 }
@@ -76,7 +76,7 @@ impl<'a> FindRequest<'a> {
 }
 
 impl FindRequest<'_> {
-    /// As a pipeline over a view.
+    /// The request as a pipeline over a view.
     pub fn on_view<'s>(&'s self, stages: &'s ArrayBuf) -> aggregate::ViewRequest<'s> {
         aggregate::ViewRequest {
             pipeline: stages.as_raw(),
@@ -107,7 +107,7 @@ impl FindRequest<'_> {
     }
 }
 
-/// What is read as long as the client likes, and its end is where it is now.
+/// Opens a tailable cursor. If the collection does not exist, the reply has a closed cursor.
 fn run_tailable(
     cx: &mut CommandContext<'_>,
     namespace: Namespace,
@@ -130,7 +130,7 @@ fn run_tailable(
     batch::reply_with_cursor(cx, source, settings, out)
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let request = FindRequest::parse(cx.arguments())?;

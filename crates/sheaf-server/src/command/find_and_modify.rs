@@ -1,4 +1,4 @@
-//! `findAndModify`: changes or removes one document and gives it back.
+//! `findAndModify`: updates or removes one document and returns it.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 use sheaf_db::modify::{
@@ -12,7 +12,7 @@ use super::retry::Retry;
 use super::write_reply::append_write_concern;
 use super::{delete, fields, update};
 
-/// What is to be done to the document.
+/// The operation on the document.
 pub enum Change<'a> {
     /// `update`.
     Update(Box<UpdateStatement<'a>>),
@@ -20,7 +20,7 @@ pub enum Change<'a> {
     Remove(DeleteStatement<'a>),
 }
 
-/// Reads the command's arguments.
+/// Parses the command's arguments.
 pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Change<'a>, Error> {
     const NAME: &str = "findAndModify";
     let mut spec = FindSpec::default();
@@ -100,7 +100,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
     })))
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let change = parse(cx.arguments())?;

@@ -1,4 +1,4 @@
-//! Arguments that every command takes.
+//! The generic arguments, which every command accepts.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::cluster_time;
 use super::fields::{self, unknown_field};
 use crate::write_concern::WriteConcern;
 
-/// Arguments that every command takes; see the manual, "Database Commands".
+/// Arguments that every command accepts; see the manual, "Database Commands".
 #[derive(Default, Clone)]
 pub struct GenericArguments<'a> {
     /// `maxTimeMS`.
@@ -25,7 +25,7 @@ pub struct GenericArguments<'a> {
     pub after_cluster_time: Option<Timestamp>,
     /// `$clusterTime`.
     pub cluster_time: Option<Timestamp>,
-    /// A `readConcern` with a level was given.
+    /// A non-empty `readConcern` was given.
     pub has_read_concern: bool,
     /// `writeConcern`.
     pub write_concern: WriteConcern,
@@ -35,7 +35,7 @@ pub struct GenericArguments<'a> {
     pub transaction: RawTransactionArguments,
 }
 
-/// Raw forms of the arguments, as they come.
+/// The transaction arguments as received, not yet checked.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct RawTransactionArguments {
     /// `txnNumber`.
@@ -46,7 +46,7 @@ pub struct RawTransactionArguments {
     pub start: Option<bool>,
 }
 
-/// Whether `name` is an argument of every command.
+/// Whether `name` is a generic argument.
 pub fn is_generic(name: &str) -> bool {
     matches!(
         name,
@@ -81,7 +81,7 @@ pub fn is_generic(name: &str) -> bool {
 }
 
 impl<'a> GenericArguments<'a> {
-    /// Reads them from a command document.
+    /// Parses the generic arguments of a command document.
     pub fn parse(command: &str, body: RawDoc<'a>) -> Result<Self, Error> {
         let mut generic = GenericArguments::default();
         for element in body.iter().skip(1) {
@@ -137,7 +137,7 @@ impl<'a> GenericArguments<'a> {
     }
 }
 
-/// `atClusterTime`, which goes with `level: "snapshot"` alone.
+/// `atClusterTime`, which requires `level: "snapshot"`.
 fn at_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
     match concern.get("atClusterTime") {
         None => Ok(None),

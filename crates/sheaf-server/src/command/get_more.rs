@@ -13,10 +13,10 @@ use crate::session::logical::session_id;
 
 const NAME: &str = "getMore";
 
-/// How long a getMore on a cursor that waits for more waits when the client does not say.
+/// How long a getMore on an `awaitData` cursor waits if the client gives no `maxTimeMS`.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 
-/// A cursor is read in the session that has opened it.
+/// Checks that the cursor is read in the session that opened it, or in none if none did.
 fn check_session(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), Error> {
     let id = |lsid: RawDoc<'_>| session_id(lsid);
     let opened = cursor.lsid.as_ref().and_then(|lsid| id(lsid.as_raw()));
@@ -38,7 +38,7 @@ fn check_session(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), E
     }
 }
 
-/// A cursor that a transaction has opened is read inside it, and no other is.
+/// Checks that the cursor is read in the transaction that opened it, or in none if none did.
 fn check_transaction(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), Error> {
     let asking = cx.transaction.map(|transaction| transaction.number);
     match (cursor.txn_number, asking) {
@@ -61,7 +61,7 @@ fn check_transaction(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(
     }
 }
 
-/// A getMore as it was asked for.
+/// The arguments of a getMore.
 struct GetMore<'a> {
     id: i64,
     collection: &'a str,
@@ -69,8 +69,8 @@ struct GetMore<'a> {
     batch_size: Option<u64>,
 }
 
-/// Reads the arguments.
-/// Errors: wrong types, unknown fields, a collection without a name.
+/// Parses the arguments.
+/// Errors: wrong types, unknown fields, an empty collection name.
 fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
     let first = cx.first()?;
     let RawValue::Int64(id) = first.value() else {
@@ -102,7 +102,7 @@ fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
     })
 }
 
-/// Whether this client may read the cursor as it asks to; until then nothing is read.
+/// Checks that this client may read the cursor as requested, before anything is read.
 fn admit(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<(), Error> {
     check_session(cx, cursor)?;
     check_transaction(cx, cursor)?;
@@ -116,12 +116,12 @@ fn admit(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<
     Ok(())
 }
 
-/// Tells the log, the profiler and `currentOp` which cursor the command reads.
+/// Records the cursor for the log, the profiler and `currentOp`.
 fn show(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) {
     cx.report.namespace = Some(cursor.namespace.clone());
     cx.report.cursor_id = Some(id);
     cx.report.originating_command = Some(cursor.originating_command.clone());
-    // A comment on the command that opened the cursor is one on all of its batches.
+    // The comment of the command that opened the cursor applies to all of its batches.
     if let Some(comment) = cursor.originating_command.get("comment") {
         cx.op.inherit_comment(comment.to_value());
     }
@@ -129,8 +129,8 @@ fn show(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) {
     cx.connection.operations.set_cursor(description);
 }
 
-/// Limits the command's time. Returns how long it waits for more documents, which is what
-/// `maxTimeMS` means on a cursor that waits for more.
+/// Limits the command's time. Returns how long it waits for more documents, which is the meaning
+/// of `maxTimeMS` on a tailable cursor.
 fn limit_time(cx: &mut CommandContext<'_>, cursor: &ClientCursor) -> Duration {
     if cursor.source.is_tailable() {
         return cx.generic.max_time.unwrap_or(AWAIT_DEFAULT);
@@ -144,8 +144,8 @@ fn limit_time(cx: &mut CommandContext<'_>, cursor: &ClientCursor) -> Duration {
     AWAIT_DEFAULT
 }
 
-/// Appends the next batch; a cursor that waits for more does so until there is some, for as long
-/// as `await_time`.
+/// Appends the next batch. An `awaitData` cursor without documents waits for some, at most for
+/// `await_time`.
 fn fill(
     cursor: &mut ClientCursor,
     op: &OpContext,
@@ -166,7 +166,7 @@ fn fill(
     Ok(filled)
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse(cx)?;
     let reply_namespace = format!("{}.{}", cx.db, request.collection);
@@ -187,7 +187,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let filled = fill(cursor, &op, request.batch_size, await_time, out);
     cursor.source.batch_ended();
     batch::account(cx, &*cursor.source, before);
-    // An error closes the cursor: its plan cannot go on.
+    // An error closes the cursor: its plan cannot continue.
     let filled = match filled {
         Ok(filled) => filled,
         Err(error) => {
@@ -208,7 +208,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         cx.connection.leftovers.keep_cursor(checked_out.close());
     } else {
         cx.connection.leftovers.keep_cursor(checked_out.check_in());
-        // An exhaust cursor: the same getMore is answered again until the end.
+        // An exhaust cursor: the same getMore is executed repeatedly until the cursor is exhausted.
         cx.connection.exhaust = cx.exhaust_allowed;
     }
     out.append("id", if filled.exhausted { 0 } else { request.id });

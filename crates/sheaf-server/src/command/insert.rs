@@ -12,7 +12,7 @@ use super::retry::Retry;
 use super::write_reply::{WriteErrors, append_write_concern, statements};
 use crate::op_report::WriteReport;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "insert";
     let namespace = cx.collection()?;
@@ -29,7 +29,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let docs = statements(cx, "documents")?;
     let retry = Retry::begin(cx, docs.len())?;
-    // Places among all documents of those that are not stored yet.
+    // Indexes into `docs` of the documents that an earlier try has not stored.
     let places: Vec<usize> = (0..docs.len()).filter(|at| !retry.is_done(*at)).collect();
     let left: Vec<_> = places.iter().map(|at| docs[*at]).collect();
     retry.set_current(places.iter().copied());
@@ -46,7 +46,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// Stores documents in a collection and takes down what that cost.
+/// Inserts documents into a collection and records the cost.
 pub fn run_docs(
     cx: &mut CommandContext<'_>,
     namespace: &Namespace,

@@ -36,11 +36,12 @@ const SECTIONS: &[(&str, Append)] = &[
     ("transactions", append_transactions),
 ];
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut left_out = Vec::new();
     for element in cx.arguments() {
-        // Unknown sections are ignored, as in MongoDB: monitoring asks for those of every version.
+        // Unknown sections are ignored, as in MongoDB: monitoring tools name the sections of every
+        // version.
         if !element.value().is_truthy() {
             left_out.push(element.key());
         }
@@ -86,7 +87,7 @@ fn append_global_lock(server: &Server, out: &mut DocBuilder) {
     }
     out.begin_document("globalLock");
     out.append("totalTime", server.started.elapsed().as_micros() as i64);
-    // There is no lock of the whole server that anybody could wait for.
+    // There is no global lock that an operation could wait for.
     for (name, total, readers, writers) in [
         ("currentQueue", 0, 0, 0),
         (
@@ -241,7 +242,7 @@ fn append_engine(server: &Server, out: &mut DocBuilder) {
     out.end();
 }
 
-/// The snapshots that reads with `atClusterTime` can have.
+/// The snapshots available to reads with `atClusterTime`.
 fn append_snapshot_history(server: &Server, out: &mut DocBuilder) {
     let history = server.db.snapshot_history().stats();
     out.begin_document("snapshotHistory");
@@ -255,7 +256,7 @@ fn append_snapshot_history(server: &Server, out: &mut DocBuilder) {
     out.end();
 }
 
-/// The counters that only this engine has; a dotted name is a field of a nested document.
+/// The counters specific to this engine; a dotted name is a field of a nested document.
 fn append_report(engine: &dyn StorageEngine, out: &mut DocBuilder) {
     let mut open: Vec<String> = Vec::new();
     engine.report(&mut |name, value| {

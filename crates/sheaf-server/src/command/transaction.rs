@@ -1,7 +1,8 @@
-//! Transactions: what a statement in one may be, `commitTransaction`, `abortTransaction`.
+//! Transactions: checks of their statements, `commitTransaction`, `abortTransaction`.
 //!
-//! The arguments `txnNumber`, `autocommit` and `startTransaction` make a command a statement of a transaction;
-//! see the transactions specification of the drivers and the manual, "Transactions and Operations".
+//! The arguments `txnNumber`, `autocommit` and `startTransaction` make a command a statement of a
+//! transaction; see the transactions specification of the drivers and the manual, "Transactions and
+//! Operations".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +21,18 @@ use crate::parameters::Parameter;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
-/// What a transaction number makes of a command.
+/// How a transaction number affects a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbered {
-    /// It has none.
+    /// The command has no transaction number.
     Not,
     /// A statement of a transaction.
     Statement(TransactionArguments),
-    /// A write that may be asked for again under this number.
+    /// A retryable write with this number.
     Retryable(i64),
 }
 
-/// Stages that read or write what a snapshot does not hold.
+/// Stages that read or write data outside the snapshot, which a transaction rejects.
 const STAGES_REFUSED: &[&str] = &[
     "$collStats",
     "$currentOp",
@@ -44,7 +45,7 @@ const STAGES_REFUSED: &[&str] = &[
 ];
 
 impl RawTransactionArguments {
-    /// Checks them against each other and the rest of the command.
+    /// Checks the arguments against each other and the rest of the command.
     ///
     /// Errors: `InvalidOptions`, `OperationNotSupportedInTransaction`.
     pub fn check(
@@ -139,7 +140,8 @@ fn check_command(command: &Command, db: &str, body: RawDoc<'_>, starts: bool) ->
             command.name
         ));
     }
-    // A bulkWrite names its databases elsewhere, and checks them itself; so do its cursors.
+    // A bulkWrite names its databases elsewhere and checks them itself; the same holds for its
+    // cursors.
     let of_bulk_write = match command.collection {
         Names::NsInfo => true,
         Names::Field(field) => body.get(field) == Some(RawValue::String("$cmd.bulkWrite")),
@@ -204,7 +206,8 @@ fn check_stages(body: RawDoc<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a statement's failure means for its transaction: the label with which drivers try all of it again.
+/// Adds the label `TransientTransactionError`, on which drivers retry the whole transaction, to the
+/// error of a statement if a retry can succeed.
 pub fn statement_error(error: Error) -> Error {
     let transient = matches!(
         error.code(),
@@ -223,7 +226,7 @@ pub fn statement_error(error: Error) -> Error {
     }
 }
 
-/// What the transaction that a command begins asks for, or the server's default.
+/// The isolation that the command requests for its transaction, or the server's default.
 pub fn isolation(cx: &CommandContext<'_>) -> Isolation {
     let by_default = Parameter::SerializableTransactionsByDefault;
     match cx.generic.read_concern_level {
@@ -239,11 +242,12 @@ pub fn lock_wait(server: &Server) -> Duration {
     let millis = server
         .parameters
         .int(Parameter::MaxTransactionLockRequestTimeoutMillis);
-    // Negative: as long as the operation may take.
+    // Negative: no limit except that of the operation.
     u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis)
 }
 
-/// The statements of a retryable write: `stmtIds`, or counted up from `stmtId`, or from 0.
+/// The statement ids of a retryable write: `stmtIds`, or consecutive from `stmtId`, or from 0.
+/// Errors: wrong types; `InvalidOptions` if `stmtIds` does not have `count` elements.
 pub fn statement_ids(body: RawDoc<'_>, count: usize) -> Result<Vec<i32>, Error> {
     let first = match body.get("stmtId") {
         None => 0,
@@ -279,7 +283,7 @@ fn wrong_statement_id(field: &str, expected: &str) -> Error {
     )
 }
 
-/// Appends which statements had been carried out before.
+/// Appends `retriedStmtIds`, the ids of the statements that had been executed before.
 pub fn append_retried(retried: &[i32], out: &mut DocBuilder) {
     if retried.is_empty() {
         return;
@@ -303,7 +307,7 @@ fn session<'c>(
     }
 }
 
-/// Runs `commitTransaction`: all of the session's transaction becomes visible together.
+/// Runs `commitTransaction`: all writes of the session's transaction become visible atomically.
 pub fn commit(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     check_arguments(cx)?;
     let (session, arguments) = session(cx)?;
@@ -315,7 +319,7 @@ pub fn commit(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
     Ok(())
 }
 
-/// Runs `abortTransaction`: nothing of the session's transaction remains.
+/// Runs `abortTransaction`: rolls back the session's transaction.
 pub fn abort(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     check_arguments(cx)?;
     let (session, arguments) = session(cx)?;

@@ -29,12 +29,12 @@ pub fn parse_statement<'a>(
     finish_update(parts, NAME, ("q", "u"))
 }
 
-/// What an update statement consists of, whatever its fields are called.
+/// The parts of an update statement, independent of their field names.
 pub struct UpdateParts<'a> {
     spec: FindSpec<'a>,
-    /// Which documents.
+    /// The filter that selects the documents.
     pub filter: Option<RawDoc<'a>>,
-    /// What to make of them.
+    /// The update: operators, a replacement or a pipeline.
     pub update: Option<RawValue<'a>>,
     /// Variables of a pipeline.
     pub constants: Option<RawDoc<'a>>,
@@ -45,7 +45,7 @@ pub struct UpdateParts<'a> {
 }
 
 impl<'a> UpdateParts<'a> {
-    /// Nothing but the command's `let`.
+    /// Empty, except for the command's `let`.
     pub fn new(let_vars: Option<RawDoc<'a>>) -> UpdateParts<'a> {
         UpdateParts {
             spec: FindSpec {
@@ -62,8 +62,8 @@ impl<'a> UpdateParts<'a> {
         }
     }
 
-    /// Takes an option that update and bulkWrite call alike.
-    /// Errors: its type is wrong; it is none.
+    /// Parses an option that has the same name in update and bulkWrite.
+    /// Errors: a wrong type; an unknown option.
     pub fn option(&mut self, command: &str, element: &RawElement<'a>) -> Result<(), Error> {
         match element.key() {
             "multi" => self.multi = fields::boolean(command, element)?,
@@ -79,8 +79,9 @@ impl<'a> UpdateParts<'a> {
     }
 }
 
-/// Puts a statement together whose filter and update are called by these names.
-/// Errors: what it needs is missing, or its parts contradict each other.
+/// Builds the statement from its parts. The last argument gives the field names of filter and
+/// update, for errors.
+/// Errors: a required part is missing, or the parts contradict each other.
 pub fn finish_update<'a>(
     parts: UpdateParts<'a>,
     command: &str,
@@ -133,7 +134,7 @@ pub fn finish_update<'a>(
     })
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "update";
     let namespace = cx.collection()?;
@@ -210,7 +211,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// Carries out one statement and takes down what it cost.
+/// Executes one statement and records its cost.
 pub fn run_one(
     cx: &mut CommandContext<'_>,
     namespace: &Namespace,

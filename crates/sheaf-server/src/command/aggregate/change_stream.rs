@@ -1,4 +1,4 @@
-//! `$changeStream`: the first stage of a pipeline that watches instead of reading.
+//! `$changeStream`: the first stage of a pipeline that watches for changes.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 use sheaf_db::Namespace;
@@ -15,10 +15,10 @@ use super::super::fields;
 use super::Request;
 
 const STAGE: &str = "$changeStream";
-/// The stage that splits large events; it is the stream's own.
+/// The stage that splits large events. The stream itself implements it.
 const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
-/// Stages that may follow: those that make one event of one event, or none.
+/// Stages that may follow: those that map an event to at most one event.
 const FOLLOWERS: &[&str] = &[
     "$addFields",
     "$match",
@@ -30,13 +30,13 @@ const FOLLOWERS: &[&str] = &[
     "$unset",
 ];
 
-/// Whether the pipeline begins with the stage.
+/// Whether the pipeline begins with `$changeStream`.
 pub fn is_asked_for(pipeline: RawArray<'_>) -> bool {
     matches!(pipeline.iter().next(), Some(RawValue::Document(stage))
         if stage.first().is_some_and(|first| first.key() == STAGE))
 }
 
-/// Runs the pipeline: a cursor that stays open.
+/// Runs the pipeline and opens a cursor that stays open.
 pub fn run(
     cx: &mut CommandContext<'_>,
     request: Request<'_>,
@@ -144,7 +144,7 @@ pub fn run(
     )
 }
 
-/// Refuses a stage that may not follow; whether it is the one that splits events.
+/// Rejects a stage that may not follow. Returns whether it is the one that splits events.
 fn check_follower(stage: RawValue<'_>) -> Result<bool, Error> {
     let RawValue::Document(stage) = stage else {
         return Ok(false);

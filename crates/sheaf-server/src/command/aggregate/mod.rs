@@ -1,4 +1,5 @@
-//! `aggregate`: runs a pipeline over a collection, a view, or what its first stage makes.
+//! `aggregate`: runs a pipeline over a collection, a view, or the documents that its first stage
+//! generates.
 
 mod change_stream;
 mod sources;
@@ -73,7 +74,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
     })
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse(cx.arguments())?;
     let target = cx.first()?.value();
@@ -124,7 +125,7 @@ pub fn run_on_view(
     reply(cx, namespace, request, out)
 }
 
-/// All results of a pipeline over a view, for commands that answer without a cursor.
+/// All results of a pipeline over a view, for commands that reply without a cursor.
 pub fn collect_on_view(
     cx: &mut CommandContext<'_>,
     namespace: &Namespace,
@@ -152,7 +153,7 @@ pub fn collect_on_view(
     Ok(found)
 }
 
-/// What a find on a view asks for, as a pipeline behind the view's own.
+/// A read of a view as a pipeline, which runs after the view's own.
 pub struct ViewRequest<'a> {
     /// The stages.
     pub pipeline: RawArray<'a>,
@@ -257,7 +258,7 @@ fn prepare(
     PreparedPipeline::new(&cx.server.db, &cx.op, namespace, &request, |ns| cx.view(ns))
 }
 
-/// A pipeline over no collection (`aggregate: 1`): its first stage makes the documents.
+/// Runs a pipeline over no collection (`aggregate: 1`): its first stage generates the documents.
 fn run_collectionless(
     cx: &mut CommandContext<'_>,
     request: Request<'_>,
@@ -318,7 +319,7 @@ fn parse_context(
     Ok(ParseContext { variables })
 }
 
-/// Explains an aggregate command, of which `arguments` are the fields of its own.
+/// Explains an aggregate command. `arguments` are its fields without the generic ones.
 pub fn explain<'a>(
     cx: &CommandContext<'_>,
     namespace: &Namespace,

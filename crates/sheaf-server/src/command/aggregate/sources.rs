@@ -1,4 +1,4 @@
-//! First stages that make documents out of what the server knows.
+//! First stages that generate documents from the server's own state.
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc};
 use sheaf_db::catalog::views::not_on_view;
@@ -10,8 +10,9 @@ use super::super::fields::unknown_field;
 use super::super::{current_op, fields, search_indexes};
 use crate::host::host_name;
 
-/// What the first stage of a pipeline over a collection makes.
-/// Errors: its operand is wrong; it cannot be given a view (CommandNotSupportedOnView).
+/// The documents that the first stage of a pipeline over a collection generates.
+/// Errors: an invalid operand; `CommandNotSupportedOnView` for a view; `InvalidNamespace` for a
+/// stage that cannot run on this collection.
 pub(super) fn of_collection(
     cx: &CommandContext<'_>,
     name: &str,
@@ -38,8 +39,9 @@ pub(super) fn of_collection(
     }
 }
 
-/// What the first stage of a pipeline over no collection (`aggregate: 1`) makes.
-/// Errors: its operand is wrong; it needs a collection or another database (InvalidNamespace).
+/// The documents that the first stage of a pipeline over no collection (`aggregate: 1`) generates.
+/// Errors: an invalid operand; `InvalidNamespace` for a stage that requires a collection or another
+/// database.
 pub(super) fn of_nothing(
     cx: &CommandContext<'_>,
     name: &str,
@@ -59,7 +61,7 @@ pub(super) fn of_nothing(
     }
 }
 
-/// The documents of `$indexStats`, one an index.
+/// The documents of `$indexStats`, one per index. Vector indexes are left out.
 fn index_stats(
     cx: &CommandContext<'_>,
     view: &ReadView,
@@ -92,8 +94,7 @@ fn index_stats(
     Ok(ready.collect())
 }
 
-/// The documents of `$listSessions` and `$listLocalSessions`.
-/// Sessions are not kept beyond what they own, which so far are cursors.
+/// The documents of `$listSessions` and `$listLocalSessions`: every session in memory.
 fn sessions(cx: &CommandContext<'_>, name: &str, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, Error> {
     for option in spec.iter() {
         match option.key() {
@@ -113,7 +114,8 @@ fn host_and_port(cx: &CommandContext<'_>) -> String {
     format!("{}:{}", host_name(), cx.port())
 }
 
-/// The documents of `$planCacheStats`, one an entry. There are no other hosts.
+/// The documents of `$planCacheStats`, one per cache entry.
+/// Errors: `allHosts: true`, because there are no other hosts.
 fn plan_cache_stats(
     cx: &CommandContext<'_>,
     view: &ReadView,

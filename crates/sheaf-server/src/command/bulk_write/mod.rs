@@ -8,8 +8,9 @@
 //!   cursor  {idx: 0, ok: 1, n: 1} {idx: 1, ..}       {idx: 2, n, nModified}            {idx: 3, n}
 //! ```
 //!
-//! The whole command is read before anything is written: one malformed op refuses all of it. What goes wrong
-//! when an op is carried out is the result of that op, and ends the command only when it is ordered.
+//! The whole command is parsed before anything is written: one malformed op fails the command. An
+//! error while an op is executed is the result of that op; it ends the command only if the command
+//! is ordered.
 
 mod parse;
 mod results;
@@ -29,7 +30,7 @@ use super::retry::Retry;
 use super::write_reply::append_write_concern;
 use super::{delete, insert, update};
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse::parse(cx)?;
     if cx.op.transaction().is_some() {
@@ -38,7 +39,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let retry = Retry::begin(cx, request.ops.len())?;
     retry.refuse_multi(request.ops.iter().any(|entry| entry.op.is_multi()))?;
     let mut results = Results::new(request.errors_only);
-    // An error has ended the transaction: there is nothing to go on with.
+    // An error aborts the transaction, so no op can follow.
     let ordered = request.ordered || cx.op.transaction().is_some();
     let mut at = 0;
     while at < request.ops.len() && !(ordered && results.errors > 0) {
@@ -75,7 +76,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     reply(cx, &request, results, &retry, out)
 }
 
-/// Databases that no transaction writes to.
+/// Rejects databases that a transaction may not write to.
 fn check_databases(namespaces: &[Namespace]) -> Result<(), Error> {
     match namespaces
         .iter()
@@ -92,7 +93,7 @@ fn check_databases(namespaces: &[Namespace]) -> Result<(), Error> {
     }
 }
 
-/// Stores the documents of neighbouring inserts into one collection together.
+/// Inserts the documents of consecutive inserts into one collection together.
 fn run_inserts(
     cx: &mut CommandContext<'_>,
     request: &Request<'_>,
@@ -121,7 +122,7 @@ fn run_inserts(
     let mut refused = match insert::run_docs(cx, namespace, &docs, ordered) {
         Ok(result) => result.errors.into_iter().peekable(),
         Err(error) if cx.is_of_transaction(&error) || ends_operation(&error) => return Err(error),
-        // None of them could be stored.
+        // No document could be stored.
         Err(error) => {
             let failed = if ordered { &left[..1] } else { &left[..] };
             for place in failed {
@@ -144,7 +145,7 @@ fn run_inserts(
     Ok(())
 }
 
-/// Carries out one update or delete.
+/// Executes one update or delete.
 fn run_one(
     cx: &mut CommandContext<'_>,
     request: &Request<'_>,
@@ -210,7 +211,7 @@ fn reply(
         CursorSettings {
             namespace: Namespace::new("admin", "system.listing")?,
             reply_namespace: batch::command_namespace("admin", "bulkWrite"),
-            // As much as fits a reply.
+            // By default as many as fit in a reply.
             batch_size: Some(request.batch_size.unwrap_or(u64::MAX)),
             single_batch: false,
             no_timeout: false,

@@ -1,4 +1,4 @@
-//! The arguments of a bulkWrite: ops, the namespaces they name by number, options.
+//! The arguments of a bulkWrite: ops, the namespaces that they refer to by index, options.
 
 use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement};
 use sheaf_db::Namespace;
@@ -16,13 +16,13 @@ const OPS: &str = "bulkWrite.ops";
 
 /// A bulkWrite command, parsed.
 pub struct Request<'a> {
-    /// What to do, in order.
+    /// The ops, in order.
     pub ops: Vec<Entry<'a>>,
     /// `nsInfo`.
     pub namespaces: Vec<Namespace>,
-    /// Whether the first error ends it.
+    /// Whether the first error ends the command.
     pub ordered: bool,
-    /// Whether only errors have a document in the cursor.
+    /// Whether only failed ops have a document in the cursor.
     pub errors_only: bool,
     /// `cursor.batchSize`.
     pub batch_size: Option<u64>,
@@ -30,15 +30,15 @@ pub struct Request<'a> {
 
 /// One op.
 pub struct Entry<'a> {
-    /// Which of the namespaces.
+    /// Index into [`Request::namespaces`].
     pub namespace: usize,
-    /// What to do there.
+    /// The operation.
     pub op: Op<'a>,
-    /// The op as it came.
+    /// The op as received.
     pub doc: RawDoc<'a>,
 }
 
-/// What an op does.
+/// The operation of an op.
 pub enum Op<'a> {
     /// Stores this document.
     Insert(RawDoc<'a>),
@@ -60,7 +60,7 @@ impl Op<'_> {
 }
 
 impl Request<'_> {
-    /// The end of the run of inserts into one collection that begins at this place.
+    /// The end of the run of inserts into one collection that begins at index `at`.
     pub fn inserts_from(&self, at: usize) -> usize {
         let namespace = self.ops[at].namespace;
         let more = self.ops[at..]
@@ -70,8 +70,8 @@ impl Request<'_> {
     }
 }
 
-/// Reads the whole command.
-/// Errors: an option or an op is wrong, an op's namespace is none of `nsInfo`.
+/// Parses the whole command.
+/// Errors: an invalid option or op; an op whose namespace index is not in `nsInfo`.
 pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
     let (mut ordered, mut errors_only) = (true, false);
     let (mut let_vars, mut batch_size) = (None, None);

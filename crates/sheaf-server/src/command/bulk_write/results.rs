@@ -1,10 +1,10 @@
-//! What the ops of a bulkWrite did: a document for each, and the sums.
+//! The results of the ops of a bulkWrite: a document for each, and the totals.
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, Value};
 
 use super::parse::Op;
 
-/// Past so much of error documents their messages are left out.
+/// Once error documents exceed this size, further ones have no message.
 const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Results so far, in the order of the ops.
@@ -22,7 +22,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// None yet. With `errors_only` an op that went well has no document.
+    /// Empty results. With `errors_only` a successful op has no document.
     pub fn new(errors_only: bool) -> Results {
         Results {
             documents: Vec::new(),
@@ -37,7 +37,7 @@ impl Results {
         }
     }
 
-    /// The insert at this place stored its document.
+    /// Records that the insert at index `place` stored its document.
     pub fn inserted(&mut self, place: usize) {
         self.inserted += 1;
         self.went_well(place, |out| {
@@ -45,7 +45,8 @@ impl Results {
         });
     }
 
-    /// The update at this place found and changed so many, or inserted a document with this `_id`.
+    /// Records the update at index `place`: the numbers of documents matched and modified, or the
+    /// `_id` of the document that an upsert inserted.
     pub fn updated(&mut self, place: usize, matched: u64, modified: u64, upserted: Option<&Value>) {
         self.modified += modified;
         match upserted {
@@ -64,7 +65,7 @@ impl Results {
         });
     }
 
-    /// The delete at this place removed so many.
+    /// Records that the delete at index `place` removed `n` documents.
     pub fn deleted(&mut self, place: usize, n: u64) {
         self.deleted += n;
         self.went_well(place, |out| {
@@ -83,7 +84,8 @@ impl Results {
         self.documents.push(out.finish());
     }
 
-    /// The op at this place failed, after it had matched (or deleted) and modified so many.
+    /// Records that the op at index `place` failed, after it had matched (or deleted) `n` documents
+    /// and modified `modified`.
     pub fn failed(&mut self, place: usize, op: &Op<'_>, error: &Error, (n, modified): (u64, u64)) {
         self.errors += 1;
         let mut out = DocBuilder::new();
@@ -110,7 +112,7 @@ impl Results {
         self.documents.push(doc);
     }
 
-    /// The sums, by the names of the reply.
+    /// The totals, with their names in the reply.
     pub fn counts(&self) -> [(&'static str, u64); 6] {
         [
             ("nErrors", self.errors),

@@ -219,6 +219,13 @@ const CASES: &[Case] = &[
         });
         Box::new(move || pipeline("$addFields", &spec, &wide(n)))
     }),
+    ("$filter by $in of many constants", |n| {
+        let range = || doc! {"$range": [0, n as i32]};
+        let cond = doc! {"$in": vec![Value::from("$$this"), Value::Document(range())]};
+        let filter = doc! {"$filter": {"input": range(), "cond": cond}};
+        let spec = doc! {"f1": {"$size": filter}};
+        Box::new(move || pipeline("$project", &spec, &doc! {}))
+    }),
     ("$group with many accumulators", |n| {
         let mut spec = DocBuilder::new();
         spec.append("_id", RawValue::Null);

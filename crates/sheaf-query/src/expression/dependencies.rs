@@ -83,6 +83,7 @@ impl Expression {
                 }
                 visit(body);
             }
+            Expression::InSet { value, .. } => visit(value),
             Expression::Collated { body, .. } => visit(body),
             Expression::Switch { branches, default } => {
                 for (case, then) in branches {
@@ -116,6 +117,7 @@ impl Expression {
                 }
                 visit(body);
             }
+            Expression::InSet { value, .. } => visit(value),
             Expression::Collated { body, .. } => visit(body),
             Expression::Switch { branches, default } => {
                 for (case, then) in branches {

@@ -5,9 +5,12 @@
 //! before the frame is dropped.
 
 use sheaf_bson::error_code::Result;
-use sheaf_bson::{ArrayBuilder, Collator, DocBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{
+    ArrayBuilder, Collator, DocBuilder, RawDoc, RawValue, Value, compare_values_with,
+};
 
 use super::{Expression, LoopKind, budget, location};
+use crate::interrupt;
 
 /// The result of an evaluation.
 #[derive(Debug, Clone)]
@@ -224,6 +227,17 @@ impl Expression {
                     bound.push(value);
                 }
                 ctx.with_slots(&bound, |inner| body.evaluate(inner).map(EvalValue::detach))
+            }
+            Expression::InSet { value, set } => {
+                let value = value.evaluate(ctx)?;
+                let found = value.as_raw().is_some_and(|wanted| {
+                    let order = |held: &Value| {
+                        interrupt::count(1);
+                        compare_values_with(held.as_raw(), wanted, ctx.collator)
+                    };
+                    set.binary_search_by(order).is_ok()
+                });
+                Ok(found.into())
             }
             Expression::Collated { collator, body } => {
                 body.evaluate(ctx.with_collator(Some(collator)))

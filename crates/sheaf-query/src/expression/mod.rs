@@ -107,6 +107,13 @@ pub enum Expression {
         /// Sees `values` as the innermost slots.
         body: Box<Expression>,
     },
+    /// `{$in: [value, [...]]}` with a long constant array, which is sorted once and searched.
+    InSet {
+        /// The value to look for.
+        value: Box<Expression>,
+        /// The array's values in BSON order, text by the collation of the whole expression.
+        set: Arc<[Value]>,
+    },
     /// An operator that evaluates its body once per array element.
     Loop {
         /// The operator.

@@ -274,7 +274,11 @@ impl Parser<'_> {
                         format!("$ifNull needs at least two arguments, had: {}", args.len()),
                     ));
                 }
-                Ok(self.fold(Expression::Call { operator, args }))
+                let call = self.fold(Expression::Call { operator, args });
+                Ok(folding::sorted_set(
+                    call,
+                    self.scope.collator().map(|c| &**c),
+                ))
             }
             None if name == "$function" => Err(Error::new(
                 ErrorCode::INVALID_PIPELINE_OPERATOR,

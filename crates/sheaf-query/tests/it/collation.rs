@@ -90,6 +90,12 @@ fn expressions_compare_text() {
         (r#"{$eq: ["x", "X"]}"#, "false", "true"),
         (r#"{$cmp: ["$d", {k: "X"}]}"#, "1", "0"),
         (r#"{$in: ["X", "$l"]}"#, "false", "true"),
+        // A long constant array is sorted by the collation.
+        (
+            r#"{$in: ["$s", ["z", "Y", "X", "w", "v", "u", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]}"#,
+            "false",
+            "true",
+        ),
         (r#"{$indexOfArray: ["$l", "X"]}"#, "-1", "0"),
         (r#"{$setEquals: ["$l", ["X", "Y"]]}"#, "false", "true"),
         (r#"{$setIntersection: ["$l", ["Y"]]}"#, "[]", "[ \"y\" ]"),

@@ -5,8 +5,9 @@
 //!     ──> {applied: 2, results: [true, true], ok: 1}
 //! ```
 //!
-//! Operations are applied one after the other, each by itself. An update of a document that is not
-//! there is `false` in `results`, and the others are applied; any other error ends the command.
+//! Operations are applied in order, not as one transaction. An update of a missing document is
+//! `false` in `results`; the remaining operations are applied and the command then fails. Any other
+//! error ends the command.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawValue};
 use sheaf_db::oplog::apply::{Applier, ApplyRules};
@@ -16,7 +17,7 @@ use super::fields;
 
 const NAME: &str = "applyOps";
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let first = cx.first()?;
     let RawValue::Array(operations) = first.value() else {
@@ -26,7 +27,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "alwaysUpsert" => rules.upserts = fields::boolean(NAME, &element)?,
-            // All operations are applied one by one in any case.
+            // Ignored: operations are always applied one by one.
             "allowAtomic" | "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
@@ -62,7 +63,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// The operations; an error in place of what is none.
+/// The operations, with an error in place of an element that is not a document.
 fn documents(operations: RawArray<'_>) -> impl Iterator<Item = Result<RawDoc<'_>, Error>> {
     operations.iter().map(|operation| {
         operation.as_document().ok_or_else(|| {

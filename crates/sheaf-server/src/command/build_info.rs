@@ -5,17 +5,17 @@ use sheaf_bson::{DocBuilder, Error};
 use super::context::CommandContext;
 use super::hello::BSON_BYTES_MAX;
 
-/// The MongoDB version whose behaviour clients can count on.
+/// The MongoDB version whose behaviour clients can rely on.
 pub const COMPATIBLE_VERSION: &str = "8.0.0";
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     append(out);
     Ok(())
 }
 
-/// The facts, for `hostInfo` and logs too.
+/// Appends version and build facts.
 pub fn append(out: &mut DocBuilder) {
     out.append("version", COMPATIBLE_VERSION);
     out.append("sheafVersion", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! `cloneCollectionAsCapped`: the newest documents of a collection in a new, capped one.
+//! `cloneCollectionAsCapped`: copies the newest documents of a collection to a new capped one.
 
 use sheaf_bson::{DocBuilder, Error};
 use sheaf_db::Namespace;
@@ -7,7 +7,7 @@ use sheaf_db::catalog::options::Capped;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "cloneCollectionAsCapped";
     let from = cx.collection()?;

@@ -11,7 +11,7 @@ use sheaf_query::timeseries::TimeseriesOptions;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     if let Some(series) = cx.server.db.catalog().timeseries(&namespace) {
@@ -51,7 +51,7 @@ fn append_result(result: &CollModResult, out: &mut DocBuilder) {
     }
 }
 
-/// Changes how measurements are gathered and when they go, or an index of their buckets.
+/// Changes the bucketing or expiry of a time-series collection, or an index on its buckets.
 fn modify_timeseries(
     cx: &CommandContext<'_>,
     namespace: &Namespace,
@@ -80,7 +80,7 @@ fn modify_timeseries(
     db.modify_timeseries(&cx.op, namespace, &change)
 }
 
-/// `index` of the command with its key pattern as it is on buckets.
+/// The `index` argument with its key pattern translated to buckets.
 fn index_on_buckets(index: RawDoc<'_>, options: &TimeseriesOptions) -> Result<DocBuf, Error> {
     let mut out = DocBuilder::new();
     for element in index {

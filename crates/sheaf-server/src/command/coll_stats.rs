@@ -6,7 +6,7 @@ use sheaf_db::{Collection, Db};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "collStats";
     let namespace = cx.collection()?;
@@ -30,7 +30,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
 }
 
-/// `scale`, at least 1.
+/// Parses `scale`, which must be at least 1.
 pub fn positive_scale(command: &str, element: &sheaf_bson::RawElement<'_>) -> Result<i64, Error> {
     match fields::integer(command, element)? {
         scale if scale >= 1 => Ok(scale),
@@ -41,7 +41,7 @@ pub fn positive_scale(command: &str, element: &sheaf_bson::RawElement<'_>) -> Re
     }
 }
 
-/// Appends `storageStats` of a collection: what collStats and `$collStats` show.
+/// Appends the storage statistics of a collection, for collStats and `$collStats`.
 /// Sizes are divided by `scale`.
 pub fn append_storage_stats(
     db: &Db,
@@ -63,8 +63,8 @@ pub fn append_storage_stats(
     }
     out.append("numOrphanDocs", 0);
     out.append("storageSize", scaled(size.storage_bytes));
-    // What is free belongs to the file that all tables share (`sheaf.fileFreeBytes` of serverStatus); a collection's
-    // storage is the pages that it uses, none of them free.
+    // All tables share one file, and its free space is `sheaf.fileFreeBytes` of serverStatus. A
+    // collection's storage consists of the pages that it uses, none of them free.
     out.append("freeStorageSize", 0);
     let capped = collection.options().capped();
     out.append("capped", capped.is_some());
@@ -112,7 +112,7 @@ pub fn append_storage_stats(
     Ok(())
 }
 
-/// What collStats says of a name that is not there.
+/// Appends the statistics of a collection that does not exist.
 fn append_no_storage_stats(scale: i64, out: &mut DocBuilder) {
     for name in ["size", "count", "numOrphanDocs", "storageSize", "totalSize"] {
         out.append(name, 0);
@@ -126,7 +126,7 @@ fn append_no_storage_stats(scale: i64, out: &mut DocBuilder) {
     out.append("scaleFactor", scale as i32);
 }
 
-/// Tools map collections and indexes to storage through this document.
+/// Appends the document through which tools map a collection or index to its storage.
 fn append_table(key: &str, ident: &str, out: &mut DocBuilder) {
     out.begin_document(key);
     out.append("uri", format!("statistics:table:{ident}").as_str());

@@ -1,7 +1,7 @@
-//! `compact`: gives free space of the data files back to the file system.
+//! `compact`: releases free space of the data file to the file system.
 //!
-//! All collections lie in one file, so the space that all of them have left free goes, whichever is named. Reads and
-//! writes go on meanwhile.
+//! All collections are in one file, so the free space of all of them is released, whichever is
+//! named. Reads and writes continue concurrently.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 use sheaf_db::storage_error::client_error;
@@ -10,10 +10,10 @@ use sheaf_storage::StorageError;
 use super::context::CommandContext;
 use super::fields;
 
-/// With less free space than this nothing is done, in megabytes, unless `freeSpaceTargetMB` says otherwise.
+/// Default of `freeSpaceTargetMB`: with less free space (in MB) the command does nothing.
 const TARGET_MB: u64 = 20;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "compact";
     let namespace = cx.collection()?;

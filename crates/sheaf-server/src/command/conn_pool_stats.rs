@@ -1,10 +1,10 @@
-//! `connPoolStats`: the connections that this server opened to others, of which there are none.
+//! `connPoolStats`: outgoing connections to other servers, of which there are none.
 
 use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     for count in [

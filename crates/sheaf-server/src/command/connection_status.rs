@@ -1,11 +1,11 @@
-//! `connectionStatus`: who is authenticated here. Nobody is: there are no users yet.
+//! `connectionStatus`: the authenticated users of the connection. There are no users yet.
 
 use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut privileges = false;
     for element in cx.arguments() {

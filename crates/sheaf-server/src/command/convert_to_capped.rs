@@ -1,4 +1,4 @@
-//! `convertToCapped`: makes a collection a capped one, with its newest documents.
+//! `convertToCapped`: converts a collection to a capped one, keeping its newest documents.
 
 use sheaf_bson::{DocBuilder, Error};
 use sheaf_db::catalog::options::Capped;
@@ -6,7 +6,7 @@ use sheaf_db::catalog::options::Capped;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "convertToCapped";
     let namespace = cx.collection()?;

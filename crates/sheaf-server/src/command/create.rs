@@ -1,4 +1,4 @@
-//! `create`: makes a collection.
+//! `create`: creates a collection or a view.
 
 use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode, RawArray};
 use sheaf_db::{CollectionOptions, Namespace};
@@ -6,7 +6,7 @@ use sheaf_db::{CollectionOptions, Namespace};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     if cx.arguments().any(|element| element.key() == "viewOn") {

@@ -1,7 +1,8 @@
-//! `createBackup`: a copy of everything in a folder of its own, which a server can be started on.
+//! `createBackup`: copies all data to a separate folder, on which a server can be started.
 //!
-//! The copy is of one moment: every transaction is in it whole or not at all. Reads and writes go on meanwhile. MongoDB
-//! has no such command; the name and `backupDir` are those of Percona Server for MongoDB.
+//! The copy is a consistent snapshot: it contains each transaction entirely or not at all. Reads
+//! and writes continue concurrently. MongoDB has no such command; the name and `backupDir` are those of
+//! Percona Server for MongoDB.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use super::fields;
 
 const NAME: &str = "createBackup";
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut folder = None;
     for element in cx.arguments() {
@@ -35,7 +36,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let engine = cx.server.db.engine();
     let made = crate::engine::backup(&**engine, folder, &mut || op.check_interrupt_now().is_ok());
     if made.is_err() {
-        // Why it was asked to end says more than that it has.
+        // If the command was interrupted, return the reason instead of the failure of the copy.
         op.check_interrupt_now()?;
     }
     out.append("bytes", made? as i64);

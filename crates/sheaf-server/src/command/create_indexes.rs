@@ -6,7 +6,7 @@ use sheaf_db::index::definition::IndexSpec;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "createIndexes";
     let namespace = cx.collection()?;
@@ -24,7 +24,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                     given.push(spec);
                 }
             }
-            // There is one node, and its vote is the build itself.
+            // The only voting member is this node, which votes by building the index.
             "commitQuorum" => check_commit_quorum(element.value())?,
             "ignoreUnknownIndexOptions" => ignores_unknown = fields::boolean(NAME, &element)?,
             _ => return Err(cx.unknown_field(&element)),

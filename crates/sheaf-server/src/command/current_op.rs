@@ -1,4 +1,5 @@
-//! `currentOp` and the stage `$currentOp`: operations in progress, and what waits for its next command.
+//! `currentOp` and the stage `$currentOp`: operations in progress, and idle connections, cursors
+//! and transactions.
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc};
 use sheaf_query::matcher;
@@ -9,21 +10,21 @@ use crate::host::host_name;
 use crate::observe;
 use crate::session::operations::{Operation, OperationSlot};
 
-/// Commands longer than this are cut where that is asked for.
+/// Commands longer than this are truncated on request.
 const TRUNCATED_BYTES: usize = 1024;
 
-/// What is shown.
+/// The options that select what is shown.
 #[derive(Debug, Default, Clone, Copy)]
 struct Shown {
     idle_connections: bool,
     idle_cursors: bool,
     idle_sessions: bool,
     truncated: bool,
-    /// Only this connection's.
+    /// Only the operations of this connection.
     own_only: bool,
 }
 
-/// Runs the command. Every field that is not an option is a condition on the operations shown.
+/// Runs the command. Every field that is not an option is part of the filter on the operations.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "currentOp";
     let mut shown = Shown {
@@ -75,7 +76,7 @@ pub fn stage(cx: &CommandContext<'_>, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, E
             "idleCursors" => shown.idle_cursors = asked,
             "idleSessions" => shown.idle_sessions = asked,
             "truncateOps" => shown.truncated = asked,
-            // There are no users, no other nodes, and no threads that wait for latches.
+            // Ignored: there are no users, no other nodes, and no threads that wait for latches.
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
-//! `dbHash`: an MD5 of every collection's documents in the order of `_id`, and one of them all.
+//! `dbHash`: the MD5 of the documents of each collection in `_id` order, and one of all these sums.
 //!
-//! Equal documents give equal sums, whatever engine and indexes they are kept in and whatever order they came
-//! in: so the sums of two servers tell whether they hold the same.
+//! Equal documents have equal sums, independent of storage engine, indexes and insertion order.
+//! Comparing the sums of two servers shows whether they hold the same data.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use sheaf_query::canonical::FindSpec;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "dbHash";
     sheaf_db::check_database_name(cx.db)?;
@@ -32,7 +32,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                     })
                 });
                 let names = names.collect::<Result<Vec<_>, _>>()?;
-                // An empty list asks for all, as none does.
+                // An empty list means all collections, as no list does.
                 wanted = (!names.is_empty()).then_some(names);
             }
             _ => return Err(cx.unknown_field(&element)),
@@ -79,7 +79,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// The collections of the database that users have made, by name.
+/// The user collections of the database and `system.js`, sorted by name.
 fn collections(cx: &CommandContext<'_>) -> Vec<Namespace> {
     let catalog = cx.server.db.catalog();
     let Some(database) = catalog.database(cx.db) else {

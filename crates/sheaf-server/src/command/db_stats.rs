@@ -6,7 +6,7 @@ use super::coll_stats::positive_scale;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "dbStats";
     sheaf_db::check_database_name(cx.db)?;
@@ -39,7 +39,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     );
     out.append("dataSize", scaled(size.data_bytes));
     out.append("storageSize", scaled(size.storage_bytes));
-    // Free pages are the file's, and no collection's or database's: see collStats.
+    // Free pages belong to the file, not to a collection or database: see collStats.
     let free = |out: &mut DocBuilder, name: &str| {
         if free_storage {
             out.append(name, 0.0);

@@ -4,7 +4,7 @@ use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 
-/// Runs it. A collection that is not there was dropped successfully.
+/// Runs the command. It succeeds if the collection does not exist.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     cx.no_arguments()?;

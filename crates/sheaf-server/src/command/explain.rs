@@ -1,4 +1,4 @@
-//! `explain`: the plan of another command, and what carrying it out would cost.
+//! `explain`: the plan of another command, and its execution statistics.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{aggregate, count, delete, distinct, fields, update};
 use crate::command_facts::ExplainedAs;
 use crate::host::host_name;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "explain";
     let command = fields::document(NAME, &cx.first()?)?;
@@ -35,7 +35,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     explain(cx, command, verbosity, out)
 }
 
-/// Explains `command`, for `aggregate` with `explain: true` too.
+/// Explains `command`. Also serves `aggregate` with `explain: true`.
 pub fn explain(
     cx: &CommandContext<'_>,
     command: RawDoc<'_>,
@@ -137,7 +137,9 @@ pub fn explain(
     Ok(())
 }
 
-/// Explains a read of a view: a pipeline.
+/// Explains a read of a view as a pipeline, or a write to a time-series collection.
+///
+/// Errors: `CommandNotSupportedOnView` for a write to an ordinary view.
 fn explain_on_view(
     cx: &CommandContext<'_>,
     explained_as: ExplainedAs,
@@ -184,7 +186,7 @@ fn explain_on_view(
     }
 }
 
-/// Explains an update or delete of a time-series collection.
+/// Explains an update, delete or findAndModify of a time-series collection.
 fn explain_modify(
     cx: &CommandContext<'_>,
     explained_as: ExplainedAs,
@@ -227,7 +229,7 @@ fn explain_modify(
     }
 }
 
-/// `command`, `serverInfo`, `serverParameters`.
+/// Appends `command`, `serverInfo` and `serverParameters`.
 fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilder) {
     let mut explained = DocBuilder::new();
     for element in command.iter() {
@@ -253,7 +255,7 @@ fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilde
     out.end();
 }
 
-/// A statement inside `updates` or `deletes`: explain takes exactly one.
+/// The statement in `updates` or `deletes`: explain accepts exactly one.
 fn only_statement<'a>(command: RawDoc<'a>, list: &str) -> Result<RawDoc<'a>, Error> {
     let statements = match command.get(list) {
         Some(RawValue::Array(statements)) => statements,

@@ -1,11 +1,11 @@
-//! `fsync`: everything acknowledged so far is on disk when it returns.
+//! `fsync`: makes every acknowledged write durable before it returns.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     for element in cx.arguments() {
         match element.key() {

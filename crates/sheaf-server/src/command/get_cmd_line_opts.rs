@@ -1,10 +1,10 @@
-//! `getCmdLineOpts`: what the server was started with.
+//! `getCmdLineOpts`: the options with which the server was started.
 
 use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let settings = &cx.server.settings;

@@ -6,10 +6,10 @@ use super::context::CommandContext;
 use super::fields;
 use super::set_parameter::LOG_COMPONENT_VERBOSITY;
 
-/// Facts that are asked for like parameters and cannot be set.
+/// A read-only value that is requested like a parameter.
 const FEATURE_COMPATIBILITY_VERSION: &str = "featureCompatibilityVersion";
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut all = false;
     match cx.first()?.value() {

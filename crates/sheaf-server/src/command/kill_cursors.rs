@@ -5,10 +5,10 @@ use sheaf_bson::{ArrayBuilder, DocBuilder, Error, RawValue};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "killCursors";
-    // A cursor over no collection goes by the name in its reply, such as `$cmd.aggregate`.
+    // A collectionless cursor is named as in its reply, for example `$cmd.aggregate`.
     let collectionless =
         matches!(cx.first()?.value(), RawValue::String(name) if name.starts_with("$cmd."));
     if !collectionless {

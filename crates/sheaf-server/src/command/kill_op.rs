@@ -5,7 +5,7 @@ use sheaf_bson::{DocBuilder, Error};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it. As in MongoDB it succeeds also when there is no such operation.
+/// Runs the command. As in MongoDB it also succeeds if there is no such operation.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut opid = None;
     for element in cx.arguments() {

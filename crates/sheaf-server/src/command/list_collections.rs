@@ -8,7 +8,7 @@ use super::batch::{self, CursorSettings, Listing};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "listCollections";
     sheaf_db::check_database_name(cx.db)?;
@@ -58,7 +58,7 @@ fn name_and_type(info: &DocBuf) -> DocBuf {
     out.finish()
 }
 
-/// `cursor: {batchSize}` of commands that give a cursor.
+/// Parses `cursor: {batchSize}` of commands that return a cursor.
 pub fn cursor_batch_size(command: &str, cursor: RawDoc<'_>) -> Result<Option<u64>, Error> {
     let mut batch_size = None;
     for element in cursor.iter() {

@@ -1,10 +1,10 @@
-//! `logRotate`: begins a new log file, or opens the file anew.
+//! `logRotate`: starts a new log file, or reopens the file.
 
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 
 use super::context::CommandContext;
 
-/// Runs it. Only the server's own log can be rotated (`1` or `"server"`).
+/// Runs the command. Only the server's own log can be rotated (`1` or `"server"`).
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     if let RawValue::String(which) = cx.first()?.value()

@@ -1,10 +1,10 @@
-//! `ping`: nothing, successfully.
+//! `ping`: does nothing and succeeds.
 
 use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()
 }

@@ -1,5 +1,4 @@
-//! `planCacheClear`: forgets the cached plans of a collection, or those of one
-//! query shape.
+//! `planCacheClear`: removes the cached plans of a collection, or those of one query shape.
 
 use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode};
 use sheaf_query::canonical::FindSpec;
@@ -8,8 +7,8 @@ use sheaf_query::shape;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it. With a query, the plans of all queries of its shape are forgotten,
-/// whatever their constants decide about indexes.
+/// Runs the command. With a query, removes the plans of all queries of its shape, even if their
+/// constants make different indexes eligible.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "planCacheClear";
     let namespace = cx.collection()?;

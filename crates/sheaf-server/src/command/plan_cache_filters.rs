@@ -1,5 +1,5 @@
-//! `planCacheSetFilter`, `planCacheListFilters`, `planCacheClearFilters`: which
-//! indexes queries of a shape may use.
+//! `planCacheSetFilter`, `planCacheListFilters`, `planCacheClearFilters`: index filters, which
+//! limit the indexes that queries of a shape may use.
 
 use sheaf_bson::{CollationChoice, DocBuf, DocBuilder, Error, RawElement, RawValue};
 use sheaf_db::ReadView;
@@ -12,7 +12,7 @@ use super::fields;
 const SET: &str = "planCacheSetFilter";
 const CLEAR: &str = "planCacheClearFilters";
 
-/// What names a query shape.
+/// The fields that identify a query shape.
 #[derive(Default)]
 struct ShapeFields {
     query: Option<DocBuf>,
@@ -23,7 +23,7 @@ struct ShapeFields {
 }
 
 impl ShapeFields {
-    /// False if the field is none of these.
+    /// Parses one of the fields; returns false for another field.
     fn take(&mut self, command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
         match element.key() {
             "query" => self.query = Some(fields::document(command, element)?.to_buf()),
@@ -38,7 +38,9 @@ impl ShapeFields {
         Ok(true)
     }
 
-    /// `None` without a query.
+    /// The canonical query of the shape; `None` without a `query`.
+    ///
+    /// Errors: `BadValue` for a sort or projection without a query; those of the query.
     fn canonical(&self, command: &str, view: &ReadView) -> Result<Option<CanonicalQuery>, Error> {
         let Some(query) = &self.query else {
             if self.sort.is_empty() && self.projection.is_empty() {
@@ -150,7 +152,7 @@ pub fn list(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Err
     Ok(())
 }
 
-/// `planCacheClearFilters`: that of one shape, or all of them.
+/// `planCacheClearFilters`: clears the filter of one shape, or all filters.
 pub fn clear(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let mut shape = ShapeFields::default();
@@ -168,7 +170,7 @@ pub fn clear(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// Plans that were found under another filter, or none.
+/// Clears the cached plans that were selected before the filters changed.
 fn forget_plans(collection: &sheaf_db::Collection, query: Option<&CanonicalQuery>) {
     match query {
         Some(query) => {

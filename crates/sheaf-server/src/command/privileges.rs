@@ -19,7 +19,7 @@ fn full_name(name: &str) -> On {
     }
 }
 
-/// The collection in the first field; the database where that is none.
+/// The collection that the first field names, or the database if it is not a string.
 fn first(db: &str, body: RawDoc<'_>) -> On {
     match body.first().map(|first| first.value()) {
         Some(RawValue::String(name)) => collection(db, name),
@@ -55,7 +55,7 @@ pub fn insert(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     out
 }
 
-/// `update`: statements that came as a sequence may be upserts as well.
+/// `update`: statements in a document sequence are assumed to contain upserts.
 pub fn update(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     let on = first(db, body);
     let mut out = vec![(Action::Find, on.clone()), (Action::Update, on.clone())];
@@ -83,8 +83,8 @@ pub fn find_and_modify(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     out
 }
 
-/// `bulkWrite`: all actions on every collection of `nsInfo`, since operations may come as a
-/// sequence that is not part of `body`.
+/// `bulkWrite`: all actions on every collection of `nsInfo`, because the ops may be in a document
+/// sequence, which is not part of `body`.
 pub fn bulk_write(_: &str, body: RawDoc<'_>) -> Vec<Required> {
     let mut out = Vec::new();
     for info in documents(body, "nsInfo") {
@@ -106,7 +106,7 @@ pub fn get_more(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     vec![(Action::Find, collection(db, name.unwrap_or_default()))]
 }
 
-/// `aggregate`: what each stage reads and writes.
+/// `aggregate`: the privileges for what each stage reads and writes.
 pub fn aggregate(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     let on = first(db, body);
     let mut out = Vec::new();
@@ -143,8 +143,8 @@ pub fn aggregate(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     out
 }
 
-/// What a first stage that reads no documents of the collection requires, and whether on the
-/// whole server.
+/// The action required by a first stage that does not read the collection's documents, and whether
+/// it is required on the cluster.
 fn source_of(stage: &str) -> Option<(Action, bool)> {
     Some(match stage {
         "$collStats" => (Action::CollStats, false),
@@ -158,7 +158,8 @@ fn source_of(stage: &str) -> Option<(Action, bool)> {
     })
 }
 
-/// Collections that stages read besides the pipeline's own, and those that they write.
+/// Adds the privileges on collections that stages read in addition to the pipeline's own, and on
+/// those that they write.
 fn pipeline(db: &str, stages: RawArray<'_>, out: &mut Vec<Required>) {
     for stage in stages.iter().filter_map(|stage| stage.as_document()) {
         let Some(stage) = stage.first() else { continue };
@@ -206,7 +207,7 @@ fn target(db: &str, value: RawValue<'_>, spec: RawDoc<'_>) -> On {
     }
 }
 
-/// `create`: a view's creator must be able to read what it shows.
+/// `create`: the creator of a view must be allowed to read the view's collections.
 pub fn create(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     let mut out = vec![(Action::CreateCollection, first(db, body))];
     if let Some(source) = body.get("viewOn").and_then(|name| name.as_str()) {
@@ -229,7 +230,8 @@ pub fn clone_as_capped(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     ]
 }
 
-/// `renameCollection`: within a database an action of its own, between two a copy and a drop.
+/// `renameCollection`: a dedicated action within a database; the privileges of a copy and a drop
+/// between two databases.
 pub fn rename(_: &str, body: RawDoc<'_>) -> Vec<Required> {
     let from = body.first().map(|first| first.value());
     let from = full_name(from.and_then(|name| name.as_str()).unwrap_or_default());
@@ -255,7 +257,7 @@ pub fn rename(_: &str, body: RawDoc<'_>) -> Vec<Required> {
     out
 }
 
-/// `listCollections`: names of what the user may read need no privilege.
+/// `listCollections`: listing only the names of authorized collections needs no privilege.
 pub fn list_collections(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     match is_set(body, "nameOnly") && is_set(body, "authorizedCollections") {
         true => Vec::new(),
@@ -263,7 +265,7 @@ pub fn list_collections(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     }
 }
 
-/// `listDatabases`: names of what the user may read need no privilege.
+/// `listDatabases`: listing only authorized databases needs no privilege.
 pub fn list_databases(_: &str, body: RawDoc<'_>) -> Vec<Required> {
     match is_set(body, "authorizedDatabases") {
         true => Vec::new(),
@@ -279,14 +281,14 @@ pub fn current_op(_: &str, body: RawDoc<'_>) -> Vec<Required> {
     }
 }
 
-/// `explain`: those of the command that it explains.
+/// `explain`: the privileges of the explained command.
 pub fn explain(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     let explained = body.first().and_then(|first| first.value().as_document());
     let Some(explained) = explained else {
         return Vec::new();
     };
     match explained.first().and_then(|first| find(first.key())) {
-        // It explains no further `explain`, so this does not go on without end.
+        // `explain` itself cannot be explained, so the recursion ends.
         Some(row) if row.command.explained.is_some() => {
             row.command.privileges.required(db, explained)
         }

@@ -6,10 +6,10 @@ use super::context::CommandContext;
 use super::fields;
 use crate::observe::ProfileFilter;
 
-/// What a reply with a filter says beside it.
+/// The `note` in a reply that contains a filter.
 const FILTER_NOTE: &str = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.";
 
-/// Runs it. A level outside 0 to 2 (-1 by custom) leaves the level as it is.
+/// Runs the command. A level outside 0 to 2 (conventionally -1) leaves the level unchanged.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "profile";
     let level = fields::integer(NAME, &cx.first()?)?;

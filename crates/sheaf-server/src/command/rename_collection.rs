@@ -1,4 +1,4 @@
-//! `renameCollection`: gives a collection another name, perhaps in another's place.
+//! `renameCollection`: renames a collection, optionally replacing an existing one.
 
 use sheaf_bson::{DocBuilder, Error};
 use sheaf_db::Namespace;
@@ -6,7 +6,7 @@ use sheaf_db::Namespace;
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "renameCollection";
     let from = Namespace::parse(fields::string(NAME, &cx.first()?)?)?;

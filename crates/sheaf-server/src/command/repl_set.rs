@@ -1,4 +1,5 @@
-//! `replSetInitiate`, `replSetGetStatus`, `replSetGetConfig`, `replSetReconfig`: a set of one member.
+//! `replSetInitiate`, `replSetGetStatus`, `replSetGetConfig`, `replSetReconfig`: a single-member
+//! replica set.
 
 use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::oplog::Term;
@@ -24,7 +25,7 @@ fn first_document<'a>(cx: &CommandContext<'a>) -> Result<RawDoc<'a>, Error> {
     })
 }
 
-/// The address under which this server is a member unless the configuration says another.
+/// The default member address of this server, used if the configuration does not specify one.
 fn own_address(cx: &CommandContext<'_>) -> String {
     let local = cx.server.settings.bind.iter().all(|entry| {
         matches!(entry.as_str(), "localhost" | "127.0.0.1" | "::1") || entry.contains('/')

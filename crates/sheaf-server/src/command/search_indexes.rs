@@ -1,7 +1,8 @@
-//! `createSearchIndexes`, `updateSearchIndex`, `dropSearchIndex`, and the stage `$listSearchIndexes`.
+//! `createSearchIndexes`, `updateSearchIndex`, `dropSearchIndex`, and the stage
+//! `$listSearchIndexes`.
 //!
-//! Search indexes are such of vectors; those for full text are refused by name. An index is ready when the
-//! command that makes it answers.
+//! All search indexes are vector indexes; the type for full-text search is rejected by name. An
+//! index is ready when the command that creates it returns.
 
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ fn index_name<'a>(command: &str, element: &RawElement<'a>) -> Result<&'a str, Er
     }
 }
 
-/// Which index a command means: by `id` or by `name`, one of the two.
+/// Selects the index of a command, by either `id` or `name`.
 #[derive(Default)]
 struct Selector<'a> {
     id: Option<&'a str>,
@@ -104,7 +105,7 @@ struct Selector<'a> {
 }
 
 impl<'a> Selector<'a> {
-    /// Takes `id` or `name`; false for another field.
+    /// Parses `id` or `name`; returns false for another field.
     fn take(&mut self, command: &str, element: &RawElement<'a>) -> Result<bool, Error> {
         match element.key() {
             "id" => self.id = Some(fields::string(command, element)?),

@@ -1,5 +1,5 @@
 //! `startSession`, `refreshSessions`, `endSessions`, `killSessions`, `killAllSessions`,
-//! `killAllSessionsByPattern`: logical sessions. A session's belongings are its cursors and its transaction.
+//! `killAllSessionsByPattern`: logical sessions. A session owns its cursors and its transaction.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::fields;
 use crate::session::SESSION_TIMEOUT_MINUTES;
 use crate::session::logical::{SessionId, session_id};
 
-/// Runs `startSession`: a new session id.
+/// Runs `startSession`: returns a new session id.
 pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     out.begin_document("id");
@@ -29,7 +29,7 @@ pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Er
     Ok(())
 }
 
-/// Runs `refreshSessions`: they live on for another timeout.
+/// Runs `refreshSessions`: restarts the timeout of the sessions.
 pub fn refresh(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     for lsid in ids(cx, "refreshSessions")? {
         cx.server.sessions.get(lsid.as_raw(), None);
@@ -42,7 +42,7 @@ pub fn end(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     end_named(cx).map(drop)
 }
 
-/// Runs `killSessions`: as `endSessions`, and interrupts what runs in them.
+/// Runs `killSessions`: as `endSessions`, and interrupts the operations of the sessions.
 pub fn kill(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     let ended = end_named(cx)?;
     kill_operations(cx, |id| ended.contains(id));
@@ -62,7 +62,8 @@ fn end_named(cx: &CommandContext<'_>) -> Result<Vec<SessionId>, Error> {
     Ok(ended)
 }
 
-/// Runs `killAllSessions`: all there are. Users that are named are nobody's yet.
+/// Runs `killAllSessions`: kills all sessions. If users are named it kills none, because no session
+/// belongs to a user yet.
 pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let first = cx.first()?;
@@ -80,7 +81,8 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
     Ok(())
 }
 
-/// Runs `killAllSessionsByPattern`: those of the sessions that are named, or all for an empty pattern.
+/// Runs `killAllSessionsByPattern`: kills the named sessions, or all for an empty pattern or no
+/// pattern.
 pub fn kill_by_pattern(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let first = cx.first()?;
@@ -108,7 +110,7 @@ fn kill_where(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) {
     kill_operations(cx, which);
 }
 
-/// Interrupts what runs in sessions, but for this command itself.
+/// Interrupts the operations of the selected sessions, except this command.
 fn kill_operations(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) {
     for slot in cx.server.operations.slots() {
         let Some(operation) = slot.current() else {

@@ -7,10 +7,10 @@ use super::fields;
 use crate::log::Component;
 use crate::parameters::{self, Parameters};
 
-/// Verbosity by component, a document of its own kind.
+/// Log verbosity by component; unlike other parameters its value is a document.
 pub const LOG_COMPONENT_VERBOSITY: &str = "logComponentVerbosity";
 
-/// Runs it. Either all parameters are set or none.
+/// Runs the command. Sets either all parameters or none.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let elements: Vec<RawElement<'_>> = cx.arguments().collect();
     if elements.is_empty() {

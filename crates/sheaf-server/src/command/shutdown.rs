@@ -5,11 +5,11 @@ use sheaf_bson::{DocBuilder, Error};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it. The reply may still reach the client; then its connection ends.
+/// Runs the command. The reply may still reach the client before the connection is closed.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     for element in cx.arguments() {
         match element.key() {
-            // A server without secondaries has nobody to wait for.
+            // Ignored: there are no secondaries to wait for.
             "force" => {
                 fields::boolean("shutdown", &element)?;
             }

@@ -1,10 +1,11 @@
-//! `top`: how often and for how long each collection was used since the server knows it.
+//! `top`: how often and for how long each collection was used since the server loaded or created it.
 
 use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 
-/// Runs it. The counters are the collections' own: there are as many as collections, and they go with them.
+/// Runs the command. Each collection owns its counters, so their number is bounded by that of the
+/// collections, and a drop removes them.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let catalog = cx.server.db.catalog();

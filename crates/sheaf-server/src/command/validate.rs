@@ -6,7 +6,7 @@ use sheaf_db::validate::{ValidateReport, validate};
 use super::context::CommandContext;
 use super::fields;
 
-/// Runs it. A check of the data is always full.
+/// Runs the command. A check of the data is always full.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "validate";
     let namespace = cx.collection()?;

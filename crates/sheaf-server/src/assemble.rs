@@ -1,4 +1,4 @@
-//! Makes a server of its parts; the one place that knows the parts and the command table.
+//! Assembles a server; the only module that knows both its parts and the command table.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -79,8 +79,8 @@ impl Server {
     }
 }
 
-/// The profiler's filter that the server is started with.
-/// Errors: it is no JSON document, or no query.
+/// Parses the profiler's filter of the settings.
+/// Errors: it is not a JSON document, or not a query.
 fn profile_filter(json: Option<&str>) -> Result<Option<Arc<ProfileFilter>>, Error> {
     let Some(json) = json else {
         return Ok(None);

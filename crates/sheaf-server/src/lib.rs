@@ -5,11 +5,11 @@
 //!               │  Client, Traffic, Control               │
 //!               └───────────────┬─────────────────────────┘
 //!                            Server ── dispatch ──> command/ ──> sheaf-db
-//!                               └── jobs::start: what runs without a client
+//!                               └── jobs::start: background jobs
 //! ```
 //!
 //! Invariant: nothing here opens a socket, reads the command line or handles a signal, and no
-//! thread starts before [`jobs::start`], save the log's writer.
+//! thread starts before [`jobs::start`], except the log's writer.
 
 mod assemble;
 pub mod client;

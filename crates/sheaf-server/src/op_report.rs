@@ -1,31 +1,31 @@
-//! What a handler reports of its operation to those who count, log and profile it.
+//! What a handler reports of its operation, to be counted, logged and profiled.
 
 use std::time::Duration;
 
 use sheaf_bson::DocBuf;
 use sheaf_db::{Namespace, PlanDigest};
 
-/// Facts of an operation that its handler alone knows, for the slow-operation
-/// line, the profiler and the metrics. Counters live in the [`sheaf_db::OpContext`].
+/// Facts of an operation that only its handler knows, for the slow-operation line, the profiler and
+/// the metrics. Counters are in the [`sheaf_db::OpContext`].
 #[derive(Debug, Default, Clone)]
 pub struct OpReport {
     /// The collection concerned.
     pub namespace: Option<Namespace>,
-    /// The plan; made into text only when a line is written.
+    /// The plan; formatted only when a line is written.
     pub plan: PlanDigest,
     /// Documents returned.
     pub n_returned: Option<u64>,
     /// The cursor opened or continued.
     pub cursor_id: Option<i64>,
-    /// Nothing is left of the cursor.
+    /// The cursor is exhausted.
     pub cursor_exhausted: bool,
     /// A stage wrote temporary files.
     pub used_disk: bool,
-    /// What the stages of the plan did; only where the profiler is on.
+    /// Execution statistics of the plan's stages; only if the profiler is on.
     pub exec_stats: Option<DocBuf>,
     /// The command that opened the cursor (getMore).
     pub originating_command: Option<DocBuf>,
-    /// One for each statement of a write command; logged on lines of their own.
+    /// One for each statement of a write command; each is logged on a separate line.
     pub writes: Vec<WriteReport>,
 }
 
@@ -38,7 +38,7 @@ pub struct WriteReport {
     pub kind: &'static str,
     /// The statement (`{q, u, multi, upsert}` or `{q, limit}`).
     pub statement: DocBuf,
-    /// Which plan found the documents.
+    /// The plan that found the documents.
     pub plan: PlanDigest,
     /// Index keys examined.
     pub keys_examined: u64,
@@ -46,7 +46,7 @@ pub struct WriteReport {
     pub docs_examined: u64,
     /// Matched by the filter.
     pub n_matched: u64,
-    /// Really changed.
+    /// Actually changed.
     pub n_modified: u64,
     /// Inserted by an upsert.
     pub n_upserted: u64,
@@ -54,7 +54,7 @@ pub struct WriteReport {
     pub n_deleted: u64,
     /// Inserted.
     pub n_inserted: u64,
-    /// `None` when no document was changed at all.
+    /// `None` if no document was changed.
     pub keys_inserted: Option<u64>,
     /// As `keys_inserted`.
     pub keys_deleted: Option<u64>,

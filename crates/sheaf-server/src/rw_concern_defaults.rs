@@ -1,6 +1,6 @@
-//! The read and write concern of commands without one of their own.
+//! The read and write concern of commands that specify none.
 //!
-//! Kept in `config.settings`, as MongoDB keeps them, and in memory for those who need them.
+//! Stored in `config.settings`, as in MongoDB, and cached in memory.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::write_concern::WriteConcern;
 const NAMESPACE: &str = "config.settings";
 const ID: &str = "ReadWriteConcernDefaults";
 
-/// The defaults as they were set; `None` where nobody has set one.
+/// The defaults that were set; `None` for one that was not.
 #[derive(Debug, Default, Clone)]
 pub struct RwConcernDefaults {
     /// `defaultReadConcern`.
     pub read: Option<DocBuf>,
-    /// `defaultWriteConcern`, as it was given and as it is read.
+    /// `defaultWriteConcern`, as given and as parsed.
     pub write: Option<(DocBuf, WriteConcern)>,
 }
 
 impl RwConcernDefaults {
-    /// What `config.settings` has.
+    /// Reads the defaults from `config.settings`.
     pub fn read(db: &Db) -> Result<RwConcernDefaults, Error> {
         let ns = Namespace::parse(NAMESPACE)?;
         let view = db.read_view(&ns)?;
@@ -94,7 +94,7 @@ impl RwConcernDefaults {
         out.append("localUpdateWallClockTime", DateTime::now());
     }
 
-    /// Writes them to `config.settings` and waits until that is durable.
+    /// Writes the defaults to `config.settings` and waits until they are durable.
     pub fn store(&self, db: &Arc<Db>, op: &StatementContext) -> Result<(), Error> {
         let mut doc = DocBuilder::new();
         doc.append("_id", ID);

@@ -1,4 +1,4 @@
-//! The server: what all connections share.
+//! The server: state that all connections share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,11 +23,11 @@ use crate::session::operations::OperationTable;
 use crate::settings::Settings;
 use crate::traffic::Traffic;
 
-/// What all connections share.
+/// State that all connections share.
 pub struct Server {
     /// The database.
     pub db: Arc<Db>,
-    /// Where lines go.
+    /// The log.
     pub log: Arc<Log>,
     /// The options in effect.
     pub settings: Arc<Settings>,
@@ -35,9 +35,9 @@ pub struct Server {
     pub control: Arc<dyn Control>,
     /// Counts of the connections that reach the server.
     pub traffic: Arc<dyn Traffic>,
-    /// The replica set that this server is the member of.
+    /// The replica set whose only member is this server.
     pub repl: Option<ReplicaSet>,
-    /// What reads and writes without a concern of their own have.
+    /// The concerns of reads and writes that specify none.
     pub rw_concern: RwLock<RwConcernDefaults>,
     /// Logical sessions and their transactions.
     pub sessions: SessionTable,
@@ -45,31 +45,31 @@ pub struct Server {
     pub cursors: CursorTable,
     /// Operations in progress.
     pub operations: OperationTable,
-    /// What setParameter sets.
+    /// The values of all server parameters.
     pub parameters: Parameters,
-    /// What serverStatus shows.
+    /// Operation counters of serverStatus.
     pub metrics: Metrics,
-    /// What the TTL job has done.
+    /// Counters of the TTL job.
     pub ttl: TtlCounters,
-    /// What runs without a client.
+    /// Background jobs.
     pub jobs: Jobs<Server>,
     /// Profiling levels and system.profile.
     pub profiler: Profiler,
     /// Compressors offered to clients.
     pub compressors: CompressorSet,
-    /// Tells this run of the server from others (`topologyVersion`).
+    /// Identifies this run of the server (`topologyVersion`).
     pub process_id: ObjectId,
     /// When the process began serving.
     pub started: Instant,
 }
 
 impl Server {
-    /// How queries run, by the server's parameters and the command's wish.
+    /// Query options, from the server's parameters and the command's `allowDiskUse`.
     pub fn query_options(&self, allow_disk_use: Option<bool>) -> QueryOptions {
         self.parameters.query_options(&self.db, allow_disk_use)
     }
 
-    /// Hands parameters to those who keep a copy.
+    /// Passes parameters on to the components that keep a copy.
     pub fn parameters_changed(&self) -> Result<(), Error> {
         let megabytes = self
             .parameters
@@ -104,15 +104,15 @@ impl Server {
         });
     }
 
-    /// Interrupts every operation, also those that begin later, and aborts open transactions: the
-    /// server is about to stop.
+    /// Interrupts every operation, including those that begin later, and aborts open transactions:
+    /// the server is about to stop.
     pub fn interrupt(&self) {
         self.operations.kill_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
         self.sessions.abort_all(ErrorCode::INTERRUPTED_AT_SHUTDOWN);
         self.jobs.stop();
     }
 
-    /// Closes the database once no client is left. Returns whether all data is at rest.
+    /// Closes the database once no client is left. Returns whether it closed cleanly.
     pub fn close(&self) -> bool {
         self.cursors.kill_where(|_, _| true);
         self.jobs.stop_and_wait();

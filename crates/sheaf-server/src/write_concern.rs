@@ -9,16 +9,16 @@ use crate::command::fields::{self, unknown_field};
 pub struct WriteConcern {
     /// `j: true`, or what implies it (`w: "majority"`, `fsync: true`).
     pub journaled: bool,
-    /// `w: 0`: the client does not want to know.
+    /// `w: 0`: the client expects no acknowledgement.
     pub unacknowledged: bool,
     /// `w` greater than one: more members than a set of this version has.
     pub nodes: u8,
-    /// `w` is a name that no configuration has.
+    /// `w` is a name that no configuration defines.
     pub unknown_mode: bool,
 }
 
 impl WriteConcern {
-    /// What a server without a replica set refuses before anything is written.
+    /// Returns an error for what a server without a replica set refuses before it writes anything.
     pub fn check_standalone(self) -> Result<(), Error> {
         if self.nodes > 1 {
             return Err(Error::bad_value(
@@ -33,7 +33,7 @@ impl WriteConcern {
         Ok(())
     }
 
-    /// What can never be acknowledged as asked: told beside the write, which stands.
+    /// Returns a write concern error if `w` can never be satisfied. The write itself is kept.
     pub fn never_satisfied(self) -> Option<Error> {
         if self.unknown_mode {
             return Some(Error::new(
@@ -49,7 +49,7 @@ impl WriteConcern {
         })
     }
 
-    /// From `{w, j, wtimeout, fsync}`.
+    /// Parses `{w, j, wtimeout, fsync}`.
     pub fn parse(doc: RawDoc<'_>) -> Result<Self, Error> {
         let mut concern = WriteConcern::default();
         for element in doc.iter() {

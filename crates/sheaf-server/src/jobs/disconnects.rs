@@ -1,4 +1,4 @@
-//! Ends reads whose client is gone.
+//! Ends reads whose client has disconnected.
 //!
 //! ```text
 //!   client ──closes──> socket        several times a second: reads that have run for a while
@@ -6,8 +6,8 @@
 //!                        └── no: the operation is killed with ClientDisconnect, its thread is free
 //! ```
 //!
-//! A write goes on to its end: its client may have sent it without waiting for an answer, and half
-//! of it would help no one. So do commands that change collections, indexes or the server.
+//! A write runs to its end: its client may have sent it without waiting for a reply, and half a
+//! write is of no use. So do commands that change collections, indexes or the server.
 
 use std::time::Duration;
 

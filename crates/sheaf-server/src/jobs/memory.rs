@@ -1,8 +1,8 @@
 //! Returns memory that is free in the heap to the system.
 //!
-//! Once a second it compares what is resident with what the storage engine counts. What the rest
-//! of the server uses is in the difference too, so it acts only when that has grown by much since
-//! it last saw a heap without holes.
+//! Once a second it compares resident memory with what the storage engine counts. The difference
+//! includes the memory of the rest of the server, so it acts only when the difference has grown far
+//! beyond its minimum since the last release.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::host::{give_back_unused, resident_anonymous};
 use crate::server::Server;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// By how much the difference must have grown, in bytes; or by a quarter of what the engine counts.
+/// Minimum growth of the difference, in bytes; a quarter of what the engine counts if that is
+/// more.
 const GROWN_MIN: u64 = 32 << 20;
 
 pub(super) fn job() -> Job<Server> {
@@ -24,7 +25,7 @@ pub(super) fn job() -> Job<Server> {
     }
 }
 
-/// `None` where the engine does not count its memory, or the system does not report ours.
+/// `None` if the engine does not count its memory, or the system does not report the process's.
 fn run(server: &Server, least: &mut Option<u64>) -> Option<()> {
     let counted = server.db.engine().stats().heap_bytes?;
     let uncounted = resident_anonymous()?.saturating_sub(counted);
@@ -36,7 +37,8 @@ fn run(server: &Server, least: &mut Option<u64>) -> Option<()> {
     Some(())
 }
 
-/// Whether so much is resident beside what is counted that it is worth a look. `least` is the least that there was.
+/// Whether uncounted resident memory has grown enough beyond its minimum `least`, which this
+/// updates.
 fn has_grown(least: &mut Option<u64>, uncounted: u64, counted: u64) -> bool {
     let before = least.map_or(uncounted, |least| least.min(uncounted));
     *least = Some(before);
@@ -54,10 +56,10 @@ mod tests {
         assert!(!has_grown(&mut least, 100 * MB, 50 * MB));
         assert!(!has_grown(&mut least, 130 * MB, 50 * MB));
         assert!(has_grown(&mut least, 133 * MB, 50 * MB));
-        // Of much that is counted, a quarter.
+        // With a large count the threshold is a quarter of it.
         assert!(!has_grown(&mut least, 150 * MB, 400 * MB));
         assert!(has_grown(&mut least, 201 * MB, 400 * MB));
-        // Less is the new least.
+        // A lower value is the new minimum.
         assert!(!has_grown(&mut least, 20 * MB, 50 * MB));
         assert!(has_grown(&mut least, 60 * MB, 50 * MB));
     }

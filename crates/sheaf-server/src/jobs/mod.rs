@@ -1,13 +1,13 @@
-//! What runs without a client: expiry, checkpoints, monitors.
+//! Background jobs: expiry, checkpoints, monitors.
 //!
 //! ```text
 //!   timer thread ── due? ─┬─ short job ──> runs on the timer
-//!        ▲                └─ long job ───> a worker; another one where it has to wait
+//!        ▲                └─ long job ───> a worker; another one if it has to wait
 //!        └──────── next run, a period after the end of this one ───────┘
 //! ```
 //!
-//! Periods are asked for again when parameters change, so that a change takes effect at once. Due
-//! times lie on a common grid: jobs with like periods share their wake-ups.
+//! Periods are computed again when parameters change, so that a change takes effect at once. Due
+//! times lie on a common grid: jobs with similar periods share their wake-ups.
 //!
 //! Invariant: a server without [`start`] has no thread here, and after [`Jobs::stop`] no job
 //! begins.
@@ -31,7 +31,7 @@ use crate::server::Server;
 
 /// Starts the background jobs. They end with the server.
 ///
-/// Errors: the system gives no thread.
+/// Errors: no thread could be started.
 pub fn start(server: &Arc<Server>) -> Result<(), Error> {
     let mut jobs = vec![
         sweeps::transactions(),

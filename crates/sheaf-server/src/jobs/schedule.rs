@@ -22,7 +22,7 @@ const WORKER_IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long [`Jobs::stop`] waits for running jobs, which have been interrupted.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What a job wants after a run.
+/// When a job runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Run again after the period.
@@ -79,12 +79,12 @@ struct Scheduled<S> {
     due: Option<Instant>,
 }
 
-/// What every thread of the jobs has in hand.
+/// What every thread of the jobs holds.
 struct Owner<S> {
     /// Jobs do not keep their owner alive.
     owner: Weak<S>,
     log: Arc<Log>,
-    /// When the jobs were started: where the grid begins.
+    /// When the jobs were started: the origin of the grid.
     begun: Instant,
 }
 
@@ -121,7 +121,7 @@ impl<S> Default for Jobs<S> {
 impl<S: Send + Sync + 'static> Jobs<S> {
     /// Starts the timer with these jobs; each waits its period first.
     ///
-    /// Errors: the system gives no thread.
+    /// Errors: no thread could be started.
     pub(super) fn start(
         &self,
         owner: &Arc<S>,
@@ -154,8 +154,8 @@ impl<S> Jobs<S> {
         self.0.timer.notify_all();
     }
 
-    /// Makes a pass as an operation that [`stop`](Self::stop) interrupts. An interrupted pass is
-    /// no failure.
+    /// Runs a pass as an operation that [`stop`](Self::stop) interrupts. An interrupted pass is not
+    /// a failure.
     ///
     /// Errors: the pass's.
     pub fn pass(
@@ -186,7 +186,7 @@ impl<S> Jobs<S> {
         }
     }
 
-    /// Stops, and waits until no long job runs, for ten seconds at most.
+    /// Stops, and waits until no long job runs, at most for ten seconds.
     pub fn stop_and_wait(&self) {
         self.stop();
         let end = Instant::now() + STOP_WAIT_MAX;
@@ -241,7 +241,7 @@ impl<S: Send + Sync + 'static> Shared<S> {
         let started = spawn("worker", WORKER_STACK_BYTES, move || {
             shared.run_worker(&owner);
         });
-        // Without a thread the job waits for a worker that is busy, or for the next attempt.
+        // If no thread starts, the job waits for a busy worker or for the next attempt.
         queue.workers += usize::from(started.is_ok());
     }
 
@@ -305,8 +305,8 @@ impl<S> Queue<S> {
         all.min_by_key(|(_, due)| *due)
     }
 
-    /// A long job waits, and no worker is free to take it: at once without workers, else when it
-    /// has waited, since jobs that are due together are mostly short work.
+    /// Whether a waiting long job needs another worker: immediately if there are no workers, else
+    /// after it has waited with no idle worker, since jobs that are due together are mostly short.
     fn wants_worker(&self, now: Instant) -> bool {
         let waits = self.handed_over.front().map(|(since, _)| *since);
         waits
@@ -316,7 +316,7 @@ impl<S> Queue<S> {
     fn next_wake_up(&self, now: Instant) -> Option<Instant> {
         let due = self.first_due().map(|(_, due)| due);
         let waits = self.handed_over.front();
-        // A worker that could not be started is tried again.
+        // Starting a worker is retried after a failure.
         let worker = waits.map(|(since, _)| (*since + GRID).max(now + GRID));
         due.into_iter().chain(worker).min()
     }

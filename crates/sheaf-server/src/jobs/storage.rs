@@ -1,7 +1,8 @@
-//! Logs when the storage engine has stopped accepting writes, and when its checkpoints begin to fail.
+//! Logs when the storage engine has stopped accepting writes, and when its checkpoints begin to
+//! fail.
 //!
-//! A failed write or sync of its files ends all writing until the next start. Each client learns
-//! that when it writes; the operator learns it here, once.
+//! A failed write or sync of its files ends all writing until the next start. Each client
+//! receives the error when it writes; this job logs it once, for the operator.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::server::Server;
 
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Ends when it has logged.
+/// The job ends after it has logged that writing has stopped.
 pub(super) fn job() -> Job<Server> {
     Job {
         name: "storage",

@@ -1,4 +1,4 @@
-//! Ends what clients abandoned: transactions, cursors, sessions; and trims the oplog.
+//! Ends abandoned transactions, cursors and sessions, and trims the oplog.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const CURSOR_REST: Duration = Duration::from_millis(200);
 /// Sessions that are unused for this long end.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60 * SESSION_TIMEOUT_MINUTES as u64);
 
-/// How often idle cursors and sessions are looked for.
+/// How often idle cursors and sessions are closed.
 const CURSOR_PERIOD: Duration = Duration::from_secs(4);
 
 /// How often expired session records are deleted.

@@ -1,8 +1,8 @@
 //! Rebuilds vector indexes that their collections have outgrown.
 //!
-//! A vector index divides its vectors into lists when it is built. When there are many more
-//! vectors since, or far fewer, it is rebuilt ([`sheaf_db::ddl::search_indexes`]) alongside
-//! reads and writes. Checking takes some microseconds an index.
+//! A vector index divides its vectors into lists when it is built. Once it has many
+//! more or far fewer vectors, it is rebuilt ([`sheaf_db::ddl::search_indexes`]) alongside
+//! reads and writes. A check takes some microseconds per index.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::server::Server;
 
 /// How often the indexes are checked.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long all indexes are left alone after one could not be rebuilt.
+/// How long no index is checked after one could not be rebuilt.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 pub(super) fn job() -> Job<Server> {

@@ -9,9 +9,9 @@ use super::shown::shown;
 use crate::command_facts::{CountsAs, Kind};
 use crate::op_report::WriteReport;
 
-/// Commands are shown up to this size, longer ones by their first fields.
+/// Commands up to this size are shown whole, larger ones truncated.
 const COMMAND_BYTES_MAX: usize = 8 * 1024;
-/// As much in `system.profile`; the manual's.
+/// The same limit in `system.profile`, from the manual.
 const PROFILED_COMMAND_BYTES_MAX: usize = 50 * 1024;
 
 /// Attributes of a command's line.
@@ -84,11 +84,12 @@ pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out
     out.append("durationMillis", write.elapsed.as_millis() as i64);
 }
 
-/// What `system.profile` holds of a write statement, or of a whole command.
+/// The document in `system.profile` of a write statement, or of a whole command.
 pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>) -> DocBuf {
     let mut out = DocBuilder::new();
     let (report, op) = (finished.report, finished.op);
-    // findAndModify is a command; so is a write command that did not come to its statements.
+    // findAndModify is profiled as a command; so is a write command that did not reach its
+    // statements.
     let statement = write.filter(|_| finished.command.counts_as.has_statements());
     let kind = statement.map_or(finished.command.counts_as.profiled(), |write| write.kind);
     out.append("op", kind);
@@ -120,7 +121,7 @@ pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>
         }
         None => append_query_facts(finished, &mut out),
     }
-    // Of several statements nobody knows whose query was planned.
+    // With several statements it is unknown whose query was planned.
     if report.writes.len() <= 1 {
         append_hashes(finished, write, &mut out);
     }
@@ -151,7 +152,7 @@ pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>
     out.finish()
 }
 
-/// Names of the query's shape, alone and with the indexes there are.
+/// Hashes of the query's shape, alone and with the existing indexes.
 fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut DocBuilder) {
     let namespace = write
         .and_then(|write| write.namespace.as_ref())
@@ -218,7 +219,7 @@ fn append_query_facts(finished: &Finished<'_>, out: &mut DocBuilder) {
     }
 }
 
-/// keysInserted and keysDeleted are absent when no document was changed at all.
+/// `keysInserted` and `keysDeleted` are absent if no document was changed.
 fn append_write_facts(write: &WriteReport, out: &mut DocBuilder) {
     if let Some(summary) = write.plan.summary() {
         out.append("planSummary", summary.as_str());

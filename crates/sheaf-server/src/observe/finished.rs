@@ -1,4 +1,4 @@
-//! A command that has ended, for those who count, log and profile it.
+//! A finished command, to be counted, logged and profiled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::command_facts::Command;
 use crate::op_report::OpReport;
 use crate::session::operations::OperationSlot;
 
-/// A command that has ended.
+/// A finished command.
 pub struct Finished<'a> {
     /// The database that it ran on.
     pub database: &'a Arc<Db>,
     /// The connection that it came from.
     pub slot: &'a OperationSlot,
-    /// Which command.
+    /// The command's row in the table.
     pub command: &'static Command,
     /// `$db`.
     pub db: &'a str,
@@ -24,9 +24,9 @@ pub struct Finished<'a> {
     pub body: RawDoc<'a>,
     /// Its counters.
     pub op: &'a OpContext,
-    /// What its handler says.
+    /// What its handler reports.
     pub report: &'a OpReport,
-    /// How it failed, if it did.
+    /// The error, if it failed.
     pub error: Option<&'a Error>,
     /// How long it took.
     pub elapsed: Duration,

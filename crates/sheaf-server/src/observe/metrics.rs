@@ -9,7 +9,7 @@ use sheaf_db::OpContext;
 use super::finished::Finished;
 use crate::command_facts::{Command, CountsAs, Kind};
 
-/// What serverStatus shows of operations.
+/// Operation counters of serverStatus.
 pub struct Metrics {
     /// Per command, in table order: run, failed.
     commands: Vec<(&'static Command, AtomicU64, AtomicU64)>,
@@ -47,13 +47,13 @@ impl Metrics {
         }
     }
 
-    /// A command that is not in the table.
+    /// Counts a command that is not in the table.
     pub fn unknown_command(&self) {
         self.unknown_commands.fetch_add(1, Relaxed);
         self.user_asserts.fetch_add(1, Relaxed);
     }
 
-    /// Counts a command that has ended.
+    /// Counts a finished command.
     pub(super) fn count(&self, finished: &Finished<'_>) {
         let (command, report) = (finished.command, finished.report);
         let mut rows = self.commands.iter();
@@ -67,7 +67,7 @@ impl Metrics {
             self.user_asserts.fetch_add(1, Relaxed);
         }
         let counts = finished.op.counters().counts();
-        // What a bulkWrite consists of counts as if it had come alone.
+        // Each part of a bulkWrite counts as if it were a separate command.
         let parts = match command.counts_as {
             CountsAs::Parts => report.writes.as_slice(),
             _ => &[],
@@ -189,7 +189,7 @@ fn micros(elapsed: Duration) -> u64 {
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What an operation cost, for whoever prints it.
+/// Appends the counters of an operation's work.
 pub fn append_counts(op: &OpContext, out: &mut DocBuilder) {
     let counts = op.counters().counts();
     out.append("keysExamined", counts.keys_examined as i64);

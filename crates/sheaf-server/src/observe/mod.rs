@@ -1,7 +1,7 @@
-//! What operators see of operations: counters, slow-operation lines, the profiler.
+//! What operators can observe of operations: counters, slow-operation lines, the profiler.
 //!
-//! Every command passes through [`finished`] once. Text is made only for
-//! operations that are logged or profiled.
+//! Every command passes through [`finished`] once. Text is built only for operations that are
+//! logged or profiled.
 
 mod entry;
 mod finished;
@@ -57,7 +57,7 @@ pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler,
     profiler.record(finished, &settings);
 }
 
-/// Counts for `top` and `$collStats`, with the collections that the command was about.
+/// Counts a command for `top` and `$collStats`, in the usage of its collections.
 fn count_usage(finished: &Finished<'_>) {
     let catalog = finished.database.catalog();
     let kind = match finished.command.kind {

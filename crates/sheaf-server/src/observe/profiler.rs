@@ -1,8 +1,8 @@
 //! The profiler: which operations are slow, and `system.profile`.
 //!
-//! Settings are per database; a database without its own uses the server's
-//! (`--profile`, `--slowms`). `system.profile` is a capped collection of a
-//! megabyte; who wants to keep more drops it and makes a larger one.
+//! Settings are per database; a database without its own uses the server's (`--profile`,
+//! `--slowms`). `system.profile` is a capped collection of one megabyte; to keep more, drop it and
+//! create a larger one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use sheaf_query::matcher::{self, MatchExpression};
 use super::entry;
 use super::finished::Finished;
 
-/// What `system.profile` keeps, unless its user has made it otherwise.
+/// Size of `system.profile`, unless a user created it with another one.
 const PROFILE_BYTES: u64 = 1024 * 1024;
-/// How long the profiler waits for room to write before it gives up an entry.
+/// Time limit for writing an entry, after which it is lost.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What is logged and what is profiled.
@@ -30,7 +30,7 @@ pub struct ProfileSettings {
     pub slow_ms: i64,
     /// Share of slow operations that is logged and profiled.
     pub sample_rate: f64,
-    /// Log and (at level 1) profile what matches, however slow or fast it was.
+    /// Log and (at level 1) profile the operations that match, regardless of their duration.
     pub filter: Option<Arc<ProfileFilter>>,
 }
 
@@ -42,7 +42,7 @@ pub struct ProfileFilter {
 }
 
 impl ProfileFilter {
-    /// Errors: it is no query.
+    /// Errors: the filter is not a query.
     pub fn parse(filter: RawDoc<'_>) -> Result<Arc<ProfileFilter>, Error> {
         Ok(Arc::new(ProfileFilter {
             filter: filter.to_buf(),
@@ -50,30 +50,31 @@ impl ProfileFilter {
         }))
     }
 
-    /// As it was given.
+    /// The filter as given.
     pub fn as_doc(&self) -> &DocBuf {
         &self.filter
     }
 
-    /// An error of an expression is no match.
+    /// An expression that fails does not match.
     fn matches(&self, entry: &DocBuf) -> bool {
         self.expression.matches(entry.as_raw()).unwrap_or(false)
     }
 }
 
 impl ProfileSettings {
-    /// Whether an operation of this length, of which this would be the entry, belongs in the log.
+    /// Whether an operation of this duration is logged. `entry` builds its profile document, which
+    /// the filter matches.
     pub fn logs(&self, elapsed: Duration, entry: impl FnOnce() -> DocBuf) -> bool {
         if let Some(filter) = &self.filter {
             return filter.matches(&entry());
         }
-        // As long as slow_ms is the limit, not longer; below zero, everything is.
+        // An operation of exactly `slow_ms` is slow; with a negative limit every operation is.
         let slow =
             i128::try_from(elapsed.as_millis()).unwrap_or(i128::MAX) >= i128::from(self.slow_ms);
         slow && self.sampled()
     }
 
-    /// Whether it belongs in `system.profile`.
+    /// Whether the operation is written to `system.profile`.
     pub fn profiles(&self, elapsed: Duration, entry: impl FnOnce() -> DocBuf) -> bool {
         match self.level {
             0 => false,
@@ -86,7 +87,7 @@ impl ProfileSettings {
         if self.sample_rate >= 1.0 {
             return true;
         }
-        // The low bits of the clock are chance enough for a sample.
+        // The low bits of the clock are random enough for a sample.
         let nanos = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |d| d.subsec_nanos());
@@ -109,7 +110,7 @@ impl Profiler {
         }
     }
 
-    /// The settings in force for a database.
+    /// The settings in effect for a database.
     pub fn settings(&self, db: &str) -> ProfileSettings {
         if let Some(settings) = self.databases.read().get(db) {
             return settings.clone();
@@ -122,7 +123,7 @@ impl Profiler {
         self.default.read().filter.clone()
     }
 
-    /// Whether anything of a database may come to be profiled.
+    /// Whether operations on this database may be profiled.
     pub fn is_on(&self, db: &str) -> bool {
         match self.databases.read().get(db) {
             Some(settings) => settings.level > 0,
@@ -130,7 +131,8 @@ impl Profiler {
         }
     }
 
-    /// Changes a database's level and filter, and the limits of all (as MongoDB does).
+    /// Changes a database's level and filter, and, as in MongoDB, `slow_ms` and `sample_rate` of
+    /// all databases.
     pub fn set(&self, db: &str, settings: ProfileSettings) {
         {
             let mut default = self.default.write();
@@ -145,7 +147,8 @@ impl Profiler {
         databases.insert(db.to_owned(), settings);
     }
 
-    /// `system.profile` is not dropped while it is written.
+    /// Checks that `system.profile` can be dropped.
+    /// Errors: `IllegalOperation` while the profiler writes to it.
     pub fn check_droppable(&self, db: &str) -> Result<(), Error> {
         if self.settings(db).level == 0 {
             return Ok(());
@@ -156,8 +159,8 @@ impl Profiler {
         ))
     }
 
-    /// Writes what has ended into `system.profile` of the databases concerned. An entry that cannot be
-    /// written is lost: profiling never fails an operation.
+    /// Writes a finished command to `system.profile` of the databases concerned. An entry that
+    /// cannot be written is lost: profiling never fails an operation.
     pub(super) fn record(&self, finished: &Finished<'_>, own: &ProfileSettings) {
         let writes = &finished.report.writes;
         if writes.is_empty() {
@@ -196,14 +199,14 @@ impl Profiler {
         let db = finished.database;
         let op = StatementContext::from(OpContext::new().with_max_time(WRITE_LIMIT));
         let docs: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
-        // What cannot be made or written now is made or written the next time.
+        // After a failure these entries are lost; the next ones try again.
         if ensure(db, &op, &namespace).is_ok() {
             let _ = db.insert(&op, &namespace, &docs, true);
         }
     }
 }
 
-/// Makes `system.profile`, unless it is there, as large as its user likes it.
+/// Creates `system.profile` unless it exists, perhaps with the size that a user chose.
 fn ensure(db: &Db, op: &StatementContext, namespace: &Namespace) -> Result<(), Error> {
     if db.catalog().collection(namespace).is_some() {
         return Ok(());

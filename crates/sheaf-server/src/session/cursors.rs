@@ -1,7 +1,7 @@
 //! Client cursors: results that did not fit the first batch.
 //!
-//! A getMore takes its cursor out of the table and puts it back afterwards, so no lock is held while
-//! a plan runs. Killing a cursor in use marks it; it is then dropped instead of put back.
+//! A getMore takes its cursor out of the table and puts it back afterwards, so no lock is held
+//! while a plan runs. Killing a cursor in use marks it; it is then dropped instead of put back.
 //!
 //! ```text
 //!   open ──> Idle ──check_out──> InUse ──check_in──> Idle ──rest_idle──> Idle, resting
@@ -334,7 +334,8 @@ impl CheckedOut<'_> {
         self.cursor.as_deref_mut().ok_or_else(|| not_found(id))
     }
 
-    /// Puts the cursor back for the next getMore. If it was killed meanwhile, closes and returns it.
+    /// Puts the cursor back for the next getMore. If it was killed meanwhile, closes and returns
+    /// it.
     pub fn check_in(mut self) -> Option<Box<ClientCursor>> {
         let cursor = self.cursor.take()?;
         let mut shard = self.table.shard(self.id).lock();

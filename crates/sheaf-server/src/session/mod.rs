@@ -1,10 +1,9 @@
-//! What lives longer than one command: client cursors, operations in
-//! progress, logical sessions.
+//! State that outlives one command: client cursors, operations in progress, logical sessions.
 
 pub mod cursors;
 pub mod leftovers;
 pub mod logical;
 pub mod operations;
 
-/// Minutes that an idle logical session lives.
+/// Minutes after which an idle logical session ends.
 pub const SESSION_TIMEOUT_MINUTES: i32 = 30;

@@ -1,4 +1,4 @@
-//! The life of one connection, on its own thread.
+//! Serves one connection, on a dedicated thread.
 //!
 //! ```text
 //!          ┌──────────────────────────────────────────────┐
@@ -6,7 +6,7 @@
 //!   read until a frame is whole ──> decode ──> handle ──> send
 //!          │ nothing for IDLE_AFTER      │
 //!          v                             └─ refused: answer, skip the frame
-//!   give memory back, wait
+//!   release memory, wait
 //! ```
 
 use std::fmt;
@@ -24,10 +24,10 @@ use super::server::{NetOptions, SEND_LIMIT_DEFAULT};
 use super::service::{ConnectionHandler, Next, Service};
 use super::stack::StackPages;
 
-/// After this long without a byte a connection gives its memory back.
+/// A connection that receives nothing for this long releases its memory.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a client whose line we close may go on sending.
+/// How long the server keeps reading from a client before it closes the connection.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// Why a connection ended.
@@ -37,17 +37,17 @@ pub(super) enum Ended {
     ByClient,
     /// The client closed it in the middle of a message.
     Truncated,
-    /// The handler wished it so.
+    /// The handler ended it.
     ByHandler,
-    /// The client sent what cannot be read on from.
+    /// The client sent a message after which reading cannot continue.
     Refused(Error),
     /// The handler panicked.
     Panicked,
     /// The server is stopping.
     Stopping,
-    /// The client took nothing of a reply for too long.
+    /// The client read nothing of a reply for too long.
     Unread,
-    /// The line broke.
+    /// The connection broke.
     Broken(io::Error),
 }
 
@@ -60,7 +60,7 @@ pub(super) fn serve(
 ) -> Ended {
     let send_limit = options.send_limit.unwrap_or(SEND_LIMIT_DEFAULT);
     let limited = (link.socket)
-        // Without it a blocking read would never give memory back; poll waits longer.
+        // Without it a blocking read would never release memory; poll waits longer.
         .set_read_timeout(Some(IDLE_AFTER))
         .and_then(|()| link.socket.set_write_timeout(Some(send_limit)));
     if let Err(e) = limited {
@@ -124,7 +124,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Waits without a limit for the next byte, holding as little as possible.
+    /// Waits indefinitely for the next byte, with as little memory as possible.
     fn wait_idle(&mut self) -> Result<(), Ended> {
         self.frames.release();
         self.decoder.release();
@@ -213,7 +213,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers a frame that no command will see, and passes over it.
+    /// Answers a rejected frame, which no command receives, and skips it.
     fn refuse(&mut self, rejection: Rejection) -> Result<(), Ended> {
         add(&self.link.counters.requests, 1);
         self.log.info(
@@ -258,7 +258,7 @@ impl From<Ended> for Unanswered {
 }
 
 fn send(link: &Link, bytes: &[u8]) -> Result<(), Ended> {
-    // Each write may take as long as the socket's limit: what ends it is no progress at all.
+    // The socket's limit applies to each write: sending fails only if it makes no progress.
     (&link.socket)
         .write_all(bytes)
         .map_err(|error| match error.kind() {
@@ -284,8 +284,8 @@ fn add(counter: &AtomicU64, n: usize) {
     counter.store(sum, Ordering::Relaxed);
 }
 
-/// Takes in for a moment what the client is still sending: to close a socket
-/// with unread bytes would reset the line, and the client lose our answer.
+/// Reads for a short time what the client is still sending: closing a socket with unread bytes
+/// would reset the connection, and the client would lose the reply.
 fn linger(link: &Link) {
     let end = Instant::now() + LINGER;
     let mut sink = [0; 1024];

@@ -1,9 +1,9 @@
-//! Accepts connections, gives each its thread, and ends them all in order.
+//! Accepts connections, starts a thread for each, and stops them in order.
 //!
 //! ```text
 //!  start:  listeners ──> "listener" thread ──poll──> accept ──> "conn<n>" threads
 //!  stop:   no more accepting; each connection ends after its current reply;
-//!          the service interrupts what takes long; who is left is cut off
+//!          the service interrupts long operations; the rest is cut off
 //! ```
 
 use std::io;
@@ -21,31 +21,31 @@ use super::link::{Link, poll_all, watch};
 use super::listener::Listener;
 use super::{Connections, Service};
 
-/// Address space for a connection's stack; memory only as far as it is used.
-/// Not a multiple of a huge page, so that the kernel never makes it one.
-/// Frames of unoptimised builds are several times as large.
+/// Address space for a connection's stack; only the part in use takes memory. In optimised builds
+/// not a multiple of a huge page, so that the kernel never uses one. Frames of unoptimised builds
+/// are several times as large.
 const STACK_BYTES: usize = if cfg!(debug_assertions) {
     4 << 20
 } else {
     1 << 20
 };
 
-/// How long accepting rests when the system has no descriptor or memory left.
+/// How long accepting pauses after an error, such as a lack of descriptors or memory.
 const REST_AFTER_ERROR: Duration = Duration::from_millis(50);
 
 /// How connections are served.
 #[derive(Clone, Debug, Default)]
 pub struct NetOptions {
-    /// Compressors that requests may come in.
+    /// Compressors that requests may use.
     pub compressors: CompressorSet,
-    /// Do not log connections that come and go (`--quiet`).
+    /// Do not log connections opening and closing (`--quiet`).
     pub quiet: bool,
-    /// How long a client may take nothing of a reply that is being sent, before its connection is ended;
-    /// `None` for [`SEND_LIMIT_DEFAULT`].
+    /// How long a client may read nothing of a reply that is being sent, before its connection is
+    /// ended; `None` for [`SEND_LIMIT_DEFAULT`].
     pub send_limit: Option<Duration>,
 }
 
-/// How long a client may take nothing of a reply: its thread and the reply are kept for so long.
+/// How long a client may read nothing of a reply. Its thread and the reply are kept for that long.
 pub const SEND_LIMIT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// A running server. Dropping it without [`stop`](Server::stop) leaves its
@@ -53,7 +53,7 @@ pub const SEND_LIMIT_DEFAULT: Duration = Duration::from_secs(300);
 pub struct Server {
     shared: Arc<Shared>,
     listener: JoinHandle<()>,
-    /// Closing it tells the listener thread to end.
+    /// Closing it ends the listener thread.
     wake: UnixStream,
 }
 
@@ -96,12 +96,12 @@ impl Server {
         })
     }
 
-    /// Stops accepting, lets operations under way end for `grace`, then cuts
-    /// off who is left. When it returns no handler exists any more, unless one
-    /// does not return from an operation for as long again.
+    /// Stops accepting, waits up to `grace` for current operations, then cuts off the remaining
+    /// connections. When it returns no handler exists any more, unless one does not return from an
+    /// operation for another `grace`.
     pub fn stop(self, grace: Duration) {
         drop(self.wake);
-        // It ends at once: nothing in its loop waits but the poll just woken.
+        // It ends soon: its loop blocks only in the poll just woken, or pauses after an error.
         let _ = self.listener.join();
         let connections = &self.shared.connections;
         connections.close_soon();
@@ -151,7 +151,7 @@ fn accept_all(shared: &Arc<Shared>, listeners: &[Listener], woken: &UnixStream) 
     }
 }
 
-/// Accepts every connection that waits at a listener.
+/// Accepts every pending connection of a listener.
 fn accept_waiting(shared: &Arc<Shared>, listener: &Listener) {
     loop {
         match listener.accept() {
@@ -160,7 +160,7 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener) {
                     refuse(shared, &peer.to_string());
                     continue;
                 };
-                // Accepted sockets do not inherit this, and some systems differ.
+                // Linux does not pass this on to accepted sockets; some other systems do.
                 if let Err(e) = socket.set_nonblocking(false) {
                     accept_failed(shared, &e);
                     continue;
@@ -169,7 +169,7 @@ fn accept_waiting(shared: &Arc<Shared>, listener: &Listener) {
             }
             Err(e) => match e.kind() {
                 io::ErrorKind::WouldBlock => return,
-                // The client has gone already.
+                // The client has already disconnected.
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                 _ => return accept_failed(shared, &e),
             },
@@ -217,8 +217,8 @@ fn start_connection(shared: &Arc<Shared>, link: Arc<Link>) {
         .stack_size(STACK_BYTES)
         .spawn(move || {
             log::set_context(served.name());
-            // Also a handler that panics while it is made or dropped is only
-            // its own connection's misfortune.
+            // A handler that panics while it is created or dropped must not affect other
+            // connections.
             let ended =
                 caught(|| connection::serve(&served, &*own.service, &own.options, &own.log))
                     .unwrap_or(Ended::Panicked);

@@ -1,8 +1,8 @@
 //! `createBackup`: copies all data to a separate folder, on which a server can be started.
 //!
 //! The copy is a consistent snapshot: it contains each transaction entirely or not at all. Reads
-//! and writes continue concurrently. MongoDB has no such command; the name and `backupDir` are those of
-//! Percona Server for MongoDB.
+//! and writes continue concurrently. MongoDB has no such command; the name and `backupDir` are
+//! those of Percona Server for MongoDB.
 
 use std::path::Path;
 

@@ -10,7 +10,8 @@ use crate::parameters::{self, Parameters};
 /// Log verbosity by component; unlike other parameters its value is a document.
 pub const LOG_COMPONENT_VERBOSITY: &str = "logComponentVerbosity";
 
-/// Runs the command. Sets either all parameters or none.
+/// Runs the command. An unknown name fails it before anything is set. The parameters are then set
+/// in order: an invalid value leaves the preceding ones set.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let elements: Vec<RawElement<'_>> = cx.arguments().collect();
     if elements.is_empty() {

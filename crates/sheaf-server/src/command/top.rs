@@ -1,4 +1,5 @@
-//! `top`: how often and for how long each collection was used since the server loaded or created it.
+//! `top`: how often and for how long each collection was used since the server loaded or created
+//! it.
 
 use sheaf_bson::{DocBuilder, Error};
 

@@ -12,10 +12,9 @@
 //!                                   finish
 //! ```
 //!
-//! Invariant: cutting the documents anywhere, accumulating the parts apart and
-//! merging the later part's state into the earlier one's gives what
-//! accumulating all of them in one state gives (percentiles of many numbers
-//! and deviations up to rounding).
+//! Invariant: splitting the documents anywhere, accumulating the parts separately and merging the
+//! later part's state into the earlier one's has the same result as accumulating all of them in one
+//! state (percentiles of many numbers and deviations up to rounding).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ mod tests;
 
 pub(crate) use ranked::Ranked;
 
-/// Which accumulator.
+/// The kind of an accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccumulatorKind {
     /// `$addToSet`.
@@ -131,20 +130,20 @@ impl AccumulatorKind {
 pub struct AccumulatorSpec {
     /// Which one.
     pub kind: AccumulatorKind,
-    /// What of each document goes in.
+    /// The expression that is evaluated on each document.
     pub argument: Expression,
     /// How many values are kept: a constant, or an expression over the group's `_id`.
     n: Option<Expression>,
-    /// `$top` and its like: by what.
+    /// The sort of `$top` and similar accumulators.
     sort: Option<SortPattern>,
-    /// `$percentile` and `$median`: which.
+    /// The requested shares of `$percentile` and `$median`.
     shares: Arc<[f64]>,
     /// How text compares; `None`: by bytes.
     collator: Option<Arc<Collator>>,
 }
 
 impl AccumulatorSpec {
-    /// The state before the first document of the group whose `_id` this is.
+    /// The initial state of the group with this `_id`.
     /// Errors: an `n` that is no positive integer.
     pub(crate) fn start(&self, id: RawValue<'_>) -> Result<Accumulator> {
         let ranked = |last| -> Result<Accumulator> {
@@ -197,7 +196,7 @@ impl AccumulatorSpec {
         self.collator.as_ref()
     }
 
-    /// `n`, where there is no `_id` that it could depend on; 1 for accumulators without.
+    /// `n` where it cannot depend on an `_id`; 1 for accumulators without `n`.
     /// Errors: an `n` that is no positive integer.
     pub(crate) fn constant_n(&self) -> Result<usize> {
         match &self.n {
@@ -211,7 +210,7 @@ impl AccumulatorSpec {
         Arc::clone(&self.shares)
     }
 
-    /// What turns documents into keys and values for this accumulator's states.
+    /// Creates the converter from documents to keys and values for this accumulator's states.
     pub(crate) fn feed(&self) -> AccumulatorFeed {
         AccumulatorFeed {
             kind: self.kind,
@@ -222,12 +221,12 @@ impl AccumulatorSpec {
         }
     }
 
-    /// Whether documents are read beside the argument, for their order.
+    /// Whether documents are read in addition to the argument, for their order.
     pub(crate) fn sorts(&self) -> bool {
         self.sort.is_some()
     }
 
-    /// Adds the paths of documents that are read.
+    /// Adds the document paths that are read.
     pub fn add_dependencies(&self, found: &mut Dependencies) {
         self.argument.add_dependencies(found);
         if let Some(sort) = &self.sort {
@@ -236,7 +235,7 @@ impl AccumulatorSpec {
     }
 }
 
-/// The buffers in which one accumulator's keys are made.
+/// The buffers in which one accumulator's keys are built.
 #[derive(Debug)]
 pub(crate) struct AccumulatorFeed {
     kind: AccumulatorKind,
@@ -247,8 +246,8 @@ pub(crate) struct AccumulatorFeed {
 }
 
 impl AccumulatorFeed {
-    /// Adds to `state` what `doc` gives; by how many bytes the state grew.
-    /// Errors: those of the expression; values that the accumulator does not take.
+    /// Adds the value of `doc` to `state`; returns by how many bytes the state grew.
+    /// Errors: those of the expression; values that the accumulator does not accept.
     #[inline]
     pub fn feed(
         &mut self,
@@ -272,7 +271,7 @@ impl AccumulatorFeed {
         state.add(key, value)
     }
 
-    /// The key by which a value is ranked; empty where none is needed.
+    /// The key by which a value is ranked; empty if none is needed.
     /// Errors: parallel arrays in the sort.
     pub fn key(&mut self, doc: RawDoc<'_>, value: &EvalValue<'_>) -> Result<&[u8]> {
         self.key.clear();
@@ -296,7 +295,7 @@ pub(crate) enum Accumulator {
     Sum(Sum),
     /// `$avg`.
     Avg(Sum),
-    /// `$min` and `$max`: what compares so to all others.
+    /// `$min` and `$max`: the value that compares this way to all others.
     Extreme(Option<Value>, Ordering, Option<Arc<Collator>>),
     /// `$first`.
     First(Option<Value>),
@@ -310,7 +309,7 @@ pub(crate) enum Accumulator {
     Set {
         /// KeyStrings of the values.
         seen: KeyTable,
-        /// The values, as first met.
+        /// The values, as first encountered.
         values: ArrayBuilder,
         /// `$setUnion`.
         of_arrays: bool,
@@ -325,9 +324,9 @@ pub(crate) enum Accumulator {
     Ranked(Ranked, AccumulatorKind),
     /// `$percentile` and `$median`.
     Quantiles {
-        /// What was met.
+        /// The numbers so far.
         numbers: Box<Quantiles>,
-        /// What is asked.
+        /// The requested shares.
         shares: Arc<[f64]>,
         /// `$median`: a number, not an array of them.
         one: bool,
@@ -345,7 +344,7 @@ pub(crate) fn size(value: RawValue<'_>) -> usize {
     }
 }
 
-/// Errors: one state alone is larger than what a stage may hold, so that spilling cannot help.
+/// Errors: a single state exceeds the memory limit of a stage, so that spilling cannot help.
 fn check(name: &str, bytes: usize) -> Result<()> {
     if bytes > BLOCKING_BYTES_MAX {
         return Err(Error::new(
@@ -399,9 +398,9 @@ pub(in crate::pipeline) fn not_an_array(name: &str, found: RawValue<'_>) -> Erro
 }
 
 impl Accumulator {
-    /// Takes the value of one document, and the key that [`AccumulatorFeed::key`]
-    /// made for it; gives by how many bytes the state grew.
-    /// Errors: a value that the accumulator does not take; a state that grew too large.
+    /// Adds the value of one document, with the key that [`AccumulatorFeed::key`] built for it;
+    /// returns by how many bytes the state grew.
+    /// Errors: a value that the accumulator does not accept; a state that grew too large.
     pub fn add(&mut self, key: &[u8], value: &EvalValue<'_>) -> Result<usize> {
         let raw = value.as_raw();
         match self {
@@ -495,12 +494,12 @@ impl Accumulator {
         }
     }
 
-    /// As [`Accumulator::into_partial`]; what is left is the state of nothing.
+    /// As [`Accumulator::into_partial`], and resets this state to that of no documents.
     pub fn take_partial(&mut self) -> Value {
         std::mem::replace(self, Accumulator::First(None)).into_partial()
     }
 
-    /// The state as a value that [`Accumulator::merge`] takes: for writing it to disk.
+    /// The state as a value that [`Accumulator::merge`] accepts, to be written to disk.
     pub fn into_partial(self) -> Value {
         let option = |value: Option<Value>| {
             let mut out = ArrayBuilder::new();
@@ -524,9 +523,9 @@ impl Accumulator {
         }
     }
 
-    /// Takes the state of the same accumulator over documents that came later;
-    /// gives by how many bytes this state grew.
-    /// Errors: a state that grew too large; InternalError when it is no such state.
+    /// Merges the state of the same accumulator over later documents; returns by how many bytes
+    /// this state grew.
+    /// Errors: a state that grew too large; InternalError if `partial` is not such a state.
     pub fn merge(&mut self, partial: RawValue<'_>) -> Result<usize> {
         let broken = || {
             Error::new(
@@ -623,14 +622,14 @@ impl Accumulator {
                 if one {
                     return values.into_iter().next().unwrap_or(Value::Null);
                 }
-                // Without a number the answer is an array of nulls.
+                // Without a number the result is an array of nulls.
                 Value::Array(values.iter().collect())
             }
         }
     }
 }
 
-/// Keeps the better of two values; null and missing do not take part.
+/// Keeps the better of two values; ignores null and missing.
 fn keep(
     best: &mut Option<Value>,
     new: Option<RawValue<'_>>,

@@ -1,4 +1,4 @@
-//! From BSON to an [`AccumulatorSpec`].
+//! Parses BSON to an [`AccumulatorSpec`].
 //!
 //! ```text
 //!   {$sum: e}                                  one expression
@@ -21,9 +21,9 @@ use crate::sort::{SortPattern, SortSpec};
 use super::{AccumulatorKind, AccumulatorSpec, TABLE};
 
 impl AccumulatorSpec {
-    /// The accumulator of this name with this operand.
-    /// Errors: 15952 for an unknown name, 40237 for an array where one expression
-    /// belongs, and what is wrong with the operand.
+    /// Parses the accumulator of this name with this operand.
+    /// Errors: 15952 for an unknown name, 40237 for an array in place of one expression, and those
+    /// of the operand.
     pub fn parse(
         name: &str,
         operand: RawValue<'_>,
@@ -37,7 +37,7 @@ impl AccumulatorSpec {
         Ok(spec)
     }
 
-    /// An accumulator that merely reads an expression of each document.
+    /// An accumulator that only evaluates an expression on each document.
     /// Errors: those of expressions.
     pub(crate) fn parse_reading(
         operand: RawValue<'_>,
@@ -98,7 +98,7 @@ fn plain(kind: AccumulatorKind, argument: Expression) -> AccumulatorSpec {
     }
 }
 
-/// `n`, checked at once when it is a constant.
+/// Parses `n`, and checks it immediately if it is a constant.
 fn parse_n(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
     let n = parse(value, scope)?;
     if let Some(constant) = n.as_constant() {
@@ -129,7 +129,7 @@ fn check_n(n: Option<RawValue<'_>>) -> Result<usize> {
     }
 }
 
-/// `n` for the group whose `_id` this is: paths in it are read from the `_id`.
+/// `n` for the group with this `_id`: its paths are read from the `_id`.
 pub(super) fn evaluate_n(n: &Expression, id: RawValue<'_>) -> Result<usize> {
     let id = id.as_document().unwrap_or(RawDoc::EMPTY);
     check_n(n.evaluate_on(id)?.as_raw())

@@ -1,14 +1,13 @@
 //! The best few: `$top`, `$topN`, `$bottom`, `$bottomN` by a sort pattern over
 //! the document, `$minN`, `$maxN` by the value itself, `$firstN` and `$lastN` by arrival.
 //!
-//! All keep at most n entries in a map ordered by (key, arrival): the first n,
-//! or the last n.
+//! All keep at most n entries in a map ordered by (key, arrival): the first n, or the last n.
 //!
 //! ```text
 //!   $topN     key of the document     first n
 //!   $bottomN  key of the document     last n, still in the sort's order
 //!   $minN     key of the value        first n
-//!   $maxN     key of the value        last n, given from the back
+//!   $maxN     key of the value        last n, returned in reverse
 //!   $firstN   no key: arrival only    first n
 //!   $lastN    no key                  last n
 //! ```
@@ -23,7 +22,7 @@ use super::size;
 #[derive(Debug)]
 pub(crate) struct Ranked {
     n: usize,
-    /// Keep the last rather than the first.
+    /// Keep the last entries instead of the first.
     last: bool,
     entries: BTreeMap<(Box<[u8]>, u64), Value>,
     arrived: u64,
@@ -41,7 +40,7 @@ impl Ranked {
         }
     }
 
-    /// Bytes that are kept, roughly.
+    /// Approximate bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -63,7 +62,8 @@ impl Ranked {
         let Some(((worst, _), _)) = worst else {
             return false;
         };
-        // Of equal keys the earlier is first: a later one only displaces it from the back.
+        // Among equal keys the earlier arrival is first, so a later one displaces it only if the
+        // last entries are kept.
         if self.last {
             key >= &**worst
         } else {
@@ -71,7 +71,7 @@ impl Ranked {
         }
     }
 
-    /// Takes a value; gives by how many bytes the state grew.
+    /// Adds a value; returns by how many bytes the state grew.
     pub(crate) fn add(&mut self, key: &[u8], value: RawValue<'_>) -> usize {
         let arrival = self.arrived;
         self.arrived += 1;
@@ -94,12 +94,12 @@ impl Ranked {
         self.bytes.saturating_sub(before)
     }
 
-    /// What was kept, in the order of keys and arrival.
+    /// The kept values, ordered by key and arrival.
     pub(crate) fn into_values(self) -> impl DoubleEndedIterator<Item = Value> {
         self.entries.into_values()
     }
 
-    /// Keys and values by turns, in the order of arrival.
+    /// Alternating keys and values, in order of arrival.
     pub(super) fn into_partial(self) -> Value {
         let mut entries: Vec<_> = self.entries.into_iter().collect();
         entries.sort_by_key(|((_, arrival), _)| *arrival);
@@ -114,7 +114,8 @@ impl Ranked {
         Value::Array(out.finish())
     }
 
-    /// Takes what another state kept, as having arrived later. `None`: not a state.
+    /// Adds what another state kept, as later arrivals; returns by how many bytes the state grew.
+    /// `None` if `partial` is not a state.
     pub(super) fn merge(&mut self, partial: RawArray<'_>) -> Option<usize> {
         let mut values = partial.iter();
         let mut grown = 0;

@@ -1,4 +1,4 @@
-//! States that are cut, written and merged give what one state gives.
+//! States that are split, written and merged have the same result as a single state.
 
 use proptest::prelude::*;
 use sheaf_bson::json::typed;
@@ -44,7 +44,7 @@ fn accumulate(spec: &AccumulatorSpec, docs: &[DocBuf]) -> Accumulator {
     state
 }
 
-/// Two values, or two numbers that differ by rounding only.
+/// Whether two values are equal, or two numbers differ only by rounding.
 fn agree(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Double(x), Value::Double(y)) => {

@@ -1,4 +1,4 @@
-//! Functions that look at the values before and behind: averages that fade, and gaps that are filled.
+//! Functions of preceding and following values: exponential moving averages and gap filling.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(super) struct MovingAverage {
     input: Expression,
     alpha: Decimal128,
     average: Option<Decimal128>,
-    /// A decimal was met: the result is one.
+    /// Some input was a decimal: the result is a decimal.
     decimal: bool,
     ready: VecDeque<Value>,
 }
@@ -36,7 +36,7 @@ impl MovingAverage {
 impl WindowFunction for MovingAverage {
     fn push(&mut self, doc: RawDoc<'_>) -> Result<()> {
         let value = self.input.evaluate_on(doc)?;
-        // What is no number has no part: the average stays.
+        // A value that is not a number leaves the average unchanged.
         if let Some(number) = value.as_raw().and_then(Number::from_raw) {
             self.decimal |= matches!(number, Number::Decimal(_));
             let x = match number {
@@ -118,21 +118,21 @@ impl WindowFunction for Locf {
     }
 }
 
-/// Values on the line between the numbers before and behind.
+/// Linear interpolation between the preceding and the following number.
 pub(super) struct LinearFill {
     input: Expression,
     place: Option<Expression>,
     /// The last number and its place.
     before: Option<(Number, Number)>,
     last_place: Option<Number>,
-    /// Places of the documents without a number since.
+    /// Places of the later documents, which have no number.
     waiting: Vec<Number>,
     ready: VecDeque<Value>,
     ended: bool,
 }
 
 impl LinearFill {
-    /// `place`: the one field that the partition is sorted by.
+    /// `place`: the only field that the partition is sorted by.
     pub(super) fn new(input: &Expression, place: Option<&Expression>) -> LinearFill {
         LinearFill {
             input: input.clone(),
@@ -173,7 +173,7 @@ impl WindowFunction for LinearFill {
         let value = self.input.evaluate_on(doc)?;
         let Some(raw) = value.non_null() else {
             match self.before {
-                // Before the first number there is nothing to draw a line from.
+                // Before the first number there is nothing to interpolate from.
                 None => self.ready.push_back(Value::Null),
                 Some(_) => self.waiting.push(at),
             }
@@ -203,7 +203,7 @@ impl WindowFunction for LinearFill {
 
     fn end(&mut self) {
         self.ended = true;
-        // Behind the last number there is nothing to draw a line to.
+        // After the last number there is nothing to interpolate to.
         for _ in self.waiting.drain(..) {
             self.ready.push_back(Value::Null);
         }

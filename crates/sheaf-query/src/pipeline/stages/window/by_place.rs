@@ -1,4 +1,4 @@
-//! Functions of a document's place in its partition.
+//! Functions of a document's position in its partition.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(super) struct Rank {
     ready: VecDeque<i64>,
 }
 
-/// A count, as an int while it fits one.
+/// A count: an int if it fits, otherwise a long.
 fn count(n: i64) -> Value {
     match i32::try_from(n) {
         Ok(n) => Value::Int32(n),

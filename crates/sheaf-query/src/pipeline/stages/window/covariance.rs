@@ -1,12 +1,12 @@
-//! How two numbers vary together over a window that slides: means and a product that are corrected when a pair
-//! comes or goes.
+//! The covariance of two numbers over a sliding window: means and a co-moment that are updated when
+//! a pair enters or leaves.
 
 use sheaf_bson::Value;
 
-/// Pairs of numbers, their means and how they vary together.
+/// The number of pairs, their means and their co-moment.
 #[derive(Debug, Default)]
 pub(super) struct Covariance {
-    /// How many pairs there are.
+    /// Number of pairs.
     pub(super) count: u64,
     mean_x: f64,
     mean_y: f64,

@@ -1,4 +1,4 @@
-//! Window functions, parsed. What runs over a partition has a file for each way of looking at it:
+//! Parsed window functions. The functions that run over a partition are grouped by what they read:
 //!
 //! ```text
 //!   over_window.rs     $sum $avg $min ... $derivative $integral $covariancePop $minMaxScaler
@@ -39,23 +39,23 @@ pub(in crate::pipeline) const NAMES: &[&str] = &[
     "$shift",
 ];
 
-/// Every function of `$setWindowFields` that is no accumulator of `$group`, for lists of what there is.
+/// Names of the functions of `$setWindowFields` that are not accumulators of `$group`.
 pub fn window_function_names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
 }
 
-/// By what the partitions are sorted.
+/// The sort of the partitions.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
     pub(super) pattern: SortPattern,
-    /// The value of the one field, when it is one.
+    /// The value of the sort field, if there is exactly one.
     pub(super) only: Option<Expression>,
 }
 
 /// A parsed function of the output.
 #[derive(Debug, Clone)]
 pub(super) enum FunctionSpec {
-    /// An accumulator, or its like, over a window.
+    /// An accumulator or a similar function over a window.
     Over {
         window: Window,
         accumulator: AccumulatorSpec,
@@ -139,7 +139,7 @@ fn time_unit(name: &str, doc: RawDoc<'_>) -> Result<Option<Unit>> {
             )));
         }
     };
-    // Months have no length of their own.
+    // Months have no fixed length.
     match unit.filter(|unit| unit.millis().is_some()) {
         Some(unit) => Ok(Some(unit)),
         None => Err(location(
@@ -151,7 +151,7 @@ fn time_unit(name: &str, doc: RawDoc<'_>) -> Result<Option<Unit>> {
 
 impl FunctionSpec {
     /// Parses `{$function: operand, window: {...}}`.
-    /// Errors: FailedToParse (9) and MongoDB's own codes for what is wrong.
+    /// Errors: FailedToParse (9) and MongoDB's codes for invalid operands.
     pub(super) fn parse(
         spec: RawDoc<'_>,
         order: Option<&Order>,
@@ -311,7 +311,7 @@ impl FunctionSpec {
         order: Option<&Order>,
         scope: &VariableScope,
     ) -> Result<FunctionSpec> {
-        // What is read of each document is read as by $push, whatever becomes of it.
+        // Each document's input is read as $push reads it, whatever the function does with it.
         let reading = |value: RawValue<'_>| AccumulatorSpec::parse_reading(value, scope);
         let mut by_place = false;
         let (accumulator, over) = match name {
@@ -430,7 +430,7 @@ impl FunctionSpec {
         }
     }
 
-    /// The function at the beginning of a partition.
+    /// Starts the function at the beginning of a partition.
     pub(super) fn start(&self) -> Result<Box<dyn WindowFunction>> {
         Ok(match self {
             FunctionSpec::Over {
@@ -460,18 +460,18 @@ impl FunctionSpec {
     }
 }
 
-/// A function over one partition. Documents come in order; each gets a value,
-/// perhaps only after later ones came.
+/// A function over one partition. Documents arrive in order; each receives a value, possibly only
+/// after later ones have arrived.
 pub(super) trait WindowFunction: Send {
     /// Takes the next document.
     fn push(&mut self, doc: RawDoc<'_>) -> Result<()>;
-    /// No more documents come.
+    /// Ends the partition: no more documents follow.
     fn end(&mut self);
-    /// The value of the next document that has none yet. `None`: it is not known yet.
+    /// The value of the next document without one; `None` if it is not known yet.
     fn next(&mut self) -> Result<Option<Value>>;
-    /// Bytes that are held, roughly.
+    /// Approximate bytes held.
     fn bytes(&self) -> usize;
 }
 
-/// A parsed function that is shared.
+/// A shared parsed function.
 pub(super) type SharedFunction = Arc<FunctionSpec>;

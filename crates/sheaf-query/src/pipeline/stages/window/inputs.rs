@@ -1,4 +1,4 @@
-//! What the documents of a window give to its function, by number.
+//! The inputs of a window's function, by document number.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use sheaf_bson::{RawValue, Value};
 
 use crate::arithmetic::Number;
 
-/// What one document gives to the function.
+/// The input that one document provides to the function.
 #[derive(Debug)]
 pub(super) struct Input {
     /// `None`: missing.
     pub(super) value: Option<Value>,
-    /// What it is ranked by.
+    /// The key by which it is ranked.
     pub(super) key: Vec<u8>,
-    /// Where it stands on the axis of `$derivative` and `$integral`.
+    /// Its position on the axis of `$derivative` and `$integral`.
     pub(super) at: Number,
 }
 
@@ -50,7 +50,7 @@ impl Input {
     }
 }
 
-/// The values that the window holds, by number.
+/// The inputs that the window holds, by document number.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     pub(super) first: u64,

@@ -1,8 +1,7 @@
 //! `$setWindowFields`: fields computed over neighbouring documents.
 //!
-//! It is parsed to a sort and the stage itself, so that the sort can be an
-//! index's; a partition that is computed is put into a field for it and taken
-//! out again:
+//! It is parsed to a sort and the stage itself, so that an index can provide the sort. A computed
+//! partition is stored in a temporary field and removed again:
 //!
 //! ```text
 //!   {$setWindowFields: {partitionBy: "$a", sortBy: {t: 1}, output: {...}}}
@@ -10,10 +9,10 @@
 //!   {$sort: {a: 1, t: 1}}, {$setWindowFields: ...}
 //! ```
 //!
-//! The stage passes a document on as soon as all functions know its value: a
-//! running total at once, a moving average when its window has come, a share of
-//! the whole when the partition has ended. What waits is held in memory, and
-//! past the limit in temporary files; what the functions hold must fit in memory.
+//! The stage returns a document as soon as all functions know its value: a running total at once, a
+//! moving average when its window is complete, a share of the whole when the partition has ended.
+//! Waiting documents are held in memory, and beyond the limit in temporary files. What the
+//! functions hold must fit in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,10 +46,10 @@ mod tests;
 
 const NAME: &str = "$setWindowFields";
 
-/// Where a computed partition stands while it is sorted by.
+/// The field that holds a computed partition while it is sorted by.
 const PARTITION_FIELD: &str = "__internal_setWindowFields_partition_key";
 
-/// Where computed values stand while they are put into their places.
+/// The field that holds computed values until they are moved to their paths.
 const VALUES_FIELD: &str = "__internal_setWindowFields_values";
 
 /// A parsed `$setWindowFields`.
@@ -60,18 +59,18 @@ struct SetWindowFields {
     partition: Option<Expression>,
     sort: Option<SortPattern>,
     functions: Vec<SharedFunction>,
-    /// Where their values go.
+    /// The paths of their values.
     names: Arc<[Box<str>]>,
     place: Arc<Placement>,
     collator: Option<Arc<Collator>>,
 }
 
-/// How values get into a document.
+/// How values are added to a document.
 #[derive(Debug)]
 enum Placement {
     /// Fields of the document itself.
     Fields(Vec<Box<str>>),
-    /// Dotted paths, into documents and arrays as `$addFields` does: by way of a field of their own.
+    /// Dotted paths, into documents and arrays as in `$addFields`: by way of a temporary field.
     Paths {
         set: ProjectionExec,
         clear: ProjectionExec,
@@ -83,7 +82,7 @@ fn failed(message: impl Into<String>) -> Error {
 }
 
 /// Parses `{partitionBy, sortBy, output}`.
-/// Errors: 9 and 40415 for what it does not know, and those of functions and sorts.
+/// Errors: 9 and 40415 for unknown fields, and those of functions and sorts.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let RawValue::Document(spec) = value else {
         return Err(failed(format!(
@@ -197,7 +196,7 @@ pub(super) fn stages(
         });
     }
     if let Some(pattern) = &sort {
-        // Within a partition its own field says nothing.
+        // Within a partition the partition field is constant.
         for part in pattern.parts.iter() {
             if Some(part.path.dotted()) != path.as_deref() {
                 sorted.append(part.path.dotted(), if part.ascending { 1 } else { -1 });
@@ -226,7 +225,7 @@ pub(super) fn stages(
     Ok(stages)
 }
 
-/// The value of the sort's field, when there is one only.
+/// The value of the sort field, if there is exactly one.
 fn only_field(pattern: &SortPattern, scope: &VariableScope) -> Result<Option<Expression>> {
     match &pattern.parts[..] {
         [only] => {
@@ -242,7 +241,7 @@ fn placement(names: &[&str], scope: &VariableScope) -> Result<Placement> {
     for (at, name) in names.iter().enumerate() {
         set.append(name, format!("${VALUES_FIELD}.f{at}").as_str());
     }
-    // Also checks the paths, and that none is within another.
+    // Also checks the paths, and that no path contains another.
     let set = ProjectionExec::parse_add_fields(set.finish().as_raw(), scope)
         .map_err(|e| e.with_context(format_args!("Invalid {NAME}")))?;
     if names.iter().any(|name| name.contains('.')) {
@@ -257,7 +256,7 @@ fn placement(names: &[&str], scope: &VariableScope) -> Result<Placement> {
 }
 
 impl Placement {
-    /// The document with these values, one a function.
+    /// The document with these values, one per function.
     fn place(&self, doc: RawDoc<'_>, values: &[Value]) -> Result<DocBuf> {
         match self {
             Placement::Fields(names) => {
@@ -342,21 +341,21 @@ struct Running {
     specs: Vec<SharedFunction>,
     place: Arc<Placement>,
     collator: Option<Arc<Collator>>,
-    /// The partition that runs, as a KeyString.
+    /// The current partition, as a KeyString.
     key: Option<Vec<u8>>,
     functions: Vec<Box<dyn WindowFunction>>,
-    /// Values that are known and whose document still waits for others.
+    /// Known values whose document still waits for others.
     ready: Vec<VecDeque<Value>>,
     docs: DocQueue,
-    /// The first document of the next partition, while this one is given out.
+    /// The first document of the next partition, while this one is returned.
     held: Option<(Vec<u8>, DocBuf)>,
-    /// The partition that runs has all its documents.
+    /// The current partition has all its documents.
     ending: bool,
     /// The input has ended.
     ended: bool,
-    /// The most bytes held at once.
+    /// Maximum bytes held at once.
     most: usize,
-    /// Where the functions' values go, and the most bytes that each held.
+    /// The paths of the functions' values, and the maximum bytes that each function held.
     names: Arc<[Box<str>]>,
     most_of: Vec<usize>,
 }
@@ -416,7 +415,7 @@ impl Running {
         Ok(())
     }
 
-    /// Asks every function for the values it knows; whether all know one.
+    /// Collects the known values of every function; returns whether all know one.
     fn is_ready(&mut self) -> Result<bool> {
         let mut all = true;
         for (function, ready) in self.functions.iter_mut().zip(&mut self.ready) {
@@ -473,7 +472,7 @@ impl StageExec for Running {
             if !self.ending {
                 return Ok(None);
             }
-            // The partition is through; the next has one document, or there is none.
+            // The partition is finished; the next one has its first document, or there is none.
             self.key = None;
             self.functions.clear();
             self.ready.clear();

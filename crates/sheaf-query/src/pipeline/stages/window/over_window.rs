@@ -18,7 +18,7 @@ use super::inputs::{Input, Inputs};
 use super::sliding::Sliding;
 use super::sliding_sum::SlidingSum;
 
-/// An accumulator or its like, whose inputs come into the window and leave it.
+/// An accumulator or a similar function, whose inputs enter and leave the window.
 pub(super) struct Windowed {
     frame: Frame,
     feed: AccumulatorFeed,
@@ -27,20 +27,20 @@ pub(super) struct Windowed {
     place: Option<(Option<Expression>, Option<Unit>)>,
     sliding: Sliding,
     slides: bool,
-    /// Documents that are in the window, may come into it, or are read again.
+    /// Inputs of documents that are in the window, may enter it, or are read again.
     inputs: Inputs,
     pushed: u64,
-    /// Documents before this number came into the window.
+    /// Documents before this number have entered the window.
     entered: u64,
-    /// Documents before this number left it.
+    /// Documents before this number have left it.
     gone: u64,
     answered: u64,
-    /// The window before and its value: windows that do not move have the same.
+    /// The previous window and its value, which an equal window has too.
     last: Option<((u64, u64), Value)>,
 }
 
 impl Windowed {
-    /// Nothing was pushed yet. `only`: the one field that the partition is sorted by.
+    /// The state before the first document. `only`: the only field that the partition is sorted by.
     /// Errors: those of the accumulator's constants.
     pub(super) fn new(
         window: &Window,
@@ -146,7 +146,7 @@ impl WindowFunction for Windowed {
             }
         };
         self.last = Some(((lower, upper), value.clone()));
-        // What is in the window is needed while it may leave, or is read again.
+        // Inputs in the window are needed if they may leave it or are read again.
         let keep = if self.slides || self.sliding.reads_window() {
             lower
         } else {
@@ -172,8 +172,9 @@ impl WindowFunction for Windowed {
     }
 }
 
-/// A window over a whole partition takes, and lets go of, all its documents in one step.
-/// Errors: an interruption, asked about now and then.
+/// Checks for an interruption at intervals: a window over a whole partition adds and removes all
+/// its documents in one step.
+/// Errors: the interruption.
 fn may_go_on(document: u64) -> Result<()> {
     match document.is_multiple_of(1024) {
         true => interrupt::check(),

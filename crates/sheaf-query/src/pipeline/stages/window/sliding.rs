@@ -1,10 +1,8 @@
-//! What is computed over a window that slides: documents come in at its end
-//! and go at its beginning.
+//! Functions over a sliding window: documents enter at its end and leave at its beginning.
 //!
-//! Sums, counts, deviations and covariances take a document away again;
-//! extremes keep those that may yet become one (each later value that is as
-//! good displaces all before it); percentiles keep the numbers sorted; the
-//! rest reads the window's values.
+//! Sums, counts, deviations and covariances subtract a document that leaves. Extremes keep the
+//! candidates that may still become one (a later value displaces the worse ones before it).
+//! Percentiles keep the numbers sorted. The other functions read the window's values.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +20,7 @@ use super::functions::failed;
 use super::inputs::{Input, Inputs};
 use super::sliding_sum::SlidingSum;
 
-/// A spread over so many terms of which some are not finite.
+/// A deviation or covariance of `count` terms, some of which are not finite.
 fn undefined(count: u64, sample: bool) -> Value {
     match sample && count < 2 {
         true => Value::Null,
@@ -37,14 +35,14 @@ pub(super) enum Sliding {
     Average(SlidingSum),
     Extreme {
         better: std::cmp::Ordering,
-        /// Candidates by number, each better than all behind it.
+        /// Candidates by document number; none is worse than a later one.
         candidates: VecDeque<(u64, Value)>,
         collator: Option<Arc<Collator>>,
     },
     /// `$first`, `$last`.
     End {
         last: bool,
-        /// For windows that only grow: the answer.
+        /// The result, for windows that only grow.
         kept: Option<Value>,
     },
     /// `$firstN`, `$lastN`.
@@ -67,7 +65,7 @@ pub(super) enum Sliding {
     Deviation {
         state: Deviation,
         sample: bool,
-        /// Numbers that are not finite, and make the deviation NaN while they are there.
+        /// Count of numbers in the window that are not finite; they make the deviation NaN.
         special: u64,
     },
     Numbers {
@@ -86,9 +84,9 @@ pub(super) enum Sliding {
         sample: bool,
         special: u64,
     },
-    /// The change of the value by the change of place, between the window's ends.
+    /// The change of the value divided by the change of position, between the window's ends.
     Derivative,
-    /// Trapezoids between neighbours with numbers: the area, and the neighbour that came last.
+    /// Trapezoids between neighbours with numbers: the area, and the last such neighbour.
     Integral {
         area: SlidingSum,
         last: Option<(Number, Number)>,
@@ -103,7 +101,7 @@ pub(super) enum Sliding {
 }
 
 impl Sliding {
-    /// Whether values that are in the window are read again: then they must be kept.
+    /// Whether values in the window are read again, so that they must be kept.
     pub(super) fn reads_window(&self) -> bool {
         matches!(
             self,
@@ -115,7 +113,7 @@ impl Sliding {
         )
     }
 
-    /// Errors: a document's value with which nothing can be computed.
+    /// Errors: a value that the function cannot accept.
     pub(super) fn check(&self, value: Option<RawValue<'_>>) -> Result<()> {
         match (self, value) {
             (Sliding::Concat, Some(RawValue::Array(_) | RawValue::Null) | None) => Ok(()),
@@ -135,7 +133,7 @@ impl Sliding {
         }
     }
 
-    /// The members that a value brings to a set, with their keys.
+    /// Visits the members that a value adds to a set, with their keys.
     fn members(
         input: &Input,
         of_arrays: bool,
@@ -161,7 +159,7 @@ impl Sliding {
         mean.times(x2.minus(x))
     }
 
-    /// A document comes in.
+    /// Adds a document that enters the window.
     pub(super) fn add(&mut self, n: u64, input: &Input) -> Result<()> {
         match self {
             Sliding::Sum(sum) | Sliding::Average(sum) => {
@@ -259,7 +257,8 @@ impl Sliding {
         Ok(())
     }
 
-    /// The window's first document goes. `inputs` still holds it and those behind it; `upper` ends the window.
+    /// Removes the window's first document. `inputs` still holds it and those after it; `upper` is
+    /// the window's exclusive end.
     pub(super) fn remove(&mut self, n: u64, inputs: &Inputs, upper: u64) {
         let Some(input) = inputs.get(n) else { return };
         match self {
@@ -512,14 +511,14 @@ impl Sliding {
                     return Value::Null;
                 };
                 let share = x.minus(*low).divide(high.minus(*low));
-                // A window without extent: everything is at its lower end.
+                // All values are equal: each maps to the lower end.
                 let share = share.unwrap_or(Number::Int(0));
                 share.times(most.minus(*least)).plus(*least).into()
             }
         }
     }
 
-    /// Bytes that are held apart from the inputs, roughly.
+    /// Approximate bytes held in addition to the inputs.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Sliding::Extreme { candidates, .. } => candidates.len() * 48,

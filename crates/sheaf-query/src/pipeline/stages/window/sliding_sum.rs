@@ -1,15 +1,15 @@
-//! A sum over a window that slides.
+//! A sum over a sliding window.
 //!
-//! Infinities and NaN are counted beside the sum, for they could not be taken away again.
+//! Infinities and NaN are counted separately from the sum, since they cannot be subtracted again.
 
 use sheaf_bson::Value;
 
 use crate::arithmetic::{Number, Sum};
 
-/// A sum from which terms go again.
+/// A sum from which terms can be removed.
 #[derive(Debug, Default)]
 pub(super) struct SlidingSum {
-    /// Of the finite terms.
+    /// The sum of the finite terms.
     sum: Sum,
     /// Terms of each type: int, long, double, decimal.
     terms: [u64; 4],
@@ -62,12 +62,12 @@ impl SlidingSum {
             self.sum.take_away(number);
         }
         if self.terms == [0; 4] {
-            // Nothing is left, not even what rounding left behind.
+            // No term is left, so the rounding error is discarded too.
             self.sum = Sum::default();
         }
     }
 
-    /// The sum as one that knows what types its terms have.
+    /// The sum with the types of its terms, and with its infinities and NaN.
     fn settled(&self) -> Sum {
         let mut sum = self.sum;
         let [ints, longs, doubles, decimals] = self.terms;

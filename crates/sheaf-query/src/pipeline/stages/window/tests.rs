@@ -1,4 +1,4 @@
-//! A window that slides gives what computing every window anew gives.
+//! A sliding window has the same result as computing each window separately.
 
 use proptest::prelude::*;
 use sheaf_bson::json::typed;
@@ -49,7 +49,7 @@ fn functions() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Numbers whose sums are exact, and what is no number.
+/// Numbers whose sums are exact, and values that are not numbers.
 fn value() -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         2 => Just(None),
@@ -111,7 +111,7 @@ impl Case {
         }
     }
 
-    /// The documents that the window of document `i` holds, by definition.
+    /// The documents in the window of document `i`, by definition.
     fn members(&self, i: usize) -> Vec<usize> {
         let distance = |j: usize| match self.range {
             true => self.rows[j].0 - self.rows[i].0,
@@ -201,7 +201,7 @@ proptest! {
         }
     }
 
-    /// Documents that wait in temporary files come out as those that wait in memory.
+    /// Documents that wait in temporary files are returned like those that wait in memory.
     #[test]
     fn spilled_is_in_memory(case in case()) {
         let spilling = Spilling(std::cell::Cell::new(0));
@@ -217,7 +217,7 @@ impl Environment for Spilling {
         Ok(())
     }
 
-    /// Enough for what the functions hold, not for much more.
+    /// Enough for what the functions hold, but not for much more.
     fn memory_bytes_max(&self) -> usize {
         60_000
     }

@@ -37,7 +37,7 @@ pub fn open(settings: &Settings, log: &Arc<Log>) -> Result<Arc<dyn StorageEngine
     if location == Location::Memory {
         log.startup_warning(
             events::MEMORY_ENGINE,
-            "The memory engine keeps nothing on disk: everything is lost when the server stops",
+            "The memory engine stores nothing on disk: all data is lost when the server stops",
             crate::log::none,
         );
     }
@@ -68,7 +68,7 @@ fn log_open_event(log: &Log, event: OpenEvent<'_>) {
         OpenEvent::Checking(done) => log.info(
             Component::Recovery,
             events::DATA_FILE_CHECKED,
-            "The data file was not closed cleanly and is being checked",
+            "Checking the data file after an unclean shutdown",
             |attr| {
                 attr.append("percent", (done * 100.0).floor());
             },
@@ -83,7 +83,7 @@ fn log_recovery(log: &Log, recovery: &Recovery) {
     log.info(
         Component::Recovery,
         events::LOG_REPLAYED,
-        "The storage engine was not closed cleanly; its log has been read again",
+        "Recovered from the log after an unclean shutdown",
         |attr| {
             attr.append("batches", recovery.batches as i64);
             attr.append("logBytes", recovery.log_bytes as i64);
@@ -213,7 +213,7 @@ pub fn maintain(
         log.info(
             Component::Storage,
             events::FILES_WHOLE,
-            "The data files are whole",
+            "The data files are not damaged",
             crate::log::none,
         );
     }
@@ -225,7 +225,7 @@ pub fn maintain(
         log.warning(
             Component::Storage,
             events::FILES_REPAIRED,
-            "The data files have been repaired; what could not be read is missing",
+            "The data files have been repaired; unreadable data is missing",
             |attr| {
                 attr.append("damagedFiles", aside.to_string_lossy().as_ref());
             },
@@ -244,7 +244,7 @@ fn rebuild_indexes(settings: &Settings, log: &Arc<Log>) -> Result<(), Error> {
         log.warning(
             Component::Storage,
             events::TABLES_RECREATED,
-            "Of some collections and indexes nothing was left; they have been made anew, empty",
+            "Some collections and indexes could not be recovered and were recreated empty",
             |attr| {
                 attr.append("tables", made as i64);
             },
@@ -267,7 +267,7 @@ fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
     log.info(
         Component::Index,
         events::INDEXES_REBUILT,
-        "The indexes of a collection have been made anew",
+        "Rebuilt the indexes of a collection",
         |attr| {
             attr.append("namespace", collection.ns.as_str());
             attr.append("records", collection.records as i64);
@@ -283,7 +283,7 @@ fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
         log.error(
             Component::Index,
             events::INDEX_DROPPED,
-            "An index could not be made anew and has been dropped; create it again when the documents allow it",
+            "Could not rebuild an index, which has been dropped; create it again when the documents allow it",
             |attr| {
                 attr.append("namespace", collection.ns.as_str());
                 attr.append("index", name.as_str());
@@ -315,7 +315,7 @@ fn repair_into(
     log.info(
         Component::Storage,
         events::REPAIR_SAVED,
-        "What could be read has been saved",
+        "Salvaged the readable data",
         |attr| {
             attr.append("tables", saved.tables as i64);
             attr.append("entries", saved.entries as i64);

@@ -38,7 +38,7 @@ pub(crate) fn log_event(log: &Log, event: &DbEvent) {
         DbEvent::UnfinishedIndexesDropped { ns } => log.info(
             Component::Storage,
             22253,
-            "Index builds that were cut short have been taken back",
+            "Rolled back index builds interrupted by the last shutdown",
             |attr| {
                 attr.append("namespace", ns.as_str());
             },
@@ -46,7 +46,7 @@ pub(crate) fn log_event(log: &Log, event: &DbEvent) {
         DbEvent::UnknownTableDropped { table } => log.info(
             Component::Storage,
             22251,
-            "Dropping a table that no collection or index names",
+            "Dropping a table that belongs to no collection or index",
             |attr| {
                 attr.append("table", table.0 as i64);
             },

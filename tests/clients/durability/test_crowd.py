@@ -293,7 +293,7 @@ def test_an_end_under_load_is_clean_and_soon(tmp_path):
             found = {d["_id"] for d in client.crowd.kept.find()}
             assert set(told) <= found <= {*told, len(told)}
             all_valid(client)
-            recovered = [json.loads(line) for line in s.log(1000).splitlines() if "has been read again" in line]
+            recovered = [json.loads(line) for line in s.log(1000).splitlines() if "Recovered from the log" in line]
             assert not recovered or recovered[-1]["attr"]["batches"] == 0, "a clean end leaves nothing to be read again"
 
 

@@ -47,7 +47,7 @@ def test_what_the_log_alone_holds_is_there_after_a_kill(tmp_path):
     with server(tmp_path / "data") as s, s.client() as client:
         assert client.d.c.count_documents({}) == 501
         assert client.d.command("validate", "c")["valid"]
-        read = [json.loads(line) for line in s.log(1000).splitlines() if "has been read again" in line]
+        read = [json.loads(line) for line in s.log(1000).splitlines() if "Recovered from the log" in line]
         assert read and read[-1]["attr"]["batches"] > 0
 
 
@@ -56,7 +56,7 @@ def test_whole_files_are_found_whole(tmp_path):
     for word in ["--verify", "--repair"]:
         status, log = run(tmp_path / "data", word)
         assert status == 0, log
-        assert any(entry["msg"] == "The data files are whole" for entry in log), log
+        assert any(entry["msg"] == "The data files are not damaged" for entry in log), log
     with server(tmp_path / "data") as s, s.client() as client:
         assert client.d.c.count_documents({}) == 3000
 

@@ -91,6 +91,14 @@ pub fn check_size(bytes: usize) -> Result<()> {
     ))
 }
 
+/// Checks a document that replaces a stored one and whose `_id` is known to be the same.
+/// Errors: `BSONObjectTooLarge`, `Overflow` (nested too deep).
+pub fn check_replacement(doc: RawDoc<'_>) -> Result<()> {
+    check_size(doc.len_bytes())?;
+    doc.into_iter()
+        .try_for_each(|element| check_depth(element, DEPTH_MAX - 1))
+}
+
 /// Errors: `Overflow` when an element has more than `levels` levels of documents and arrays.
 fn check_depth(element: RawElement<'_>, levels: usize) -> Result<()> {
     let inner = match element.element_type() {

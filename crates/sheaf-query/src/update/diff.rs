@@ -15,7 +15,9 @@
 
 use std::collections::HashMap;
 
-use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, Error, RawArray, RawDoc, RawValue, Result};
+use sheaf_bson::{
+    ArrayBuf, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawValue, Result,
+};
 
 use super::modified_paths::ModifiedPaths;
 
@@ -244,6 +246,7 @@ pub fn apply(old: RawDoc<'_>, diff: RawDoc<'_>) -> Result<DocBuf> {
         } else {
             out.append(key, element.value());
         }
+        check_applied(out.current_len())?;
     }
     // Fields to update that do not exist: the difference is applied to a later version.
     for (key, value) in &parts.updated_order {
@@ -326,8 +329,24 @@ fn apply_array(old: RawArray<'_>, diff: RawDoc<'_>) -> Result<ArrayBuf> {
                 out.push(RawValue::Null);
             }
         }
+        check_applied(out.current_len())?;
     }
     Ok(out.finish())
+}
+
+/// Maximum length in bytes of a document or array while a difference is applied. A difference of a
+/// few bytes can ask for an array of any length. Twice the size of a stored document: a difference
+/// that is applied to a later version of its document may make it temporarily too large.
+const APPLIED_BYTES_MAX: usize = 2 * super::DOCUMENT_BYTES_MAX;
+
+fn check_applied(len_bytes: usize) -> Result<()> {
+    if len_bytes <= APPLIED_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::BSON_OBJECT_TOO_LARGE,
+        format!("the document would have more than {APPLIED_BYTES_MAX} bytes after the update"),
+    ))
 }
 
 /// Maximum array length; longer arrays do not fit into a document.
@@ -577,6 +596,19 @@ mod tests {
             "{sb: {q: {}}}",
         ] {
             assert!(apply(old.as_raw(), doc(bad).as_raw()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_difference_that_asks_for_a_huge_array_is_refused() {
+        let old = doc("{a: [1, 2], b: [[1]]}");
+        for bad in [
+            "{sa: {a: true, l: 2147483647}}",
+            "{sa: {a: true, u16000000: 1}}",
+            "{sb: {a: true, s0: {a: true, l: 9000000000}}}",
+        ] {
+            let error = apply(old.as_raw(), doc(bad).as_raw()).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::BSON_OBJECT_TOO_LARGE, "{bad}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::index::IndexConstraints;
 use crate::index::modified::Modified;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
-use crate::write::document_rules::prepare_for_insert;
+use crate::write::document_rules::{check_replacement, prepare_for_insert};
 use crate::write::retry::Backoff;
 use crate::write::unit::{Patience, Slot, WriteUnitOfWork};
 
@@ -79,9 +79,15 @@ pub(super) fn apply_in(
         OperationKind::Insert => {
             let id = id_of(o, "insert")?;
             match find(unit, op, slot, id)? {
-                Some((record, old)) => {
-                    replace(unit, op, slot, &record, &old, o, Modified::Everything)
-                }
+                Some((record, old)) => replace(
+                    unit,
+                    op,
+                    slot,
+                    rules,
+                    (&record, &old),
+                    o,
+                    Modified::Everything,
+                ),
                 None => insert(unit, op, slot, rules, o),
             }
         }
@@ -118,11 +124,25 @@ fn update(
             }
             let anywhere = |_: &FieldPath| true;
             let modified = Modified::Paths(&anywhere);
-            replace(unit, op, slot, &record, &old, new.as_raw(), modified)
+            replace(
+                unit,
+                op,
+                slot,
+                rules,
+                (&record, &old),
+                new.as_raw(),
+                modified,
+            )
         }
-        (Some((record, old)), None) => {
-            replace(unit, op, slot, &record, &old, o, Modified::Everything)
-        }
+        (Some((record, old)), None) => replace(
+            unit,
+            op,
+            slot,
+            rules,
+            (&record, &old),
+            o,
+            Modified::Everything,
+        ),
         (None, None) if rules.upserts => insert(unit, op, slot, rules, o),
         (None, _) if rules.is_idempotent => Ok(()),
         (None, _) => Err(Error::new(
@@ -174,11 +194,14 @@ fn replace(
     unit: &mut WriteUnitOfWork,
     op: &StatementContext,
     slot: Slot,
-    record: &RecordId,
-    old: &Bytes,
+    rules: ApplyRules,
+    (record, old): (&RecordId, &Bytes),
     new: RawDoc<'_>,
     modified: Modified<'_>,
 ) -> Result<()> {
+    if rules.is_checked {
+        check_replacement(new)?;
+    }
     let stored = Bytes::copy_from_slice(new.as_bytes());
     let before = RawDoc::stored(old)?;
     if before.get("_id") != new.get("_id") {

@@ -66,7 +66,7 @@ impl Default for DbOptions {
 fn system_random(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {
         // Identifiers must be unique; there is no sensible way to continue.
-        panic!("the operating system gives no random bytes: {error}");
+        panic!("the operating system provides no random bytes: {error}");
     }
 }
 

@@ -67,7 +67,7 @@ pub enum DbEvent {
         /// Duration of the build, in milliseconds.
         duration_ms: u64,
     },
-    /// An index build failed; it leaves nothing behind.
+    /// An index build failed; what it wrote has been removed.
     IndexBuildFailed {
         /// The collection.
         ns: Namespace,

@@ -68,7 +68,7 @@ impl CollectionIntents {
                 self.changed.wait_for(&mut state, slice);
             }
         }
-        debug_assert!(!state.exclusive, "a writer beside a change of the shape");
+        debug_assert!(!state.exclusive, "a writer during a change of the shape");
         state.shared += 1;
         Ok(SharedIntent(self.clone()))
     }

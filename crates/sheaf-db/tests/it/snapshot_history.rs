@@ -41,7 +41,7 @@ fn times_that_were_given_can_be_read() {
         test.insert("c", doc! {"_id": 0}).unwrap();
         let before = test.db.operation_time();
         test.insert("c", doc! {"_id": 1}).unwrap();
-        // Nobody had read in the past yet.
+        // No client had read in the past yet.
         assert_eq!(
             read_at(&test, Some(before)),
             Err(ErrorCode::SNAPSHOT_TOO_OLD)

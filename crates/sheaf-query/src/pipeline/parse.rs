@@ -119,7 +119,7 @@ impl Pipeline {
 
     fn parse_in(stages: RawArray<'_>, context: &StageContext<'_>) -> Result<Pipeline> {
         let mut pipeline = Pipeline::default();
-        // Only behind `$vectorSearch` there is a score.
+        // A score exists only after `$vectorSearch`.
         let searches = matches!(stages.iter().next(), Some(RawValue::Document(stage))
             if stage.get(stages::vector_search::NAME).is_some());
         let of_search;

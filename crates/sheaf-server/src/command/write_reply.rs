@@ -40,7 +40,7 @@ pub fn sequence_documents<'a>(
     match (cx.sequence(identifier), cx.body.get_element(identifier)) {
         (Some(_), Some(_)) => Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
-            format!("'{identifier}' was given both in the command and beside it"),
+            format!("'{identifier}' was given both in the command and as a document sequence"),
         )),
         (Some(sequence), None) => Ok(sequence.iter().collect()),
         (None, Some(element)) => documents(cx.name(), &element),

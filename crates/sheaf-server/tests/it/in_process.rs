@@ -74,7 +74,7 @@ fn errors_are_replies() {
     assert_eq!(code(session, "{}"), 59);
     assert_eq!(code(session, "{find: 'c', filter: {$no: 1}}"), 2);
     assert_eq!(code(session, "{listDatabases: 1}"), 13);
-    // Whoever embeds the server decides when it stops.
+    // The program that embeds the server decides when it stops.
     let shutdown = parse_doc("{shutdown: 1}").unwrap();
     let reply = session.run("admin", shutdown.as_raw());
     assert_eq!(reply.get("code"), Some(RawValue::Int32(20)), "{reply:?}");

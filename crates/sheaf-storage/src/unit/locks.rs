@@ -188,7 +188,7 @@ impl LockTable {
         mode: LockMode,
     ) -> Result<Locked> {
         let mut state = self.shard(name).lock();
-        // A new entry is taken below, so a refusal leaves none behind.
+        // A new entry is taken below, so a refusal leaves no entry.
         let entry = state.entries.entry(name.clone()).or_default();
         debug_assert!(
             entry.holder.is_some() || entry.waiters.is_empty(),

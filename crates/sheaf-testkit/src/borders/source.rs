@@ -139,7 +139,7 @@ impl Crate {
                 continue;
             }
             let here = self.modules.get(&module)?;
-            // A name that stands for itself (`use a; a::b`) must not be followed for ever.
+            // A name that refers to itself (`use a; a::b`) must not be followed indefinitely.
             if let Some(used) = here
                 .uses
                 .iter()

@@ -95,7 +95,7 @@ impl IndexBuild {
         self.replaces
     }
 
-    /// Requests that the build end; it soon stops, leaves nothing behind, and fails with `why`.
+    /// Requests that the build end; it soon stops, removes what it wrote, and fails with `why`.
     pub fn abort(&self, why: Error) {
         let _ = self.aborted.set(why);
     }

@@ -280,7 +280,7 @@ impl Drop for TakeBack<'_> {
             self.db.events().send(DbEvent::IndexBuildFailed {
                 ns: self.collection.ns().clone(),
                 indexes: Vec::new(),
-                error: format!("the build could not be taken back: {error}"),
+                error: format!("the build could not be rolled back: {error}"),
             });
         }
     }

@@ -67,7 +67,7 @@ impl IndexSpec {
         }
         if wildcards > 1 || hashed > 0 {
             return Err(cannot_create(format!(
-                "a wildcard index has one wildcard ('$**') and beside it regular fields only; key: {key}"
+                "a wildcard index has one wildcard ('$**'), and all its other fields are regular; key: {key}"
             )));
         }
         for (option, set) in [

@@ -465,7 +465,7 @@ mod tests {
             signature: text.clone(),
             ..plan(5)
         };
-        let asked = || -> MultiPlanning { panic!("nobody keeps it") };
+        let asked = || -> MultiPlanning { panic!("details are not kept") };
         let (key, policy) = (CacheKey::new(text), CachePolicy::default());
         cache.record(&key, 0, plan.clone(), &policy, asked);
         cache.compose(&key, plan, &policy);

@@ -1,4 +1,4 @@
-//! The details of the trial behind a cache entry.
+//! The details of the multi-planning that produced a cache entry.
 //!
 //! They serve only display (`$planCacheStats`), so a limit applies to their total size across all
 //! caches; beyond it, new entries are stored without them.

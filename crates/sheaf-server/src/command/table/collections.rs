@@ -502,9 +502,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             kind: Admin,
             database: Database::Any,
             help: "Releases free disk space",
-            compat: Differs(
-                "gives back what all collections have left free, for they share a file",
-            ),
+            compat: Differs("releases the free space of all collections, which share a file"),
             privileges: All(&[(Action::Compact, Resource::Collection)]),
             sensitive: &[],
             collection: First,

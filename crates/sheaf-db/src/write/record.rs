@@ -7,6 +7,7 @@ use sheaf_storage::Prior;
 use crate::catalog::clustered::record_id_of_id;
 use crate::catalog::options::validation::Verdict;
 use crate::events::DbEvent;
+use crate::index::IndexConstraints;
 use crate::index::modified::Modified;
 use crate::op_context::OpContext;
 use crate::record_key::record_key;
@@ -30,7 +31,7 @@ impl WriteUnitOfWork {
         new: RawDoc<'_>,
         old: Option<RawDoc<'_>>,
     ) -> Result<()> {
-        if op.bypasses_validation() {
+        if op.bypasses_validation() || self.index_constraints() == IndexConstraints::Relaxed {
             return Ok(());
         }
         let collection = self.collection(slot);

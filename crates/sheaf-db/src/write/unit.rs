@@ -587,9 +587,10 @@ impl WriteUnitOfWork {
         self.collections[slot.0].multikey = true;
     }
 
-    /// Sets whether the unit's writes enforce index constraints.
-    pub(crate) fn set_index_constraints(&mut self, constraints: IndexConstraints) {
-        self.constraints = constraints;
+    /// Makes the unit accept documents that index constraints or the validator reject: for
+    /// applying oplog entries, which were checked when they were written.
+    pub(crate) fn relax_constraints(&mut self) {
+        self.constraints = IndexConstraints::Relaxed;
     }
 
     pub(crate) fn index_constraints(&self) -> IndexConstraints {

@@ -585,6 +585,14 @@ fn entries_meet_what_came_later() {
             Step::DropIndex(0, 2),
             set(0, 1, doc! {"$set": {"b": [3, 4]}}),
         ],
+        // A validator that rejects what the collection holds already.
+        vec![
+            insert(0, 1, doc! {"a": 1}),
+            set(0, 1, doc! {"a": 2, "b": 3}),
+            set(0, 1, doc! {"$set": {"b": 4}}),
+            insert(0, 2, doc! {"b": 5}),
+            Step::CollMod(0, 5),
+        ],
         // A name that another collection has later; and a second collection of the name.
         vec![
             insert(0, 1, doc! {"a": 1}),

@@ -13,7 +13,6 @@ use sheaf_query::update::diff;
 use super::{ApplyRules, Operation, OperationKind};
 use crate::database::Db;
 use crate::exec::id_reader::IdReader;
-use crate::index::IndexConstraints;
 use crate::index::modified::Modified;
 use crate::statement::StatementContext;
 use crate::storage_error::is_write_conflict;
@@ -72,7 +71,7 @@ pub(super) fn apply_in(
     operation: &Operation<'_>,
 ) -> Result<()> {
     if !rules.is_checked {
-        unit.set_index_constraints(IndexConstraints::Relaxed);
+        unit.relax_constraints();
     }
     let o = operation.o;
     match operation.kind {
